@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch_geometric.data.data import BaseData
 
 from bitgnn.distillation.errors import DistillError
@@ -25,12 +25,14 @@ def arguments_of(forward: Callable[..., Any], data: BaseData) -> tuple[list[Any]
     A forward with one argument that is no attribute takes the data object itself.
 
     Args:
-        forward: a model's forward, or its ``encode``.
+        forward: a model, or a method of it such as ``encode``.
         data: graph or batch.
 
     Raises:
         DistillError: the forward needs something that the data lacks.
     """
+    if isinstance(forward, nn.Module):
+        forward = forward.forward
     owner = getattr(forward, "__self__", None)
     parameters = [
         parameter

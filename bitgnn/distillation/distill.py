@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import hashlib
 import inspect
 import warnings
 from collections.abc import Iterable, Sequence
@@ -15,6 +16,7 @@ from torch import Tensor, nn
 from torch_geometric.data import Data
 from torch_geometric.data.data import BaseData
 from torch_geometric.nn import GAE
+from torch_geometric.nn.dense.linear import is_uninitialized_parameter
 
 from bitgnn._files import FolderInUseError, locked
 from bitgnn.convert import binarize
@@ -33,6 +35,9 @@ __all__ = ["distill"]
 
 TEACHER_SHARE = 1 / 3
 """Part of a budget for a teacher that is not trained yet."""
+FRESH_COPIES = 5
+LOOKED_AT = 1_000_000
+"""Entries of a tensor that tell it from another one."""
 
 
 def distill(
@@ -69,8 +74,9 @@ def distill(
     on all nodes by Adam with a cosine schedule; the state with the best validation score stays.
     Where validation nodes say that it helps, the teacher's class probabilities are smoothed over
     the graph first, with the training labels in them (see
-    :class:`~bitgnn.distillation.targets.Smoothing`). A model that is no better than chance on the
-    validation rows counts as untrained: a copy is trained on the labels and teaches.
+    :class:`~bitgnn.distillation.targets.Smoothing`). A model that is no better on the validation
+    rows than chance or than copies of it with fresh weights counts as untrained: a copy is trained
+    on the labels and teaches.
 
     Args:
         model: any model with layers that :func:`bitgnn.binarize` swaps; unchanged. Its device is
@@ -118,14 +124,16 @@ def distill(
         if isinstance(widen, int | float) and widen > 1:
             same_width = _binary(_fresh(model), precision, problem)
 
+        start = _fingerprint(model, problem.example)
         teacher = copy.deepcopy(model).eval()
         teacher_fit = None
         with torch.no_grad():
             known = problem.results(teacher)["val"]
-        score, chance = float(problem.objective.score(*known)), problem.objective.chance(known[1])
+        score = float(problem.objective.score(*known))
+        chance = max(problem.objective.chance(known[1]), _untrained(model, problem))
         remaining = budget
         if not score > chance:
-            identity = {"part": "teacher", "seed": seed}
+            identity: dict[str, Any] = {"part": "teacher", "seed": seed, "of": start}
             teacher_fit = Fit(teacher, of_teacher, identity)
             share = None if budget is None else TEACHER_SHARE * budget
             fit(teacher_fit, problem, None, budget=share, folder=folder, title="teacher")
@@ -142,8 +150,8 @@ def distill(
             )
             ask = None
         identity = {
-            "part": "student", "seed": seed, "precision": str(precision), "teacher": score,
-            "widen": widen if isinstance(widen, int | float) else None,
+            "part": "student", "seed": seed, "of": start, "precision": str(precision),
+            "teacher": score, "widen": widen if isinstance(widen, int | float) else None,
         }  # fmt: skip
         session = Fit(student, of_student, identity)
         stopped = fit(session, problem, ask, budget=remaining, folder=folder, title="student")
@@ -233,10 +241,10 @@ def _binary(model: nn.Module, precision: str | GraphConfig, problem: Problem) ->
         if isinstance(model, GAE):
             result = binarize(model, precision)
             encoder = model.encoder
-            args, named = arguments_of(encoder.forward, problem.example)
+            args, named = arguments_of(encoder, problem.example)
             result.encoder = binarize(encoder, precision, example=_example(encoder, args, named))
             return result
-        args, named = arguments_of(model.forward, problem.example)
+        args, named = arguments_of(model, problem.example)
         return binarize(model, precision, example=_example(model, args, named))
     except ValueError as error:
         if isinstance(error, DistillError):
@@ -273,6 +281,26 @@ def _asking(problem: Problem, teacher: nn.Module, recipe: DistillRecipe) -> Any:
 @torch.no_grad()
 def _results(problem: Problem, model: nn.Module) -> dict[str, tuple[Tensor, Tensor]]:
     return problem.results(model.eval())
+
+
+def _fingerprint(model: nn.Module, example: BaseData) -> str:
+    """Tells trainings of other weights or other data apart."""
+    found = hashlib.sha256()
+    tensors = {**model.state_dict(), **example.to_dict()}
+    for name, value in tensors.items():
+        if isinstance(value, Tensor) and not is_uninitialized_parameter(value):
+            found.update(f"{name} {list(value.shape)} {value.dtype}".encode())
+            every = max(1, value.numel() // LOOKED_AT)
+            some = value.detach().flatten()[::every].cpu().contiguous()
+            found.update(some.view(torch.uint8).numpy().tobytes())
+    return found.hexdigest()[:16]
+
+
+def _untrained(model: nn.Module, problem: Problem) -> float:
+    """The best score of copies with fresh weights, which can be far above chance for links."""
+    objective = problem.objective
+    copies = (_fresh(model) for _ in range(FRESH_COPIES))
+    return max(float(objective.score(*_results(problem, one)["val"])) for one in copies)
 
 
 def _seconds(session: Fit) -> float:

@@ -111,7 +111,7 @@ class Distilled:
         models = {"teacher": self.teacher, "frozen": freeze(self.model)}
         if self.same_width is not None:
             models["frozen, same width"] = freeze(self.same_width)
-        args, named = arguments_of(self.teacher.forward, self.example)
+        args, named = arguments_of(self.teacher, self.example)
 
         def caller(model: Any) -> Callable[[], Tensor]:
             def once() -> Tensor:

@@ -45,6 +45,7 @@ def widened(model: nn.Module, data: BaseData, factor: float) -> nn.Module:
     layers = _layers(result)
     makers = {name for name, module in layers.items() if _size(module, OUTPUTS) is not None}
     before, last, shape = _flow(result, data, layers, makers)
+    is_wider = False
     for name, module in layers.items():
         grows_in = bool(before.get(name))
         sizes: tuple[tuple[tuple[str, ...], bool], ...]
@@ -59,6 +60,12 @@ def widened(model: nn.Module, data: BaseData, factor: float) -> nn.Module:
                 wanted[key] = _grown(getattr(module, key), factor)
         if wanted:
             _replace(result, name, _remade(module, wanted, name))
+            is_wider = True
+    if not is_wider:
+        raise DistillError(
+            f"widen: {type(model).__name__} has no hidden channels between two layers that say their "
+            "sizes; make a wider model yourself and pass it as widen"
+        )
     for module in result.modules():
         reset = getattr(module, "reset_parameters", None)
         if callable(reset):
@@ -71,12 +78,12 @@ def widened(model: nn.Module, data: BaseData, factor: float) -> nn.Module:
     except Exception as error:
         raise DistillError(
             f"widen: {type(model).__name__} does not run with {factor} times the hidden channels "
-            f"({type(error).__name__}: {error}); make a wider model yourself and leave widen out"
+            f"({type(error).__name__}: {error}); make a wider model yourself and pass it as widen"
         ) from error
     if found != shape:
         raise DistillError(
             f"widen: {type(model).__name__} gives {list(found)} in place of {list(shape)} with "
-            f"{factor} times the hidden channels; make a wider model yourself and leave widen out"
+            f"{factor} times the hidden channels; make a wider model yourself and pass it as widen"
         )
     return result.train(model.training)
 
@@ -196,7 +203,7 @@ def _remade(module: nn.Module, sizes: dict[str, Any], name: str) -> nn.Module:
     except Exception as error:
         raise DistillError(
             f"widen: {name} ({type(module).__name__}) cannot be made anew with {sizes} "
-            f"({type(error).__name__}: {error}); make a wider model yourself and leave widen out"
+            f"({type(error).__name__}: {error}); make a wider model yourself and pass it as widen"
         ) from error
     like = next(module.parameters())
     return made.to(like.device, like.dtype).train(module.training)

@@ -1,0 +1,171 @@
+"""distill(): what it gives for nodes, graphs and links, and that nothing else changes."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+import torch_geometric.nn as pyg
+from distilled import CLASSES, FEATURES, NODES, Own, Pooled, gcn, planted
+from torch_geometric.data import Data
+from torch_geometric.loader import DataLoader, RandomNodeLoader
+from torch_geometric.transforms import RandomLinkSplit
+
+import bitgnn
+
+EPOCHS = 60
+
+
+def test_an_untrained_model_is_trained_and_taught() -> None:
+    data, model = planted(), gcn()
+    before = copy.deepcopy(model.state_dict())
+    generator = torch.get_rng_state()
+    result = bitgnn.distill(model, data, epochs=EPOCHS)
+    assert torch.equal(torch.get_rng_state(), generator)
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+    assert result.metric == "accuracy"
+    assert result.teacher_scores.test > 0.8
+    assert result.scores.test > 0.8
+    assert result.gap == pytest.approx(100 * (result.teacher_scores.test - result.scores.test))
+    assert result.gap_error is not None
+    assert [row["epoch"] for row in result.history] == list(range(EPOCHS))
+    assert len(result.teacher_history) == EPOCHS
+    assert max(row["val_score"] for row in result.history) == pytest.approx(result.scores.val)
+    assert "accuracy" in str(result)
+    assert "frozen" in result.cost_table()
+    assert result.plot().startswith(b"\x89PNG")
+
+
+def test_scores_are_those_of_the_frozen_model() -> None:
+    data = planted()
+    result = bitgnn.distill(gcn(), data, epochs=20)
+    frozen = bitgnn.freeze(result.model)
+    right = frozen(data.x, data.edge_index).argmax(1) == data.y
+    assert float(right[data.test_mask].double().mean()) == pytest.approx(result.scores.test)
+    assert float(right[data.val_mask].double().mean()) == pytest.approx(result.scores.val)
+
+
+def test_a_trained_model_teaches_as_it_is() -> None:
+    data = planted()
+    first = bitgnn.distill(gcn(), data, epochs=EPOCHS)
+    second = bitgnn.distill(first.teacher, data, "full", epochs=EPOCHS)
+    assert second.teacher_history == []
+    assert second.teacher_scores == first.teacher_scores
+    trained = dict(first.teacher.named_parameters())
+    assert all(torch.equal(p, trained[n]) for n, p in second.teacher.named_parameters())
+
+
+def test_the_same_seed_gives_the_same_model() -> None:
+    data = planted()
+    results = [bitgnn.distill(gcn(), data, epochs=5, seed=seed).model for seed in (1, 1, 2)]
+    states = [model.state_dict() for model in results]
+    assert all(torch.equal(value, states[1][name]) for name, value in states[0].items())
+    assert any(not torch.equal(value, states[2][name]) for name, value in states[0].items())
+
+
+def test_a_users_own_class_is_widened() -> None:
+    torch.manual_seed(0)
+    result = bitgnn.distill(Own(), planted(), epochs=EPOCHS, widen=2)
+    assert result.model.conv1.in_channels == FEATURES
+    assert (result.model.conv1.out_channels, result.model.conv2.out_channels) == (32, 32)
+    assert result.model.norm2.normalized_shape == (32,)
+    assert (result.model.out.in_features, result.model.out.out_features) == (32, CLASSES)
+    assert result.scores.test > 0.8
+    costs = result.costs()
+    assert set(costs) == {"teacher", "frozen", "frozen, same width"}
+    assert costs["frozen"].weight_bytes > costs["frozen, same width"].weight_bytes
+
+
+def test_a_student_of_the_users_own_making() -> None:
+    deeper = pyg.GCN(FEATURES, 32, 3, CLASSES)
+    result = bitgnn.distill(gcn(), planted(), epochs=EPOCHS, widen=deeper)
+    assert len(result.model.convs) == 3
+    assert result.scores.test > 0.8
+
+
+def test_labels_of_their_own() -> None:
+    data = planted()
+    y = torch.stack((data.y == 0, data.y != 2), dim=1).float()
+    y[:20, 0] = float("nan")  # not known
+    model = pyg.GraphSAGE(FEATURES, 16, 2, 2)
+    result = bitgnn.distill(model, planted(y=y), epochs=EPOCHS)
+    assert result.metric == "micro-F1"
+    assert result.scores.test > 0.8
+
+
+@pytest.mark.parametrize("columns", [1, 2])
+def test_values(columns: int) -> None:
+    data = planted()
+    y = 10.0 + 4.0 * torch.stack((data.y == 0, data.y == 1), dim=1).float()
+    y = y[:, 0] if columns == 1 else y
+    model = pyg.GraphSAGE(FEATURES, 32, 2, columns)
+    result = bitgnn.distill(model, planted(y=y), epochs=120)
+    assert result.metric == "R²"
+    assert result.scores.test > 0.3  # a constant has 0
+    assert result.gap_error is None
+
+
+def test_links() -> None:
+    data = planted()
+    split = RandomLinkSplit(num_val=0.1, num_test=0.0, add_negative_train_samples=False)
+    train, val, _ = split(Data(x=data.x, edge_index=data.edge_index))
+    torch.manual_seed(0)
+    model = pyg.GAE(pyg.GCN(FEATURES, 32, 2, 16))
+    result = bitgnn.distill(model, train, validation=val, epochs=EPOCHS)
+    assert result.metric == "AUC"
+    assert result.scores.val > 0.65
+    assert isinstance(result.model, pyg.GAE)
+    frozen = bitgnn.freeze(result.model.encoder)
+    expected = result.model.encode(train.x, train.edge_index)
+    assert torch.allclose(frozen(train.x, train.edge_index), expected, atol=1e-5)
+
+
+def make_graphs() -> list[Data]:
+    """Graphs of many and of few features."""
+    generator = torch.Generator().manual_seed(0)
+    found = []
+    for number in range(120):
+        label, nodes = number % 2, 8 + number % 5
+        x = (torch.rand(nodes, 12, generator=generator) < 0.15 + 0.2 * label).float()
+        edges = torch.randint(nodes, (2, 3 * nodes), generator=generator)
+        found.append(Data(x=x, edge_index=edges, y=torch.tensor([label])))
+    return found
+
+
+@pytest.mark.parametrize("with_loader", [False, True])
+def test_graphs(with_loader: bool) -> None:
+    graphs = make_graphs()
+    torch.manual_seed(0)
+    loader = DataLoader(graphs[:90], 32, shuffle=True) if with_loader else None
+    result = bitgnn.distill(
+        Pooled(12, 32, 2), graphs[:90], validation=graphs[90:], loader=loader, epochs=40
+    )
+    assert result.metric == "accuracy"
+    assert result.scores.val > 0.75
+
+
+def test_batches_of_nodes() -> None:
+    data = planted()
+    loader = RandomNodeLoader(data, num_parts=3, shuffle=True)
+    result = bitgnn.distill(gcn(), data, loader=loader, epochs=40)
+    assert result.scores.test > 0.7
+
+
+def test_without_validation_nodes_some_labels_are_held_out() -> None:
+    data = planted(val_mask=None)
+    with pytest.warns(UserWarning, match="val_mask is missing; 12 of 60 training labels"):
+        result = bitgnn.distill(gcn(), data, epochs=10)
+    assert 0 <= result.scores.val <= 1
+    with pytest.warns(UserWarning, match="30 of 60"):
+        bitgnn.distill(gcn(), planted(), epochs=2, validation=0.5)
+
+
+def test_a_teacher_at_chance_is_named() -> None:
+    generator = torch.Generator().manual_seed(3)
+    data = planted(
+        x=torch.rand(NODES, FEATURES, generator=generator),
+        y=torch.randint(CLASSES, (NODES,), generator=generator),
+    )
+    with pytest.warns(UserWarning, match=r"teacher is at chance, accuracy 0\.\d+"):
+        bitgnn.distill(gcn(), data, epochs=3)

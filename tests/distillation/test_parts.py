@@ -1,0 +1,161 @@
+"""Parts of distill(): losses, what a teacher asks for, its smoothing, wider models, the recipe."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch_geometric.nn as pyg
+from distilled import CLASSES, FEATURES, NODES, Own, gcn, planted
+from torch import Tensor, nn
+from torch.nn import functional
+
+from bitgnn.distillation import DistillError
+from bitgnn.distillation.fitting import recipe_for
+from bitgnn.distillation.objectives import Classes, Links, MultiLabel, Values, objective_of
+from bitgnn.distillation.problems import Nodes
+from bitgnn.distillation.targets import smoothed
+from bitgnn.distillation.widening import widened
+
+
+def test_a_teacher_of_classes_is_sharpened() -> None:
+    scores = torch.tensor([[0.0, 1.0, 2.0], [3.0, 0.0, 0.0]])
+    shares = scores.softmax(1) ** 2
+    wanted = shares / shares.sum(1, keepdim=True)
+    asked = Classes().wanted(scores, 2.0)
+    assert torch.allclose(asked.exp(), wanted)
+    student = torch.randn(2, 3)
+    expected = (wanted * (wanted.log() - student.log_softmax(1))).sum(1).mean()
+    assert torch.allclose(Classes().teacher(student, asked), expected, atol=1e-6)
+
+
+def test_labels_of_their_own_may_be_unknown() -> None:
+    y = torch.tensor([[1.0, float("nan")], [0.0, 1.0]])
+    scores = torch.tensor([[2.0, 5.0], [1.0, 1.0]])
+    known = torch.tensor([2.0, -1.0, 1.0]).sigmoid()
+    objective = MultiLabel()
+    assert torch.allclose(objective.labels(scores, y), -known.log().mean())
+    assert float(objective.score(scores, y)) == pytest.approx(2 * 2 / (3 + 2))
+    wanted = objective.wanted(scores, 2.0)
+    assert float(objective.teacher(2 * scores, wanted)) == pytest.approx(0.0, abs=1e-6)
+
+
+def test_values_count_in_units_of_their_variance() -> None:
+    y = torch.tensor([0.0, 2.0])
+    objective = Values(y)
+    assert float(objective.labels(torch.tensor([[1.0], [1.0]]), y)) == pytest.approx(1.0)
+    assert float(objective.score(torch.tensor([[0.0], [2.0]]), y)) == 1.0
+    with pytest.raises(DistillError, match="one value everywhere"):
+        Values(torch.ones(3))
+
+
+def test_links_are_scored_by_their_order() -> None:
+    y = torch.tensor([[1.0], [1.0], [0.0]])
+    assert float(Links().score(torch.tensor([[3.0], [1.0], [2.0]]), y)) == 0.5
+
+
+@pytest.mark.parametrize(
+    ("y", "outputs", "message"),
+    [
+        (torch.tensor([0, 3]), 3, "classes 0 to 2"),
+        (torch.tensor([-1, 1]), 3, "classes 0 to 2"),
+        (torch.tensor([1, 1]), 3, "two classes"),
+        (torch.ones(4, 2), 3, "3 scores"),
+        (torch.rand(4, 2), 3, "3 values"),
+        (torch.tensor([0.5, float("inf")]), 1, "finite"),
+    ],
+)
+def test_labels_that_say_nothing(y: Tensor, outputs: int, message: str) -> None:
+    with pytest.raises(DistillError, match=message):
+        objective_of(y, outputs)
+
+
+def test_smoothing_is_used_where_validation_nodes_gain() -> None:
+    data = planted()
+    train, val = (mask.nonzero().flatten() for mask in (data.train_mask, data.val_mask))
+    torch.manual_seed(0)
+    noisy = functional.one_hot(data.y, CLASSES) + 1.5 * torch.randn(NODES, CLASSES)
+    logs, found = smoothed(noisy.log_softmax(1), data.edge_index, data.y, train, val)
+    assert found.share < 1
+    assert torch.allclose(logs.exp().sum(1), torch.ones(NODES))
+    before = float((noisy.argmax(1) == data.y)[data.test_mask].float().mean())
+    after = float((logs.argmax(1) == data.y)[data.test_mask].float().mean())
+    assert after > before
+    exact = (9.0 * functional.one_hot(data.y, CLASSES)).log_softmax(1)
+    logs, found = smoothed(exact, data.edge_index, data.y, train, val)
+    assert str(found) == "none"
+    assert torch.allclose(logs, exact, atol=1e-4)
+
+
+class Joined(nn.Module):
+    """Joins the results of all layers, PReLU and BatchNorm between."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv1 = pyg.SAGEConv(FEATURES, 8, aggr="max", bias=False)
+        self.act = nn.PReLU(8)
+        self.conv2 = pyg.SAGEConv(8, 8, project=True, normalize=True)
+        self.norm = pyg.BatchNorm(8, momentum=0.3)
+        self.out = nn.Linear(16, CLASSES, bias=False)
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        """Scores of nodes."""
+        first = self.act(self.conv1(x, edge_index))
+        second = self.norm(self.conv2(first, edge_index))
+        return self.out(torch.cat((first, second), dim=1))
+
+
+def test_any_model_of_sized_layers_is_widened() -> None:
+    data = planted()
+    wide = widened(Joined(), data, 2)
+    assert (wide.conv1.in_channels, wide.conv1.out_channels) == (FEATURES, 16)
+    assert wide.conv1.aggr == "max"
+    assert wide.conv1.lin_l.bias is None
+    assert wide.act.num_parameters == 16
+    assert (wide.conv2.project, wide.conv2.normalize) == (True, True)
+    assert wide.norm.module.num_features == 16
+    assert (wide.out.in_features, wide.out.bias) == (32, None)
+    assert widened(Own(), data, 1.5).conv2.in_channels == 24
+    scores_normed = nn.Sequential(
+        nn.Linear(FEATURES, 8), nn.ReLU(), nn.Linear(8, 3), nn.LayerNorm(3)
+    )
+
+    class Ends(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layers = scores_normed
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.layers(x)
+
+    sizes = [tuple(p.shape) for p in widened(Ends(), data, 2).parameters()]
+    assert sizes == [(16, FEATURES), (16,), (3, 16), (3,), (3,), (3,)]
+
+
+def test_a_model_that_cannot_be_widened_says_so() -> None:
+    class Fixed(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv = pyg.GCNConv(FEATURES, 8)
+            self.weight = nn.Parameter(torch.rand(8, CLASSES))
+
+        def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+            return self.conv(x, edge_index).relu() @ self.weight
+
+    model = Fixed()
+    with pytest.raises(DistillError, match=r"widen: Fixed .* make a wider model yourself"):
+        # The layer in front of the product is the last one that says its size.
+        widened(nn.Sequential(), planted(), 2)
+        widened(model, planted(), 2)
+
+
+def test_numbers_of_the_recipe_follow_from_the_data() -> None:
+    data = planted()
+    whole = Nodes(data, gcn(), None, None, 0)
+    teacher, student = recipe_for(whole, None)
+    assert (teacher.epochs, student.epochs) == (200, 200)
+    assert student.teacher_weight == 1 - 0.25 / 2
+    assert teacher.teacher_weight == 0
+    batches = Nodes(data, gcn(), [data] * 50, None, 0)
+    assert recipe_for(batches, None)[1].epochs == 40
+    assert recipe_for(Nodes(data, gcn(), [data] * 5000, None, 0), None)[1].epochs == 20
+    assert recipe_for(whole, 7)[1].epochs == 7
