@@ -63,8 +63,8 @@ def widened(model: nn.Module, data: BaseData, factor: float) -> nn.Module:
             is_wider = True
     if not is_wider:
         raise DistillError(
-            f"widen: {type(model).__name__} has no hidden channels between two layers that say their "
-            "sizes; make a wider model yourself and pass it as widen"
+            f"widen: {type(model).__name__} has no hidden channels between two layers that say "
+            "their sizes; make a wider model yourself and pass it as widen"
         )
     for module in result.modules():
         reset = getattr(module, "reset_parameters", None)

@@ -52,15 +52,13 @@ def test_a_stopped_call_goes_on(
                 bitgnn.distill(gcn(), data, epochs=12, log=tmp_path)
     found = bitgnn.distill(gcn(), data, epochs=12, log=tmp_path)
     columns = [name for name in found.history[0] if name != "seconds"]
-    for mine, other in (
-        (found, expected),
-        (found, bitgnn.distill(gcn(), data, epochs=12, log=tmp_path)),
-    ):
-        assert [[row[n] for n in columns] for row in mine.history] == [
+    again = bitgnn.distill(gcn(), data, epochs=12, log=tmp_path)
+    for other in (expected, again):
+        assert [[row[n] for n in columns] for row in found.history] == [
             [row[n] for n in columns] for row in other.history
         ]
         state = other.model.state_dict()
-        assert all(torch.equal(v, state[n]) for n, v in mine.model.state_dict().items())
+        assert all(torch.equal(v, state[n]) for n, v in found.model.state_dict().items())
     assert (tmp_path / "student.csv").read_text().count("\n") == 13
 
 

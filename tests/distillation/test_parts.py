@@ -115,14 +115,12 @@ def test_any_model_of_sized_layers_is_widened() -> None:
     assert wide.norm.module.num_features == 16
     assert (wide.out.in_features, wide.out.bias) == (32, None)
     assert widened(Own(), data, 1.5).conv2.in_channels == 24
-    scores_normed = nn.Sequential(
-        nn.Linear(FEATURES, 8), nn.ReLU(), nn.Linear(8, 3), nn.LayerNorm(3)
-    )
 
     class Ends(nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.layers = scores_normed
+            linear = nn.Linear(FEATURES, 8), nn.Linear(8, 3)
+            self.layers = nn.Sequential(linear[0], nn.ReLU(), linear[1], nn.LayerNorm(3))
 
         def forward(self, x: Tensor) -> Tensor:
             return self.layers(x)
@@ -131,21 +129,28 @@ def test_any_model_of_sized_layers_is_widened() -> None:
     assert sizes == [(16, FEATURES), (16,), (3, 16), (3,), (3,), (3,)]
 
 
-def test_a_model_that_cannot_be_widened_says_so() -> None:
-    class Fixed(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.conv = pyg.GCNConv(FEATURES, 8)
-            self.weight = nn.Parameter(torch.rand(8, CLASSES))
+class Product(nn.Module):
+    """A product of its own, behind layers."""
 
-        def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
-            return self.conv(x, edge_index).relu() @ self.weight
+    def __init__(self, layers: int) -> None:
+        super().__init__()
+        sizes = (FEATURES, 8, 8)
+        self.convs = nn.ModuleList(pyg.GCNConv(*sizes[i : i + 2]) for i in range(layers))
+        self.weight = nn.Parameter(torch.rand(8, 8))
 
-    model = Fixed()
-    with pytest.raises(DistillError, match=r"widen: Fixed .* make a wider model yourself"):
-        # The layer in front of the product is the last one that says its size.
-        widened(nn.Sequential(), planted(), 2)
-        widened(model, planted(), 2)
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        """Scores of nodes."""
+        for conv in self.convs:
+            x = conv(x, edge_index).relu() @ self.weight
+        return x
+
+
+@pytest.mark.parametrize(
+    ("layers", "message"), [(1, "has no hidden channels"), (2, "does not run")]
+)
+def test_a_model_that_cannot_be_widened_says_so(layers: int, message: str) -> None:
+    with pytest.raises(DistillError, match=f"widen: Product {message}.* pass it as widen"):
+        widened(Product(layers), planted(), 2)
 
 
 def test_numbers_of_the_recipe_follow_from_the_data() -> None:
