@@ -1,0 +1,151 @@
+"""Distils models on all graphs by one recipe: how far binary ones are from their float teachers.
+
+One teacher a graph, model and seed, and a student for each form; a form is a precision, and behind
+a colon what its hidden channels are multiplied by (``bin:2``). Finished runs are kept in
+OUTPUT.jsonl and not done again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch_geometric.nn as pyg
+from kept_runs import run_and_keep
+from plain_loop import DROPOUT, GRAPHS, HIDDEN, Tutorial, read
+from torch import Tensor, nn
+from torch.nn import functional
+from torch_geometric.data import Data
+from torch_geometric.transforms import RandomLinkSplit
+
+import bitgnn
+
+LINK_GRAPHS = ("Cora", "CiteSeer", "PubMed")
+LINK_SHARES = {"num_val": 0.05, "num_test": 0.1}
+EMBEDDING = 16
+
+
+class Own(nn.Module):
+    """A user's own class: GraphConv, a skip connection, LayerNorm, a linear layer at the end."""
+
+    def __init__(self, features: int, classes: int) -> None:
+        super().__init__()
+        self.conv1 = pyg.GraphConv(features, HIDDEN)
+        self.norm1 = nn.LayerNorm(HIDDEN)
+        self.conv2 = pyg.GraphConv(HIDDEN, HIDDEN)
+        self.norm2 = nn.LayerNorm(HIDDEN)
+        self.out = nn.Linear(HIDDEN, classes)
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        """Scores of every node."""
+        x = functional.relu(self.norm1(self.conv1(x, edge_index)))
+        x = functional.dropout(x, DROPOUT, self.training)
+        x = x + functional.relu(self.norm2(self.conv2(x, edge_index)))
+        x = functional.dropout(x, DROPOUT, self.training)
+        return self.out(x)
+
+
+def problem(case: dict[str, Any], root: str | None, device: str) -> tuple[nn.Module, Data, Any]:
+    """An untrained model, its graph, and what distill() validates on."""
+    graph = read(case["graph"], root)
+    torch.manual_seed(case["seed"])
+    features, classes = graph["x"].size(1), int(graph["y"].max()) + 1
+    if case["model"] == "GAE":
+        whole = Data(x=graph["x"], edge_index=graph["edges"])
+        split = RandomLinkSplit(**LINK_SHARES, is_undirected=True)
+        data, validation, _ = split(whole)
+        model: nn.Module = pyg.GAE(pyg.GCN(features, HIDDEN, 2, EMBEDDING, cached=True))
+        return model.to(device), data.to(device), validation.to(device)
+    data = Data(graph["x"], graph["edges"], y=graph["y"])
+    for name in ("train", "val", "test"):
+        data[f"{name}_mask"] = graph[name]
+    sizes = [features, HIDDEN, classes]
+    model = Own(features, classes) if case["model"] == "Own" else Tutorial(case["model"], sizes)
+    return model.to(device), data.to(device), None
+
+
+def run(job: tuple[dict[str, Any], str | None, str]) -> dict[str, Any]:
+    """One teacher and its students."""
+    case, root, device = job
+    torch.set_num_threads(1)
+    warnings.simplefilter("ignore")
+    model, data, validation = problem(case, root, device)
+    students: dict[str, Any] = {}
+    for form in case["forms"]:
+        precision, _, factor = form.partition(":")
+        widen = float(factor) if factor else None
+        options = {"seed": case["seed"], "validation": validation, "widen": widen}
+        result = bitgnn.distill(model, data, precision, **options)
+        model = result.teacher
+        if result.teacher_history:
+            case = {**case, "teacher_seconds": result.teacher_seconds}
+        students[form] = {
+            "gap": result.gap, "gap_error": result.gap_error, "seconds": result.seconds,
+            "val": result.scores.val, "test": result.scores.test, "smoothing": result.smoothing,
+            "teacher_val": result.teacher_scores.val, "teacher_test": result.teacher_scores.test,
+        }  # fmt: skip
+        if case["model"] != "GAE":
+            with torch.no_grad():
+                classes = result.model(data.x, data.edge_index).argmax(1)
+            frozen = bitgnn.freeze(result.model)(data.x, data.edge_index).argmax(1)
+            students[form]["differing_nodes"] = int((frozen != classes).sum())
+    if device == "cuda":  # other workers need what this one has done with
+        del model, data, result
+        torch.cuda.empty_cache()
+    return {**case, "students": students}
+
+
+def cases(arguments: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    """Every run; one seed of all graphs and models first."""
+    for seed in range(arguments.seeds):
+        for model in arguments.models:
+            for name in LINK_GRAPHS if model == "GAE" else arguments.graphs:
+                if name in arguments.graphs:
+                    yield {"graph": name, "model": model, "seed": seed, "forms": arguments.forms}
+
+
+def summary(runs: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Mean gap of each model and form over graphs, the worst graph, and the cost."""
+    rows = []
+    for model, form in dict.fromkeys((r["model"], f) for r in runs for f in r["students"]):
+        mine = [r for r in runs if r["model"] == model and form in r["students"]]
+        by: dict[str, list[float]] = {}
+        for result in mine:
+            by.setdefault(result["graph"], []).append(result["students"][form]["gap"])
+        gaps = {name: statistics.mean(values) for name, values in by.items()}
+        worst = max(gaps, key=lambda name: gaps[name])
+        cost = [r["students"][form]["seconds"] / r["teacher_seconds"] for r in mine]
+        rows.append({
+            "model": model, "form": form, "graphs": len(gaps), "runs": len(mine),
+            "mean_gap": statistics.mean(gaps.values()), "worst_graph": worst,
+            "worst_gap": gaps[worst], "cost": statistics.median(cost), "gaps": gaps,
+        })  # fmt: skip
+    return rows
+
+
+def main() -> int:
+    """Entry point."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--data", help="folder with raw data (default: BITGNN_DATA)")
+    parser.add_argument("--output", type=Path, default=Path("distilled.json"))
+    parser.add_argument("--graphs", nargs="+", default=list(GRAPHS), choices=GRAPHS)
+    models = ["GCNConv", "SAGEConv", "Own", "GAE"]
+    parser.add_argument("--models", nargs="+", default=models, choices=models)
+    parser.add_argument("--forms", nargs="+", default=["bin", "full", "bin:2"])
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--workers", type=int, default=1)
+    arguments = parser.parse_args()
+    return run_and_keep(
+        cases(arguments), run, summary, arguments.output, arguments.data, arguments.device,
+        arguments.workers,
+    )  # fmt: skip
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
