@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from pydantic import Field
 from torch import Tensor, nn
 from torch.optim import Adam
 from tqdm import tqdm
@@ -35,13 +36,15 @@ class DistillRecipe(Schedule):
         weight_decay: of the teacher; students have none on latent weights.
         teacher_weight: ``w`` in ``(1 - w) labels + w teacher``.
         sharpen: exponent of the teacher's probabilities.
+        smooth: smooth them over the graph where validation nodes gain.
         patience: epochs without a better one after which training stops.
     """
 
-    weight_decay: float = 0.0
-    teacher_weight: float = 0.0
-    sharpen: float = 2.0
-    patience: int | None = None
+    weight_decay: float = Field(0.0, ge=0)
+    teacher_weight: float = Field(0.0, ge=0, le=1)
+    sharpen: float = Field(2.0, gt=0)
+    smooth: bool = True
+    patience: int | None = Field(None, gt=0)
 
 
 def recipe_for(problem: Problem, epochs: int | None) -> tuple[DistillRecipe, DistillRecipe]:

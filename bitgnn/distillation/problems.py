@@ -83,12 +83,12 @@ class Problem(ABC):
     def results(self, model: nn.Module) -> dict[str, tuple[Tensor, Tensor]]:
         """Scores and labels of ``val`` and, where there are some, ``test``, in evaluation."""
 
-    def wanted(self, teacher: nn.Module, sharpen: float) -> tuple[Tensor | None, str]:
+    def wanted(self, teacher: nn.Module, sharpen: float, smooth: bool) -> tuple[Tensor | None, str]:
         """What the teacher asks of all rows at once, and how it was smoothed.
 
         None where each part asks the teacher itself.
         """
-        del teacher, sharpen
+        del teacher, sharpen, smooth
         return None, "none"
 
 
@@ -291,11 +291,11 @@ class Nodes(Problem):
         return found
 
     @torch.no_grad()
-    def wanted(self, teacher: nn.Module, sharpen: float) -> tuple[Tensor | None, str]:
+    def wanted(self, teacher: nn.Module, sharpen: float, smooth: bool) -> tuple[Tensor | None, str]:
         """The teacher's answer on the whole graph, smoothed if it is about classes."""
         scores = call(teacher, self.graph)
         edge_index = getattr(self.graph, "edge_index", None)
-        if self.objective.metric != "accuracy" or edge_index is None:
+        if self.objective.metric != "accuracy" or edge_index is None or not smooth:
             return self.objective.wanted(scores, sharpen), "none"
         logs = torch.log_softmax(scores.float(), dim=-1)
         logs, smoothing = smoothed(logs, edge_index, self.y, self.train, self.val)

@@ -6,12 +6,13 @@ import copy
 import hashlib
 import inspect
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import torch
+from pydantic import ValidationError
 from torch import Tensor, nn
 from torch_geometric.data import Data
 from torch_geometric.data.data import BaseData
@@ -52,6 +53,7 @@ def distill(
     seed: int = 0,
     validation: Any = None,
     log: str | Path | None = None,
+    recipe: Mapping[str, Any] | None = None,
 ) -> Distilled:
     r"""A binary model that is taught by ``model``, ready for :func:`bitgnn.freeze`.
 
@@ -96,6 +98,8 @@ def distill(
             of the training labels with a warning.
         log: folder for checkpoints and the log of epochs. A call with the same arguments goes on
             where it was stopped.
+        recipe: fields of the student's :class:`~bitgnn.distillation.DistillRecipe` to set by hand,
+            for studies; the rule for all data is the default.
 
     Returns:
         The result; Ctrl-C in the student's training ends it early and gives the best epoch so far.
@@ -114,6 +118,7 @@ def distill(
         held.enter_context(seeded(seed, device))
         problem = _problem(model, data, loader, validation, seed)
         of_teacher, of_student = recipe_for(problem, epochs)
+        of_student = _changed(of_student, recipe or {})
         source = model if widen is None else widen
         if isinstance(source, nn.Module):
             fresh = _fresh(source)
@@ -195,6 +200,16 @@ def _check(model: Any, widen: Any, epochs: Any, budget: Any) -> None:
         raise ValueError(f"distill: budget must be positive seconds or None, got {budget!r}")
 
 
+def _changed(recipe: DistillRecipe, fields: Mapping[str, Any]) -> DistillRecipe:
+    """A recipe with some fields of one's own."""
+    try:
+        return DistillRecipe(**{**recipe.model_dump(), **fields})
+    except ValidationError as error:
+        first = error.errors()[0]
+        name = ".".join(map(str, first["loc"]))
+        raise DistillError(f"recipe: {name}: {first['msg']}, got {fields[name]!r}") from error
+
+
 def _claimed(folder: Path, held: ExitStack) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     if not held.enter_context(locked(folder)):
@@ -263,7 +278,7 @@ def _example(model: nn.Module, args: list[Any], named: dict[str, Any]) -> Any:
 @torch.no_grad()
 def _asking(problem: Problem, teacher: nn.Module, recipe: DistillRecipe) -> Any:
     """What the teacher wants of a part, and how it was smoothed."""
-    wanted, smoothing = problem.wanted(teacher, recipe.sharpen)
+    wanted, smoothing = problem.wanted(teacher, recipe.sharpen, recipe.smooth)
 
     @torch.no_grad()
     def ask(part: Part) -> Tensor:

@@ -1,7 +1,8 @@
 """Distils models on all graphs by one recipe: how far binary ones are from their float teachers.
 
 One teacher a graph, model and seed, and a student for each form; a form is a precision, and behind
-a colon what its hidden channels are multiplied by (``bin:2``). Finished runs are kept in
+a colon what its hidden channels are multiplied by (``bin:2``); further fields of the recipe follow
+(``bin:1:sharpen=1:smooth=False``). Finished runs are kept in
 OUTPUT.jsonl and not done again.
 """
 
@@ -77,9 +78,13 @@ def run(job: tuple[dict[str, Any], str | None, str]) -> dict[str, Any]:
     model, data, validation = problem(case, root, device)
     students: dict[str, Any] = {}
     for form in case["forms"]:
-        precision, _, factor = form.partition(":")
-        widen = float(factor) if factor else None
-        options = {"seed": case["seed"], "validation": validation, "widen": widen}
+        precision, *more = form.split(":")
+        factor = float(more[0]) if more else 1.0
+        widen = None if factor == 1 else factor
+        options = {
+            "seed": case["seed"], "validation": validation, "widen": widen,
+            "recipe": dict(field.split("=") for field in more[1:]),
+        }  # fmt: skip
         result = bitgnn.distill(model, data, precision, **options)
         model = result.teacher
         if result.teacher_history:

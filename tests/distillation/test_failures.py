@@ -153,6 +153,8 @@ def test_models_that_cannot_be_taught() -> None:
         ({"budget": -1.0}, ValueError, "budget must be positive"),
         ({"widen": 0.5}, ValueError, "widen must be at least 1"),
         ({"widen": "2"}, TypeError, "widen must be a number"),
+        ({"recipe": {"sharpen": 0}}, DistillError, "recipe: sharpen: .* greater than 0, got 0"),
+        ({"recipe": {"sharp": 2}}, DistillError, "recipe: sharp: Extra"),
         ({"precision": "BFB"}, DistillError, "precision"),
         ({"validation": torch.tensor([NODES])}, DistillError, f"0 to {NODES - 1}"),
         ({"validation": 1.5}, DistillError, "too few"),
