@@ -12,7 +12,7 @@ from torch_geometric.typing import OptTensor, SparseTensor
 from torch_geometric.utils import add_remaining_self_loops
 
 from bitgnn.bits import BitAdjacency
-from bitgnn.nn.adjacency import gcn_adjacency
+from bitgnn.nn.adjacency import gcn_adjacency, kept_adjacency
 from bitgnn.nn.binary_layer import BinaryLayer
 from bitgnn.nn.precision import LayerPrecision
 from bitgnn.quantize import fast_dropout
@@ -175,10 +175,11 @@ class GCNConv(BinaryLayer, torch_geometric.nn.GCNConv):
         if held is not None:
             adjacency: BitAdjacency = held[0]
             return adjacency
-        adjacency = gcn_adjacency(
+        adjacency = kept_adjacency(
+            gcn_adjacency,
             edge_index,
-            num_nodes,
             edge_weight,
+            num_nodes,
             normalize=self.normalize,
             add_self_loops=self.add_self_loops,
             improved=self.improved,

@@ -11,7 +11,7 @@ from torch_geometric import EdgeIndex
 from torch_geometric.utils import is_sparse
 
 from bitgnn.bits import BitAdjacency
-from bitgnn.nn.adjacency import neighbour_adjacency
+from bitgnn.nn.adjacency import kept_adjacency, neighbour_adjacency
 from bitgnn.nn.binary_layer import BinaryLayer
 from bitgnn.nn.integer_sums import IntegerProduct
 from bitgnn.quantize import fast_dropout
@@ -209,8 +209,13 @@ class NeighbourLayer(BinaryLayer):
     def _bit_adjacency(self, graph: Any, edge_weight: Tensor | None, sizes: Sizes) -> BitAdjacency:
         if isinstance(graph, BitAdjacency):
             return graph
-        return neighbour_adjacency(
-            graph, *sizes, edge_weight, reduction=self._reduction or "add", flow=self.flow
+        return kept_adjacency(
+            neighbour_adjacency,
+            graph,
+            edge_weight,
+            *sizes,
+            reduction=self._reduction or "add",
+            flow=self.flow,
         )
 
     def _pass_messages(
