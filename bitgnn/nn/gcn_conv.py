@@ -158,12 +158,12 @@ class GCNConv(BinaryLayer, torch_geometric.nn.GCNConv):
         weight, bits = self._ready(self.lin, u), self.input_bits
         if bits is None:
             return self._hidden(self._product(u, weight, self._signs_product)), None
-        words = self._words(u, bits, self.dropout)
+        seen = self._see(u, bits, self.dropout)
         norm = None if self.letters.hidden_norm is None else self.hidden_norm
-        z = self._bits_product(u, bits, words, weight, norm, self.letters.bmm[2] == "B")
+        z = self._bits_product(seen, bits, weight, norm, self.letters.bmm[2] == "B")
         if not self.has_shortcut:
             return z, None
-        return z, 2.0 * OWN_BITS * centred_bits(u, words, self._window(u, words))
+        return z, 2.0 * OWN_BITS * centred_bits(u, seen.words, seen.window)
 
     def _bit_adjacency(
         self, num_nodes: int, edge_index: Any, edge_weight: Tensor | None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -26,7 +26,13 @@ from bitgnn.nn.seen_bits import NotesBits
 from bitgnn.nn.weight_decay import spare_from_decay
 from bitgnn.ops.reference.narrow import MAX_NARROW_SIZE
 from bitgnn.quantize import binary_sign
-from bitgnn.quantize.looked_up_linear import InputWords, looked_up_linear, output_affine
+from bitgnn.quantize.constants import filled
+from bitgnn.quantize.looked_up_linear import (
+    GAIN_SPEED,
+    InputWords,
+    looked_up_linear,
+    output_affine,
+)
 
 __all__ = ["GAINS", "LooksUp"]
 
@@ -34,14 +40,28 @@ WINDOW = 4.0
 """Half-width of a pattern's straight-through window, in root mean squares of the input."""
 GAIN_START = -2.0
 """Logarithm of a last layer's gain at first. Starting at 0 loses 4 points on few labels."""
-GAIN_SPEED = 10.0
-"""What one step of Adam moves the gain's logarithm by, in learning rates."""
 MATRIX = 2
 ROLES: tuple[Role, ...] = ("hidden", "last")
 GAINS = ("gain_level", "root_gain_level")
 """Parameters of gains."""
 OWN = ("input_bits", "root_bits", "hidden_norm", "root_norm", *GAINS, "role_code")
 """Names of what a layer of named precision has beside PyG's; a checkpoint of PyG lacks them."""
+
+
+class SeenInput(NamedTuple):
+    """What products with looked-up bits take of an input ``[*, K]``.
+
+    Attributes:
+        x: the input.
+        words: its bits, as rows.
+        window: how far from 0 its gradient reaches; None: everywhere, or it has none.
+        total: ``[N, 1]`` sums of rows, which are finite where all of a row is.
+    """
+
+    x: Tensor
+    words: InputWords
+    window: Tensor | None
+    total: Tensor
 
 
 class LooksUp(NotesBits):
@@ -124,13 +144,13 @@ class LooksUp(NotesBits):
         many nodes or classes ask for it. The gradient that reaches the level :math:`l` is a tenth
         of the logarithm's, so that a step of plain gradient descent is one of the logarithm.
         """
-        return None if self.gain_level is None else _gain(self.gain_level)
+        return None if self.gain_level is None else _gain(self.gain_level.detach())
 
     @property
     def root_gain(self) -> Tensor | None:
         """The same for the nodes' own product, which starts at a share of the neighbours'."""
         level = self.root_gain_level
-        return None if level is None else self.root_start * _gain(level)
+        return None if level is None else self.root_start * _gain(level.detach())
 
     def _ready(self, linear: Any, x: Tensor) -> Tensor:
         raise NotImplementedError
@@ -192,17 +212,19 @@ class LooksUp(NotesBits):
         self._note_words("root input" if bits is self.root_bits else "input", words, x)
         return words
 
-    def _window(self, x: Tensor, words: InputWords) -> Tensor | None:
-        """How far from 0 an input's gradient reaches; None: everywhere, or it has none."""
-        if not x.requires_grad or words.columns is not None:
-            return None
-        return WINDOW * x.detach().float().square().mean().sqrt()
+    def _see(self, x: Tensor, bits: InputBits, dropout: float) -> SeenInput:
+        """Bits of an input, and what else its products share."""
+        words = self._words(x, bits, dropout)
+        held, window = x.detach(), None
+        if x.requires_grad and words.columns is None:
+            norm = torch.linalg.vector_norm(held, dtype=torch.float32)
+            window = norm * (WINDOW / math.sqrt(max(x.numel(), 1)))
+        return SeenInput(x, words, window, held.reshape(-1, x.size(-1)).sum(1, keepdim=True))
 
     def _bits_product(
         self,
-        x: Tensor,
+        seen: SeenInput,
         bits: InputBits,
-        words: InputWords,
         weight: Tensor,
         norm: Any,
         to_signs: bool = False,
@@ -214,26 +236,27 @@ class LooksUp(NotesBits):
         """
         if self.training:
             spare_from_decay(weight)
-        rows = x.reshape(-1, x.size(-1))
-        window = self._window(x, words)
+        x = seen.x
+        rows = x if x.dim() == MATRIX else x.reshape(-1, x.size(-1))
         learns = norm is not None and norm.training and rows.size(0) > 1
-        gain = None
-        if norm is None:
-            gain = self.root_gain if is_root else self.output_gain
+        gain = level = None
+        if norm is None and self.training:
             level = self.root_gain_level if is_root else self.gain_level
-            if self.training and level is not None:
+            if level is not None:
                 spare_from_decay(level)
-        if self.training or learns:
-            folded = None if learns else norm
-            out = looked_up_linear(rows, weight, words, bits.unit, None, folded, window)
-            out = norm(out) if learns else out if gain is None else out * gain.to(out.dtype)
-        else:
-            out = looked_up_linear(rows, weight, words, bits.unit, gain, norm, window)
+                gain = _training_gain(level.detach(), self.root_start if is_root else 1.0)
+        elif norm is None:
+            gain = self.root_gain if is_root else self.output_gain
+        folded = None if learns else norm
+        out = looked_up_linear(
+            rows, weight, seen.words, bits.unit, gain, folded, seen.window, level
+        )
+        if learns:
+            out = norm(out)
         if to_signs:
             out = binary_sign(out, self.letters.surrogate)
-        broken = ~torch.isfinite(rows.detach().sum(1, keepdim=True))
-        out = out.masked_fill(broken, torch.nan)
-        return out if x.dim() == 2 else out.view(*x.shape[:-1], -1)
+        out = out.add(seen.total, alpha=0)
+        return out if x.dim() == MATRIX else out.view(*x.shape[:-1], -1)
 
     def _integers(self, x: Tensor, linear: Any) -> IntegerProduct | None:
         """What a layer sums in evaluation; None where its sums are of floats or of signs."""
@@ -297,6 +320,11 @@ class LooksUp(NotesBits):
 
 
 def _gain(level: Tensor) -> Tensor:
-    """The gain of a level, with a tenth of the logarithm's gradient."""
-    steps = level / GAIN_SPEED + level.detach() * (GAIN_SPEED - 1 / GAIN_SPEED)
+    """The gain of a level."""
+    steps = level / GAIN_SPEED + level * (GAIN_SPEED - 1 / GAIN_SPEED)
     return (steps.float() + GAIN_START).exp()
+
+
+def _training_gain(level: Tensor, start: float) -> Tensor:
+    """``start`` times the gain of a level, in two launches."""
+    return torch.add(filled(1, GAIN_START + math.log(start), level), level, alpha=GAIN_SPEED).exp()

@@ -138,11 +138,11 @@ class NeighbourLayer(BinaryLayer):
             self._tell_producers(node)
         self._look_at_sources(u, linear, root)
         weight = self._ready(linear, u)
-        words = self._words(u, self.input_bits, self.dropout)
+        seen = self._see(u, self.input_bits, self.dropout)
         normed = self.letters.hidden_norm is not None
         norm = self.hidden_norm if normed else None
         bits, to_signs = self.input_bits, self.letters.bmm[2] == "B"
-        z = None if root_alone else self._bits_product(u, bits, words, weight, norm, to_signs)
+        z = None if root_alone else self._bits_product(seen, bits, weight, norm, to_signs)
         if root is None or node is None:
             return z, None
         if node is not source:
@@ -152,9 +152,9 @@ class NeighbourLayer(BinaryLayer):
             self._look(u, apart, root)
         weight = self._ready(root, u)
         if node is not source or apart is not None:
-            words = self._words(u, bits, self.dropout)
+            seen = self._see(u, bits, self.dropout)
         norm = self.root_norm if normed else None
-        return z, self._bits_product(u, bits, words, weight, norm, is_root=True)
+        return z, self._bits_product(seen, bits, weight, norm, is_root=True)
 
     def _look_at_sources(self, u: Tensor, linear: Any, root: Any) -> None:
         """What the sources are made of, which the node's own map takes, too, unless they differ."""
@@ -175,8 +175,8 @@ class NeighbourLayer(BinaryLayer):
         is_root = linear is not next(iter(self._products()))
         if is_root and self.root_bits is not None:
             bits = self.root_bits
-        words = self._words(u, bits, self.dropout)
-        return self._bits_product(u, bits, words, weight, None, is_root=is_root)
+        seen = self._see(u, bits, self.dropout)
+        return self._bits_product(seen, bits, weight, None, is_root=is_root)
 
     def _aggregate_hidden(
         self,
