@@ -14,6 +14,7 @@ from torch_geometric.utils import add_remaining_self_loops
 from bitgnn.bits import BitAdjacency
 from bitgnn.nn.adjacency import gcn_adjacency, kept_adjacency
 from bitgnn.nn.binary_layer import BinaryLayer
+from bitgnn.nn.looks_up import Part
 from bitgnn.nn.precision import LayerPrecision
 from bitgnn.quantize import fast_dropout
 from bitgnn.quantize.centred_bits import centred_bits
@@ -160,7 +161,7 @@ class GCNConv(BinaryLayer, torch_geometric.nn.GCNConv):
             return self._hidden(self._product(u, weight, self._signs_product)), None
         seen = self._see(u, bits, self.dropout)
         norm = None if self.letters.hidden_norm is None else self.hidden_norm
-        z = self._bits_product(seen, bits, weight, norm, self.letters.bmm[2] == "B")
+        z = self._bits_product(seen, bits, Part(weight, norm, self.letters.bmm[2] == "B"))
         if not self.has_shortcut:
             return z, None
         return z, 2.0 * OWN_BITS * centred_bits(u, seen.words, seen.window)

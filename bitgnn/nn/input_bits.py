@@ -224,7 +224,7 @@ class InputBits(nn.Module):
             return self._activation(x, words, tiny, dropout, kept)
         gain: Tensor | float | None = self._gain(words, size) if self.offset.numel() else None
         if dropout > 0.0:
-            keep, probability = keep_words(words.size(0), size, dropout, words.device)
+            keep, probability = keep_words(words.size(0), size, dropout, words)
             words = words & keep
             gain = (1.0 if gain is None else gain) / probability
         return InputWords(words, size, True, gain, self.bit_offset)
@@ -246,9 +246,9 @@ class InputBits(nn.Module):
                 lifted = torch.where(entries.mask.reshape(-1, size), x, filled(1, 1.0, x))
                 raised = torch.ops.bitgnn.pack(lifted, tiny)
         if dropout > 0.0:
-            keep, probability = keep_words(words.size(0), size, dropout, words.device)
+            keep, probability = keep_words(words.size(0), size, dropout, words)
             # Of a dropout in front whose mask is not known, dropped bits are zeros.
-            raised = (words if raised is None else raised) | (all_words(size, x.device) ^ keep)
+            raised = (words if raised is None else raised) | (all_words(size, words) ^ keep)
             words, share = words & keep, share * probability
         gain = None if share >= 1.0 else 1.0 / max(share, LEAST_SHARE)
         if gain is None:
@@ -276,7 +276,7 @@ class InputBits(nn.Module):
             return InputWords(words, size, False, None, self.offset, self.columns)
         middle = self._levels(self.median.unsqueeze(0))
         if dropout > 0.0:
-            keep, probability = keep_words(words.size(0), size, dropout, words.device)
+            keep, probability = keep_words(words.size(0), size, dropout, words)
             words = (words & keep) | (middle & ~keep)
             gain = gain / probability
         middle = torch.ops.bitgnn.unpack(middle, size)[0]
@@ -299,7 +299,7 @@ class InputBits(nn.Module):
         """What makes up for the share of bits that a dropout in front of the layer takes."""
         if not self.training and self._knows_share:
             return None
-        ones = torch.ops.bitgnn.pack(filled(size, 1.0, words).unsqueeze(0))
+        ones = all_words(size, words)
         share = torch.ops.bitgnn.bmm_bbf(words, ones, size).mean().div(2 * max(size, 1)).add(0.5)
         if not self.training:
             if not torch.compiler.is_compiling():

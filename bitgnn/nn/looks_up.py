@@ -26,7 +26,7 @@ from bitgnn.nn.seen_bits import NotesBits
 from bitgnn.nn.weight_decay import spare_from_decay
 from bitgnn.ops.reference.narrow import MAX_NARROW_SIZE
 from bitgnn.quantize import binary_sign
-from bitgnn.quantize.constants import filled
+from bitgnn.quantize.constants import made_once
 from bitgnn.quantize.looked_up_linear import (
     GAIN_SPEED,
     InputWords,
@@ -34,7 +34,7 @@ from bitgnn.quantize.looked_up_linear import (
     output_affine,
 )
 
-__all__ = ["GAINS", "LooksUp"]
+__all__ = ["GAINS", "LooksUp", "Part"]
 
 WINDOW = 4.0
 """Half-width of a pattern's straight-through window, in root mean squares of the input."""
@@ -62,6 +62,22 @@ class SeenInput(NamedTuple):
     words: InputWords
     window: Tensor | None
     total: Tensor
+
+
+class Part(NamedTuple):
+    """One of the products with an input's bits.
+
+    Attributes:
+        weight: ``[M, B]`` latent weights.
+        norm: behind the product, or None: a gain is there instead.
+        to_signs: whether the sign of the result is wanted.
+        is_root: whether it is the nodes' own product.
+    """
+
+    weight: Tensor
+    norm: Any
+    to_signs: bool = False
+    is_root: bool = False
 
 
 class LooksUp(NotesBits):
@@ -219,44 +235,74 @@ class LooksUp(NotesBits):
         if x.requires_grad and words.columns is None:
             norm = torch.linalg.vector_norm(held, dtype=torch.float32)
             window = norm * (WINDOW / math.sqrt(max(x.numel(), 1)))
-        return SeenInput(x, words, window, held.reshape(-1, x.size(-1)).sum(1, keepdim=True))
+        return SeenInput(x, words, window, _rows(held).sum(1, keepdim=True))
 
-    def _bits_product(
-        self,
-        seen: SeenInput,
-        bits: InputBits,
-        weight: Tensor,
-        norm: Any,
-        to_signs: bool = False,
-        is_root: bool = False,
-    ) -> Tensor:
+    def _bits_product(self, seen: SeenInput, bits: InputBits, part: Part) -> Tensor:
         """The product of looked-up bits behind its norm or gain; its sign where that is wanted.
 
         Rows with NaN or infinity give NaN, as they do in floats.
         """
-        if self.training:
-            spare_from_decay(weight)
-        x = seen.x
-        rows = x if x.dim() == MATRIX else x.reshape(-1, x.size(-1))
-        learns = norm is not None and norm.training and rows.size(0) > 1
+        rows, norm = _rows(seen.x), part.norm
+        learns = self._learns(norm, rows)
         gain = level = None
         if norm is None and self.training:
-            level = self.root_gain_level if is_root else self.gain_level
-            if level is not None:
-                spare_from_decay(level)
-                gain = _training_gain(level.detach(), self.root_start if is_root else 1.0)
+            level, gain = self._levels((part,))
         elif norm is None:
-            gain = self.root_gain if is_root else self.output_gain
-        folded = None if learns else norm
+            gain = self.root_gain if part.is_root else self.output_gain
+        if self.training:
+            spare_from_decay(part.weight)
         out = looked_up_linear(
-            rows, weight, seen.words, bits.unit, gain, folded, seen.window, level
+            rows, part.weight, seen.words, bits.unit, gain, None if learns else norm, seen.window,
+            level,
+        )  # fmt: skip
+        return self._finished(out, seen, part, learns)
+
+    def _bits_products(
+        self, seen: SeenInput, bits: InputBits, *parts: Part
+    ) -> tuple[Tensor | None, ...]:
+        """Several products of equally many outputs, in training as one with all the weights."""
+        rows = _rows(seen.x)
+        learns = [self._learns(part.norm, rows) for part in parts]
+        has_gains = all(part.norm is None for part in parts)
+        if not (self.training and (has_gains or all(learns))):
+            return tuple(self._bits_product(seen, bits, part) for part in parts)
+        for part in parts:
+            spare_from_decay(part.weight)
+        level, gain = self._levels(parts) if has_gains else (None, None)
+        weight = torch.cat([part.weight for part in parts])
+        out = looked_up_linear(rows, weight, seen.words, bits.unit, gain, None, seen.window, level)
+        each = out.split(parts[0].weight.size(0), 1)
+        return tuple(
+            self._finished(out, seen, part, not has_gains)
+            for out, part in zip(each, parts, strict=True)
         )
+
+    @staticmethod
+    def _learns(norm: Any, rows: Tensor) -> bool:
+        """Whether a norm takes the statistics of the batch, behind the product."""
+        return norm is not None and norm.training and rows.size(0) > 1
+
+    def _levels(self, parts: tuple[Part, ...]) -> tuple[Tensor, Tensor]:
+        """In training: levels of the gains of products, and the gains."""
+        levels = [self.root_gain_level if part.is_root else self.gain_level for part in parts]
+        starts = tuple(
+            GAIN_START + math.log(self.root_start if part.is_root else 1.0) for part in parts
+        )
+        held: list[Tensor] = [level for level in levels if level is not None]
+        assert len(held) == len(parts)
+        for each in held:
+            spare_from_decay(each)
+        level = held[0] if len(held) == 1 else torch.cat(held)
+        return level, _training_gain(level.detach(), starts)
+
+    def _finished(self, out: Tensor, seen: SeenInput, part: Part, learns: bool) -> Tensor:
+        """A product behind its norm and sign."""
         if learns:
-            out = norm(out)
-        if to_signs:
+            out = part.norm(out)
+        if part.to_signs:
             out = binary_sign(out, self.letters.surrogate)
         out = out.add(seen.total, alpha=0)
-        return out if x.dim() == MATRIX else out.view(*x.shape[:-1], -1)
+        return out if seen.x.dim() == MATRIX else out.view(*seen.x.shape[:-1], -1)
 
     def _integers(self, x: Tensor, linear: Any) -> IntegerProduct | None:
         """What a layer sums in evaluation; None where its sums are of floats or of signs."""
@@ -319,12 +365,17 @@ class LooksUp(NotesBits):
             self.letters = self._forms[self.role or "last"]
 
 
+def _rows(x: Tensor) -> Tensor:
+    return x if x.dim() == MATRIX else x.reshape(-1, x.size(-1))
+
+
 def _gain(level: Tensor) -> Tensor:
     """The gain of a level."""
     steps = level / GAIN_SPEED + level * (GAIN_SPEED - 1 / GAIN_SPEED)
     return (steps.float() + GAIN_START).exp()
 
 
-def _training_gain(level: Tensor, start: float) -> Tensor:
-    """``start`` times the gain of a level, in two launches."""
-    return torch.add(filled(1, GAIN_START + math.log(start), level), level, alpha=GAIN_SPEED).exp()
+def _training_gain(level: Tensor, starts: tuple[float, ...]) -> Tensor:
+    """Gains of levels, whose logarithms have these starts, in two launches."""
+    start = made_once(starts, level, lambda: torch.tensor(starts, device=level.device))
+    return torch.add(start, level, alpha=GAIN_SPEED).exp()

@@ -57,7 +57,7 @@ def _shift_gradients(optimizer: torch.optim.Optimizer) -> None:
         gradients = [p.grad for p in marked]
         with torch.no_grad():
             if scale is None:
-                shifted = torch._foreach_add(gradients, marked, alpha=step)
+                shifted = list(torch._foreach_add(gradients, marked, alpha=step))
             else:  # a fused optimiser unscales by itself
                 shifted = [p.grad + p * (step * scale.to(p.device)) for p in marked]
         for parameter, gradient in zip(marked, shifted, strict=True):

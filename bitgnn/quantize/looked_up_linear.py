@@ -153,6 +153,7 @@ class _LookedUpLinear(torch.autograd.Function):
             None if is_number else bits.gain, scale, window,
         )  # fmt: skip
         ctx.size, ctx.step, ctx.gain = bits.size, bits.step, bits.gain if is_number else None
+        ctx.levels = 1 if level is None else level.numel()
         ctx.zero_one, ctx.counts_up = bits.zero_one, bits.zero_one and bits.has_shift
         return out
 
@@ -183,7 +184,8 @@ class _LookedUpLinear(torch.autograd.Function):
                 grad_weight.addr_(sums, offset, alpha=1.0 / ctx.step)
             grad_weight = within(grad_weight, weight, 1.0).to(weight.dtype)
         if out is not None:
-            grad_level = torch.mul(grad, out).sum().div(GAIN_SPEED).view(1)
+            by_level = torch.mul(grad, out).view(grad.size(0), ctx.levels, -1)
+            grad_level = by_level.sum((0, 2)).div(GAIN_SPEED)
         return grad_x, grad_weight, grad_level, None, None, None, None, None
 
 
@@ -237,10 +239,11 @@ def looked_up_linear(
         weight: ``[M, B]`` latent weights.
         bits: of ``x``.
         unit: scalar tensor u.
-        output_gain: ``[1]`` tensor that is folded into the product.
+        output_gain: ``[1]`` tensor that is folded into the product; in training one for each of
+            several parts of the weight with equally many outputs.
         norm: folded into the product; in evaluation only.
         window: scalar tensor, half-width of the part of the axis with a slope; None is all of it.
-        level: ``[1]`` parameter behind ``output_gain`` in training.
+        level: what ``output_gain`` follows from in training, of its shape.
 
     Returns:
         ``[N, M]`` tensor of the dtype of ``x``.
@@ -284,20 +287,21 @@ def _training_affine(
     w_words: Tensor, num_outputs: int, bits: InputWords, unit: Tensor, output_gain: Tensor | None
 ) -> tuple[Tensor, Tensor | None]:
     """As :func:`output_affine` without a norm, in few launches; sums are rounded to float32."""
-    factor = unit.float() if output_gain is None else unit.float() * output_gain
-    step, gain = bits.step, bits.gain
+    # One factor for all outputs, or one for each part of them.
+    factor = unit.float() if output_gain is None else unit.float() * output_gain.view(-1, 1)
+    number = 1 if output_gain is None else output_gain.numel()
+    gain = 1.0 if bits.gain is None else bits.gain
     if isinstance(gain, Tensor):
-        scale = filled(num_outputs, step, w_words) * (factor * gain)
+        steps, by_step = filled(num_outputs, bits.step, w_words), factor * gain
     else:
-        scale = filled(num_outputs, step if gain is None else step * gain, w_words) * factor
+        steps, by_step = filled(num_outputs, bits.step * gain, w_words), factor
+    scale = (steps.view(number, -1) * by_step).view(-1)
     if not bits.has_shift:
         return scale, None
-    middle = 0.5 if gain is None else 0.5 * gain
-    if not bits.zero_one:
-        assert bits.offset is not None
-        added = bits.offset
-    elif bits.offset is None:
-        added = filled(bits.size, 1.0, w_words) * middle
-    else:
-        added = bits.offset + middle
-    return scale, factor * torch.mv(torch.ops.bitgnn.unpack(w_words, bits.size), added)
+    offset = filled(bits.size, 0.0, w_words) if bits.offset is None else bits.offset
+    if bits.zero_one and isinstance(gain, Tensor):
+        offset = torch.add(offset, gain, alpha=0.5)
+    elif bits.zero_one:
+        offset = offset + 0.5 * gain
+    sums = torch.mv(torch.ops.bitgnn.unpack(w_words, bits.size), offset)
+    return scale, (sums.view(number, -1) * factor).view(-1)
