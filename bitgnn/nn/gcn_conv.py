@@ -131,12 +131,13 @@ class GCNConv(BinaryLayer, torch_geometric.nn.GCNConv):
         else:
             adjacency = self._bit_adjacency(nodes, edge_index, edge_weight)
             self._warn_of_factors(adjacency, edge_weight)
-            integers = None if self._shows_messages else self._integers(u, self.lin)
+            shows = self._shows_messages
+            integers = None if shows else self._integers(u, self.lin)
             if self._sums_alone(u, integers) and not self.has_shortcut:
                 summed = self._aggregate_pattern(None, adjacency, self.bias, integers)
                 return self._output(summed.to(u.dtype))
             z, own = self._hidden_of(u)
-            if not self._shows_messages:
+            if not shows:
                 out = self._aggregate_pattern(z, adjacency, self.bias, integers)
                 return self._output(out if own is None else out + own)
             graph = edge_index

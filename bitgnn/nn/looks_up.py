@@ -178,6 +178,8 @@ class LooksUp(NotesBits):
         """Before the product: find the layers in front, and what the input is made of."""
         if torch.compiler.is_compiling() or not torch.is_grad_enabled():
             return
+        if self._has_looked and (bits is None or bits.is_settled):
+            return
         # An input of another width is refused before it settles anything.
         for linear in linears:
             self._ready(linear, x)
