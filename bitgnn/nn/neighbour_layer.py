@@ -14,7 +14,7 @@ from bitgnn.bits import BitAdjacency
 from bitgnn.nn.adjacency import kept_adjacency, neighbour_adjacency
 from bitgnn.nn.binary_layer import BinaryLayer
 from bitgnn.nn.integer_sums import IntegerProduct
-from bitgnn.nn.looks_up import Part
+from bitgnn.nn.looked_up_products import Part
 from bitgnn.quantize import fast_dropout
 
 __all__ = ["NeighbourLayer", "dropped"]
