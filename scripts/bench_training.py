@@ -1,4 +1,7 @@
-"""Measures what training the binary forms costs beside full precision: a JSON record."""
+"""Measures what training the binary forms costs beside full precision: a JSON record.
+
+On the CPU epochs of the configurations of table 3, on a GPU steps of whole models by size of graph.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,9 @@ import torch
 from torch_geometric.data import Data
 
 from bench.entry import exits_with_status, save_record
+from bench.training_steps import SIZES, measured_cases
 from bitgnn.measure.environment import environment
+from bitgnn.measure.report import format_seconds
 from bitgnn.train.batches import make_batches
 from bitgnn.train.build import GraphSource, build_model, make_task
 from bitgnn.train.config import ExperimentConfig, load_config
@@ -75,14 +80,21 @@ def training_cost(config: ExperimentConfig, data: Data, epochs: int) -> dict[str
 
 @exits_with_status
 def main(argv: Sequence[str] | None = None) -> int:
-    """Measure the graphs of table 3 and write ``training_cost.json``; the exit status."""
+    """Measure and write ``training_cost.json`` or ``training_cuda.json``; the exit status."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data-root", help="folder of the data sets (default: BITGNN_DATA)")
     parser.add_argument("--configs", type=Path, default=ROOT / "configs")
     parser.add_argument("--only", nargs="+", default=GRAPHS, help="names of configurations")
     parser.add_argument("--epochs", type=int, default=25, help="measured epochs of each form")
-    parser.add_argument("--output", type=Path, default=Path("training_cost.json"))
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    parser.add_argument(
+        "--graphs", nargs="+", default=list(SIZES), choices=SIZES, help="sizes of graphs, on a GPU"
+    )
+    parser.add_argument("--repeats", type=int, default=15, help="rounds of steps, on a GPU")
+    parser.add_argument("--output", type=Path)
     parsed = parser.parse_args(argv)
+    if parsed.device == "cuda":
+        return _measure_steps(parsed)
     torch.set_num_threads(1)
     graphs = {}
     for name in parsed.only:
@@ -102,7 +114,24 @@ def main(argv: Sequence[str] | None = None) -> int:
         "settings": {"repeats": parsed.epochs, "clock": "processor time of one thread"},
         "graphs": graphs,
     }
-    save_record(parsed.output, record)
+    save_record(parsed.output or Path("training_cost.json"), record)
+    return 0
+
+
+def _measure_steps(parsed: argparse.Namespace) -> int:
+    """Steps of whole models on a GPU; the exit status."""
+    record: dict[str, Any] = {
+        "benchmark": "training cuda",
+        "environment": environment(ROOT),
+        "settings": {"repeats": parsed.repeats},
+        "cases": [],
+    }
+    for case in measured_cases(parsed.graphs, parsed.data_root, parsed.device, parsed.repeats):
+        record["cases"].append(case)
+        times = {name: form["time"]["median"] for name, form in case["forms"].items()}
+        shown = {name: format_seconds(time) for name, time in times.items()}
+        print(case["graph"], case["layer"], shown, case["failed"] or "", flush=True)
+        save_record(parsed.output or Path("training_cuda.json"), record)
     return 0
 
 

@@ -20,7 +20,7 @@ class BitAdjacency:
     """``A[i, j] = row_scale[i] * pattern[i, j] * col_scale[j]``, duplicate edges counted.
 
     Rows are destinations. Symmetric normalisation and mean aggregation have exactly this form.
-    What is derived from it (:meth:`frdc`, :meth:`sliced`, :meth:`row_order`) is
+    What is derived from it (:meth:`frdc`, :meth:`sliced`, :meth:`transposed`, :meth:`row_order`) is
     built on first use and kept until the pattern is written to or replaced.
 
     Args:
@@ -296,6 +296,11 @@ class BitAdjacency:
         return (
             derived is not None and derived.fits(self.rowptr, self.indices) and derived.has_sliced()
         )
+
+    @torch.compiler.disable(reason="what is kept beside a pattern is nothing a graph can hold")
+    def transposed(self) -> tuple[Tensor, Tensor]:
+        """Row pointer ``[N + 1]`` and int32 ``[E]`` indices of the transposed pattern, kept."""
+        return self._layouts().transposed()
 
     def row_order(self) -> Tensor | None:
         """The rows by descending ``degree // 32``, kept after the first call.

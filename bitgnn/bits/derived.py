@@ -6,7 +6,9 @@ import torch
 from torch import Tensor
 
 from bitgnn._checks import check_value
-from bitgnn.bits.layouts import FrdcLayout, build_frdc
+from bitgnn.bits._pattern import pattern_of
+from bitgnn.bits._sources import Edges
+from bitgnn.bits.layouts import FrdcLayout, build_frdc, row_indices
 from bitgnn.bits.row_order import build_row_order
 from bitgnn.bits.sliced import MAX_SLICE_SIZE, SlicedLayout, build_sliced, default_slice_size
 from bitgnn.bits.tensor_version import Watch
@@ -31,6 +33,7 @@ class DerivedLayouts:
         self._frdc: FrdcLayout | None = None
         self._frdc_tried = False
         self._sliced: dict[int, SlicedLayout] = {}
+        self._transposed: tuple[Tensor, Tensor] | None = None
         self.found_order: Tensor | None = None
         """The order of :meth:`row_order` once it has been asked for."""
 
@@ -47,7 +50,8 @@ class DerivedLayouts:
         tiles = 0 if self._frdc is None else self._frdc.nbytes
         sliced = sum(layout.nbytes - self._rowptr.nbytes for layout in self._sliced.values())
         order = 0 if self.found_order is None else self.found_order.nbytes
-        return tiles + sliced + order
+        transposed = sum(part.nbytes for part in self._transposed or ())
+        return tiles + sliced + order + transposed
 
     def frdc(self) -> FrdcLayout | None:
         """FRDC tiles; None where an edge occurs twice."""
@@ -80,6 +84,15 @@ class DerivedLayouts:
     def has_sliced(self) -> bool:
         """Whether slices of the device's own size have been built."""
         return default_slice_size(self._indices.device) in self._sliced
+
+    def transposed(self) -> tuple[Tensor, Tensor]:
+        """Row pointer and indices of the transposed pattern; indices ascend in each row."""
+        if self._transposed is None:
+            rows, columns = row_indices(self._rowptr), self._indices.long()
+            edges = Edges(columns, rows, None, self._num_cols, len(self._rowptr) - 1)
+            rowptr, indices = pattern_of(edges)
+            self._transposed = rowptr.to(self._rowptr.dtype), indices
+        return self._transposed
 
     def row_order(self) -> Tensor:
         """Rows by descending degree, see :func:`build_row_order`."""

@@ -1,8 +1,10 @@
-"""Tells whether tensors were written to or replaced since something was derived from them."""
+"""Tells whether tensors were written to or replaced since something was made of them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import weakref
+from collections.abc import Callable, Hashable, Iterable
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -46,6 +48,90 @@ def counted(tensor: Tensor) -> Tensor:
         return tensor
     with torch.inference_mode(False):
         return tensor.clone()
+
+
+class Made(NamedTuple):
+    """What was made of tensors: these, as they were then, and the result."""
+
+    tensors: tuple[weakref.ref[Tensor] | None, ...]
+    states: tuple[Any, ...]
+    value: Any
+
+
+class TensorMemory:
+    """What was made of tensors, as long as these live and nothing writes to them.
+
+    Tensors are told apart by identity and are not kept alive: an entry goes with the first of its
+    tensors. Threads may share a memory; at worst two of them make the same thing. A copy begins
+    empty.
+
+    Args:
+        most: number of entries; the one made first makes room for a new one.
+    """
+
+    def __init__(self, most: int = 1) -> None:
+        self._most = most
+        self._entries: dict[Hashable, Made] = {}
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def __reduce__(self) -> tuple[type[TensorMemory], tuple[int]]:
+        return TensorMemory, (self._most,)
+
+    def get(
+        self, tensors: tuple[Tensor | None, ...], options: Hashable, make: Callable[[], Any]
+    ) -> Any:
+        """What ``make()`` gives, or gave for the same tensors and options.
+
+        Args:
+            tensors: what it depends on; None stands for a tensor that is not there. Where writes to
+                one of them would go unnoticed, nothing is remembered.
+            options: what else it depends on.
+            make: called without gradients and outside of inference mode, so that its result serves
+                every mode.
+        """
+        if torch.compiler.is_compiling() or not all(map(_is_counted, tensors)):
+            return make()
+        key = (tuple(map(id, tensors)), options)
+        states = tuple(map(_state, tensors))
+        found = self._entries.get(key)
+        if found is not None and found.states == states and _are(found.tensors, tensors):
+            return found.value
+        with torch.inference_mode(False), torch.no_grad():
+            value = make()
+
+        def forget(gone: weakref.ref[Tensor]) -> None:
+            held = self._entries.get(key)
+            if held is not None and any(ref is gone for ref in held.tensors):
+                self._entries.pop(key, None)
+
+        refs = tuple(None if t is None else weakref.ref(t, forget) for t in tensors)
+        self._entries.pop(key, None)
+        self._entries[key] = Made(refs, states, value)
+        for oldest in list(self._entries)[: -self._most]:
+            self._entries.pop(oldest, None)
+        return value
+
+
+def _is_counted(tensor: Any) -> bool:
+    """Whether writes to it are noticed: a dense tensor that counts them."""
+    if tensor is None:
+        return True
+    is_dense = isinstance(tensor, Tensor) and tensor.layout == torch.strided
+    return is_dense and not tensor.is_inference()
+
+
+def _are(refs: tuple[weakref.ref[Tensor] | None, ...], tensors: tuple[Tensor | None, ...]) -> bool:
+    """Whether these are the tensors referred to."""
+    pairs = zip(refs, tensors, strict=True)
+    return all(t is None if ref is None else ref() is t for ref, t in pairs)
+
+
+def _state(tensor: Tensor | None) -> Any:
+    if tensor is None:
+        return None
+    return tensor._version, tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.device
 
 
 def _places(tensors: tuple[Tensor | None, ...]) -> list[int]:

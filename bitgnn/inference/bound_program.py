@@ -30,7 +30,6 @@ FeatureForm = Literal["floats", "packed"]
 
 BOUND = (
     "_kinds", "_sources", "_from_floats", "_from_bits", "_from_pattern", "_pattern_source",
-    "_graph_memory",
 )  # fmt: skip
 """What belongs to one object's own buffers: a copy makes its own."""
 

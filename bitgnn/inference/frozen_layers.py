@@ -9,10 +9,10 @@ from typing import Any
 from torch import Tensor, nn
 from torch_geometric.nn import MessagePassing
 
+from bitgnn.bits.tensor_version import TensorMemory
 from bitgnn.inference.bipartite import joined_features, joined_graph
 from bitgnn.inference.frozen import OwnForward
 from bitgnn.inference.frozen_model import FrozenModel
-from bitgnn.inference.graph_memory import GraphMemory
 from bitgnn.inference.report import FreezeReport
 from bitgnn.inference.shared_tensors import under_all_names
 
@@ -32,11 +32,10 @@ class FrozenLayer(nn.Module):
         layer: the trained one, whose widths it tells.
     """
 
-    _joined: GraphMemory | None = None
-
     def __init__(self, frozen: FrozenModel, layer: nn.Module) -> None:
         super().__init__()
         self.frozen = frozen
+        self._joined = TensorMemory()
         for name in ("in_channels", "out_channels"):
             if hasattr(layer, name):
                 setattr(self, name, getattr(layer, name))
@@ -44,9 +43,6 @@ class FrozenLayer(nn.Module):
             spec.kind == "neighbours" and spec.flow == "source_to_target" for spec in frozen.graphs
         )
         self.reads_destinations = bool(getattr(layer, "root_weight", True))
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in vars(self).items() if name != "_joined"}
 
     def forward(self, x: Any, *args: Any, **kwargs: Any) -> Any:
         """What the trained layer returns.
@@ -74,13 +70,7 @@ class FrozenLayer(nn.Module):
     def _joined_graph(self, edges: Any, sources: Tensor, destinations: Tensor) -> Any:
         """The graph of both sets, the same tensor for as long as the edges are."""
         sizes = sources.size(0), destinations.size(0)
-        if not GraphMemory.keeps(edges, None):
-            return joined_graph(edges, *sizes)
-        found = None if self._joined is None else self._joined.graph_of(edges, None, sizes[0])
-        if found is None:
-            found = joined_graph(edges, *sizes)
-            self._joined = GraphMemory(edges, None, sizes[0], found)
-        return found
+        return self._joined.get((edges,), sizes, lambda: joined_graph(edges, *sizes))
 
 
 class FrozenLayers(OwnForward):

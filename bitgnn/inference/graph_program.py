@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from bitgnn.bits import BitAdjacency
+from bitgnn.bits.tensor_version import TensorMemory
 from bitgnn.inference.bound_program import BoundProgram, FeatureForm
 from bitgnn.inference.graph import FloatAdjacency, GraphSpec, PreparedGraph
-from bitgnn.inference.graph_memory import GraphMemory
 from bitgnn.inference.layout import GraphLayout, check_layout, laid_out
 from bitgnn.inference.own_call import PLAIN_CALL, OwnCall
 from bitgnn.inference.program import Program
@@ -56,6 +56,7 @@ class GraphProgram(BoundProgram):
         self.own_call = own_call
         self._needs_parts = needs_parts
         self._needs_edges = any(call.parts & {EDGE_INDEX, EDGE_WEIGHT} for call in calls)
+        self._graph_memory = TensorMemory()
         self._needs_pattern_alone = holds == ["pattern"] and not needs_parts
 
     @property
@@ -130,17 +131,11 @@ class GraphProgram(BoundProgram):
 
     def _remembered(self, edge_index: Any, edge_weight: Any, num_nodes: int) -> Graph:
         """The graph of a call, made again only if its tensors are others or were written to."""
-        memory = self._graph_memory
-        is_plain = GraphMemory.keeps(edge_index, edge_weight)
-        if not is_plain:
-            return self.prepare_graph(edge_index, num_nodes, edge_weight, layout="csr")
-        found = None if memory is None else memory.graph_of(edge_index, edge_weight, num_nodes)
-        if found is None:
-            found = self.prepare_graph(edge_index, num_nodes, edge_weight, layout="csr")
-            self._graph_memory = GraphMemory(edge_index, edge_weight, num_nodes, found)
-        return found
-
-    _graph_memory: GraphMemory | None = None
+        return self._graph_memory.get(
+            (edge_index, edge_weight),
+            num_nodes,
+            lambda: self.prepare_graph(edge_index, num_nodes, edge_weight, layout="csr"),
+        )
 
     def _packed_widths(self, graph: int) -> list[int]:
         """Words of the packed rows that are aggregated with a graph."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Literal
 
 import torch
@@ -10,12 +11,45 @@ from torch_geometric.typing import SparseTensor
 from torch_geometric.utils import add_remaining_self_loops, is_sparse, to_edge_index
 
 from bitgnn.bits import BitAdjacency
+from bitgnn.bits.tensor_version import TensorMemory
 
-__all__ = ["Reduction", "gcn_adjacency", "neighbour_adjacency"]
+__all__ = ["Reduction", "gcn_adjacency", "kept_adjacency", "neighbour_adjacency"]
 
 Reduction = Literal["add", "mean"]
 
 IMPROVED_SELF_LOOP = 2.0
+
+MOST_KEPT = 8
+"""Adjacencies that are kept for edges that are still there."""
+
+_kept = TensorMemory(MOST_KEPT)
+
+
+@torch.compiler.disable(reason="fullgraph needs a BitAdjacency in place of the edges")
+def kept_adjacency(
+    make: Callable[..., BitAdjacency],
+    edge_index: Any,
+    edge_weight: Tensor | None,
+    *sizes: int,
+    **options: Any,
+) -> BitAdjacency:
+    """The adjacency of dense edges, made once for all layers and steps that take the same tensors.
+
+    It is made anew once these are others or have been written to, and goes with them.
+
+    Args:
+        make: :func:`gcn_adjacency` or :func:`neighbour_adjacency`.
+        edge_index: graph as ``make`` takes it.
+        edge_weight: ``[E]`` float weights, only beside an edge index.
+        *sizes: numbers of nodes, as ``make`` takes them.
+        **options: keyword arguments of ``make``.
+    """
+    found: BitAdjacency = _kept.get(
+        (edge_index, edge_weight),
+        (make, sizes, tuple(options.items())),
+        lambda: make(edge_index, *sizes, edge_weight, **options),
+    )
+    return found
 
 
 # Building a pattern depends on the edges' values: a compiled graph breaks here, once.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import weakref
 from typing import Any
 
 import torch
@@ -11,28 +10,6 @@ from torch import Tensor
 from bitgnn.bits import BitAdjacency
 
 __all__ = ["aggregate"]
-
-_transposed: weakref.WeakKeyDictionary[BitAdjacency, tuple[Tensor, Tensor]] = (
-    weakref.WeakKeyDictionary()
-)
-
-
-# A cache keyed by objects is nothing that a compiled graph could hold.
-@torch.compiler.disable
-def _transposed_pattern(adjacency: BitAdjacency) -> tuple[Tensor, Tensor]:
-    """Row pointer and indices of the transposed pattern, kept as long as ``adjacency`` lives."""
-    pattern = _transposed.get(adjacency)
-    if pattern is None:
-        num_rows, num_cols = adjacency.shape
-        counts = torch.diff(adjacency.rowptr.long())
-        rows = torch.repeat_interleave(torch.arange(num_rows, device=counts.device), counts)
-        columns = adjacency.indices.long()
-        rowptr = torch.zeros(num_cols + 1, dtype=torch.int64, device=counts.device)
-        torch.cumsum(torch.bincount(columns, minlength=num_cols), 0, out=rowptr[1:])
-        order = torch.argsort(columns, stable=True)
-        pattern = (rowptr.to(adjacency.rowptr.dtype), rows[order].int())
-        _transposed[adjacency] = pattern
-    return pattern
 
 
 class _Aggregate(torch.autograd.Function):
@@ -107,7 +84,7 @@ def aggregate(
     if x.device != adjacency.device:
         raise ValueError(f"aggregate: adjacency is on {adjacency.device}, x on {x.device}")
     needs_transposed = torch.is_grad_enabled() and x.requires_grad
-    transposed = _transposed_pattern(adjacency) if needs_transposed else (None, None)
+    transposed = adjacency.transposed() if needs_transposed else (None, None)
     out: Tensor = _Aggregate.apply(
         x.contiguous(),
         bias,

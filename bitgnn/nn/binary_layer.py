@@ -48,10 +48,15 @@ class BinaryLayer(BinaryProduct):
     explain: bool | None
     flow: str
     node_dim: int
+    _has_own_messages: bool
 
     def _complete(self, in_channels: int | tuple[int, int], out_channels: int) -> None:
         """Add the norms and warn, once, of an aggregation that has no binary form."""
         self._add_norms(in_channels, out_channels)
+        kind, parent = type(self), self._pyg_class()
+        self._has_own_messages = any(
+            getattr(kind, name) is not getattr(parent, name) for name in _MESSAGE_METHODS
+        )
         if self._aggregates_messages and not self.letters.is_float:
             reason = (
                 f"aggr={self.aggr!r} is neither a sum nor a mean"
@@ -98,11 +103,7 @@ class BinaryLayer(BinaryProduct):
     @property
     def _aggregates_messages(self) -> bool:
         """Whether only PyG's own message passing can do what this layer asks for."""
-        parent = self._pyg_class()
-        overridden = any(
-            getattr(type(self), name) is not getattr(parent, name) for name in _MESSAGE_METHODS
-        )
-        return overridden or self._reduction is None
+        return self._has_own_messages or self._reduction is None
 
     @property
     def _shows_messages(self) -> bool:
@@ -123,9 +124,8 @@ class BinaryLayer(BinaryProduct):
                     f"{name}: precision {self.precision!r} aggregates with float edge weights, "
                     "got a BitAdjacency; pass an edge index or a sparse tensor"
                 )
-        if self._shows_messages and not (
-            isinstance(graph, Tensor) and graph.layout == torch.strided
-        ):
+        is_dense = isinstance(graph, Tensor) and graph.layout == torch.strided
+        if not is_dense and self._shows_messages:
             raise ValueError(
                 f"{name}: explain mode and message hooks need an edge index in precision "
                 f"{self.precision!r}, got {type(graph).__name__}"

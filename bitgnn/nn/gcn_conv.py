@@ -12,8 +12,9 @@ from torch_geometric.typing import OptTensor, SparseTensor
 from torch_geometric.utils import add_remaining_self_loops
 
 from bitgnn.bits import BitAdjacency
-from bitgnn.nn.adjacency import gcn_adjacency
+from bitgnn.nn.adjacency import gcn_adjacency, kept_adjacency
 from bitgnn.nn.binary_layer import BinaryLayer
+from bitgnn.nn.looked_up_products import Part
 from bitgnn.nn.precision import LayerPrecision
 from bitgnn.quantize import fast_dropout
 from bitgnn.quantize.centred_bits import centred_bits
@@ -130,12 +131,13 @@ class GCNConv(BinaryLayer, torch_geometric.nn.GCNConv):
         else:
             adjacency = self._bit_adjacency(nodes, edge_index, edge_weight)
             self._warn_of_factors(adjacency, edge_weight)
-            integers = None if self._shows_messages else self._integers(u, self.lin)
+            shows = self._shows_messages
+            integers = None if shows else self._integers(u, self.lin)
             if self._sums_alone(u, integers) and not self.has_shortcut:
                 summed = self._aggregate_pattern(None, adjacency, self.bias, integers)
                 return self._output(summed.to(u.dtype))
             z, own = self._hidden_of(u)
-            if not self._shows_messages:
+            if not shows:
                 out = self._aggregate_pattern(z, adjacency, self.bias, integers)
                 return self._output(out if own is None else out + own)
             graph = edge_index
@@ -158,12 +160,12 @@ class GCNConv(BinaryLayer, torch_geometric.nn.GCNConv):
         weight, bits = self._ready(self.lin, u), self.input_bits
         if bits is None:
             return self._hidden(self._product(u, weight, self._signs_product)), None
-        words = self._words(u, bits, self.dropout)
+        seen = self._see(u, bits, self.dropout)
         norm = None if self.letters.hidden_norm is None else self.hidden_norm
-        z = self._bits_product(u, bits, words, weight, norm, self.letters.bmm[2] == "B")
+        z = self._bits_product(seen, bits, Part(weight, norm, self.letters.bmm[2] == "B"))
         if not self.has_shortcut:
             return z, None
-        return z, 2.0 * OWN_BITS * centred_bits(u, words, self._window(u, words))
+        return z, 2.0 * OWN_BITS * centred_bits(u, seen.words, seen.window)
 
     def _bit_adjacency(
         self, num_nodes: int, edge_index: Any, edge_weight: Tensor | None
@@ -175,10 +177,11 @@ class GCNConv(BinaryLayer, torch_geometric.nn.GCNConv):
         if held is not None:
             adjacency: BitAdjacency = held[0]
             return adjacency
-        adjacency = gcn_adjacency(
+        adjacency = kept_adjacency(
+            gcn_adjacency,
             edge_index,
-            num_nodes,
             edge_weight,
+            num_nodes,
             normalize=self.normalize,
             add_self_loops=self.add_self_loops,
             improved=self.improved,

@@ -17,6 +17,7 @@ from bitgnn.nn.thermometer import (
     near_probability,
     thresholds_of,
 )
+from bitgnn.quantize.constants import filled
 from bitgnn.quantize.dropout import all_words, keep_words
 from bitgnn.quantize.looked_up_linear import MIDDLE, InputWords
 
@@ -90,7 +91,7 @@ class InputBits(nn.Module):
         # Share of bits that are there: in training of late, in evaluation, in training at first;
         # 0 is not known yet.
         self.register_buffer("present", torch.zeros(3))
-        self._knows_share = False
+        self._knows_share = self._has_trained = False
         # Share of an activation's entries that dropout kept in the last forward.
         self.kept_share = 1.0
 
@@ -217,36 +218,42 @@ class InputBits(nn.Module):
         if self.kind == "thermometer":
             return self._thermometer(x, dropout)
         size = x.size(1)
-        words = torch.ops.bitgnn.pack(x, torch.full((size,), TINY, device=x.device))
+        tiny = filled(size, TINY, x)
+        words = torch.ops.bitgnn.pack(x, tiny)
         if self.kind == "activation":
-            return self._activation(words, size, dropout, kept)
-        gain = self._gain(words, size) if self.offset.numel() else None
+            return self._activation(x, words, tiny, dropout, kept)
+        gain: Tensor | float | None = self._gain(words, size) if self.offset.numel() else None
         if dropout > 0.0:
-            keep, probability = keep_words(words.size(0), size, dropout, words.device)
+            keep, probability = keep_words(words.size(0), size, dropout, words)
             words = words & keep
-            one = torch.ones((), device=x.device)
-            gain = (one if gain is None else gain) / probability
+            gain = (1.0 if gain is None else gain) / probability
         return InputWords(words, size, True, gain, self.bit_offset)
 
     def _activation(
-        self, words: Tensor, size: int, dropout: float, entries: KeptEntries | None
+        self,
+        x: Tensor,
+        words: Tensor,
+        tiny: Tensor,
+        dropout: float,
+        entries: KeptEntries | None,
     ) -> InputWords:
         """Bits of an activation; dropped ones are in the middle, where the mask is known."""
-        share = 1.0 if entries is None else entries.share
-        kept = None
-        if entries is not None and entries.mask is not None:
-            mask = entries.mask.reshape(-1, size).float()
-            kept = torch.ops.bitgnn.pack(mask, torch.full((size,), 0.5, device=mask.device))
+        size, share, raised = x.size(1), 1.0, None
+        if entries is not None:
+            share = entries.share
+            if entries.mask is not None and share < 1.0:
+                # What is dropped is 0, and a bit that is not set.
+                lifted = torch.where(entries.mask.reshape(-1, size), x, filled(1, 1.0, x))
+                raised = torch.ops.bitgnn.pack(lifted, tiny)
         if dropout > 0.0:
-            keep, probability = keep_words(words.size(0), size, dropout, words.device)
+            keep, probability = keep_words(words.size(0), size, dropout, words)
             # Of a dropout in front whose mask is not known, dropped bits are zeros.
-            kept, share = keep if kept is None else kept & keep, share * probability
-        if share >= 1.0:
-            return InputWords(words, size, True, None, self.bit_offset)
-        gain = torch.full((), 1.0 / max(share, LEAST_SHARE), device=words.device)
-        if kept is None:
-            return InputWords(words, size, True, gain, self.bit_offset)
-        return InputWords(words & kept, size, True, gain, self.bit_offset, None, kept)
+            raised = (words if raised is None else raised) | (all_words(size, words) ^ keep)
+            words, share = words & keep, share * probability
+        gain = None if share >= 1.0 else 1.0 / max(share, LEAST_SHARE)
+        if gain is None:
+            raised = None
+        return InputWords(words, size, True, gain, self.bit_offset, None, raised, is_centred=True)
 
     def _thermometer(self, x: Tensor, dropout: float) -> InputWords:
         """Bits of dense features; dropped ones are those of the feature's median.
@@ -260,7 +267,8 @@ class InputBits(nn.Module):
         gain = torch.ones((), device=x.device)
         if gone is not None:
             # Dropout has divided what it kept by the share that it kept.
-            kept = 1.0 - near_probability(gone[:, self.rare].float().mean())
+            number = self.rare.sum().clamp(min=1) * max(gone.size(0), 1)
+            kept = 1.0 - near_probability(gone.sum() / number)
             kept = kept.clamp(min=1 / MOST_GAIN)
             x, gain = torch.where(gone, self.median, x * kept), 1.0 / kept
         words = self._levels(x)
@@ -268,7 +276,7 @@ class InputBits(nn.Module):
             return InputWords(words, size, False, None, self.offset, self.columns)
         middle = self._levels(self.median.unsqueeze(0))
         if dropout > 0.0:
-            keep, probability = keep_words(words.size(0), size, dropout, words.device)
+            keep, probability = keep_words(words.size(0), size, dropout, words)
             words = (words & keep) | (middle & ~keep)
             gain = gain / probability
         middle = torch.ops.bitgnn.unpack(middle, size)[0]
@@ -284,13 +292,14 @@ class InputBits(nn.Module):
         if not self.training or x.size(1) != self.rare.numel():
             return None
         gone = (x == 0) & self.rare
-        return gone if bool(gone.any()) else None
+        # Asking a GPU would mean waiting for it; without zeros both ways give the same.
+        return gone if x.is_cuda or bool(gone.any()) else None
 
     def _gain(self, words: Tensor, size: int) -> Tensor | None:
         """What makes up for the share of bits that a dropout in front of the layer takes."""
         if not self.training and self._knows_share:
             return None
-        ones = all_words(size, words.device)
+        ones = all_words(size, words)
         share = torch.ops.bitgnn.bmm_bbf(words, ones, size).mean().div(2 * max(size, 1)).add(0.5)
         if not self.training:
             if not torch.compiler.is_compiling():
@@ -301,11 +310,15 @@ class InputBits(nn.Module):
                     self.offset = _in_steps(self.offset * ratio.clamp(1.0, MOST_GAIN))
                 self.present[1], self._knows_share = share, True
             return None
-        old = self.present[0]
-        self.present[2] = torch.where(old > 0, self.present[2], share)
-        self.present[0] = torch.where(old > 0, old.lerp(share, 0.1), share)
-        ratio = self.present[1] / self.present[0].clamp(min=1e-6)
-        return torch.where(self.present[1] > 0, ratio.clamp(1.0, MOST_GAIN), torch.ones_like(ratio))
+        late = self.present[0]
+        if self._has_trained:
+            late.lerp_(share, 0.1)
+        else:
+            self.present[::2] = share
+            self._has_trained = True
+        if not self._knows_share:
+            return None
+        return (self.present[1] / late.clamp(min=1e-6)).clamp_(1.0, MOST_GAIN)
 
     def _load_from_state_dict(self, state_dict: Any, prefix: str, *rest: Any) -> None:
         """Thermometers are as long as those that are loaded."""
@@ -321,7 +334,7 @@ class InputBits(nn.Module):
         super()._load_from_state_dict(state_dict, prefix, *rest)
         code = int(self.code)
         self.kind = None if code == 0 else KINDS[code - 1]
-        self._knows_share = bool(self.present[1])
+        self._has_trained, self._knows_share = (self.present[:2] > 0).tolist()
 
     def extra_repr(self) -> str:
         """What the bits are."""

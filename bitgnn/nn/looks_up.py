@@ -12,31 +12,14 @@ from torch_geometric.nn.dense.linear import is_uninitialized_parameter
 
 from bitgnn.nn.input_bits import InputBits
 from bitgnn.nn.integer_sums import IntegerProduct
+from bitgnn.nn.looked_up_products import MATRIX, LookedUpProducts
 from bitgnn.nn.precision import LayerPrecision
-from bitgnn.nn.roles import (
-    KeptEntries,
-    Role,
-    chosen_precision,
-    found_producers,
-    kept_entries,
-    leave_mark,
-    named_forms,
-)
-from bitgnn.nn.seen_bits import NotesBits
-from bitgnn.nn.weight_decay import spare_from_decay
+from bitgnn.nn.roles import Role, chosen_precision, found_producers, leave_mark, named_forms
 from bitgnn.ops.reference.narrow import MAX_NARROW_SIZE
-from bitgnn.quantize import binary_sign
-from bitgnn.quantize.looked_up_linear import InputWords, looked_up_linear, output_affine
+from bitgnn.quantize.looked_up_linear import output_affine
 
 __all__ = ["GAINS", "LooksUp"]
 
-WINDOW = 4.0
-"""Half-width of a pattern's straight-through window, in root mean squares of the input."""
-GAIN_START = -2.0
-"""Logarithm of a last layer's gain at first. Starting at 0 loses 4 points on few labels."""
-GAIN_SPEED = 10.0
-"""What one step of Adam moves the gain's logarithm by, in learning rates."""
-MATRIX = 2
 ROLES: tuple[Role, ...] = ("hidden", "last")
 GAINS = ("gain_level", "root_gain_level")
 """Parameters of gains."""
@@ -44,7 +27,7 @@ OWN = ("input_bits", "root_bits", "hidden_norm", "root_norm", *GAINS, "role_code
 """Names of what a layer of named precision has beside PyG's; a checkpoint of PyG lacks them."""
 
 
-class LooksUp(NotesBits):
+class LooksUp(LookedUpProducts):
     """Mixin of layers whose product takes bits looked up from the data.
 
     Attributes:
@@ -52,8 +35,6 @@ class LooksUp(NotesBits):
         role: ``"hidden"`` or ``"last"``; None as long as no binary layer is known to take the
             result, which then has the last one's form.
         input_bits: what the product sees of the input, or None.
-        gain_level: ``[1]`` parameter behind the gain of a last layer's product, or None.
-        root_gain_level: the same of the nodes' own product, where there is one beside the other.
         root_bits: the same of the destinations of a bipartite graph, where they are other features.
     """
 
@@ -62,10 +43,6 @@ class LooksUp(NotesBits):
     training: bool
     role_code: Tensor
     input_bits: InputBits | None
-    root_bits: InputBits | None
-    gain_level: nn.Parameter | None
-    root_gain_level: nn.Parameter | None
-    root_start: float
     node_dim: int
     hidden_quantizer: nn.Module | None
     hidden_norm: nn.Module | None
@@ -115,23 +92,6 @@ class LooksUp(NotesBits):
             self.letters = self._forms[role]
             self.role_code.fill_(1 + ROLES.index(role))
 
-    @property
-    def output_gain(self) -> Tensor | None:
-        r"""What multiplies a last layer's product: ``[1]``, :math:`e^{10 l - 2}`, or None.
-
-        Scores start small, so that a few labelled nodes do not settle all of the signs before the
-        loss has said much; Adam, whose steps know no scale, lets them grow in a few epochs where
-        many nodes or classes ask for it. The gradient that reaches the level :math:`l` is a tenth
-        of the logarithm's, so that a step of plain gradient descent is one of the logarithm.
-        """
-        return None if self.gain_level is None else _gain(self.gain_level)
-
-    @property
-    def root_gain(self) -> Tensor | None:
-        """The same for the nodes' own product, which starts at a share of the neighbours'."""
-        level = self.root_gain_level
-        return None if level is None else self.root_start * _gain(level)
-
     def _ready(self, linear: Any, x: Tensor) -> Tensor:
         raise NotImplementedError
 
@@ -141,6 +101,8 @@ class LooksUp(NotesBits):
     def _look(self, x: Tensor, bits: InputBits | None, *linears: Any) -> None:
         """Before the product: find the layers in front, and what the input is made of."""
         if torch.compiler.is_compiling() or not torch.is_grad_enabled():
+            return
+        if self._has_looked and (bits is None or bits.is_settled):
             return
         # An input of another width is refused before it settles anything.
         for linear in linears:
@@ -170,70 +132,6 @@ class LooksUp(NotesBits):
         if self._forms is not None and self.role is None and not torch.compiler.is_compiling():
             leave_mark(self, out)
         return out
-
-    def _kept(self, x: Tensor, bits: InputBits) -> KeptEntries | None:
-        """What dropout has kept of an activation; None of features: not known."""
-        if not (self.training and x.requires_grad):
-            return None
-        if torch.compiler.is_compiling():
-            return KeptEntries(None, bits.kept_share)
-        entries = kept_entries(x)
-        bits.kept_share = entries.share
-        return entries
-
-    def _words(self, x: Tensor, bits: InputBits, dropout: float) -> InputWords:
-        """Bits of ``[*, K]`` as rows; a pattern where nothing was looked up yet."""
-        if not bits.is_settled and torch.is_grad_enabled():
-            if x.requires_grad:
-                bits.settle_activation(x)
-            else:
-                bits.settle("pattern")
-        words: InputWords = bits(x.reshape(-1, x.size(-1)), dropout, self._kept(x, bits))
-        self._note_words("root input" if bits is self.root_bits else "input", words, x)
-        return words
-
-    def _window(self, x: Tensor, words: InputWords) -> Tensor | None:
-        """How far from 0 an input's gradient reaches; None: everywhere, or it has none."""
-        if not x.requires_grad or words.columns is not None:
-            return None
-        return WINDOW * x.detach().float().square().mean().sqrt()
-
-    def _bits_product(
-        self,
-        x: Tensor,
-        bits: InputBits,
-        words: InputWords,
-        weight: Tensor,
-        norm: Any,
-        to_signs: bool = False,
-        is_root: bool = False,
-    ) -> Tensor:
-        """The product of looked-up bits behind its norm or gain; its sign where that is wanted.
-
-        Rows with NaN or infinity give NaN, as they do in floats.
-        """
-        if self.training:
-            spare_from_decay(weight)
-        rows = x.reshape(-1, x.size(-1))
-        window = self._window(x, words)
-        learns = norm is not None and norm.training and rows.size(0) > 1
-        gain = None
-        if norm is None:
-            gain = self.root_gain if is_root else self.output_gain
-            level = self.root_gain_level if is_root else self.gain_level
-            if self.training and level is not None:
-                spare_from_decay(level)
-        if self.training or learns:
-            folded = None if learns else norm
-            out = looked_up_linear(rows, weight, words, bits.unit, None, folded, window)
-            out = norm(out) if learns else out if gain is None else out * gain.to(out.dtype)
-        else:
-            out = looked_up_linear(rows, weight, words, bits.unit, gain, norm, window)
-        if to_signs:
-            out = binary_sign(out, self.letters.surrogate)
-        broken = ~torch.isfinite(rows.detach().sum(1, keepdim=True))
-        out = out.masked_fill(broken, torch.nan)
-        return out if x.dim() == 2 else out.view(*x.shape[:-1], -1)
 
     def _integers(self, x: Tensor, linear: Any) -> IntegerProduct | None:
         """What a layer sums in evaluation; None where its sums are of floats or of signs."""
@@ -294,9 +192,3 @@ class LooksUp(NotesBits):
             self._has_looked = False
             self.role = None if code == 0 else ROLES[code - 1]
             self.letters = self._forms[self.role or "last"]
-
-
-def _gain(level: Tensor) -> Tensor:
-    """The gain of a level, with a tenth of the logarithm's gradient."""
-    steps = level / GAIN_SPEED + level.detach() * (GAIN_SPEED - 1 / GAIN_SPEED)
-    return (steps.float() + GAIN_START).exp()

@@ -11,9 +11,10 @@ from torch_geometric import EdgeIndex
 from torch_geometric.utils import is_sparse
 
 from bitgnn.bits import BitAdjacency
-from bitgnn.nn.adjacency import neighbour_adjacency
+from bitgnn.nn.adjacency import kept_adjacency, neighbour_adjacency
 from bitgnn.nn.binary_layer import BinaryLayer
 from bitgnn.nn.integer_sums import IntegerProduct
+from bitgnn.nn.looked_up_products import Part
 from bitgnn.quantize import fast_dropout
 
 __all__ = ["NeighbourLayer", "dropped"]
@@ -106,7 +107,7 @@ class NeighbourLayer(BinaryLayer):
         linear: torch_geometric.nn.Linear,
         root: torch_geometric.nn.Linear | None,
         root_alone: bool,
-    ) -> tuple[Tensor | None, Tensor | None]:
+    ) -> tuple[Tensor | None, ...]:
         """Products of the sources, prepared as ``u``, and of the nodes; one where both are one.
 
         With ``root_alone`` the former is left out, where input bits are looked up.
@@ -130,7 +131,7 @@ class NeighbourLayer(BinaryLayer):
         linear: torch_geometric.nn.Linear,
         root: torch_geometric.nn.Linear | None,
         root_alone: bool,
-    ) -> tuple[Tensor | None, Tensor | None]:
+    ) -> tuple[Tensor | None, ...]:
         """The same from looked-up bits; those of the sources serve for nodes among them."""
         assert self.input_bits is not None
         apart = self.root_bits
@@ -138,23 +139,27 @@ class NeighbourLayer(BinaryLayer):
             self._tell_producers(node)
         self._look_at_sources(u, linear, root)
         weight = self._ready(linear, u)
-        words = self._words(u, self.input_bits, self.dropout)
+        seen = self._see(u, self.input_bits, self.dropout)
         normed = self.letters.hidden_norm is not None
         norm = self.hidden_norm if normed else None
-        bits, to_signs = self.input_bits, self.letters.bmm[2] == "B"
-        z = None if root_alone else self._bits_product(u, bits, words, weight, norm, to_signs)
+        bits = self.input_bits
+        part = Part(weight, norm, self.letters.bmm[2] == "B")
         if root is None or node is None:
-            return z, None
+            return None if root_alone else self._bits_product(seen, bits, part), None
+        root_norm = self.root_norm if normed else None
+        if node is source and apart is None:
+            own = Part(self._ready(root, u), root_norm, is_root=True)
+            if root_alone:
+                return None, self._bits_product(seen, bits, own)
+            return self._bits_products(seen, bits, part, own)
+        z = None if root_alone else self._bits_product(seen, bits, part)
         if node is not source:
             u = self._prepare(node)
         if apart is not None:
             bits = apart
             self._look(u, apart, root)
-        weight = self._ready(root, u)
-        if node is not source or apart is not None:
-            words = self._words(u, bits, self.dropout)
-        norm = self.root_norm if normed else None
-        return z, self._bits_product(u, bits, words, weight, norm, is_root=True)
+        own = Part(self._ready(root, u), root_norm, is_root=True)
+        return z, self._bits_product(self._see(u, bits, self.dropout), bits, own)
 
     def _look_at_sources(self, u: Tensor, linear: Any, root: Any) -> None:
         """What the sources are made of, which the node's own map takes, too, unless they differ."""
@@ -175,8 +180,8 @@ class NeighbourLayer(BinaryLayer):
         is_root = linear is not next(iter(self._products()))
         if is_root and self.root_bits is not None:
             bits = self.root_bits
-        words = self._words(u, bits, self.dropout)
-        return self._bits_product(u, bits, words, weight, None, is_root=is_root)
+        seen = self._see(u, bits, self.dropout)
+        return self._bits_product(seen, bits, Part(weight, None, is_root=is_root))
 
     def _aggregate_hidden(
         self,
@@ -209,8 +214,13 @@ class NeighbourLayer(BinaryLayer):
     def _bit_adjacency(self, graph: Any, edge_weight: Tensor | None, sizes: Sizes) -> BitAdjacency:
         if isinstance(graph, BitAdjacency):
             return graph
-        return neighbour_adjacency(
-            graph, *sizes, edge_weight, reduction=self._reduction or "add", flow=self.flow
+        return kept_adjacency(
+            neighbour_adjacency,
+            graph,
+            edge_weight,
+            *sizes,
+            reduction=self._reduction or "add",
+            flow=self.flow,
         )
 
     def _pass_messages(

@@ -156,7 +156,8 @@ def _share_of_mask(mask: Any, x: Tensor) -> float:
     """``1 - p`` of a mask of zeros and ``1 / (1 - p)``, as the CPU's dropout makes it; else 1."""
     if not isinstance(mask, Tensor) or mask.is_cuda or mask.numel() != x.numel():
         return 1.0
-    values = mask.detach().reshape(-1)[:LOOKED_AT].unique()
-    if values.numel() != 2 or float(values[0]) != 0.0 or float(values[1]) <= 1.0:
+    values = mask.detach().reshape(-1)[:LOOKED_AT]
+    least, most = (float(bound) for bound in torch.aminmax(values)) if len(values) else (0.0, 0.0)
+    if least != 0.0 or most <= 1.0 or bool(((values != 0) & (values != most)).any()):
         return 1.0
-    return 1.0 / float(values[1])
+    return 1.0 / most

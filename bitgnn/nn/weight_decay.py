@@ -44,24 +44,25 @@ def _shift_gradients(optimizer: torch.optim.Optimizer) -> None:
     """Put gradients less ``weight_decay * p`` in place of those of marked parameters."""
     if not isinstance(optimizer, COUPLED):
         return
-    held = []
+    held: list[tuple[Any, Any, Any]] = []
     for group in optimizer.param_groups:
         decay = group.get("weight_decay", 0)
         if not decay or group.get("decoupled_weight_decay"):
             continue
         step = decay if group.get("maximize") else -decay
         scale = getattr(optimizer, "grad_scale", None)
-        for parameter in group["params"]:
-            gradient = parameter.grad
-            if gradient is None or not hasattr(parameter, MARK):
-                continue
-            with torch.no_grad():
-                if scale is None:
-                    shifted = gradient.add(parameter, alpha=step)
-                else:  # a fused optimiser unscales by itself
-                    shifted = gradient + parameter * (step * scale.to(parameter.device))
-            parameter.grad = shifted
-            held.append((parameter, gradient, shifted))
+        marked = [p for p in group["params"] if p.grad is not None and hasattr(p, MARK)]
+        if not marked:
+            continue
+        gradients = [p.grad for p in marked]
+        with torch.no_grad():
+            if scale is None:
+                shifted = list(torch._foreach_add(gradients, marked, alpha=step))
+            else:  # a fused optimiser unscales by itself
+                shifted = [p.grad + p * (step * scale.to(p.device)) for p in marked]
+        for parameter, gradient in zip(marked, shifted, strict=True):
+            parameter.grad = gradient
+        held.extend(zip(marked, gradients, shifted, strict=True))
     setattr(optimizer, HELD, held)
 
 

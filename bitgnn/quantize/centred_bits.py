@@ -21,7 +21,7 @@ def centred_bits(x: Tensor, bits: InputWords, window: Tensor | None) -> Tensor:
 
     Args:
         x: ``[*, K]``, what the bits were made of.
-        bits: 0/1 bits of its rows, with the gain g of a dropout.
+        bits: of its rows, of an activation, with the gain g of a dropout as a number.
         window: scalar tensor, or None for no bound.
 
     Returns:
@@ -34,24 +34,20 @@ def centred_bits(x: Tensor, bits: InputWords, window: Tensor | None) -> Tensor:
 class _CentredBits(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, bits: InputWords, window: Tensor | None) -> Tensor:
-        ctx.save_for_backward(x if window is not None else None, window, bits.gain, bits.kept)
-        out = _zero_one(bits.words, bits.size)
-        if bits.kept is not None:
-            out.add_(_zero_one(bits.kept, bits.size), alpha=MIDDLE)
-        if bits.gain is not None:
-            out.mul_(bits.gain)
-        if bits.kept is None:
-            out.add_(MIDDLE)
+        ctx.save_for_backward(x if window is not None else None, window)
+        # Behind a known dropout, which multiplies by the gain itself.
+        ctx.gain = 1.0 if bits.raised is not None or bits.gain is None else bits.gain
+        out = torch.ops.bitgnn.unpack(bits.words, bits.size)
+        if bits.raised is not None:
+            out.add_(torch.ops.bitgnn.unpack(bits.raised, bits.size))
+        gain = 1.0 if bits.gain is None else bits.gain
+        out.mul_(bits.step * gain)
+        if bits.has_shift:
+            out.add_(bits.step * gain + MIDDLE)
         return out.to(x.dtype).view(x.shape)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
-        x, window, gain, kept = ctx.saved_tensors
-        # Behind a known dropout, which multiplies by the gain itself.
-        grad = grad if gain is None or kept is not None else grad * gain.to(grad.dtype)
+        x, window = ctx.saved_tensors
+        grad = grad if ctx.gain == 1.0 else grad * ctx.gain
         return grad if x is None else grad * (x.abs() <= window), None, None
-
-
-def _zero_one(words: Tensor, size: int) -> Tensor:
-    bits: Tensor = torch.ops.bitgnn.unpack(words, size)
-    return bits.add_(1.0).mul_(0.5)

@@ -7,6 +7,7 @@ from torch import Tensor
 from torch.nn import functional
 
 import bitgnn.ops  # noqa: F401  (defines torch.ops.bitgnn)
+from bitgnn.quantize.constants import filled, made_once
 
 __all__ = ["all_words", "fast_dropout", "keep_words"]
 
@@ -35,18 +36,25 @@ def fast_dropout(x: Tensor, p: float, training: bool = True) -> Tensor:
         return x
     if x.device.type != "cpu":
         return functional.dropout(x, p)
-    words, kept = keep_words(1, x.numel(), p, x.device)
+    words, kept = keep_words(1, x.numel(), p, x)
     signs = torch.ops.bitgnn.unpack(words, x.numel()).view(x.shape)
     return x * signs.add_(1.0).mul_(0.5 / kept).to(x.dtype)
 
 
-def all_words(size: int, device: torch.device) -> Tensor:
-    """int32 words ``[1, ceil(size / 32)]`` with the bit of every feature set."""
-    words: Tensor = torch.ops.bitgnn.pack(torch.ones(1, size, device=device))
-    return words
+def all_words(size: int, like: Tensor) -> Tensor:
+    """int32 words ``[1, ceil(size / 32)]`` with the bit of every feature set, for reading alone.
+
+    Args:
+        size: features.
+        like: tensor on the device in question.
+    """
+    device = like.device
+    return made_once(
+        ("words", size), like, lambda: torch.ops.bitgnn.pack(torch.ones(1, size, device=device))
+    )
 
 
-def keep_words(rows: int, size: int, p: float, device: torch.device) -> tuple[Tensor, float]:
+def keep_words(rows: int, size: int, p: float, like: Tensor) -> tuple[Tensor, float]:
     """Decisions of a dropout as packed bits, 1 where kept.
 
     On the CPU ``p`` is rounded to a multiple of 2^-16 and a random word decides for 64 places at
@@ -57,15 +65,16 @@ def keep_words(rows: int, size: int, p: float, device: torch.device) -> tuple[Te
         rows: N.
         size: K, features of a row.
         p: probability of dropping, in [0, 1).
-        device: where.
+        like: tensor on the device in question.
 
     Returns:
         int32 words ``[N, ceil(K / 32)]`` (padding bits are 0), and the probability of keeping.
     """
+    device = like.device
     if device.type != "cpu":
-        drop = torch.full((size,), p, device=device)
-        return torch.ops.bitgnn.pack(torch.rand(rows, size, device=device), drop), 1.0 - p
-    valid = all_words(size, device)
+        drawn = torch.rand(rows, size, device=device)
+        return torch.ops.bitgnn.pack(drawn, filled(size, p, like)), 1.0 - p
+    valid = all_words(size, like)
     kept = LEVELS - round(p * LEVELS)
     if kept == LEVELS:
         return valid.expand(rows, -1).contiguous(), 1.0

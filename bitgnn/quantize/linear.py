@@ -104,8 +104,8 @@ class _Signs(NamedTuple):
         """Drop each of the signs with probability ``dropout``."""
         if dropout == 0.0:
             return cls(words, None, size, 1.0)
-        kept, probability = keep_words(words.size(0), size, dropout, words.device)
-        dropped = kept ^ all_words(size, words.device)
+        kept, probability = keep_words(words.size(0), size, dropout, words)
+        dropped = kept ^ all_words(size, words)
         return cls(words & kept, words | dropped, size, 0.5 / probability)
 
     def times_bits(self, weight: Tensor) -> Tensor:

@@ -8,12 +8,15 @@ import torch
 from torch import Tensor
 
 import bitgnn.ops  # noqa: F401  (defines torch.ops.bitgnn)
-from bitgnn.quantize.sign import sgn
+from bitgnn.quantize.constants import filled
+from bitgnn.quantize.sign import sgn, within
 
-__all__ = ["InputWords", "looked_up_linear", "output_affine"]
+__all__ = ["GAIN_SPEED", "InputWords", "looked_up_linear", "output_affine"]
 
 CHUNK = 64
 """Words of a row that the backward pass unpacks at a time: thermometers have many."""
+GAIN_SPEED = 10.0
+"""What one step of Adam moves the logarithm of a gain by, in learning rates."""
 
 
 class InputWords(NamedTuple):
@@ -23,20 +26,36 @@ class InputWords(NamedTuple):
         words: int32 ``[N, ceil(B / 32)]``.
         size: B.
         zero_one: bits stand for 0 and 1, else for -1 and +1.
-        gain: scalar tensor that makes up for dropped bits in training, or None.
+        gain: number or scalar tensor that makes up for dropped bits in training, or None.
         offset: float32 ``[B]``, added to the bits behind the gain, or None.
         columns: int64 ``[B]``, the feature each bit belongs to; None where they are the same.
-        kept: int32 words of the bits that dropout has kept, of activations; those that it has not
-            count as 0, the mean of -1/2 and +1/2. None is all of them.
+        raised: of activations under a known dropout, the words with dropped bits set, which are not
+            set in ``words``: the mean of both counts, so that dropped bits are in the middle.
+        is_centred: bits of activations, which stand for -1/2 and +1/2.
     """
 
     words: Tensor
     size: int
     zero_one: bool
-    gain: Tensor | None = None
+    gain: Tensor | float | None = None
     offset: Tensor | None = None
     columns: Tensor | None = None
-    kept: Tensor | None = None
+    raised: Tensor | None = None
+    is_centred: bool = False
+
+    @property
+    def step(self) -> float:
+        """What a sign of ``words``, or of ``raised``, adds to a bit's value, without the gain."""
+        if self.raised is not None:
+            return 0.25
+        return 0.5 if self.zero_one else 1.0
+
+    @property
+    def has_shift(self) -> bool:
+        """Whether values are more than multiples of signs."""
+        if self.raised is not None or (self.is_centred and self.gain is None):
+            return False
+        return self.zero_one or self.offset is not None
 
 
 MIDDLE = -0.5
@@ -50,7 +69,7 @@ def output_affine(
     offset: Tensor | None,
     output_gain: Tensor | None = None,
     norm: torch.nn.BatchNorm1d | None = None,
-    bit_gain: Tensor | None = None,
+    bit_gain: Tensor | float | None = None,
 ) -> tuple[Tensor, Tensor]:
     r"""Scale and shift with which ``scale * dot + shift`` is the product, behind gain and norm.
 
@@ -67,7 +86,7 @@ def output_affine(
         offset: float32 ``[B]``, c, or None.
         output_gain: ``[1]`` tensor that multiplies the product, or None.
         norm: in evaluation, with running statistics, or None.
-        bit_gain: scalar tensor that multiplies the bits, not their offsets, in training.
+        bit_gain: number or scalar tensor that multiplies the bits, not their offsets, in training.
 
     Returns:
         Both float32 ``[M]``.
@@ -95,7 +114,7 @@ def output_affine(
 
 
 def _offset_sums(
-    weight: Tensor, zero_one: bool, offset: Tensor | None, bit_gain: Tensor | None
+    weight: Tensor, zero_one: bool, offset: Tensor | None, bit_gain: Tensor | float | None
 ) -> Tensor:
     """``[M]`` sums of weights' signs times what is added to bits, or to halves of signs."""
     if offset is None and not zero_one:
@@ -115,58 +134,83 @@ class _LookedUpLinear(torch.autograd.Function):
         ctx: Any,
         x: Tensor,
         weight: Tensor,
+        level: Tensor | None,
         bits: InputWords,
+        w_words: Tensor,
         scale: Tensor,
-        shift: Tensor,
+        shift: Tensor | None,
         window: Tensor | None,
     ) -> Tensor:
-        w_words = torch.ops.bitgnn.pack(weight)
         out = torch.ops.bitgnn.bmm_bbf(bits.words, w_words, bits.size, None, scale, shift)
-        if bits.kept is not None:
-            out += torch.ops.bitgnn.bmm_bbf(bits.kept, w_words, bits.size, None, MIDDLE * scale)
+        if bits.raised is not None:
+            out += torch.ops.bitgnn.bmm_bbf(bits.raised, w_words, bits.size, None, scale)
+        out = out.to(x.dtype)
+        is_number = isinstance(bits.gain, float)
         ctx.save_for_backward(
-            x if ctx.needs_input_grad[0] else None, weight, bits.words, bits.offset, bits.gain,
-            scale, window, bits.columns, bits.kept,
+            x if ctx.needs_input_grad[0] else None, weight,
+            out if ctx.needs_input_grad[2] else None, w_words, bits.words, bits.raised,
+            bits.offset if bits.has_shift else None, bits.columns,
+            None if is_number else bits.gain, scale, window,
         )  # fmt: skip
-        ctx.size, ctx.zero_one = bits.size, bits.zero_one
-        return out.to(x.dtype)
+        ctx.size, ctx.step, ctx.gain = bits.size, bits.step, bits.gain if is_number else None
+        ctx.levels = 1 if level is None else level.numel()
+        ctx.zero_one, ctx.counts_up = bits.zero_one, bits.zero_one and bits.has_shift
+        return out
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        x, weight, words, offset, gain, scale, window, columns, kept = ctx.saved_tensors
+        x, weight, out, w_words, words, raised, offset, columns, gain, scale, window = (
+            ctx.saved_tensors
+        )
+        gain = ctx.gain if gain is None else gain
         grad = grad.float()
-        # The output is a multiple of bits times sgn(W), and something that counts as constant.
-        scale = scale * 2.0 if ctx.zero_one else scale
+        # The output is a multiple of signs times sgn(W), and something that counts as constant.
         left = grad * scale
-        grad_x = grad_weight = None
+        grad_x = grad_weight = grad_level = None
         if x is not None:
-            # Behind a known dropout, which multiplies by the gain itself.
-            grad_x = (left if kept is None else left / gain) @ sgn(weight).float()
+            # A bit that is set makes up two signs, or one in each of two products, behind a known
+            # dropout that multiplies by the gain itself.
+            slope = 1.0 if not ctx.zero_one else 2.0 if raised is None else 4.0 / gain
+            grad_x = (left * slope) @ torch.ops.bitgnn.unpack(w_words, ctx.size)
             if columns is not None:
                 grad_x = torch.zeros_like(x, dtype=torch.float32).index_add_(1, columns, grad_x)
             elif window is not None:
                 grad_x = grad_x.mul_(x.abs() <= window)
             grad_x = grad_x.to(x.dtype)
         if ctx.needs_input_grad[1]:
-            grad_weight = _times_bits(left.t(), words, ctx.size, ctx.zero_one)
-            if kept is not None:
-                halves = _times_bits(left.t(), kept, ctx.size, ctx.zero_one)
-                grad_weight.add_(halves, alpha=MIDDLE)
-            elif offset is not None:
+            grad_weight = _times_signs(left.t(), words, raised, ctx.size, ctx.counts_up)
+            if offset is not None:
                 sums = left.sum(0) if gain is None else left.sum(0) / gain
-                grad_weight.addr_(sums, offset)
-            grad_weight = grad_weight.mul_(weight.abs() <= 1).to(weight.dtype)
-        return grad_x, grad_weight, None, None, None, None
+                grad_weight.addr_(sums, offset, alpha=1.0 / ctx.step)
+            grad_weight = within(grad_weight, weight, 1.0).to(weight.dtype)
+        if out is not None:
+            by_level = torch.mul(grad, out).view(grad.size(0), ctx.levels, -1)
+            grad_level = by_level.sum((0, 2)).div(GAIN_SPEED)
+        return grad_x, grad_weight, grad_level, None, None, None, None, None
 
 
-def _times_bits(left: Tensor, words: Tensor, size: int, zero_one: bool) -> Tensor:
-    """``left [M, N]`` times the bits ``[N, B]``, unpacked piece by piece."""
+def _times_signs(
+    left: Tensor, words: Tensor, raised: Tensor | None, size: int, counts_up: bool
+) -> Tensor:
+    """``left [M, N]`` times the signs ``[N, B]``, unpacked piece by piece.
+
+    Args:
+        left: floats.
+        words: packed signs.
+        raised: packed signs that are added, or None.
+        size: B.
+        counts_up: signs are 0 and 2 instead of -1 and +1.
+    """
     pieces = []
     for first in range(0, words.size(1), CHUNK):
         last = min(first + CHUNK, words.size(1))
         width = min(size, 32 * last) - 32 * first
-        bits = torch.ops.bitgnn.unpack(words[:, first:last].contiguous(), width)
-        pieces.append(left @ (bits.add_(1.0).mul_(0.5) if zero_one else bits))
+        signs = torch.ops.bitgnn.unpack(words[:, first:last].contiguous(), width)
+        if raised is not None:
+            signs.add_(torch.ops.bitgnn.unpack(raised[:, first:last].contiguous(), width))
+        elif counts_up:
+            signs.add_(1.0)
+        pieces.append(left @ signs)
     if not pieces:
         return left.new_zeros(left.size(0), size)
     return pieces[0] if len(pieces) == 1 else torch.cat(pieces, dim=1)
@@ -180,35 +224,84 @@ def looked_up_linear(
     output_gain: Tensor | None = None,
     norm: torch.nn.BatchNorm1d | None = None,
     window: Tensor | None = None,
+    level: Tensor | None = None,
 ) -> Tensor:
     r"""``u * sum_k bit_ik sgn(W_ok)``, behind gain and batch norm in evaluation.
 
     Backward: weights get :math:`1[|W| \le 1] \, u \, G^\top bits`, activations
     :math:`u \, G \, \mathrm{sgn}(W)` where :math:`|x|` is inside the window, thermometers all of it
     (clipped straight-through, Courbariaux et al. 2016). Gain and norm count as constants here: in
-    training they stand behind the product, as operations of their own.
+    training a norm stands behind the product, as an operation of its own. The level of a gain
+    gets :math:`\sum G Y / 10`, a tenth of the gradient of the gain's logarithm.
 
     Args:
         x: ``[N, K]`` floats that the bits were made of; they get the gradient.
         weight: ``[M, B]`` latent weights.
         bits: of ``x``.
         unit: scalar tensor u.
-        output_gain: ``[1]`` tensor that is folded into the product; in evaluation only.
+        output_gain: ``[1]`` tensor that is folded into the product; in training one for each of
+            several parts of the weight with equally many outputs.
         norm: folded into the product; in evaluation only.
         window: scalar tensor, half-width of the part of the axis with a slope; None is all of it.
+        level: what ``output_gain`` follows from in training, of its shape.
 
     Returns:
         ``[N, M]`` tensor of the dtype of ``x``.
     """
-    offset = bits.offset
-    if bits.kept is not None:
-        # The part of the kept bits' offsets that all rows share.
-        assert bits.zero_one
-        assert offset is not None
-        assert bits.gain is not None
-        offset = 0.5 * bits.gain * offset
-    kinds = (bits.zero_one, offset)
-    scale, shift = output_affine(weight, unit, *kinds, output_gain, norm, bits.gain)
-    with torch.autocast(x.device.type, enabled=False):
-        out: Tensor = _LookedUpLinear.apply(x, weight.contiguous(), bits, scale, shift, window)
+    arguments = (x, weight.contiguous(), bits, unit, output_gain, norm, window, level)
+    if torch.is_autocast_enabled(x.device.type):
+        with torch.autocast(x.device.type, enabled=False):
+            return _product(*arguments)
+    return _product(*arguments)
+
+
+def _product(
+    x: Tensor,
+    weight: Tensor,
+    bits: InputWords,
+    unit: Tensor,
+    output_gain: Tensor | None,
+    norm: torch.nn.BatchNorm1d | None,
+    window: Tensor | None,
+    level: Tensor | None,
+) -> Tensor:
+    """:func:`looked_up_linear` without autocast."""
+    w_words = torch.ops.bitgnn.pack(weight.detach())
+    shift: Tensor | None
+    if norm is None and (output_gain is None or level is not None):
+        scale, shift = _training_affine(w_words, weight.size(0), bits, unit, output_gain)
+    else:
+        offset = bits.offset
+        if bits.raised is not None:
+            assert isinstance(bits.gain, float)
+            offset = filled(bits.size, -0.5 * bits.gain, w_words)
+        kinds = (bits.zero_one, offset)
+        scale, shift = output_affine(weight, unit, *kinds, output_gain, norm, bits.gain)
+        if bits.raised is not None:
+            scale = 0.5 * scale  # two products, whose shifts would be each other's opposite
+    out: Tensor = _LookedUpLinear.apply(x, weight, level, bits, w_words, scale, shift, window)
     return out
+
+
+def _training_affine(
+    w_words: Tensor, num_outputs: int, bits: InputWords, unit: Tensor, output_gain: Tensor | None
+) -> tuple[Tensor, Tensor | None]:
+    """As :func:`output_affine` without a norm, in few launches; sums are rounded to float32."""
+    # One factor for all outputs, or one for each part of them.
+    factor = unit.float() if output_gain is None else unit.float() * output_gain.view(-1, 1)
+    number = 1 if output_gain is None else output_gain.numel()
+    gain = 1.0 if bits.gain is None else bits.gain
+    if isinstance(gain, Tensor):
+        steps, by_step = filled(num_outputs, bits.step, w_words), factor * gain
+    else:
+        steps, by_step = filled(num_outputs, bits.step * gain, w_words), factor
+    scale = (steps.view(number, -1) * by_step).view(-1)
+    if not bits.has_shift:
+        return scale, None
+    offset = filled(bits.size, 0.0, w_words) if bits.offset is None else bits.offset
+    if bits.zero_one and isinstance(gain, Tensor):
+        offset = torch.add(offset, gain, alpha=0.5)
+    elif bits.zero_one:
+        offset = offset + 0.5 * gain
+    sums = torch.mv(torch.ops.bitgnn.unpack(w_words, bits.size), offset)
+    return scale, (sums.view(number, -1) * factor).view(-1)

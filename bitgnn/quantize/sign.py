@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, Literal
 
 import torch
@@ -10,7 +11,7 @@ from torch.overrides import handle_torch_function, has_torch_function_unary
 
 import bitgnn.ops  # noqa: F401  (defines torch.ops.bitgnn)
 
-__all__ = ["Surrogate", "binary_sign", "sgn", "surrogate_slope"]
+__all__ = ["Surrogate", "binary_sign", "sgn", "surrogate_slope", "within"]
 
 Surrogate = Literal["ste", "approx"]
 """What stands in place of the derivative of the sign, see :func:`surrogate_slope`."""
@@ -29,10 +30,11 @@ def sgn(x: Tensor) -> Tensor:
         out: Tensor = handle_torch_function(sgn, (x,), x)
         return out
     x = x.detach()
-    if x.dim() == 0 or x.size(-1) == 0 or x.device.type != "cpu":
+    if x.dim() == 0 or x.size(-1) == 0 or (x.dim() != 2 and x.device.type != "cpu"):
         # Keeps the order of dimensions in memory, which convolutions on a GPU live by.
         return torch.where(x >= 0, x.new_ones(()), x.new_full((), -1))
-    # Packing and unpacking is a tenth of the time of a comparison and a selection.
+    # Packing and unpacking is a tenth of the time of a comparison and a selection on the CPU, and
+    # half as many launches on a GPU.
     words = torch.ops.bitgnn.pack(x.reshape(-1, x.size(-1)).contiguous())
     return torch.ops.bitgnn.unpack(words, x.size(-1)).view(x.shape).to(x.dtype)
 
@@ -61,6 +63,25 @@ def surrogate_slope(x: Tensor, surrogate: Surrogate = "ste", window: float = 1.0
     raise ValueError(f"surrogate must be 'ste' or 'approx', got {surrogate!r}")
 
 
+def within(grad: Tensor, x: Tensor, bound: float) -> Tensor:
+    """``grad`` where ``|x| <= bound``, else 0: clipped straight-through.
+
+    Args:
+        grad: floating-point tensor.
+        x: tensor of the same shape.
+        bound: above 0.
+
+    Returns:
+        Tensor like ``grad``.
+    """
+    if grad.dtype != x.dtype or math.frexp(bound)[0] != 0.5:
+        return grad * (x.abs() <= bound)
+    # One launch; its bounds are open. Behind a power of two this is the next number.
+    edge = bound * (1.0 + torch.finfo(x.dtype).eps)
+    out: Tensor = torch.ops.aten.hardtanh_backward(grad, x, -edge, edge)
+    return out
+
+
 class _Sign(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, surrogate: Surrogate, window: float) -> Tensor:
@@ -71,6 +92,8 @@ class _Sign(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
         (x,) = ctx.saved_tensors
+        if ctx.surrogate == "ste":
+            return within(grad, x, ctx.window), None, None
         return grad * surrogate_slope(x, ctx.surrogate, ctx.window), None, None
 
 

@@ -72,12 +72,12 @@ def test_centred_bits_of_a_dropped_activation(shape, dropped):
     torch.manual_seed(0)
     kept = torch.rand(shape) < (0.5 if dropped else 2.0)
     x = (torch.randn(shape) * kept).requires_grad_()
-    words, mask = (
+    words, raised = (
         torch.ops.bitgnn.pack(part.reshape(-1, shape[-1]), torch.full((shape[-1],), 1e-30))
-        for part in (x.detach(), kept.float())
+        for part in (x.detach(), torch.where(kept, x.detach(), 1.0))
     )
-    gain = torch.tensor(2.0) if dropped else None
-    bits = InputWords(words, shape[-1], True, gain, None, None, mask if dropped else None)
+    drop = (2.0, None, None, raised) if dropped else ()
+    bits = InputWords(words, shape[-1], True, *drop, is_centred=True)
     values = centred_bits(x, bits, torch.tensor(1.0))
     expected = torch.where(x > 0, 0.5, -0.5) * kept * (2.0 if dropped else 1.0)
     assert torch.equal(values, expected)

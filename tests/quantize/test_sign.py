@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from bitgnn.ops.reference.pack import row_scale as reference_scale
 from bitgnn.quantize import binary_sign, canonical_row_scale, fast_dropout, row_scale, sgn
 from bitgnn.quantize.dropout import all_words, keep_words
+from bitgnn.quantize.sign import within
 
 VALUES = [-3.0, -1.0, -0.5, -0.0, 0.0, 0.25, 1.0, 1.5, float("inf"), float("-inf"), float("nan")]
 
@@ -32,6 +33,21 @@ def test_gradient_is_the_slope(surrogate, window, slopes):
     out.backward(torch.full_like(x, 3.0))
     assert torch.equal(out.detach(), sgn(x))
     assert torch.allclose(x.grad, 3.0 * torch.tensor(slopes, dtype=torch.float32))
+
+
+@pytest.mark.parametrize(
+    "dtype", [torch.float64, torch.float32, torch.float16, torch.bfloat16], ids=str
+)
+@pytest.mark.parametrize("bound", [0.25, 1.0, 4.0, 0.3])
+def test_windows_are_closed(bound, dtype):
+    edge = torch.tensor(bound, dtype=dtype)
+    around = [torch.nextafter(edge, edge * side) for side in (0, 2)]
+    x = torch.stack([edge, -edge, *around, *(-value for value in around), 0 * edge] * 9)
+    grad = torch.arange(1.0, x.numel() + 1).to(dtype)
+    assert torch.equal(within(grad, x, bound), grad * (x.abs() <= bound))
+    mixed = within(grad.double(), x, bound)
+    assert mixed.dtype == torch.float64
+    assert torch.equal(mixed, grad.double() * (x.abs() <= bound))
 
 
 def test_unknown_surrogate_and_window_are_refused():
@@ -82,17 +98,17 @@ def test_sgn_of_any_shape_and_dtype(shape, dtype):
 @pytest.mark.parametrize("p", [0.0, 0.25, 0.4, 0.999])
 def test_keep_words_keep_with_the_probability(p, size):
     torch.manual_seed(0)
-    words, kept = keep_words(4000, size, p, torch.device("cpu"))
+    words, kept = keep_words(4000, size, p, torch.empty(0))
     assert kept == pytest.approx(1 - p, abs=2**-16)
     bits = torch.ops.bitgnn.unpack(words, size)
     share = (bits == 1).float().mean().item()
     assert share == pytest.approx(kept, abs=5 * (p * (1 - p) / (4000 * size)) ** 0.5 + 1e-9)
     # Padding stays clear: the operators rely on it.
-    assert torch.equal(words & ~all_words(size, words.device), torch.zeros_like(words))
+    assert torch.equal(words & ~all_words(size, words), torch.zeros_like(words))
 
 
 def test_neighbouring_decisions_are_independent():
     torch.manual_seed(0)
-    bits = torch.ops.bitgnn.unpack(keep_words(2000, 64, 0.4, torch.device("cpu"))[0], 64)
+    bits = torch.ops.bitgnn.unpack(keep_words(2000, 64, 0.4, torch.empty(0))[0], 64)
     correlation = torch.corrcoef(bits.t()) - torch.eye(64)
     assert correlation.abs().max().item() < 0.12

@@ -18,7 +18,12 @@ from bench.tables.models import memory_table, models_table
 from bench.tables.networks import bnn_table, parts_table
 from bench.tables.plain_loop import depth_table, plain_loop_table
 from bench.tables.text import decoder_speed_table, decoder_table, text_table
-from bench.tables.timings import default_speed_table, runs_table, stream_table
+from bench.tables.timings import (
+    default_speed_table,
+    runs_table,
+    stream_table,
+    training_steps_table,
+)
 from bitgnn.measure.report import format_ratio, format_seconds
 
 Record = dict[str, Any]
@@ -214,6 +219,7 @@ TABLES: Mapping[str, tuple[str, Callable[[Sequence[Record]], str]]] = {
     "decoder": ("text_*.json", decoder_table),
     "decoder_cuda": ("decoder_cuda.json", _of_first(decoder_speed_table)),
     "tuner_runs": ("tuner_runs.json", _of_first(runs_table)),
+    "training_steps": ("training_cuda.json", _of_first(training_steps_table)),
     "training_cost": ("training_cost.json", _of_first(training_cost_table)),
 }
 

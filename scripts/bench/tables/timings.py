@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from bench.report import device_of, markdown_table
-from bitgnn.measure.report import format_ratio, format_seconds
+from bench.report import device_of, environment_line, markdown_table
+from bitgnn.measure.report import format_bytes, format_ratio, format_seconds
 
 
 def runs_table(record: Mapping[str, Any]) -> str:
@@ -73,6 +73,31 @@ def default_speed_table(record: dict[str, Any]) -> str:
 
 
 PEER = "PyG"
+
+
+def training_steps_table(record: dict[str, Any]) -> str:
+    """One row a graph and layer: time and peak memory of a step by contender."""
+    cases = record["cases"]
+    contenders = list(dict.fromkeys(name for case in cases for name in case["forms"]))
+    rows = []
+    for case in cases:
+        row = [f"{case['layer']}, {case['graph']} ({case['nodes']} nodes, {case['edges']} edges)"]
+        for name in contenders:
+            form = case["forms"].get(name)
+            if form is None:
+                row.append(case["failed"].get(name, ""))
+                continue
+            row.append(f"{format_seconds(form['time']['median'])}, {_peak(form)}")
+        medians = {name: form["time"]["median"] for name, form in case["forms"].items()}
+        peers = [time for name, time in medians.items() if name.startswith(PEER)]
+        own = [time for name, time in medians.items() if not name.startswith(PEER)]
+        rows.append([*row, format_ratio(min(peers) / min(own)) if peers and own else ""])
+    header = ["model, graph", *contenders, "PyG's fastest beside ours"]
+    return f"{environment_line(record)}\n\n{markdown_table(header, rows)}"
+
+
+def _peak(form: Mapping[str, Any]) -> str:
+    return format_bytes(form["peak_bytes"])
 
 
 def stream_table(records: Sequence[dict[str, Any]]) -> str:

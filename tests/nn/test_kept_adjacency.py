@@ -1,0 +1,197 @@
+"""Layers without a cache of their own make the adjacency of an edge index once."""
+
+import copy
+import gc
+import threading
+import weakref
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+from torch_geometric.nn import GraphSAGE
+
+import bitgnn
+from bitgnn.bits import BitAdjacency
+from bitgnn.nn import GCNConv, GraphConv, SAGEConv
+from bitgnn.nn import adjacency as module
+
+N, K, OUT = 30, 40, 40
+LAYERS = pytest.mark.parametrize("kind", [GCNConv, SAGEConv, GraphConv])
+
+
+class Two(nn.Module):
+    def __init__(self, kind):
+        super().__init__()
+        torch.manual_seed(0)
+        self.first, self.second = kind(K, OUT), kind(OUT, 5)
+
+    def forward(self, x, edges, *weight):
+        return self.second(functional.relu(self.first(x, edges, *weight)), edges, *weight)
+
+
+@pytest.fixture
+def made(monkeypatch):
+    """Adjacencies made of edges, in order."""
+    monkeypatch.setattr(module, "_kept", type(module._kept)(module.MOST_KEPT))
+    found = []
+    original = BitAdjacency.from_edge_index.__func__
+
+    def noting(cls, *args, **kwargs):
+        found.append(weakref.ref(adjacency := original(cls, *args, **kwargs)))
+        return adjacency
+
+    monkeypatch.setattr(BitAdjacency, "from_edge_index", classmethod(noting))
+    return found
+
+
+def _step(model, x, *graph):
+    model.zero_grad()
+    model(x, *graph).square().sum().backward()
+
+
+@LAYERS
+def test_layers_and_steps_share_one(kind, graph, x, made):
+    model = Two(kind)
+    for _ in range(3):
+        _step(model, x, graph)
+    with torch.no_grad():
+        model.eval()(x, graph)
+    with torch.inference_mode():
+        copy.deepcopy(model)(x, graph)
+    assert len(made) == 1
+    expected = model(x, graph)
+    assert torch.equal(model(x, graph.clone()), expected)
+    assert len(made) == 2
+
+
+@LAYERS
+def test_a_write_makes_it_anew(kind, graph, x, made):
+    model = Two(kind).train()
+    _step(model, x, graph)
+    graph[0] = graph[0].roll(1)
+    model.eval()
+    written = model(x, graph)
+    assert len(made) == 2
+    assert torch.equal(written, model(x, graph.clone()))
+    graph.resize_(2, graph.size(1) - 4)
+    assert torch.equal(model(x, graph), model(x, graph.clone()))
+
+
+def test_options_have_entries_of_their_own(graph, x, made):
+    weight = torch.rand(graph.size(1)) + 0.1
+    layers = [
+        GCNConv(K, OUT),
+        GCNConv(K, OUT, add_self_loops=False),
+        GCNConv(K, OUT, normalize=False, add_self_loops=False),
+        GCNConv(K, OUT, flow="target_to_source"),
+        SAGEConv(K, OUT),
+        GraphConv(K, OUT),
+    ]
+    for _ in range(2):
+        for layer in layers:
+            layer(x, graph)
+    assert len(made) == len(layers)
+    weighted = layers[0](x, graph, weight)
+    assert len(made) == len(layers) + 1
+    assert not torch.equal(weighted, layers[0](x, graph))
+    weight.mul_(torch.rand(graph.size(1)) + 0.5)
+    assert not torch.equal(weighted, layers[0](x, graph, weight))
+
+
+def test_what_is_made_in_inference_mode_serves_training(graph, x, made):
+    model = Two(SAGEConv)
+    model(x, graph)
+    module._kept.__init__()
+    with torch.inference_mode(), torch.autocast("cpu", torch.bfloat16):
+        model(x, graph)
+    _step(model, x, graph)
+    assert model.first.lin_l.weight.grad is not None
+    assert len(made) == 2
+
+
+def test_edges_made_in_inference_mode_are_not_kept(graph, x):
+    model = Two(SAGEConv).eval()
+    model(x, graph)
+    with torch.inference_mode():
+        own = graph.clone()
+        before = model(x, own)
+        own[0] = own[0].roll(1)
+        assert not torch.equal(model(x, own), before)
+
+
+@LAYERS
+def test_is_freed_with_the_edges(kind, graph, x, made):
+    model = Two(kind)
+    for _ in range(2 * module.MOST_KEPT):  # batches
+        _step(model, x, graph.clone())
+    gc.collect()
+    assert len(made) == 2 * module.MOST_KEPT
+    assert len(module._kept) == 0
+    assert not any(adjacency() for adjacency in made)
+
+
+def test_few_are_kept(graph, x, made):
+    layer, graphs = SAGEConv(K, OUT), [graph.clone() for _ in range(module.MOST_KEPT + 3)]
+    for edges in graphs:
+        layer(x, edges)
+    gc.collect()
+    assert sum(adjacency() is not None for adjacency in made) == module.MOST_KEPT
+    layer(x, graphs[-1])
+    assert len(made) == len(graphs)
+
+
+def test_threads_may_share_it(graph, x, made):
+    model, found, errors = Two(SAGEConv).eval(), [], []
+    model(x, graph)
+    with torch.no_grad():
+        expected = model(x, graph)
+
+    def work():
+        try:
+            for _ in range(20):
+                own = graph.clone()
+                with torch.no_grad():
+                    found.extend([model(x, graph), model(x, own)])
+        except Exception as error:  # an error in a thread is not one of the test
+            errors.append(error)
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert errors == []
+    assert all(torch.equal(out, expected) for out in found)
+    gc.collect()
+    assert len(module._kept) == 1
+
+
+def test_weights_that_learn_are_no_obstacle(graph, x):
+    weight = (torch.rand(graph.size(1)) + 0.1).requires_grad_()
+    model = Two(GraphConv)
+    with pytest.warns(UserWarning, match="no gradient reaches edge_weight"):
+        _step(model, x, graph, weight)
+    _step(model, x, graph, weight)
+    assert weight.grad is None
+
+
+def test_gradients_are_those_of_an_adjacency(graph, x):
+    for kind, normalize in ((GCNConv, "sym"), (SAGEConv, "mean")):
+        adjacency = BitAdjacency.from_edge_index(
+            graph, N, normalize=normalize, add_self_loops=normalize == "sym"
+        )
+        found = []
+        for given in (graph, adjacency):
+            model = Two(kind)
+            model(x, given)
+            _step(model, x, given)
+            found.append([p.grad for p in model.parameters() if p.grad is not None])
+        assert all(map(torch.equal, *found))
+
+
+def test_binarized_models_share_it_too(graph, x, made):
+    model = bitgnn.binarize(GraphSAGE(K, OUT, 3, 5), "bin")
+    model(x, graph).sum().backward()
+    model(x, graph).sum().backward()
+    assert len(made) == 1
