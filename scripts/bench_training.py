@@ -12,7 +12,8 @@ from typing import Any
 import torch
 from torch_geometric.data import Data
 
-from bench.entry import exits_with_status, save_record
+from bench.command import ROOT, data_folder, exits_with_status, finish
+from bench.tables.accuracies import training_cost_table
 from bitgnn.measure.environment import environment
 from bitgnn.train.batches import make_batches
 from bitgnn.train.build import GraphSource, build_model, make_task
@@ -20,7 +21,6 @@ from bitgnn.train.config import ExperimentConfig, load_config
 from bitgnn.train.loop import train_epoch
 from bitgnn.train.session import NodeSession
 
-ROOT = Path(__file__).resolve().parent.parent
 GRAPHS = ("gcn_cora", "gcn_citeseer", "gcn_pubmed")
 FLOAT_FORM, JUDGED_FORM = "fp32", "bin"
 GOAL = 2.0
@@ -77,7 +77,7 @@ def training_cost(config: ExperimentConfig, data: Data, epochs: int) -> dict[str
 def main(argv: Sequence[str] | None = None) -> int:
     """Measure the graphs of table 3 and write ``training_cost.json``; the exit status."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--data-root", help="folder of the data sets (default: BITGNN_DATA)")
+    data_folder(parser)
     parser.add_argument("--configs", type=Path, default=ROOT / "configs")
     parser.add_argument("--only", nargs="+", default=GRAPHS, help="names of configurations")
     parser.add_argument("--epochs", type=int, default=25, help="measured epochs of each form")
@@ -95,15 +95,13 @@ def main(argv: Sequence[str] | None = None) -> int:
             "forms": forms,
             "goals": [{"goal": goal, "value": value, "limit": GOAL, "met": value <= GOAL}],
         }
-        print(f"{config.dataset.title}: {value:.2f} times the training of fp32")
     record = {
         "benchmark": "training cost",
         "environment": environment(ROOT),
         "settings": {"repeats": parsed.epochs, "clock": "processor time of one thread"},
         "graphs": graphs,
     }
-    save_record(parsed.output, record)
-    return 0
+    return finish(parsed.output, record, training_cost_table)
 
 
 if __name__ == "__main__":

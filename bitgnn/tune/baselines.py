@@ -16,7 +16,7 @@ from torch_geometric.utils import to_torch_csr_tensor
 from bitgnn.convert.in_letters import in_letters
 from bitgnn.convert.plan import ModelShape, tunable_layers
 from bitgnn.convert.trace import evaluating
-from bitgnn.measure.clock import Clock
+from bitgnn.measure.timing import Clock
 from bitgnn.measure.memory import cuda_peak_allocation, peak_allocation, stored_bytes
 from bitgnn.measure.pyg import graph_forms
 from bitgnn.nn.precision import PRESETS

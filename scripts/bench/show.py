@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import argparse
-import os
 from collections.abc import Callable, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -14,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from tqdm import trange
 
-from bench.entry import exits_with_status
+from bench.command import data_folder, exits_with_status, threads_of_torch
 from bench.statistics import graph_statistics
 from bitgnn.convert import freeze
 from bitgnn.data import DataError, load, synthetic
@@ -77,19 +75,14 @@ def reddit_main(argv: Sequence[str] | None = None) -> int:
 
 def _parser(description: str, epochs: int) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=description)
-    parser.add_argument(
-        "--data-root",
-        type=Path,
-        default=os.environ.get("BITGNN_DATA"),
-        help="folder with the data sets (default: environment variable BITGNN_DATA, else ./data)",
-    )
+    data_folder(parser)
     parser.add_argument(
         "--epochs",
         type=int,
         default=epochs,
         help=f"full-graph epochs of training first; 0 for random weights (default {epochs})",
     )
-    parser.add_argument("--threads", type=int, default=2, help="torch threads (default 2)")
+    threads_of_torch(parser)
     return parser
 
 
@@ -97,8 +90,6 @@ def _parse(parser: argparse.ArgumentParser, argv: Sequence[str] | None) -> argpa
     arguments = parser.parse_args(argv)
     if arguments.epochs < 0:
         parser.error(f"--epochs must be at least 0, got {arguments.epochs}")
-    if arguments.threads < 1:
-        parser.error(f"--threads must be at least 1, got {arguments.threads}")
     torch.set_num_threads(arguments.threads)
     return arguments
 
@@ -160,7 +151,6 @@ def _time_frozen(model: nn.Module, data: Any, arguments: argparse.Namespace) -> 
             "frozen, float features": partial(frozen, data.x, graph),
             "trainable form": partial(model, data.x, data.edge_index),
         },
-        warmup=1,
         repeats=REPEATS,
     )
     print(f"one forward over the whole graph, median of {REPEATS}, {arguments.threads} threads:")

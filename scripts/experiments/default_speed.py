@@ -19,10 +19,9 @@ from torch.nn import functional
 import bitgnn
 from bitgnn import models
 from bitgnn.data import DataError
-from bitgnn.measure.clock import Clock
 from bitgnn.measure.environment import environment
 from bitgnn.measure.report import write_json
-from bitgnn.measure.timing import compare
+from bitgnn.measure.timing import Clock, compare
 
 FORMS = {"default": "bin", "papers": "bin", "default, full": "full", "papers, full": "full"}
 PAPERS = {"GCNConv": models.GCN, "SAGEConv": models.GraphSAGE}

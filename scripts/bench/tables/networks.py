@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from bench.networks.cases import best
-from bench.networks.kernels import PARTS, parts_of
+from bench.kernels import PARTS, parts_of
 from bench.report import environment_line, format_reached, markdown_table, not_measured
 from bitgnn.measure.report import csv_text, format_ratio, format_seconds
 
@@ -111,7 +110,10 @@ def parts_table(record: Record) -> str:
     """Markdown of where the time of our frozen networks goes on a GPU."""
     rows = []
     for result in record["results"]:
-        ours = best(result["contenders"], ours=True)
+        measured = [
+            c for c in result["contenders"] if c["ours"] and c["ranked"] and c["timing"] is not None
+        ]
+        ours = min(measured, key=lambda c: c["timing"]["median"], default=None)
         if ours is None or not ours["kernels"]:
             continue
         parts = parts_of(ours["kernels"])
