@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from bench.command import exits_with_status, parse, run_benchmark
 from bench.graphs import power_law_graph
-from bench.tables.documents import conversion_table
+from bench.tables.operators import conversion_table
 from bitgnn.bits import BitAdjacency
 from bitgnn.convert import binarize, freeze
 from bitgnn.measure.report import format_seconds

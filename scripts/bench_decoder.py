@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from bench.cases import Contender, same_call, time_in_turns
 from bench.command import ROOT, Unmeasured, exits_with_status, finish
-from bench.tables.text import decoder_speed_table
+from bench.tables.timings import decoder_speed_table
 from bitgnn.measure.environment import environment
 from bitgnn.measure.memory import stored_bytes
 from bitgnn.measure.timing import Clock

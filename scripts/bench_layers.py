@@ -14,7 +14,7 @@ from torch import Tensor, nn
 import bitgnn.nn
 from bench.command import exits_with_status, parse, run_benchmark
 from bench.operators.case import OperatorCase, describe
-from bench.tables.documents import cases_table
+from bench.tables.operators import cases_table
 from bench.tasks import HIDDEN, QUICK_GRAPH, SEED, NodeTask, load_task
 from bitgnn.bits import BitAdjacency
 from bitgnn.measure.pyg import graph_forms

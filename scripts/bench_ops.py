@@ -10,7 +10,7 @@ from bench.command import exits_with_status, parse, run_benchmark
 from bench.cuda_ceilings import measure_ceilings
 from bench.operators import cpu, cuda, cuda_graphs
 from bench.operators.case import describe
-from bench.tables.documents import cases_table
+from bench.tables.operators import cases_table
 
 
 @exits_with_status

@@ -13,7 +13,7 @@ import torch
 from torch_geometric.data import Data
 
 from bench.command import ROOT, data_folder, exits_with_status, finish
-from bench.tables.accuracies import training_cost_table
+from bench.tables.timings import training_cost_table
 from bitgnn.measure.environment import environment
 from bitgnn.train.batches import make_batches
 from bitgnn.train.build import GraphSource, build_model, make_task

@@ -17,7 +17,7 @@ from bench.models.profile import GRAPHS, model_profiles
 from bench.operators import cpu
 from bench.operators.case import SEED
 from bench.operators.profile import bmm_profile, bspmm_profile, rates
-from bench.tables.documents import profile_table
+from bench.tables.operators import profile_table
 from bench.tasks import QUICK_GRAPH, load_task
 from bitgnn.data import DataError
 

@@ -19,7 +19,7 @@ from bench.command import ROOT, data_folder, exits_with_status, finish
 from bench.graphs import REDDIT, heavy_tailed_graph, load_flickr
 from bench.models.ours import freeze_network
 from bench.operators.case import SEED
-from bench.tables.documents import cuda_profile_table
+from bench.tables.operators import cuda_profile_table
 from bench.tasks import load_task
 from bitgnn.bits import BitAdjacency, BitTensor
 from bitgnn.data import load

@@ -4,13 +4,8 @@ import json
 from pathlib import Path
 
 from bench.operators.case import OperatorCase
-from bench.tables.documents import (
-    NOT_MEASURED,
-    TABLES,
-    cases_table,
-    documents,
-    fill,
-)
+from bench.tables.documents import NOT_MEASURED, TABLES, documents, fill
+from bench.tables.operators import cases_table
 from bitgnn.measure.timing import Clock
 
 ROOT = Path(__file__).resolve().parents[2]
