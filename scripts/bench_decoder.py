@@ -19,9 +19,9 @@ from bitgnn.measure.memory import stored_bytes
 from bitgnn.measure.timing import Clock
 from bitgnn.models.decoder import Decoder, KeyValueCache
 from bitgnn.nn.multistage import initialize_scales, set_level
+from experiments.text.experiment import least_sensitive
 from experiments.text.frozen_decoders import frozen_decoder
 from experiments.text.recipe import DecoderConfig, DecoderNetwork, load_text_config
-from experiments.text.unit import least_sensitive
 
 VOCABULARY = 100
 CALIBRATION_BATCH = 4

@@ -54,7 +54,7 @@ def _times(result: Record | None) -> tuple[str, str, str]:
     return format_seconds(peer), format_seconds(seconds), format_ratio(peer / seconds)
 
 
-def _accuracy(loops: Record, network: tuple[str, str], form: str) -> str:
+def _accuracy(loops: Record, network: Sequence[str], form: str) -> str:
     """Mean test accuracy of two-layer networks, where enough were trained."""
     model, graph = network
     found = [

@@ -19,7 +19,7 @@ from bitgnn.measure.report import open_frame, png
 from experiments.text.recipe import PRETRAINING, DecoderConfig, TextConfig
 
 if TYPE_CHECKING:
-    from experiments.text.unit import TextRun
+    from experiments.text.experiment import TextRun
 
 __all__ = ["run_chart", "text_chart", "text_record"]
 
@@ -40,7 +40,7 @@ def run_chart(title: str, form: str, seed: int, history: Sequence[Mapping[str, f
         title: of the experiment.
         form: of the run.
         seed: of the run.
-        history: its epochs, see :data:`~experiments.text.session.COLUMNS`.
+        history: its epochs, see :class:`~experiments.text.batches.TextTask`.
     """
     figure = Figure(figsize=(6.5, 3.6), layout="constrained")
     axes = figure.subplots()
