@@ -21,7 +21,7 @@ from bitgnn import models
 from bitgnn.data import DataError
 from bitgnn.measure.environment import environment
 from bitgnn.measure.report import write_json
-from bitgnn.measure.timing import Clock, compare
+from bitgnn.measure.timing import compare
 
 FORMS = {"default": "bin", "papers": "bin", "default, full": "full", "papers, full": "full"}
 PAPERS = {"GCNConv": models.GCN, "SAGEConv": models.GraphSAGE}
@@ -76,12 +76,7 @@ def main() -> int:
                 for form, model in models.items()
             }
             with torch.no_grad():
-                if device.type == "cuda":
-                    clock = Clock("cuda")
-                    ready = {f: clock.prepare(c, captured=True) for f, c in calls.items()}
-                    times, _ = clock.rounds(ready, arguments.repeats)
-                else:
-                    times = compare(calls, repeats=arguments.repeats)
+                times = compare(calls, repeats=arguments.repeats, device=device.type)
             case = {
                 "graph": name, "layer": layer, "nodes": graph["x"].size(0),
                 "features": graph["x"].size(1), "edges": graph["edges"].size(1),

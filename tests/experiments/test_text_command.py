@@ -83,7 +83,6 @@ def test_runs_records_and_pictures(place, capsys):
     assert "speed" not in decoder
     assert (place / "results" / "text.png").read_bytes().startswith(PNG)
     runs = place / "runs" / "sst2" / "runs"
-    assert (runs / "bwta_level-1.png").read_bytes().startswith(PNG)
     assert len((runs / "bwta_level-0-log.csv").read_text().splitlines()) == 4
     assert not list(runs.glob("*.checkpoint"))
     assert "made bwta_level, seed 2/2: test" in capsys.readouterr().out

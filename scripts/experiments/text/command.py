@@ -16,7 +16,7 @@ from bitgnn.measure.report import write_json
 from experiments.text.experiment import TextExperiment, TextRun
 from experiments.text.frozen_decoders import compare_decoders
 from experiments.text.hidden_tokens import pretraining_text
-from experiments.text.recipe import PRETRAINING, DecoderConfig, TextConfig, load_text_config
+from experiments.text.recipe import PRETRAINING, DecoderConfig, load_text_config
 from experiments.text.record import text_chart, text_record
 from experiments.training.commands import (
     experiment_parser,
@@ -47,16 +47,6 @@ def main(arguments: Sequence[str] | None = None, root: Path = Path()) -> int:
         Exit status: 0, 1 where something is wrong, 130 on an interrupt.
     """
     parser = experiment_parser(__doc__, root / "configs" / "text", "bitgnn-text", EXPERIMENTS)
-    parser.add_argument(
-        "--pretrain", type=int, metavar="EPOCHS",
-        help="of telling hidden tokens before encoders see a label; 0 for none (default: the "
-        "configuration's)",
-    )  # fmt: skip
-    parser.add_argument(
-        "--exact", action="store_true",
-        help="products of floats in float32 on a GPU too, not in TF32; those of integers are exact "
-        "either way",
-    )  # fmt: skip
     parsed = parser.parse_args(arguments)
     return status_of("train_text", parsed.output, lambda: _run(parsed, Console()))
 
@@ -64,8 +54,7 @@ def main(arguments: Sequence[str] | None = None, root: Path = Path()) -> int:
 def _run(parsed: argparse.Namespace, console: Console) -> list[str]:
     """Train and record; nothing is found wrong without an error."""
     device = options_of(parsed).torch_device()
-    if device.type == "cuda":
-        torch.backends.cuda.matmul.allow_tf32 = not parsed.exact
+    torch.backends.cuda.matmul.allow_tf32 = True
     results = parsed.results or parsed.output
     experiments = [_experiment(name, parsed, device) for name in parsed.only]
     units = [
@@ -94,7 +83,7 @@ def _run(parsed: argparse.Namespace, console: Console) -> list[str]:
 
 def _experiment(name: str, parsed: argparse.Namespace, device: torch.device) -> TextExperiment:
     """A configuration with its tokens or characters, and the tokens to pretrain on if any."""
-    config = _config(name, parsed)
+    config = overridden(load_text_config(parsed.configs / f"{name}.yaml"), parsed)
     folder: Path = parsed.output / name
     folder.mkdir(parents=True, exist_ok=True)
     options, root = options_of(parsed), parsed.data_root
@@ -110,19 +99,6 @@ def _experiment(name: str, parsed: argparse.Namespace, device: torch.device) -> 
         tokens = tokenize(whole, *sizes, folder / TEXT_FILE, learnt).to(device)
     data = tokenize(text, *sizes, folder / TOKENS_FILE, learnt).to(device)
     return TextExperiment(config, data, tokens, folder, options)
-
-
-def _config(name: str, parsed: argparse.Namespace) -> TextConfig | DecoderConfig:
-    config = overridden(load_text_config(parsed.configs / f"{name}.yaml"), parsed)
-    if parsed.pretrain is None or isinstance(config, DecoderConfig):
-        return config
-    if parsed.pretrain < 0:
-        raise ValueError(f"--pretrain must be at least 0, got {parsed.pretrain}")
-    given, pretraining = config.pretraining, None
-    if parsed.pretrain:  # the configuration's, else on the task's own sentences
-        content = {"datasets": [config.dataset]} if given is None else given.model_dump()
-        pretraining = {**content, "epochs": parsed.pretrain}
-    return TextConfig.model_validate({**config.model_dump(), PRETRAINING: pretraining})
 
 
 def _write(experiment: TextExperiment, runs: Mapping[Unit, TextRun], results: Path) -> None:

@@ -9,7 +9,6 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from bitgnn._files import write_atomically
 from bitgnn.convert.bwta import output_errors
 from bitgnn.data import CharacterData, TokenData
 from bitgnn.models.bert import BertClassifier
@@ -26,7 +25,6 @@ from experiments.text.recipe import (
     TextConfig,
     TextRecipe,
 )
-from experiments.text.record import run_chart
 from experiments.text.sentences import SentenceTask
 from experiments.training.experiment import Experiment
 from experiments.training.loop import Trained
@@ -161,10 +159,8 @@ class TextExperiment(Experiment):
         return task
 
     def run(self, form: str, seed: int, task: Task, trained: Trained) -> TextRun:
-        """The scores behind the last epoch; a picture of the run is drawn."""
+        """The scores behind the last epoch."""
         history = trained.history
-        chart = run_chart(self.config.title, form, seed, history)
-        write_atomically(self.path(form, seed, "png"), chart)
         last = history[-1]
         return TextRun(
             form,
