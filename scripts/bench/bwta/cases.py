@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from bench.bwta.peers import (
-    int8_linear_entries,
+    int8_linear_contenders,
     linear_peers,
     product_peers,
 )
@@ -103,13 +103,13 @@ def linear_cases(device: str, quick: bool = False) -> Iterator[Case]:
         yield Case(
             f"linear, {'fp16' if on_cuda else 'fp32'} in and out, packing included",
             f"[{rows}, {inputs}] to {outputs}",
-            partial(_linear_entries, device, rows, inputs, outputs),
+            partial(_linear_contenders, device, rows, inputs, outputs),
             () if goal is None else (Goal(kind, goal),),
             details=_operations(rows, inputs, outputs),
         )
 
 
-def _linear_entries(device: str, rows: int, inputs: int, outputs: int) -> Iterator[Contender]:
+def _linear_contenders(device: str, rows: int, inputs: int, outputs: int) -> Iterator[Contender]:
     dtype = torch.float16 if device == "cuda" else torch.float32
     x = _normal(rows, inputs, device=device, dtype=dtype)
     w = _normal(outputs, inputs, device=device, dtype=dtype)
@@ -149,7 +149,7 @@ def gemv_cases(quick: bool = False) -> Iterator[Case]:
         yield Case(
             "one row, weights from memory",
             f"[1, {inputs}] to {outputs}, {count} layers in turn",
-            partial(_gemv_entries, inputs, outputs, count),
+            partial(_gemv_contenders, inputs, outputs, count),
             () if goal is None else (Goal("seconds", goal * count),),
             details=_operations(count, inputs, outputs) | {"layers": count},
         )
@@ -163,7 +163,7 @@ def _in_turn(calls: Sequence[Callable[[], Any]]) -> Callable[[], None]:
     return run
 
 
-def _gemv_entries(inputs: int, outputs: int, count: int) -> Iterator[Contender]:
+def _gemv_contenders(inputs: int, outputs: int, count: int) -> Iterator[Contender]:
     x = _normal(1, inputs, device="cuda", dtype=torch.float16)
     # 16 bits a weight exceed the cache with fewer matrices; as many run, some of them again.
     plain = [
@@ -177,7 +177,7 @@ def _gemv_entries(inputs: int, outputs: int, count: int) -> Iterator[Contender]:
     ):
         calls = [partial(functional.linear, row, matrices[i % len(matrices)]) for i in range(count)]
         yield Contender(name, False, same_call(_in_turn(calls)))
-    yield from int8_linear_entries(x, plain, count)
+    yield from int8_linear_contenders(x, plain, count)
     weight = BitTensor.from_float(plain[0].float(), scale="mean")
     weights = [BitTensor(weight.words.clone(), inputs, weight.scale) for _ in range(count)]
     scale = torch.tensor(SCALE, device="cuda")
@@ -258,13 +258,13 @@ def attention_cases(quick: bool = False) -> Iterator[Case]:
         yield Case(
             f"attention, batch {BATCH}, {HEADS} heads of {HEAD_SIZE}",
             f"length {length}",
-            partial(_attention_entries, length),
+            partial(_attention_contenders, length),
             () if goal is None else (Goal("seconds", goal),),
             details={"operations": operations},
         )
 
 
-def _attention_entries(length: int) -> Iterator[Contender]:
+def _attention_contenders(length: int) -> Iterator[Contender]:
     shape = (BATCH, HEADS, length, HEAD_SIZE)
     q, k, v = (_normal(*shape, device="cuda", dtype=torch.float16) for _ in range(3))
 

@@ -24,7 +24,7 @@ def linear_peers(x: Tensor, w: Tensor) -> Iterator[Contender]:
     yield Contender(f"torch {name}", False, same_call(partial(functional.linear, x, w)))
     if not x.is_cuda:
         return
-    yield from int8_linear_entries(x, [w], 1)
+    yield from int8_linear_contenders(x, [w], 1)
     if x.size(0) >= LEAST_INT8_ROWS:
         narrow, weight = (t.clamp(-8, 8).mul(8).to(torch.int8) for t in (x, w))
         product = partial(torch._int_mm, narrow, weight.t())
@@ -49,7 +49,7 @@ def product_peers(x: Tensor, y: Tensor) -> Iterator[Contender]:
         yield Contender("torch._int_mm, quantised before, int32 out", False, same_call(product))
 
 
-def int8_linear_entries(x: Tensor, weights: Sequence[Tensor], count: int) -> Iterator[Contender]:
+def int8_linear_contenders(x: Tensor, weights: Sequence[Tensor], count: int) -> Iterator[Contender]:
     """``Linear8bitLt`` of bitsandbytes, where that is installed; nothing where it is not.
 
     Weights are int8 before the call, activations become int8 in it, by rows.

@@ -89,7 +89,7 @@ def conv_cases(quick: bool = False) -> Iterator[Case]:
             yield Case(
                 f"{group}, {form}",
                 shape.name,
-                partial(_cuda_entries, shape, form),
+                partial(_cuda_contenders, shape, form),
                 goals,
                 details={"operations": shape.operations, "channels": shape.channels,
                          "outputs": shape.outputs, "images": shape.images},
@@ -112,7 +112,7 @@ def _numbers(shape: ConvShape) -> dict[str, Any]:
     return {"stride": shape.stride, "padding": shape.padding}
 
 
-def _cuda_entries(shape: ConvShape, form: str) -> Iterator[Contender]:
+def _cuda_contenders(shape: ConvShape, form: str) -> Iterator[Contender]:
     x, w = _operands(shape, "cuda")
     numbers = _numbers(shape)
     half = partial(functional.conv2d, x.half(), w.half(), **numbers)
@@ -200,12 +200,12 @@ def linear_cases(quick: bool = False) -> Iterator[Case]:
         yield Case(
             "linear, bits in and out",
             f"[{rows}, {inputs}] to {outputs}",
-            partial(_linear_entries, rows, inputs, outputs),
+            partial(_linear_contenders, rows, inputs, outputs),
             details={"operations": 2.0 * rows * inputs * outputs},
         )
 
 
-def _linear_entries(rows: int, inputs: int, outputs: int) -> Iterator[Contender]:
+def _linear_contenders(rows: int, inputs: int, outputs: int) -> Iterator[Contender]:
     x, w = _signs(rows, inputs, device="cuda"), _signs(outputs, inputs, device="cuda")
     half = partial(functional.linear, x.half(), w.half())
     yield Contender("cuBLAS fp16", False, same_call(half))
@@ -242,13 +242,13 @@ def cpu_conv_cases(quick: bool = False) -> Iterator[Case]:
         yield Case(
             "BinaryConv2d, 1 image",
             shape.name,
-            partial(_cpu_entries, shape),
+            partial(_cpu_contenders, shape),
             CPU_GOALS.get(shape.name, ()),
             details={"operations": shape.operations},
         )
 
 
-def _cpu_entries(shape: ConvShape) -> Iterator[Contender]:
+def _cpu_contenders(shape: ConvShape) -> Iterator[Contender]:
     x, w = _operands(shape, "cpu")
     numbers = _numbers(shape)
     for name, memory_format in (
