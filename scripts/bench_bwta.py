@@ -2,62 +2,35 @@
 
 from __future__ import annotations
 
-import argparse
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import partial
 
 from bench.bwta.cases import attention_cases, gemv_cases, linear_cases, product_cases
-from bench.command import begin, finish, parse_cases
-from bench.entry import exits_with_status
-from bench.networks.cases import BnnCase
-from bench.networks.charts import bnn_chart
+from bench.charts import ratios_chart
+from bench.command import exits_with_status, parse, run_benchmark
 from bench.tables.networks import bnn_csv, bnn_table
-from bench_bnn import case_name, measure_cases
-
-PARTS = ("linear", "gemv", "products", "attention")
-
-
-def _options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--parts",
-        nargs="+",
-        choices=PARTS,
-        default=list(PARTS),
-        help="which cases (on the CPU: linear alone)",
-    )
+from bench_bnn import REPEAT_SECONDS
+from bitgnn.measure.timing import Clock
 
 
 @exits_with_status
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the benchmark; the exit status is 1 where a result is wrong or a case fails."""
-    arguments = parse_cases(
-        "Times linear layers and attention of binary weights and ternary activations.",
-        "bwta",
-        argv,
-        _options,
+    names = {"cpu": "bwta_cpu", "cuda": "bwta_cuda"}
+    arguments = parse(
+        "Times linear layers and attention of binary weights and ternary activations.", names, argv
     )
-    found = begin("bwta", arguments)
-    if found is None:
-        return 2
-    done = {(result["group"], result["name"]) for result in found["results"]}
-    cases = [case for case in _cases(arguments) if case.key not in done]
-    measure_cases(cases, arguments, found)
-    chart = partial(bnn_chart, title="Binary weights, ternary activations")
-    return finish(found, arguments.output, bnn_csv, chart, bnn_table, case_name)
-
-
-def _cases(arguments: argparse.Namespace) -> Iterable[BnnCase]:
-    quick, parts = arguments.quick, arguments.parts
-    if "linear" in parts:
-        yield from linear_cases(arguments.device, quick)
-    if arguments.device == "cpu":
-        return
-    if "gemv" in parts:
-        yield from gemv_cases(quick)
-    if "products" in parts:
-        yield from product_cases(quick)
-    if "attention" in parts:
-        yield from attention_cases(quick)
+    quick, cases = arguments.quick, [*linear_cases(arguments.device, arguments.quick)]
+    if arguments.device == "cuda":
+        cases += [*gemv_cases(quick), *product_cases(quick), *attention_cases(quick)]
+    return run_benchmark(
+        arguments,
+        cases,
+        bnn_table,
+        clock=Clock(arguments.device, REPEAT_SECONDS[arguments.device]),
+        chart=partial(ratios_chart, title="Binary weights, ternary activations"),
+        csv=bnn_csv,
+    )
 
 
 if __name__ == "__main__":

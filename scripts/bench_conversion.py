@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import statistics
-import time
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
 import torch_geometric.nn
-from rich.progress import track
 from torch import Tensor, nn
 
-from bench.command import parse, record
-from bench.entry import exits_with_status, save_record
+from bench.command import exits_with_status, parse, run_benchmark
 from bench.graphs import power_law_graph
-from bench.tables.documents import conversion_table
+from bench.tables.operators import conversion_table
 from bitgnn.bits import BitAdjacency
 from bitgnn.convert import binarize, freeze
+from bitgnn.measure.report import format_seconds
+from bitgnn.measure.timing import Clock
 
 SEED = 0
 NUM_NODES, NUM_EDGES = 100_000, 1_000_000
@@ -55,52 +56,63 @@ def _stages(model: nn.Module, edge_index: Tensor, num_nodes: int) -> Iterator[No
     yield
 
 
-def measure(name: str, edge_index: Tensor, num_nodes: int, repeats: int) -> dict[str, Any]:
-    """Times every stage of a conversion.
+@dataclass(frozen=True)
+class ConversionCase:
+    """The conversion of one of PyG's models.
 
-    Returns:
-        Seconds of each stage and repeat, of the whole, and its median.
+    Attributes:
+        model: its class in ``torch_geometric.nn.models``.
+        num_nodes: of the graph.
+        edge_index: distinct edges.
     """
-    torch.manual_seed(SEED)
-    kind = getattr(torch_geometric.nn.models, name)
-    # Without the ReLU, which binary layers have no use for.
-    model = kind(FEATURES, HIDDEN, LAYERS, CLASSES, act=None).eval()
-    seconds: dict[str, list[float]] = {stage: [] for stage in STAGES}
-    for _ in range(repeats):
-        start = time.perf_counter()
-        stages = _stages(model, edge_index, num_nodes)
-        for stage in STAGES:
-            next(stages)
-            now = time.perf_counter()
-            seconds[stage].append(now - start)
-            start = now
-    whole = [sum(parts) for parts in zip(*seconds.values(), strict=True)]
-    return {
-        "name": f"{LAYERS}-layer {name}, {num_nodes} nodes, {edge_index.size(1)} edges (synthetic)",
-        "goal_seconds": GOAL_SECONDS,
-        "median": statistics.median(whole),
-        "reached": statistics.median(whole) <= GOAL_SECONDS,
-        "stages": seconds,
-        "seconds": whole,
-    }
+
+    model: str
+    num_nodes: int
+    edge_index: Tensor
+
+    group = "conversion"
+
+    @property
+    def name(self) -> str:
+        """Layers, model and graph."""
+        edges = self.edge_index.size(1)
+        return f"{LAYERS}-layer {self.model}, {self.num_nodes} nodes, {edges} edges (synthetic)"
+
+    def run(self, clock: Clock, repeats: int) -> dict[str, Any]:
+        """Seconds of each stage and repeat, of the whole, and its median."""
+        torch.manual_seed(SEED)
+        kind = getattr(torch_geometric.nn.models, self.model)
+        # Without the ReLU, which binary layers have no use for.
+        model = kind(FEATURES, HIDDEN, LAYERS, CLASSES, act=None).eval()
+        seconds: dict[str, list[float]] = {stage: [] for stage in STAGES}
+        for _ in range(repeats):
+            stages = _stages(model, self.edge_index, self.num_nodes)
+            for stage in STAGES:
+                seconds[stage].append(clock.elapsed(partial(next, stages)))
+        whole = [sum(parts) for parts in zip(*seconds.values(), strict=True)]
+        return {
+            "goal_seconds": GOAL_SECONDS,
+            "median": statistics.median(whole),
+            "reached": statistics.median(whole) <= GOAL_SECONDS,
+            "stages": seconds,
+            "seconds": whole,
+        }
+
+
+def describe(result: dict[str, Any]) -> str:
+    """One line of a result for the terminal."""
+    return f"{result['name']}: {format_seconds(result['median'])}"
 
 
 @exits_with_status
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the conversion benchmark; the exit status."""
-    arguments = parse("Times the conversion of a float model.", "conversion", argv)
+    names = {"cpu": "conversion"}
+    arguments = parse("Times the conversion of a float model.", names, argv)
     nodes, edges = (QUICK_NODES, QUICK_EDGES) if arguments.quick else (NUM_NODES, NUM_EDGES)
     edge_index = distinct_edges(nodes, edges)
-    results = []
-    for name in track(MODELS, description="conversion"):
-        result = measure(name, edge_index, nodes, arguments.repeats)
-        if arguments.quick:
-            result["goal_seconds"] = result["reached"] = None
-        results.append(result)
-    found = record("conversion", arguments, results=results)
-    save_record(arguments.output, found)
-    print(f"\n{conversion_table(found)}\nwritten: {arguments.output}")
-    return 0
+    cases = [ConversionCase(model, nodes, edge_index) for model in MODELS]
+    return run_benchmark(arguments, cases, conversion_table, line=describe)
 
 
 if __name__ == "__main__":

@@ -3,73 +3,60 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from bench.cases import compare_on_cuda
+from bench.cases import Contender, same_call, time_in_turns
+from bench.command import ROOT, Unmeasured, exits_with_status, finish
+from bench.tables.timings import decoder_speed_table
 from bitgnn.measure.environment import environment
-from bitgnn.measure.report import write_json
-from bitgnn.models.decoder import Decoder
+from bitgnn.measure.memory import stored_bytes
+from bitgnn.measure.timing import Clock
+from bitgnn.models.decoder import Decoder, KeyValueCache
 from bitgnn.nn.multistage import initialize_scales, set_level
-from bitgnn.train.config import ConfigError
+from experiments.text.experiment import least_sensitive
 from experiments.text.frozen_decoders import frozen_decoder
 from experiments.text.recipe import DecoderConfig, DecoderNetwork, load_text_config
-from experiments.text.unit import least_sensitive
 
-ROOT = Path(__file__).resolve().parent.parent
 VOCABULARY = 100
 CALIBRATION_BATCH = 4
 BATCHES = (1, 8)
 REPEATS = 15
+PARTS = ("prefill", "decode")
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Time decoders with random weights and write the record.
-
-    Returns:
-        Exit status: 0, or 1 where something is wrong.
-    """
+@exits_with_status
+def main(argv: Sequence[str] | None = None) -> int:
+    """Times decoders with random weights and writes the record; the exit status."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--config", type=Path, default=ROOT / "configs" / "text" / "decoder.yaml")
-    parser.add_argument("--results", type=Path, default=ROOT / "scripts" / "results")
-    parsed = parser.parse_args(arguments)
-    try:
-        if not torch.cuda.is_available():
-            raise ValueError("torch finds no CUDA device to take times on")
-        config = load_text_config(parsed.config)
-        if not isinstance(config, DecoderConfig):
-            raise ValueError(f"{parsed.config}: no configuration of a decoder")
-        record = _record(config)
-        write_json(parsed.results / "decoder_cuda.json", record)
-    except (ConfigError, OSError, ValueError) as error:
-        print(f"bench_decoder: error: {' '.join(str(error).split())}", file=sys.stderr)
-        return 1
-    return 0
-
-
-def _record(config: DecoderConfig) -> dict[str, Any]:
+    parser.add_argument("--output", type=Path, default=Path("decoder_cuda.json"))
+    arguments = parser.parse_args(argv)
+    if not torch.cuda.is_available():
+        raise Unmeasured("torch finds no CUDA device to take times on")
+    config = load_text_config(arguments.config)
+    if not isinstance(config, DecoderConfig):
+        raise Unmeasured(f"{arguments.config}: no configuration of a decoder")
     results = []
-    for network in (config.network, config.wide):
-        if network is None:
-            continue
+    for network in filter(None, (config.network, config.wide)):
         models, layers = share_decoders(config, network, torch.device("cuda"))
         halves = {form: model.half() for form, model in models.items()}
         for batch in BATCHES:
             for form, speed in decoder_speeds(halves, batch).items():
                 entry = {"network": network.model_dump(), "form": form, "layers": layers[form]}
-                results.append({**entry, **asdict(speed)})
-    return {
+                results.append({**entry, **speed})
+    found = {
         "benchmark": "decoders_cuda",
         "environment": environment(ROOT),
         "settings": {"repeats": REPEATS},
         "results": results,
     }
+    return finish(arguments.output, found, decoder_speed_table)
 
 
 def share_decoders(
@@ -103,71 +90,50 @@ def share_decoders(
     return models, layers
 
 
-@dataclass(frozen=True)
-class DecoderSpeed:
-    """Times of one decoder, medians.
-
-    Attributes:
-        batch: contexts side by side.
-        prompt: tokens of a prompt.
-        prefill_seconds: time of a prompt, all contexts.
-        decode_seconds: time of one further token behind it, all contexts.
-        bytes: of parameters and buffers.
-        captured: whether both were replayed as CUDA graphs.
-    """
-
-    batch: int
-    prompt: int
-    prefill_seconds: float
-    decode_seconds: float
-    bytes: int
-    captured: bool
-
-
 @torch.inference_mode()
-def decoder_speeds(
-    models: Mapping[str, Decoder], batch: int = 1, prompt: int | None = None
-) -> dict[str, DecoderSpeed]:
-    """Time prompts and single tokens of several decoders in turns, caches warm."""
-    if not models:
-        raise ValueError("decoder_speeds: models must hold at least one")
-    functions = {}
+def decoder_speeds(models: Mapping[str, Decoder], batch: int = 1) -> dict[str, dict[str, Any]]:
+    """Times prompts and single tokens of several decoders in turns, caches warm.
+
+    Args:
+        models: by name.
+        batch: contexts side by side.
+
+    Returns:
+        By name: ``batch``, ``prompt`` (its tokens), median ``prefill_seconds`` of a prompt and
+        ``decode_seconds`` of one further token behind it, all contexts, ``bytes`` of parameters and
+        buffers, and ``captured``: both were replayed as CUDA graphs.
+    """
+    contenders = []
     for name, model in models.items():
-        length = model.length - 1 if prompt is None else prompt
-        if not 0 < length < model.length:
-            raise ValueError(
-                f"decoder_speeds: prompt must be from 1 to {model.length - 1}, got {length}"
-            )
         device = model.tokens.weight.device
-        ids = torch.randint(model.tokens.num_embeddings, (batch, length), device=device)
+        ids = torch.randint(model.tokens.num_embeddings, (batch, model.length - 1), device=device)
         cache = model.new_cache(batch)
-
-        def prefill(model=model, ids=ids, cache=cache):  # type: ignore[no-untyped-def]
-            cache.position.zero_()
-            return model.step(ids, cache)
-
-        def decode(model=model, ids=ids, cache=cache, length=length):  # type: ignore[no-untyped-def]
-            cache.position.fill_(length)
-            return model.step(ids[:, :1], cache)
-
-        functions[f"{name} prefill"], functions[f"{name} decode"] = prefill, decode
-    times, captured = compare_on_cuda(functions)
+        for part, begin, given in (("prefill", 0, ids), ("decode", ids.size(1), ids[:, :1])):
+            call = partial(_step, model, cache, begin, given)
+            contenders.append(Contender(f"{name} {part}", True, same_call(call)))
+    clock = Clock("cuda")
+    for contender in contenders:
+        contender.prepare(clock)
+    time_in_turns(contenders, clock, REPEATS)
+    found = {contender.name: contender for contender in contenders}
+    for contender in contenders:
+        if contender.failure is not None:
+            raise RuntimeError(f"{contender.name}: {contender.failure}")
     return {
-        name: DecoderSpeed(
-            batch,
-            model.length - 1 if prompt is None else prompt,
-            times[f"{name} prefill"].median,
-            times[f"{name} decode"].median,
-            _bytes(model),
-            captured[f"{name} prefill"] and captured[f"{name} decode"],
-        )
+        name: {
+            "batch": batch,
+            "prompt": model.length - 1,
+            **{f"{part}_seconds": found[f"{name} {part}"].median for part in PARTS},
+            "bytes": stored_bytes(model),
+            "captured": all(found[f"{name} {part}"].in_graph for part in PARTS),
+        }
         for name, model in models.items()
     }
 
 
-def _bytes(model: nn.Module) -> int:
-    tensors = {t.data_ptr(): t.nbytes for t in (*model.parameters(), *model.buffers())}
-    return sum(tensors.values())
+def _step(model: Decoder, cache: KeyValueCache, begin: int, ids: Tensor) -> Tensor:
+    cache.position.fill_(begin)
+    return model.step(ids, cache)
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
@@ -9,13 +10,11 @@ from typing import Any
 import torch
 import torch_geometric.nn
 from torch import Tensor, nn
-from torch.nn import functional
 
 import bitgnn.nn
-from bench.cases import Case, run_cases
-from bench.command import parse, record
-from bench.entry import exits_with_status, save_record
-from bench.tables.documents import cases_table
+from bench.command import exits_with_status, parse, run_benchmark
+from bench.operators.case import OperatorCase, describe
+from bench.tables.operators import cases_table
 from bench.tasks import HIDDEN, QUICK_GRAPH, SEED, NodeTask, load_task
 from bitgnn.bits import BitAdjacency
 from bitgnn.measure.pyg import graph_forms
@@ -24,8 +23,6 @@ from bitgnn.quantize import sgn
 GOAL_GRAPH = "Cora"
 LAYERS = ("GCNConv", "SAGEConv", "GraphConv")
 PRECISIONS = ("full", "bin", "FBF+FBF", "FBB+BBF")
-# The dropout of Bi-GCN's recipe, and none.
-DROPOUTS = (0.0, 0.4)
 # A binary layer may take at most 1.5 times as long as the float one.
 GOAL = 1 / 1.5
 
@@ -37,11 +34,9 @@ def _options(name: str) -> dict[str, Any]:
     return {"cached": True} if name == "GCNConv" else {}
 
 
-def _step(layer: nn.Module, x: Tensor, graph: Any, grad: Tensor, dropout: float = 0.0) -> None:
+def _step(layer: nn.Module, x: Tensor, graph: Any, grad: Tensor) -> None:
     """One forward and backward pass; the features need no gradient, as in a first layer."""
     layer.zero_grad(set_to_none=True)
-    if dropout > 0.0:
-        x = functional.dropout(x, dropout)
     layer(x, graph).backward(grad)
 
 
@@ -53,13 +48,13 @@ def _adjacency(name: str, task: NodeTask) -> BitAdjacency:
     )
 
 
-def _baselines(name: str, task: NodeTask, grad: Tensor, dropout: float) -> dict[str, Step]:
+def _baselines(name: str, task: NodeTask, grad: Tensor) -> dict[str, Step]:
     """PyG's layer over every form of the graph that is installed."""
     found: dict[str, Step] = {}
     for form, graph in graph_forms(task.edge_index, task.x.size(0)).items():
         torch.manual_seed(SEED)
         layer = getattr(torch_geometric.nn, name)(task.x.size(1), HIDDEN, **_options(name))
-        found[f"PyG {form}"] = partial(_step, layer, task.x, graph, grad, dropout)
+        found[f"PyG {form}"] = partial(_step, layer, task.x, graph, grad)
     return found
 
 
@@ -111,49 +106,38 @@ def _is_right(layer: Any, name: str, task: NodeTask, graph: Any) -> bool:
     return finite and torch.allclose(found, expected, rtol=1e-4, atol=1e-4)
 
 
-def cases(tasks: Sequence[NodeTask]) -> Iterator[Case]:
-    """Every layer, precision and dropout, over the forms in which a graph is held in training."""
-    for task in tasks:
-        size = f"{task.x.size(1)} → {HIDDEN}"
-        for name in LAYERS:
-            grad = torch.randn(
-                task.x.size(0), HIDDEN, generator=torch.Generator().manual_seed(SEED)
+def cases(task: NodeTask) -> Iterator[OperatorCase]:
+    """Every layer and precision, over the forms in which a graph is held in training."""
+    nodes, features = task.x.shape
+    generator = torch.Generator().manual_seed(SEED)
+    grad = torch.randn(nodes, HIDDEN, generator=generator)
+    for name in LAYERS:
+        graphs = {"edge_index": task.edge_index, "BitAdjacency": _adjacency(name, task)}
+        baselines = _baselines(name, task, grad)
+        for precision, (form, graph) in itertools.product(PRECISIONS, graphs.items()):
+            torch.manual_seed(SEED)
+            layer = getattr(bitgnn.nn, name)(
+                features, HIDDEN, precision=precision, **_options(name)
             )
-            graphs = {"edge_index": task.edge_index, "BitAdjacency": _adjacency(name, task)}
-            for dropout in DROPOUTS:
-                baselines = _baselines(name, task, grad, dropout)
-                for precision in PRECISIONS:
-                    for form, graph in graphs.items():
-                        torch.manual_seed(SEED)
-                        layer = getattr(bitgnn.nn, name)(
-                            task.x.size(1),
-                            HIDDEN,
-                            precision=precision,
-                            dropout=dropout,
-                            **_options(name),
-                        )
-                        kind = f", dropout {dropout}" if dropout else ""
-                        yield Case(
-                            f"{name}, {task.name}, {size}",
-                            f"{precision}, {form}{kind}",
-                            partial(_step, layer, task.x, graph, grad),
-                            baselines,
-                            target=GOAL if task.name == GOAL_GRAPH else None,
-                            check=partial(_is_right, layer, name, task, graph),
-                            details={"nodes": task.x.size(0), "edges": task.edge_index.size(1)},
-                        )
+            yield OperatorCase(
+                f"{name}, {task.name}, {features} → {HIDDEN}",
+                f"{precision}, {form}",
+                partial(_step, layer, task.x, graph, grad),
+                baselines,
+                target=GOAL if task.name == GOAL_GRAPH else None,
+                check=partial(_is_right, layer, name, task, graph),
+                details={"nodes": nodes, "edges": task.edge_index.size(1)},
+            )
 
 
 @exits_with_status
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the layer benchmark; the exit status."""
-    arguments = parse("Times training steps of binary layers against PyG's.", "layers", argv)
+    names = {"cpu": "layers"}
+    arguments = parse("Times training steps of binary layers against PyG's.", names, argv)
     key = QUICK_GRAPH if arguments.quick else GOAL_GRAPH.lower()
-    todo = cases([load_task(key, "cpu", arguments.data_root)])
-    found = record("layers", arguments, **run_cases(todo, repeats=arguments.repeats))
-    save_record(arguments.output, found)
-    print(f"\n{cases_table(found)}\nwritten: {arguments.output}")
-    return 0
+    todo = cases(load_task(key, "cpu", arguments.data_root))
+    return run_benchmark(arguments, todo, cases_table, line=describe)
 
 
 if __name__ == "__main__":

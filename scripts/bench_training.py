@@ -15,17 +15,16 @@ from typing import Any
 import torch
 from torch_geometric.data import Data
 
-from bench.entry import exits_with_status, save_record
+from bench.command import ROOT, data_folder, exits_with_status, finish
+from bench.tables.timings import training_cost_table, training_steps_table
 from bench.training_steps import SIZES, measured_cases
 from bitgnn.measure.environment import environment
-from bitgnn.measure.report import format_seconds
 from bitgnn.train.batches import make_batches
 from bitgnn.train.build import GraphSource, build_model, make_task
 from bitgnn.train.config import ExperimentConfig, load_config
 from bitgnn.train.loop import train_epoch
 from bitgnn.train.session import NodeSession
 
-ROOT = Path(__file__).resolve().parent.parent
 GRAPHS = ("gcn_cora", "gcn_citeseer", "gcn_pubmed")
 FLOAT_FORM, JUDGED_FORM = "fp32", "bin"
 GOAL = 2.0
@@ -82,7 +81,7 @@ def training_cost(config: ExperimentConfig, data: Data, epochs: int) -> dict[str
 def main(argv: Sequence[str] | None = None) -> int:
     """Measure and write ``training_cost.json`` or ``training_cuda.json``; the exit status."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--data-root", help="folder of the data sets (default: BITGNN_DATA)")
+    data_folder(parser)
     parser.add_argument("--configs", type=Path, default=ROOT / "configs")
     parser.add_argument("--only", nargs="+", default=GRAPHS, help="names of configurations")
     parser.add_argument("--epochs", type=int, default=25, help="measured epochs of each form")
@@ -107,15 +106,13 @@ def main(argv: Sequence[str] | None = None) -> int:
             "forms": forms,
             "goals": [{"goal": goal, "value": value, "limit": GOAL, "met": value <= GOAL}],
         }
-        print(f"{config.dataset.title}: {value:.2f} times the training of fp32")
     record = {
         "benchmark": "training cost",
         "environment": environment(ROOT),
         "settings": {"repeats": parsed.epochs, "clock": "processor time of one thread"},
         "graphs": graphs,
     }
-    save_record(parsed.output or Path("training_cost.json"), record)
-    return 0
+    return finish(parsed.output or Path("training_cost.json"), record, training_cost_table)
 
 
 def _measure_steps(parsed: argparse.Namespace) -> int:
@@ -124,15 +121,11 @@ def _measure_steps(parsed: argparse.Namespace) -> int:
         "benchmark": "training cuda",
         "environment": environment(ROOT),
         "settings": {"repeats": parsed.repeats},
-        "cases": [],
+        "cases": list(
+            measured_cases(parsed.graphs, parsed.data_root, parsed.device, parsed.repeats)
+        ),
     }
-    for case in measured_cases(parsed.graphs, parsed.data_root, parsed.device, parsed.repeats):
-        record["cases"].append(case)
-        times = {name: form["time"]["median"] for name, form in case["forms"].items()}
-        shown = {name: format_seconds(time) for name, time in times.items()}
-        print(case["graph"], case["layer"], shown, case["failed"] or "", flush=True)
-        save_record(parsed.output or Path("training_cuda.json"), record)
-    return 0
+    return finish(parsed.output or Path("training_cuda.json"), record, training_steps_table)
 
 
 if __name__ == "__main__":

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import subprocess
 import sys
@@ -13,14 +12,16 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from bench.command import parse, record
-from bench.entry import Unmeasured, exits_with_status, save_record
+import torch
+
+from bench.command import Unmeasured, exits_with_status, parse, run_benchmark
 from bench.tables.timings import runs_table
 from bitgnn.cli import LIMITS_MISSED
 from bitgnn.convert import Plan
 from bitgnn.data import load
-from bitgnn.data.files import data_root
+from bitgnn.data.files import data_root as data_folder_of
 from bitgnn.measure.latency import measure_in_turns, noise
+from bitgnn.measure.timing import Clock
 from bitgnn.train.checkpoint import load_state
 from bitgnn.train.config import ExperimentConfig
 from bitgnn.train.store import CONFIG_FILE, RunStore
@@ -44,16 +45,22 @@ class Run:
     """One call of the command.
 
     Attributes:
+        name: its key in the record.
         dataset: of the call.
         options: of the call.
         goal: seconds that it may take where it has no budget; None for any number.
         exhaustive: whether every plan that keeps the limits is measured afterwards.
+        root: folder of the data sets.
     """
 
+    name: str
     dataset: str
     options: tuple[str, ...] = ()
     goal: float | None = None
     exhaustive: bool = False
+    root: Path | None = None
+
+    group = "tune"
 
     @property
     def command(self) -> str:
@@ -67,23 +74,29 @@ class Run:
             return None
         return parse_seconds(self.options[self.options.index("--budget") + 1])
 
+    def run(self, clock: Clock, repeats: int) -> dict[str, Any]:
+        """Runs the command in a new folder, with as many threads as here.
 
-RUNS = {
-    "cora": Run("Cora", goal=GOAL_SECONDS, exhaustive=True),
-    "cora_60s_tuned": Run("Cora", ("--budget", "60s", "--finetune", "30")),
-    "cora_sage": Run("Cora", ("--model", "graphsage", "--budget", "60s")),
-    "pubmed_60s": Run("PubMed", ("--budget", "60s")),
-}
+        Returns:
+            Seconds of the whole process, its goal, the machine, and of the result: the recommended
+            plan, its figures and the baselines', plans measured; and how far the plan is from the
+            best one of all that keep the limits, where that is asked for.
+
+        Raises:
+            Unmeasured: the command failed; the message is what it said.
+        """
+        return _measured(self, torch.get_num_threads(), self.root)
 
 
-def measure_run(run: Run, threads: int, root: Path | None) -> dict[str, Any]:
-    """Run the command in a new folder and look at what it wrote.
+RUNS = (
+    Run("cora", "Cora", goal=GOAL_SECONDS, exhaustive=True),
+    Run("cora_60s_tuned", "Cora", ("--budget", "60s", "--finetune", "30")),
+    Run("cora_sage", "Cora", ("--model", "graphsage", "--budget", "60s")),
+    Run("pubmed_60s", "PubMed", ("--budget", "60s")),
+)
 
-    Returns:
-        Seconds of the whole process, its goal, the machine, and of the result: the recommended
-        plan, its figures and the baselines', plans measured; and how far the plan is from the best
-        one of all that keep the limits, where that is asked for.
-    """
+
+def _measured(run: Run, threads: int, root: Path | None) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as place:
         output = Path(place) / "out"
         options = [*run.options, "--threads", str(threads), "--output", str(output)]
@@ -101,6 +114,7 @@ def measure_run(run: Run, threads: int, root: Path | None) -> dict[str, Any]:
     points = {point["name"]: point for point in found["points"]}
     chosen = next(point for point in points.values() if _is_recommended(point, found))
     return {
+        "key": run.name,
         "command": run.command,
         "seconds": seconds,
         "goal": run.goal if run.budget is None else run.budget,
@@ -177,25 +191,18 @@ def _every_plan(
     }
 
 
-def _options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--runs", nargs="+", choices=RUNS, default=list(RUNS), help="which calls")
+def describe(result: Mapping[str, Any]) -> str:
+    """One line of a result for the terminal."""
+    return f"{result['command']}: {result['seconds']:.1f} s"
 
 
 @exits_with_status
 def main(argv: Sequence[str] | None = None) -> int:
-    """Make the calls one after the other; those of an earlier record stay where not made anew."""
-    arguments = parse("Times `bitgnn tune` as a whole.", NAME, argv, extend=_options)
-    root = data_root(arguments.data_root)
-    path: Path = arguments.output
-    results = json.loads(path.read_text())["results"] if path.exists() else []
-    kept = {result["key"]: result for result in results}
-    for key in arguments.runs:
-        print(f"{RUNS[key].command} ...", file=sys.stderr, flush=True)
-        kept[key] = {"key": key, **measure_run(RUNS[key], arguments.threads, root)}
-        results = [kept[name] for name in RUNS if name in kept]
-        save_record(path, record(NAME, arguments, results=results))
-    print(f"{runs_table(json.loads(path.read_text()))}\nwritten: {path}")
-    return 0
+    """Makes the calls one after the other; the exit status."""
+    arguments = parse("Times `bitgnn tune` as a whole.", {"cpu": NAME}, argv)
+    root = data_folder_of(arguments.data_root)
+    runs = [replace(run, root=root) for run in RUNS]
+    return run_benchmark(arguments, runs, runs_table, line=describe)
 
 
 if __name__ == "__main__":

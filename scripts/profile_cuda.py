@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import csv
 import io
-import os
 import shutil
 import subprocess
 import sys
@@ -16,10 +15,11 @@ from typing import Any
 
 import torch
 
-from bench.entry import exits_with_status, save_record
-from bench.graphs import heavy_tailed_graph, load_flickr
-from bench.models.ours import freeze_network, make_executor
-from bench.operators.cuda_graphs import REDDIT, SEED
+from bench.command import ROOT, data_folder, exits_with_status, finish
+from bench.graphs import REDDIT, heavy_tailed_graph, load_flickr
+from bench.models.ours import freeze_network
+from bench.operators.case import SEED
+from bench.tables.operators import cuda_profile_table
 from bench.tasks import load_task
 from bitgnn.bits import BitAdjacency, BitTensor
 from bitgnn.data import load
@@ -38,15 +38,15 @@ SECTIONS = (
 MARKER = "elementwise_kernel"
 DEVICE = "cuda"
 
-# Whole frozen models, fp32 features in: graph, kind, precision and executor.
+# Whole frozen models, fp32 features in: graph, kind and precision.
 MODELS = (
-    ("cora", "GCN", "bin", "eager"),
-    ("pubmed", "GCN", "bin", "eager"),
-    ("pubmed", "GCN", "full", "eager"),
-    ("flickr", "GCN", "bin", "eager"),
-    ("flickr", "GraphSAGE", "bin", "eager"),
-    ("flickr", "GraphSAINT", "bin", "eager"),
-    ("reddit", "GCN", "bin", "eager"),
+    ("cora", "GCN", "bin"),
+    ("pubmed", "GCN", "bin"),
+    ("pubmed", "GCN", "full"),
+    ("flickr", "GCN", "bin"),
+    ("flickr", "GraphSAGE", "bin"),
+    ("flickr", "GraphSAINT", "bin"),
+    ("reddit", "GCN", "bin"),
 )
 
 Case = tuple[str, Callable[[], Any], dict[str, float]]
@@ -57,7 +57,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """The command line; the exit status is 0 when every case was profiled."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--output", type=Path, default=Path("profile_cuda.json"))
-    parser.add_argument("--data-root", default=os.environ.get("BITGNN_DATA"))
+    data_folder(parser)
     parser.add_argument("--run", action="store_true", help="only run the cases, under a profiler")
     arguments = parser.parse_args(argv)
     if not torch.cuda.is_available():
@@ -86,16 +86,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         {"name": name, "counted": _parse(counted[name]), "kernels": found}
         for name, found in zip(counted, split_cases(kernels), strict=True)
     ]
-    save_record(
-        arguments.output,
-        {
-            "benchmark": "profile_cuda",
-            "environment": environment(Path(__file__).resolve().parents[1]),
-            "cases": cases,
-        },
-    )
-    print(f"written: {arguments.output}")
-    return 0
+    found = {"benchmark": "profile_cuda", "environment": environment(ROOT), "cases": cases}
+    return finish(arguments.output, found, cuda_profile_table)
 
 
 def _parse(text: str) -> dict[str, float]:
@@ -129,7 +121,7 @@ def split_cases(kernels: Sequence[dict[str, Any]]) -> list[list[dict[str, Any]]]
     return cases
 
 
-def _run(data_root: str | None) -> None:
+def _run(data_root: Path | None) -> None:
     marker = torch.zeros(1, device=DEVICE)
     for name, call, counted in _cases(data_root):
         for _ in range(3):
@@ -144,7 +136,7 @@ def _run(data_root: str | None) -> None:
         print(f"case: {name} = {numbers}", file=sys.stderr, flush=True)
 
 
-def _cases(data_root: str | None) -> Iterator[Case]:
+def _cases(data_root: Path | None) -> Iterator[Case]:
     torch.manual_seed(SEED)
     for side in (2048, 1024):
         x, w = (BitTensor.from_float(torch.randn(side, side, device=DEVICE)) for _ in range(2))
@@ -170,17 +162,17 @@ def _cases(data_root: str | None) -> Iterator[Case]:
         yield _aggregation(large.name, adjacency, width)
     del large, adjacency
     if data_root is not None:
-        for graph_key, kind, precision, executor in MODELS:
-            yield _model(graph_key, kind, precision, executor, Path(data_root))
+        for graph_key, kind, precision in MODELS:
+            yield _model(graph_key, kind, precision, data_root)
 
 
-def _model(graph_key: str, kind: str, precision: str, executor: str, data_root: Path) -> Case:
+def _model(graph_key: str, kind: str, precision: str, data_root: Path) -> Case:
     task = load_task(graph_key, DEVICE, data_root)
     network = freeze_network(kind, precision, task)
     x, graph = network.inputs["floats"]
     return (
-        f"{kind} {precision}, {task.name}, {executor}",
-        partial(make_executor(network.model, executor), x, graph),
+        f"{kind} {precision}, {task.name}, eager",
+        partial(network.model, x, graph),
         {"feature bytes": float(x.nbytes), "edges": float(graph.nnz)},
     )
 

@@ -10,12 +10,11 @@ from typing import Any
 
 import torch
 
-from bitgnn.measure.clock import LONG_SECONDS, CaptureError, Clock
-from bitgnn.measure.timing import Timing
+from bitgnn.measure.timing import LONG_SECONDS, WARM_UPS, CaptureError, Clock, Timing
 
-__all__ = ["glance", "gpu_seconds", "measure_in_turns", "noise"]
+__all__ = ["REPEAT_SECONDS", "ROUNDS", "WARM_UPS", "glance", "gpu_seconds", "measure_in_turns",
+           "noise"]  # fmt: skip
 
-WARM_UPS = 3
 ROUNDS = 7
 REPEAT_SECONDS = {"cpu": 5e-3, "cuda": 1e-3}
 """A repeat lasts about so long."""
@@ -88,9 +87,9 @@ def measure_in_turns(
     """
     if rounds < 1:
         raise ValueError(f"measure_in_turns: rounds must be at least 1, got {rounds}")
-    clock = Clock(device.type)
+    clock = Clock(device.type, REPEAT_SECONDS[device.type])
     begin = time.perf_counter()
-    calls = [_warm_up(run, clock) for run in runs]
+    calls = [min(MOST_CALLS, clock.prepare(run).calls) for run in runs]
     taken: list[list[float]] = [[] for _ in runs]
     for number in range(rounds):
         if number and seconds is not None and time.perf_counter() - begin > seconds:
@@ -101,17 +100,6 @@ def measure_in_turns(
             found.append(statistics.median(clock.elapsed(run) for _ in range(count)))
             progress()
     return [Timing(tuple(found), count) for found, count in zip(taken, calls, strict=True)]
-
-
-def _warm_up(run: Callable[[], Any], clock: Clock) -> int:
-    """Calls of a repeat."""
-    seconds = 0.0
-    for _ in range(WARM_UPS):
-        seconds = clock.elapsed(run)
-        if seconds > LONG_SECONDS:
-            break
-    wanted = round(REPEAT_SECONDS[clock.device] / max(seconds, 1e-7))
-    return max(1, min(MOST_CALLS, wanted))
 
 
 def noise(timings: Sequence[Timing]) -> str | None:

@@ -1,21 +1,31 @@
-"""Wall-clock timing: every repeat kept, contenders interleaved, caches warm or cold on request."""
+"""Times functions in turns, every repeat kept: called from Python, or replayed as CUDA graphs."""
 
 from __future__ import annotations
 
+import gc
 import os
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
+from bitgnn._collector import collector_paused
+
+__all__ = ["LONG_SECONDS", "MIN_REPEATS", "CaptureError", "Clock", "Ready", "Timing", "compare"]
+
 MIN_REPEATS = 7
-# A repeat shorter than this calls the function several times, or the clock and the scheduler
-# would be a visible part of it.
-MIN_REPEAT_SECONDS = 10e-3
+REPEAT_SECONDS = {"cpu": 10e-3, "cuda": 1e-3}
+"""A repeat lasts at least this long, or clock, scheduler and launch would be a visible part of it:
+of a shorter function it is several calls."""
+MAX_CAPTURED = 200
+"""Calls in one CUDA graph."""
+LONG_SECONDS = 20e-3
+"""Calls this long are neither warmed up nor settled more than once."""
+WARM_UPS = 3
 # On a quiet machine the slowest tenth is a few per cent above the fastest tenth.
 NOISY_RATIO = 1.25
 # Last-level cache assumed where the system does not tell.
@@ -91,72 +101,191 @@ def cache_evictor() -> Callable[[], None]:
     return evict
 
 
-def measure(
-    fn: Callable[[], Any], *, warmup: int = 3, repeats: int = 15, cold: bool = False
-) -> Timing:
-    """Times one function.
+class CaptureError(RuntimeError):
+    """A call could not be captured in a CUDA graph; the message says why."""
+
+
+@dataclass(frozen=True)
+class Ready:
+    """A call made ready for timing.
+
+    Attributes:
+        run: does ``calls`` calls.
+        once: does a single one.
+        calls: how many are in a repeat.
+        seconds: of a call, as estimated while it was made ready.
+        fn: what was captured: it keeps what the replays read and write.
+    """
+
+    run: Callable[[], Any]
+    once: Callable[[], Any]
+    calls: int
+    seconds: float
+    fn: Callable[[], Any]
+
+
+class Clock:
+    """Time on one device: wall clock on the CPU, events on CUDA.
 
     Args:
-        fn: What to time; its result is dropped.
-        warmup: Untimed calls before the first repeat, at least 1.
-        repeats: Timed repeats, at least 7.
-        cold: Empty the caches before each repeat; each repeat is then a single call.
-
-    Raises:
-        ValueError: ``warmup`` or ``repeats`` is too small.
+        device: ``"cpu"`` or ``"cuda"``.
+        repeat_seconds: how long a repeat lasts at least; None is :data:`REPEAT_SECONDS`.
     """
-    return compare({"fn": fn}, warmup=warmup, repeats=repeats, cold=cold)["fn"]
+
+    def __init__(self, device: str, repeat_seconds: float | None = None) -> None:
+        self.device = device
+        self._repeat_seconds = repeat_seconds
+
+    def elapsed(self, run: Callable[[], Any]) -> float:
+        """Seconds until everything that ``run`` began is done."""
+        if self.device == "cuda":
+            begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+            begin.record()
+            run()
+            end.record()
+            end.synchronize()
+            return float(begin.elapsed_time(end)) * 1e-3
+        start = time.perf_counter()
+        run()
+        return time.perf_counter() - start
+
+    def recover(self) -> None:
+        """Gives memory back behind a failure.
+
+        Raises:
+            torch.AcceleratorError: the device is of no use to this process any more.
+        """
+        gc.collect()
+        if self.device == "cuda":
+            torch.cuda.synchronize()
+            torch.cuda.empty_cache()
+
+    def prepare(self, fn: Callable[[], Any], *, captured: bool = False) -> Ready:
+        """Warms a call up, captures it where asked, and finds how many calls make a repeat.
+
+        Args:
+            fn: queues or does one forward; it ran before, so that its caches are there.
+            captured: measure it inside a CUDA graph, without Python and launches; else it is
+                called from Python, one call after the other.
+
+        Raises:
+            CaptureError: it cannot be captured.
+            Exception: whatever the call itself raises.
+        """
+        seconds = 0.0
+        for _ in range(WARM_UPS):
+            seconds = self.elapsed(fn)
+            if seconds > LONG_SECONDS:
+                break
+        once = fn
+        if captured:
+            once = _capture(fn, 1).replay
+            once()
+            seconds = self.elapsed(once)
+        lasting = REPEAT_SECONDS[self.device]
+        if self._repeat_seconds is not None:
+            lasting = self._repeat_seconds
+        calls = max(1, round(lasting / max(seconds, 1e-9)))
+        calls = min(calls, MAX_CAPTURED) if captured else calls
+        if captured and calls > 1:
+            return Ready(_capture(fn, calls).replay, once, calls, seconds, fn)
+
+        def run() -> None:
+            for _ in range(calls):
+                once()
+
+        return Ready(run, once, calls, seconds, fn)
+
+    def rounds(
+        self, ready: Mapping[str, Ready], repeats: int, *, cold: bool = False
+    ) -> tuple[dict[str, Timing], dict[str, Exception]]:
+        """Times all calls round-robin, so that drift of the machine meets all of them alike.
+
+        Args:
+            ready: calls by name.
+            repeats: rounds.
+            cold: empty the caches in front of each repeat, which is then a single call; else
+                another repeat of the same call stands in front of it, unless calls are long.
+
+        Returns:
+            Name to timing; and for those that failed on the way, which are left out of further
+            rounds, name to exception.
+        """
+        seconds: dict[str, list[float]] = {name: [] for name in ready}
+        failed: dict[str, Exception] = {}
+        evict = self._evictor() if cold else None
+        chosen = {n: replace(r, run=r.once, calls=1) if cold else r for n, r in ready.items()}
+        for _ in range(repeats):
+            for name, entry in chosen.items():
+                if name in failed:
+                    continue
+                try:
+                    if evict is not None:
+                        evict()
+                    elif entry.seconds < LONG_SECONDS:
+                        entry.run()
+                    seconds[name].append(self.elapsed(entry.run) / entry.calls)
+                except Exception as error:
+                    failed[name] = error
+                    self.recover()
+        done = [name for name in ready if name not in failed]
+        return {n: Timing(tuple(seconds[n]), chosen[n].calls, cold) for n in done}, failed
+
+    def _evictor(self) -> Callable[[], Any]:
+        """A function that pushes everything else out of the device's caches."""
+        if self.device == "cpu":
+            return cache_evictor()
+        size = torch.cuda.get_device_properties(torch.cuda.current_device()).L2_cache_size
+        buffer = torch.zeros(4 * size, dtype=torch.uint8, device="cuda")
+        return buffer.zero_
+
+
+def _capture(fn: Callable[[], Any], calls: int) -> torch.cuda.CUDAGraph:
+    graph = torch.cuda.CUDAGraph()
+    try:
+        with collector_paused(), torch.cuda.graph(graph):
+            for _ in range(calls):
+                fn()
+    except RuntimeError as error:
+        torch.cuda.synchronize()
+        raise CaptureError(f"cannot be captured: {error}") from error
+    return graph
 
 
 def compare(
     functions: Mapping[str, Callable[[], Any]],
     *,
-    warmup: int = 3,
     repeats: int = 15,
     cold: bool = False,
+    device: str = "cpu",
 ) -> dict[str, Timing]:
     """Times several functions round-robin, so that drift of the machine meets all of them alike.
 
-    A warm repeat is preceded by one untimed call, since another function ran in between.
+    A warm repeat is preceded by an untimed one, since another function ran in between. On CUDA
+    calls are captured in one graph, so that Python and launches are no part of the time.
 
     Args:
         functions: Name to function.
-        warmup: Untimed calls of each function before the first round, at least 1.
         repeats: Rounds, at least 7.
         cold: Empty the caches before each repeat; each repeat is then a single call.
+        device: ``"cpu"`` or ``"cuda"``.
 
     Returns:
         Name to :class:`Timing`, in the given order.
 
     Raises:
-        ValueError: ``warmup`` or ``repeats`` is too small, or there is nothing to time.
+        ValueError: ``repeats`` is too small, or there is nothing to time.
+        CaptureError: a function cannot be captured.
+        Exception: whatever a function raises.
     """
     if repeats < MIN_REPEATS:
         raise ValueError(f"compare: repeats must be at least {MIN_REPEATS}, got {repeats}")
-    if warmup < 1:
-        raise ValueError(f"compare: warmup must be at least 1, got {warmup}")
     if not functions:
         raise ValueError("compare: functions is empty")
-    enough = {name: _warm_up(fn, warmup) for name, fn in functions.items()}
-    calls = {name: 1 if cold else enough[name] for name in functions}
-    settle = cache_evictor() if cold else None
-    seconds: dict[str, list[float]] = {name: [] for name in functions}
-    for _ in range(repeats):
-        for name, fn in functions.items():
-            (settle or fn)()
-            seconds[name].append(_elapsed(fn, calls[name]) / calls[name])
-    return {name: Timing(tuple(seconds[name]), calls[name], cold) for name in functions}
-
-
-def _elapsed(fn: Callable[[], Any], calls: int) -> float:
-    start = time.perf_counter()
-    for _ in range(calls):
-        fn()
-    return time.perf_counter() - start
-
-
-def _warm_up(fn: Callable[[], Any], warmup: int) -> int:
-    """Calls ``fn`` and returns how many calls make a repeat long enough for the clock."""
-    for _ in range(warmup):
-        seconds = _elapsed(fn, 1)
-    return max(1, round(MIN_REPEAT_SECONDS / max(seconds, 1e-9)))
+    clock = Clock(device)
+    captured = device == "cuda"
+    ready = {name: clock.prepare(fn, captured=captured) for name, fn in functions.items()}
+    times, failed = clock.rounds(ready, repeats, cold=cold)
+    for error in failed.values():
+        raise error
+    return times

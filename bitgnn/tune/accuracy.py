@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
-from torch import Tensor
+import torch
+from torch import Tensor, nn
 
 from bitgnn.convert import Plan
 from bitgnn.convert.in_letters import own_letters
+from bitgnn.convert.trace import evaluating
 from bitgnn.tune.space import Space
 from bitgnn.tune.workload import Workload
 
-__all__ = ["Accuracy", "Score", "score_logits"]
+__all__ = ["Accuracy", "Score", "logits_of", "score_logits"]
 
 
 @dataclass(frozen=True)
@@ -25,6 +28,14 @@ class Score:
 
     validation: float
     test: float | None = None
+
+
+@torch.no_grad()
+def logits_of(model: nn.Module, x: Tensor, graph: Any) -> Tensor:
+    """``[N, C]`` logits of a model in evaluation mode, which is left in its own."""
+    with evaluating(model):
+        logits: Tensor = model(x, graph)
+    return logits
 
 
 def score_logits(workload: Workload, logits: Tensor) -> Score:

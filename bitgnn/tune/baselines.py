@@ -15,12 +15,11 @@ from torch_geometric.utils import to_torch_csr_tensor
 
 from bitgnn.convert.in_letters import in_letters
 from bitgnn.convert.plan import ModelShape, tunable_layers
-from bitgnn.convert.trace import evaluating
-from bitgnn.measure.clock import Clock
 from bitgnn.measure.memory import cuda_peak_allocation, peak_allocation, stored_bytes
 from bitgnn.measure.pyg import graph_forms
+from bitgnn.measure.timing import Clock
 from bitgnn.nn.precision import PRESETS
-from bitgnn.tune.accuracy import Score, score_logits
+from bitgnn.tune.accuracy import Score, logits_of, score_logits
 from bitgnn.tune.workload import Workload
 
 __all__ = ["BI_GCN", "PYG", "Baseline", "baselines", "in_floats"]
@@ -99,23 +98,16 @@ def _fastest(workload: Workload, family: str, model: nn.Module) -> Baseline:
     found = []
     for form, graph in _forms(workload).items():
         _forget_graphs(model)
-        run = partial(_forward, model, workload, graph)
+        run = partial(logits_of, model, workload.x, graph)
         run()
         found.append((clock.elapsed(run), form, graph))
     _, form, graph = min(found, key=lambda entry: entry[0])
     _forget_graphs(model)
-    run = partial(_forward, model, workload, graph)
+    run = partial(logits_of, model, workload.x, graph)
     score = score_logits(workload, run())
     peak = cuda_peak_allocation if workload.x.is_cuda else peak_allocation
     memory = stored_bytes(model, workload.x, graph) + peak(run)
     return Baseline(family, form, run, score, float(memory))
-
-
-@torch.no_grad()
-def _forward(model: nn.Module, workload: Workload, graph: Any) -> Tensor:
-    with evaluating(model):
-        logits: Tensor = model(workload.x, graph)
-    return logits
 
 
 def _forms(workload: Workload) -> dict[str, Any]:

@@ -16,7 +16,7 @@ import torch
 
 from bitgnn.tune.objective import ObjectiveError
 
-__all__ = ["Budget", "Count", "Pace", "age_of_process", "parse_seconds"]
+__all__ = ["Budget", "Count", "Pace", "adding_up", "age_of_process", "parse_seconds"]
 
 _UNITS = {"ms": 1e-3, "s": 1.0, "sec": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 _TIME = re.compile(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*([a-z]*)\s*", re.IGNORECASE)
@@ -106,6 +106,23 @@ class Budget:
         """Note how long a piece of work took."""
         before = self._expected.get(kind, seconds)
         self._expected[kind] = SMOOTHING * seconds + (1 - SMOOTHING) * before
+
+
+def adding_up(tell: Callable[[int, int], Any], total: int) -> Callable[[int], None]:
+    """What to call with the epochs done since the last call, to tell of those done in all.
+
+    Args:
+        tell: called with the epochs done and all there are.
+        total: all there are.
+    """
+    done = 0
+
+    def advance(count: int) -> None:
+        nonlocal done
+        done += count
+        tell(done, total)
+
+    return advance
 
 
 class Count:

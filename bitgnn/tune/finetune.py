@@ -5,19 +5,18 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
-import torch
-from torch import Tensor, nn
+from torch import nn
 from torch_geometric.utils import to_torch_csr_tensor
 
 from bitgnn.convert.in_letters import in_letters
-from bitgnn.convert.trace import evaluating
 from bitgnn.train.loop import TrainingError, train_model
 from bitgnn.train.randomness import seeded
 from bitgnn.train.recipe import Loader, Recipe
 from bitgnn.train.task import NodeTask
-from bitgnn.tune.accuracy import Score, score_logits
+from bitgnn.tune.accuracy import Score, logits_of, score_logits
 from bitgnn.tune.chains import layer_rules
 from bitgnn.tune.workload import Workload
 
@@ -83,12 +82,17 @@ def fine_tune(
         )
     with seeded(seed, workload.device):
         task = node_task(workload)
+        logits = partial(logits_of, x=task.x, graph=task.evaluation_graph)
+
+        def scored(model: nn.Module) -> Score:
+            return score_logits(workload, logits(model))
+
         model = in_letters(workload.model, letters, _norms(workload.model, letters))
-        before = score_logits(workload, _logits(model, task))
+        before = scored(model)
         if should_stop():
             return FineTuned(model.eval(), before, before, 0)
         initial = {name: tensor.clone() for name, tensor in model.state_dict().items()}
-        teachers = [_logits(workload.model, task)] if recipe.distill > 0 else []
+        teachers = [logits(workload.model)] if recipe.distill > 0 else []
         try:
             trained = train_model(
                 model,
@@ -100,7 +104,7 @@ def fine_tune(
                 should_stop=should_stop,
             )
             epochs = trained.epochs
-            score = score_logits(workload, _logits(model, task))
+            score = scored(model)
         except TrainingError:  # diverged: what there was before is still there
             epochs, score = recipe.epochs, before
         if not score.validation > before.validation:
@@ -147,10 +151,3 @@ def node_task(workload: Workload) -> NodeTask:
             warnings.filterwarnings("ignore", message="Sparse", category=UserWarning)
             graph = to_torch_csr_tensor(graph.flip(0), workload.edge_weight, size)
     return NodeTask(workload.x, graph, workload.y, train, val, workload.metric_of(*masks), graph)
-
-
-@torch.no_grad()
-def _logits(model: nn.Module, task: NodeTask) -> Tensor:
-    with evaluating(model):
-        logits: Tensor = model(task.x, task.evaluation_graph)
-    return logits

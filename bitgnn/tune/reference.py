@@ -14,7 +14,7 @@ from bitgnn.train.loop import TrainedModel, TrainingError, train_model
 from bitgnn.train.randomness import seeded
 from bitgnn.train.recipe import Recipe
 from bitgnn.tune.baselines import PYG, in_floats
-from bitgnn.tune.budget import Budget
+from bitgnn.tune.budget import Budget, adding_up
 from bitgnn.tune.finetune import node_task
 from bitgnn.tune.objective import Constraint
 from bitgnn.tune.workload import Workload
@@ -120,13 +120,6 @@ def _trained(
     workload: Workload, budget: Budget, seed: int, on_epochs: Callable[[int, int], Any]
 ) -> Reference:
     """The architecture in PyG's arithmetic, trained from new weights."""
-    done = 0
-
-    def advance(count: int) -> None:
-        nonlocal done
-        done += count
-        on_epochs(done, FLOATS.epochs)
-
     try:
         with seeded(seed, workload.device):
             model = copy.deepcopy(in_floats(workload.model)).to(workload.device)
@@ -138,7 +131,7 @@ def _trained(
                 model,
                 node_task(workload),
                 FLOATS,
-                on_epochs=advance,
+                on_epochs=adding_up(on_epochs, FLOATS.epochs),
                 should_stop=lambda: not budget.fits("epoch", TRAINED_BY),
             )
     except TrainingError as error:

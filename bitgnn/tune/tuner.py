@@ -19,7 +19,7 @@ from bitgnn.measure.latency import gpu_seconds
 from bitgnn.train.experiment import make_progress
 from bitgnn.tune.accuracy import Accuracy
 from bitgnn.tune.baselines import PYG, baselines
-from bitgnn.tune.budget import Budget, parse_seconds
+from bitgnn.tune.budget import Budget, adding_up, parse_seconds
 from bitgnn.tune.finetune import SHORT, FineTuned, fine_tune
 from bitgnn.tune.objective import (
     Constraint,
@@ -248,14 +248,7 @@ class _Tuning:
         """Finalists in their letters, as long as there is time."""
         budget, found = self.search.budget, []
         finalists = self.search.finalists()
-        total = self.epochs * len(finalists)
-        done = 0
-
-        def advance(count: int) -> None:
-            nonlocal done
-            done += count
-            self.show("finetune", done, total)
-
+        advance = adding_up(partial(self.show, "finetune"), self.epochs * len(finalists))
         for trial in finalists:
             if not budget.fits("finalist", FINE_TUNED_BY):
                 break

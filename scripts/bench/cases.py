@@ -1,14 +1,31 @@
-"""What a benchmark compares: a case with its contenders, its record, and the loop over many."""
+"""What a benchmark compares: a case, its contenders timed in the same rounds, and its record."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+import contextlib
+import gc
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import torch
+
+from bench.kernels import profile_call
 from bench.report import format_reached
-from bitgnn.measure.clock import CaptureError, Clock, Ready
-from bitgnn.measure.timing import Timing, compare
+from bitgnn.measure.report import format_ratio, format_seconds
+from bitgnn.measure.timing import CaptureError, Clock, Ready, Timing
+
+Record = dict[str, Any]
+WRONG = "gives a wrong result"
+REASON_LENGTH = 240
+KINDS = ("timing", "cold", "launched")
+"""Times of a contender: caches warm, caches emptied, and with a launch for each call from Python
+where the others are replays of a CUDA graph."""
+
+
+class WrongResultError(RuntimeError):
+    """A contender gives a wrong result: it gets no times."""
 
 
 @dataclass(frozen=True)
@@ -16,8 +33,8 @@ class Goal:
     """A figure to reach.
 
     Attributes:
-        kind: "seconds" (at most), "ratio" (times faster than ``baseline``, at least) or "rate"
-            (work a second, at least).
+        kind: ``"seconds"`` or ``"bytes"`` (at most), ``"ratio"`` (times faster than ``baseline``,
+            at least) or ``"rate"`` (work a second, at least).
         value: the figure.
         baseline: of a ratio; None takes the fastest one.
     """
@@ -27,49 +44,125 @@ class Goal:
     baseline: str | None = None
 
     def reached(
-        self, seconds: float | None, peer_seconds: float | None, rate: float | None
+        self,
+        seconds: float | None,
+        peer_seconds: float | None = None,
+        *,
+        rate: float | None = None,
+        size: float | None = None,
     ) -> float | None:
         """The part that was reached, 1 or more where all of it was; None where not measured."""
-        if self.kind == "seconds":
-            return None if seconds is None else self.value / seconds
         if self.kind == "rate":
             return None if rate is None else rate / self.value
-        if seconds is None or peer_seconds is None:
+        found = size if self.kind == "bytes" else seconds
+        if found is None:
             return None
-        return peer_seconds / seconds / self.value
+        if self.kind == "ratio":
+            return None if peer_seconds is None else peer_seconds / found / self.value
+        return self.value / found
 
 
-@dataclass(frozen=True)
-class Case:
-    """One comparison.
+@dataclass
+class Contender:
+    """One way to compute what a case asks for, and what was found about it.
 
     Attributes:
-        group: Heading it belongs to, such as ``"BMM"``.
-        name: What is measured, with its shape.
-        ours: The function under test.
-        baselines: Name to function; the fastest one is what the ratio is taken against.
-        target: On the CPU, ratio to reach, None where none is set.
-        goal: On CUDA, figure to reach, None where none is set.
-        work: Operations, bytes or edges of one call, for a rate.
-        unit: Of ``work``.
-        ceiling_seconds: What the measured ceilings of the device allow at best.
-        binds: Which ceiling that is.
-        check: Returns whether the result under test is right; run once before timing.
-        details: Anything else worth keeping with the numbers.
+        name: what it is.
+        ours: whether it is this package's.
+        make: builds and checks it; the call to be timed.
+        ranked: whether it counts for the ratio: else it is there to be read beside the others.
+        details: further entries of its record.
+        ready: the call, inside of a CUDA graph where it can be captured.
+        launched: the same with a launch for each call from Python; None is the same call.
+        in_graph: whether ``ready`` is a CUDA graph.
+        failure: why it was not measured.
+        times: by :data:`KINDS`.
     """
 
-    group: str
     name: str
-    ours: Callable[[], Any]
-    baselines: Mapping[str, Callable[[], Any]]
-    target: float | None = None
-    goal: Goal | None = None
-    work: float | None = None
-    unit: str = ""
-    ceiling_seconds: float | None = None
-    binds: str = ""
-    check: Callable[[], bool] | None = None
+    ours: bool
+    make: Callable[[], Callable[[], Any]]
+    ranked: bool = True
     details: dict[str, Any] = field(default_factory=dict)
+    ready: Ready | None = None
+    launched: Callable[[], Any] | None = None
+    in_graph: bool = False
+    failure: str | None = None
+    times: dict[str, Timing] = field(default_factory=dict)
+
+    @property
+    def median(self) -> float | None:
+        """Median seconds; None where it was not measured."""
+        timing = self.times.get("timing")
+        return None if timing is None else timing.median
+
+    def prepare(self, clock: Clock, *, captured: bool | None = None) -> None:
+        """Makes the call and makes it ready, or notes why it cannot be.
+
+        Args:
+            clock: of the device.
+            captured: whether inside of a CUDA graph; None where that is possible.
+
+        Raises:
+            torch.AcceleratorError: the device is of no use to this process any more.
+        """
+        try:
+            call = self.make()
+            try:
+                self.in_graph = clock.device == "cuda" if captured is None else captured
+                self.ready = clock.prepare(call, captured=self.in_graph)
+            except CaptureError:
+                if captured is not None:
+                    raise
+                clock.recover()
+                self.in_graph = False
+                self.ready = clock.prepare(call)
+        except WrongResultError:
+            self.failure = WRONG
+        except Exception as error:  # the other contenders are worth having
+            clock.recover()
+            self.in_graph = False
+            self.failure = reason_of(error)
+
+    def record(self) -> Record:
+        """Plain values for JSON."""
+        times = {kind: self.times.get(kind) for kind in KINDS}
+        return {
+            "name": self.name,
+            "in_graph": self.in_graph,
+            "failure": self.failure,
+            **{kind: None if t is None else t.to_dict() for kind, t in times.items()},
+            **self.details,
+        }
+
+
+def same_call(call: Callable[[], Any]) -> Callable[[], Callable[[], Any]]:
+    """How a :class:`Contender` makes a call that needs no making."""
+    return lambda: call
+
+
+def reason_of(error: Exception) -> str:
+    """Kind and first line of an exception."""
+    lines = str(error).strip().splitlines() or [""]
+    return f"{type(error).__name__}: {lines[0]}"[:REASON_LENGTH]
+
+
+def time_in_turns(
+    contenders: Iterable[Contender], clock: Clock, repeats: int, kind: str = "timing"
+) -> None:
+    """Times every contender that is ready in the same rounds."""
+    running = {c.name: c for c in contenders if c.ready is not None and c.failure is None}
+    ready: dict[str, Ready] = {}
+    for name, contender in running.items():
+        assert contender.ready is not None
+        ready[name] = contender.ready
+        if kind == "launched":
+            ready[name] = clock.prepare(contender.launched or contender.ready.once)
+    times, failed = clock.rounds(ready, repeats, cold=kind == "cold")
+    for name, timing in times.items():
+        running[name].times[kind] = timing
+    for name, error in failed.items():
+        running[name].failure = reason_of(error)
 
 
 @dataclass(frozen=True)
@@ -81,128 +174,120 @@ class Skipped:
     reason: str
 
 
-def compare_on_cuda(
-    functions: Mapping[str, Callable[[], Any]], *, repeats: int = 15
-) -> tuple[dict[str, Timing], dict[str, bool]]:
-    """Times several functions round-robin on the current device, caches warm.
+@dataclass(frozen=True)
+class Case:
+    """One comparison.
 
-    Each function's calls are captured in one CUDA graph where it allows that, so that Python and
-    launch overhead are no part of the time.
-
-    Returns:
-        Name to timing, and name to whether a graph was replayed.
+    Attributes:
+        group: heading it belongs to.
+        name: what is measured, with its shape.
+        contenders: makes operands and contenders; called when the case's turn comes.
+        goals: figures to reach.
+        work: operations, bytes, edges or images of a call, for a rate.
+        kinds: times to take beside those with warm caches.
+        profiled: record the kernels of ours on CUDA.
+        details: anything else worth keeping with the numbers.
     """
-    clock = Clock("cuda")
-    ready: dict[str, Ready] = {}
-    captured: dict[str, bool] = {}
-    for name, fn in functions.items():
-        try:
-            ready[name], captured[name] = clock.prepare(fn, captured=True), True
-        except CaptureError:
-            ready[name], captured[name] = clock.prepare(fn), False
-    times, failed = clock.rounds(ready, repeats)
-    for error in failed.values():
-        raise error
-    return times, captured
+
+    group: str
+    name: str
+    contenders: Callable[[], Iterable[Contender]]
+    goals: Sequence[Goal] = ()
+    work: float | None = None
+    kinds: Sequence[str] = ()
+    profiled: bool = False
+    details: Mapping[str, Any] = field(default_factory=dict)
+
+    def run(self, clock: Clock, repeats: int) -> Record:
+        """Makes, checks and times the contenders; one that fails is recorded with its reason.
+
+        On CUDA each repeat is the replay of one graph of many calls where they can be captured.
+
+        Returns:
+            A JSON-ready record with all repeats of all contenders, the fastest of ours, of the
+            peers, and for each goal the part that was reached, 1 or more where all of it was.
+        """
+        start = time.perf_counter()
+        found = self.measure(clock, repeats)
+        for contender in found:
+            contender.details |= {"ours": contender.ours, "ranked": contender.ranked}
+        contenders = [contender.record() for contender in found]
+        result = self.summary(found)
+        del found
+        clock.recover()
+        gc.collect()
+        return {**result, "contenders": contenders, "wall_seconds": time.perf_counter() - start}
+
+    @torch.no_grad()
+    def measure(self, clock: Clock, repeats: int) -> list[Contender]:
+        """The contenders with their times."""
+        found = []
+        for contender in self.contenders():
+            begin = time.perf_counter()
+            contender.prepare(clock)
+            seconds = time.perf_counter() - begin
+            contender.details |= {"seconds_to_make": seconds, "kernels": None}
+            found.append(contender)
+        for kind in ("timing", *self.kinds):
+            time_in_turns(found, clock, repeats, kind)
+        for contender in found:
+            if self.profiled and clock.device == "cuda" and contender.ours and contender.ready:
+                # Without kernels where the profiler cannot tell.
+                with contextlib.suppress(RuntimeError, ValueError):
+                    contender.details["kernels"] = profile_call(contender.ready.once)
+        return found
+
+    def summary(self, contenders: Sequence[Contender]) -> Record:
+        """The record of the case without those of its contenders."""
+        ours, peer = fastest(contenders, ours=True), fastest(contenders, ours=False)
+        seconds, peer_seconds = (None if c is None else c.median for c in (ours, peer))
+        rate = self.work / seconds if seconds and self.work is not None else None
+        medians = {c.name: c.median for c in contenders}
+        return {
+            "work": self.work,
+            "seconds": seconds,
+            "form": None if ours is None else ours.name,
+            "peer": None if peer is None else peer.name,
+            "peer_seconds": peer_seconds,
+            "ratio": peer_seconds / seconds if seconds and peer_seconds else None,
+            "checked": all(c.failure != WRONG for c in contenders),
+            "goals": [
+                {
+                    **vars(goal),
+                    "reached": goal.reached(
+                        seconds,
+                        medians.get(goal.baseline) if goal.baseline else peer_seconds,
+                        rate=rate,
+                    ),
+                }
+                for goal in self.goals
+            ],
+            **self.details,
+        }
 
 
-def ratio(ours: Timing, baseline: Timing) -> float:
-    """How many times faster ``ours`` is, by medians."""
-    return baseline.median / ours.median
+def fastest(contenders: Iterable[Contender], *, ours: bool) -> Contender | None:
+    """The fastest measured contender of ours, or of the others, None without any."""
+    found = [c for c in contenders if c.ours == ours and c.ranked and c.median is not None]
+    return min(found, key=lambda c: c.median or 0.0, default=None)
 
 
-def _checked(case: Case) -> dict[str, Callable[[], Any]]:
-    """Every function of a case whose result is right, ours first."""
-    if case.check is not None and not case.check():
-        raise RuntimeError(f"bench: {case.name} gives a wrong result")
-    return {"ours": case.ours, **case.baselines}
+def is_wrong(result: Mapping[str, Any]) -> bool:
+    """Whether a contender of a case gave a wrong result."""
+    contenders = result.get("contenders", ())
+    return any(isinstance(c, dict) and c["failure"] == WRONG for c in contenders)
 
 
-def _record(case: Case, times: Mapping[str, Timing]) -> dict[str, Any]:
-    """What the records of a case on both devices hold, with all repeats of all contenders."""
-    peers = {name: timing for name, timing in times.items() if name != "ours"}
-    best = min(peers, key=lambda name: peers[name].median) if peers else None
-    return {
-        "group": case.group,
-        "name": case.name,
-        "checked": case.check is not None,
-        "ratio": None if best is None else ratio(times["ours"], peers[best]),
-        "best_baseline": best,
-        "ours": times["ours"].to_dict(),
-        "baselines": {name: timing.to_dict() for name, timing in peers.items()},
-        **case.details,
-    }
-
-
-def run_case(case: Case, **timing: Any) -> dict[str, Any]:
-    """Checks and times one case on the CPU; a JSON-ready record."""
-    return {**_record(case, compare(_checked(case), **timing)), "target": case.target}
-
-
-def run_cuda_case(case: Case, **timing: Any) -> dict[str, Any]:
-    """Checks and times one case on CUDA.
-
-    Returns:
-        A JSON-ready record; ``reached`` is the part of the goal that was reached, 1 or more where
-        all of it was.
-    """
-    times, captured = compare_on_cuda(_checked(case), **timing)
-    seconds = times["ours"].median
-    record = _record(case, times)
-    rate = None if case.work is None else case.work / seconds
-    reached = None
-    if case.goal is not None:
-        peer = case.goal.baseline or record["best_baseline"]
-        reached = case.goal.reached(seconds, None if peer is None else times[peer].median, rate)
-    ceiling = case.ceiling_seconds
-    return {
-        **record,
-        "goal": None if case.goal is None else vars(case.goal),
-        "reached": reached,
-        "rate": rate,
-        "unit": case.unit,
-        "ceiling_seconds": ceiling,
-        "ceiling_fraction": None if ceiling is None else ceiling / seconds,
-        "binds": case.binds,
-        "in_graph": captured,
-    }
-
-
-def run_cases(
-    cases: Iterable[Any],
-    progress: Callable[[str], None] = print,
-    *,
-    run: Callable[..., dict[str, Any]] = run_case,
-    **timing: Any,
-) -> dict[str, list[dict[str, Any]]]:
-    """Runs cases one after the other, dropping each case's data before the next is made.
-
-    Returns:
-        ``{"results": [...], "skipped": [...]}``.
-    """
-    results: list[dict[str, Any]] = []
-    skipped: list[dict[str, Any]] = []
-    for case in cases:
-        if isinstance(case, Skipped):
-            progress(f"{case.group}: {case.name}: skipped, {case.reason}")
-            skipped.append({"group": case.group, "name": case.name, "reason": case.reason})
-            continue
-        record = run(case, **timing)
-        progress(describe(record))
-        results.append(record)
-    return {"results": results, "skipped": skipped}
-
-
-def describe(record: Mapping[str, Any]) -> str:
-    """One line of a record for the terminal."""
-    parts = [f"{record['group']}: {record['name']}: {record['ours']['median'] * 1e6:.2f} us"]
-    if record["best_baseline"] is not None:
-        parts.append(f"{record['ratio']:.2f}x {record['best_baseline']}")
-    if record.get("target") is not None:
-        parts.append(f"target {record['target']:g}")
-    if record.get("ceiling_fraction") is not None:
-        parts.append(f"{record['ceiling_fraction']:.0%} of the ceiling")
-    if record.get("reached") is not None:
-        parts.append(f"{format_reached(record['reached'])} of the goal")
-    noisy = any(t["noisy"] for t in [record["ours"], *record["baselines"].values()])
-    return ", ".join(parts) + (" [noisy]" if noisy else "")
+def describe(result: Mapping[str, Any]) -> str:
+    """One line of a record for the terminal: every contender, the ratio, what was reached."""
+    parts = []
+    for c in result["contenders"]:
+        if c["timing"] is None:
+            parts.append(f"{c['name']}: {c['failure']}")
+        else:
+            parts.append(f"{c['name']} {format_seconds(c['timing']['median'])}")
+    if result["ratio"] is not None:
+        parts.append(format_ratio(result["ratio"]))
+    shares = [goal["reached"] for goal in result["goals"] if goal["reached"]]
+    parts += [f"{format_reached(share)} of the goal" for share in shares]
+    return f"{result['group']}: {result['name']}: {'; '.join(parts)}"

@@ -1,132 +1,250 @@
-"""What benchmark commands share: arguments, the record, finished cases kept, the files left."""
+"""What benchmark commands share: arguments, the loop over cases, the record, the exit status."""
 
 from __future__ import annotations
 
 import argparse
+import inspect
 import json
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import wraps
 from pathlib import Path
-from typing import Any
+from typing import Any, ParamSpec, Protocol
 
 import torch
 
-from bench.entry import report_left_out, save_record
+from bench.cases import Skipped, describe, is_wrong
+from bench.ceilings import CeilingsError
+from bitgnn import FileError
+from bitgnn.data import DataError
 from bitgnn.measure.environment import environment
-from bitgnn.measure.timing import MIN_REPEATS
+from bitgnn.measure.report import write_json
+from bitgnn.measure.timing import MIN_REPEATS, Clock
 
+__all__ = [
+    "ROOT",
+    "Unmeasured",
+    "data_folder",
+    "exits_with_status",
+    "finish",
+    "is_wanted",
+    "parse",
+    "record",
+    "run_benchmark",
+    "save_record",
+    "threads_of_torch",
+]
+
+ROOT = Path(__file__).resolve().parents[2]
+"""The checkout, whose commit stands in records."""
+FIGURES = ("results", "figures", "graphs", "cases")
+"""Entries of a record that hold what was measured."""
 SAME_TO_RESUME = ("cpu", "gpu", "threads", "versions", "commit")
 """Entries of the environment that finished cases and new ones must share."""
+GOALS = {"target": None, "goal": None, "goal_seconds": None, "reached": None, "goals": ()}
+"""Entries of results that say what is to be reached, as quick runs have them."""
+
+Record = dict[str, Any]
+P = ParamSpec("P")
 
 
-def parse(
-    description: str,
-    name: str,
-    argv: Sequence[str] | None,
-    *,
-    devices: bool = False,
-    cpu_suffix: str = "",
-    extend: Callable[[argparse.ArgumentParser], None] | None = None,
-) -> argparse.Namespace:
-    """The arguments that all benchmarks share, and those of ones that also run on CUDA."""
-    parser = argparse.ArgumentParser(description=description)
-    parser.add_argument("--threads", type=int, default=2, help="torch threads (default 2)")
-    parser.add_argument("--repeats", type=int, default=15, help="rounds (default 15, at least 7)")
-    parser.add_argument(
-        "--data-root",
-        type=Path,
-        default=os.environ.get("BITGNN_DATA"),
-        help="folder with the data sets (default: environment variable BITGNN_DATA)",
-    )
-    parser.add_argument(
-        "--output",
-        type=Path,
-        help=f"JSON file (default {name}{cpu_suffix}.json, on CUDA {name}_cuda.json, here)",
-    )
-    parser.add_argument("--quick", action="store_true", help="tiny sizes, to see that it runs")
-    if devices:
-        parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
-        parser.add_argument(
-            "--ceilings",
-            type=Path,
-            help="compiled scripts/bench/ceilings.cu (default: nvcc does it)",
-        )
-    if extend is not None:
-        extend(parser)
-    arguments = parser.parse_args(argv)
-    on_cuda = devices and arguments.device == "cuda"
-    if on_cuda and not torch.cuda.is_available():
-        parser.error("--device cuda: torch sees no CUDA device")
-    if arguments.output is None:
-        arguments.output = Path(f"{name}{'_cuda' if on_cuda else cpu_suffix}.json")
-    if arguments.repeats < MIN_REPEATS:
-        parser.error(f"--repeats must be at least {MIN_REPEATS}, got {arguments.repeats}")
-    if arguments.threads < 1:
-        parser.error(f"--threads must be at least 1, got {arguments.threads}")
-    torch.set_num_threads(arguments.threads)
-    return arguments
-
-
-def record(name: str, arguments: argparse.Namespace, **body: Any) -> dict[str, Any]:
-    """What a benchmark found together with what it ran on and how; quick runs have no goals."""
-    if arguments.quick:
-        for entry in [*body.get("results", []), *body.get("memory", [])]:
-            for figure in ("target", "goal", "reached"):
-                if figure in entry:
-                    entry[figure] = None
-    settings = {
-        "threads": arguments.threads,
-        "repeats": arguments.repeats,
-        "quick": arguments.quick,
-    }
-    return {
-        "benchmark": name,
-        "environment": environment(Path(__file__).resolve().parents[2]),
-        "settings": settings,
-        **body,
-    }
+class Unmeasured(RuntimeError):
+    """There is nothing to record; the message says why."""
 
 
 class ResumeError(ValueError):
     """Finished cases cannot be continued; the message says why."""
 
 
-def parse_cases(
+EXPECTED = (CeilingsError, DataError, FileError, OSError, ResumeError, Unmeasured)
+"""Errors whose message alone tells a user what to do."""
+
+
+class Runnable(Protocol):
+    """A case as the loop sees it."""
+
+    @property
+    def group(self) -> str:
+        """Heading it belongs to."""
+
+    @property
+    def name(self) -> str:
+        """What tells it from the others of its group."""
+
+    def run(self, clock: Clock, repeats: int) -> Record:
+        """Measures it; a JSON-ready record."""
+
+
+def exits_with_status(main: Callable[P, int]) -> Callable[P, int]:
+    """Turns an expected error of a command line into one line on stderr and exit status 1."""
+
+    @wraps(main)
+    def command(*arguments: P.args, **options: P.kwargs) -> int:
+        try:
+            return main(*arguments, **options)
+        except EXPECTED as error:
+            name = Path(inspect.getfile(main)).stem
+            print(f"{name}: error: {' '.join(str(error).split())}", file=sys.stderr)
+            return 1
+
+    return command
+
+
+def data_folder(parser: argparse.ArgumentParser) -> None:
+    """Adds the argument for the folder of the data sets."""
+    parser.add_argument(
+        "--data-root",
+        type=Path,
+        default=os.environ.get("BITGNN_DATA"),
+        help="folder of the data sets (default: environment variable BITGNN_DATA, else ./data)",
+    )
+
+
+def threads_of_torch(parser: argparse.ArgumentParser) -> None:
+    """Adds the argument for torch's threads, which sets them."""
+
+    def count(text: str) -> int:
+        if int(text) < 1:
+            raise argparse.ArgumentTypeError(f"must be at least 1, got {text}")
+        return int(text)
+
+    parser.add_argument("--threads", type=count, default=2, help="torch threads (default 2)")
+
+
+def parse(
     description: str,
-    name: str,
+    names: Mapping[str, str],
     argv: Sequence[str] | None,
-    extend: Callable[[argparse.ArgumentParser], None],
+    extend: Callable[[argparse.ArgumentParser], None] = lambda parser: None,
 ) -> argparse.Namespace:
-    """Arguments of a benchmark on the CPU or CUDA that can go on where it was stopped."""
+    """The arguments that benchmarks share, and torch's threads set accordingly.
 
-    def options(parser: argparse.ArgumentParser) -> None:
-        extend(parser)
-        parser.add_argument(
-            "--resume", action="store_true", help="keep the finished cases of the output file"
-        )
-
-    return parse(description, name, argv, devices=True, cpu_suffix="_cpu", extend=options)
-
-
-def begin(name: str, arguments: argparse.Namespace) -> dict[str, Any] | None:
-    """The record to fill, with the finished cases that ``--resume`` keeps.
+    Args:
+        description: of the command.
+        names: of the benchmark by device; with ``"cuda"`` among them there is ``--device``.
+        argv: the command line; None takes that of the process.
+        extend: adds arguments.
 
     Returns:
-        The record; None where the cases on disk belong to another run, which is said on stderr.
+        The arguments; ``benchmark`` is the benchmark's name on the device.
     """
-    found = record(f"{name}_{arguments.device}", arguments)
-    found |= {"results": [], "skipped": [], "failed": []}
+    parser = argparse.ArgumentParser(description=description)
+    threads_of_torch(parser)
+    parser.add_argument("--repeats", type=int, default=15, help="rounds (default 15, at least 7)")
+    data_folder(parser)
+    files = " or ".join(f"{name}.json" for name in names.values())
+    parser.add_argument("--output", type=Path, help=f"JSON file (default: {files}, here)")
+    parser.add_argument("--quick", action="store_true", help="tiny sizes, to see that it runs")
+    parser.add_argument(
+        "--only", nargs="+", metavar="TEXT", help="cases with one of these in their group or name"
+    )
+    parser.add_argument(
+        "--resume", action="store_true", help="keep the finished cases of the output file"
+    )
+    if "cuda" in names:
+        parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+        parser.add_argument(
+            "--ceilings",
+            type=Path,
+            help="compiled scripts/bench/ceilings.cu (default: nvcc does it)",
+        )
+    else:
+        parser.set_defaults(device="cpu")
+    extend(parser)
+    arguments = parser.parse_args(argv)
+    if arguments.device == "cuda" and not torch.cuda.is_available():
+        parser.error("--device cuda: torch sees no CUDA device")
+    if arguments.repeats < MIN_REPEATS:
+        parser.error(f"--repeats must be at least {MIN_REPEATS}, got {arguments.repeats}")
+    arguments.benchmark = names[arguments.device]
+    arguments.output = arguments.output or Path(f"{arguments.benchmark}.json")
+    torch.set_num_threads(arguments.threads)
+    return arguments
+
+
+def record(arguments: argparse.Namespace, **body: Any) -> Record:
+    """What a benchmark found together with what it ran on and how."""
+    names = ("threads", "repeats", "quick")
+    return {
+        "benchmark": arguments.benchmark,
+        "environment": environment(ROOT),
+        "settings": {name: getattr(arguments, name) for name in names},
+        **body,
+    }
+
+
+def run_benchmark(
+    arguments: argparse.Namespace,
+    cases: Iterable[Runnable | Skipped],
+    table: Callable[[Record], str],
+    *,
+    clock: Clock | None = None,
+    line: Callable[[Record], str] = describe,
+    chart: Callable[[Path, Record], None] | None = None,
+    csv: Callable[[Record], str] | None = None,
+    **body: Any,
+) -> int:
+    """Runs the cases that are wanted; the record is on disk after each of them.
+
+    A case that fails leaves the others. A case's data are dropped before the next one is made.
+
+    Args:
+        arguments: of :func:`parse`.
+        cases: made one at a time.
+        table: Markdown of the record.
+        clock: None takes that of the device.
+        line: a result for the terminal.
+        chart: draws the record.
+        csv: the record's contenders.
+        **body: further entries of the record.
+
+    Returns:
+        Exit status: 1 where a result is wrong, or a case failed or was left out.
+
+    Raises:
+        ResumeError: the finished cases on disk belong to another run.
+        Unmeasured: no case has a result; nothing is written.
+    """
+    clock = Clock(arguments.device) if clock is None else clock
+    found = {**record(arguments), "results": [], "skipped": [], "failed": [], **body}
     if arguments.resume and arguments.output.exists():
+        found["results"] = finished_cases(arguments.output, found)
+    done = {(result["group"], result["name"]) for result in found["results"]}
+    for case in cases:
+        if not is_wanted(arguments, case) or (case.group, case.name) in done:
+            continue
+        if isinstance(case, Skipped):
+            found["skipped"].append(vars(case))
+            continue
+        print(f"{case.group}: {case.name} ...", file=sys.stderr, flush=True)
+        named = {"group": case.group, "name": case.name}
         try:
-            found["results"] = finished_cases(arguments.output, found)
-        except ResumeError as error:
-            print(f"bench: {error}", file=sys.stderr)
-            return None
-    return found
+            result = {**named, **case.run(clock, arguments.repeats)}
+        except torch.AcceleratorError:
+            raise
+        except DataError as error:
+            found["skipped"].append({**named, "reason": str(error)})
+        except Exception as error:  # the other cases are worth having
+            reason = f"{type(error).__name__}: {error}"
+            found["failed"].append({**named, "reason": reason})
+        else:
+            if arguments.quick:
+                result |= {figure: GOALS[figure] for figure in GOALS.keys() & result.keys()}
+            found["results"].append(result)
+            print(line(result), flush=True)
+        if found["results"]:
+            save_record(arguments.output, found)
+    return finish(arguments.output, found, table, chart=chart, csv=csv)
 
 
-def finished_cases(path: Path, now: Mapping[str, Any]) -> list[dict[str, Any]]:
+def is_wanted(arguments: argparse.Namespace, case: Runnable | Skipped) -> bool:
+    """Whether ``--only`` asks for a case."""
+    title = f"{case.group}: {case.name}"
+    return not arguments.only or any(text in title for text in arguments.only)
+
+
+def finished_cases(path: Path, now: Mapping[str, Any]) -> list[Record]:
     """Cases in an output file, which must have been measured as the new ones will be."""
     before = json.loads(path.read_text(encoding="utf-8"))
     differences = [
@@ -141,59 +259,52 @@ def finished_cases(path: Path, now: Mapping[str, Any]) -> list[dict[str, Any]]:
             f"--resume: the cases in {path} do not belong to this run: {'; '.join(differences)}; "
             "leave --resume out to measure all of them anew"
         )
-    results: list[dict[str, Any]] = before["results"]
+    results: list[Record] = before["results"]
     return results
 
 
-def run_into(
-    found: dict[str, Any],
-    output: Path,
-    group: str,
-    name: str,
-    run: Callable[[], dict[str, Any]],
-) -> dict[str, Any] | None:
-    """Runs a case and writes the record with its result, or with the reason why there is none.
+def save_record(path: Path, record: Mapping[str, Any]) -> None:
+    """Writes a record that holds figures.
 
-    Returns:
-        The result; None where the case failed.
+    Raises:
+        Unmeasured: It holds none; a file at ``path`` stays as it was.
     """
-    result = None
-    try:
-        result = run()
-    except torch.AcceleratorError:
-        raise
-    except Exception as error:  # the other cases are worth having
-        reason = f"{type(error).__name__}: {error}"
-        found["failed"].append({"group": group, "name": name, "reason": reason})
-    else:
-        found["results"].append(result)
-    if found["results"]:
-        save_record(output, found)
-    return result
+    if not any(record.get(name) for name in FIGURES):
+        reasons = "; ".join(_left_out(record)) or "no case ran"
+        raise Unmeasured(f"nothing was measured, {path} is not written: {reasons}")
+    write_json(path, record)
 
 
 def finish(
-    found: dict[str, Any],
     output: Path,
-    csv: Callable[[dict[str, Any]], str],
-    chart: Callable[[Path, dict[str, Any]], None],
-    table: Callable[[dict[str, Any]], str],
-    case_name: Callable[[dict[str, Any]], str],
+    found: Record,
+    table: Callable[[Record], str],
+    *,
+    chart: Callable[[Path, Record], None] | None = None,
+    csv: Callable[[Record], str] | None = None,
 ) -> int:
-    """Writes record, CSV and chart side by side and prints the table and what went wrong.
+    """Writes a record with its chart and CSV beside it, prints its table and what went wrong.
 
     Returns:
-        Exit status: 1 where a result is wrong, or a case failed or was left out.
+        Exit status: 1 where a result is wrong, or something failed or was left out.
 
     Raises:
-        Unmeasured: No case has a result; nothing is written.
+        Unmeasured: The record has no figures; nothing is written.
     """
     save_record(output, found)
-    output.with_suffix(".csv").write_text(csv(found), encoding="utf-8")
-    chart(output.with_suffix(".png"), found)
-    print(f"\n{table(found)}\nwritten: {output} and its .csv and .png")
-    problems = [f"{case_name(r)}: wrong" for r in found["results"] if not r["checked"]]
-    problems += [f"{entry['name']}: {entry['reason']}" for entry in found["failed"]]
-    for line in problems:
-        print(f"bench: {line}", file=sys.stderr)
-    return report_left_out(found) or int(bool(problems))
+    if csv is not None:
+        output.with_suffix(".csv").write_text(csv(found), encoding="utf-8")
+    if chart is not None:
+        chart(output.with_suffix(".png"), found)
+    print(f"\n{table(found)}\nwritten: {output}")
+    results = found.get("results", ())
+    problems = [f"wrong: {r['group']}: {r['name']}" for r in results if is_wrong(r)]
+    problems += [f"left out of the record: {line}" for line in _left_out(found)]
+    for problem in problems:
+        print(problem, file=sys.stderr)
+    return int(bool(problems))
+
+
+def _left_out(record: Mapping[str, Any]) -> list[str]:
+    entries = (*record.get("skipped", ()), *record.get("failed", ()))
+    return [f"{entry['name']}: {entry['reason']}" for entry in entries]

@@ -12,6 +12,8 @@ from torch import Tensor
 from bitgnn.data import DataError
 from bitgnn.data.files import data_root
 
+REDDIT = (232_965, 114_500_000, 21_657)
+"""Nodes, edges and largest in-degree of Reddit."""
 TAIL_INDEX = 1.5
 FLICKR_FILE = Path("flickr") / "raw" / "adj_full.npz"
 

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import argparse
-import os
 from collections.abc import Callable, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -14,17 +12,60 @@ from torch import Tensor, nn
 from torch.nn import functional
 from tqdm import trange
 
-from bench.entry import exits_with_status
-from bench.statistics import graph_statistics
+from bench.command import data_folder, exits_with_status, threads_of_torch
 from bitgnn.convert import freeze
 from bitgnn.data import DataError, load, synthetic
+from bitgnn.data.splits import MASKS
 from bitgnn.measure.timing import compare
 from bitgnn.models import GCN, GraphSAGE
 
 CORA_HIDDEN, CORA_LEARNING_RATE, CORA_EPOCHS = 64, 5e-3, 200
 REDDIT_HIDDEN, REDDIT_LEARNING_RATE = 128, 1e-2
 REPEATS = 15
-MILLISECONDS = 1e3
+EDGES_AT_ONCE = 1 << 24
+"""Edges looked at together; bounds the memory on large graphs."""
+
+
+def graph_statistics(data: Any) -> dict[str, str]:
+    """What a graph for node classification looks like, each figure as text.
+
+    Args:
+        data: ``Data`` with ``x`` ``[N, F]``, ``edge_index`` ``[2, E]``, ``y`` ``[N]`` and masks, as
+            :func:`bitgnn.data.load` returns it; without nodes or edges, too.
+    """
+    nodes, (x, y, edges) = data.x.size(0), (data.x, data.y, data.edge_index)
+    degrees = torch.zeros(nodes, dtype=torch.int64)
+    touched = torch.zeros(nodes, dtype=torch.bool)
+    loops = same = known = 0
+    for source, target in edges.split(EDGES_AT_ONCE, dim=1):
+        degrees += torch.bincount(target, minlength=nodes)
+        is_loop = source == target
+        loops += int(is_loop.sum())
+        touched[source[~is_loop]] = touched[target[~is_loop]] = True
+        labelled = (y[source] >= 0) & (y[target] >= 0)
+        known += int(labelled.sum())
+        same += int(((y[source] == y[target]) & labelled).sum())
+    finders = (torch.min, torch.median, torch.max)
+    least, median, most = (int(find(degrees)) if nodes else 0 for find in finders)
+    parts = (getattr(data, name, None) for name in MASKS)
+    density = int(torch.count_nonzero(x)) / max(x.numel(), 1)
+    return {
+        "graph": str(getattr(data, "name", None) or "graph"),
+        "nodes": f"{nodes:,} ({int((~touched).sum()):,} isolated)",
+        "edges": f"{edges.size(1):,} ({loops:,} self loops)",
+        "in-degree": f"min {least}, median {median}, mean {edges.size(1) / max(nodes, 1):.1f}, "
+        f"max {most:,}",
+        "features": f"{x.size(1):,} ({density:.1%} not 0)",
+        "classes": f"{_classes(data)} ({int((y < 0).sum()):,} nodes without label)",
+        "edge homophily": f"{same / known if known else float('nan'):.3f}",
+        "train / val / test": " / ".join(
+            "none" if mask is None else f"{int(mask.sum()):,}" for mask in parts
+        ),
+    }
+
+
+def _classes(data: Any) -> int:
+    return int(data.y.max()) + 1 if data.y.numel() else 0
 
 
 @exits_with_status
@@ -77,19 +118,14 @@ def reddit_main(argv: Sequence[str] | None = None) -> int:
 
 def _parser(description: str, epochs: int) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=description)
-    parser.add_argument(
-        "--data-root",
-        type=Path,
-        default=os.environ.get("BITGNN_DATA"),
-        help="folder with the data sets (default: environment variable BITGNN_DATA, else ./data)",
-    )
+    data_folder(parser)
     parser.add_argument(
         "--epochs",
         type=int,
         default=epochs,
         help=f"full-graph epochs of training first; 0 for random weights (default {epochs})",
     )
-    parser.add_argument("--threads", type=int, default=2, help="torch threads (default 2)")
+    threads_of_torch(parser)
     return parser
 
 
@@ -97,8 +133,6 @@ def _parse(parser: argparse.ArgumentParser, argv: Sequence[str] | None) -> argpa
     arguments = parser.parse_args(argv)
     if arguments.epochs < 0:
         parser.error(f"--epochs must be at least 0, got {arguments.epochs}")
-    if arguments.threads < 1:
-        parser.error(f"--threads must be at least 1, got {arguments.threads}")
     torch.set_num_threads(arguments.threads)
     return arguments
 
@@ -114,10 +148,10 @@ def _show(
         data = load_graph()
     except DataError as error:
         raise DataError(f"{error}{advice}") from error
-    statistics = graph_statistics(data)
-    print(statistics, flush=True)
+    for label, text in graph_statistics(data).items():
+        print(f"{label:<18}  {text}", flush=True)
     torch.manual_seed(0)
-    model = build(statistics.num_features, statistics.num_classes)
+    model = build(data.x.size(1), _classes(data))
     _train(model, data, arguments.epochs, learning_rate)
     _time_frozen(model, data, arguments)
     return 0
@@ -160,17 +194,12 @@ def _time_frozen(model: nn.Module, data: Any, arguments: argparse.Namespace) -> 
             "frozen, float features": partial(frozen, data.x, graph),
             "trainable form": partial(model, data.x, data.edge_index),
         },
-        warmup=1,
         repeats=REPEATS,
     )
     print(f"one forward over the whole graph, median of {REPEATS}, {arguments.threads} threads:")
     for name, timing in times.items():
-        spread = f"{_ms(timing.quantile(0.1))} to {_ms(timing.quantile(0.9))}"
-        print(f"  {name:<24} {_ms(timing.median):>10} ms  ({spread})")
-
-
-def _ms(seconds: float) -> str:
-    return f"{seconds * MILLISECONDS:.3f}"
+        low, median, high = (1e3 * timing.quantile(q) for q in (0.1, 0.5, 0.9))
+        print(f"  {name:<24} {median:>10.3f} ms  ({low:.3f} to {high:.3f})")
 
 
 def _accuracy(scores: Tensor, data: Any) -> str:

@@ -9,8 +9,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from bench.graphs import heavy_tailed_graph, load_flickr
-from bench.operators.cuda_graphs import REDDIT
+from bench.graphs import REDDIT, heavy_tailed_graph, load_flickr
 from bitgnn import models
 from bitgnn.data import load
 

@@ -17,8 +17,8 @@ import bitgnn
 from bench.graphs import heavy_tailed_graph, load_flickr
 from bitgnn.bits import BitAdjacency
 from bitgnn.data import DataError, load
-from bitgnn.measure.clock import Clock
 from bitgnn.measure.memory import cuda_peak_allocation, peak_allocation
+from bitgnn.measure.timing import Clock
 
 __all__ = ["LAYERS", "SIZES", "Size", "measured_cases"]
 

@@ -19,7 +19,6 @@ from torch.nn import functional
 import bitgnn
 from bitgnn import models
 from bitgnn.data import DataError
-from bitgnn.measure.clock import Clock
 from bitgnn.measure.environment import environment
 from bitgnn.measure.report import write_json
 from bitgnn.measure.timing import compare
@@ -77,12 +76,7 @@ def main() -> int:
                 for form, model in models.items()
             }
             with torch.no_grad():
-                if device.type == "cuda":
-                    clock = Clock("cuda")
-                    ready = {f: clock.prepare(c, captured=True) for f, c in calls.items()}
-                    times, _ = clock.rounds(ready, arguments.repeats)
-                else:
-                    times = compare(calls, repeats=arguments.repeats)
+                times = compare(calls, repeats=arguments.repeats, device=device.type)
             case = {
                 "graph": name, "layer": layer, "nodes": graph["x"].size(0),
                 "features": graph["x"].size(1), "edges": graph["edges"].size(1),

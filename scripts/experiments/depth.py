@@ -10,13 +10,13 @@ import argparse
 import math
 import statistics
 from collections.abc import Iterator
+from functools import lru_cache
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import torch
-from kept_runs import run_and_keep
-from plain_loop import DROPOUT, EPOCHS, HIDDEN, LEARNING_RATE, read
+from kept_runs import mean_tests, run_and_keep, study_parser
+from plain_loop import DROPOUT, EPOCHS, HIDDEN, fit, held
 from torch import Tensor, nn
 from torch.nn import functional
 from torch_geometric.utils import add_self_loops, to_torch_csr_tensor
@@ -153,62 +153,37 @@ class Ablation(nn.Module):
         raise AssertionError("the last layer returns")
 
 
-def train(model: Ablation, graph: Graph, data: dict[str, Tensor]) -> float:
-    """The tutorial's loop: test accuracy where validation is best."""
-    y = data["y"]
-    optimizer = torch.optim.Adam(model.parameters(), lr=LEARNING_RATE, weight_decay=DECAY)
-    best, test = -1.0, 0.0
-    for _ in range(EPOCHS):
-        model.train()
-        optimizer.zero_grad()
-        functional.cross_entropy(model(graph)[data["train"]], y[data["train"]]).backward()
-        optimizer.step()
-        model.eval()
-        with torch.no_grad():
-            right = model(graph).argmax(1) == y
-        reached = float(right[data["val"]].float().mean())
-        if reached > best:
-            best, test = reached, float(right[data["test"]].float().mean())
-    return 100 * test
-
-
-_held: dict[str, tuple[Graph, dict[str, Tensor]]] = {}
+@lru_cache(maxsize=1)
+def prepared(name: str, root: str | None) -> Graph:
+    """The last graph asked for: a worker holds one at a time."""
+    return Graph(held(name, root, "cpu"))
 
 
 def run(job: tuple[dict[str, Any], str | None, str]) -> dict[str, Any]:
     """One training."""
-    case, root, _ = job
+    case, root, device = job
     torch.set_num_threads(1)
-    if case["graph"] not in _held:
-        _held.clear()
-        data = read(case["graph"], root)
-        _held[case["graph"]] = Graph(data), data
-    graph, data = _held[case["graph"]]
+    data, graph = held(case["graph"], root, device), prepared(case["graph"], root)
+    y, nodes = data["y"], data["train"]
     torch.manual_seed(case["seed"])
-    classes = int(data["y"].max()) + 1
-    sizes = [data["x"].size(1), *[HIDDEN] * (case["layers"] - 1), classes]
+    sizes = [data["x"].size(1), *[HIDDEN] * (case["layers"] - 1), int(y.max()) + 1]
     model = Ablation(sizes, VARIANTS[case["variant"]])
-    return {**case, "test": train(model, graph, data)}
+
+    def step_losses() -> Iterator[Tensor]:
+        yield functional.cross_entropy(model(graph)[nodes], y[nodes])
+
+    return {**case, "test": fit(model, data, DECAY, EPOCHS, step_losses, lambda: model(graph))[1]}
 
 
 def summary(runs: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Mean accuracy of each depth and variant by graph, and the mean gap to floats."""
-    by: dict[tuple[int, str], dict[str, list[float]]] = {}
-    for result in runs:
-        graphs = by.setdefault((result["layers"], result["variant"]), {})
-        graphs.setdefault(result["graph"], []).append(result["test"])
-    means = {
-        key: {name: statistics.mean(values) for name, values in graphs.items()}
-        for key, graphs in by.items()
-    }
+    means = mean_tests(runs, ("layers", "variant"))
     rows = []
     for (layers, variant), graphs in means.items():
         reference = means.get((layers, "float"), {})
         gaps = [reference[name] - mean for name, mean in graphs.items() if name in reference]
-        rows.append({
-            "layers": layers, "variant": variant, "mean_gap": statistics.mean(gaps or [math.nan]),
-            "test": graphs,
-        })  # fmt: skip
+        gap = statistics.mean(gaps or [math.nan])
+        rows.append({"layers": layers, "variant": variant, "mean_gap": gap, "test": graphs})
     return rows
 
 
@@ -223,13 +198,9 @@ def cases(arguments: argparse.Namespace) -> Iterator[dict[str, Any]]:
 
 def main() -> int:
     """Entry point."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--data", help="folder with raw data (default: BITGNN_DATA)")
-    parser.add_argument("--output", type=Path, default=Path("depth.json"))
-    parser.add_argument("--graphs", nargs="+", default=list(GRAPHS), choices=GRAPHS)
+    parser = study_parser(__doc__, "depth.json", GRAPHS)
     parser.add_argument("--layers", nargs="+", type=int, default=[2, 3, 4])
     parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--workers", type=int, default=1)
     arguments = parser.parse_args()
     return run_and_keep(
         cases(arguments), run, summary, arguments.output, arguments.data, workers=arguments.workers

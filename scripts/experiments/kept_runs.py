@@ -1,11 +1,13 @@
-"""Runs side by side, each kept in OUTPUT.jsonl as soon as it ends and not done again."""
+"""Studies: runs side by side, each kept in OUTPUT.jsonl as soon as it ends and not done again."""
 
 from __future__ import annotations
 
+import argparse
 import json
 import multiprocessing
+import statistics
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any
@@ -15,15 +17,42 @@ from tqdm import tqdm
 from bitgnn.data import DataError
 from bitgnn.measure.environment import environment
 
-__all__ = ["run_and_keep"]
+__all__ = ["mean_tests", "run_and_keep", "study_parser"]
 
 INTERRUPTED = 130
+Run = dict[str, Any]
+
+
+def study_parser(
+    description: str | None, output: str, graphs: Sequence[str]
+) -> argparse.ArgumentParser:
+    """A parser with the arguments that all studies have."""
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("--data", help="folder with raw data (default: BITGNN_DATA)")
+    parser.add_argument("--output", type=Path, default=Path(output))
+    parser.add_argument("--graphs", nargs="+", default=list(graphs), choices=graphs)
+    parser.add_argument("--workers", type=int, default=1)
+    return parser
+
+
+def mean_tests(
+    runs: Iterable[Run], names: Sequence[str]
+) -> dict[tuple[Any, ...], dict[str, float]]:
+    """Mean test accuracy by graph of all runs that have the values of ``names`` in common."""
+    by: dict[tuple[Any, ...], dict[str, list[float]]] = {}
+    for run in runs:
+        graphs = by.setdefault(tuple(run[name] for name in names), {})
+        graphs.setdefault(run["graph"], []).append(run["test"])
+    return {
+        key: {name: statistics.mean(values) for name, values in graphs.items()}
+        for key, graphs in by.items()
+    }
 
 
 def run_and_keep(
-    cases: Iterable[dict[str, Any]],
-    run: Callable[[tuple[dict[str, Any], str | None, str]], dict[str, Any]],
-    summary: Callable[[list[dict[str, Any]]], list[dict[str, Any]]],
+    cases: Iterable[Run],
+    run: Callable[[tuple[Run, str | None, str]], Run],
+    summary: Callable[[list[Run]], list[Run]],
     output: Path,
     data: str | None,
     device: str = "cpu",
@@ -47,14 +76,13 @@ def run_and_keep(
     lines = output.with_suffix(".jsonl")
     done = [json.loads(line) for line in lines.read_text().splitlines()] if lines.exists() else []
     left = [case for case in cases if not any(case.items() <= result.items() for result in done)]
-    jobs = [(case, data, device) for case in left]
     is_whole, failure = False, None
     # Workers hold one graph at a time, and cases of one graph stand side by side.
     pool = ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"))
     try:
         with lines.open("a") as file:
-            futures = [pool.submit(run, job) for job in jobs]
-            for future in tqdm(as_completed(futures), total=len(jobs)):
+            futures = [pool.submit(run, (case, data, device)) for case in left]
+            for future in tqdm(as_completed(futures), total=len(left)):
                 failure = failure or future.exception()
                 if future.exception() is None:
                     done.append(future.result())

@@ -9,14 +9,14 @@ from __future__ import annotations
 import argparse
 import statistics
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import lru_cache
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import torch
 import torch_geometric.nn
-from kept_runs import run_and_keep
+from kept_runs import mean_tests, run_and_keep, study_parser
 from torch import nn
 from torch.nn import functional
 from torch_geometric.data import Data
@@ -119,29 +119,58 @@ class Batches:
             yield batch.x, batch.edge_index, batch.y, nodes
 
 
+def fit(
+    model: nn.Module,
+    graph: dict[str, torch.Tensor],
+    decay: float,
+    epochs: int,
+    step_losses: Callable[[], Iterator[torch.Tensor]],
+    scores: Callable[[], torch.Tensor],
+) -> tuple[float, float]:
+    """The tutorial's loop: validation and test accuracy where validation is best, in per cent.
+
+    Args:
+        model: trained in place.
+        graph: of :func:`read`.
+        decay: of the weights.
+        epochs: how many.
+        step_losses: the loss of each step of an epoch.
+        scores: of every node, in evaluation.
+    """
+    optimizer = torch.optim.Adam(model.parameters(), lr=LEARNING_RATE, weight_decay=decay)
+    best, test = -1.0, 0.0
+    for _ in range(epochs):
+        model.train()
+        optimizer.zero_grad()
+        for loss in step_losses():
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+        model.eval()
+        with torch.no_grad():
+            right = scores().argmax(1) == graph["y"]
+        reached = float(right[graph["val"]].float().mean())
+        if reached > best:
+            best, test = reached, float(right[graph["test"]].float().mean())
+    return 100 * best, 100 * test
+
+
 def train(
     model: nn.Module, graph: dict[str, torch.Tensor], decay: float, batch_size: int, hops: int
 ) -> dict[str, Any]:
-    """The loop; test accuracy where validation is best, and how the frozen model compares."""
-    x, edges, y = graph["x"], graph["edges"], graph["y"]
+    """Accuracies and time of the loop, and how the frozen model compares."""
+    x, edges = graph["x"], graph["edges"]
     batches = Batches(graph, batch_size, hops) if batch_size else None
-    optimizer = torch.optim.Adam(model.parameters(), lr=LEARNING_RATE, weight_decay=decay)
-    best, result, start = -1.0, 0.0, time.perf_counter()
-    for _ in range(BATCH_EPOCHS if batches else EPOCHS):
-        model.train()
+
+    def step_losses() -> Iterator[torch.Tensor]:
         for features, graph_edges, labels, nodes in batches or whole_graph(graph):
-            optimizer.zero_grad()
             scores = model(features, graph_edges)[nodes]
-            functional.cross_entropy(scores, labels[nodes]).backward()
-            optimizer.step()
-        model.eval()
-        with torch.no_grad():
-            right = model(x, edges).argmax(1) == y
-        reached = float(right[graph["val"]].float().mean())
-        if reached > best:
-            best, result = reached, float(right[graph["test"]].float().mean())
+            yield functional.cross_entropy(scores, labels[nodes])
+
+    start, epochs = time.perf_counter(), BATCH_EPOCHS if batches else EPOCHS
+    best, test = fit(model, graph, decay, epochs, step_losses, lambda: model(x, edges))
     seconds = time.perf_counter() - start
-    found: dict[str, Any] = {"test": 100 * result, "val": 100 * best, "seconds": seconds}
+    found: dict[str, Any] = {"test": test, "val": best, "seconds": seconds}
     if any(isinstance(m, bitgnn.nn.InputBits) for m in model.modules()):
         with torch.no_grad():
             classes = model(x, edges).argmax(1)
@@ -164,18 +193,17 @@ def cases(arguments: argparse.Namespace) -> Iterator[dict[str, Any]]:
                     }  # fmt: skip
 
 
-_held: dict[str, dict[str, torch.Tensor]] = {}
+@lru_cache(maxsize=1)
+def held(name: str, root: str | None, device: str) -> dict[str, torch.Tensor]:
+    """The last graph asked for, on a device: a worker holds one at a time."""
+    return {key: value.to(device) for key, value in read(name, root).items()}
 
 
 def run(job: tuple[dict[str, Any], str | None, str]) -> dict[str, Any]:
     """One training."""
     case, root, device = job
     torch.set_num_threads(1)
-    name = case["graph"]
-    if name not in _held:
-        _held.clear()
-        _held[name] = {key: value.to(device) for key, value in read(name, root).items()}
-    graph = _held[name]
+    graph = held(case["graph"], root, device)
     torch.manual_seed(case["seed"])
     classes = int(graph["y"].max()) + 1
     sizes = [graph["x"].size(1), *[HIDDEN] * (case["layers"] - 1), classes]
@@ -195,38 +223,26 @@ def run(job: tuple[dict[str, Any], str | None, str]) -> dict[str, Any]:
 
 def summary(runs: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Mean gap to fp32 of each model and form, over graphs, and the worst graph."""
-    by: dict[tuple[Any, ...], dict[str, list[float]]] = {}
-    for result in runs:
-        if "failed" in result:
-            continue
-        key = tuple(result[n] for n in ("layer", "layers", "weight_decay", "form"))
-        by.setdefault(key, {}).setdefault(result["graph"], []).append(result["test"])
+    names = ("layer", "layers", "weight_decay", "form")
+    means = mean_tests((run for run in runs if "failed" not in run), names)
     rows = []
-    for (layer, layers, decay, form), graphs in by.items():
-        reference = by.get((layer, layers, decay, "fp32"), {})
-        gaps = {
-            name: statistics.mean(reference[name]) - statistics.mean(values)
-            for name, values in graphs.items()
-            if name in reference
-        }
-        if form != "fp32" and gaps:
+    for key, graphs in means.items():
+        reference = means.get((*key[:-1], "fp32"), {})
+        gaps = {n: reference[n] - mean for n, mean in graphs.items() if n in reference}
+        if key[-1] != "fp32" and gaps:
             worst = max(gaps, key=lambda name: gaps[name])
             rows.append({
-                "layer": layer, "layers": layers, "weight_decay": decay, "form": form,
-                "graphs": len(gaps), "mean_gap": statistics.mean(gaps.values()),
-                "worst_graph": worst, "worst_gap": gaps[worst], "gaps": gaps,
+                **dict(zip(names, key, strict=True)), "graphs": len(gaps),
+                "mean_gap": statistics.mean(gaps.values()), "worst_graph": worst,
+                "worst_gap": gaps[worst], "gaps": gaps,
             })  # fmt: skip
     return rows
 
 
 def main() -> int:
     """Entry point."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--data", help="folder with raw data (default: BITGNN_DATA)")
-    parser.add_argument("--output", type=Path, default=Path("plain_loop.json"))
-    parser.add_argument("--graphs", nargs="+", default=list(GRAPHS), choices=GRAPHS)
+    parser = study_parser(__doc__, "plain_loop.json", GRAPHS)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
-    parser.add_argument("--workers", type=int, default=1)
     parser.add_argument(
         "--batch-size",
         type=int,

@@ -6,36 +6,23 @@ import json
 import pytest
 import torch
 
-from bench.networks import networks as bnn_networks
-from bench.networks import peers as bnn_peers
-from bench.networks.cases import BnnCase, Entry, WrongResultError, describe, graph_clock, run_case
-from bench.networks.kernels import Kernel, kernels_of_calls
-from bench.networks.structures import STRUCTURES
+from bench.cases import WrongResultError
+from bench.kernels import Kernel, kernels_of_calls
+from bench.networks.networks import (
+    NETWORKS,
+    frozen_network,
+    images_of,
+    our_call,
+    plain_network,
+)
 from bench_bnn import main as bnn_main
-
-CPU = graph_clock("cpu")
 
 
 def main(folder, *arguments):
     output = folder / "bnn.json"
     options = ["--quick", "--repeats", "7", "--threads", "1", "--output", str(output)]
-    status = bnn_main([*options, "--parts", "convolutions", *arguments])
+    status = bnn_main([*options, "--only", "BinaryConv2d", *arguments])
     return status, json.loads(output.read_text()) if output.exists() else None
-
-
-def case(*entries, **options):
-    return BnnCase("group", "case", lambda: entries, **options)
-
-
-def entry(name, ours, make=None, **options):
-    return Entry(name, ours, make or (lambda: lambda: torch.ones(8)), **options)
-
-
-def raising(error):
-    def make():
-        raise error
-
-    return make
 
 
 def test_a_run_leaves_record_table_and_chart(tmp_path, capsys):
@@ -60,47 +47,46 @@ def test_a_run_leaves_record_table_and_chart(tmp_path, capsys):
     assert (tmp_path / "bnn.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_entries_that_fail_or_are_wrong_get_no_times():
-    result = run_case(
-        case(
-            entry("peer", False),
-            entry("ours", True),
-            entry("wrong", True, raising(WrongResultError())),
-            entry("broken", False, raising(RuntimeError("no such kernel\nmore"))),
-        ),
-        CPU,
-        7,
-    )
-    failures = {c["name"]: c["failure"] for c in result["contenders"]}
-    assert failures == {
-        "peer": None,
-        "ours": None,
-        "wrong": "gives a wrong result",
-        "broken": "RuntimeError: no such kernel",
-    }
-    assert not result["checked"]
-    assert (result["form"], result["peer"]) == ("ours", "peer")
-    assert "broken: RuntimeError: no such kernel" in describe(result)
+def weights_of(network):
+    layers = (torch.nn.Conv2d, torch.nn.Linear)
+    return [m.weight.shape for m in network.modules() if isinstance(m, layers)]
 
 
-@pytest.mark.parametrize("key", list(STRUCTURES))
-def test_binary_networks_have_the_weights_of_the_plain_ones(key):
+@pytest.mark.parametrize("key", list(NETWORKS))
+def test_plain_networks_have_the_weights_of_binary_ones_and_no_norms(key):
+    plain = plain_network(NETWORKS[key], "meta", torch.float32)
     with torch.device("meta"):
-        plain, ours = STRUCTURES[key].build(), bnn_networks.binary_network(STRUCTURES[key])
-    assert bnn_networks.weights_of(ours) == bnn_networks.weights_of(plain)
+        ours = NETWORKS[key].make()
+    assert weights_of(ours) == weights_of(plain)
+    assert not any("norm" in type(module).__name__.lower() for module in plain.modules())
 
 
+@torch.no_grad()
+def test_norms_are_folded_into_residual_blocks():
+    network = NETWORKS["resnet14"]
+    plain = plain_network(network, "cpu", torch.float32)
+    model = network.make("fp32").eval()
+    layers = (torch.nn.Conv2d, torch.nn.Linear)
+    for one, other in zip(
+        *([m for m in n.modules() if isinstance(m, layers)] for n in (model, plain)), strict=True
+    ):
+        one.weight.copy_(other.weight)
+        if one.bias is not None:
+            one.bias.copy_(other.bias)
+    x = images_of(network, 2, "cpu", torch.float32)
+    torch.testing.assert_close(plain(x), model(x), rtol=1e-3, atol=1e-3)
+
+
+@torch.no_grad()
 def test_a_wrong_frozen_network_is_refused():
-    structure = STRUCTURES["mlp"]
-    network, frozen = bnn_networks.frozen_network(structure, "cpu")
-    x = bnn_peers.images_of(structure, 4, "cpu")
-    with torch.no_grad():
-        scores = bnn_networks.our_call(structure, network, frozen, x)()
-        assert scores.shape == (4, 10)
-        with pytest.raises(WrongResultError):
-            bnn_networks.our_call(structure, network, lambda x: -frozen(x), x)
-        with pytest.raises(WrongResultError):
-            bnn_networks.our_call(structure, network, lambda x: frozen(x)[:, 1:], x)
+    network = NETWORKS["mlp"]
+    model, frozen = frozen_network(network, "cpu")
+    x = images_of(network, 4, "cpu")
+    assert our_call(model, frozen, x)().shape == (4, 10)
+    with pytest.raises(WrongResultError):
+        our_call(model, lambda x: -frozen(x), x)
+    with pytest.raises(WrongResultError):
+        our_call(model, lambda x: frozen(x)[:, 1:], x)
 
 
 def test_kernels_are_medians_over_calls():
@@ -126,7 +112,7 @@ def test_kernels_are_medians_over_calls():
 def test_a_run_on_a_gpu(tmp_path):
     output = tmp_path / "bnn.json"
     options = ["--quick", "--repeats", "7", "--device", "cuda", "--output", str(output)]
-    assert bnn_main([*options, "--networks", "mlp", "--compile-modes"]) == 0
+    assert bnn_main(options) == 0
     record = json.loads(output.read_text())
     groups = {result["group"] for result in record["results"]}
     assert {"network, latency", "linear, bits in and out"} <= groups

@@ -8,8 +8,9 @@ import torch
 
 from bench.bwta import cases as bwta_cases
 from bench.bwta.cases import attention_cases, gemv_cases, linear_cases, product_cases
-from bench.networks.cases import WrongResultError, graph_clock, run_case
+from bench.cases import WrongResultError
 from bench_bwta import main as bwta_main
+from bitgnn.measure.timing import Clock
 
 
 def main(folder, *arguments):
@@ -42,7 +43,7 @@ def test_a_run_leaves_record_table_and_chart(tmp_path, capsys):
 def test_a_wrong_layer_gets_no_time(monkeypatch):
     monkeypatch.setattr(bwta_cases.ternary, "linear", lambda x, w, s, dtype: torch.zeros(9, 32))
     (case,) = linear_cases("cpu", quick=True)
-    (ours,) = [entry for entry in case.entries() if entry.name == "packing and product"]
+    (ours,) = [entry for entry in case.contenders() if entry.name == "packing and product"]
     with pytest.raises(WrongResultError):
         ours.make()
 
@@ -51,6 +52,6 @@ def test_a_wrong_layer_gets_no_time(monkeypatch):
 @pytest.mark.parametrize("cases", [gemv_cases, product_cases, attention_cases])
 def test_cases_of_a_gpu(cases):
     for case in cases(quick=True):
-        result = run_case(case, graph_clock("cuda"), 7)
+        result = case.run(Clock("cuda"), 7)
         assert result["checked"]
         assert result["ratio"] is not None

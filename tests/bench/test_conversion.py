@@ -5,16 +5,9 @@ import json
 import pytest
 import torch
 
-from bench_conversion import (
-    MODELS,
-    QUICK_EDGES,
-    STAGES,
-    conversion_table,
-    measure,
-)
-from bench_conversion import (
-    main as conversion_main,
-)
+from bench_conversion import MODELS, QUICK_EDGES, STAGES, ConversionCase, conversion_table
+from bench_conversion import main as conversion_main
+from bitgnn.measure.timing import Clock
 
 
 def test_quick_run_leaves_a_record(tmp_path, capsys):
@@ -40,4 +33,4 @@ def test_quick_run_leaves_a_record(tmp_path, capsys):
 def test_duplicate_edges_are_refused():
     edge_index = torch.tensor([[0, 0, 1], [1, 1, 2]])
     with pytest.raises(ValueError, match="must be free of duplicates"):
-        measure("GCN", edge_index, 3, 7)
+        ConversionCase("GCN", 3, edge_index).run(Clock("cpu"), 7)

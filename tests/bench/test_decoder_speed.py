@@ -43,11 +43,11 @@ def test_prompts_and_tokens_are_timed():
     speeds = decoder_speeds(models, batch=2)
     assert list(speeds) == ["one", "other"]
     for speed in speeds.values():
-        assert (speed.batch, speed.prompt) == (2, 11)
-        assert speed.captured
-        assert speed.decode_seconds > 0
-        assert speed.prefill_seconds > 0
-        assert speed.bytes == sum(t.nbytes for t in models["one"].parameters()) + sum(
+        assert (speed["batch"], speed["prompt"]) == (2, 11)
+        assert speed["captured"]
+        assert speed["decode_seconds"] > 0
+        assert speed["prefill_seconds"] > 0
+        assert speed["bytes"] == sum(t.nbytes for t in models["one"].parameters()) + sum(
             t.nbytes for t in models["one"].buffers()
         )
     assert torch.cuda.current_stream() == torch.cuda.default_stream()

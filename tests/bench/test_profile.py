@@ -7,7 +7,7 @@ import pytest
 
 from bench import ceilings as ceilings_module
 from bench.ceilings import Ceilings, CeilingsError, compiler
-from bench.tables.documents import profile_table
+from bench.tables.operators import profile_table
 from profile_cpu import main as profile_main
 
 needs_compiler = pytest.mark.skipif(shutil.which("c++") is None, reason="no C++ compiler")

@@ -3,14 +3,10 @@
 import json
 from pathlib import Path
 
-from bench.cases import Case, run_cases
-from bench.tables.documents import (
-    NOT_MEASURED,
-    TABLES,
-    cases_table,
-    documents,
-    fill,
-)
+from bench.operators.case import OperatorCase
+from bench.tables.documents import NOT_MEASURED, TABLES, documents, fill
+from bench.tables.operators import cases_table
+from bitgnn.measure.timing import Clock
 
 ROOT = Path(__file__).resolve().parents[2]
 MACHINE = {
@@ -26,8 +22,9 @@ EMPTY = "".join(f"<!-- table:{name} -->\n<!-- /table:{name} -->\n" for name in T
 
 
 def operators_record():
-    case = Case("BMM", "BBF", lambda: None, {"torch": lambda: None}, target=20.0)
-    body = run_cases([case], progress=lambda line: None, warmup=1, repeats=7)
+    case = OperatorCase("BMM", "BBF", lambda: None, {"torch": lambda: None}, target=20.0)
+    result = {"group": case.group, "name": case.name, **case.run(Clock("cpu"), 7)}
+    body = {"results": [result], "skipped": []}
     return {"environment": MACHINE, "settings": {"repeats": 7}, **body}
 
 

@@ -84,7 +84,7 @@ def test_reproduce_writes_the_record(folder, monkeypatch, capsys):
     monkeypatch.setattr(command, "train_side_by_side", lambda *_, **__: runs)
     arguments = ["--output", str(folder / "runs"), "--workers", "2", "--device", "cpu"]
     assert command.main(arguments, folder) == 0
-    results = folder / "scripts" / "results"
+    results = folder / "runs"
     record = json.loads((results / "accuracy_table3.json").read_text())
     assert record["graphs"]["digits"]["graph"]["nodes"] == 1797
     assert record["environment"]["python"]

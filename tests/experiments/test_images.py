@@ -5,10 +5,17 @@ import torch
 from image_training import make_image_data, recipe, tiny_network
 from torch import nn
 
-from bitgnn.train import CheckpointError
+from bitgnn.train import CheckpointError, TrainingError
 from bitgnn.train.keeping import Keeping
-from experiments.images.loop import ImageSession, train_network
-from experiments.images.step import TrainingImages, TrainStep, make_optimizer, normalized
+from experiments.images.task import ImageTask, TrainingImages, normalized
+from experiments.training.loop import TaskSession, TrainStep, train
+from experiments.training.recorded import Recorded, side_by_side
+from experiments.training.task import EpochTable, make_optimizer
+
+
+def train_network(model, data, how, **options):
+    task = ImageTask(model, data, how)
+    return side_by_side([train(task, how, how.epochs, 0, **options)], task.device)[0]
 
 
 @pytest.mark.parametrize("flip", [False, True])
@@ -83,8 +90,7 @@ def test_a_stopped_training_ends_as_if_nothing_had_happened(stop, tmp_path):
 
 
 def image_session(how):
-    model = tiny_network()
-    return ImageSession(model, how, make_optimizer(model, how))
+    return TaskSession(ImageTask(tiny_network(), make_image_data(), how), how, how.epochs, 0)
 
 
 def test_a_checkpoint_of_another_recipe_is_refused(tmp_path):
@@ -94,21 +100,29 @@ def test_a_checkpoint_of_another_recipe_is_refused(tmp_path):
     assert not image_session(recipe()).resume(tmp_path / "absent")
 
 
+def test_batches_larger_than_the_data_are_refused():
+    with pytest.raises(TrainingError, match="batch_size must be at most the 48 training images"):
+        ImageTask(tiny_network(), make_image_data(), recipe(batch_size=49))
+
+
 @pytest.mark.cuda
 def test_recorded_steps_train_like_eager_ones():
     if not torch.cuda.is_available():
         pytest.skip("no CUDA device")
     data, how = make_image_data(device="cuda"), recipe(activations="float32")
     states = []
-    for eager in (0, 100):
-        torch.manual_seed(4)
-        model = tiny_network().cuda().train()
-        images = TrainingImages(data.train.images, flip=False, crop=0)
-        step = TrainStep(model, make_optimizer(model, how), how, images, data.train.labels)
-        step._eager -= eager
-        for number in range(20):
-            step(torch.arange(number, number + 16, device="cuda"))
-        assert (step._graph is None) == bool(eager)
-        states.append(model.state_dict() | {"loss": step.loss, "right": step.right})
+    with torch.cuda.stream(torch.cuda.Stream()):
+        for recorded in (True, False):
+            torch.manual_seed(4)
+            task = ImageTask(tiny_network().cuda().train(), data, how)
+            table = EpochTable(task.device)
+            step = TrainStep(task, make_optimizer(task), table)
+            run = Recorded(step, task.device) if recorded else step
+            for _ in range(8):
+                plan = task.plan(0)
+                table.fill(plan, torch.full((len(plan.lengths), 2), 0.02))
+                for length in plan.lengths:
+                    run(length)
+            states.append(task.model.state_dict() | {"sums": step.sums})
     for key, value in states[0].items():
         torch.testing.assert_close(value, states[1][key], rtol=1e-3, atol=1e-4)

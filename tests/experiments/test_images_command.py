@@ -13,10 +13,12 @@ from image_training import make_image_data, tiny_network
 from bitgnn.data import ImageSet
 from bitgnn.models import IMAGE_NETWORKS
 from bitgnn.train import ConfigError
-from experiments.images import command, unit
+from bitgnn.train.store import alone_in
+from experiments.images import command
 from experiments.images.recipe import load_image_config
 from experiments.images.record import check_frozen
-from experiments.images.step import normalized
+from experiments.images.task import normalized
+from experiments.training import experiment
 
 CONFIG = """
 name: tiny
@@ -68,7 +70,7 @@ def test_shipped_configurations_load():
 def project(tmp_path, monkeypatch):
     """A configuration, an MNIST of few images, and tiny networks in the place of the papers'."""
     monkeypatch.setattr(
-        unit, "build_network", lambda config, form, data: tiny_network(form != "fp32")
+        command, "build_network", lambda config, form, data: tiny_network(form != "fp32")
     )
     monkeypatch.setattr(command, "EXPERIMENTS", ("tiny",))
     (tmp_path / "configs" / "images").mkdir(parents=True)
@@ -91,8 +93,8 @@ def run(project, *arguments):
 
 def test_the_command_trains_records_and_finds_its_runs_again(project, capsys, monkeypatch):
     assert run(project, "--frozen") == 0
-    record = json.loads((project / "scripts/results/images_tiny.json").read_text())
-    assert (project / "scripts/results/images.png").read_bytes().startswith(b"\x89PNG")
+    record = json.loads((project / "runs/images_tiny.json").read_text())
+    assert (project / "runs/images.png").read_bytes().startswith(b"\x89PNG")
     assert record["dataset"] == {"name": "mnist", "train": 48, "test": 48, "image": [1, 6, 6]}
     for form, epochs in (("fp32", 3), ("binary", 2)):
         runs = record["forms"][form]["runs"]
@@ -105,10 +107,18 @@ def test_the_command_trains_records_and_finds_its_runs_again(project, capsys, mo
     def nothing(*_, **__):
         raise AssertionError("trained anew")
 
-    monkeypatch.setattr(unit, "train_network", nothing)
+    monkeypatch.setattr(experiment, "train", nothing)
     assert run(project, "--frozen") == 0
-    again = json.loads((project / "scripts/results/images_tiny.json").read_text())
+    again = json.loads((project / "runs/images_tiny.json").read_text())
     assert again["forms"] == record["forms"]
+
+
+def test_two_commands_do_not_share_a_folder(project, capsys):
+    (project / "runs").mkdir()
+    with alone_in(project / "runs"):
+        assert run(project, "--frozen") == 1
+    assert "train_images: error: " in capsys.readouterr().err
+    assert not list((project / "runs").glob("*.json"))
 
 
 def test_mistakes_on_the_command_line_are_one_line(project, capsys):

@@ -15,13 +15,13 @@ from text_training import (
 from bitgnn.nn.multistage import activation_quantizers
 from bitgnn.train.keeping import Keeping
 from experiments.text.batches import Batches
-from experiments.text.loop import train_text
-from experiments.text.recorded import side_by_side
 from experiments.text.sentences import score
+from experiments.training.loop import train
+from experiments.training.recorded import side_by_side
 
 
 def trained(task, wanted, seed=0, **options):
-    return side_by_side([train_text(task, wanted, seed, **options)], task.device)[0]
+    return side_by_side([train(task, wanted, wanted.epochs, seed, **options)], task.device)[0]
 
 
 @pytest.mark.parametrize("size", [1, 7, 16, 150])

@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from bitgnn.measure.timing import Timing, compare, measure
+from bitgnn.measure.timing import WARM_UPS, Clock, Ready, Timing, compare
 
 
 def test_statistics_follow_from_the_repeats():
@@ -23,9 +23,13 @@ def test_noise_is_seen_in_the_spread(seconds, noisy):
     assert Timing(seconds).noisy is noisy
 
 
-def test_measure_takes_as_long_as_the_function():
+def timed(fn, **options):
+    return compare({"fn": fn}, **options)["fn"]
+
+
+def test_a_timing_is_as_long_as_the_function():
     # Longer than a repeat must be at least, so that one call makes one repeat.
-    timing = measure(lambda: time.sleep(0.015), warmup=1, repeats=7)
+    timing = timed(lambda: time.sleep(0.015), repeats=7)
     assert len(timing.seconds) == 7
     assert timing.calls == 1
     assert timing.minimum >= 0.015
@@ -33,10 +37,10 @@ def test_measure_takes_as_long_as_the_function():
 
 def test_short_functions_are_called_many_times_a_repeat():
     calls = []
-    timing = measure(lambda: calls.append(None), warmup=1, repeats=7)
+    timing = timed(lambda: calls.append(None), repeats=7)
     assert timing.calls > 10
-    # One warm-up call and, for each repeat, one untimed call and the timed ones.
-    assert len(calls) == 1 + 7 * (1 + timing.calls)
+    # In front of each repeat stands an untimed one.
+    assert len(calls) == WARM_UPS + 7 * 2 * timing.calls
 
 
 def test_contenders_take_turns():
@@ -49,31 +53,47 @@ def test_contenders_take_turns():
 
         return run
 
-    times = compare({name: contender(name) for name in "ab"}, warmup=1, repeats=7)
+    times = compare({name: contender(name) for name in "ab"}, repeats=7)
     assert list(times) == ["a", "b"]
-    assert "".join(order) == "ab" + "aabb" * 7
+    assert "".join(order) == "aaabbb" + "aabb" * 7
 
 
 def test_cold_repeats_are_single_calls():
     calls = []
-    timing = measure(lambda: calls.append(None), warmup=2, repeats=8, cold=True)
+    timing = timed(lambda: calls.append(None), repeats=8, cold=True)
     assert timing.cold
     assert timing.calls == 1
-    assert len(calls) == 2 + 8
+    assert len(calls) == WARM_UPS + 8
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"repeats": 6}, "repeats must be at least 7, got 6"),
-        ({"warmup": 0}, "warmup must be at least 1, got 0"),
-    ],
-)
-def test_too_few_repeats_are_refused(arguments, message):
-    with pytest.raises(ValueError, match=message):
-        measure(lambda: None, **arguments)
+def test_too_few_repeats_are_refused():
+    with pytest.raises(ValueError, match="repeats must be at least 7, got 6"):
+        timed(lambda: None, repeats=6)
 
 
 def test_nothing_to_compare_is_refused():
     with pytest.raises(ValueError, match="functions is empty"):
         compare({})
+
+
+def test_an_error_of_a_function_is_raised():
+    with pytest.raises(ZeroDivisionError):
+        timed(lambda: 1 / 0)
+
+
+def test_a_call_that_fails_in_a_round_leaves_the_others():
+    calls = []
+
+    def fragile():
+        calls.append(None)
+        if len(calls) > 3:
+            raise RuntimeError("worn out")
+
+    def ready(fn):
+        return Ready(fn, fn, 1, 0.0, fn)
+
+    found, failed = Clock("cpu").rounds({"a": ready(fragile), "b": ready(lambda: None)}, 7)
+    assert list(found) == ["b"]
+    assert len(found["b"].seconds) == 7
+    assert str(failed["a"]) == "worn out"
+    assert len(calls) == 4

@@ -2,10 +2,10 @@
 
 import pytest
 import torch
+from bench.networks.structures import STRUCTURES
 from torch import fx, nn
 from torch.nn import functional
 
-from bench.networks.structures import STRUCTURES
 from bitgnn.models import IMAGE_NETWORKS, MLP, VGG, ResNet
 from bitgnn.nn import BinaryConv2d, BinaryLinear, ChannelShortcut
 

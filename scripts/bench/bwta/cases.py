@@ -11,13 +11,11 @@ from torch import Tensor
 from torch.nn import functional
 
 from bench.bwta.peers import (
-    int8_linear_entries,
+    int8_linear_contenders,
     linear_peers,
     product_peers,
-    same_call,
 )
-from bench.cases import Goal
-from bench.networks.cases import BnnCase, Entry, WrongResultError
+from bench.cases import Case, Contender, Goal, WrongResultError, same_call
 from bitgnn.bits import BitTensor, BooleanTensor, TernaryTensor
 from bitgnn.ops import bmm, ternary
 
@@ -96,22 +94,22 @@ def _operations(rows: int, inputs: int, outputs: int) -> dict[str, Any]:
     return {"operations": 2.0 * rows * inputs * outputs}
 
 
-def linear_cases(device: str, quick: bool = False) -> Iterator[BnnCase]:
+def linear_cases(device: str, quick: bool = False) -> Iterator[Case]:
     """Linear layers: floats in and out, weights packed before."""
     on_cuda = device == "cuda"
     shapes = LINEARS if on_cuda else CPU_LINEARS
     for (rows, inputs, outputs), goal in ({(9, 64, 32): None} if quick else shapes).items():
         kind = "seconds" if on_cuda else "ratio"
-        yield BnnCase(
+        yield Case(
             f"linear, {'fp16' if on_cuda else 'fp32'} in and out, packing included",
             f"[{rows}, {inputs}] to {outputs}",
-            partial(_linear_entries, device, rows, inputs, outputs),
+            partial(_linear_contenders, device, rows, inputs, outputs),
             () if goal is None else (Goal(kind, goal),),
             details=_operations(rows, inputs, outputs),
         )
 
 
-def _linear_entries(device: str, rows: int, inputs: int, outputs: int) -> Iterator[Entry]:
+def _linear_contenders(device: str, rows: int, inputs: int, outputs: int) -> Iterator[Contender]:
     dtype = torch.float16 if device == "cuda" else torch.float32
     x = _normal(rows, inputs, device=device, dtype=dtype)
     w = _normal(outputs, inputs, device=device, dtype=dtype)
@@ -127,12 +125,12 @@ def _linear_entries(device: str, rows: int, inputs: int, outputs: int) -> Iterat
             raise WrongResultError
         return whole
 
-    yield Entry("packing and product", True, checked)
+    yield Contender("packing and product", True, checked)
     packed = ternary.pack_ternary(x, scale)
     product = partial(bmm.tbf, packed, weight)
-    yield Entry("product of packed rows, fp32 out", True, same_call(product), ranked=False)
+    yield Contender("product of packed rows, fp32 out", True, same_call(product), ranked=False)
     packing = partial(ternary.pack_ternary, x, scale)
-    yield Entry("packing alone", True, same_call(packing), ranked=False)
+    yield Contender("packing alone", True, same_call(packing), ranked=False)
 
 
 def _emulated(x: Tensor, weight: BitTensor) -> Tensor:
@@ -144,14 +142,14 @@ def _emulated(x: Tensor, weight: BitTensor) -> Tensor:
     return sums * (weight.scale * SCALE)
 
 
-def gemv_cases(quick: bool = False) -> Iterator[BnnCase]:
+def gemv_cases(quick: bool = False) -> Iterator[Case]:
     """One row times weights that no cache holds: as many matrices in turn as exceed it."""
     for (inputs, outputs), goal in ({(64, 64): None} if quick else GEMVS).items():
         count = 2 if quick else max(4, -(-CACHE_BYTES * 8 // (inputs * outputs)))
-        yield BnnCase(
+        yield Case(
             "one row, weights from memory",
             f"[1, {inputs}] to {outputs}, {count} layers in turn",
-            partial(_gemv_entries, inputs, outputs, count),
+            partial(_gemv_contenders, inputs, outputs, count),
             () if goal is None else (Goal("seconds", goal * count),),
             details=_operations(count, inputs, outputs) | {"layers": count},
         )
@@ -165,7 +163,7 @@ def _in_turn(calls: Sequence[Callable[[], Any]]) -> Callable[[], None]:
     return run
 
 
-def _gemv_entries(inputs: int, outputs: int, count: int) -> Iterator[Entry]:
+def _gemv_contenders(inputs: int, outputs: int, count: int) -> Iterator[Contender]:
     x = _normal(1, inputs, device="cuda", dtype=torch.float16)
     # 16 bits a weight exceed the cache with fewer matrices; as many run, some of them again.
     plain = [
@@ -178,8 +176,8 @@ def _gemv_entries(inputs: int, outputs: int, count: int) -> Iterator[Entry]:
         ("torch bf16", rows, [w.bfloat16() for w in plain]),
     ):
         calls = [partial(functional.linear, row, matrices[i % len(matrices)]) for i in range(count)]
-        yield Entry(name, False, same_call(_in_turn(calls)))
-    yield from int8_linear_entries(x, plain, count)
+        yield Contender(name, False, same_call(_in_turn(calls)))
+    yield from int8_linear_contenders(x, plain, count)
     weight = BitTensor.from_float(plain[0].float(), scale="mean")
     weights = [BitTensor(weight.words.clone(), inputs, weight.scale) for _ in range(count)]
     scale = torch.tensor(SCALE, device="cuda")
@@ -190,10 +188,10 @@ def _gemv_entries(inputs: int, outputs: int, count: int) -> Iterator[Entry]:
             raise WrongResultError
         return _in_turn([partial(ternary.linear, x, w, scale) for w in weights])
 
-    yield Entry("packing and product", True, checked)
+    yield Contender("packing and product", True, checked)
 
 
-def product_cases(quick: bool = False) -> Iterator[BnnCase]:
+def product_cases(quick: bool = False) -> Iterator[Case]:
     """Products of attention from packed operands: one head, many heads, and square matrices."""
     for batch, rows, columns, size in ((1, 32, 32, 64),) if quick else SCORES:
         yield _product_case("queries and keys", _scores, batch, rows, columns, size)
@@ -202,10 +200,15 @@ def product_cases(quick: bool = False) -> Iterator[BnnCase]:
 
 
 def _product_case(
-    name: str, make: Callable[..., Iterator[Entry]], batch: int, rows: int, columns: int, size: int
-) -> BnnCase:
+    name: str,
+    make: Callable[..., Iterator[Contender]],
+    batch: int,
+    rows: int,
+    columns: int,
+    size: int,
+) -> Case:
     goal = PRODUCT_GOALS.get((batch, rows, columns, size))
-    return BnnCase(
+    return Case(
         f"{name}, packed before, fp16 out",
         f"{f'{batch} of ' if batch > 1 else ''}[{rows}, {size}] x [{columns}, {size}]",
         partial(make, batch, rows, columns, size),
@@ -220,18 +223,18 @@ def _matrices(batch: int, *shapes: tuple[int, int]) -> Iterator[Tensor]:
         yield _normal(*leading, *shape, device="cuda", dtype=torch.float16, seed=seed)
 
 
-def _scores(batch: int, rows: int, columns: int, size: int) -> Iterator[Entry]:
+def _scores(batch: int, rows: int, columns: int, size: int) -> Iterator[Contender]:
     q, k = _matrices(batch, (rows, size), (columns, size))
     yield from product_peers(q, k.mT)
     packed = [TernaryTensor.from_float(t, SCALE) for t in (q, k)]
-    yield Entry("packed operands", True, partial(_checked_product, *packed))
+    yield Contender("packed operands", True, partial(_checked_product, *packed))
 
 
-def _mixed(batch: int, rows: int, columns: int, size: int) -> Iterator[Entry]:
+def _mixed(batch: int, rows: int, columns: int, size: int) -> Iterator[Contender]:
     p, v = _matrices(batch, (rows, size), (size, columns))
     yield from product_peers(p, v)
     packed = BooleanTensor.from_float(p, SCALE), TernaryTensor.from_columns(v, SCALE)
-    yield Entry("packed operands", True, partial(_checked_product, *packed))
+    yield Contender("packed operands", True, partial(_checked_product, *packed))
 
 
 def _checked_product(x: TernaryTensor | BooleanTensor, y: TernaryTensor) -> Callable[[], Any]:
@@ -247,21 +250,21 @@ def _checked_product(x: TernaryTensor | BooleanTensor, y: TernaryTensor) -> Call
     return call
 
 
-def attention_cases(quick: bool = False) -> Iterator[BnnCase]:
+def attention_cases(quick: bool = False) -> Iterator[Case]:
     """Attention of all heads without a matrix of scores, from packed operands and from floats."""
     for length in (32,) if quick else LENGTHS:
         goal = ATTENTION_GOALS.get(length)
         operations = 4.0 * BATCH * HEADS * length * length * HEAD_SIZE
-        yield BnnCase(
+        yield Case(
             f"attention, batch {BATCH}, {HEADS} heads of {HEAD_SIZE}",
             f"length {length}",
-            partial(_attention_entries, length),
+            partial(_attention_contenders, length),
             () if goal is None else (Goal("seconds", goal),),
             details={"operations": operations},
         )
 
 
-def _attention_entries(length: int) -> Iterator[Entry]:
+def _attention_contenders(length: int) -> Iterator[Contender]:
     shape = (BATCH, HEADS, length, HEAD_SIZE)
     q, k, v = (_normal(*shape, device="cuda", dtype=torch.float16) for _ in range(3))
 
@@ -275,9 +278,9 @@ def _attention_entries(length: int) -> Iterator[Entry]:
 
         return call
 
-    yield Entry("torch fp16, flash", False, flash)
+    yield Contender("torch fp16, flash", False, flash)
     chosen = partial(functional.scaled_dot_product_attention, q, k, v)
-    yield Entry("torch fp16, torch's choice", False, same_call(chosen))
+    yield Contender("torch fp16, torch's choice", False, same_call(chosen))
     numbers = {"scale": SCALE**2 / HEAD_SIZE**0.5, "bool_scale": 2.0 / length, "out_scale": 1.0}
 
     def pack() -> tuple[TernaryTensor, TernaryTensor, TernaryTensor]:
@@ -289,7 +292,7 @@ def _attention_entries(length: int) -> Iterator[Entry]:
 
     packed = pack()
     call = partial(ternary.attention, *packed, **numbers, dtype=torch.float16)
-    yield Entry("packed operands", True, same_call(call))
+    yield Contender("packed operands", True, same_call(call))
 
     whole = partial(ternary.attention_floats, q, k, v, *(torch.tensor(SCALE, device="cuda"),) * 3)
 
@@ -299,9 +302,9 @@ def _attention_entries(length: int) -> Iterator[Entry]:
             raise WrongResultError
         return call
 
-    yield Entry("packing included", True, checked, ranked=False)
+    yield Contender("packing included", True, checked, ranked=False)
 
     def apart() -> Tensor:
         return ternary.attention(*pack(), **numbers, dtype=torch.float16)
 
-    yield Entry("packing in launches of its own", True, same_call(apart), ranked=False)
+    yield Contender("packing in launches of its own", True, same_call(apart), ranked=False)

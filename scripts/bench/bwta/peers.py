@@ -12,49 +12,44 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from bench.networks.cases import Entry
+from bench.cases import Contender, same_call
 
 LEAST_INT8_ROWS = 17
 """That ``torch._int_mm`` takes."""
 
 
-def same_call(call: Callable[[], Any]) -> Callable[[], Callable[[], Any]]:
-    """How an :class:`Entry` makes a call that needs no making."""
-    return lambda: call
-
-
-def linear_peers(x: Tensor, w: Tensor) -> Iterator[Entry]:
+def linear_peers(x: Tensor, w: Tensor) -> Iterator[Contender]:
     """A linear layer in the type of its operands, in int8 and by bitsandbytes."""
     name = str(x.dtype).removeprefix("torch.").replace("float", "fp")
-    yield Entry(f"torch {name}", False, same_call(partial(functional.linear, x, w)))
+    yield Contender(f"torch {name}", False, same_call(partial(functional.linear, x, w)))
     if not x.is_cuda:
         return
-    yield from int8_linear_entries(x, [w], 1)
+    yield from int8_linear_contenders(x, [w], 1)
     if x.size(0) >= LEAST_INT8_ROWS:
         narrow, weight = (t.clamp(-8, 8).mul(8).to(torch.int8) for t in (x, w))
         product = partial(torch._int_mm, narrow, weight.t())
-        yield Entry("torch._int_mm, quantised before", False, same_call(product), ranked=False)
+        yield Contender("torch._int_mm, quantised before", False, same_call(product), ranked=False)
 
         def whole() -> Tensor:
             quantised = torch.round(x * 8).clamp(-127, 127).to(torch.int8)
             return torch._int_mm(quantised, weight.t()).to(torch.float16) * 0.015625
 
-        yield Entry("torch._int_mm, quantising included", False, same_call(whole))
+        yield Contender("torch._int_mm, quantising included", False, same_call(whole))
 
 
-def product_peers(x: Tensor, y: Tensor) -> Iterator[Entry]:
+def product_peers(x: Tensor, y: Tensor) -> Iterator[Contender]:
     """A product of matrices in the type of its operands, and of one pair in int8."""
     name = str(x.dtype).removeprefix("torch.").replace("float", "fp")
-    yield Entry(f"torch {name}", False, same_call(partial(torch.matmul, x, y)))
+    yield Contender(f"torch {name}", False, same_call(partial(torch.matmul, x, y)))
     if x.dim() == 2 and x.size(0) >= LEAST_INT8_ROWS:
         # cuBLAS takes columns of int8 that lie behind each other.
         narrow = x.clamp(-1, 1).round().to(torch.int8)
         columns = y.clamp(-1, 1).round().to(torch.int8).t().contiguous().t()
         product = partial(torch._int_mm, narrow, columns)
-        yield Entry("torch._int_mm, quantised before, int32 out", False, same_call(product))
+        yield Contender("torch._int_mm, quantised before, int32 out", False, same_call(product))
 
 
-def int8_linear_entries(x: Tensor, weights: Sequence[Tensor], count: int) -> Iterator[Entry]:
+def int8_linear_contenders(x: Tensor, weights: Sequence[Tensor], count: int) -> Iterator[Contender]:
     """``Linear8bitLt`` of bitsandbytes, where that is installed; nothing where it is not.
 
     Weights are int8 before the call, activations become int8 in it, by rows.
@@ -79,7 +74,7 @@ def int8_linear_entries(x: Tensor, weights: Sequence[Tensor], count: int) -> Ite
 
         return call
 
-    yield Entry("bitsandbytes Linear8bitLt", False, make)
+    yield Contender("bitsandbytes Linear8bitLt", False, make)
 
 
 def _bitsandbytes() -> Any:

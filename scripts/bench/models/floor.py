@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import torch
 
 from bench import ceilings as cpu_ceilings
-from bench.cuda_ceilings import Ceilings as CudaCeilings
 from bitgnn.inference import FrozenModel, PreparedGraph
-from bitgnn.measure.clock import Clock
+from bitgnn.measure.timing import Clock
 
 WORD_BYTES = 4
 WORD_BITS = 32
@@ -23,24 +22,17 @@ REPEATS = 7
 
 
 class Rates(Protocol):
-    """What a machine can do at best."""
+    """What a machine can do at best, such as :class:`bench.cuda_ceilings.Ceilings`."""
 
-    launch_seconds: float
+    @property
+    def launch_seconds(self) -> float:
+        """Time of a launch that does nothing."""
 
     def memory_seconds(self, read: float, written: float) -> float:
         """Time to move so many bytes."""
 
     def gather_seconds(self, edges: int, nodes: int, row_bytes: float) -> float:
         """Time to gather a row of a table of ``nodes`` rows for each edge."""
-
-
-class CudaRates:
-    """Measured rates of a CUDA device."""
-
-    def __init__(self, ceilings: CudaCeilings) -> None:
-        self.launch_seconds = ceilings.launch_seconds
-        self.memory_seconds = ceilings.memory_seconds
-        self.gather_seconds = ceilings.gather_seconds
 
 
 class CpuRates:
@@ -118,10 +110,6 @@ class Floor:
     gathered_bytes: float
     gather_seconds: float
     launch_seconds: float
-
-    def to_dict(self) -> dict[str, float]:
-        """Plain values for JSON."""
-        return asdict(self)
 
 
 def aggregations(

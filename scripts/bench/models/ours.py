@@ -1,4 +1,4 @@
-"""Frozen networks for the whole-model benchmark: forms, executors, their check and their memory."""
+"""Frozen networks for the whole-model benchmark: their forms, executors and check."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from torch import Tensor
 from bench.tasks import NodeTask, untrained_model
 from bitgnn.bits import BitAdjacency, BitTensor
 from bitgnn.convert import freeze
-from bitgnn.inference import FrozenModel, frozen_memory
+from bitgnn.inference import FrozenModel
 
 FORMS = ("bin", "full")
 EXECUTORS = {"cpu": ("eager",), "cuda": ("eager", "cuda_graph")}
@@ -129,8 +129,3 @@ def _hidden_bits(network: Frozen, features: str) -> dict[str, BitTensor]:
         if isinstance(result, BitTensor):
             found[step.layer] = result
     return found
-
-
-def predicted_memory(network: Frozen, features: str) -> dict[str, int]:
-    """Bytes by purpose and their ``peak``, counted from shapes."""
-    return frozen_memory(network.model, *network.inputs[features]).to_dict()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -18,7 +18,7 @@ from bench.models.peers import PYG, peers
 from bench.operators.profile import Functions, Record, timings
 from bench.tasks import NodeTask
 from bitgnn.bits import BitAdjacency, BitTensor
-from bitgnn.measure.timing import MIN_REPEATS, Timing, measure
+from bitgnn.measure.timing import MIN_REPEATS, Timing, compare
 
 GRAPHS = ("cora", "citeseer", "pubmed", "flickr", "reddit_eighth")
 FEATURES = ("floats", "packed")
@@ -46,7 +46,7 @@ class Bound:
 
 
 def model_profiles(
-    ceilings: Ceilings, key: str, task: NodeTask, threads: int, **options: Any
+    ceilings: Ceilings, key: str, load: Callable[[], NodeTask], threads: int, **options: Any
 ) -> list[Record]:
     """The "bin" GCN on one graph, from floats and from packed features.
 
@@ -59,6 +59,7 @@ def model_profiles(
         computed, the gathers follow), ``highest_ratio`` (PyG's best over the sum of the floor),
         and ``bound`` by its largest part.
     """
+    task = load()
     network = freeze_network("GCN", "bin", task)
     name, baseline = _baseline(task)
     records = []
@@ -77,7 +78,7 @@ def _baseline(task: NodeTask) -> tuple[str, Timing]:
     for name in BASELINES:
         make = found[name].make if name in found else None
         if make is not None:
-            return f"PyG {name}", measure(make()[0], warmup=1, repeats=MIN_REPEATS)
+            return f"PyG {name}", compare({"": make()[0]}, repeats=MIN_REPEATS)[""]
     raise ValueError(f"profile: PyG takes {task.name} in none of {BASELINES}")
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -11,19 +11,21 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from bench.networks.cases import (
-    CONV_GOALS,
-    CPU_LAYER_GOALS,
-    FLOAT16,
-    BnnCase,
-    Entry,
-    WrongResultError,
-)
+from bench.cases import Case, Contender, Goal, WrongResultError, same_call
 from bitgnn.bits import BitImages, BitTensor
 from bitgnn.ops import bmm, conv
 
 SEED = 0
 BITS, INTEGERS = "bits in and out", "bits in, int32 out"
+FLOAT16 = "cuDNN fp16"
+CONV_GOALS: Mapping[int, tuple[Goal, ...]] = {
+    128: (Goal("ratio", 4.0, FLOAT16),),
+    640: (Goal("seconds", 78e-6), Goal("ratio", 8.0, FLOAT16)),
+    2048: (Goal("ratio", 9.0, FLOAT16),),
+}
+"""Bits in and out, 3x3, 16 images of 64x64, by channels."""
+CPU_GOALS: Mapping[str, tuple[Goal, ...]] = {"128 to 128, 3x3, 56x56": (Goal("ratio", 10.0),)}
+"""Times faster than torch in fp32 on two cores."""
 # One product of int8 is as large as this at most: its im2col matrix is made beforehand.
 MAX_COLUMN_BYTES = 2**31
 
@@ -65,28 +67,29 @@ class ConvShape:
         )
 
 
-def _sweep(quick: bool, chosen: Collection[int] | None = None) -> Iterator[tuple[str, ConvShape]]:
+def _sweep(quick: bool) -> Iterator[tuple[str, ConvShape]]:
     """Figures 20 to 23 of TCBNN, then those of BSTC: one image, each number of channels alone."""
-    for channels in (32,) if quick else range(128, 2048 + 1, 128):
-        size, images = (8, 2) if quick else (64, 16)
-        if quick or chosen is None or channels in chosen:
-            yield f"BConv, {images} images", ConvShape(images, size, channels, channels)
-    for channels in () if quick or chosen else (64, 128, 192, 256, 320, 384, 448, 512, 576, 640):
+    if quick:
+        yield "BConv, 2 images", ConvShape(2, 8, 32, 32)
+        return
+    for channels in range(128, 2048 + 1, 128):
+        yield "BConv, 16 images", ConvShape(16, 64, channels, channels)
+    for channels in (64, 128, 192, 256, 320, 384, 448, 512, 576, 640):
         yield "BConv, 1 image, 64 outputs", ConvShape(1, 64, channels, 64)
         if channels != 64:
             yield "BConv, 1 image, 64 channels", ConvShape(1, 64, 64, channels)
 
 
-def conv_cases(quick: bool = False, channels: Collection[int] | None = None) -> Iterator[BnnCase]:
+def conv_cases(quick: bool = False) -> Iterator[Case]:
     """Both sweeps on a GPU: bits to bits, and for that of TCBNN to integers too."""
-    for group, shape in _sweep(quick, channels):
+    for group, shape in _sweep(quick):
         large = shape.images > 1
         for form in (BITS, INTEGERS) if large else (BITS,):
             goals = CONV_GOALS.get(shape.channels, ()) if large and form == BITS else ()
-            yield BnnCase(
+            yield Case(
                 f"{group}, {form}",
                 shape.name,
-                partial(_cuda_entries, shape, form),
+                partial(_cuda_contenders, shape, form),
                 goals,
                 details={"operations": shape.operations, "channels": shape.channels,
                          "outputs": shape.outputs, "images": shape.images},
@@ -109,19 +112,19 @@ def _numbers(shape: ConvShape) -> dict[str, Any]:
     return {"stride": shape.stride, "padding": shape.padding}
 
 
-def _cuda_entries(shape: ConvShape, form: str) -> Iterator[Entry]:
+def _cuda_contenders(shape: ConvShape, form: str) -> Iterator[Contender]:
     x, w = _operands(shape, "cuda")
     numbers = _numbers(shape)
     half = partial(functional.conv2d, x.half(), w.half(), **numbers)
-    yield Entry(FLOAT16, False, lambda: half)
+    yield Contender(FLOAT16, False, same_call(half))
     if shape.images > 1 and shape.channels in CONV_GOALS:
         # Not everywhere: building the plans of a shape takes cuDNN seconds.
-        yield Entry("cuDNN int8", False, partial(_int8_call, shape, x, w))
+        yield Contender("cuDNN int8", False, partial(_int8_call, shape, x, w))
         # Signs switch fewer transistors than other values, which the clock shows.
         random = partial(functional.conv2d, _normal(x), _normal(w), **numbers)
-        yield Entry("cuDNN fp16, normal values", False, lambda: random, ranked=False)
-    yield Entry("torch._int_mm int8, im2col made before", False, partial(_columns, shape, x, w))
-    yield Entry(form, True, partial(_our_call, shape, x, w, form))
+        yield Contender("cuDNN fp16, normal values", False, same_call(random), ranked=False)
+    yield Contender("torch._int_mm int8, im2col made before", False, partial(_columns, shape, x, w))
+    yield Contender(form, True, partial(_our_call, shape, x, w, form))
 
 
 def _normal(like: Tensor) -> Tensor:
@@ -134,7 +137,7 @@ def _int8_call(shape: ConvShape, x: Tensor, w: Tensor) -> Callable[[], Tensor]:
     step, edge = [shape.stride] * 2, [shape.padding] * 2
     packed = torch.ops.quantized.conv2d_prepack(kernels, None, step, edge, [1, 1], 1)
     call = partial(torch.ops.quantized.conv2d, images, packed, 1.0, 0)
-    expected = _exact(shape, x, w, 0).clamp(-128, 127).to(torch.int8)
+    expected = _exact(shape, x, w).clamp(-128, 127).to(torch.int8)
     if not torch.equal(call()[:1].int_repr(), expected):
         raise WrongResultError
     return call
@@ -151,14 +154,14 @@ def _columns(shape: ConvShape, x: Tensor, w: Tensor) -> Callable[[], Tensor]:
     columns = windows.permute(0, 1, 2, 4, 5, 3).reshape(-1, patch)
     kernels = w.permute(0, 2, 3, 1).reshape(shape.outputs, patch).to(torch.int8).t()
     product = torch._int_mm(columns, kernels)
-    expected = _exact(shape, x, w, 0).permute(0, 2, 3, 1).reshape(-1, shape.outputs)
+    expected = _exact(shape, x, w).permute(0, 2, 3, 1).reshape(-1, shape.outputs)
     if not torch.equal(product[: expected.size(0)], expected):
         raise WrongResultError
     del product
     return partial(torch._int_mm, columns, kernels)
 
 
-def _exact(shape: ConvShape, x: Tensor, w: Tensor, image: int) -> Tensor:
+def _exact(shape: ConvShape, x: Tensor, w: Tensor, image: int = 0) -> Tensor:
     """Integers of one image: sums of +-1 are exact in float32, whatever the algorithm rounds."""
     one = x[image : image + 1] if image >= 0 else x[image:]
     return functional.conv2d(one, w, **_numbers(shape)).round().to(torch.int32)
@@ -191,24 +194,24 @@ LINEARS = (
 """Rows, inputs, outputs: the linear layers of the networks."""
 
 
-def linear_cases(quick: bool = False) -> Iterator[BnnCase]:
+def linear_cases(quick: bool = False) -> Iterator[Case]:
     """The networks' linear layers on a GPU, bits to bits."""
     for rows, inputs, outputs in ((32, 64, 32),) if quick else LINEARS:
-        yield BnnCase(
+        yield Case(
             "linear, bits in and out",
             f"[{rows}, {inputs}] to {outputs}",
-            partial(_linear_entries, rows, inputs, outputs),
+            partial(_linear_contenders, rows, inputs, outputs),
             details={"operations": 2.0 * rows * inputs * outputs},
         )
 
 
-def _linear_entries(rows: int, inputs: int, outputs: int) -> Iterator[Entry]:
+def _linear_contenders(rows: int, inputs: int, outputs: int) -> Iterator[Contender]:
     x, w = _signs(rows, inputs, device="cuda"), _signs(outputs, inputs, device="cuda")
     half = partial(functional.linear, x.half(), w.half())
-    yield Entry("cuBLAS fp16", False, lambda: half)
+    yield Contender("cuBLAS fp16", False, same_call(half))
     if rows > 16:  # the least that torch._int_mm takes
         narrow = partial(torch._int_mm, x.to(torch.int8), w.to(torch.int8).t())
-        yield Entry("torch._int_mm int8", False, lambda: narrow)
+        yield Contender("torch._int_mm int8", False, same_call(narrow))
 
     def ours() -> Callable[[], Any]:
         rows_bits, weight = BitTensor.from_float(x), BitTensor.from_float(w)
@@ -217,7 +220,7 @@ def _linear_entries(rows: int, inputs: int, outputs: int) -> Iterator[Entry]:
             raise WrongResultError
         return call
 
-    yield Entry("bits in and out", True, ours)
+    yield Contender("bits in and out", True, ours)
 
 
 CPU_SHAPES = (
@@ -233,19 +236,19 @@ CPU_SHAPES = (
 """That of the goal, and those of ResNet-18."""
 
 
-def cpu_conv_cases(quick: bool = False) -> Iterator[BnnCase]:
+def cpu_conv_cases(quick: bool = False) -> Iterator[Case]:
     """Convolutions on the CPU: packed images in, beside torch in fp32 in both memory formats."""
     for shape in (ConvShape(1, 8, 32, 32),) if quick else CPU_SHAPES:
-        yield BnnCase(
+        yield Case(
             "BinaryConv2d, 1 image",
             shape.name,
-            partial(_cpu_entries, shape),
-            CPU_LAYER_GOALS.get(shape.name, ()),
+            partial(_cpu_contenders, shape),
+            CPU_GOALS.get(shape.name, ()),
             details={"operations": shape.operations},
         )
 
 
-def _cpu_entries(shape: ConvShape) -> Iterator[Entry]:
+def _cpu_contenders(shape: ConvShape) -> Iterator[Contender]:
     x, w = _operands(shape, "cpu")
     numbers = _numbers(shape)
     for name, memory_format in (
@@ -254,17 +257,13 @@ def _cpu_entries(shape: ConvShape) -> Iterator[Entry]:
     ):
         operands = [t.contiguous(memory_format=memory_format) for t in (x, w)]
         call = partial(functional.conv2d, *operands, **numbers)
-        yield Entry(f"torch {name}", False, partial(_same, call))
-    yield Entry(BITS, True, partial(_our_call, shape, x, w, BITS))
-    yield Entry(INTEGERS, True, partial(_our_call, shape, x, w, INTEGERS), ranked=False)
+        yield Contender(f"torch {name}", False, same_call(call))
+    yield Contender(BITS, True, partial(_our_call, shape, x, w, BITS))
+    yield Contender(INTEGERS, True, partial(_our_call, shape, x, w, INTEGERS), ranked=False)
     kernels = BitImages.from_float(w)
     numbers["prepared"] = conv.prepare(kernels)
     whole = partial(_floats, x, kernels, numbers)
-    yield Entry("floats in and out", True, partial(_same, whole), ranked=False)
-
-
-def _same(call: Callable[[], Any]) -> Callable[[], Any]:
-    return call
+    yield Contender("floats in and out", True, same_call(whole), ranked=False)
 
 
 def _floats(x: Tensor, kernels: BitImages, numbers: dict[str, Any]) -> Tensor:

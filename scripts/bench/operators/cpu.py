@@ -14,14 +14,20 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from bench.cases import Case, Skipped
+from bench.cases import Skipped
 from bench.graphs import Graph, load_flickr, power_law_graph
+from bench.operators.case import (
+    SEED,
+    OperatorCase,
+    aggregates_right,
+    multiplies_right,
+    packs_right,
+)
 from bitgnn.bits import BitAdjacency, BitTensor
 from bitgnn.data import DataError
 from bitgnn.ops import add, bmm, bspmm, concat
 from bitgnn.ops._adjacency import METHODS
 
-SEED = 0
 PACK_BYTES = 100_000_000
 
 
@@ -43,7 +49,7 @@ class Sizes:
 QUICK = Sizes(1_000_000, 128, 256, 64, 32, (200, 50, 16), 1000, 20_000, (64, 128))
 
 
-def cases(sizes: Sizes, data_root: str | Path | None) -> Iterator[Case | Skipped]:
+def cases(sizes: Sizes, data_root: str | Path | None) -> Iterator[OperatorCase | Skipped]:
     """Every comparison of the operator benchmark, made one at a time to bound memory."""
     torch.manual_seed(SEED)
     yield from _pack_cases(sizes)
@@ -80,25 +86,21 @@ def read_baselines(x: Tensor) -> dict[str, Callable[[], Any]]:
     }
 
 
-def _pack_cases(sizes: Sizes) -> Iterator[Case]:
+def _pack_cases(sizes: Sizes) -> Iterator[OperatorCase]:
     columns = 1000
     x = torch.randn(sizes.pack_bytes // 4 // columns, columns)
     details = {"bytes_read": x.nbytes}
     name = f"fp32 [{x.shape[0]}, {x.shape[1]}] to bits"
-
-    def right() -> bool:
-        return torch.equal(BitTensor.from_float(x).to_float() > 0, x >= 0)
-
-    yield Case(
+    yield OperatorCase(
         "pack",
         name,
         lambda: BitTensor.from_float(x),
         read_baselines(x),
         target=0.7,
-        check=right,
+        check=partial(packs_right, x),
         details=details,
     )
-    yield Case(
+    yield OperatorCase(
         "pack",
         f"{name} and row scales",
         lambda: BitTensor.from_float(x, scale="mean"),
@@ -114,11 +116,11 @@ def signs(rows: int, columns: int) -> tuple[Tensor, BitTensor]:
     return bits.to_float(), bits
 
 
-def _bbf_case(n: int, m: int, k: int, target: float) -> Case:
+def _bbf_case(n: int, m: int, k: int, target: float) -> OperatorCase:
     x, x_bits = signs(n, k)
     w, w_bits = signs(m, k)
     transposed = w.t().contiguous()
-    return Case(
+    return OperatorCase(
         "BMM",
         f"BBF, [{n}, {k}] × [{m}, {k}]ᵀ",
         lambda: bmm.bbf(x_bits, w_bits),
@@ -128,7 +130,7 @@ def _bbf_case(n: int, m: int, k: int, target: float) -> Case:
     )
 
 
-def _bmm_cases(sizes: Sizes) -> Iterator[Case]:
+def _bmm_cases(sizes: Sizes) -> Iterator[OperatorCase]:
     yield _bbf_case(sizes.cube, sizes.cube, sizes.cube, 20.0)
     # "4096×128×1024" can be read as M×N×K or as M×K×N; both are measured.
     yield _bbf_case(sizes.tall, sizes.narrow, sizes.wide, 25.0)
@@ -136,22 +138,17 @@ def _bmm_cases(sizes: Sizes) -> Iterator[Case]:
     n, k, m = sizes.linear
     x, w = torch.randn(n, k), torch.randn(m, k)
     w_bits = BitTensor.from_float(w)
-
-    def right() -> bool:
-        product = x.ge(0).float().mul(2).sub(1) @ w_bits.to_float().t()
-        return torch.equal(bmm.fbb(x, w_bits).to_float() > 0, product >= 0)
-
-    yield Case(
+    yield OperatorCase(
         "BMM",
         f"FBB, [{n}, {k}] → {m}, packing inside",
         lambda: bmm.fbb(x, w_bits),
         {"torch linear": lambda: functional.linear(x, w)},
         target=8.0,
-        check=right,
+        check=partial(multiplies_right, x, w_bits),
     )
 
 
-def _bmm_variants(n: int, k: int, m: int) -> Iterator[Case]:
+def _bmm_variants(n: int, k: int, m: int) -> Iterator[OperatorCase]:
     """All seven letters at the shape of a first GCN layer, scales as freezing leaves them."""
     x, w = torch.randn(n, k), torch.randn(m, k)
     x_bits, w_bits = BitTensor.from_float(x), BitTensor.from_float(w)
@@ -167,7 +164,7 @@ def _bmm_variants(n: int, k: int, m: int) -> Iterator[Case]:
         "FFB": lambda: bmm.ffb(x, w),
     }
     for letters, ours in variants.items():
-        yield Case(
+        yield OperatorCase(
             "BMM variants",
             f"{letters}, [{n}, {k}] → {m}",
             ours,
@@ -175,30 +172,19 @@ def _bmm_variants(n: int, k: int, m: int) -> Iterator[Case]:
         )
 
 
-def _auxiliary_cases(n: int, k: int) -> Iterator[Case]:
+def _auxiliary_cases(n: int, k: int) -> Iterator[OperatorCase]:
     a, b = torch.randn(n, k), torch.randn(n, k)
     a_bits, b_bits = BitTensor.from_float(a), BitTensor.from_float(b)
-    both = {
-        "ADD": (
-            {
-                "BBB": lambda: add.bbb(a_bits, b_bits),
-                "BBF": lambda: add.bbf(a_bits, b_bits),
-                "FFB": lambda: add.ffb(a, b),
-            },
-            {"torch add": lambda: a + b},
-        ),
-        "CONCAT": (
-            {
-                "BBB": lambda: concat.bbb(a_bits, b_bits),
-                "BBF": lambda: concat.bbf(a_bits, b_bits),
-                "FFB": lambda: concat.ffb(a, b),
-            },
-            {"torch cat": lambda: torch.cat([a, b], 1)},
-        ),
+    groups: dict[str, tuple[Any, dict[str, Callable[[], Any]]]] = {
+        "ADD": (add, {"torch add": lambda: a + b}),
+        "CONCAT": (concat, {"torch cat": lambda: torch.cat([a, b], 1)}),
     }
-    for group, (variants, baselines) in both.items():
-        for letters, ours in variants.items():
-            yield Case("ADD and CONCAT", f"{group} {letters}, [{n}, {k}]", ours, baselines)
+    for group, (module, baselines) in groups.items():
+        for letters in ("BBB", "BBF", "FFB"):
+            operands = (a, b) if letters[0] == "F" else (a_bits, b_bits)
+            ours = partial(getattr(module, letters.lower()), *operands)
+            name = f"{group} {letters}, [{n}, {k}]"
+            yield OperatorCase("ADD and CONCAT", name, ours, baselines)
 
 
 def torch_csr(graph: Graph, values: Tensor, dtype: torch.dtype) -> Tensor:
@@ -232,38 +218,25 @@ def symmetric_adjacency(graph: Graph) -> BitAdjacency:
 
 def _bspmm_cases(
     graph: Graph, hidden: tuple[int, ...], targets: dict[str, float]
-) -> Iterator[Case]:
+) -> Iterator[OperatorCase]:
     adjacency = symmetric_adjacency(graph)
     values = edge_values(adjacency, graph)
-    ones = torch_csr(graph, torch.ones_like(values), torch.int64)
     for size in hidden:
         x, bits = signs(graph.num_nodes, size)
         baselines = _sparse_baselines(graph, values, x)
-
-        def sums(x: Tensor = x) -> Tensor:
-            return ones @ x
-
-        def bbb_right(bits: BitTensor = bits, sums: Callable[[], Tensor] = sums) -> bool:
-            return torch.equal(bspmm.bbb(bits, adjacency).to_float() > 0, sums() >= 0)
-
-        def bbf_right(bits: BitTensor = bits, sums: Callable[[], Tensor] = sums) -> bool:
-            assert adjacency.row_scale is not None
-            return torch.equal(bspmm.bbf(bits, adjacency), adjacency.row_scale[:, None] * sums())
-
-        for letters, right in (("bbb", bbb_right), ("bbf", bbf_right)):
-            function = getattr(bspmm, letters)
-            yield Case(
+        for letters, target in targets.items():
+            yield OperatorCase(
                 "BSpMM",
                 f"{letters.upper()}, H = {size}, {graph.name}",
-                partial(function, bits, adjacency),
+                partial(getattr(bspmm, letters), bits, adjacency),
                 baselines,
-                target=targets[letters] if size == 128 else None,
-                check=right,
+                target=target if size == 128 else None,
+                check=partial(aggregates_right, adjacency, bits),
                 details={"nodes": graph.num_nodes, "edges": graph.num_edges},
             )
 
 
-def _bspmm_variants(graph: Graph, size: int) -> Iterator[Case]:
+def _bspmm_variants(graph: Graph, size: int) -> Iterator[OperatorCase]:
     """All eight letters, and every layout and method of the two on bits."""
     adjacency = symmetric_adjacency(graph)
     values = edge_values(adjacency, graph)
@@ -281,12 +254,11 @@ def _bspmm_variants(graph: Graph, size: int) -> Iterator[Case]:
     }
     for layout, methods in METHODS.items():
         for method in methods:
-            variants[f"BBB {layout} {method}"] = partial(
-                bspmm.bbb, bits, adjacency, layout=layout, method=method
-            )
-            variants[f"BBF {layout} {method}"] = partial(
-                bspmm.bbf, bits, adjacency, layout=layout, method=method
-            )
+            for letters, function in (("BBB", bspmm.bbb), ("BBF", bspmm.bbf)):
+                call = partial(function, bits, adjacency, layout=layout, method=method)
+                variants[f"{letters} {layout} {method}"] = call
     baselines = _sparse_baselines(graph, values, x)
     for letters, ours in variants.items():
-        yield Case("BSpMM variants", f"{letters}, H = {size}, {graph.name}", ours, baselines)
+        yield OperatorCase(
+            "BSpMM variants", f"{letters}, H = {size}, {graph.name}", ours, baselines
+        )

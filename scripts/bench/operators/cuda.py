@@ -11,12 +11,12 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from bench.cases import Case, Goal, Skipped
+from bench.cases import Goal
 from bench.cuda_ceilings import Ceilings
+from bench.operators.case import SEED, OperatorCase, multiplies_right, packs_right
 from bitgnn.bits import BitTensor
 from bitgnn.ops import bmm
 
-SEED = 0
 DEVICE = "cuda"
 MAX_CHECKED_SIDE = 2048
 
@@ -46,7 +46,7 @@ SIGN_GOALS = {
 }
 
 
-def dense_cases(sizes: Sizes, ceilings: Ceilings) -> Iterator[Case | Skipped]:
+def dense_cases(sizes: Sizes, ceilings: Ceilings) -> Iterator[OperatorCase]:
     """Pack and BMM, made one at a time to bound memory."""
     torch.manual_seed(SEED)
     yield from _pack_cases(sizes, ceilings)
@@ -56,7 +56,7 @@ def dense_cases(sizes: Sizes, ceilings: Ceilings) -> Iterator[Case | Skipped]:
         yield _linear_case(n, k, m, ceilings)
 
 
-def _pack_cases(sizes: Sizes, ceilings: Ceilings) -> Iterator[Case]:
+def _pack_cases(sizes: Sizes, ceilings: Ceilings) -> Iterator[OperatorCase]:
     n, k = sizes.features
     x = torch.randn(n, k, device=DEVICE)
     w = BitTensor.from_float(torch.randn(sizes.hidden, k, device=DEVICE))
@@ -66,7 +66,7 @@ def _pack_cases(sizes: Sizes, ceilings: Ceilings) -> Iterator[Case]:
         kind = str(dtype).removeprefix("torch.")
         packed_bytes = n * (k + 31) // 32 * 4
         read = ceilings.memory_seconds(values.nbytes)
-        yield Case(
+        yield OperatorCase(
             "pack",
             f"{kind} [{n}, {k}] to bits",
             partial(BitTensor.from_float, values),
@@ -77,10 +77,10 @@ def _pack_cases(sizes: Sizes, ceilings: Ceilings) -> Iterator[Case]:
             unit="byte",
             ceiling_seconds=ceilings.memory_seconds(values.nbytes, packed_bytes),
             binds="memory",
-            check=partial(_packs_right, values),
+            check=partial(packs_right, values),
         )
         half = values.half()
-        yield Case(
+        yield OperatorCase(
             "BMM",
             f"FBB from {kind}, [{n}, {k}] → {sizes.hidden}",
             partial(bmm.fbb, values, w),
@@ -94,17 +94,8 @@ def _pack_cases(sizes: Sizes, ceilings: Ceilings) -> Iterator[Case]:
             unit="operation",
             ceiling_seconds=ceilings.memory_seconds(values.nbytes, n * sizes.hidden / 8),
             binds="memory",
-            check=partial(_linear_right, values, w),
+            check=partial(multiplies_right, values, w),
         )
-
-
-def _packs_right(x: Tensor) -> bool:
-    return torch.equal(BitTensor.from_float(x).to_float() > 0, x >= 0)
-
-
-def _linear_right(x: Tensor, w: BitTensor) -> bool:
-    product = torch.where(x >= 0, 1.0, -1.0) @ w.to_float().t()
-    return torch.equal(bmm.fbb(x, w).to_float() > 0, product >= 0)
 
 
 def _signs(rows: int, columns: int) -> tuple[Tensor, BitTensor]:
@@ -113,7 +104,7 @@ def _signs(rows: int, columns: int) -> tuple[Tensor, BitTensor]:
     return bits.to_float().half(), bits
 
 
-def _cube_cases(side: int, ceilings: Ceilings) -> Iterator[Case]:
+def _cube_cases(side: int, ceilings: Ceilings) -> Iterator[OperatorCase]:
     x, x_bits = _signs(side, side)
     w, w_bits = _signs(side, side)
     baselines: dict[str, Callable[[], Any]] = {"cuBLAS fp16": partial(torch.matmul, x, w.t())}
@@ -140,7 +131,7 @@ def _cube_cases(side: int, ceilings: Ceilings) -> Iterator[Case]:
     for letters, ours, element_bytes, goal in variants:
         compute = operations / ceilings.product_rate
         memory = ceilings.memory_seconds(side * side / 4, element_bytes * side * side)
-        yield Case(
+        yield OperatorCase(
             "BMM",
             f"{letters}, {side}³",
             ours,
@@ -161,11 +152,11 @@ def _cube_right(x: Tensor, w: Tensor, x_bits: BitTensor, w_bits: BitTensor) -> b
     )
 
 
-def _linear_case(n: int, k: int, m: int, ceilings: Ceilings) -> Case:
+def _linear_case(n: int, k: int, m: int, ceilings: Ceilings) -> OperatorCase:
     x = torch.randn(n, k, device=DEVICE)
     w = BitTensor.from_float(torch.randn(m, k, device=DEVICE))
     weights = w.to_float()
-    return Case(
+    return OperatorCase(
         "BMM",
         f"FBB from float32, [{n}, {k}] → {m}",
         partial(bmm.fbb, x, w),
@@ -178,5 +169,5 @@ def _linear_case(n: int, k: int, m: int, ceilings: Ceilings) -> Case:
         unit="operation",
         ceiling_seconds=ceilings.memory_seconds(x.nbytes, n * m / 8) + ceilings.launch_seconds,
         binds="memory",
-        check=partial(_linear_right, x, w),
+        check=partial(multiplies_right, x, w),
     )

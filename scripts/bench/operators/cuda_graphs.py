@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -11,53 +10,45 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bench.cases import Case, Goal, Skipped
+from bench.cases import Goal, Skipped
 from bench.cuda_ceilings import Ceilings, bit_ceiling
-from bench.graphs import Graph, heavy_tailed_graph, load_flickr
-from bench.operators.cuda_ternary import ternary_cases
-from bitgnn.bits import BitAdjacency, BitTensor
+from bench.graphs import REDDIT, Graph, heavy_tailed_graph, load_flickr
+from bench.operators.case import SEED, OperatorCase, aggregates_right, pattern_sums
+from bitgnn.bits import BitAdjacency, BitTensor, TernaryTensor
 from bitgnn.data import DataError, load
 from bitgnn.ops import bspmm
 from bitgnn.ops._adjacency import METHODS
 
 DEVICE = "cuda"
-SEED = 0
-# Nodes, edges and largest in-degree of Reddit.
-REDDIT = (232_965, 114_500_000, 21_657)
 QUICK_SIZE = (2_000, 40_000, 500)
 INTEGER_COLUMNS = 41
 WIDTHS = (128, 256)
 
 
-@dataclass(frozen=True)
-class GraphGoals:
-    """Figures for one graph by letters and width."""
-
-    figures: dict[tuple[str, int], Goal]
-
-
-GOALS = {
-    "reddit": GraphGoals(
-        {
-            ("BBB", 128): Goal("seconds", 0.40e-3),
-            ("BBB", 256): Goal("seconds", 0.55e-3),
-            ("BBF", 128): Goal("seconds", 0.50e-3),
-            ("FBF float32", 128): Goal("ratio", 1.3),
-            ("FBF float16", 128): Goal("ratio", 2.0),
-            ("FBF int8", INTEGER_COLUMNS): Goal("ratio", 6.0),
-        }
-    ),
-    "flickr": GraphGoals(
-        {("BBB", 128): Goal("seconds", 14e-6), ("BBB", 256): Goal("seconds", 20e-6)}
-    ),
-    "pubmed": GraphGoals({("BBB", 128): Goal("seconds", 4e-6)}),
-    "cora": GraphGoals({}),
+Goals = dict[tuple[str, int], Goal]
+"""Figures for one graph by letters and width."""
+GOALS: dict[str, Goals] = {
+    "reddit": {
+        ("BBB", 128): Goal("seconds", 0.40e-3),
+        ("BBB", 256): Goal("seconds", 0.55e-3),
+        ("BBF", 128): Goal("seconds", 0.50e-3),
+        ("FBF float32", 128): Goal("ratio", 1.3),
+        ("FBF float16", 128): Goal("ratio", 2.0),
+        ("FBF int8", INTEGER_COLUMNS): Goal("ratio", 6.0),
+    },
+    "flickr": {("BBB", 128): Goal("seconds", 14e-6), ("BBB", 256): Goal("seconds", 20e-6)},
+    "pubmed": {("BBB", 128): Goal("seconds", 4e-6)},
+    "cora": {},
 }
+SCALE = 0.9
+"""Of ternary values, which are +1 or -1 from half of it on."""
+NEAR_BEST = Goal("ratio", 1 / 1.15)
+"""The default layout is at most 1.15 times slower than the best."""
 
 
 def graph_cases(
     ceilings: Ceilings, data_root: str | Path | None, quick: bool
-) -> Iterator[Case | Skipped]:
+) -> Iterator[OperatorCase | Skipped]:
     """Every aggregation, one graph after the other."""
     torch.manual_seed(SEED)
     size = QUICK_SIZE if quick else REDDIT
@@ -75,7 +66,7 @@ def graph_cases(
         except DataError as error:
             yield Skipped("BSpMM", key, str(error))
             continue
-        yield from _cases(graph, GOALS[key].figures, ceilings)
+        yield from _cases(graph, GOALS[key], ceilings)
         torch.cuda.empty_cache()
 
 
@@ -85,7 +76,7 @@ def _citation_graph(name: str, data_root: str | Path | None) -> Graph:
     return Graph(name, adjacency.rowptr.long(), adjacency.indices.long())
 
 
-def _cases(graph: Graph, goals: dict[tuple[str, int], Goal], ceilings: Ceilings) -> Iterator[Case]:
+def _cases(graph: Graph, goals: Goals, ceilings: Ceilings) -> Iterator[OperatorCase]:
     n = graph.num_nodes
     rowptr = graph.rowptr.to(DEVICE, torch.int32)
     indices = graph.indices.to(DEVICE, torch.int32)
@@ -101,13 +92,13 @@ def _cases(graph: Graph, goals: dict[tuple[str, int], Goal], ceilings: Ceilings)
             "cuSPARSE fp32": partial(torch.matmul, matrix, signs),
             "cuSPARSE fp16": partial(torch.matmul, half, signs.half()),
         }
-        right = partial(_bits_right, adjacency, bits)
+        right = partial(aggregates_right, adjacency, bits)
         for letters, ours, out_bytes in (
             ("BBB", partial(bspmm.bbb, bits, adjacency), width / 8),
             ("BBF", partial(bspmm.bbf, bits, adjacency), width * 4.0),
         ):
             seconds, binds = bit_ceiling(ceilings, n, graph.num_edges, width, out_bytes)
-            yield Case(
+            yield OperatorCase(
                 "BSpMM",
                 f"{letters}, H = {width}, {graph.name}",
                 ours,
@@ -121,7 +112,7 @@ def _cases(graph: Graph, goals: dict[tuple[str, int], Goal], ceilings: Ceilings)
                 details={"nodes": n, "edges": graph.num_edges},
             )
         yield from _layout_cases(graph, adjacency, bits)
-        yield from ternary_cases(graph, adjacency, matrix, x, ceilings)
+        yield from _ternary_cases(graph, adjacency, matrix, x, ceilings)
         if width == WIDTHS[0]:
             yield from _dense_cases(graph, adjacency, matrix, x, goals, ceilings)
     yield from _integer_cases(graph, adjacency, matrix, goals, ceilings)
@@ -137,23 +128,7 @@ def _half(matrix: Tensor) -> Tensor:
     )
 
 
-def _bits_right(adjacency: BitAdjacency, bits: BitTensor) -> bool:
-    """Against sums of the signs in blocks of features, exact in float32."""
-    ones = torch.sparse_csr_tensor(
-        adjacency.rowptr,
-        adjacency.indices,
-        torch.ones(adjacency.nnz, device=DEVICE),
-        adjacency.shape,
-        check_invariants=False,
-    )
-    sums = ones @ bits.to_float()
-    assert adjacency.row_scale is not None
-    return torch.equal(bspmm.bbb(bits, adjacency).to_float() > 0, sums >= 0) and torch.equal(
-        bspmm.bbf(bits, adjacency), adjacency.row_scale[:, None] * sums
-    )
-
-
-def _layout_cases(graph: Graph, adjacency: BitAdjacency, bits: BitTensor) -> Iterator[Case]:
+def _layout_cases(graph: Graph, adjacency: BitAdjacency, bits: BitTensor) -> Iterator[OperatorCase]:
     """Every layout and method of BBB beside the default choice."""
     methods: dict[str, Callable[[], Any]] = {
         f"{layout} {method}": partial(bspmm.bbb, bits, adjacency, layout=layout, method=method)
@@ -162,13 +137,12 @@ def _layout_cases(graph: Graph, adjacency: BitAdjacency, bits: BitTensor) -> Ite
     }
     if adjacency.frdc() is None:
         methods = {name: fn for name, fn in methods.items() if not name.startswith("frdc")}
-    yield Case(
+    yield OperatorCase(
         "BSpMM layouts",
         f"BBB default, H = {bits.size}, {graph.name}",
         partial(bspmm.bbb, bits, adjacency),
         methods,
-        # The default is at most 1.15 times slower than the best.
-        goal=Goal("ratio", 1 / 1.15),
+        goal=NEAR_BEST,
         work=graph.num_edges,
         unit="edge",
     )
@@ -179,9 +153,9 @@ def _dense_cases(
     adjacency: BitAdjacency,
     matrix: Tensor,
     x: Tensor,
-    goals: dict[tuple[str, int], Goal],
+    goals: Goals,
     ceilings: Ceilings,
-) -> Iterator[Case]:
+) -> Iterator[OperatorCase]:
     n, width = x.shape
     for dtype, values in ((torch.float32, matrix), (torch.float16, _half(matrix))):
         kind = str(dtype).removeprefix("torch.")
@@ -191,7 +165,7 @@ def _dense_cases(
         table = n * 128.0
         gather = graph.num_edges * pieces / ceilings.gather_rate(128, table)
         memory = ceilings.memory_seconds(4.0 * graph.num_edges + rows.nbytes, 4.0 * n * width)
-        yield Case(
+        yield OperatorCase(
             "BSpMM",
             f"FBF {kind}, H = {width}, {graph.name}",
             partial(bspmm.fbf, rows, adjacency),
@@ -213,16 +187,16 @@ def _integer_cases(
     graph: Graph,
     adjacency: BitAdjacency,
     matrix: Tensor,
-    goals: dict[tuple[str, int], Goal],
+    goals: Goals,
     ceilings: Ceilings,
-) -> Iterator[Case]:
+) -> Iterator[OperatorCase]:
     x = torch.randint(
         -128, 128, (graph.num_nodes, INTEGER_COLUMNS), device=DEVICE, dtype=torch.int8
     )
     floats = x.float()
     # Rows padded to 48 bytes.
     gather = graph.num_edges / ceilings.gather_rate(48, graph.num_nodes * 48.0)
-    yield Case(
+    yield OperatorCase(
         "BSpMM",
         f"FBF int8 to int32, H = {INTEGER_COLUMNS}, {graph.name}",
         partial(bspmm.fbf, x, adjacency, integer=True),
@@ -237,11 +211,64 @@ def _integer_cases(
 
 
 def _integers_right(adjacency: BitAdjacency, x: Tensor) -> bool:
-    ones = torch.sparse_csr_tensor(
-        adjacency.rowptr,
-        adjacency.indices,
-        torch.ones(adjacency.nnz, device=DEVICE, dtype=torch.float64),
-        adjacency.shape,
-        check_invariants=False,
+    found = bspmm.fbf(x, adjacency, integer=True)
+    return torch.equal(found.double(), pattern_sums(adjacency, x.double()))
+
+
+def _ternary_cases(
+    graph: Graph, adjacency: BitAdjacency, matrix: Tensor, x: Tensor, ceilings: Ceilings
+) -> Iterator[OperatorCase]:
+    """Sums of ternary rows, beside cuSPARSE and in every layout."""
+    n, width = x.shape
+    rows = TernaryTensor.from_float(x, SCALE)
+    floats = rows.to_float()
+    methods: dict[str, Callable[[], Any]] = {
+        f"{layout} carry_save": partial(bspmm.tbf, rows, adjacency, layout=layout)
+        for layout in ("csr", "sliced")
+    }
+    methods["sums of both planes, then their difference"] = partial(_by_planes, adjacency, rows)
+    for letters, function, out_bytes in (
+        ("TBB", bspmm.tbb, width / 8),
+        ("TBF", bspmm.tbf, width * 4.0),
+    ):
+        seconds, binds = bit_ceiling(ceilings, n, graph.num_edges, 2 * width, out_bytes)
+        yield OperatorCase(
+            "BSpMM",
+            f"{letters}, H = {width}, {graph.name}",
+            partial(function, rows, adjacency),
+            {"cuSPARSE fp32": partial(torch.matmul, matrix, floats)},
+            work=graph.num_edges,
+            unit="edge",
+            ceiling_seconds=seconds,
+            binds=binds,
+            check=partial(_ternary_right, adjacency, rows),
+        )
+    yield OperatorCase(
+        "BSpMM layouts",
+        f"TBF default, H = {width}, {graph.name}",
+        partial(bspmm.tbf, rows, adjacency),
+        methods,
+        goal=NEAR_BEST,
+        work=graph.num_edges,
+        unit="edge",
     )
-    return torch.equal(bspmm.fbf(x, adjacency, integer=True).double(), ones @ x.double())
+
+
+def _sums_of_planes(adjacency: BitAdjacency, rows: TernaryTensor) -> Tensor:
+    """Integer sums without a kernel of their own: both planes of a row as one row of bits."""
+    planes = BitTensor(rows.words.flatten(1), 64 * rows.words.size(2))
+    first, second = bspmm.bbf(planes, adjacency, integer=True, layout="csr").chunk(2, 1)
+    return (first - second)[:, : rows.size] >> 1
+
+
+def _by_planes(adjacency: BitAdjacency, rows: TernaryTensor) -> Tensor:
+    assert adjacency.row_scale is not None
+    assert rows.scale is not None
+    return (adjacency.row_scale * rows.scale).unsqueeze(1) * _sums_of_planes(adjacency, rows)
+
+
+def _ternary_right(adjacency: BitAdjacency, rows: TernaryTensor) -> bool:
+    positive = bspmm.tbb(rows, adjacency).to_float() > 0  # as are the factors
+    return torch.equal(bspmm.tbf(rows, adjacency), _by_planes(adjacency, rows)) and torch.equal(
+        positive, _sums_of_planes(adjacency, rows) >= 0
+    )

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Sequence
 
-from bench.report import environment_line, markdown_table
+from bench.report import Record, environment_line, table
 from bench.tables.models import best_of, peer_seconds
 from bitgnn.measure.report import format_ratio, format_seconds
 
-Record = dict[str, Any]
 LAYERS = {"GCN": "GCNConv", "GraphSAGE": "SAGEConv"}
 """Models that the table shows, and their layer in the record of plain loops."""
 LEAST_SEEDS = 3
+ACCURACIES = (
+    "Accuracies: two layers in a plain loop without a teacher, 64 hidden channels; times: the "
+    "papers' networks."
+)
 
 
 def headline_table(records: Sequence[Record]) -> str:
@@ -25,39 +27,41 @@ def headline_table(records: Sequence[Record]) -> str:
             if result["model"] in LAYERS:
                 row = by_name.setdefault((result["model"], result["graph_name"]), [None, None])
                 row[place] = result
-    rows = []
-    for (model, graph), results in by_name.items():
-        cells = [cell for result in results for cell in _times(result)]
-        rows.append([f"{model}, {graph}", *_accuracies(loops, LAYERS[model], graph), *cells])
-    header = [
-        "network", "fp32, %", "bits, %", "CPU: PyG's best", "bits", "ratio", "GPU: PyG's best",
-        "bits", "ratio",
-    ]  # fmt: skip
-    machines = "\n".join(f"- {environment_line(record)}" for record in speed)
-    return (
-        f"{markdown_table(header, rows)}\n{machines}\n- Accuracies: two layers in a plain loop "
-        "without a teacher, 64 hidden channels; times: the papers' networks.\n"
+    rows = [(name, *map(_times, results)) for name, results in by_name.items()]
+    found = table(
+        rows,
+        ("network", lambda row: ", ".join(row[0])),
+        ("fp32, %", lambda row: _accuracy(loops, row[0], "fp32")),
+        ("bits, %", lambda row: _accuracy(loops, row[0], "bin")),
+        ("CPU: PyG's best", lambda row: row[1][0]),
+        ("bits", lambda row: row[1][1]),
+        ("ratio", lambda row: row[1][2]),
+        ("GPU: PyG's best", lambda row: row[2][0]),
+        ("bits", lambda row: row[2][1]),
+        ("ratio", lambda row: row[2][2]),
     )
+    lines = [*map(environment_line, speed), ACCURACIES]
+    return f"{found}\n" + "".join(f"- {line}\n" for line in lines)
 
 
-def _times(result: Record | None) -> Iterator[str]:
+def _times(result: Record | None) -> tuple[str, str, str]:
+    """PyG's best, ours from floats, and their ratio."""
     entry = None if result is None else best_of(result, "bin", "floats")
     peer = None if result is None else peer_seconds(result, "PyG")
     if entry is None or peer is None:
-        yield from ("", "", "")
-        return
-    yield from (format_seconds(peer), format_seconds(entry["seconds"]))
-    yield format_ratio(peer / entry["seconds"])
+        return "", "", ""
+    seconds = entry["seconds"]
+    return format_seconds(peer), format_seconds(seconds), format_ratio(peer / seconds)
 
 
-def _accuracies(loops: Record, layer: str, graph: str) -> Iterator[str]:
-    """Mean test accuracy in floats and in bits of two-layer networks, where they were trained."""
-    for form in ("fp32", "bin"):
-        found = [
-            run["test"]
-            for run in loops["runs"]
-            if (run["layer"], run["layers"], run["form"]) == (layer, 2, form)
-            and run["graph"] == graph  # made-up features say nothing about accuracy
-            and "failed" not in run
-        ]
-        yield f"{statistics.mean(found):.1f}" if len(found) >= LEAST_SEEDS else ""
+def _accuracy(loops: Record, network: Sequence[str], form: str) -> str:
+    """Mean test accuracy of two-layer networks, where enough were trained."""
+    model, graph = network
+    found = [
+        run["test"]
+        for run in loops["runs"]
+        if (run["layer"], run["layers"], run["form"]) == (LAYERS[model], 2, form)
+        and run["graph"] == graph  # made-up features say nothing about accuracy
+        and "failed" not in run
+    ]
+    return f"{statistics.mean(found):.1f}" if len(found) >= LEAST_SEEDS else ""

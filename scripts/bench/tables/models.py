@@ -1,17 +1,24 @@
-"""Tables of the whole-model benchmark: best executors for the README, every contender as CSV."""
+"""Tables of the whole-model benchmark: best executors, memory, and every contender as CSV."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
-from bench.report import environment_line, format_reached, markdown_table, not_measured
-from bitgnn.measure.report import csv_text, format_bytes, format_ratio, format_seconds
+from bench.report import (
+    Record,
+    contenders_csv,
+    environment_line,
+    format_reached,
+    not_measured,
+    shown,
+    table,
+)
+from bitgnn.measure.report import format_bytes, format_ratio, format_seconds
 
-Record = dict[str, Any]
 MEMORY_MODEL = "GCN"
-"""The README shows memory of this model; the CSV has all."""
-TIMES = ("timing", "launched", "cold")
+"""The documents show memory of this model; the CSV has all."""
 FEATURES = {"floats": ("floats",), "packed": ("packed", "packed dense")}
 
 
@@ -27,64 +34,57 @@ def best_of(result: Record, form: str, features: str) -> Record | None:
     return min(found, key=lambda entry: entry["seconds"], default=None)
 
 
-def _measured(result: Record, family: str) -> Iterable[Record]:
-    for contender in result["contenders"]:
-        if contender["family"] == family and contender["timing"] is not None:
-            yield contender
+def _measured(result: Record, family: str, arithmetic: str) -> Iterable[Record]:
+    for c in result["contenders"]:
+        if c["family"] == family and c["form"].endswith(arithmetic) and c["timing"] is not None:
+            yield c
 
 
 def peer_seconds(result: Record, family: str, arithmetic: str = "") -> float | None:
     """Median of the fastest contender of a family whose name ends in ``arithmetic``."""
-    times = [
-        contender["timing"]["median"]
-        for contender in _measured(result, family)
-        if contender["form"].endswith(arithmetic)
-    ]
-    return min(times, default=None)
+    found = _measured(result, family, arithmetic)
+    return min((c["timing"]["median"] for c in found), default=None)
 
 
 def peer_memory(result: Record) -> int | None:
     """Bytes of PyG's smallest fp32 form."""
-    found = [
-        contender["memory"]["total"]
-        for contender in _measured(result, "PyG")
-        if contender["form"].endswith("fp32") and contender["memory"] is not None
-    ]
-    return min(found, default=None)
+    found = _measured(result, "PyG", "fp32")
+    return min((c["memory"]["total"] for c in found if c["memory"] is not None), default=None)
+
+
+def _forms(results: Iterable[Record]) -> Iterator[tuple[Record, str, Record | None, Record | None]]:
+    """Each case and form with its best entries from fp32 and from packed features."""
+    for result in results:
+        for form in dict.fromkeys(entry["form"] for entry in result["ours"]):
+            yield result, form, *(best_of(result, form, features) for features in FEATURES)
 
 
 def models_table(record: Record) -> str:
     """Markdown of one record: a row for each model, graph and form, with the best executor."""
-    rows = []
-    for result in record["results"]:
-        for form in dict.fromkeys(entry["form"] for entry in result["ours"]):
-            entries = {features: best_of(result, form, features) for features in FEATURES}
-            cells = [cell for entry in entries.values() for cell in _cells(entry)]
-            any_entry = next((entry for entry in entries.values() if entry is not None), None)
-            rows.append(
-                [
-                    f"{result['model']} {form}, {result['graph_name']}",
-                    _peer(any_entry),
-                    *cells,
-                    _single_precision(result, entries["floats"]),
-                    _goals(entries.values()),
-                ]
-            )
-    header = ["model", "PyG's best", "from fp32", "ratio", "floor", "packed", "ratio", "floor"]
-    table = markdown_table([*header, "PyG fp32", "goal"], rows)
-    left_out = not_measured(*record["skipped"], *record["failed"])
-    return f"{environment_line(record)}\n\n{table}{left_out}"
 
+    def time(entry: Record) -> str:
+        executor = {"cuda_graph": "graph"}.get(entry["executor"], entry["executor"])
+        return f"{format_seconds(entry['seconds'])} ({executor})"
 
-def _cells(entry: Record | None) -> list[str]:
-    if entry is None:
-        return ["", "", ""]
-    floor = entry["times_the_floor"]
-    return [
-        f"{format_seconds(entry['seconds'])} ({_short(entry['executor'])})",
-        "" if entry["ratio"] is None else format_ratio(entry["ratio"]),
-        "" if floor is None else format_ratio(floor),
-    ]
+    def ratio(name: str, entry: Record) -> str:
+        return shown(entry[name], format_ratio)
+
+    timed = []
+    for place, heading in ((2, "from fp32"), (3, "packed")):
+        for title, text in (
+            (heading, time), ("ratio", partial(ratio, "ratio")),
+            ("floor", partial(ratio, "times_the_floor")),
+        ):  # fmt: skip
+            timed.append((title, lambda row, p=place, text=text: shown(row[p], text)))
+    found = table(
+        _forms(record["results"]),
+        ("model", lambda row: f"{row[0]['model']} {row[1]}, {row[0]['graph_name']}"),
+        ("PyG's best", lambda row: _peer(row[2] or row[3])),
+        *timed,
+        ("PyG fp32", lambda row: _single_precision(row[0], row[2])),
+        ("goal", lambda row: _goals(row[2:])),
+    )
+    return f"{environment_line(record)}\n\n{found}{not_measured(record)}"
 
 
 def _single_precision(result: Record, entry: Record | None) -> str:
@@ -94,10 +94,6 @@ def _single_precision(result: Record, entry: Record | None) -> str:
         return ""
     ratio = "" if entry is None else f" ({format_ratio(peer / entry['seconds'])})"
     return f"{format_seconds(peer)}{ratio}"
-
-
-def _short(executor: str) -> str:
-    return {"cuda_graph": "graph"}.get(executor, executor)
 
 
 def _peer(entry: Record | None) -> str:
@@ -110,12 +106,12 @@ def _peer(entry: Record | None) -> str:
 def _goals(entries: Iterable[Record | None]) -> str:
     """Each figure with the parts reached from fp32 features and from packed ones."""
     found: dict[str, list[str]] = {}
-    for entry in entries:
-        for goal in [] if entry is None else entry["goals"]:
+    for entry in filter(None, entries):
+        for goal in entry["goals"]:
             if goal["kind"] == "bytes" or goal["reached"] is None:
                 continue
-            ratio = goal["kind"] == "ratio"
-            figure = f"{goal['value']:g}×" if ratio else f"≤ {format_seconds(goal['value'])}"
+            is_ratio = goal["kind"] == "ratio"
+            figure = f"{goal['value']:g}×" if is_ratio else f"≤ {format_seconds(goal['value'])}"
             name = "fp32" if goal["features"] == "floats" else "packed"
             found.setdefault(figure, []).append(f"{format_reached(goal['reached'])} {name}")
     return "; ".join(f"{figure}: {', '.join(parts)}" for figure, parts in found.items())
@@ -126,60 +122,49 @@ def memory_table(records: Sequence[Record]) -> str:
     rows = []
     for record in records:
         device = record["benchmark"].rpartition("_")[2]
-        for result in record["results"]:
-            if result["model"] != MEMORY_MODEL:
-                continue
+        shown_models = [r for r in record["results"] if r["model"] == MEMORY_MODEL]
+        for result, form, floats, packed in _forms(shown_models):
             peer = peer_memory(result)
-            for form in dict.fromkeys(entry["form"] for entry in result["ours"]):
-                floats = best_of(result, form, "floats")
-                packed = best_of(result, form, "packed")
-                if floats is None or packed is None or peer is None:
-                    continue
-                smallest = smallest_of(result, form)
-                total = smallest["memory"]["total"]
-                goal = next((g for g in smallest["goals"] if g["kind"] == "bytes"), None)
-                rows.append(
-                    [
-                        f"{device}: {result['graph_name']}, {form}",
-                        format_bytes(peer),
-                        format_bytes(floats["memory"]["total"]),
-                        format_bytes(packed["memory"]["total"]),
-                        f"{format_bytes(total)} ({smallest['features']})",
-                        format_bytes(smallest["predicted_memory"]["peak"]),
-                        format_ratio(peer / total),
-                        "" if goal is None else f"≤ {format_bytes(goal['value'])}",
-                    ]
-                )
-    header = ["GCN", "PyG fp32", "from fp32", "packed, fastest", "smallest", "predicted", "ratio"]
-    return markdown_table([*header, "goal"], rows)
-
-
-def smallest_of(result: Record, form: str) -> Record:
-    """Our entry of a case that takes the least memory."""
-    features = {name for names in FEATURES.values() for name in names}
-    found = [
-        entry for entry in result["ours"] if entry["form"] == form and entry["features"] in features
-    ]
-    return min(found, key=lambda entry: entry["memory"]["total"])
+            if floats is None or packed is None or peer is None:
+                continue
+            known = {name for names in FEATURES.values() for name in names}
+            entries = [e for e in result["ours"] if e["form"] == form and e["features"] in known]
+            least = min(entries, key=lambda entry: entry["memory"]["total"])
+            goal = next((g["value"] for g in least["goals"] if g["kind"] == "bytes"), None)
+            title = f"{device}: {result['graph_name']}, {form}"
+            totals = [entry["memory"]["total"] for entry in (floats, packed, least)]
+            rows.append((title, peer, *totals, least, goal))
+    return table(
+        rows,
+        ("GCN", lambda row: row[0]),
+        ("PyG fp32", lambda row: format_bytes(row[1])),
+        ("from fp32", lambda row: format_bytes(row[2])),
+        ("packed, fastest", lambda row: format_bytes(row[3])),
+        ("smallest", lambda row: f"{format_bytes(row[4])} ({row[5]['features']})"),
+        ("predicted", lambda row: format_bytes(row[5]["predicted_memory"]["peak"])),
+        ("ratio", lambda row: format_ratio(row[1] / row[4])),
+        ("goal", lambda row: shown(row[6], lambda goal: f"≤ {format_bytes(goal)}")),
+    )
 
 
 def models_csv(record: Record) -> str:
-    """Every contender of every case, one a line; times in seconds, memory in bytes."""
+    """Every contender of every case, one a line; memory in bytes."""
+
+    def of_contender(name: str, result: Record, c: Record) -> Any:
+        return c[name]
+
+    def bytes_of(name: str, result: Record, c: Record) -> Any:
+        return shown(c["memory"], lambda memory: memory[name])
+
+    names = ("family", "form", "features", "executor", "in_graph")
     memory = ("stored", "peak_allocation", "total")
-    statistics = ("median", "p10", "p90")
-    rows: list[list[Any]] = [
-        ["graph", "model", "family", "form", "features", "executor", "in_graph"]
-        + [f"{name}_{statistic}" for name in TIMES for statistic in statistics]
-        + ["repeats", *memory, "failure"]
-    ]
-    for result in record["results"]:
-        for c in result["contenders"]:
-            times: list[Any] = []
-            for name in TIMES:
-                times += ["" if c[name] is None else f"{c[name][s]:.4g}" for s in statistics]
-            repeats = 0 if c["timing"] is None else len(c["timing"]["seconds"])
-            bytes_found = ["" if c["memory"] is None else c["memory"][name] for name in memory]
-            names = [c[name] for name in ("family", "form", "features", "executor", "in_graph")]
-            head = [result["graph_name"], result["model"], *names]
-            rows.append([*head, *times, repeats, *bytes_found, c["failure"] or ""])
-    return csv_text(rows)
+    return contenders_csv(
+        record,
+        ("timing", "launched", "cold"),
+        {
+            "graph": lambda result, c: result["graph_name"],
+            "model": lambda result, c: result["model"],
+            **{name: partial(of_contender, name) for name in names},
+        },
+        {name: partial(bytes_of, name) for name in memory},
+    )

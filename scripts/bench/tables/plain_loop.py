@@ -1,14 +1,14 @@
-"""Markdown of what ``scripts/experiments/plain_loop.py`` records."""
+"""Markdown of what ``scripts/experiments/plain_loop.py`` and ``depth.py`` record."""
 
 from __future__ import annotations
 
 import statistics
+from collections import Counter
 from collections.abc import Iterable
-from typing import Any
+from functools import partial
 
-from bench.report import markdown_table, trained_on
+from bench.report import Record, shown, table, trained_on
 
-Record = dict[str, Any]
 Model = tuple[str, int, float]
 """Layer, number of layers, weight decay."""
 
@@ -30,38 +30,39 @@ def plain_loop_table(record: Record) -> str:
             floats.setdefault(run["graph"], []).append(run["test"])
     accuracies = {graph: statistics.mean(values) for graph, values in floats.items()}
     # Stable: forms of a model stay in the order of the record.
-    columns = sorted(record["summary"], key=lambda row: _model(row) != first)
-    graphs = dict.fromkeys([*accuracies, *(graph for row in columns for graph in row["gaps"])])
-    rows = [
-        [
-            graph,
-            _points(accuracies.get(graph)),
-            *(_points(row["gaps"].get(graph)) for row in columns),
-        ]
-        for graph in graphs
-    ]
+    summary = sorted(record["summary"], key=lambda row: _model(row) != first)
+    graphs = dict.fromkeys([*accuracies, *(graph for row in summary for graph in row["gaps"])])
     mean = statistics.mean(accuracies.values()) if accuracies else None
-    rows.append(["mean", _points(mean), *(_points(row["mean_gap"]) for row in columns)])
-    header = ["graph", "fp32, %", *(_heading(row, first) for row in columns)]
-    table = markdown_table(header, rows)
-    return f"{_trained_line(record, runs)}\n\n{table}{_failures(record['runs'])}"
+
+    def gap(row: Record, graph: str | None) -> str:
+        return _points(row["mean_gap"] if graph is None else row["gaps"].get(graph))
+
+    found = table(
+        [*graphs, None],
+        ("graph", lambda graph: graph or "mean"),
+        ("fp32, %", lambda graph: _points(accuracies.get(graph) if graph else mean)),
+        *((_heading(row, first), partial(gap, row)) for row in summary),
+    )
+    line = f"{trained_on(record, pyg=True)}; seeds: {_seeds(runs)}."
+    checked = [run["differing_nodes"] == 0 for run in runs if "differing_nodes" in run]
+    if checked:
+        same = f"{sum(checked)} of {len(checked)} runs"
+        line += f" Frozen equals trained on every node in {same}."
+    return f"{line}\n\n{found}{_failures(record['runs'])}"
 
 
 def depth_table(record: Record) -> str:
     """Accuracy of every variant on each graph, and how far its mean is behind floats."""
-    graphs = list(dict.fromkeys(run["graph"] for run in record["runs"]))
-    rows = [
-        [
-            str(row["layers"]),
-            row["variant"],
-            *(_points(row["test"].get(graph)) for graph in graphs),
-            _points(row["mean_gap"]),
-        ]
-        for row in record["summary"]
-    ]
-    header = ["layers", "variant", *graphs, "points behind"]
+    graphs = dict.fromkeys(run["graph"] for run in record["runs"])
+    found = table(
+        record["summary"],
+        ("layers", lambda row: str(row["layers"])),
+        ("variant", lambda row: row["variant"]),
+        *((graph, lambda row, graph=graph: _points(row["test"].get(graph))) for graph in graphs),
+        ("points behind", lambda row: _points(row["mean_gap"])),
+    )
     seeds = len({run["seed"] for run in record["runs"]})
-    return f"{trained_on(record, pyg=True)}; seeds: {seeds}.\n\n{markdown_table(header, rows)}"
+    return f"{trained_on(record, pyg=True)}; seeds: {seeds}.\n\n{found}"
 
 
 def _model(row: Record) -> Model:
@@ -85,28 +86,14 @@ def _heading(row: Record, first: Model) -> str:
 
 
 def _points(value: float | None) -> str:
-    if value is None:
-        return ""
-    text = f"{value:.1f}"
-    return "0.0" if text == "-0.0" else text
-
-
-def _trained_line(record: Record, runs: list[Record]) -> str:
-    """On what machine, from how many seeds, and in how many runs freezing changed nothing."""
-    line = f"{trained_on(record, pyg=True)}; seeds: {_seeds(runs)}."
-    checked = [run["differing_nodes"] == 0 for run in runs if "differing_nodes" in run]
-    if not checked:
-        return line
-    return f"{line} Frozen equals trained on every node in {sum(checked)} of {len(checked)} runs."
+    return shown(value, lambda points: f"{points:.1f}".replace("-0.0", "0.0"))
 
 
 def _seeds(runs: Iterable[Record]) -> str:
     """How many seeds each model has on a graph, one number where it is the same for all."""
-    cells: dict[Model, dict[tuple[str, str], int]] = {}
+    cells: dict[Model, Counter[tuple[str, str]]] = {}
     for run in runs:
-        counts = cells.setdefault(_model(run), {})
-        key = run["graph"], run["form"]
-        counts[key] = counts.get(key, 0) + 1
+        cells.setdefault(_model(run), Counter())[run["graph"], run["form"]] += 1
     found = {
         model: "-".join(str(n) for n in sorted({min(counts.values()), max(counts.values())}))
         for model, counts in cells.items()

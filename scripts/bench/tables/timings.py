@@ -1,57 +1,60 @@
-"""Tables of times: mini-batches, the default models beside the papers', calls of the tuner."""
+"""Tables of times: mini-batches, default models, decoders, calls of the tuner, trainings."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from bench.report import device_of, environment_line, markdown_table
+from bench.report import (
+    Record,
+    commit_of,
+    device_of,
+    environment_line,
+    markdown_table,
+    shown,
+    table,
+    verdict,
+    versions_of,
+)
 from bitgnn.measure.report import format_bytes, format_ratio, format_seconds
+
+FORMS = (("default", "papers"), ("default, full", "papers, full"))
+PEER = "PyG"
 
 
 def runs_table(record: Mapping[str, Any]) -> str:
     """Markdown of a record of ``scripts/bench_tune_runs.py``: one row a call of the command."""
-    rows = []
-    for result in record["results"]:
-        chosen, every = result["chosen"], result["exhaustive"]
-        loss = 100 * (result["reference"] - chosen["validation"])
-        goal = result["goal"]
-        rows.append(
-            [
-                f"`{result['command']}`",
-                f"{result['seconds']:.1f} s" + ("" if goal is None else f" (≤ {goal:.0f} s)"),
-                f"{result['measured']} of {result['space']}",
-                format_seconds(chosen["latency"]),
-                *(_beside(chosen, other) for other in result["baselines"].values()),
-                f"{loss:+.1f}",
-                "" if every is None else f"{every['ratio']:.3f}× of {every['plans']}",
-            ]
-        )
-    header = [
-        "call", "seconds in all", "plans measured", "recommended", "PyG fp32", "Bi-GCN emulated",
-        "validation points lost", "beside the best of all that keep the limit",
-    ]  # fmt: skip
-    machines = {_machine(result["environment"]) for result in record["results"]}
-    return f"{'; '.join(sorted(machines))}.\n\n{markdown_table(header, rows)}"
+
+    def beside(result: Record, place: int) -> str:
+        latency = list(result["baselines"].values())[place]["latency"]
+        return f"{format_seconds(latency)} ({format_ratio(latency / result['chosen']['latency'])})"
+
+    found = table(
+        record["results"],
+        ("call", lambda r: f"`{r['command']}`"),
+        (
+            "seconds in all",
+            lambda r: f"{r['seconds']:.1f} s" + shown(r["goal"], lambda goal: f" (≤ {goal:.0f} s)"),
+        ),
+        ("plans measured", lambda r: f"{r['measured']} of {r['space']}"),
+        ("recommended", lambda r: format_seconds(r["chosen"]["latency"])),
+        ("PyG fp32", lambda r: beside(r, 0)),
+        ("Bi-GCN emulated", lambda r: beside(r, 1)),
+        (
+            "validation points lost",
+            lambda r: f"{100 * (r['reference'] - r['chosen']['validation']):+.1f}",
+        ),
+        (
+            "beside the best of all that keep the limit",
+            lambda r: shown(r["exhaustive"], lambda e: f"{e['ratio']:.3f}× of {e['plans']}"),
+        ),
+    )
+    environments = [result["environment"] for result in record["results"]]
+    machines = {f"{device_of(where)}, commit {commit_of(where)}" for where in environments}
+    return f"{'; '.join(sorted(machines))}.\n\n{found}"
 
 
-def _beside(chosen: Mapping[str, Any], other: Mapping[str, Any]) -> str:
-    """Latency of a baseline and how many times as long that is."""
-    latency = other["latency"]
-    return f"{format_seconds(latency)} ({format_ratio(latency / chosen['latency'])})"
-
-
-def _machine(environment: Mapping[str, Any]) -> str:
-    """Processor or GPU, threads and commit."""
-    commit = (environment["commit"] or "unknown")[:10]
-    where = environment.get("gpu") or f"{environment['cpu']}, {environment['threads']} threads"
-    return f"{where}, commit {commit}"
-
-
-FORMS = (("default", "papers"), ("default, full", "papers, full"))
-
-
-def default_speed_table(record: dict[str, Any]) -> str:
+def default_speed_table(record: Record) -> str:
     """One row a graph: each layer's default model, and its time as a multiple of the papers'."""
     rows: dict[str, list[str]] = {}
     for case in record["cases"]:
@@ -60,22 +63,15 @@ def default_speed_table(record: dict[str, Any]) -> str:
         for ours, papers in FORMS:
             time, other = (case["times"][form]["median"] for form in (ours, papers))
             row += [format_seconds(time), format_ratio(time / other)]
-    layers = dict.fromkeys(case["layer"] for case in record["cases"])
     header = ["graph (nodes × features)"]
-    for layer in layers:
+    for layer in dict.fromkeys(case["layer"] for case in record["cases"]):
         header += [f"{layer} bin", "of the papers'", f"{layer} full", "of the papers'"]
-    machine = record["environment"]
-    cpu = f"{machine['cpu']} ({machine['capability']}), {machine['threads']} threads"
-    device = machine["gpu"] or cpu
-    versions, commit = machine["versions"], machine["commit"][:10]
-    where = f"{device}, torch {versions['torch']}, commit {commit}, {machine['date'][:10]}; medians"
+    device = device_of(record["environment"], capability=True)
+    where = f"{device}, {versions_of(record, pyg=False)}; medians"
     return f"{where}.\n\n{markdown_table(header, list(rows.values()))}"
 
 
-PEER = "PyG"
-
-
-def training_steps_table(record: dict[str, Any]) -> str:
+def training_steps_table(record: Record) -> str:
     """One row a graph and layer: time and peak memory of a step by contender."""
     cases = record["cases"]
     contenders = list(dict.fromkeys(name for case in cases for name in case["forms"]))
@@ -87,7 +83,8 @@ def training_steps_table(record: dict[str, Any]) -> str:
             if form is None:
                 row.append(case["failed"].get(name, ""))
                 continue
-            row.append(f"{format_seconds(form['time']['median'])}, {_peak(form)}")
+            time = format_seconds(form["time"]["median"])
+            row.append(f"{time}, {format_bytes(form['peak_bytes'])}")
         medians = {name: form["time"]["median"] for name, form in case["forms"].items()}
         peers = [time for name, time in medians.items() if name.startswith(PEER)]
         own = [time for name, time in medians.items() if not name.startswith(PEER)]
@@ -96,36 +93,83 @@ def training_steps_table(record: dict[str, Any]) -> str:
     return f"{environment_line(record)}\n\n{markdown_table(header, rows)}"
 
 
-def _peak(form: Mapping[str, Any]) -> str:
-    return format_bytes(form["peak_bytes"])
-
-
-def stream_table(records: Sequence[dict[str, Any]]) -> str:
+def stream_table(records: Sequence[Record]) -> str:
     """Markdown of records of ``scripts/bench_stream.py``: a row for each model and contender."""
-    rows = []
-    for record in records:
-        device = device_of(record["environment"])
-        for result in record["results"]:
-            batches = result["batches"]
-            peers = {n: c for n, c in result["contenders"].items() if n.startswith(PEER)}
-            slowest = max(peer["median"] for peer in peers.values()) if peers else None
-            for name, contender in result["contenders"].items():
-                rows.append(
-                    [
-                        f"{result['model']}, {result['graph']}, {device}",
-                        name,
-                        format_seconds(contender["median"] / batches),
-                        "" if slowest is None else format_ratio(slowest / contender["median"]),
-                        ""
-                        if name in peers
-                        else f"{result['parts']['forward']['median'] / contender['median']:.0%}",
-                    ]
-                )
-    header = [
-        "model, graph, machine",
-        "contender",
-        "a batch",
-        "PyG's slowest form",
-        "forward alone",
-    ]
-    return markdown_table(header, rows)
+
+    def rows() -> Iterator[tuple[str, str, float, float, str]]:
+        for record in records:
+            for result in record["results"]:
+                title = f"{result['model']}, {result['graph']}, {device_of(record['environment'])}"
+                medians = {name: c["median"] for name, c in result["contenders"].items()}
+                slowest = max(time for name, time in medians.items() if name.startswith(PEER))
+                for name, median in medians.items():
+                    share = f"{result['parts']['forward']['median'] / median:.0%}"
+                    share = "" if name.startswith(PEER) else share
+                    yield title, name, median / result["batches"], slowest / median, share
+
+    return table(
+        rows(),
+        ("model, graph, machine", lambda row: row[0]),
+        ("contender", lambda row: row[1]),
+        ("a batch", lambda row: format_seconds(row[2])),
+        ("PyG's slowest form", lambda row: format_ratio(row[3])),
+        ("forward alone", lambda row: row[4]),
+    )
+
+
+def training_cost_table(record: Record) -> str:
+    """Markdown of a record of ``scripts/bench_training.py``: one row a graph and form."""
+
+    def goal(form: str, graph: Record) -> str:
+        """The goal of a form and whether it is met."""
+        found = next((g for g in graph["goals"] if g["goal"].startswith(f"{form}:")), None)
+        return shown(found, lambda g: f"≤ {g['limit']:g}×: {verdict(g['met'])}")
+
+    found = table(
+        (
+            (title, form, entry, graph)
+            for title, graph in record["graphs"].items()
+            for form, entry in graph["forms"].items()
+        ),
+        ("form", lambda row: f"{row[0]} {row[1]}"),
+        ("epoch", lambda row: format_seconds(row[2]["seconds_per_epoch"])),
+        ("epochs", lambda row: str(row[2]["epochs"])),
+        ("needs first", lambda row: ", ".join(row[2]["needs"])),
+        ("whole training", lambda row: format_ratio(row[2]["cost_ratio"])),
+        ("goal", lambda row: goal(row[1], row[3])),
+    )
+    return f"{environment_line(record)}\n\n{found}"
+
+
+def decoder_speed_table(record: Record) -> str:
+    """One table a size of decoders, a row a share and batch."""
+    text = environment_line(record) + "\n"
+    by_size: dict[str, list[Record]] = {}
+    for result in record["results"]:
+        by_size.setdefault(str(result["network"]), []).append(result)
+    for speeds in by_size.values():
+        size = speeds[0]["network"]
+        text += f"\n{size['layers']} layers of {size['width']} features:\n\n{_decoders(speeds)}"
+    return text
+
+
+def _decoders(speeds: Sequence[Record]) -> str:
+    floats = {speed["batch"]: speed for speed in reversed(speeds) if not speed["layers"]}
+
+    def against_floats(speed: Record, name: str) -> str:
+        return f"{floats[speed['batch']][name] / speed[name]:.2f}×"
+
+    def time(speed: Record, name: str, tokens: int) -> str:
+        return f"{format_seconds(speed[name])} ({speed['batch'] * tokens / speed[name]:,.0f}/s)"
+
+    prompt = speeds[0]["prompt"]
+    return table(
+        speeds,
+        ("form", lambda s: f"{s['form']}, batch {s['batch']}"),
+        ("layers on bits", lambda s: str(s["layers"])),
+        (f"prompt of {prompt} tokens", lambda s: time(s, "prefill_seconds", prompt)),
+        ("against floats", lambda s: against_floats(s, "prefill_seconds")),
+        ("one token", lambda s: time(s, "decode_seconds", 1)),
+        ("against floats", lambda s: against_floats(s, "decode_seconds")),
+        ("bytes", lambda s: format_bytes(s["bytes"])),
+    )

@@ -15,10 +15,9 @@ from bitgnn.measure.report import write_json
 from bitgnn.train.build import GraphSource
 from bitgnn.train.config import ExperimentConfig, load_config
 from bitgnn.train.report import graph_record
-from bitgnn.train.unit import RunOptions
 from bitgnn.train.workers import Finished, Job, train_side_by_side
 from experiments.accuracy.record import Table, accuracy_chart, accuracy_csv, accuracy_record
-from experiments.training.commands import experiment_parser, overridden, status_of
+from experiments.training.commands import experiment_parser, options_of, overridden, status_of
 
 __all__ = ["TABLES", "main"]
 
@@ -45,32 +44,28 @@ def main(arguments: Sequence[str] | None = None, root: Path = Path()) -> int:
 
     Args:
         arguments: of the command line; None takes those of the process.
-        root: the project's folder, where ``configs`` and ``scripts/results`` are.
+        root: the project's folder, where ``configs`` is.
 
     Returns:
         Exit status: 0, 1 where a frozen model differs or something is wrong, 130 on an interrupt.
     """
-    parsed = _parser(root).parse_args(arguments)
-    return status_of("reproduce", lambda: _mismatches(_reproduce(parsed, Console())))
-
-
-def _parser(root: Path) -> argparse.ArgumentParser:
-    parser = experiment_parser(__doc__, root, "configs", "bitgnn-train", ())
+    parser = experiment_parser(__doc__, root / "configs", "bitgnn-train", ())
     parser.add_argument("--table", choices=sorted(TABLES), default="3")
     parser.add_argument("--workers", type=int, default=1)
-    return parser
+    parsed = parser.parse_args(arguments)
+    return status_of("reproduce", parsed.output, lambda: _mismatches(_reproduce(parsed, Console())))
 
 
 def _reproduce(parsed: argparse.Namespace, console: Console) -> dict[str, Any]:
     table = TABLES[parsed.table]
     if parsed.workers < 1:
         raise ValueError(f"--workers must be at least 1, got {parsed.workers}")
-    options = RunOptions(parsed.device, parsed.checkpoint_every, parsed.deterministic)
+    options = options_of(parsed)
     options.torch_device()
     names = [name for name in table.configs if not parsed.only or name in parsed.only]
     if not names:
         raise ValueError(f"--only must name some of {list(table.configs)}, got {parsed.only}")
-    base = parsed.results / f"accuracy_{table.name}"
+    base = (parsed.results or parsed.output) / f"accuracy_{table.name}"
     # A record that cannot be read is noticed before anything is trained.
     before = _before(base.with_suffix(".json")) if len(names) < len(table.configs) else None
     jobs = []

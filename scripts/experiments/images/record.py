@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from matplotlib.figure import Figure
@@ -17,9 +17,11 @@ import bitgnn
 from bitgnn.data import ImageData, ImageSet
 from bitgnn.measure.environment import environment
 from bitgnn.measure.report import open_frame, png
-from experiments.images.loop import image_batches
 from experiments.images.recipe import ImageConfig
-from experiments.images.unit import ImageRun
+from experiments.images.task import TEST_BATCH, normalized
+
+if TYPE_CHECKING:
+    from experiments.images.command import ImageRun
 
 __all__ = ["FrozenCheck", "check_frozen", "class_scores", "image_chart", "image_record"]
 
@@ -68,16 +70,18 @@ def check_frozen(model: nn.Module, part: ImageSet, device: torch.device | str) -
 @torch.no_grad()
 def class_scores(model: nn.Module, part: ImageSet) -> Tensor:
     """``[N, classes]`` scores of all images."""
-    return torch.cat([model(x).float() for x, _ in image_batches(part)])
+    batches = (normalized(images) for images in part.images.split(TEST_BATCH))
+    return torch.cat(
+        [model(x.contiguous(memory_format=torch.channels_last)).float() for x in batches]
+    )
 
 
-Finished = tuple[ImageRun, Sequence[FrozenCheck]]
 COLORS = {"fp32": "#8a8f98", "binary": "#d1603d"}
 PUBLISHED_COLOR = "#3d7ea6"
 
 
 def image_record(
-    config: ImageConfig, data: ImageData, finished: Sequence[Finished]
+    config: ImageConfig, data: ImageData, finished: Sequence[tuple[ImageRun, Sequence[FrozenCheck]]]
 ) -> dict[str, Any]:
     """Everything that table and chart show and what it rests on, in plain values.
 

@@ -1,85 +1,62 @@
-"""What a training on text needs to know of its task, and batches of sentences of similar length."""
+"""Tasks on text: how they are trained, and batches of sentences of similar length."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Protocol
+import math
 
 import torch
 from torch import Tensor, nn
 
 from bitgnn.data import TokenSet
+from bitgnn.nn.multistage import scale_parameters
+from experiments.text.recipe import TextRecipe
+from experiments.training.task import EpochPlan, Task
 
-__all__ = ["Batches", "EpochPlan", "EpochTable", "Evaluation", "Task", "gather"]
-
-
-class Evaluation(Protocol):
-    """Sums up what the model answers on one part of the data."""
-
-    @property
-    def plan(self) -> EpochPlan:
-        """The batches, the same every time."""
-
-    def start(self) -> None:
-        """Set all sums to 0."""
-
-    def add(self, length: int, index: Tensor, weight: Tensor) -> None:
-        """Evaluate a batch; sums stay on the device."""
-
-
-class Task(Protocol):
-    """A model with the data it is trained on."""
-
-    @property
-    def model(self) -> nn.Module:
-        """What is trained, in place."""
-
-    @property
-    def only(self) -> Sequence[str] | None:
-        """Names of the layers that are quantised; None for all that can be."""
-
-    @property
-    def device(self) -> torch.device:
-        """Where model and data are."""
-
-    def plan(self, seed: int) -> EpochPlan:
-        """The batches of an epoch, of the same shape for every seed."""
-
-    def calibrate(self, model: nn.Module | None = None) -> None:
-        """Send some training data, always the same, through the model or a copy of it.
-
-        The model is in evaluation mode then.
-        """
-
-    def loss(self, length: int, index: Tensor, weight: Tensor) -> Tensor:
-        """The loss of a training batch."""
-
-    def evaluations(self) -> Sequence[Evaluation]:
-        """What is evaluated behind each epoch."""
-
-    def results(self) -> tuple[float, float, float]:
-        """Validation loss, validation score and test score, from the evaluations' sums."""
-
+__all__ = ["Batches", "TextTask", "gather"]
 
 SHORTEST = 16
 LEAST_BATCHES = 4
 """A length with fewer sentences than so many batches hold is not worth its own recording."""
 
 
-@dataclass(frozen=True)
-class EpochPlan:
-    """The batches of an epoch, in their order.
+class TextTask(Task):
+    """What all tasks on text share: schedule, groups of parameters, stages.
 
-    Attributes:
-        lengths: tokens that the sentences of each step are padded to.
-        index: int64 ``[S, B]`` numbers of the sentences of each step.
-        weight: float32 ``[S, B]``, 0 for those that only fill up their batch.
+    Args:
+        model: the network on its device.
+        recipe: learning rates and stages.
+        device: where model and data are.
     """
 
-    lengths: list[int]
-    index: Tensor
-    weight: Tensor
+    columns = (
+        "level", "train_loss", "validation_loss", "validation_score", "test_score",
+        "learning_rate", "seconds",
+    )  # fmt: skip
+    most_gradient = 1.0
+
+    def __init__(self, model: nn.Module, recipe: TextRecipe, device: torch.device) -> None:
+        self.model, self.device, self._recipe = model, device, recipe
+        self.levels = None if recipe.precision == "fp32" else recipe.levels
+        self.alignment, self.patience = recipe.alignment, recipe.patience
+
+    def groups(self) -> list[tuple[list[nn.Parameter], float, float]]:
+        """Weights, which decay; biases and norms; scales of activations."""
+        recipe = self._recipe
+        scales = {id(p) for p in scale_parameters(self.model)}
+        parts: tuple[list[nn.Parameter], ...] = ([], [], [])
+        for p in self.model.parameters():
+            parts[2 if id(p) in scales else int(p.dim() <= 1)].append(p)
+        rates = (recipe.learning_rate, recipe.learning_rate, recipe.scale_learning_rate)
+        return list(zip(parts, rates, (recipe.weight_decay, 0.0, 0.0), strict=True))
+
+    def rates(self, epoch: int, epochs: int, steps: int) -> Tensor:
+        """Up along a line, down along half a cosine."""
+        number = torch.arange(epoch * steps, (epoch + 1) * steps, dtype=torch.float64)
+        total = epochs * steps
+        warm = self._recipe.warmup * total
+        up = (number + 1) / max(warm, 1)
+        down = (1 + torch.cos(math.pi * (number - warm) / max(total - warm, 1))) / 2
+        return torch.where(number < warm, up.clamp(max=1), down).float()
 
 
 class Batches:
@@ -129,45 +106,6 @@ class Batches:
             index, weight = index[shuffled], weight[shuffled]
             lengths = [lengths[number] for number in shuffled.tolist()]
         return EpochPlan(lengths, index, weight)
-
-
-class EpochTable:
-    """An epoch's batches on the device, where recorded steps take them one after the other.
-
-    Args:
-        plan: of the shape that all of them have.
-        device: where.
-    """
-
-    def __init__(self, plan: EpochPlan, device: torch.device) -> None:
-        shape = plan.index.shape
-        self._index = torch.zeros(shape, dtype=torch.int64, device=device)
-        self._weight = torch.zeros(shape, device=device)
-        self._factor = torch.zeros(shape[0], device=device)
-        self._position = torch.zeros(1, dtype=torch.int64, device=device)
-
-    def fill(self, plan: EpochPlan, factors: Tensor | None = None) -> None:
-        """Start an epoch.
-
-        Args:
-            plan: its batches.
-            factors: float32 ``[S]`` on the CPU, what learning rates are multiplied by in each step.
-        """
-        pinned = self._index.is_cuda
-        pairs = [(self._index, plan.index), (self._weight, plan.weight)]
-        if factors is not None:
-            pairs.append((self._factor, factors))
-        for target, source in pairs:
-            target.copy_(source.pin_memory() if pinned else source, non_blocking=pinned)
-        self._position.zero_()
-
-    def take(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Index ``[B]``, weight ``[B]`` and factor (0-d) of the next step."""
-        rows = (t.index_select(0, self._position)[0] for t in (self._index, self._weight))
-        index, weight = rows
-        factor = self._factor.index_select(0, self._position)[0]
-        self._position += 1
-        return index, weight, factor
 
 
 def _groups(lengths: Tensor, least: int) -> list[tuple[int, Tensor]]:

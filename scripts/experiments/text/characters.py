@@ -11,9 +11,10 @@ from torch.nn import functional
 
 from bitgnn.data import CharacterData
 from bitgnn.models.decoder import Decoder
-from experiments.text.batches import EpochPlan
+from experiments.text.batches import TextTask
 from experiments.text.losses import logit_loss
 from experiments.text.recipe import DecoderRecipe
+from experiments.training.task import EpochPlan, Evaluation
 
 __all__ = ["CharacterTask"]
 
@@ -22,8 +23,8 @@ TEST_BATCH = 64
 MOST_PERPLEXITY = 1e9
 
 
-class CharacterTask:
-    """A decoder with the text it is trained on; see :class:`~experiments.text.batches.Task`.
+class CharacterTask(TextTask):
+    """A decoder with the text it is trained on.
 
     Args:
         model: the network on its device.
@@ -44,10 +45,9 @@ class CharacterTask:
         teacher: Decoder | None = None,
         only: Sequence[str] | None = None,
     ) -> None:
-        self.model = model
+        super().__init__(model, recipe, data.train.device)
         self.only = only
-        self.device = data.train.device
-        self._text, self._recipe = data.train, recipe
+        self._text, self._steps = data.train, recipe.steps
         self._teacher = None if teacher is None else teacher.eval()
         self._length = model.length
         for name in ("train", "validation", "test"):
@@ -57,12 +57,12 @@ class CharacterTask:
                     f"CharacterTask: {name} must be longer than a window of {model.length} "
                     f"characters, got {size}"
                 )
-        self._sums = [_Sums(model, part) for part in (data.validation, data.test)]
+        self.evaluations = [_Sums(model, part) for part in (data.validation, data.test)]
 
     def plan(self, seed: int) -> EpochPlan:
         """Windows that begin anywhere."""
         generator = torch.Generator().manual_seed(seed)
-        shape = self._recipe.steps, self._recipe.batch_size
+        shape = self._steps, self._recipe.batch_size
         begins = torch.randint(self._text.numel() - self._length, shape, generator=generator)
         return EpochPlan([self._length] * shape[0], begins, torch.ones(shape))
 
@@ -96,18 +96,16 @@ class CharacterTask:
             loss = loss + distill.logits * logit_loss(logits, taught, every, distill.temperature)
         return loss
 
-    def evaluations(self) -> Sequence[_Sums]:
-        """Validation and test text."""
-        return self._sums
-
-    def results(self) -> tuple[float, float, float]:
+    def results(self) -> dict[str, float]:
         """Validation loss, and perplexities of validation and test text."""
-        losses = [sums.mean() for sums in self._sums]
-        perplexities = [min(math.exp(min(loss, 700.0)), MOST_PERPLEXITY) for loss in losses]
-        return losses[0], perplexities[0], perplexities[1]
+        losses = [sums.mean() for sums in self.evaluations]
+        validation, test = (min(math.exp(min(loss, 700.0)), MOST_PERPLEXITY) for loss in losses)
+        return {
+            "validation_loss": losses[0], "validation_score": validation, "test_score": test,
+        }  # fmt: skip
 
 
-class _Sums:
+class _Sums(Evaluation):
     """Cross entropies over a text, cut into windows one behind the other."""
 
     def __init__(self, model: Decoder, text: Tensor) -> None:
@@ -125,7 +123,6 @@ class _Sums:
     def start(self) -> None:
         self.loss.zero_()
 
-    @torch.no_grad()
     def add(self, length: int, index: Tensor, weight: Tensor) -> None:
         window = _windows(self._text, index, length)
         logits = self._model(window[:, :-1])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
@@ -14,7 +14,9 @@ from bitgnn.data import CharacterData
 from bitgnn.models.decoder import Decoder
 from bitgnn.nn import BWTALinear
 from experiments.text.recipe import DecoderConfig
-from experiments.text.unit import TextRuns, trained_network
+
+if TYPE_CHECKING:
+    from experiments.text.experiment import TextExperiment
 
 __all__ = ["compare_decoders", "frozen_decoder"]
 
@@ -30,15 +32,11 @@ def frozen_decoder(model: Decoder) -> Decoder:
     return found.eval()
 
 
-def compare_decoders(
-    config: DecoderConfig, data: CharacterData, store: TextRuns
-) -> dict[str, dict[str, Any]]:
+def compare_decoders(experiment: TextExperiment) -> dict[str, dict[str, Any]]:
     """Trained and frozen decoders of the first seed on the same windows, on the CPU.
 
     Args:
-        config: the experiment.
-        data: its text.
-        store: the finished runs.
+        experiment: whose runs are finished.
 
     Returns:
         By form: number of answers, of equal ones, and both perplexities.
@@ -46,13 +44,15 @@ def compare_decoders(
     Raises:
         TrainingError: a run is missing.
     """
-    data = data.to("cpu")
+    config, data = experiment.config, experiment.data.to("cpu")
+    assert isinstance(config, DecoderConfig)
+    assert isinstance(data, CharacterData)
     windows = _test_windows(data, config.network.length)
     found = {}
     for form, recipe in config.forms.items():
         if recipe.precision != "bwta":
             continue  # layers of signs have no packed form
-        model = trained_network(config, form, 0, data, store)
+        model = experiment.trained(form, 0).cpu()
         assert isinstance(model, Decoder)
         found[form] = _compare(model, frozen_decoder(model), windows)
     return found

@@ -13,8 +13,9 @@ from bitgnn.data import TextData, TextSet, TokenData, TokenSet
 from bitgnn.data.tokens import FIRST_ID, MASK_ID
 from bitgnn.models.bert import BertClassifier
 from bitgnn.nn.seeded_dropout import SeededDropout
-from experiments.text.batches import Batches, EpochPlan, gather
+from experiments.text.batches import Batches, TextTask, gather
 from experiments.text.recipe import Pretraining
+from experiments.training.task import EpochPlan, Evaluation
 
 __all__ = [
     "HiddenTokenTask",
@@ -154,8 +155,8 @@ def hidden_places(draws: Tensor, lengths: Tensor, share: float) -> tuple[Tensor,
     return places, torch.arange(room, device=draws.device) < wanted[:, None]
 
 
-class HiddenTokenTask:
-    """A :class:`TokenTeller` with its text; see :class:`~experiments.text.batches.Task`.
+class HiddenTokenTask(TextTask):
+    """A :class:`TokenTeller` with its text.
 
     Args:
         model: on its device.
@@ -163,21 +164,17 @@ class HiddenTokenTask:
         recipe: share of the tokens, batch size.
     """
 
-    only: Sequence[str] | None = None
-
     def __init__(self, model: TokenTeller, data: TokenData, recipe: Pretraining) -> None:
-        self.model = model
-        self.device = data.train.labels.device
-        self._data, self._recipe = data, recipe
+        super().__init__(model, recipe, data.train.labels.device)
+        self._data, self._share = data, recipe.share
         self._batches = Batches(data.train, min(recipe.batch_size, len(data.train)))
-        self._told = [_Told(model, part, recipe.share) for part in (data.validation, data.test)]
+        self.evaluations = [
+            _Told(model, part, recipe.share) for part in (data.validation, data.test)
+        ]
 
     def plan(self, seed: int) -> EpochPlan:
         """The batches of an epoch."""
         return self._batches.epoch(seed)
-
-    def calibrate(self, model: nn.Module | None = None) -> None:
-        """Nothing is quantised."""
 
     def loss(self, length: int, index: Tensor, weight: Tensor) -> Tensor:
         """Mean cross entropy of the tokens to tell.
@@ -192,7 +189,7 @@ class HiddenTokenTask:
         train, draws = self._data.train, self.model.hiding.draws
         ids, mask, _ = gather(train, length, index)
         places, counts = hidden_places(
-            draws(ids.shape, ids.device), train.lengths[index], self._recipe.share
+            draws(ids.shape, ids.device), train.lengths[index], self._share
         )
         wanted = ids.gather(1, places)
         fate = draws(places.shape, ids.device)
@@ -202,19 +199,20 @@ class HiddenTokenTask:
         shown = torch.where(fate >= 1 - REPLACED, other, shown)
         shown = torch.where(counts, shown, wanted)
         scores = self.model(ids.scatter(1, places, shown.to(ids.dtype)), mask, places)
-        return _mean_loss(scores, wanted, counts * weight[:, None])
+        each = (counts * weight[:, None]).flatten()
+        return (_losses(scores, wanted) * each).sum() / each.sum().clamp(min=1)
 
-    def evaluations(self) -> Sequence[_Told]:
-        """Validation and test sentences."""
-        return self._told
-
-    def results(self) -> tuple[float, float, float]:
+    def results(self) -> dict[str, float]:
         """Mean cross entropy of validation tokens, and shares told of validation and test."""
-        validation, test = self._told
-        return validation.loss(), validation.share(), test.share()
+        validation, test = self.evaluations
+        return {
+            "validation_loss": validation.loss(),
+            "validation_score": validation.share(),
+            "test_score": test.share(),
+        }
 
 
-class _Told:
+class _Told(Evaluation):
     """Tokens told and their cross entropies; always the same ones are hidden."""
 
     def __init__(self, model: TokenTeller, part: TokenSet, share: float) -> None:
@@ -228,7 +226,6 @@ class _Told:
     def start(self) -> None:
         self._sums.zero_()
 
-    @torch.no_grad()
     def add(self, length: int, index: Tensor, weight: Tensor) -> None:
         ids, mask, _ = gather(self._part, length, index)
         lengths = self._part.lengths[index]
@@ -237,9 +234,7 @@ class _Told:
         shown = torch.where(counts, MASK_ID, wanted).to(ids.dtype)
         scores = self._model(ids.scatter(1, places, shown), mask, places)
         each = counts * weight[:, None]
-        losses = functional.cross_entropy(
-            scores.flatten(0, 1), wanted.flatten().long(), reduction="none"
-        )
+        losses = _losses(scores, wanted)
         right = scores.argmax(-1) == wanted
         self._sums += torch.stack(
             [(losses * each.flatten()).sum(), (right * each).sum(), each.sum()]
@@ -254,13 +249,6 @@ class _Told:
         return float(self._sums[1] / self._sums[2].clamp(min=1))
 
 
-def _mean_loss(scores: Tensor, wanted: Tensor, weight: Tensor) -> Tensor:
-    """Mean cross entropy over what counts.
-
-    Args:
-        scores: ``[B, P, vocabulary]``.
-        wanted: integers ``[B, P]``.
-        weight: ``[B, P]``.
-    """
-    rows = functional.cross_entropy(scores.flatten(0, 1), wanted.flatten().long(), reduction="none")
-    return (rows * weight.flatten()).sum() / weight.sum().clamp(min=1)
+def _losses(scores: Tensor, wanted: Tensor) -> Tensor:
+    """Cross entropies ``[B * P]`` of scores ``[B, P, vocabulary]`` and integers ``[B, P]``."""
+    return functional.cross_entropy(scores.flatten(0, 1), wanted.flatten().long(), reduction="none")

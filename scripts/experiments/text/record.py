@@ -1,4 +1,4 @@
-"""The record of trainings on text, and pictures of one run and of all forms."""
+"""The record of trainings on text, and a picture of all forms."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from bitgnn.measure.report import open_frame, png
 from experiments.text.recipe import PRETRAINING, DecoderConfig, TextConfig
 
 if TYPE_CHECKING:
-    from experiments.text.unit import TextRun
+    from experiments.text.experiment import TextRun
 
-__all__ = ["run_chart", "text_chart", "text_record"]
+__all__ = ["text_chart", "text_record"]
 
 COLORS = ("#8a8f98", "#d1603d", "#3d7ea6", "#4a8f4a", "#8f5aa8")
 # The same in every panel, so that columns can be compared.
@@ -31,29 +31,6 @@ SCORES = {
     "matthews": "Matthews correlation, %",
     "perplexity": "perplexity",
 }
-
-
-def run_chart(title: str, form: str, seed: int, history: Sequence[Mapping[str, float]]) -> bytes:
-    """Losses of one run over its epochs, stages told apart by lines, as a PNG.
-
-    Args:
-        title: of the experiment.
-        form: of the run.
-        seed: of the run.
-        history: its epochs, see :data:`~experiments.text.session.COLUMNS`.
-    """
-    figure = Figure(figsize=(6.5, 3.6), layout="constrained")
-    axes = figure.subplots()
-    epochs = range(1, len(history) + 1)
-    for name, color in (("train_loss", COLORS[0]), ("validation_loss", COLORS[1])):
-        values = [row[name] for row in history]
-        axes.plot(epochs, values, color=color, lw=1.6, label=name.replace("_", " "))
-    _mark_stages(axes, history)
-    axes.set_title(f"{title}: {form}, seed {seed}", fontsize=10)
-    axes.set_xlabel("epoch")
-    axes.set_ylabel("loss")
-    _finish(axes)
-    return png(figure)
 
 
 def text_chart(records: Sequence[Mapping[str, Any]]) -> bytes:
@@ -86,7 +63,9 @@ def text_chart(records: Sequence[Mapping[str, Any]]) -> bytes:
             ):
                 set_formatter(ScalarFormatter())
         for axes in column:
-            _finish(axes)
+            axes.grid(color="#dddddd", linewidth=0.6)
+            axes.legend(fontsize=8, frameon=False)
+            open_frame(axes)
     return png(figure)
 
 
@@ -106,24 +85,6 @@ def _plot_mean(axes: Axes, curves: Sequence[Sequence[float]], color: str, label:
         for values in itertools.zip_longest(*curves)
     ]
     axes.plot(range(1, len(means) + 1), means, color=color, lw=1.7, label=label)
-
-
-def _mark_stages(axes: Axes, history: Sequence[Mapping[str, float]]) -> None:
-    for number, (before, row) in enumerate(itertools.pairwise(history), 1):
-        if row["level"] != before["level"]:
-            axes.axvline(number + 0.5, color="#bbbbbb", lw=0.8, ls="--")
-    previous = None
-    for number, row in enumerate(history, 1):
-        if row["level"] != previous and row["level"]:
-            top = axes.get_ylim()[1]
-            axes.annotate(f"L = {row['level']:.0f}", (number, top), fontsize=7, va="top")
-        previous = row["level"]
-
-
-def _finish(axes: Axes) -> None:
-    axes.grid(color="#dddddd", linewidth=0.6)
-    axes.legend(fontsize=8, frameon=False)
-    open_frame(axes)
 
 
 PER_CENT = 100.0

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from bitgnn.data import TokenData, TokenSet
 from bitgnn.models.bert import BertClassifier, BertStates
-from experiments.text.batches import Batches, EpochPlan, gather
+from experiments.text.batches import Batches, TextTask, gather
 from experiments.text.losses import attention_loss, logit_loss, state_loss
 from experiments.text.recipe import Distillation, TextRecipe
+from experiments.training.task import EpochPlan, Evaluation
 
 __all__ = ["SentenceTask", "distillation_loss", "score"]
 
@@ -20,8 +19,8 @@ CALIBRATION_BATCHES = 4
 TEST_BATCH = 512
 
 
-class SentenceTask:
-    """A classifier with the sentences it is trained on, a :class:`~experiments.text.batches.Task`.
+class SentenceTask(TextTask):
+    """A classifier with the sentences it is trained on.
 
     Args:
         model: the network on its device.
@@ -37,13 +36,11 @@ class SentenceTask:
         recipe: TextRecipe,
         teacher: BertClassifier | None = None,
     ) -> None:
-        self.model = model
-        self.only: Sequence[str] | None = None
-        self.device = data.train.labels.device
-        self._data, self._recipe = data, recipe
+        super().__init__(model, recipe, data.train.labels.device)
+        self._data = data
         self._teacher = None if teacher is None else teacher.eval()
         self._batches = Batches(data.train, min(recipe.batch_size, len(data.train)))
-        self._counts = [
+        self.evaluations = [
             _Counts(model, part, len(data.classes)) for part in (data.validation, data.test)
         ]
 
@@ -82,19 +79,18 @@ class SentenceTask:
             )
         return loss
 
-    def evaluations(self) -> Sequence[_Counts]:
-        """Validation and test sentences."""
-        return self._counts
-
-    def results(self) -> tuple[float, float, float]:
+    def results(self) -> dict[str, float]:
         """Mean cross entropy of validation sentences, their score, and that of test sentences."""
-        validation, test = self._counts
+        validation, test = self.evaluations
         metric = self._data.metric
-        loss = float(validation.loss) / len(self._data.validation)
-        return loss, score(validation.counts, metric), score(test.counts, metric)
+        return {
+            "validation_loss": float(validation.loss) / len(self._data.validation),
+            "validation_score": score(validation.counts, metric),
+            "test_score": score(test.counts, metric),
+        }
 
 
-class _Counts:
+class _Counts(Evaluation):
     """Sentences by label and answer, and the sum of their cross entropies."""
 
     def __init__(self, model: BertClassifier, part: TokenSet, classes: int) -> None:
@@ -108,7 +104,6 @@ class _Counts:
         self.counts.zero_()
         self.loss.zero_()
 
-    @torch.no_grad()
     def add(self, length: int, index: Tensor, weight: Tensor) -> None:
         ids, mask, labels = gather(self._part, length, index)
         logits = self._model(ids, mask)

@@ -1,1 +1,1 @@
-"""What the trainings of these experiments share: commands, sessions, what is kept of them."""
+"""What trainings on images and text share: tasks, the loop over epochs, runs, commands."""

@@ -12,29 +12,31 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
-from bitgnn.train import MENDABLE
+from bitgnn.train import MENDABLE, RunOptions
 from bitgnn.train.recipe import Strict
+from bitgnn.train.store import alone_in
 
-__all__ = ["FAILED", "INTERRUPTED", "experiment_parser", "overridden", "records_at", "status_of"]
+__all__ = ["experiment_parser", "options_of", "overridden", "records_at", "status_of"]
 
 FAILED, INTERRUPTED = 1, 130
 Config = TypeVar("Config", bound=Strict)
 
 
-def status_of(name: str, work: Callable[[], Iterable[str]]) -> int:
-    """Run a command's work and tell what went wrong on standard error.
+def status_of(name: str, folder: Path, work: Callable[[], Iterable[str]]) -> int:
+    """Run a command's work, alone in its folder, and tell what went wrong on standard error.
 
     A request to terminate, such as that of a scheduler whose time is over, is an interrupt too.
 
     Args:
         name: of the command.
+        folder: output folder, which no other process may work in meanwhile.
         work: returns what it found wrong, a line each.
 
     Returns:
         Exit status: 0, 1 where something is wrong, 130 on an interrupt.
     """
     try:
-        with _termination_as_interrupt():
+        with _termination_as_interrupt(), alone_in(folder):
             found = list(work())
     except MENDABLE as error:
         print(f"{name}: error: {' '.join(str(error).split())}", file=sys.stderr)
@@ -60,23 +62,22 @@ def _termination_as_interrupt() -> Iterator[None]:
 
 
 def experiment_parser(
-    description: str | None, root: Path, configs: str, output: str, names: Sequence[str]
+    description: str | None, configs: Path, output: str, names: Sequence[str]
 ) -> argparse.ArgumentParser:
     """A parser with the arguments that all trainings of networks have.
 
     Args:
         description: of the command.
-        root: the project's folder, where ``configs`` and ``scripts/results`` are.
-        configs: folder of the configurations in it.
+        configs: default folder of the configurations.
         output: default folder of the runs.
         names: of those trained by default.
     """
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--only", nargs="+", default=names, help="names of configurations")
     parser.add_argument("--data-root", help="folder of the data sets (default: BITGNN_DATA)")
-    parser.add_argument("--output", type=Path, default=Path(output), help="of the runs")
-    parser.add_argument("--results", type=Path, default=root / "scripts" / "results")
-    parser.add_argument("--configs", type=Path, default=root / configs)
+    parser.add_argument("--output", type=Path, default=Path(output), help="folder of the runs")
+    parser.add_argument("--results", type=Path, help="folder of the records (default: --output)")
+    parser.add_argument("--configs", type=Path, default=configs)
     parser.add_argument("--seeds", type=int, help="repeats (default: the configuration's)")
     parser.add_argument("--epochs", type=int, help="of every form, not the configuration's")
     parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
@@ -89,6 +90,11 @@ def experiment_parser(
         "--checkpoint-every", type=float, help="minimum seconds between a run's checkpoints"
     )
     return parser
+
+
+def options_of(parsed: argparse.Namespace) -> RunOptions:
+    """How runs are carried out, as the command line says."""
+    return RunOptions(parsed.device, parsed.checkpoint_every, parsed.deterministic)
 
 
 def overridden(config: Config, parsed: argparse.Namespace) -> Config:
