@@ -17,13 +17,11 @@ OPS = torch.ops.bitgnn
 WORDS = torch.zeros((4, 2), dtype=torch.int32)
 
 
-@pytest.mark.parametrize(
-    ("seed", "device"), [(0, "cpu"), (1, "cpu"), pytest.param(2, "cuda", marks=pytest.mark.cuda)]
-)
-def test_a_wrong_argument_is_an_error_or_has_a_result(seed, device, tmp_path):
+def test_a_wrong_argument_is_an_error_or_has_a_result(device, tmp_path):
     # In a process of its own: a crash would end this one.
     log = tmp_path / "call"
-    command = [sys.executable, "-W", "ignore", str(SCRIPT), str(seed), str(log), device]
+    seeds = "01" if device.type == "cpu" else "2"
+    command = [sys.executable, "-W", "ignore", str(SCRIPT), str(log), device.type, *seeds]
     run = subprocess.run(command, capture_output=True, text=True, check=False)
     assert run.returncode == 0, f"{log.read_text()}\n{run.stdout[-2000:]}\n{run.stderr[-2000:]}"
 
