@@ -19,7 +19,10 @@ settings.register_profile(
 settings.load_profile("bitgnn")
 
 
-@pytest.fixture(params=["cpu", pytest.param("cuda", marks=pytest.mark.cuda)])
+GPUS = [pytest.param("cuda", marks=pytest.mark.cuda)] if torch.cuda.is_available() else []
+
+
+@pytest.fixture(params=["cpu", *GPUS])
 def device(request: pytest.FixtureRequest) -> torch.device:
     """Every device that operators run on."""
     return torch.device(request.param)

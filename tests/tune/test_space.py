@@ -49,12 +49,12 @@ class Perceptrons(nn.Module):
 
 
 MODELS = {
-    "gcn": (lambda: GCN(FEATURES, 40, CLASSES, precision="bin", hidden_norm="batch"), 128, 1),
+    "gcn": (lambda: GCN(FEATURES, 40, CLASSES, precision="bin", hidden_norm="batch"), 128, 3),
     "inductive": (lambda: GCN(FEATURES, 40, CLASSES, inductive=True), 128, 5),
     "sage": (lambda: GraphSAGE(FEATURES, 40, CLASSES, precision="full"), 128, 5),
     "saint": (lambda: GraphSAINT(FEATURES, 40, CLASSES), 256, 7),
-    "three layers": (lambda: GCN(FEATURES, 40, CLASSES, num_layers=3), 2048, 101),
-    "mixed": (Mixed, 2048, 101),
+    "three layers": (lambda: GCN(FEATURES, 40, CLASSES, num_layers=3), 2048, 205),
+    "mixed": (Mixed, 2048, 205),
     "perceptrons": (Perceptrons, 4 * 16 * 2, 3),
     "binarized": (
         lambda: bitgnn.binarize(
