@@ -21,6 +21,7 @@ from bitgnn.ops.reference import OPERATORS
 # single operators.
 ERRORS = (RuntimeError, ValueError, TypeError, IndexError, NotImplementedError)
 SECONDS = 600  # for all calls
+SHAPES = ((6, 70, 9), (3, 33, 1))  # of even and of odd seeds
 HUGE = (-1, 0, 2**31, 2**62, 2**63 - 1, 2**63 - 64, -(2**63))
 
 
@@ -95,14 +96,14 @@ def moved(value: Any, device: str) -> Any:
 
 def calls(name: str, seed: int, device: str) -> Iterator[tuple[str, str, dict[str, Any]]]:
     """Malformed calls of an operator: the parameter, what is wrong with it, all arguments."""
-    for n, k, m in ((6, 70, 9), (3, 33, 1)):
-        arguments = Sampler(seed).arguments(name, n, k, m, optional=True)
-        # A caller who vouches for a pattern answers for it.
-        arguments.pop("trusted", None)
-        arguments = {key: moved(value, device) for key, value in arguments.items()}
-        for parameter, value in arguments.items():
-            for what, other in others(value):
-                yield parameter, what, {**arguments, parameter: other}
+    n, k, m = SHAPES[seed % 2]
+    arguments = Sampler(seed).arguments(name, n, k, m, optional=True)
+    # A caller who vouches for a pattern answers for it.
+    arguments.pop("trusted", None)
+    arguments = {key: moved(value, device) for key, value in arguments.items()}
+    for parameter, value in arguments.items():
+        for what, other in others(value):
+            yield parameter, what, {**arguments, parameter: other}
 
 
 def outcome(function: Any, arguments: dict[str, Any]) -> tuple[Tensor, ...] | Exception:
