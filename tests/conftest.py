@@ -1,5 +1,6 @@
 """Fixtures and settings that all tests share."""
 
+import gc
 import os
 
 # Before torch is imported: threads of small operators wait for one another.
@@ -17,12 +18,23 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 settings.load_profile("bitgnn")
+# What collection makes stays to the end: looking for garbage in it is in vain.
+gc.disable()
 
 
-@pytest.fixture(params=["cpu", pytest.param("cuda", marks=pytest.mark.cuda)])
+GPUS = [pytest.param("cuda", marks=pytest.mark.cuda)] if torch.cuda.is_available() else []
+
+
+@pytest.fixture(params=["cpu", *GPUS])
 def device(request: pytest.FixtureRequest) -> torch.device:
     """Every device that operators run on."""
     return torch.device(request.param)
+
+
+def pytest_collection_finish() -> None:
+    """From here on garbage is collected, among what tests make."""
+    gc.freeze()
+    gc.enable()
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

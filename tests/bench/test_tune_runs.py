@@ -11,7 +11,7 @@ from bench_tune_runs import main as tune_runs_main
 from bitgnn.measure.timing import Clock
 
 SMALL = (
-    "--epochs", "1", "--pin", "convs.0=FBB+BBB", "--pin", "convs.1=BBF+F*F",
+    "--hidden", "8", "--epochs", "1", "--pin", "convs.0=FBB+BBB", "--pin", "convs.1=BBF+F*F",
     "--constraint", "accuracy drop <= 90%",
 )  # fmt: skip
 

@@ -81,16 +81,27 @@ def test_graphs_in_every_layout_are_exported(layout, graph, features):
         assert program.module()(features, held).equal(frozen(features, held))
 
 
+class Both(torch.nn.Module):
+    """Two frozen models in one program, which is compiled once."""
+
+    def __init__(self, gcn, sage):
+        super().__init__()
+        self.gcn, self.sage = gcn, sage
+
+    def forward(self, x, for_gcn, for_sage):
+        return self.gcn(x, for_gcn), self.sage(x, for_sage)
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("g++") is None, reason="AOTInductor needs a C++ compiler")
-@pytest.mark.parametrize(("model", "precision"), [(GCN, BITS_ALONE), (GraphSAGE, "bin")])
-def test_packaged_program_runs(model, precision, graph, features, tmp_path):
-    torch.manual_seed(0)
-    frozen = freeze(model(features.size(1), 40, 5, precision=precision).eval())
-    adjacency = frozen.prepare_graph(graph, len(features))
-    program = torch.export.export(frozen, (features, adjacency))
+def test_packaged_program_runs(graph, features, tmp_path):
+    sage = freeze(GraphSAGE(features.size(1), 40, 5, precision="bin").eval())
+    both = Both(frozen_on_bits(features), sage)
+    graphs = [model.prepare_graph(graph, len(features)) for model in (both.gcn, both.sage)]
+    program = torch.export.export(both, (features, *graphs))
     package = torch._inductor.aoti_compile_and_package(
         program, package_path=str(tmp_path / "model.pt2")
     )
     run = torch._inductor.aoti_load_package(package)
-    assert run(features, adjacency).equal(frozen(features, adjacency))
+    for found, expected in zip(run(features, *graphs), both(features, *graphs), strict=True):
+        assert found.equal(expected)

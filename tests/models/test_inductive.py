@@ -1,7 +1,8 @@
-"""Inductive GCN, GraphSAGE and GraphSAINT against the same arithmetic in plain torch."""
+"""GCN, GraphSAGE and GraphSAINT against the same arithmetic in plain torch."""
 
 import pytest
 import torch
+from torch_geometric.nn import GCNConv, GraphConv, SAGEConv
 
 from bitgnn.models import GCN, GraphSAGE, GraphSAINT
 
@@ -51,15 +52,16 @@ def test_bin_sage_takes_means_of_signs(x, edges):
     torch.testing.assert_close(model(x, edges), out, rtol=1e-4, atol=1e-5)
 
 
-def test_fp32_is_pygs_network(x, edges):
-    from torch_geometric.nn import GraphConv, SAGEConv
-
-    model = GraphSAGE(31, 32, 3).eval()
-    first, second = SAGEConv(31, 32), SAGEConv(32, 3)
+@pytest.mark.parametrize(("kind", "layer"), [(GCN, GCNConv), (GraphSAGE, SAGEConv)])
+def test_fp32_is_pygs_network(kind, layer, x, edges):
+    model = kind(31, 32, 3, input_norm=False).eval()
+    first, second = layer(31, 32), layer(32, 3)
     first.load_state_dict(model.convs[0].state_dict())
     second.load_state_dict(model.convs[1].state_dict())
     assert torch.equal(model(x, edges), second(first(x, edges).relu(), edges))
 
+
+def test_fp32_saint_is_pygs_network(x, edges):
     model = GraphSAINT(31, 32, 3).eval()
     first, second = GraphConv(31, 32, aggr="mean"), GraphConv(32, 32, aggr="mean")
     first.load_state_dict(model.convs[0].state_dict())

@@ -1,6 +1,7 @@
-"""Random arguments for every operator, and exact comparison with the reference."""
+"""Random arguments, exact comparison with the reference, and the mark of tests of kernels."""
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,6 +10,22 @@ from sampler import Sampler
 from torch import Tensor
 
 from bitgnn.ops.reference import OPERATORS
+
+FRONTS = (
+    "test_errors",
+    "test_layout_choice",
+    "test_registration",
+    "test_route",
+    "test_ternary_errors",
+)
+"""Modules of what lies in front of kernels; others find what another flavour of them changes."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Marks the tests that `.ci/run` repeats for every flavour and under the sanitizers."""
+    for item in items:
+        if item.path.parent == Path(__file__).parent and item.path.stem not in FRONTS:
+            item.add_marker(pytest.mark.kernels)
 
 
 @pytest.fixture

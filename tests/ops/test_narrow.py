@@ -121,7 +121,7 @@ def test_every_degree_in_the_order_of_the_reference(size, classes, device):
 
 @pytest.mark.parametrize("size", [31, 64, 256, 1025, 1026])
 def test_a_shift_of_the_product_takes_the_sum_of_the_factors(size, device):
-    adjacency = rows_of(DEGREES, 300)
+    adjacency = rows_of(DEGREES[:-1], 300)
     generator = torch.Generator().manual_seed(size)
     for classes in (1, 3, 7, 16, 33, 41, 64, 100):
         shift = torch.randn(classes, generator=generator)

@@ -38,24 +38,29 @@ def canonical_sums(
     Edge ``p`` of a piece goes to slot ``p % 8`` by a fused multiply-add; the slots are folded as
     ``s[:4] + s[4:]``, then ``s[:2] + s[2:]``, then ``s[0] + s[1]``; pieces follow one another.
     """
-    starts, degree = rowptr[:-1].long(), rowptr.diff()
-    rows, device = len(starts), rowptr.device
-    total = torch.zeros(rows, width, dtype=torch.float32, device=device)
-    longest = int(degree.max()) if rows else 0
-    for begin in range(0, longest, SUM_PIECE):
-        active = torch.arange(rows, device=device)[degree > begin]
-        slots = torch.zeros(rows, SUM_SLOTS, width, dtype=torch.float32, device=device)
-        for position in range(begin, min(begin + SUM_PIECE, longest)):
-            taking = active[degree[active] > position]
-            edges, slot = starts[taking] + position, position % SUM_SLOTS
-            # Exact in float64 but for the last rounding: a fused multiply-add.
-            product = factor(edges).double().unsqueeze(1) * value(edges).double()
-            slots[taking, slot] = (slots[taking, slot].double() + product).float()
-        count = SUM_SLOTS
-        while count > 1:
-            count //= 2
-            slots = slots[:, :count] + slots[:, count:]
-        total[active] = total[active] + slots[active, 0]
+    starts, ends, device = rowptr[:-1].long(), rowptr[1:].long(), rowptr.device
+    pieces = -((starts - ends) // SUM_PIECE)
+    row_of = torch.arange(len(starts), device=device).repeat_interleave(pieces)
+    before = pieces.cumsum(0) - pieces
+    begins = starts[row_of] + SUM_PIECE * (
+        torch.arange(len(row_of), device=device) - before[row_of]
+    )
+    ends = ends[row_of]
+    slots = torch.zeros(len(row_of), SUM_SLOTS, width, dtype=torch.float32, device=device)
+    for position in range(min(SUM_PIECE, int((ends - begins).max()) if len(row_of) else 0)):
+        taking = torch.nonzero(begins + position < ends).squeeze(1)
+        edges, slot = begins[taking] + position, position % SUM_SLOTS
+        # Exact in float64 but for the last rounding: a fused multiply-add.
+        product = factor(edges).double().unsqueeze(1) * value(edges).double()
+        slots[taking, slot] = (slots[taking, slot].double() + product).float()
+    count = SUM_SLOTS
+    while count > 1:
+        count //= 2
+        slots = slots[:, :count] + slots[:, count:]
+    total = torch.zeros(len(starts), width, dtype=torch.float32, device=device)
+    for piece in range(int(pieces.max()) if len(pieces) else 0):
+        active = torch.nonzero(pieces > piece).squeeze(1)
+        total[active] = total[active] + slots[before[active] + piece, 0]
     return total
 
 
