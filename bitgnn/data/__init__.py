@@ -15,6 +15,7 @@ if TYPE_CHECKING:
         load_images,
     )
     from bitgnn.data.loading import dataset_names, load, load_pyg
+    from bitgnn.data.own_graphs import read_graph, write_graph
     from bitgnn.data.splits import per_class_split
     from bitgnn.data.synthetic_graphs import synthetic
     from bitgnn.data.tokens import CharacterData, TokenData, TokenSet, character_data, tokenize
@@ -37,8 +38,10 @@ _LAZY = {
     "load_pyg": "loading",
     "load_text": "glue",
     "per_class_split": "splits",
+    "read_graph": "own_graphs",
     "synthetic": "synthetic_graphs",
     "tokenize": "tokens",
+    "write_graph": "own_graphs",
 }
 
 __all__ = [
@@ -59,8 +62,10 @@ __all__ = [
     "load_pyg",
     "load_text",
     "per_class_split",
+    "read_graph",
     "synthetic",
     "tokenize",
+    "write_graph",
 ]
 
 

@@ -56,7 +56,9 @@ def load(
     other raw files are plain arrays, text, or archives of them.
 
     Args:
-        name: one of :func:`dataset_names`; case, hyphens and underscores do not matter.
+        name: one of :func:`dataset_names`; case, hyphens and underscores do not matter. Or a graph
+            of one's own as :func:`bitgnn.data.read_graph` takes it, which draws 60, 20 and 20 per
+            cent where there are no masks.
         root: data folder; None takes the environment variable ``BITGNN_DATA``, else ``./data``.
         split: which public split where a graph has several; None is the first. ``"random"`` takes
             the seeded split with equal classes although there is a public one. A graph without a
@@ -78,11 +80,17 @@ def load(
             for the seeded split.
         DataError: files are missing and cannot be downloaded, cannot be read, or hold something
             else than node classification.
+        FileError: see :func:`bitgnn.data.read_graph`.
     """
     if not isinstance(name, str):
         raise TypeError(f"load: name must be a string, got {type(name).__name__}; see load_pyg")
     if features not in (None, "synthetic"):
         raise ValueError(f"load: features must be None or 'synthetic', got {features!r}")
+    from bitgnn.data.own_graphs import is_own_graph, read_graph
+
+    if is_own_graph(name):
+        data = read_graph(name, root, split=split, seed=seed)
+        return _ready(data, data.name, False, None, seed, train_per_class, val_per_class)
     data, title, is_synthetic = _read(name, root, seed, features)
     return _ready(data, title, is_synthetic, split, seed, train_per_class, val_per_class)
 
@@ -145,19 +153,10 @@ def load_pyg(
         ValueError: see :func:`load`.
         DataError: it holds several graphs, or something else than node classification.
     """
-    from torch_geometric.data import Data, Dataset
+    from bitgnn.data.own_graphs import one_graph
 
-    data: Any = dataset
     title = name or getattr(dataset, "name", None) or type(dataset).__name__
-    if isinstance(dataset, Dataset):
-        if len(dataset) != 1:
-            raise DataError(f"{title}: must hold one graph, got {len(dataset)}")
-        data = dataset[0]
-    if not isinstance(data, Data):
-        raise TypeError(
-            "load_pyg: dataset must be a PyG data set or a Data with one kind of nodes, "
-            f"got {type(data).__name__}"
-        )
+    data = one_graph(dataset, str(title))
     is_synthetic = bool(getattr(data, "synthetic", False))
     return _ready(data, str(title), is_synthetic, split, seed, train_per_class, val_per_class)
 

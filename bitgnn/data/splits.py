@@ -1,4 +1,4 @@
-"""Training, validation and test nodes: a public split, or a seeded one with equal classes."""
+"""Training, validation and test nodes: a public split, or a seeded one by classes or shares."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-__all__ = ["MASKS", "Split", "per_class_split", "public_split"]
+__all__ = ["MASKS", "Split", "per_class_split", "public_split", "share_split"]
 
+SHARES = (0.6, 0.2)
+"""Of training and validation; the rest is test."""
 MASKS = ("train_mask", "val_mask", "test_mask")
 
 Split = int | Literal["random"] | None
@@ -85,3 +87,26 @@ def public_split(masks: Sequence[Tensor], split: int | None) -> tuple[Tensor, ..
         raise ValueError(f"split must be 'random' or from 0 to {count - 1}, got {split!r}")
     # Some data sets have many training splits but one test mask.
     return tuple(mask[:, number] if mask.dim() == 2 else mask for mask in masks)
+
+
+def share_split(labelled: Tensor, seed: int = 0) -> tuple[Tensor, Tensor, Tensor]:
+    """60, 20 and 20 per cent of the labelled nodes.
+
+    Args:
+        labelled: bool ``[N]``, which nodes have a label.
+        seed: of the draw.
+
+    Returns:
+        Three boolean masks ``[N]`` without common nodes.
+
+    Raises:
+        ValueError: there are too few labelled nodes for three parts.
+    """
+    nodes = labelled.nonzero().flatten()
+    order = nodes[torch.randperm(len(nodes), generator=torch.Generator().manual_seed(seed))]
+    train, val = (round(share * len(nodes)) for share in SHARES)
+    parts = order.split([train, val, len(nodes) - train - val])
+    if any(part.numel() == 0 for part in parts):
+        raise ValueError(f"{len(nodes)} nodes with a label are too few for a split")
+    empty = torch.zeros_like(labelled)
+    return tuple(empty.index_fill(0, part, True) for part in parts)  # type: ignore[return-value]

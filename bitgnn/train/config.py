@@ -56,7 +56,7 @@ class DatasetConfig(Strict):
     """The graph to train on.
 
     Attributes:
-        name: as :func:`bitgnn.data.load` takes it.
+        name: as :func:`bitgnn.data.load` takes it: of a data set, or where one's own graph is.
         split: number of a public split; ``random`` for one drawn with equal classes; null for the
             first public one, or a drawn one where there is none. ``seed`` takes the run's seed as
             the number, or to draw with where there is no public split.

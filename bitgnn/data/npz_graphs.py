@@ -1,0 +1,161 @@
+"""Graphs in ``.npz`` files: never pickles, and no array larger than it says and is allowed."""
+
+from __future__ import annotations
+
+import math
+import zipfile
+import zlib
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+from torch import Tensor
+from torch_geometric.utils import remove_self_loops
+
+from bitgnn._files import FileError
+from bitgnn.data.splits import MASKS
+
+__all__ = ["ARRAY_BYTES", "BOTH_WAYS", "Found", "read_npz"]
+
+Found = dict[str, tuple[str, Tensor]]
+"""What a source holds: its own key and a tensor by attribute of the graph."""
+
+ARRAY_BYTES = 1 << 34
+"""Largest array, also behind decompression and in place of a sparse one."""
+MEMBER = ".npy"
+ATTRIBUTES, ADJACENCY = "attr", "adj"
+CSR = ("data", "indices", "indptr", "shape")
+SEVERAL = "_masks"
+"""End of the keys of splits that stand in rows."""
+EDGES = "edges"
+BOTH_WAYS = (f"{ADJACENCY}_data", EDGES)
+"""Keys of edges of which one direction is enough."""
+KEYS = {
+    "x": ("x", "features", "node_features"),
+    "edge_index": ("edge_index", EDGES),
+    "y": ("y", "labels", "node_labels"),
+    **{name: (name, f"{name}s") for name in MASKS},
+}
+HEADERS: dict[tuple[int, int], Any] = {
+    (1, 0): np.lib.format.read_array_header_1_0,
+    (2, 0): np.lib.format.read_array_header_2_0,
+}
+DAMAGED = (
+    OSError, ValueError, EOFError, RuntimeError, NotImplementedError, MemoryError,
+    zipfile.BadZipFile, zlib.error,
+)  # fmt: skip
+
+
+def read_npz(path: Path) -> Found:
+    """What a file holds of a graph; see :func:`bitgnn.data.read_graph` for the keys.
+
+    Args:
+        path: the ``.npz`` file.
+
+    Returns:
+        Tensors of booleans, int64 and float32, of which no more is known than that.
+
+    Raises:
+        FileError: the file is missing or damaged, or an array is of a wrong kind or too large; the
+            message names file and key.
+    """
+    sparse = [f"{prefix}_{part}" for prefix in (ATTRIBUTES, ADJACENCY) for part in CSR]
+    arrays = _read_arrays(path, [*sparse, *(key for keys in KEYS.values() for key in keys)])
+    found: Found = {}
+    for name, keys in KEYS.items():
+        key = next((key for key in keys if key in arrays), None)
+        if key is not None:
+            tensor = torch.from_numpy(arrays[key])
+            is_turned = key == EDGES or key.endswith(SEVERAL)
+            found[name] = key, tensor.t() if is_turned and tensor.dim() == 2 else tensor
+    if "x" not in found and f"{ATTRIBUTES}_data" in arrays:
+        matrix = _sparse(arrays, ATTRIBUTES, path)
+        size = math.prod(matrix.shape) * 4
+        if size > ARRAY_BYTES:
+            raise FileError(
+                f"{path}: {ATTRIBUTES}_shape: {size} bytes as a matrix, at most {ARRAY_BYTES} are "
+                "read"
+            )
+        dense = np.asarray(matrix.todense(), dtype=np.float32)
+        found["x"] = f"{ATTRIBUTES}_data", torch.from_numpy(dense)
+    if "edge_index" not in found and f"{ADJACENCY}_data" in arrays:
+        places = _sparse(arrays, ADJACENCY, path).tocoo()
+        pairs = np.stack([places.row, places.col]).astype(np.int64)
+        found["edge_index"] = f"{ADJACENCY}_data", remove_self_loops(torch.from_numpy(pairs))[0]
+    return found
+
+
+def _read_arrays(path: Path, keys: Iterable[str]) -> dict[str, np.ndarray]:
+    """Those arrays of a file that have one of the keys.
+
+    Args:
+        path: the ``.npz`` file; other arrays in it are not read.
+        keys: of the arrays.
+
+    Returns:
+        Arrays of booleans, int64 and float32 by key.
+
+    Raises:
+        FileError: the file is missing or damaged, or an array holds neither booleans nor numbers
+            or is too large; the message names file and key.
+    """
+    if not path.is_file():
+        raise FileError(f"{path}: no such file")
+    found = {}
+    key = None
+    try:
+        with zipfile.ZipFile(path) as archive, np.load(path, allow_pickle=False) as file:
+            for key in keys:
+                if f"{key}{MEMBER}" in archive.namelist():
+                    _check_header(archive, key)
+                    found[key] = _plain(file[key])
+    except DAMAGED as error:
+        where = path if key is None else f"{path}: {key}"
+        reason = str(error) or type(error).__name__
+        raise FileError(f"{where}: cannot be read ({reason})") from error
+    return found
+
+
+def _check_header(archive: zipfile.ZipFile, key: str) -> None:
+    """Refuse an array before memory is taken for it.
+
+    Raises:
+        ValueError: it is of another kind or size; the message says which.
+    """
+    info = archive.getinfo(f"{key}{MEMBER}")
+    with archive.open(info) as member:
+        version = np.lib.format.read_magic(member)
+        if version not in HEADERS:
+            raise ValueError(f"version {version} of the format is unknown")
+        shape, _, dtype = HEADERS[version](member)
+        size = math.prod(shape) * dtype.itemsize
+        if dtype.kind not in "biuf":
+            raise ValueError(f"must hold booleans or real numbers, got {dtype}")
+        if size > ARRAY_BYTES:
+            raise ValueError(f"has {size} bytes, at most {ARRAY_BYTES} are read")
+        if size != info.file_size - member.tell():
+            raise ValueError(f"must have {size} bytes, got {info.file_size - member.tell()}")
+
+
+def _plain(array: np.ndarray) -> np.ndarray:
+    kinds: dict[str, Any] = {"b": np.bool_, "i": np.int64, "u": np.int64, "f": np.float32}
+    return array.astype(kinds[array.dtype.kind], copy=False)
+
+
+def _sparse(arrays: dict[str, np.ndarray], prefix: str, path: Path) -> Any:
+    """The matrix of ``<prefix>_data`` and the others of :data:`CSR`."""
+    missing = [key for part in CSR if (key := f"{prefix}_{part}") not in arrays]
+    if missing:
+        raise FileError(f"{path}: {', '.join(missing)} missing")
+    data, indices, indptr, shape = (arrays[f"{prefix}_{part}"] for part in CSR)
+    try:
+        if shape.shape != (2,) or shape.dtype != np.int64:
+            raise ValueError(f"{prefix}_shape must be two integers")
+        matrix = sp.csr_matrix((data, indices, indptr), tuple(int(length) for length in shape))
+        matrix.check_format(full_check=True)  # other columns would be written out of bounds
+    except (ValueError, TypeError, IndexError) as error:
+        raise FileError(f"{path}: {prefix}_*: no CSR matrix ({error})") from error
+    return matrix
