@@ -1,4 +1,4 @@
-"""The command `bitgnn`: demo, train, tune and doctor.
+"""The command `bitgnn`: demo, train, distill, tune and doctor.
 
 Exit statuses: 0 done; 1 something that the one line printed says how to mend; 2 a mistyped command;
 3 `tune` found no plan that keeps the limits; 130 interrupted by Ctrl-C.
@@ -16,6 +16,7 @@ from rich.console import Console
 
 from bitgnn import __version__
 from bitgnn._ctrl_c import ctrl_c_always_stops
+from bitgnn._one_line import say, warnings_in_one_line
 
 if TYPE_CHECKING:
     from bitgnn.train import ExperimentConfig, RunOptions
@@ -28,6 +29,7 @@ OWN_PROCESS = "own process"
 """Object of the context where a command is all that its process does: starting it counts too."""
 DEMO_FOLDER = Path("bitgnn-demo")
 TRAIN_FOLDER = Path("bitgnn-train")
+DISTILL_FOLDER = Path("bitgnn-distill")
 TUNE_FOLDER = Path("bitgnn-tune")
 
 app = typer.Typer(
@@ -46,8 +48,16 @@ Output = Annotated[Path | None, typer.Option("--output", "-o", help="Folder for 
 Threads = Annotated[int | None, typer.Option(min=1, help="Threads of torch (default: all).")]
 DataRoot = Annotated[
     str | None,
-    typer.Option(help="Folder of the data sets (default: BITGNN_DATA, else ./data)."),
+    typer.Option(
+        "--data-root",
+        "--root",
+        help="Folder of the data sets (default: BITGNN_DATA, else ./data).",
+    ),
 ]
+GRAPH = (
+    "Graph: the name of a data set, an .npz file, a folder of graph.safetensors and graph.json, or "
+    "a class of PyG as package.module:Class"
+)
 
 
 def _print_version(is_asked: bool) -> None:
@@ -95,6 +105,9 @@ def train(
             "--config", "-c", help="YAML file, or the name of a built-in one such as gcn_cora."
         ),
     ],
+    data: Annotated[
+        str | None, typer.Option(help=f"{GRAPH} (default: the configuration's).")
+    ] = None,
     data_root: DataRoot = None,
     output: Output = None,
     seeds: Annotated[
@@ -126,13 +139,82 @@ def train(
 
     def job() -> None:
         from bitgnn.train import RunOptions, find_config, load_config
+        from bitgnn.train.config import DatasetConfig, check_config
 
         experiment = load_config(find_config(config))
+        folder = TRAIN_FOLDER / experiment.name
         if seeds is not None:
             experiment = experiment.model_copy(update={"seeds": seeds})
+        if data is not None:
+            dataset = check_config({"name": data}, DatasetConfig, "--data")
+            experiment = experiment.model_copy(update={"dataset": dataset})
+            folder = TRAIN_FOLDER / f"{experiment.name}-{_short(data)}"
         options = RunOptions(device, checkpoint_every, deterministic)
-        folder = output or TRAIN_FOLDER / experiment.name
-        _run_experiment(experiment, folder, data_root, options, workers)
+        _run_experiment(experiment, output or folder, data_root, options, workers)
+
+    _guard(job, threads)
+
+
+@app.command(name="distill", short_help="Teach a binary model by a float one.")
+def distill_command(
+    data: Annotated[str, typer.Option(help=f"{GRAPH}.")],
+    model: Annotated[
+        str,
+        typer.Option(
+            help="Float model: gcn, sage or graphconv of PyG, a graph model of bitgnn.models such "
+            "as GraphSAGE, or package.module:Name, a class or function that takes in_channels, "
+            "hidden_channels, out_channels and num_layers or some of them."
+        ),
+    ] = "gcn",
+    hidden: Annotated[
+        int | None, typer.Option(min=1, help="Width of hidden layers (default: 64).")
+    ] = None,
+    layers: Annotated[
+        int | None, typer.Option(min=1, help="Number of layers (default: 2).")
+    ] = None,
+    state: Annotated[
+        Path | None,
+        typer.Option(help="Trained weights of the model, a safetensors file (default: train it)."),
+    ] = None,
+    precision: Annotated[
+        str, typer.Option(help="Precision of the binary model: bin, full, or letters.")
+    ] = "bin",
+    widen: Annotated[
+        float | None, typer.Option(min=1, help="Times as many hidden channels as the model has.")
+    ] = None,
+    epochs: Annotated[
+        int | None, typer.Option(min=1, help="Epochs of each training (default: by the data).")
+    ] = None,
+    budget: Annotated[
+        str | None, typer.Option(help="Time for all training, such as 60s (default: no limit).")
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of all random numbers.")] = 0,
+    device: Annotated[str, typer.Option(help="Device to train on: cpu, cuda or auto.")] = "auto",
+    output: Output = None,
+    data_root: DataRoot = None,
+    threads: Threads = None,
+) -> None:
+    """Distill a float model into a binary one, freeze it and compare the two.
+
+    A model that is not trained yet is trained first. The output folder gets the frozen model, the
+    epochs as CSV and as a picture, and a report as JSON. Checkpoints stay in it; the same command
+    goes on where it was stopped or killed.
+    """
+
+    def job() -> None:
+        from bitgnn.distillation.command import DistillCommand, DistillInterrupted, run_distill
+        from bitgnn.tune.budget import parse_seconds
+
+        folder = output or DISTILL_FOLDER / f"{_short(model)}-{_short(data)}"
+        seconds = None if budget is None else parse_seconds(budget)
+        command = DistillCommand(
+            data, model, hidden, layers, state, precision, widen, epochs, seconds, seed, device,
+            folder, data_root,
+        )  # fmt: skip
+        try:
+            run_distill(command, Console())
+        except DistillInterrupted as stopped:
+            _stop(stopped)
 
     _guard(job, threads)
 
@@ -141,7 +223,7 @@ def train(
 def tune(
     context: typer.Context,
     model: Annotated[str, typer.Option(help="gcn, graphsage or graphsaint.")] = "gcn",
-    dataset: Annotated[str, typer.Option(help="Name of the graph, such as Cora.")] = "Cora",
+    dataset: Annotated[str, typer.Option("--dataset", "--data", help=f"{GRAPH}.")] = "Cora",
     objective: Annotated[
         str, typer.Option(help="Quantity to optimise: latency, memory or accuracy.")
     ] = "latency",
@@ -198,7 +280,7 @@ def tune(
         from bitgnn.tune.command import TuneCommand, run_tune
         from bitgnn.tune.tuner import TuneInterrupted
 
-        folder = output or TUNE_FOLDER / f"{model}-{dataset.lower()}"
+        folder = output or TUNE_FOLDER / f"{model}-{_short(dataset)}"
         limits = TuneCommand.constraints if constraint is None else constraint
         command = TuneCommand(
             model, dataset, objective, tuple(limits), tuple(pin or ()), budget, finetune, device,
@@ -242,15 +324,22 @@ def _run_experiment(
         _stop(stopped)
 
 
+def _short(name: str) -> str:
+    """Name of a graph or model as a part of a folder's name."""
+    from bitgnn.data.own_graphs import graph_title
+
+    return graph_title(name).lower()
+
+
 def _stop(stopped: KeyboardInterrupt) -> NoReturn:
-    typer.echo(f"bitgnn: {stopped}", err=True)
+    say(stopped)
     raise typer.Exit(INTERRUPTED) from None
 
 
 def _guard(job: Callable[[], None], threads: int | None) -> None:
     """Run ``job``; what a user can mend becomes one line and exit status 1, Ctrl-C a status."""
     try:
-        with ctrl_c_always_stops():
+        with ctrl_c_always_stops(), warnings_in_one_line():
             from bitgnn.train import MENDABLE
 
             if threads is not None:
@@ -258,7 +347,7 @@ def _guard(job: Callable[[], None], threads: int | None) -> None:
             try:
                 job()
             except MENDABLE as error:
-                typer.echo(f"bitgnn: error: {' '.join(str(error).split())}", err=True)
+                say(f"error: {error}")
                 raise typer.Exit(1) from None
     except KeyboardInterrupt:  # while importing, too
         raise typer.Exit(INTERRUPTED) from None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -102,13 +103,18 @@ class Distilled:
         )
         return "\n".join(lines)
 
+    @cached_property
+    def frozen(self) -> Any:
+        """:func:`bitgnn.freeze` of the model, done once."""
+        return freeze(self.model)
+
     def costs(self) -> dict[str, Cost]:
         """Time and bytes of a forward: ``teacher``, ``frozen``, and ``frozen, same width``.
 
         The last one is there where the student was widened. Medians of 7 calls on the graph or
         batch of the training, warm.
         """
-        models = {"teacher": self.teacher, "frozen": freeze(self.model)}
+        models = {"teacher": self.teacher, "frozen": self.frozen}
         if self.same_width is not None:
             models["frozen, same width"] = freeze(self.same_width)
         args, named = arguments_of(self.teacher, self.example)
@@ -125,11 +131,15 @@ class Distilled:
             times = compare(calls, repeats=REPEATS)
         return {name: Cost(times[name].median, _bytes(model)) for name, model in models.items()}
 
-    def cost_table(self) -> str:
-        """:meth:`costs` as text."""
+    def cost_table(self, costs: dict[str, Cost] | None = None) -> str:
+        """:meth:`costs` as text.
+
+        Args:
+            costs: measured before; None measures them.
+        """
         return "\n".join(
             f"{name:20s}{format_seconds(cost.seconds):>12s}{format_bytes(cost.weight_bytes):>12s}"
-            for name, cost in self.costs().items()
+            for name, cost in (costs or self.costs()).items()
         )
 
     def plot(self, path: str | Path | None = None) -> bytes:

@@ -103,6 +103,7 @@ def distill(
 
     Returns:
         The result; Ctrl-C in the student's training ends it early and gives the best epoch so far.
+        In the teacher's training it is raised where there is a log, since the same call goes on.
 
     Raises:
         DistillError: something about model or data that nothing can be learnt with; the message
@@ -141,7 +142,9 @@ def distill(
             identity: dict[str, Any] = {"part": "teacher", "seed": seed, "of": start}
             teacher_fit = Fit(teacher, of_teacher, identity)
             share = None if budget is None else TEACHER_SHARE * budget
-            fit(teacher_fit, problem, None, budget=share, folder=folder, title="teacher")
+            stopped = fit(teacher_fit, problem, None, budget=share, folder=folder, title="teacher")
+            if stopped and folder is not None:
+                raise KeyboardInterrupt
             score = float(problem.objective.score(*_results(problem, teacher)["val"]))
             if budget is not None:
                 remaining = budget - _seconds(teacher_fit)

@@ -1,5 +1,6 @@
 """The command line: results on success, one line and a status on failure."""
 
+import numpy as np
 import pytest
 import torch
 from typer.testing import CliRunner
@@ -59,6 +60,20 @@ def test_train_writes_everything(config, tmp_path):
     before = (output / "runs" / "bin-0.json").read_text()
     assert runner.invoke(app, arguments).exit_code == 0
     assert (output / "runs" / "bin-0.json").read_text() == before
+
+
+def test_train_on_a_graph_of_ones_own(config, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    y = np.arange(30) % 2
+    np.savez("mine.npz", x=np.stack([y, 1 - y], axis=1), y=y, edges=np.zeros((0, 2), np.int64))
+    arguments = ["train", "-c", str(config), "--data", "mine.npz", "--threads", "1"]
+    result = runner.invoke(app, arguments)
+    assert result.exit_code == 0, result.output
+    assert "mine.npz: 30 nodes, 0 edges, 2 features" in result.stdout
+    assert "mine.npz: has no masks; 60, 20 and 20 per cent" in result.stderr
+    assert load(tmp_path / "bitgnn-train" / "tiny-mine" / "model-bin").in_channels == 2
+    config.write_text(TINY.replace("digits", "none.npz"))
+    assert "none.npz: no such file" in _one_line(runner.invoke(app, ["train", "-c", str(config)]))
 
 
 def test_without_a_command_the_help_is_printed():

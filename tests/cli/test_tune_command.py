@@ -5,6 +5,7 @@ import json
 import shutil
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 from typer.testing import CliRunner
@@ -85,6 +86,17 @@ def test_limits_that_nobody_keeps_are_the_first_line_and_the_status(folder):
     assert plan.notes["reasons"][0] == first
     assert not (folder / "model").exists()
     assert "The packed model is not written" in result.stdout
+
+
+def test_a_graph_of_ones_own(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    y = np.arange(40) % 2
+    x = np.random.default_rng(0).standard_normal((40, 8)) + 2 * y[:, None]
+    np.savez("mine.npz", x=x, y=y, edges=np.stack([y, 1 - y], axis=1))
+    arguments = [*QUICK, *PINS, "--data", str(tmp_path / "mine.npz")]
+    result = runner.invoke(app, [*arguments, "--constraint", "accuracy drop <= 100%"])
+    assert result.exit_code == 0, result.output
+    assert Plan.load(tmp_path / "bitgnn-tune" / "gcn-mine" / "plan.yaml").letters
 
 
 def test_help_tells_of_the_status():
