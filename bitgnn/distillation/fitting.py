@@ -143,18 +143,20 @@ def fit(
     keeper = Keeper(session, keeping)
     recipe, model = session.recipe, session.model
     spent = float(session.table()[:, -1].sum())
-    interrupted = False
+    interrupted, between = False, True
     bar = tqdm(total=recipe.epochs, initial=session.epoch, desc=title, disable=None, leave=False)
     begin = time.perf_counter()
     try:
         while session.epoch < recipe.epochs and not _is_over(session, spent, budget):
             done = spent / budget if budget else 0.0
+            between = False
             step_epoch(session, problem, ask, max(done, session.epoch / recipe.epochs))
             if budget is not None and session.device.type == "cuda":
                 torch.cuda.synchronize(session.device)
             now = time.perf_counter()
             session.history[-1][-1] = now - begin
             spent, begin = spent + now - begin, now
+            between = True
             keeper.epoch_done()
             bar.update()
     except KeyboardInterrupt:
@@ -169,7 +171,8 @@ def fit(
         )
     finally:
         bar.close()
-        if keeping is not None and session.history:
+        # Inside of an epoch the state is of neither this nor the next one.
+        if keeping is not None and session.history and between:
             session.settle(time.perf_counter())
             session.save(keeping.checkpoint)
             keeper.finish()

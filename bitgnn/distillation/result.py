@@ -97,10 +97,10 @@ class Distilled:
         lines.append(
             f"gap {self.gap:.2f}{spread} points; smoothing of the teacher: {self.smoothing}"
         )
-        lines.append(
-            f"trained in {format_seconds(self.seconds)}, the teacher in "
-            f"{format_seconds(self.teacher_seconds)}"
-        )
+        trained = f"trained in {format_seconds(self.seconds)}"
+        if self.teacher_history:
+            trained += f", the teacher in {format_seconds(self.teacher_seconds)}"
+        lines.append(trained)
         return "\n".join(lines)
 
     @cached_property

@@ -148,6 +148,11 @@ def distill(
             score = float(problem.objective.score(*_results(problem, teacher)["val"]))
             if budget is not None:
                 remaining = budget - _seconds(teacher_fit)
+                if remaining <= 0:
+                    raise DistillError(
+                        f"budget must leave time for the student, got {budget:g} seconds, all of "
+                        f"which the teacher's {teacher_fit.epoch} epochs took"
+                    )
         ask, smoothing = _asking(problem, teacher, of_student)
         if not score > chance:
             warnings.warn(
