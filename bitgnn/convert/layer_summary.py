@@ -25,8 +25,9 @@ from bitgnn.inference.frozen_layers import FrozenLayers
 from bitgnn.inference.frozen_model import FrozenModel
 from bitgnn.inference.graph import PreparedGraph
 from bitgnn.inference.image_costs import image_step_cost, weights_of
-from bitgnn.inference.program import PACKING, Step
+from bitgnn.inference.program import PACKING
 from bitgnn.inference.rates import Rates, measured_rates, median_seconds
+from bitgnn.inference.step import Step
 from bitgnn.inference.steps.convolutions import FIXED
 
 __all__ = ["summary"]

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from bitgnn.convert.values import Value, with_size
-from bitgnn.inference.wide_rows import MOST_NARROW_COLUMNS, is_wide
+from bitgnn.inference.fusions.narrow import MOST_NARROW_COLUMNS, is_wide
 from bitgnn.nn import LayerPrecision
 from bitgnn.nn.input_bits import InputBits
 from bitgnn.nn.thermometer import TINY

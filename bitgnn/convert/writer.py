@@ -11,7 +11,8 @@ from torch import Tensor
 from bitgnn.inference import FreezeReport, FrozenModel
 from bitgnn.inference.graph import GraphSpec
 from bitgnn.inference.own_call import OwnCall
-from bitgnn.inference.program import PACKING, Program, Step
+from bitgnn.inference.program import PACKING, Program
+from bitgnn.inference.step import Step
 from bitgnn.inference.steps.calls import FloatCall
 
 __all__ = ["ProgramWriter"]

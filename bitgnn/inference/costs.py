@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from bitgnn.inference.bound_program import BoundProgram
-from bitgnn.inference.program import Register, Step
+from bitgnn.inference.step import Register, Step
 from bitgnn.inference.steps.products import PATTERN_PRODUCT
 
 __all__ = ["StepCost", "step_cost"]

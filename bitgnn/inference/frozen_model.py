@@ -17,8 +17,9 @@ from bitgnn.inference.called_program import CalledProgram
 from bitgnn.inference.graph import GraphSpec
 from bitgnn.inference.graph_program import Graph
 from bitgnn.inference.own_call import PLAIN_CALL, OwnCall
-from bitgnn.inference.program import Program, Runner, Step
+from bitgnn.inference.program import Program
 from bitgnn.inference.report import FreezeReport
+from bitgnn.inference.step import Runner, Step
 from bitgnn.inference.steps.calls import FloatCall
 from bitgnn.inference.steps.known_calls import CALLS, describe_call, read_calls
 

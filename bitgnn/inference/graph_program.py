@@ -16,8 +16,8 @@ from bitgnn.inference.graph_memory import GraphMemory
 from bitgnn.inference.layout import GraphLayout, check_layout, laid_out
 from bitgnn.inference.own_call import PLAIN_CALL, OwnCall
 from bitgnn.inference.program import Program
+from bitgnn.inference.steps.aggregates import words_of
 from bitgnn.inference.steps.calls import EDGE_INDEX, EDGE_WEIGHT, FloatCall
-from bitgnn.inference.steps.layouts import words_of
 
 __all__ = ["Graph", "GraphProgram"]
 

@@ -10,9 +10,8 @@ from torch import Tensor
 from bitgnn.bits import BitImages, BitTensor
 from bitgnn.inference.bound_program import BoundProgram
 from bitgnn.inference.costs import StepCost
-from bitgnn.inference.program import Step
-from bitgnn.inference.steps.convolutions import CONVOLUTIONS, FIXED
-from bitgnn.inference.steps.patches import PRODUCT as PRODUCT_OF_PATCHES
+from bitgnn.inference.step import Step
+from bitgnn.inference.steps.convolutions import CONVOLUTIONS, FIXED, OF_PATCHES
 
 __all__ = ["image_step_cost", "weights_of"]
 
@@ -27,7 +26,7 @@ def weights_of(model: BoundProgram, step: Step) -> int:
         words = model.get_buffer(step.tensors["weight"])
         taps = words.size(1) * words.size(2)
         return int(a["out"] * taps * (a["size"] // a.get("groups", 1)))
-    if step.kind == PRODUCT_OF_PATCHES:
+    if step.kind == OF_PATCHES:
         return int(a["out"] * a["taps"] * a["channels"])
     if step.kind == "float_conv":
         return model.get_buffer(step.tensors["weight"]).numel()

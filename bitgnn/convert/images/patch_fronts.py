@@ -5,7 +5,7 @@ from __future__ import annotations
 from bitgnn.convert.images.chains import Chain, target_of
 from bitgnn.convert.images.demands import ImageDemands
 from bitgnn.convert.values import IMAGES, Value
-from bitgnn.inference.steps.layouts import words_of
+from bitgnn.inference.steps.aggregates import words_of
 
 __all__ = ["patches_reader"]
 

@@ -7,7 +7,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from bitgnn.bits import BitImages
-from bitgnn.inference.steps.layouts import words_of
+from bitgnn.inference.steps.aggregates import words_of
 
 __all__ = ["kernel_words", "row_words", "rows_behind_images"]
 

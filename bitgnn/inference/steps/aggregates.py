@@ -2,101 +2,94 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
 import bitgnn.ops  # noqa: F401  (defines torch.ops.bitgnn)
-from bitgnn.inference.program import Register, Runner, Step, StepKind
-from bitgnn.inference.steps._checks import expect, expect_attributes, expect_tensors, positive
-from bitgnn.inference.steps.layouts import bind_bits_aggregation
+from bitgnn.bits import BitAdjacency
+from bitgnn.inference.step import Apply, Register, Step, StepCheck, StepKind, Tensors
 
-__all__ = ["KINDS"]
+__all__ = ["KINDS", "aggregate_bits", "words_of"]
 
-_bspmm_fbb = torch.ops.bitgnn.bspmm_fbb.default
-_bspmm_fbf = torch.ops.bitgnn.bspmm_fbf.default
-_bspmm_bfb = torch.ops.bitgnn.bspmm_bfb.default
-_bspmm_bff = torch.ops.bitgnn.bspmm_bff.default
-_bspmm_ffb = torch.ops.bitgnn.bspmm_ffb.default
-_bspmm_fff = torch.ops.bitgnn.bspmm_fff.default
+WORD_BITS = 32
+# Bound once: resolving an overload by name costs as much as a small kernel.
+_TO_BITS = {
+    "csr": torch.ops.bitgnn.bspmm_bbb.default,
+    "sliced": torch.ops.bitgnn.bspmm_bbb_sliced.default,
+    "frdc": torch.ops.bitgnn.bspmm_bbb_frdc.default,
+}
+_TO_FLOATS = {
+    "csr": torch.ops.bitgnn.bspmm_bbf.default,
+    "sliced": torch.ops.bitgnn.bspmm_bbf_sliced.default,
+    "frdc": torch.ops.bitgnn.bspmm_bbf_frdc.default,
+}
+_OPERATORS = {
+    letters: getattr(torch.ops.bitgnn, f"bspmm_{letters}").default
+    for letters in ("fbb", "fbf", "bfb", "bff", "ffb", "fff")
+}
 
 
-def _check(
-    step: Step, registers: Sequence[Register], tensors: Mapping[str, Tensor]
-) -> tuple[Register, ...]:
+def words_of(size: int) -> int:
+    """Words of a packed row of ``size`` features."""
+    return -(-size // WORD_BITS)
+
+
+def aggregate_bits(to_bits: bool, size: int, last: Tensor | None) -> Apply:
+    """The aggregation of packed rows in the layout that the graph was prepared in.
+
+    Args:
+        to_bits: packed results, else float32.
+        size: features of a row.
+        last: float32 ``[size]``, the threshold of packed results or the bias of floats.
+
+    Returns:
+        Takes words ``[N, W]``, the pattern, and whether its row factor acts; gives words
+        ``[M, W]`` or float32 ``[M, size]``.
+    """
+    operators, words = _TO_BITS if to_bits else _TO_FLOATS, words_of(size)
+    csr, sliced, frdc = (operators[layout] for layout in ("csr", "sliced", "frdc"))
+
+    def aggregate(x: Tensor, a: BitAdjacency, use_row: bool = True) -> Any:
+        layout, row = a.planned_layout(words), a.row_scale if use_row else None
+        if layout == "csr":
+            return csr(x, size, a.rowptr, a.indices, row, last, trusted=True)
+        if layout == "sliced":
+            return sliced(x, size, *a.sliced().arguments, row, last, trusted=True)
+        return frdc(x, size, *a.frdc_arguments, row, last, trusted=True)
+
+    return aggregate
+
+
+def _check(check: StepCheck) -> tuple[Register, ...]:
     """One input; ``threshold`` where the output letter is B, else ``bias``."""
-    size = positive("size", expect_attributes(step, size=int)["size"])
-    letters = step.kind.removeprefix("bspmm_")
-    expect(registers, "bits" if letters[0] == "b" else "floats")
-    if registers[0].size not in (size, None):
-        raise ValueError(f"the input must have {size} features, got {registers[0].size}")
+    (size,) = check.sizes("size")
+    letters = check.kind.removeprefix("bspmm_")
+    check.reads(("bits" if letters[0] == "b" else "floats", size))
     to_bits = letters[2] == "b"
-    expect_tensors(tensors, {"threshold" if to_bits else "bias": size})
+    check.vectors(size, "threshold" if to_bits else "bias")
     return (Register("bits" if to_bits else "floats", size),)
 
 
-def _graph(step: Step) -> int:
-    assert step.graph is not None, "Program.check requires it"
-    return step.graph
-
-
-def _bind_bits_over_pattern(step: Step, tensors: Mapping[str, Tensor]) -> Runner:
-    (x,), (out,), graph = step.inputs, step.outputs, _graph(step)
+def _make(step: Step, tensors: Tensors) -> Apply:
+    letters, size = step.kind.removeprefix("bspmm_"), step.attributes["size"]
     last = tensors.get("threshold", tensors.get("bias"))
-    aggregate = bind_bits_aggregation(step.kind == "bspmm_bbb", step.attributes["size"], last)
-
-    def run(v: list[Any], graphs: Sequence[Any]) -> None:
-        v[out] = aggregate(v[x], graphs[graph])
-
-    return run
-
-
-def _bind_floats_over_pattern(step: Step, tensors: Mapping[str, Tensor]) -> Runner:
-    (x,), (out,), graph = step.inputs, step.outputs, _graph(step)
-    operator = _bspmm_fbb if step.kind == "bspmm_fbb" else _bspmm_fbf
-    last = tensors.get("threshold", tensors.get("bias"))
-
-    def run(v: list[Any], graphs: Sequence[Any]) -> None:
-        a = graphs[graph]
-        v[out] = operator(v[x], a.rowptr, a.indices, a.row_scale, a.col_scale, last, trusted=True)
-
-    return run
-
-
-def _bind_bits_over_values(step: Step, tensors: Mapping[str, Tensor]) -> Runner:
-    (x,), (out,), graph = step.inputs, step.outputs, _graph(step)
-    size = step.attributes["size"]
-    operator = _bspmm_bfb if step.kind == "bspmm_bfb" else _bspmm_bff
-    last = tensors.get("threshold", tensors.get("bias"))
-
-    def run(v: list[Any], graphs: Sequence[Any]) -> None:
-        a = graphs[graph]
-        v[out] = operator(v[x], size, a.rowptr, a.indices, a.values, None, last, trusted=True)
-
-    return run
-
-
-def _bind_floats_over_values(step: Step, tensors: Mapping[str, Tensor]) -> Runner:
-    (x,), (out,), graph = step.inputs, step.outputs, _graph(step)
-    operator = _bspmm_ffb if step.kind == "bspmm_ffb" else _bspmm_fff
-    last = tensors.get("threshold", tensors.get("bias"))
-
-    def run(v: list[Any], graphs: Sequence[Any]) -> None:
-        a = graphs[graph]
-        v[out] = operator(v[x], a.rowptr, a.indices, a.values, last, trusted=True)
-
-    return run
+    if letters[:2] == "bb":
+        return aggregate_bits(letters == "bbb", size, last)
+    operator = _OPERATORS[letters]
+    if letters[1] == "b":
+        return lambda x, a: operator(
+            x, a.rowptr, a.indices, a.row_scale, a.col_scale, last, trusted=True
+        )
+    if letters[0] == "b":
+        return lambda x, a: operator(
+            x, size, a.rowptr, a.indices, a.values, None, last, trusted=True
+        )
+    return lambda x, a: operator(x, a.rowptr, a.indices, a.values, last, trusted=True)
 
 
 KINDS = (
-    StepKind("bspmm_bbb", _check, _bind_bits_over_pattern, "pattern"),
-    StepKind("bspmm_bbf", _check, _bind_bits_over_pattern, "pattern"),
-    StepKind("bspmm_fbb", _check, _bind_floats_over_pattern, "pattern"),
-    StepKind("bspmm_fbf", _check, _bind_floats_over_pattern, "pattern"),
-    StepKind("bspmm_bfb", _check, _bind_bits_over_values, "values"),
-    StepKind("bspmm_bff", _check, _bind_bits_over_values, "values"),
-    StepKind("bspmm_ffb", _check, _bind_floats_over_values, "values"),
-    StepKind("bspmm_fff", _check, _bind_floats_over_values, "values"),
+    *(StepKind(f"bspmm_{n}", _check, _make, "pattern") for n in ("bbb", "bbf", "fbb", "fbf")),
+    *(StepKind(f"bspmm_{n}", _check, _make, "values") for n in ("bfb", "bff", "ffb", "fff")),
 )

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
 import bitgnn.ops  # noqa: F401  (defines torch.ops.bitgnn)
-from bitgnn.bits import BitTensor
-from bitgnn.inference.program import Register, Runner, Step, StepKind
-from bitgnn.inference.steps._checks import expect, expect_attributes, expect_tensors, positive
-from bitgnn.inference.steps.layouts import bind_bits_aggregation, words_of
+from bitgnn.bits import BitAdjacency
+from bitgnn.inference.step import Apply, Register, Step, StepCheck, StepKind, Tensors
+from bitgnn.inference.steps.aggregates import WORD_BITS, aggregate_bits, words_of
 
 __all__ = ["KINDS", "planes_size"]
-
-WORD_BITS = 32
 
 _linear_ternary = torch.ops.bitgnn.linear_ternary.default
 _pack_ternary = torch.ops.bitgnn.pack_ternary.default
@@ -31,144 +27,87 @@ def planes_size(size: int) -> int:
     return 2 * WORD_BITS * words_of(size)
 
 
-def _check_scale(own: dict[str, Tensor]) -> None:
-    """Take the scale out of a step's tensors; one number above 0."""
-    scale = own.pop("scale", None)
-    if scale is None or scale.shape != (1,) or scale.dtype != torch.float32:
-        raise ValueError("tensor scale must be float32 [1]")
-    if not (bool(scale > 0) and bool(scale.isfinite())):
-        raise ValueError(f"scale must be positive and finite, got {float(scale)}")
-
-
-def _features(registers: Sequence[Register], size: int) -> None:
-    expect(registers, "floats")
-    if registers[0].size not in (size, None):
-        raise ValueError(f"the input must have {size} features, got {registers[0].size}")
-
-
-def _check_product(
-    step: Step, registers: Sequence[Register], tensors: Mapping[str, Tensor]
-) -> tuple[Register, ...]:
+def _check_product(check: StepCheck) -> tuple[Register, ...]:
     """Floats that are made ternary on the way in; weights packed."""
-    attributes = expect_attributes(step, size=int, out=int)
-    size, out = positive("size", attributes["size"]), positive("out", attributes["out"])
-    _features(registers, size)
-    own = dict(tensors)
-    _check_scale(own)
-    weight = own.pop("weight", None)
-    if weight is None:
-        raise ValueError("tensor weight is missing")
-    BitTensor(weight, size).validate()  # dtype, shape and clear padding
-    if weight.size(0) != out:
-        raise ValueError(f"weight must have {out} rows, got {weight.size(0)}")
-    to_bits = step.kind == "bmm_tbb"
-    allowed = ("weight_scale", "threshold", "flip") if to_bits else ("weight_scale", "bias")
-    expect_tensors(own, dict.fromkeys(allowed, out), {"flip": torch.bool}, ["weight_scale"])
+    size, out = check.sizes("size", "out")
+    check.reads(("floats", size))
+    check.ternary_scale()
+    check.packed_weight(size, out)
+    to_bits = check.kind == "bmm_tbb"
+    allowed = ("threshold", "flip") if to_bits else ("bias",)
+    check.vectors(out, "weight_scale", *allowed, required=["weight_scale"])
     return (Register("bits" if to_bits else "floats", out),)
 
 
-def _bind_floats(step: Step, tensors: Mapping[str, Tensor]) -> Runner:
-    (x,), (out,), size = step.inputs, step.outputs, step.attributes["size"]
-    weight, w_scale, bias = tensors["weight"], tensors["weight_scale"], tensors.get("bias")
-    scale = tensors["scale"].view(())
-
-    def run(v: list[Any], graphs: Sequence[Any]) -> None:
-        v[out] = _linear_ternary(v[x], weight, size, scale, w_scale, bias)
-
-    return run
-
-
-def _bind_bits(step: Step, tensors: Mapping[str, Tensor]) -> Runner:
-    (x,), (out,), size = step.inputs, step.outputs, step.attributes["size"]
-    weight, w_scale, scale = tensors["weight"], tensors["weight_scale"], tensors["scale"].view(())
-    threshold, flip = tensors.get("threshold"), tensors.get("flip")
-
-    def run(v: list[Any], graphs: Sequence[Any]) -> None:
-        words, counts = _pack_ternary(v[x], scale)
-        v[out] = _bmm_tbb(words, counts, weight, size, scale, w_scale, None, threshold, flip)
-
-    return run
+def _make_product(step: Step, tensors: Tensors) -> Apply:
+    size, weight, w_scale = step.attributes["size"], tensors["weight"], tensors["weight_scale"]
+    scale, bias = tensors["scale"].view(()), tensors.get("bias")
+    compared = tensors.get("threshold"), tensors.get("flip")
+    if step.kind == "bmm_tbf":
+        return lambda x: _linear_ternary(x, weight, size, scale, w_scale, bias)
+    return lambda x: _bmm_tbb(
+        *_pack_ternary(x, scale), weight, size, scale, w_scale, None, *compared
+    )
 
 
-def _check_pack(
-    step: Step, registers: Sequence[Register], tensors: Mapping[str, Tensor]
-) -> tuple[Register, ...]:
-    size = positive("size", expect_attributes(step, size=int)["size"])
-    _features(registers, size)
-    own = dict(tensors)
-    _check_scale(own)
-    expect_tensors(own, {})
+def _check_pack(check: StepCheck) -> tuple[Register, ...]:
+    (size,) = check.sizes("size")
+    check.reads(("floats", size))
+    check.ternary_scale()
+    check.vectors(None)
     return (Register("bits", planes_size(size)),)
 
 
-def _bind_pack(step: Step, tensors: Mapping[str, Tensor]) -> Runner:
-    (x,), (out,), scale = step.inputs, step.outputs, tensors["scale"].view(())
-
-    def run(v: list[Any], graphs: Sequence[Any]) -> None:
-        v[out] = _pack_ternary(v[x], scale)[0].flatten(1)
-
-    return run
+def _make_pack(step: Step, tensors: Tensors) -> Apply:
+    scale = tensors["scale"].view(())
+    return lambda x: _pack_ternary(x, scale)[0].flatten(1)
 
 
-def _check_sums(
-    step: Step, registers: Sequence[Register], tensors: Mapping[str, Tensor]
-) -> tuple[Register, ...]:
+def _check_sums(check: StepCheck) -> tuple[Register, ...]:
     """Both planes of ternary rows as one row of bits."""
-    size = positive("size", expect_attributes(step, size=int)["size"])
-    expect(registers, "bits")
-    if registers[0].size != planes_size(size):
-        raise ValueError(f"the input must be planes of {size} features, got {registers[0].size}")
-    own = dict(tensors)
-    _check_scale(own)
-    to_bits = step.kind == "bspmm_tbb"
-    expect_tensors(own, {"threshold" if to_bits else "bias": size})
+    (size,) = check.sizes("size")
+    check.reads(("bits", planes_size(size)))
+    check.ternary_scale()
+    to_bits = check.kind == "bspmm_tbb"
+    check.vectors(size, "threshold" if to_bits else "bias")
     return (Register("bits" if to_bits else "floats", size),)
 
 
-def _bind_sums(step: Step, tensors: Mapping[str, Tensor]) -> Runner:
+def _make_sums(step: Step, tensors: Tensors) -> Apply:
     r"""``((row * scale) * t) + bias`` with the integers t = #{+1} - #{-1} of the neighbours.
 
     Over CSR that is ``bspmm_tbf``. In other layouts both planes are aggregated in one pass as bits
     of +-1: sums are twice the set bits less the degree, so t is half of their difference, exactly.
     """
-    (x,), (out,), graph = step.inputs, step.outputs, step.graph
-    assert graph is not None, "Program.check requires it"
     size = step.attributes["size"]
     planes, words = planes_size(size), words_of(size)
-    aggregate = bind_bits_aggregation(False, planes, None)
+    aggregate = aggregate_bits(False, planes, None)
     scale, bias = tensors["scale"].view(()), tensors.get("bias")
     to_bits, threshold = step.kind == "bspmm_tbb", tensors.get("threshold")
     half = planes // 2
 
-    def run(v: list[Any], graphs: Sequence[Any]) -> None:
-        a, x_words = graphs[graph], v[x]
+    def sums(x: Tensor, a: BitAdjacency) -> Any:
+        row = a.row_scale
         if a.planned_layout(2 * words) == "csr":
-            factor = (
-                scale.expand(a.shape[0]).contiguous()
-                if a.row_scale is None
-                else a.row_scale * scale
-            )
-            pattern = (x_words.view(-1, 2, words), size, a.rowptr, a.indices, factor)
+            factor = scale.expand(a.shape[0]).contiguous() if row is None else row * scale
+            pattern = (x.view(-1, 2, words), size, a.rowptr, a.indices, factor)
             if to_bits:
-                v[out] = _bspmm_tbb(*pattern, threshold, trusted=True)
-            else:
-                v[out] = _bspmm_tbf(*pattern, bias, trusted=True)
-            return
-        sums = aggregate(x_words, a, use_row=False)
-        t = (sums[:, :size] - sums[:, half : half + size]).mul_(0.5)
-        t.mul_(scale if a.row_scale is None else (a.row_scale * scale).unsqueeze(1))
+                return _bspmm_tbb(*pattern, threshold, trusted=True)
+            return _bspmm_tbf(*pattern, bias, trusted=True)
+        counts = aggregate(x, a, use_row=False)
+        t = (counts[:, :size] - counts[:, half : half + size]).mul_(0.5)
+        t.mul_(scale if row is None else (row * scale).unsqueeze(1))
         if to_bits:
-            v[out] = _pack(t, threshold)
-        else:
-            v[out] = t if bias is None else t.add_(bias)
+            return _pack(t, threshold)
+        return t if bias is None else t.add_(bias)
 
-    return run
+    return sums
 
 
 KINDS = (
-    StepKind("bmm_tbf", _check_product, _bind_floats),
-    StepKind("bmm_tbb", _check_product, _bind_bits),
-    StepKind("pack_ternary", _check_pack, _bind_pack),
-    StepKind("bspmm_tbf", _check_sums, _bind_sums, "pattern"),
-    StepKind("bspmm_tbb", _check_sums, _bind_sums, "pattern"),
+    StepKind("bmm_tbf", _check_product, _make_product),
+    StepKind("bmm_tbb", _check_product, _make_product),
+    StepKind("pack_ternary", _check_pack, _make_pack),
+    StepKind("bspmm_tbf", _check_sums, _make_sums, "pattern"),
+    StepKind("bspmm_tbb", _check_sums, _make_sums, "pattern"),
 )
