@@ -13,23 +13,23 @@ import torch_geometric.nn
 from torch import nn
 from torch_geometric.nn import MessagePassing
 
-from bitgnn.convert.binary_forms import HasPrecision
 from bitgnn.convert.bwta import freeze_bwta, has_bwta
-from bitgnn.convert.graph_layers import SUPPORTED
-from bitgnn.convert.images.freezing import freeze_images
-from bitgnn.convert.images.lowering import is_image_network
+from bitgnn.convert.image_freezing import freeze_images
 from bitgnn.convert.in_letters import planned_form, with_options
 from bitgnn.convert.layerwise import freeze_layers, has_binary_layers
-from bitgnn.convert.lower import lower_trace
-from bitgnn.convert.obstacles import NotTraced
-from bitgnn.convert.orders import settle_orders
-from bitgnn.convert.output import BEHIND_SIGNS, Output, set_output
+from bitgnn.convert.network.graph_layers import SUPPORTED
+from bitgnn.convert.network.image_lowering import is_image_network
+from bitgnn.convert.network.lower import lower_trace
+from bitgnn.convert.network.orders import settle_orders
+from bitgnn.convert.network.output import BEHIND_SIGNS, Output, set_output
 from bitgnn.convert.plan import Plan, is_plan_path, tunable_layers
-from bitgnn.convert.registers import ALSO_FLOATS, BY_LETTERS
-from bitgnn.convert.select import select_steps
-from bitgnn.convert.trace import trace_model
+from bitgnn.convert.selection.registers import ALSO_FLOATS, BY_LETTERS
+from bitgnn.convert.selection.select import select_steps
+from bitgnn.convert.swap.graphs import HasPrecision
+from bitgnn.convert.tracing.trace import trace_model
+from bitgnn.convert.tracing.tracer import NotTraced
 from bitgnn.convert.trained import check_trained
-from bitgnn.convert.unwrap import unwrapped
+from bitgnn.convert.walker import unwrapped
 from bitgnn.inference import FeatureForm, FreezeReport, Frozen
 from bitgnn.nn import LayerPrecision
 from bitgnn.nn.precision import model_letters

@@ -12,21 +12,27 @@ import torch
 from torch import Tensor, nn
 
 from bitgnn.bits import BitAdjacency, BitImages, BitTensor
-from bitgnn.convert.bwta.summary import is_bwta_model, summarise_bwta
-from bitgnn.convert.images.lowering import is_image_network, lower_images
-from bitgnn.convert.images.select import select_image_steps
-from bitgnn.convert.lower import lower_trace
-from bitgnn.convert.select import select_steps
+from bitgnn.convert.bwta.freezing import is_bwta_model, summarise_bwta
+from bitgnn.convert.network.image_lowering import is_image_network, lower_images
+from bitgnn.convert.network.lower import lower_trace
+from bitgnn.convert.selection.image_select import select_image_steps
+from bitgnn.convert.selection.select import select_steps
 from bitgnn.convert.summary_table import LayerSummary, Summary
-from bitgnn.convert.trace import evaluating, trace_model
-from bitgnn.inference.costs import StepCost, step_cost
+from bitgnn.convert.tracing.trace import evaluating, trace_model
+from bitgnn.inference.costs import (
+    Rates,
+    StepCost,
+    image_step_cost,
+    measured_rates,
+    median_seconds,
+    step_cost,
+    weights_of,
+)
 from bitgnn.inference.frozen_images import FrozenImages
 from bitgnn.inference.frozen_layers import FrozenLayers
 from bitgnn.inference.frozen_model import FrozenModel
 from bitgnn.inference.graph import PreparedGraph
-from bitgnn.inference.image_costs import image_step_cost, weights_of
 from bitgnn.inference.program import PACKING
-from bitgnn.inference.rates import Rates, measured_rates, median_seconds
 from bitgnn.inference.step import Step
 from bitgnn.inference.steps.convolutions import FIXED
 

@@ -6,20 +6,21 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, get_args
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.utils._pytree import tree_map
+from torch_geometric.typing import SparseTensor
 
 from bitgnn.bits import BitAdjacency, BitTensor
 from bitgnn.inference.bound_program import FeatureForm, Features
-from bitgnn.inference.given import as_features, as_tensor
 from bitgnn.inference.graph import GraphSpec, PreparedGraph
 from bitgnn.inference.graph_program import Graph, GraphProgram
 from bitgnn.inference.own_call import PLAIN_CALL, Call, OwnCall
 from bitgnn.inference.program import Program
 from bitgnn.inference.steps.calls import FloatCall
 
-__all__ = ["CalledProgram"]
+__all__ = ["CalledProgram", "as_features", "as_tensor"]
 
 _READY_GRAPHS = (type(None), *get_args(Graph))
 _PACKED = (BitTensor, BitAdjacency)
@@ -175,3 +176,42 @@ def _is_float32(value: Any) -> bool:
 
 def _is_graph(value: Any) -> bool:
     return isinstance(value, Graph)
+
+
+MATRIX = 2
+
+
+def as_tensor(value: Any) -> Any:
+    """A numpy array as a tensor that shares its memory; anything else as it is."""
+    return torch.as_tensor(value) if isinstance(value, np.ndarray) else value
+
+
+def as_features(x: Any, size: int, ready: Sequence[torch.dtype]) -> Any:
+    """Features as dense floats.
+
+    Args:
+        x: array, tensor (dense or sparse), or packed bits.
+        size: features of a node; 0 for what is no matrix of features, which stays as it is.
+        ready: types of numbers that may stay.
+
+    Raises:
+        TypeError: ``x`` is none of these.
+        ValueError: it is not ``[*, N, size]``.
+    """
+    if isinstance(x, BitTensor | BitAdjacency):
+        return x
+    x = as_tensor(x)
+    if isinstance(x, SparseTensor):
+        x = x.to_dense()
+    if not isinstance(x, Tensor) or x.is_complex():
+        got = x.dtype if isinstance(x, Tensor) else type(x).__name__
+        raise TypeError(
+            f"FrozenModel: x must be a tensor of numbers or the result of pack_features, got {got}"
+        )
+    if not size:
+        return x
+    if x.layout != torch.strided:
+        x = x.to_dense()
+    if x.dim() < MATRIX:
+        raise ValueError(f"FrozenModel: x must be [N, {size}], got {list(x.shape)}")
+    return x if x.dtype in ready else x.float()

@@ -6,17 +6,17 @@ import copy
 from collections.abc import Mapping
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 from torch_geometric.nn import MessagePassing
+from torch_geometric.typing import SparseTensor
+from torch_geometric.utils import is_sparse, to_edge_index
 
-from bitgnn.inference.bipartite import joined_features, joined_graph
-from bitgnn.inference.frozen import OwnForward
+from bitgnn.inference.frozen import FreezeReport, OwnForward, under_all_names
 from bitgnn.inference.frozen_model import FrozenModel
 from bitgnn.inference.graph_memory import GraphMemory
-from bitgnn.inference.report import FreezeReport
-from bitgnn.inference.shared_tensors import under_all_names
 
-__all__ = ["FrozenLayer", "FrozenLayers", "copy_with"]
+__all__ = ["FrozenLayer", "FrozenLayers", "copy_with", "joined_features", "joined_graph"]
 
 PAIR = 2
 
@@ -162,3 +162,49 @@ def copy_with(model: nn.Module, replaced: Mapping[str, nn.Module]) -> nn.Module:
                 if isinstance(part, Tensor) and part.grad_fn is not None:
                     memo[id(part)] = part.detach()
     return copy.deepcopy(model, memo)
+
+
+def joined_features(sources: Tensor, destinations: Tensor, reads_destinations: bool) -> Tensor:
+    """Features ``[N + M, K]`` of both sets.
+
+    Args:
+        sources: ``[N, K]``.
+        destinations: ``[M, K]``, of any width where the layer reads none of them.
+        reads_destinations: whether it does.
+    """
+    if not reads_destinations:
+        destinations = sources.new_zeros(destinations.size(0), sources.size(1))
+    return torch.cat([sources, destinations])
+
+
+def joined_graph(edges: Any, num_sources: int, num_destinations: int) -> Any:
+    """The graph in the same form, with destinations counted from ``num_sources`` on.
+
+    Args:
+        edges: ``[2, E]`` edge index, sources first, or sparse adjacency ``[M, N]``, destinations
+            first.
+        num_sources: N.
+        num_destinations: M.
+
+    Raises:
+        TypeError: the graph has another form.
+    """
+    size = num_sources + num_destinations
+    if isinstance(edges, SparseTensor):
+        row, col, value = edges.coo()
+        return SparseTensor(
+            row=row + num_sources, col=col, value=value, sparse_sizes=(size, size), is_sorted=True
+        )
+    if not isinstance(edges, Tensor):
+        raise TypeError(
+            "FrozenLayer: edge_index must be an edge index or a sparse tensor where x is a pair, "
+            f"got {type(edges).__name__}"
+        )
+    if is_sparse(edges):
+        (row, col), value = to_edge_index(edges)
+        order = row.argsort(stable=True)
+        indices = torch.stack([row + num_sources, col])[:, order]
+        # Edges that occur twice count twice, so that nothing may coalesce them.
+        return torch.sparse_coo_tensor(indices, value[order], (size, size), is_coalesced=True)
+    plain = edges.as_subclass(Tensor)
+    return torch.stack([plain[0], plain[1] + num_sources])

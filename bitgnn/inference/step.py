@@ -182,10 +182,10 @@ class StepCheck:
 
     def positive(self, name: str, default: int | None = None) -> int:
         """Require an attribute of at least 1."""
-        value: int = self.attributes.get(name, default)
+        value: Any = self.attributes.get(name, default)
         if value < 1:
             raise ValueError(f"{name} must be at least 1, got {value}")
-        return value
+        return int(value)
 
     def numbers(self, name: str, count: int, least: int) -> None:
         """Require an attribute to be so many numbers, each no smaller than ``least``."""
@@ -193,7 +193,7 @@ class StepCheck:
         if len(values) != count or not all(type(v) is int and v >= least for v in values):
             raise ValueError(f"{name} must be {count} numbers of at least {least}, got {values}")
 
-    def reads(self, *expected: tuple[Form, int | None]) -> None:
+    def reads(self, *expected: tuple[str, int | None]) -> None:
         """Require the registers read to hold these forms, of these sizes where both are known."""
         forms, sizes = [form for form, _ in expected], [size for _, size in expected]
         found = [register.form for register in self.registers]

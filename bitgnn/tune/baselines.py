@@ -15,7 +15,7 @@ from torch_geometric.utils import to_torch_csr_tensor
 
 from bitgnn.convert.in_letters import in_letters
 from bitgnn.convert.plan import ModelShape, tunable_layers
-from bitgnn.convert.trace import evaluating
+from bitgnn.convert.tracing.trace import evaluating
 from bitgnn.measure.clock import Clock
 from bitgnn.measure.memory import cuda_peak_allocation, peak_allocation, stored_bytes
 from bitgnn.measure.pyg import graph_forms

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch_geometric.utils import to_torch_csr_tensor
 
 from bitgnn.convert.in_letters import in_letters
-from bitgnn.convert.trace import evaluating
+from bitgnn.convert.tracing.trace import evaluating
 from bitgnn.train.loop import TrainingError, train_model
 from bitgnn.train.randomness import seeded
 from bitgnn.train.recipe import Loader, Recipe

@@ -8,9 +8,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from bitgnn.inference.bwta.architecture import build, describe, frozen_layers
-from bitgnn.inference.frozen import OwnForward
-from bitgnn.inference.report import FreezeReport
-from bitgnn.inference.shared_tensors import under_all_names
+from bitgnn.inference.frozen import FreezeReport, OwnForward, under_all_names
 
 __all__ = ["FrozenBWTA"]
 

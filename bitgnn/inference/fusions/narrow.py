@@ -97,7 +97,7 @@ def narrow_sums(group: Sequence[Step], own: Sequence[Tensors]) -> Apply | None:
     def sums(x: Tensor, *rest: Any) -> Any:
         *values, a = rest
         scale = values.pop(0) if reads_scale else None
-        arguments = (
+        arguments: tuple[Any, ...] = (
             x, weight, size, a.rowptr, a.indices, scale, w_scale, *packed, a.row_scale, a.col_scale,
             bias, head,
         )  # fmt: skip
