@@ -9,11 +9,10 @@ from bitgnn.convert.network.fold_linear import become, readers_of
 from bitgnn.convert.network.image_lowering import lower_images
 from bitgnn.convert.network.lower import Network
 from bitgnn.convert.network.output import Output, set_output
-from bitgnn.convert.network.values import ROWS, Value
-from bitgnn.convert.selection.demands import ordered
-from bitgnn.convert.selection.image_select import select_image_steps
+from bitgnn.convert.network.values import ROWS, Value, ordered
+from bitgnn.convert.selection.select import select_steps
 from bitgnn.convert.tracing.trace import trace_model
-from bitgnn.inference.frozen_images import FrozenImages
+from bitgnn.inference.frozen_model import FrozenModel
 
 __all__ = ["freeze_images"]
 
@@ -21,7 +20,7 @@ _ENDS = ("softmax", "log_softmax")
 _OF_OTHER_INPUTS = (nn.Conv1d, nn.Conv3d, nn.ConvTranspose1d, nn.ConvTranspose3d)
 
 
-def freeze_images(model: nn.Module, output: Output | None, fold: bool) -> FrozenImages:
+def freeze_images(model: nn.Module, output: Output | None, fold: bool) -> FrozenModel:
     """The frozen form of a network of images; see :func:`bitgnn.freeze`.
 
     Args:
@@ -42,7 +41,7 @@ def freeze_images(model: nn.Module, output: Output | None, fold: bool) -> Frozen
     set_output(network, output)
     if fold:
         _fold_last_norm(network)
-    return select_image_steps(network)
+    return select_steps(network)
 
 
 def _check_input(network: Network) -> None:

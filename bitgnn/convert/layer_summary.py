@@ -13,9 +13,7 @@ from torch import Tensor, nn
 
 from bitgnn.bits import BitAdjacency, BitImages, BitTensor
 from bitgnn.convert.bwta.freezing import is_bwta_model, summarise_bwta
-from bitgnn.convert.network.image_lowering import is_image_network, lower_images
-from bitgnn.convert.network.lower import lower_trace
-from bitgnn.convert.selection.image_select import select_image_steps
+from bitgnn.convert.network.image_lowering import lower_model
 from bitgnn.convert.selection.select import select_steps
 from bitgnn.convert.summary_table import LayerSummary, Summary
 from bitgnn.convert.tracing.trace import evaluating, trace_model
@@ -144,9 +142,7 @@ def _of_layers(model: FrozenLayers, data: Any) -> Summary:
 def _packed(model: nn.Module) -> FrozenModel:
     """The frozen form of a model, which may be a float one."""
     try:
-        if is_image_network(model):
-            return select_image_steps(lower_images(trace_model(model)))
-        return select_steps(lower_trace(trace_model(model), {}))
+        return select_steps(lower_model(model, trace_model(model)))
     except ValueError as error:
         raise ValueError(f"summary: {str(error).removeprefix('freeze: ')}") from error
 

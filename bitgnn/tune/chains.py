@@ -19,9 +19,8 @@ from torch import nn
 from torch_geometric.nn import MessagePassing
 
 from bitgnn.convert.network.lower import Network, lower_trace
-from bitgnn.convert.network.values import Value, is_nowhere_negative
+from bitgnn.convert.network.values import Value, is_nowhere_negative, ordered
 from bitgnn.convert.plan import tunable_layers
-from bitgnn.convert.selection.demands import ordered
 from bitgnn.convert.swap.graphs import HasPrecision
 from bitgnn.convert.tracing.trace import trace_model
 from bitgnn.nn.binary_product import QUANTIZERS

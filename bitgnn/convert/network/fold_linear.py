@@ -18,8 +18,7 @@ import torch
 from torch import Tensor
 
 from bitgnn.convert.network.lower import Network
-from bitgnn.convert.network.values import Value, canonical, is_unit
-from bitgnn.convert.selection.demands import ordered
+from bitgnn.convert.network.values import Value, canonical, is_unit, ordered
 
 __all__ = ["become", "binarised", "fold_linear_maps", "readers_of"]
 

@@ -11,12 +11,12 @@ import bitgnn.nn
 from bitgnn.convert.network.graph_layers import SUPPORTED
 from bitgnn.convert.network.image_functions import Length, Shape, rule_of
 from bitgnn.convert.network.image_layers import BINARY, lower_image_module
-from bitgnn.convert.network.lower import Lowering, Network, mapped
+from bitgnn.convert.network.lower import Lowering, Network, lower_trace, mapped
 from bitgnn.convert.network.values import Unsupported, Value
 from bitgnn.convert.tracing.trace import Traced
 from bitgnn.inference.steps.calls import FloatCall, Input
 
-__all__ = ["is_image_network", "lower_images"]
+__all__ = ["is_image_network", "lower_images", "lower_model"]
 
 
 def is_image_network(model: nn.Module) -> bool:
@@ -40,7 +40,14 @@ def lower_images(traced: Traced) -> Network:
     return _ImageLowering(traced, {}).run()
 
 
+def lower_model(model: nn.Module, traced: Traced) -> Network:
+    """Values of a traced forward of either family, with the precisions that its layers have."""
+    return lower_images(traced) if is_image_network(model) else lower_trace(traced, {})
+
+
 class _ImageLowering(Lowering):
+    of_images = True
+
     def _features(self, name: str) -> Value:
         value = super()._features(name)
         value.rank = None

@@ -47,9 +47,11 @@ class Network:
         folded: layers whose linear maps were composed with others, and with which.
         orders: what comes first in layers whose float maps may change places.
         own_call: how the trained forward is called.
+        of_images: whether it takes images or rows alone.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, of_images: bool = False) -> None:
+        self.of_images = of_images
         self.features: Value | None = None
         self.scores: Value | None = None
         self.outputs: dict[str, Value] = {}
@@ -77,10 +79,12 @@ def lower_trace(traced: Traced, plan: Mapping[int, LayerPrecision]) -> Network:
 class Lowering:
     """Goes through a trace node by node."""
 
+    of_images = False
+
     def __init__(self, traced: Traced, plan: Mapping[int, LayerPrecision]) -> None:
         self.traced = traced
         self.plan = plan
-        self.network = Network()
+        self.network = Network(self.of_images)
         self.known: dict[fx.Node, Any] = {}
 
     def run(self) -> Network:

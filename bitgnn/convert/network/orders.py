@@ -10,8 +10,7 @@ from collections.abc import Mapping
 
 from bitgnn.convert.network.fold_linear import become, binarised, fold_linear_maps, readers_of
 from bitgnn.convert.network.lower import Network
-from bitgnn.convert.network.values import Value, is_unit
-from bitgnn.convert.selection.demands import ordered
+from bitgnn.convert.network.values import Value, is_unit, ordered
 
 __all__ = ["settle_orders"]
 

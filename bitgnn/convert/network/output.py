@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
 import torch
 
-from bitgnn.convert.network.values import Value
-from bitgnn.convert.selection.demands import ordered
+from bitgnn.convert.network.values import Value, ordered
 from bitgnn.inference.steps.calls import RESULTS, FloatCall, Input
 from bitgnn.inference.steps.known_calls import unsaved
 from bitgnn.nn import BinaryLinear

@@ -14,7 +14,7 @@ from bitgnn.inference.steps.floats import FUNCTIONS, is_monotone, is_sign_preser
 
 __all__ = [
     "IMAGES", "ROWS", "Unsupported", "Value", "batch_norm", "canonical", "collapse", "function_of",
-    "is_nowhere_negative", "is_unit", "named", "with_size",
+    "is_nowhere_negative", "is_pool", "is_unit", "named", "ordered", "with_size",
 ]  # fmt: skip
 
 IMAGES = 4
@@ -109,14 +109,20 @@ def canonical(value: Value) -> Value:
     return value
 
 
+def is_pool(value: Value) -> bool:
+    """Whether a value is a max pooling that bits can do."""
+    a = value.attributes
+    return value.kind == "max_pool" and not a["ceil_mode"] and a["dilation"] == [1, 1]
+
+
 def collapse(value: Value) -> tuple[Value, list[Value]]:
     """The value whose comparison with a threshold is the sign of ``value``, and the way there.
 
     Returns:
-        The base and the monotone functions between base and ``value``, first one first.
+        The base and the monotone functions and max pools between it and ``value``, first one first.
     """
     chain: list[Value] = []
-    while value.kind == "function" and is_monotone(value.name):
+    while (value.kind == "function" and is_monotone(value.name)) or is_pool(value):
         chain.append(value)
         (value,) = value.inputs
     return value, chain[::-1]
@@ -169,4 +175,20 @@ def batch_norm(layer: str, norm: Any, value: Value) -> Value:
         layer, "batch_norm", with_size(value, norm.num_features, layer), eps=float(norm.eps)
     )
     found.tensors = tensors
+    return found
+
+
+def ordered(scores: Value) -> list[Value]:
+    """Every value the scores depend on, inputs first."""
+    found: list[Value] = []
+    seen: set[int] = set()
+    stack = [(scores, False)]
+    while stack:
+        value, is_done = stack.pop()
+        if is_done:
+            found.append(value)
+        elif id(value) not in seen:
+            seen.add(id(value))
+            stack.append((value, True))
+            stack.extend((parent, False) for parent in reversed(value.inputs))
     return found

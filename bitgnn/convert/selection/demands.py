@@ -4,72 +4,93 @@ from __future__ import annotations
 
 import torch
 
-from bitgnn.convert.network.values import Value, canonical, collapse, is_unit
+from bitgnn.convert.network.values import Value, canonical, collapse, is_pool, is_unit, ordered
+from bitgnn.convert.selection.residuals import Residuals
 
 __all__ = [
-    "BIT_WRITERS", "Demands", "input_gain", "is_standardized", "ordered", "signs_beside",
+    "BIT_WRITERS", "Demands", "input_gain", "is_bit_flatten", "is_standardized", "signs_beside",
     "standardized_source",
 ]  # fmt: skip
 
 BIT_WRITERS = ("product", "aggregate", "add", "cat", "ternary_product", "ternary_aggregate")
-"""Kinds of values whose operators can write bits themselves."""
-
+"""Kinds of values whose operators can write bits themselves; of images, products alone can."""
 JOINED = ("add", "mul", "maximum")
+WORD_BITS = 32
 
 
-def ordered(scores: Value) -> list[Value]:
-    """Every value the scores depend on, inputs first."""
-    found: list[Value] = []
-    seen: set[int] = set()
-    stack = [(scores, False)]
-    while stack:
-        value, is_done = stack.pop()
-        if is_done:
-            found.append(value)
-        elif id(value) not in seen:
-            seen.add(id(value))
-            stack.append((value, True))
-            stack.extend((parent, False) for parent in reversed(value.inputs))
-    return found
+def is_bit_flatten(value: Value) -> bool:
+    """Whether bits of rows are best taken from those of images, in another order.
+
+    They are where the images come packed, or have whole words of channels: other words would hold
+    padding for the most part.
+    """
+    if value.kind != "flatten" or value.size is None or value.inputs[0].size is None:
+        return False
+    base, _ = collapse(canonical(value.inputs[0]))
+    return value.inputs[0].size % WORD_BITS == 0 or base.kind in ("product", "add")
 
 
 class Demands:
     """What the readers of each value need, found from the scores backwards.
 
+    Args:
+        scores: the end of the network.
+        of_images: whether it is a network of images, whose sums and joins are floats or integers.
+
     Attributes:
         values: all values, inputs first.
+        residuals: sums in integers.
         floats: values needed in floats.
+        sums: values needed in integers, as the addends of residual sums.
         signs: for each base (see :func:`~bitgnn.convert.network.values.collapse`), the values
             behind it whose signs are needed.
         scaled: values needed as signs with a row scale.
         drops_scale: products that are read by the sign of their dot product alone.
     """
 
-    def __init__(self, scores: Value) -> None:
+    def __init__(self, scores: Value, of_images: bool = False) -> None:
+        self.of_images = of_images
         self.values = ordered(scores)
-        self.floats: set[Value] = set()
+        self.residuals = Residuals(scores, self.values)
+        self.floats: set[Value] = {scores}
+        self.sums: set[Value] = set()
         self.signs: dict[Value, list[Value]] = {}
         self.scaled: set[Value] = set()
         self.drops_scale: set[Value] = set()
-        self.floats.add(scores)
         for value in reversed(self.values):
             self._visit(value)
 
     def wants_signs(self, value: Value) -> None:
         """Note that a reader looks at the signs of ``value``."""
         target = canonical(value)
-        base, _ = collapse(target)
-        wanted = self.signs.setdefault(base, [])
+        if is_pool(target) or is_bit_flatten(target):
+            self.wants_signs(target.inputs[0])
+            return
+        wanted = self.signs.setdefault(collapse(target)[0], [])
         if target not in wanted:
             wanted.append(target)
 
+    def is_needed(self, value: Value) -> bool:
+        """Whether anybody reads a value in any form."""
+        return value in self.floats or value in self.sums or bool(self.signs.get(value))
+
+    def writes_sums(self, value: Value) -> bool:
+        """Whether an operator writes the integers of a value, perhaps beside its bits."""
+        if self.residuals.get(value) is None:
+            return value in self.sums
+        several = len(self.signs.get(value, ())) > 1
+        return value in self.sums or value in self.floats or several
+
     def writes_bits(self, base: Value) -> bool:
         """Whether the operator of ``base`` itself writes the bits its readers want."""
+        wanted = self.signs.get(base, [])
+        if self.residuals.get(base) is not None or base in self.sums:
+            return bool(wanted)
         return (
-            base.kind in BIT_WRITERS
+            base.kind in (BIT_WRITERS if not self.of_images else ("product",))
             and base not in self.floats
             and len(self.signs.get(base, ())) == 1
-            and (base.kind != "cat" or self.signs[base] == [base])
+            and (base.kind != "cat" or wanted == [base])
             and (base.kind != "product" or base.binary_weight)
             and base not in self.scaled
         )
@@ -80,22 +101,15 @@ class Demands:
         if value in self.signs:
             # Packing a value with its scale gives its signs as well.
             self.signs[value] = [t for t in self.signs[value] if t not in self.scaled]
-        in_floats, targets = value in self.floats, self.signs.get(value, [])
-        if value.kind == "function":
-            (source,) = value.inputs
-            if value.name == "sign":
-                if in_floats:
-                    self.wants_signs(source)
-            elif is_standardized(value):
-                self._visit_standardized(value)
-            elif value.name == "levels":
-                self.floats.add(source)
-            elif in_floats or targets:
-                self.floats.add(source)
-                if targets:
-                    self.floats.add(value)
-        elif in_floats or targets:
-            self._visit_base(value)
+        if is_standardized(value) and not self.of_images:
+            self._visit_standardized(value)
+        elif value.kind == "function" and value.name == "levels":
+            self.floats.add(value.inputs[0])
+        elif self.is_needed(value):
+            self._visit_inputs(value)
+            packs = self.of_images or value.kind == "function"
+            if packs and self.signs.get(value) and not self.writes_bits(value):
+                self.floats.add(value)
 
     def _visit_standardized(self, value: Value) -> None:
         """Its own signs and row scale follow from the rows in front of it."""
@@ -107,36 +121,49 @@ class Demands:
         if value in self.floats:
             self.floats.add(value.inputs[0])
 
-    def _visit_base(self, value: Value) -> None:
-        if value.kind == "product":
-            source, *addend = value.inputs
-            self.floats.update(addend)
-            only_dot = (
-                value.takes_sign_of_dot
-                and self.signs.get(value) == [value]
-                and value not in self.floats
-            )
-            if only_dot:
-                self.drops_scale.add(value)
-            if not value.scaled or only_dot or is_unit(source):
-                self.wants_signs(source)
-            else:
-                self.scaled.add(source)
+    def _visit_inputs(self, value: Value) -> None:
+        residual = self.residuals.get(value)
+        if residual is not None:
+            self.sums.add(residual.addend)
+            self.wants_signs(residual.product.inputs[0])
+        elif value.kind == "product":
+            self._visit_product(value)
+        elif value.kind == "function" and value.name == "sign":
+            if value in self.floats:
+                self.wants_signs(value.inputs[0])
+        elif self.of_images:
+            self.floats.update(value.inputs)
         elif self.writes_bits(value) and (beside := signs_beside(value)) is not None:
             self.floats.add(value.inputs[0])
             self.wants_signs(beside[0])
-        elif value.kind == "aggregate" or value.kind in JOINED:
-            bits = all(map(is_unit, value.inputs)) and value.kind in ("aggregate", "add")
-            for source in value.inputs:
-                if bits:
-                    self.wants_signs(source)
-                else:
-                    self.floats.add(source)
-        elif value.kind == "cat" and self.writes_bits(value):
+        elif _joins_bits(value) or (value.kind == "cat" and self.writes_bits(value)):
             for source in value.inputs:
                 self.wants_signs(source)
         else:
             self.floats.update(value.inputs)
+
+    def _visit_product(self, value: Value) -> None:
+        source, *addend = value.inputs
+        self.floats.update(addend)
+        if value.attributes.get("input_step") is not None:
+            self.floats.add(source)
+            return
+        only_dot = (
+            value.takes_sign_of_dot
+            and self.signs.get(value) == [value]
+            and value not in self.floats
+        )
+        if only_dot:
+            self.drops_scale.add(value)
+        if not value.scaled or only_dot or is_unit(source):
+            self.wants_signs(source)
+        else:
+            self.scaled.add(source)
+
+
+def _joins_bits(value: Value) -> bool:
+    """Whether a sum is one of signs alone."""
+    return value.kind in ("aggregate", "add") and all(map(is_unit, value.inputs))
 
 
 def signs_beside(value: Value) -> tuple[Value, float] | None:

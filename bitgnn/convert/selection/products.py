@@ -27,8 +27,7 @@ class Products(Registers):
 
     def __init__(self, network: Network) -> None:
         super().__init__(network)
-        assert network.scores is not None
-        self.binarised = binarised(network.scores)
+        self.binarised = binarised(self.scores)
 
     def _product(self, value: Value, target: Value | None) -> int:
         """A product to floats, or to the bits of ``target``."""
@@ -57,7 +56,7 @@ class Products(Registers):
             if is_sign_of_dot:
                 scale = []
             else:
-                threshold, flip = self._comparison(value, target)
+                threshold, flip = self._comparison(target)
                 if not scale and not addend and bits.size < EXACT:
                     threshold, flip = folded_scale(bits.size, w_scale, threshold, flip)
                 else:
@@ -88,7 +87,7 @@ class Products(Registers):
             tensors["bias"] = value.tensors.get("bias")
         else:
             kind = "bmm_tbb"
-            threshold, flip = self._comparison(value, target)
+            threshold, flip = self._comparison(target)
             # Scales may be 0, where the sign of the product is +1 whatever the dot product.
             tensors["threshold"] = torch.zeros_like(w_scale) if threshold is None else threshold
             tensors["flip"] = flip
@@ -125,7 +124,7 @@ class Products(Registers):
         """The same with PyTorch's arithmetic, to the last bit, for signs that are taken of it."""
         source, *addend = value.inputs
         bits = self._plain_scaled(source) if source in self.scaled else None
-        plain = self._plain(canonical(source)) if bits is None else bits
+        plain = self._plain(source) if bits is None else bits
         unpacked = self.out.step("unpack", value.layer, [plain.register], {"size": plain.size})
         sizes = {"size": plain.size, "out": value.size}
         weight = {"weight": value.tensors["float_weight"]}

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from bitgnn.convert.network.lower import Network
-from bitgnn.convert.network.values import Value, canonical, collapse
-from bitgnn.convert.selection.comparisons import Comparison, folded, function_of, mask_of
+from bitgnn.convert.network.values import Value, canonical
+from bitgnn.convert.selection.comparisons import (
+    Comparison,
+    comparison,
+    folded,
+    functions_of,
+    mask_of,
+)
 from bitgnn.convert.selection.demands import (
-    BIT_WRITERS,
     Demands,
     input_gain,
     is_standardized,
@@ -19,22 +25,24 @@ from bitgnn.convert.selection.demands import (
 )
 from bitgnn.convert.selection.writer import ProgramWriter
 
-__all__ = ["ALSO_FLOATS", "BY_LETTERS", "Bits", "Registers", "behind"]
+__all__ = ["ALSO_FLOATS", "BY_LETTERS", "Bits", "Registers", "width_of"]
 
 BY_LETTERS = "its letters ask for"
 """How reasons begin that the user gave."""
-LAYERS = ("product", "linear", "aggregate", "ternary_product", "ternary_aggregate", "call")
-"""Kinds of values that layers compute."""
 ALSO_FLOATS = "its value is read in floats as well as by sign"
+LAYERS = ("product", "linear", "aggregate", "ternary_product", "ternary_aggregate", "call")
+LAYERS_OF_IMAGES = ("product", "conv", "linear", "call", "add")
+"""Kinds of values that layers compute: that signs of them are taken of floats is worth a word."""
+_READ_RAW = ("flatten", "call")
+"""Kinds of steps that take images of any dtype, beside packing and first layers."""
 
 
-class Bits:
+class Bits(NamedTuple):
     """Register of some signs, and the channels that are turned round in it."""
 
-    def __init__(self, register: int, size: int, flipped: Tensor | None = None) -> None:
-        self.register = register
-        self.size = size
-        self.flipped = flipped
+    register: int
+    size: int
+    flipped: Tensor | None = None
 
 
 class Registers:
@@ -46,67 +54,60 @@ class Registers:
 
     def __init__(self, network: Network) -> None:
         assert network.scores is not None
+        assert network.features is not None
         self.network = network
-        self.demands = Demands(network.scores)
+        self.features, self.scores = network.features, network.scores
+        self.demands = Demands(network.scores, network.of_images)
         self.out = ProgramWriter()
-        self.floats: dict[Value, int] = {}
+        self.floats: dict[Value, int] = {network.features: 0}
+        self.sums: dict[Value, int] = {}
         self.bits: dict[Value, Bits] = {}
         self.scaled: dict[Value, tuple[Bits, int]] = {}
-        self.reasons: dict[str, str] = dict(network.calls)
-        self.hidden = behind(self.demands.values, LAYERS)
+        self.patches: dict[Value, int] = {}
+        self.boundaries: dict[str, str] = {}
+        self.raw: int | None = None
+        live = {value.layer for value in self.demands.values}
+        # Of images, what torch.fx began to trace and gave up is no part of the network.
+        self.reasons: dict[str, str] = {
+            name: why
+            for name, why in network.calls.items()
+            if name in live or not network.of_images
+        }
+        kinds = LAYERS_OF_IMAGES if network.of_images else LAYERS
+        self.hidden = _behind(self.demands.values, kinds)
+        tensors = (tensor for value in self.demands.values for tensor in value.tensors.values())
+        self.device = next((tensor.device for tensor in tensors), torch.device("cpu"))
 
-    def _pack_signs(self, base: Value, target: Value) -> None:
-        """Pack the signs of a target whose base exists in floats."""
-        _, chain = collapse(target)
-        if base in self.hidden:
-            self.reasons.setdefault(target.layer, self._why_packed(base))
-        if target is base and is_standardized(base):
-            self._pack_standardized(base)
-            return
-        if base.kind == "function" and base.name == "levels":
-            size, source = _width(base), self.floats[base.inputs[0]]
-            sizes = {"size": size, "features": _width(base.inputs[0])}
-            register = self.out.step("pack_levels", base.layer, [source], sizes, base.tensors)
-            self.bits[target] = Bits(register, size)
-            return
-        size = _width(target)
-        threshold, flipped = folded([function_of(step) for step in chain], size, self._device)
-        tensors = {"threshold": threshold}
+    def _pack_rows(self, base: Value, target: Value, compared: Comparison) -> None:
+        size, tensors = width_of(base), {"threshold": compared[0]}
         register = self.out.step("pack", target.layer, [self.floats[base]], {"size": size}, tensors)
-        self.bits[target] = Bits(register, size, flipped)
+        self.bits[target] = Bits(register, size, compared[1])
 
     def _pack_standardized(self, value: Value) -> None:
         """Pack the signs of standardised rows, with their scale where it is wanted."""
         source, relu = standardized_source(value)
         scaled = value in self.demands.scaled
-        attributes = {"size": _width(value), "relu": relu, "scaled": scaled}
+        attributes = {"size": width_of(value), "relu": relu, "scaled": scaled}
         inputs = [self.floats[source]]
         words, *scale = self.out.steps_of(
             "pack_standardized", value.layer, inputs, 1 + scaled, attributes
         )
-        self.bits[value] = Bits(words, _width(value))
+        self.bits[value] = Bits(words, width_of(value))
         if scaled:
             self.scaled[value] = (self.bits[value], scale[0])
-
-    def _why_packed(self, base: Value) -> str:
-        if base.kind not in BIT_WRITERS:
-            return f"a sign is taken of floats that {base.name or base.kind} computes"
-        if len(self.demands.signs[base]) > 1:
-            return "its signs are needed behind different functions"
-        return ALSO_FLOATS
 
     def _pack_scaled(self, value: Value) -> None:
         """Pack signs and row scale of a value."""
         if is_standardized(value):
             self._pack_standardized(value)
             return
-        size = _width(value)
+        size = width_of(value)
         centre_gain = input_gain(value)
         tensors: dict[str, Tensor | None] = {}
         source, flipped = value, None
         if centre_gain is not None and value.kind == "function":
             (source,) = value.inputs
-            threshold, flipped = folded([function_of(value)], size, self._device)
+            threshold, flipped = folded(functions_of([value]), size, self.device)
             tensors = {"threshold": threshold, "gain": centre_gain[1]}
         inputs = [self.floats[source]]
         words, scale = self.out.steps_of(
@@ -116,11 +117,11 @@ class Registers:
         self.scaled[value] = (bits, scale)
         self.bits.setdefault(canonical(value), bits)
 
-    def _plain(self, target: Value) -> Bits:
-        """The bits of a target with no channel turned round."""
-        bits = self._unflipped(self.bits[target], target.layer)
-        self.bits[target] = bits
-        return bits
+    def _plain(self, value: Value) -> Bits:
+        """The bits of a value's signs with no channel turned round."""
+        target = canonical(value)
+        self.bits[target] = self._unflipped(self.bits[target], target.layer)
+        return self.bits[target]
 
     def _plain_scaled(self, value: Value) -> Bits:
         bits, scale = self.scaled[value]
@@ -131,31 +132,40 @@ class Registers:
     def _unflipped(self, bits: Bits, layer: str) -> Bits:
         if bits.flipped is None:
             return bits
-        mask = {"mask": mask_of(bits.flipped)[0]}
-        return Bits(
-            self.out.step("flip", layer, [bits.register], {"size": bits.size}, mask), bits.size
-        )
+        mask, size = {"mask": mask_of(bits.flipped)[0]}, {"size": bits.size}
+        return Bits(self.out.step("flip", layer, [bits.register], size, mask), bits.size)
 
-    def _comparison(self, base: Value, target: Value) -> Comparison:
-        """Threshold on what the operator of ``base`` compares, for the sign of ``target``."""
-        _, chain = collapse(target)
-        functions = [function_of(step) for step in chain]
-        bias = base.tensors.get("bias")
-        if bias is not None and len(base.inputs) == 1:
-            functions.insert(0, lambda v: v + bias)
-        assert base.size is not None
-        return folded(functions, base.size, self._device)
+    def _comparison(self, target: Value) -> Comparison:
+        """Threshold on what the operator of a base compares, for the sign of ``target``."""
+        return comparison(target, self.device, of_sums=True)
 
-    @property
-    def _device(self) -> torch.device:
-        for value in self.demands.values:
-            for tensor in value.tensors.values():
-                return tensor.device
-        return torch.device("cpu")
+    def _float_register(self, value: Value, reader: str) -> int:
+        """Register of a value in floats; images themselves may come in another dtype."""
+        if value is not self.features or not self.network.of_images or reader in _READ_RAW:
+            return self.floats[value]
+        if self.raw is None:
+            self.raw = self.out.step("to_float", value.layer, [self.floats[value]])
+        return self.raw
+
+    def _float_step(self, value: Value) -> int:
+        """A step of the same kind as the value, which PyTorch computes."""
+        kind, attributes = value.kind, dict(value.attributes)
+        inputs = [self._float_register(part, kind) for part in value.inputs]
+        if value.call is not None:
+            return self.out.call(value.call, value.layer, inputs, value.needs_edges)
+        if kind in ("linear", "conv", "shortcut"):
+            attributes |= {"size": value.inputs[0].size, "out": value.size}
+        elif kind == "flatten":
+            attributes["size"] = value.size
+        names = {"function": value.name, "conv": "float_conv"}
+        if self.network.of_images:
+            names["cat"] = "cat_channels"
+        name = names.get(kind, kind)
+        return self.out.step(name, value.layer, inputs, attributes, value.tensors)
 
 
-def _width(value: Value) -> int:
-    """The features of a value that is packed.
+def width_of(value: Value) -> int:
+    """The features or channels of a value that is packed.
 
     Raises:
         ValueError: they are not known.
@@ -165,7 +175,7 @@ def _width(value: Value) -> int:
     return value.size
 
 
-def behind(values: Sequence[Value], kinds: Sequence[str]) -> set[Value]:
+def _behind(values: Sequence[Value], kinds: Sequence[str]) -> set[Value]:
     """Values of some kinds and all that depend on one; the others are made of the features."""
     found: set[Value] = set()
     for value in values:

@@ -14,10 +14,8 @@ from torch_geometric.nn.models.basic_gnn import BasicGNN
 
 from bitgnn.convert.configs import Activation
 from bitgnn.convert.network.graph_layers import SUPPORTED
-from bitgnn.convert.network.image_lowering import is_image_network, lower_images
-from bitgnn.convert.network.lower import lower_trace
-from bitgnn.convert.network.values import canonical, is_nowhere_negative
-from bitgnn.convert.selection.demands import ordered
+from bitgnn.convert.network.image_lowering import is_image_network, lower_images, lower_model
+from bitgnn.convert.network.values import canonical, is_nowhere_negative, ordered
 from bitgnn.convert.tracing.trace import Traced, evaluating, trace_model
 from bitgnn.convert.walker import put_everywhere
 
@@ -271,7 +269,7 @@ def _feeders_within(model: nn.Module) -> list[tuple[str, str]]:
 
 
 def _feeders_of(model: nn.Module, traced: Traced) -> list[tuple[str, str]]:
-    network = lower_images(traced) if is_image_network(model) else lower_trace(traced, {})
+    network = lower_model(model, traced)
     assert network.scores is not None
     found = []
     for value in ordered(network.scores):
