@@ -18,8 +18,7 @@ from bitgnn.convert.image_freezing import freeze_images
 from bitgnn.convert.in_letters import planned_form, with_options
 from bitgnn.convert.layerwise import freeze_layers, has_binary_layers
 from bitgnn.convert.network.graph_layers import SUPPORTED
-from bitgnn.convert.network.image_lowering import is_image_network
-from bitgnn.convert.network.lower import lower_trace
+from bitgnn.convert.network.lower import is_image_network, lower_trace
 from bitgnn.convert.network.orders import settle_orders
 from bitgnn.convert.network.output import BEHIND_SIGNS, Output, set_output
 from bitgnn.convert.plan import Plan, is_plan_path, tunable_layers

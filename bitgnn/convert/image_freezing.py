@@ -6,10 +6,9 @@ import torch
 from torch import Tensor, nn
 
 from bitgnn.convert.network.fold_linear import become, readers_of
-from bitgnn.convert.network.image_lowering import lower_images
-from bitgnn.convert.network.lower import Network
+from bitgnn.convert.network.lower import lower_images
 from bitgnn.convert.network.output import Output, set_output
-from bitgnn.convert.network.values import ROWS, Value, ordered
+from bitgnn.convert.network.values import ROWS, Network, Value, ordered
 from bitgnn.convert.selection.select import select_steps
 from bitgnn.convert.tracing.trace import trace_model
 from bitgnn.inference.frozen_model import FrozenModel

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from bitgnn.bits import BitAdjacency, BitImages, BitTensor
 from bitgnn.convert.bwta.freezing import is_bwta_model, summarise_bwta
-from bitgnn.convert.network.image_lowering import lower_model
+from bitgnn.convert.network.lower import lower_model
 from bitgnn.convert.selection.select import select_steps
 from bitgnn.convert.summary_table import LayerSummary, Summary
 from bitgnn.convert.tracing.trace import evaluating, trace_model

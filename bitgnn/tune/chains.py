@@ -18,8 +18,8 @@ from typing import Literal
 from torch import nn
 from torch_geometric.nn import MessagePassing
 
-from bitgnn.convert.network.lower import Network, lower_trace
-from bitgnn.convert.network.values import Value, is_nowhere_negative, ordered
+from bitgnn.convert.network.lower import lower_trace
+from bitgnn.convert.network.values import Network, Value, is_nowhere_negative, ordered
 from bitgnn.convert.plan import tunable_layers
 from bitgnn.convert.swap.graphs import HasPrecision
 from bitgnn.convert.tracing.trace import trace_model

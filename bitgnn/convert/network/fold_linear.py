@@ -17,8 +17,7 @@ from dataclasses import dataclass, field, fields, replace
 import torch
 from torch import Tensor
 
-from bitgnn.convert.network.lower import Network
-from bitgnn.convert.network.values import Value, canonical, is_unit, ordered
+from bitgnn.convert.network.values import Network, Value, canonical, is_unit, ordered
 
 __all__ = ["become", "binarised", "fold_linear_maps", "readers_of"]
 

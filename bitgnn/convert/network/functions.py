@@ -5,15 +5,25 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-from bitgnn.convert.network.activations import ACTIVATIONS
-from bitgnn.convert.network.output import LAST_DIMENSIONS, RowMaximum, classes_of
-from bitgnn.convert.network.values import IMAGES, Unsupported, Value
+from bitgnn.convert.network.modules import ACTIVATIONS
+from bitgnn.convert.network.output import LAST_DIMENSIONS, RowMaximum, classes_of, part_of
+from bitgnn.convert.network.values import (
+    IMAGES,
+    ROWS,
+    Unsupported,
+    Value,
+    function_of,
+    function_on,
+    of_rank,
+    with_size,
+)
 from bitgnn.quantize import binary_sign, sgn
 
 __all__ = ["FUNCTIONS", "concatenated", "jumping_knowledge"]
@@ -57,14 +67,14 @@ def concatenated(name: str, tensors: Any, dim: int = 0, axis: int | None = None)
     return Value("cat", name, tuple(tensors), total, rank=rank)
 
 
-def _identity(name: str, x: Any, *rest: Any, **options: Any) -> Value:
-    return _matrix(x)
-
-
 def _matrix(x: Any) -> Value:
     if not isinstance(x, Value):
         raise Unsupported("it takes something else than a matrix")
     return x
+
+
+def _identity(name: str, x: Any, *rest: Any, **options: Any) -> Value:
+    return _matrix(x)
 
 
 _NO_MATTER = ("inplace", "training", "dtype", "_stacklevel")
@@ -83,17 +93,14 @@ def _clip(name: str, x: Any, low: Any = None, high: Any = None, **options: Any) 
     low, high = options.pop("min_val", low), options.pop("max_val", high)
     if set(options) - set(_NO_MATTER) or not all(isinstance(v, int | float) for v in (low, high)):
         raise Unsupported("only two numbers can be bounds")
-    value = _matrix(x)
-    bounds = {"low": float(low), "high": float(high)}
-    return Value("function", name, (value,), value.size, "hardtanh", bounds)
+    return function_on(_matrix(x), name, "hardtanh", low=float(low), high=float(high))
 
 
 def _softmax(function: str) -> Callable[..., Value]:
     def rule(name: str, x: Any, dim: int | None = None, **options: Any) -> Value:
         if dim not in LAST_DIMENSIONS or options.get("dtype") is not None:
             raise Unsupported("only features of a node can be normalised")
-        value = _matrix(x)
-        return Value("function", name, (value,), value.size, function)
+        return function_of(name, function, of_rank(x, ROWS, name))
 
     return rule
 
@@ -101,81 +108,80 @@ def _softmax(function: str) -> Callable[..., Value]:
 def _argmax(name: str, x: Any, dim: int | None = None, keepdim: bool = False) -> Value:
     if dim not in LAST_DIMENSIONS or keepdim:
         raise Unsupported("only the class of each node has a form in frozen models")
-    return classes_of(name, _matrix(x))
+    return classes_of(name, of_rank(x, ROWS, name))
 
 
 def _max(name: str, x: Any, dim: Any = None, keepdim: bool = False) -> RowMaximum:
     if dim not in LAST_DIMENSIONS or keepdim:
         raise Unsupported("only the largest feature of each node has a form in frozen models")
-    return RowMaximum.of(name, _matrix(x))
-
-
-def _part(name: str, x: Any, part: Any) -> Any:
-    """One of the two results of ``max``, by its place or name."""
-    is_plain = isinstance(part, int | str) and part in (0, 1, -1, -2, *RowMaximum._fields)
-    if not isinstance(x, RowMaximum) or not is_plain:
-        raise Unsupported("frozen models know no such function")
-    return x[part] if isinstance(part, int) else getattr(x, part)
+    return RowMaximum.of(name, of_rank(x, ROWS, name))
 
 
 def _normalize(name: str, x: Any, p: float = 2.0, dim: int = 1, **options: Any) -> Value:
     if p != 2 or dim not in LAST_DIMENSIONS or options:
         raise Unsupported("only the Euclidean norm of a node has a form in frozen models")
-    value = _matrix(x)
-    return Value("function", name, (value,), value.size, "normalize")
+    return function_of(name, "normalize", of_rank(x, ROWS, name))
 
 
-def _number(
-    function: str, attribute: str, convert: Callable[[float], float]
-) -> Callable[..., Value]:
-    def of(name: str, x: Value, number: float) -> Value:
-        attributes = {attribute: convert(float(number))}
-        return Value("function", name, (x,), x.size, function, attributes)
-
-    return of
+def _scaled(name: str, x: Value, number: float) -> Value:
+    return function_on(x, name, "scale", factor=float(number))
 
 
-_scaled = _number("scale", "factor", float)
-_shifted = _number("shift", "term", float)
+def _shifted(name: str, x: Value, number: float) -> Value:
+    return function_on(x, name, "shift", term=float(number))
+
+
+def _divided(name: str, x: Value, number: float) -> Value:
+    # x / c rounds otherwise than x * (1 / c) unless c is a power of two.
+    if abs(math.frexp(number)[0]) != POWER_OF_TWO_MANTISSA:
+        raise Unsupported("only a power of two can divide")
+    return _scaled(name, x, 1 / number)
+
+
+def _with_vector(function: str, name: str, x: Value, constant: Tensor) -> Value:
+    """A value and a constant of each feature, or of each channel, ``[C, 1, 1]`` behind images."""
+    vector = constant.detach().float().flatten()
+    size, shape = vector.numel(), list(constant.shape)
+    of_images = shape[-3:] == [size, 1, 1] and len(shape) <= IMAGES
+    of_rows = 1 <= len(shape) <= ROWS and shape[-1] == size
+    if not (of_images or of_rows) or (size != x.size and (size == 1 or x.size is not None)):
+        raise Unsupported("its operands have no form in frozen models")
+    x = with_size(of_rank(x, IMAGES if of_images else ROWS, name), size, name)
+    tensors = {function: vector.clone()}
+    return Value("function", name, (x,), size, function, {}, tensors, rank=x.rank)
 
 
 def _joined(
-    kind: Any, with_number: Callable[..., Value] | None, with_vector: str | None
+    kind: Any,
+    with_number: Callable[..., Value] | None = None,
+    with_vector: Callable[..., Value] | None = None,
+    commutes: bool = True,
 ) -> Callable[..., Value]:
-    """Rule for an operation on two matrices, on a matrix and a number, or and a vector."""
+    """Rule for an operation on two values, on a value and a number, or and a vector."""
 
     def rule(name: str, a: Any, b: Any, **options: Any) -> Value:
         if options:
             raise Unsupported("its options have no form in frozen models")
-        if isinstance(a, Value) and isinstance(b, Value):
-            return Value(kind, name, (a, b), a.size if a.size is not None else b.size)
-        x, other = (a, b) if isinstance(a, Value) else (b, a)
+        if isinstance(a, Value) and isinstance(b, Value) and kind is not None:
+            _settle_ranks(a, b)
+            return Value(kind, name, (a, b), a.size if a.size is not None else b.size, rank=a.rank)
+        x, other = (a, b) if isinstance(a, Value) or not commutes else (b, a)
         x = _matrix(x)
         if isinstance(other, int | float) and with_number is not None:
             return with_number(name, x, other)
-        if isinstance(other, Tensor) and other.dim() == 1 and with_vector is not None:
-            size = other.size(0) if x.size is None else x.size
-            if other.size(0) == size:
-                tensors = {with_vector: other.detach().float().clone()}
-                return Value("function", name, (x,), size, with_vector, {}, tensors)
+        if isinstance(other, Tensor) and with_vector is not None:
+            return with_vector(name, x, other)
         raise Unsupported("its operands have no form in frozen models")
 
     return rule
 
 
-def _subtract(name: str, a: Any, b: Any, **options: Any) -> Value:
-    if options or not isinstance(a, Value) or not isinstance(b, int | float):
-        raise Unsupported("only a number can be subtracted")
-    return _shifted(name, a, -b)
-
-
-def _divide(name: str, a: Any, b: Any, **options: Any) -> Value:
-    # x / c rounds otherwise than x * (1 / c) unless c is a power of two.
-    if options or not isinstance(a, Value) or not isinstance(b, int | float):
-        raise Unsupported("only a number can divide")
-    if abs(math.frexp(b)[0]) != POWER_OF_TWO_MANTISSA:
-        raise Unsupported("only a power of two can divide")
-    return _scaled(name, a, 1 / b)
+def _settle_ranks(a: Value, b: Value) -> None:
+    for value, other in ((a, b), (b, a)):
+        if value.rank is None and other.rank is not None:
+            of_rank(value, other.rank, "")
+    if a.rank != b.rank:
+        raise Unsupported("its operands have different numbers of dimensions")
 
 
 def _negate(name: str, a: Any) -> Value:
@@ -183,13 +189,19 @@ def _negate(name: str, a: Any) -> Value:
 
 
 def _sign(name: str, x: Any, surrogate: str = "ste", window: float = 1.0) -> Value:
-    value = _matrix(x)
-    return Value("function", name, (value,), value.size, "sign")
+    return function_on(_matrix(x), name, "sign")
 
 
-_add = _joined("add", _shifted, "bias")
-_mul = _joined("mul", _scaled, "gain")
-_maximum = _joined("maximum", None, None)
+_add = _joined("add", _shifted, partial(_with_vector, "bias"))
+_mul = _joined("mul", _scaled, partial(_with_vector, "gain"))
+_maximum = _joined("maximum")
+_subtract = _joined(
+    None,
+    lambda name, x, number: _shifted(name, x, -number),
+    lambda name, x, constant: _with_vector("bias", name, x, -constant),
+    commutes=False,
+)
+_divide = _joined(None, _divided, partial(_with_vector, "divisor"), commutes=False)
 FUNCTIONS: dict[Any, Callable[..., Any]] = {
     **{target: activation for activation in ACTIVATIONS for target in activation.targets},
     binary_sign: _sign, sgn: _sign,
@@ -207,6 +219,6 @@ FUNCTIONS: dict[Any, Callable[..., Any]] = {
     operator.neg: _negate, torch.neg: _negate, "neg": _negate,
     torch.maximum: _maximum, "maximum": _maximum,
     torch.argmax: _argmax, "argmax": _argmax, torch.max: _max, "max": _max,
-    operator.getitem: _part, getattr: _part,
+    operator.getitem: part_of, getattr: part_of,
 }  # fmt: skip
 """Rules of functions and of methods (by name): which value a call gives."""

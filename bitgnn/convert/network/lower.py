@@ -6,19 +6,22 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import torch
 import torch_geometric.nn
 from torch import Tensor, fx, nn
 from torch_geometric.nn import MessagePassing
 
-from bitgnn.convert.network.activations import lower_module
+import bitgnn.nn
+from bitgnn.convert.network import images
 from bitgnn.convert.network.functions import FUNCTIONS, jumping_knowledge
 from bitgnn.convert.network.graph_layers import SUPPORTED, lower_graph_layer
 from bitgnn.convert.network.layers import lower_linear
-from bitgnn.convert.network.values import Unsupported, Value, with_size
+from bitgnn.convert.network.modules import lower_module
+from bitgnn.convert.network.values import ROWS, Network, Unsupported, Value, with_size
 from bitgnn.convert.tracing.arguments import Arguments, Part, bound
 from bitgnn.convert.tracing.trace import Traced, is_default_check
 from bitgnn.convert.tracing.tracer import NotTraced
-from bitgnn.inference.own_call import PLAIN_CALL, OwnCall
+from bitgnn.inference.own_call import OwnCall
 from bitgnn.inference.steps.calls import (
     EDGE_INDEX,
     EDGE_WEIGHT,
@@ -31,36 +34,29 @@ from bitgnn.inference.steps.calls import (
 from bitgnn.inference.steps.known_calls import unsaved
 from bitgnn.nn import LayerPrecision
 
-__all__ = ["Lowering", "Network", "lower_trace", "mapped"]
+__all__ = ["is_image_network", "lower_images", "lower_model", "lower_trace"]
 
 
-class Network:
-    """Everything the scores depend on.
+def is_image_network(model: nn.Module) -> bool:
+    """Whether a model belongs to this family: convolutions, or linear layers of torch's signature.
 
-    Attributes:
-        features: the input.
-        scores: the result.
-        outputs: what each layer hands on, by module name.
-        letters: operator letters of each binary layer, by module name.
-        calls: why parts run as the user's own code, by name.
-        inside: names of binary layers that belong to other graph layers, such as a GIN's maps.
-        folded: layers whose linear maps were composed with others, and with which.
-        orders: what comes first in layers whose float maps may change places.
-        own_call: how the trained forward is called.
-        of_images: whether it takes images or rows alone.
+    Graph layers, and ``bitgnn.nn.Linear`` with its letters, belong to the other one, which also
+    takes a ``BinaryLinear`` with a scale between them.
     """
+    modules = list(model.modules())
+    if any(isinstance(m, (*SUPPORTED, bitgnn.nn.Linear)) for m in modules):
+        return False
+    return any(isinstance(m, (nn.Conv2d, *images.BINARY)) for m in modules)
 
-    def __init__(self, of_images: bool = False) -> None:
-        self.of_images = of_images
-        self.features: Value | None = None
-        self.scores: Value | None = None
-        self.outputs: dict[str, Value] = {}
-        self.letters: dict[str, str] = {}
-        self.calls: dict[str, str] = {}
-        self.inside: set[str] = set()
-        self.folded: dict[str, str] = {}
-        self.orders: dict[str, str] = {}
-        self.own_call: OwnCall = PLAIN_CALL
+
+def lower_model(model: nn.Module, traced: Traced) -> Network:
+    """Values of a traced forward of either family; raises as :func:`lower_trace`."""
+    return lower_images(traced) if is_image_network(model) else lower_trace(traced, {})
+
+
+def lower_images(traced: Traced) -> Network:
+    """Values of a traced forward of images or rows; raises as :func:`lower_trace`."""
+    return _Lowering(traced, {}, of_images=True).run()
 
 
 def lower_trace(traced: Traced, plan: Mapping[int, LayerPrecision]) -> Network:
@@ -73,18 +69,15 @@ def lower_trace(traced: Traced, plan: Mapping[int, LayerPrecision]) -> Network:
     Raises:
         ValueError: something in it cannot be part of a frozen model; the message names it.
     """
-    return Lowering(traced, plan).run()
+    return _Lowering(traced, plan, of_images=False).run()
 
 
-class Lowering:
+class _Lowering:
     """Goes through a trace node by node."""
 
-    of_images = False
-
-    def __init__(self, traced: Traced, plan: Mapping[int, LayerPrecision]) -> None:
-        self.traced = traced
-        self.plan = plan
-        self.network = Network(self.of_images)
+    def __init__(self, traced: Traced, plan: Mapping[int, LayerPrecision], of_images: bool) -> None:
+        self.traced, self.plan, self.of_images = traced, plan, of_images
+        self.network = Network(of_images)
         self.known: dict[fx.Node, Any] = {}
 
     def run(self) -> Network:
@@ -110,14 +103,14 @@ class Lowering:
 
     def _features(self, name: str) -> Value:
         if self.network.features is None:
-            self.network.features = Value("input", name)
+            self.network.features = Value("input", name, rank=None if self.of_images else ROWS)
         return self.network.features
 
     def _output(self, node: fx.Node) -> None:
         (result,) = node.args
-        given = mapped(self._values_of(result), lambda leaf: leaf)
+        given = _mapped(self._values_of(result), lambda leaf: leaf)
         inputs: list[Value] = []
-        mapped(given, lambda leaf: inputs.append(leaf) if isinstance(leaf, Value) else None)
+        _mapped(given, lambda leaf: inputs.append(leaf) if isinstance(leaf, Value) else None)
         if not inputs:
             raise NotTraced(
                 "freeze: the forward must return a tensor that depends on the features, or "
@@ -146,7 +139,8 @@ class Lowering:
 
     def _rule(self, target: Any) -> Callable[..., Any] | None:
         """The rule of a function, or of a method by its name."""
-        return FUNCTIONS.get(target)
+        own = images.FUNCTIONS.get(target) if self.of_images else None
+        return FUNCTIONS.get(target) if own is None else own
 
     def _values_of(self, arguments: Any) -> Any:
         return fx.node.map_arg(arguments, lambda node: self.known[node])
@@ -154,7 +148,7 @@ class Lowering:
     def _module(self, node: fx.Node, args: Any, kwargs: Any) -> Any:
         target = str(node.target)
         name, module = self.traced.name_of(target), self.traced.root.get_submodule(target)
-        if target in self.traced.obstacles:
+        if target in self.traced.obstacles and not self.of_images:
             return self._own_module(name, module, args, kwargs, self.traced.obstacles[target])
         try:
             value = self._known_module(name, module, args, kwargs)
@@ -162,15 +156,24 @@ class Lowering:
             if self._holds_binary_layers(module):
                 return self._own_module(name, module, args, kwargs, str(reason))
             return self._call(name, module, args, kwargs, str(reason))
-        letters = self.plan.get(id(module), getattr(module, "letters", None))
-        if isinstance(letters, LayerPrecision) and not letters.is_float:
-            is_graph = isinstance(module, MessagePassing)
-            self.network.letters[name] = (
-                f"{letters.bmm}+{letters.bspmm}" if is_graph else letters.bmm
-            )
-        if isinstance(module, (MessagePassing, nn.Linear, torch_geometric.nn.Linear)):
+        letters = self._letters(module, value)
+        if letters is not None:
+            self.network.letters[name] = letters
+        if isinstance(module, (MessagePassing, nn.Conv2d, nn.Linear, torch_geometric.nn.Linear)):
             self.network.outputs[name] = value
         return value
+
+    def _letters(self, module: nn.Module, value: Value) -> str | None:
+        """The letters of a binary layer; None for what is none."""
+        if self.of_images:
+            is_fixed = value.attributes.get("input_step") is not None
+            return None if value.kind != "product" else f"{'F' if is_fixed else 'B'}BF"
+        letters = self.plan.get(id(module), getattr(module, "letters", None))
+        if not isinstance(letters, LayerPrecision) or letters.is_float:
+            return None
+        return (
+            f"{letters.bmm}+{letters.bspmm}" if isinstance(module, MessagePassing) else letters.bmm
+        )
 
     def _holds_binary_layers(self, module: nn.Module) -> bool:
         """Whether a graph layer without a binary form has binary layers in it, as GINConv may."""
@@ -216,6 +219,8 @@ class Lowering:
             return jumping_knowledge(name, module, value)
         if not isinstance(value, Value):
             raise Unsupported("it takes something else than a matrix")
+        if isinstance(module, nn.Linear) and self.of_images:
+            return images.linear(name, module, value)
         if isinstance(module, (nn.Linear, torch_geometric.nn.Linear)):
             return lower_linear(name, module, value, self.plan)
         return lower_module(name, module, value)
@@ -226,6 +231,7 @@ class Lowering:
         """The user's own code, as it is; computed now where it does not depend on the input."""
         inputs: list[Value] = []
         parts: set[str] = set()
+        args, kwargs = (_mapped(part, _measured) for part in (args, kwargs))
 
         def place(leaf: Any) -> Any:
             if isinstance(leaf, Value):
@@ -237,7 +243,7 @@ class Lowering:
                 return Input(leaf.part)
             return leaf
 
-        placed_args, placed_kwargs = mapped(args, place), mapped(kwargs, place)
+        placed_args, placed_kwargs = _mapped(args, place), _mapped(kwargs, place)
         if not inputs and not parts:
             return function(*args, **kwargs)
         width = getattr(function, "in_channels", None)
@@ -245,7 +251,10 @@ class Lowering:
             with_size(args[0], width, name)
         call = FloatCall(name, function, placed_args, placed_kwargs, None)
         self.network.calls[name] = f"it runs as its own code ({reason}){unsaved(call)}"
-        return Value("call", name, tuple(inputs), None, call=call, needs_edges=bool(parts))
+        rank = None if self.of_images else ROWS
+        return Value(
+            "call", name, tuple(inputs), None, call=call, needs_edges=bool(parts), rank=rank
+        )
 
 
 def _called(rule: Callable[..., Any], name: str, args: Any, kwargs: Any) -> Any:
@@ -261,18 +270,18 @@ def _called(rule: Callable[..., Any], name: str, args: Any, kwargs: Any) -> Any:
     return rule(*given.args, **given.kwargs)
 
 
-def mapped(arguments: Any, place: Callable[[Any], Any]) -> Any:
+def _mapped(arguments: Any, place: Callable[[Any], Any]) -> Any:
     """Arguments of a call with something else in the place of each leaf."""
     if isinstance(arguments, tuple) and hasattr(arguments, "_fields"):
-        return type(arguments)(*(mapped(item, place) for item in arguments))
+        return type(arguments)(*(_mapped(item, place) for item in arguments))
     if isinstance(arguments, tuple | list):  # those of torch.fx become plain ones
         kind = list if isinstance(arguments, list) else tuple
-        return kind(mapped(item, place) for item in arguments)
+        return kind(_mapped(item, place) for item in arguments)
     if isinstance(arguments, dict):
-        return {key: mapped(item, place) for key, item in arguments.items()}
+        return {key: _mapped(item, place) for key, item in arguments.items()}
     if isinstance(arguments, slice):
         parts = (arguments.start, arguments.stop, arguments.step)
-        return slice(*(mapped(part, place) for part in parts))
+        return slice(*(_mapped(part, place) for part in parts))
     return place(arguments)
 
 
@@ -280,3 +289,17 @@ def _attribute(root: nn.Module, path: str) -> Any:
     parent, _, name = path.rpartition(".")
     value = getattr(root.get_submodule(parent), name)
     return value.detach() if isinstance(value, Tensor) else value
+
+
+def _measured(leaf: Any) -> Any:
+    """Shapes that the user's own code reads, as calls: they are known when it runs."""
+    if not isinstance(leaf, images.Shape | images.Length):
+        return leaf
+    dim = leaf.dim if isinstance(leaf, images.Length) else None
+    args = (Input(0),) if dim is None else (Input(0), dim)
+    call = FloatCall(leaf.value.layer, _shape_of, args, {}, None)
+    return Value("call", leaf.value.layer, (leaf.value,), call=call, rank=None)
+
+
+def _shape_of(x: Tensor, dim: int | None = None) -> Any:
+    return torch.Size(x.shape) if dim is None else x.size(dim)

@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from bitgnn.convert.network.fold_linear import become, binarised, fold_linear_maps, readers_of
-from bitgnn.convert.network.lower import Network
-from bitgnn.convert.network.values import Value, is_unit, ordered
+from bitgnn.convert.network.values import Network, Value, is_unit, ordered
 
 __all__ = ["settle_orders"]
 

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 import torch
 
-from bitgnn.convert.network.values import Value, ordered
+from bitgnn.convert.network.values import Network, Unsupported, Value, ordered
 from bitgnn.inference.steps.calls import RESULTS, FloatCall, Input
 from bitgnn.inference.steps.known_calls import unsaved
 from bitgnn.nn import BinaryLinear
 from bitgnn.nn.binary_product import BinaryProduct
 
-if TYPE_CHECKING:
-    from bitgnn.convert.network.lower import Network
-
-__all__ = ["BEHIND_SIGNS", "LAST_DIMENSIONS", "Output", "RowMaximum", "classes_of", "set_output"]
+__all__ = [
+    "BEHIND_SIGNS", "LAST_DIMENSIONS", "Output", "RowMaximum", "classes_of", "part_of",
+    "set_output",
+]  # fmt: skip
 
 Output = Literal["log_softmax", "softmax", "classes"]
 """What a frozen model can be asked to hand out in place of its own scores."""
@@ -42,6 +42,14 @@ class RowMaximum(NamedTuple):
         """The two values."""
         largest = FloatCall(name, torch.amax, (Input(0), -1), {}, None)
         return cls(Value("call", name, (value,), call=largest), classes_of(name, value))
+
+
+def part_of(name: str, x: Any, part: Any) -> Any:
+    """One of the two results of ``max``, by its place or name."""
+    is_plain = isinstance(part, int | str) and part in (0, 1, -1, -2, *RowMaximum._fields)
+    if not isinstance(x, RowMaximum) or not is_plain:
+        raise Unsupported("frozen models know no such function")
+    return x[part] if isinstance(part, int) else getattr(x, part)
 
 
 def classes_of(name: str, value: Value) -> Value:

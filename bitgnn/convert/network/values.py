@@ -9,12 +9,14 @@ from typing import Any, Literal
 from torch import Tensor
 
 from bitgnn.inference.graph import GraphSpec
+from bitgnn.inference.own_call import PLAIN_CALL, OwnCall
 from bitgnn.inference.steps.calls import FloatCall
 from bitgnn.inference.steps.floats import FUNCTIONS, is_monotone, is_sign_preserving
 
 __all__ = [
-    "IMAGES", "ROWS", "Unsupported", "Value", "batch_norm", "canonical", "collapse", "function_of",
-    "is_nowhere_negative", "is_pool", "is_unit", "named", "ordered", "with_size",
+    "IMAGES", "ROWS", "Network", "Unsupported", "Value", "batch_norm", "canonical", "collapse",
+    "function_of", "function_on", "is_nowhere_negative", "is_pool", "is_unit", "named", "of_rank",
+    "ordered", "with_size",
 ]  # fmt: skip
 
 IMAGES = 4
@@ -82,6 +84,35 @@ class Value:
     def binary_weight(self) -> bool:
         """Whether a product's weight is used by its signs."""
         return "float_weight" not in self.tensors
+
+
+@dataclass
+class Network:
+    """Everything the scores depend on.
+
+    Attributes:
+        features: the input.
+        scores: the result.
+        outputs: what each layer hands on, by module name.
+        letters: operator letters of each binary layer, by module name.
+        calls: why parts run as the user's own code, by name.
+        inside: names of binary layers that belong to other graph layers, such as a GIN's maps.
+        folded: layers whose linear maps were composed with others, and with which.
+        orders: what comes first in layers whose float maps may change places.
+        own_call: how the trained forward is called.
+        of_images: whether it takes images or rows alone.
+    """
+
+    of_images: bool = False
+    features: Value | None = None
+    scores: Value | None = None
+    outputs: dict[str, Value] = field(default_factory=dict)
+    letters: dict[str, str] = field(default_factory=dict)
+    calls: dict[str, str] = field(default_factory=dict)
+    inside: set[str] = field(default_factory=set)
+    folded: dict[str, str] = field(default_factory=dict)
+    orders: dict[str, str] = field(default_factory=dict)
+    own_call: OwnCall = PLAIN_CALL
 
 
 def is_unit(value: Value) -> bool:
@@ -158,6 +189,33 @@ def named(**tensors: Tensor | None) -> dict[str, Tensor]:
 def function_of(layer: str, name: str, value: Value, **attributes: Any) -> Value:
     """One of :data:`bitgnn.inference.steps.floats.FUNCTIONS` of a value."""
     return Value("function", layer, (value,), value.size, name, attributes, rank=value.rank)
+
+
+def of_rank(value: Any, rank: int, name: str) -> Value:
+    """Settle the number of dimensions of a value where it is not known.
+
+    Raises:
+        Unsupported: ``value`` is none, or has another number of dimensions.
+    """
+    if not isinstance(value, Value):
+        raise Unsupported("it takes something else than a matrix or images")
+    known = value
+    while known.rank is None:
+        known.rank = rank
+        if known.kind != "function":
+            break
+        known = known.inputs[0]
+    if value.rank != rank:
+        raise Unsupported(f"it takes {rank} dimensions, gets {value.rank}")
+    return value
+
+
+def function_on(value: Value, layer: str, name: str, **attributes: Any) -> Value:
+    """A function of every entry; behind a flattening it is moved in front."""
+    if value.kind == "flatten":
+        inner = function_on(value.inputs[0], layer, name, **attributes)
+        return Value("flatten", value.layer, (inner,), value.size, rank=ROWS)
+    return function_of(layer, name, value, **attributes)
 
 
 def batch_norm(layer: str, norm: Any, value: Value) -> Value:

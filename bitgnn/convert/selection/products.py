@@ -6,8 +6,7 @@ import torch
 from torch import Tensor
 
 from bitgnn.convert.network.fold_linear import binarised
-from bitgnn.convert.network.lower import Network
-from bitgnn.convert.network.values import Value, canonical
+from bitgnn.convert.network.values import Network, Value, canonical
 from bitgnn.convert.selection.comparisons import EXACT, folded_scale, mask_of
 from bitgnn.convert.selection.registers import BY_LETTERS, Registers
 from bitgnn.ops.linear import MOST_FEATURES, weight_digits

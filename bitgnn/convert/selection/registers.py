@@ -8,8 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from bitgnn.convert.network.lower import Network
-from bitgnn.convert.network.values import Value, canonical
+from bitgnn.convert.network.values import Network, Value, canonical
 from bitgnn.convert.selection.comparisons import (
     Comparison,
     comparison,

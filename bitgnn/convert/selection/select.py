@@ -7,8 +7,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from bitgnn.convert.network.lower import Network
-from bitgnn.convert.network.values import IMAGES, ROWS, Value, canonical, collapse, is_unit
+from bitgnn.convert.network.values import IMAGES, ROWS, Network, Value, canonical, collapse, is_unit
 from bitgnn.convert.selection.comparisons import Comparison, comparison, folded, functions_of
 from bitgnn.convert.selection.demands import BIT_WRITERS, is_standardized, signs_beside
 from bitgnn.convert.selection.image_products import ImageProducts

@@ -9,7 +9,7 @@ from torch import nn
 from torch_geometric.nn import MessagePassing
 
 from bitgnn.convert.configs import ImageConfig
-from bitgnn.convert.network.image_lowering import lower_images
+from bitgnn.convert.network.lower import lower_images
 from bitgnn.convert.network.values import Value
 from bitgnn.convert.reporting import BinarizeReport
 from bitgnn.convert.swap.keeping import carry_over, copied, why_float

@@ -14,7 +14,7 @@ from torch_geometric.nn.models.basic_gnn import BasicGNN
 
 from bitgnn.convert.configs import Activation
 from bitgnn.convert.network.graph_layers import SUPPORTED
-from bitgnn.convert.network.image_lowering import is_image_network, lower_images, lower_model
+from bitgnn.convert.network.lower import is_image_network, lower_images, lower_model
 from bitgnn.convert.network.values import canonical, is_nowhere_negative, ordered
 from bitgnn.convert.tracing.trace import Traced, evaluating, trace_model
 from bitgnn.convert.walker import put_everywhere

@@ -1,4 +1,4 @@
-"""Activations, norms and dropout of one matrix: a row each, for modules, functions and methods."""
+"""Modules of one value: activations, norms, dropout, pools and convolutions; a row for each."""
 
 from __future__ import annotations
 
@@ -11,21 +11,23 @@ from torch import nn
 from torch.nn import functional
 from torch_geometric.nn.norm import BatchNorm
 
+from bitgnn.convert.network import images
 from bitgnn.convert.network.output import LAST_DIMENSIONS
 from bitgnn.convert.network.values import (
+    IMAGES,
+    ROWS,
     Unsupported,
     Value,
     batch_norm,
     function_of,
+    function_on,
     named,
+    of_rank,
     with_size,
 )
-from bitgnn.nn import NodeStandardize
+from bitgnn.nn import ChannelShortcut, NodeStandardize
 
-__all__ = ["ACTIVATIONS", "DROPOUTS", "lower_module"]
-
-DROPOUTS = (nn.Identity, nn.Dropout, nn.Dropout1d, nn.AlphaDropout)
-NORMALISATIONS: dict[type, str] = {nn.Softmax: "softmax", nn.LogSoftmax: "log_softmax"}
+__all__ = ["ACTIVATIONS", "lower_module"]
 
 
 @dataclass(frozen=True)
@@ -72,7 +74,7 @@ class Activation:
             if not isinstance(value, str if isinstance(default, str) else int | float):
                 raise Unsupported("its options have no form in frozen models")
             attributes[attribute] = type(default)(value)
-        return function_of(name, self.name, x, **attributes)
+        return function_on(x, name, self.name, **attributes)
 
 
 ACTIVATIONS = (
@@ -95,33 +97,81 @@ ACTIVATIONS = (
 )
 """A new activation has a row here, and its arithmetic among the functions of frozen models."""
 
-_OF_MODULES: dict[type[nn.Module], Callable[..., Value]] = {
-    row.module: row.of_module for row in ACTIVATIONS
-}
+
+def _layer_norm(name: str, module: nn.LayerNorm, value: Value) -> Value:
+    if type(module) is not nn.LayerNorm or len(module.normalized_shape) != 1:
+        raise Unsupported("frozen models know no such function")
+    if value.rank != ROWS:
+        raise Unsupported("frozen models know no such function of images")
+    tensors = named(weight=module.weight, bias=module.bias)
+    size = with_size(value, module.normalized_shape[0], name).size
+    attributes = {"eps": float(module.eps)}
+    return Value("function", name, (value,), size, "layer_norm", attributes, tensors)
+
+
+def _softmax(name: str, module: nn.Softmax | nn.LogSoftmax, value: Value) -> Value:
+    if module.dim not in LAST_DIMENSIONS:
+        raise Unsupported("frozen models know no such function")
+    function = "softmax" if isinstance(module, nn.Softmax) else "log_softmax"
+    return function_of(name, function, of_rank(value, ROWS, name))
+
+
+def _flatten(name: str, module: nn.Flatten, value: Value) -> Value:
+    return images.flatten(name, value, module.start_dim, module.end_dim)
+
+
+_NORMS = {nn.BatchNorm2d: IMAGES, nn.BatchNorm1d: ROWS}
+_MODULES: tuple[tuple[Any, Callable[[str, Any, Value], Value]], ...] = (
+    (
+        (nn.Identity, nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.AlphaDropout),
+        lambda name, module, value: value,
+    ),
+    (BatchNorm, lambda name, module, value: batch_norm(name, module.module, value)),
+    (
+        (nn.BatchNorm2d, nn.BatchNorm1d),
+        lambda name, norm, value: batch_norm(
+            name, norm, of_rank(value, _NORMS.get(type(norm), ROWS), name)
+        ),
+    ),
+    (NodeStandardize, lambda name, module, value: function_of(name, "standardize", value)),
+    (nn.LayerNorm, _layer_norm),
+    ((nn.Softmax, nn.LogSoftmax), _softmax),
+    (nn.Conv2d, images.convolution),
+    (ChannelShortcut, images.shortcut),
+    (nn.Flatten, _flatten),
+    (
+        nn.MaxPool2d,
+        lambda name, m, value: images.max_pool(
+            name, value, m.kernel_size, m.stride, m.padding, m.dilation, m.ceil_mode,
+            m.return_indices,
+        ),
+    ),
+    (
+        nn.AvgPool2d,
+        lambda name, m, value: images.avg_pool(
+            name, value, m.kernel_size, m.stride, m.padding, m.ceil_mode, m.count_include_pad,
+            m.divisor_override,
+        ),
+    ),
+    (
+        nn.AdaptiveAvgPool2d,
+        lambda name, m, value: images.adaptive_avg_pool(name, value, m.output_size),
+    ),
+)  # fmt: skip
+"""A new module has a row here. Activations come before: they are of their very class."""
 
 
 def lower_module(name: str, module: nn.Module, value: Value) -> Value:
-    """A module of one matrix: activation, norm or dropout in evaluation.
+    """A module of one value in evaluation.
 
     Raises:
         Unsupported: there is no such function among those a frozen model knows.
+        ValueError: features or channels do not fit.
     """
-    if isinstance(module, DROPOUTS):
-        return value
-    if isinstance(module, BatchNorm):
-        module = module.module
-    if isinstance(module, nn.BatchNorm1d):
-        return batch_norm(name, module, value)
-    if isinstance(module, NodeStandardize):
-        return function_of(name, "standardize", value)
-    if type(module) is nn.LayerNorm and len(module.normalized_shape) == 1:
-        tensors = named(weight=module.weight, bias=module.bias)
-        size = with_size(value, module.normalized_shape[0], name).size
-        attributes = {"eps": float(module.eps)}
-        return Value("function", name, (value,), size, "layer_norm", attributes, tensors)
-    if isinstance(module, nn.Softmax | nn.LogSoftmax) and module.dim in LAST_DIMENSIONS:
-        return function_of(name, NORMALISATIONS[type(module)], value)
-    known = _OF_MODULES.get(type(module))
-    if known is None:
-        raise Unsupported("frozen models know no such function")
-    return known(name, module, value)
+    for activation in ACTIVATIONS:
+        if type(module) is activation.module:
+            return activation.of_module(name, module, value)
+    for kinds, rule in _MODULES:
+        if isinstance(module, kinds):
+            return rule(name, module, value)
+    raise Unsupported("frozen models know no such function")

@@ -1,35 +1,40 @@
-"""What modules compute on images and on rows of a convolutional network, as values."""
+"""What modules and functions compute on images, and on their shapes, as values."""
 
 from __future__ import annotations
 
+import operator
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
-from bitgnn.convert.network.activations import DROPOUTS, lower_module
+from bitgnn.convert.network.output import part_of
 from bitgnn.convert.network.values import (
     IMAGES,
     ROWS,
     Unsupported,
     Value,
-    batch_norm,
-    function_of,
     named,
+    of_rank,
     with_size,
 )
-from bitgnn.nn import BinaryConv2d, BinaryLinear, ChannelShortcut
+from bitgnn.nn import BinaryConv2d, BinaryLinear
 from bitgnn.quantize import canonical_row_scale
+from bitgnn.quantize.pixels import COLOURS, grey, local_binary_patterns
 
 __all__ = [
-    "BINARY", "avg_pool", "conv_numbers", "flattened", "function_on", "lower_image_module",
-    "max_pool", "of_rank", "pair",
+    "BINARY", "FUNCTIONS", "Length", "Shape", "adaptive_avg_pool", "avg_pool", "convolution",
+    "flatten", "linear", "max_pool", "shortcut",
 ]  # fmt: skip
 
 BINARY = (BinaryConv2d, BinaryLinear)
-_BATCH_NORMS: dict[type[nn.Module], int] = {nn.BatchNorm2d: IMAGES, nn.BatchNorm1d: ROWS}
+_PIXELS = ({2, 3}, {-2, -1}, {2, -1}, {-2, 3})
 
 
-def pair(value: Any) -> list[int]:
+def _pair(value: Any) -> list[int]:
     """A number for both axes in full.
 
     Raises:
@@ -42,40 +47,18 @@ def pair(value: Any) -> list[int]:
     return both
 
 
-def of_rank(value: Any, rank: int, name: str) -> Value:
-    """Settle the number of dimensions of a value where it is not known.
-
-    Raises:
-        Unsupported: ``value`` is none, or has another number of dimensions.
-    """
-    if not isinstance(value, Value):
-        raise Unsupported("it takes something else than images or rows")
-    known = value
-    while known.rank is None:
-        known.rank = rank
-        if known.kind != "function":
-            break
-        known = known.inputs[0]
-    if value.rank != rank:
-        raise Unsupported(f"it takes {rank} dimensions, gets {value.rank}")
-    return value
-
-
-def function_on(value: Value, layer: str, name: str, **attributes: Any) -> Value:
-    """A function of every entry; behind a flattening it is moved in front."""
-    if value.kind == "flatten":
-        inner = function_on(value.inputs[0], layer, name, **attributes)
-        return Value("flatten", value.layer, (inner,), value.size, rank=ROWS)
-    return function_of(layer, name, value, **attributes)
-
-
-def flattened(layer: str, value: Any) -> Value:
+def _flattened(layer: str, value: Any) -> Value:
     """Images as rows ``[N, C * H * W]``; rows as they are."""
-    if not isinstance(value, Value):
-        raise Unsupported("it takes something else than images or rows")
-    if value.rank == ROWS:
+    if isinstance(value, Value) and value.rank == ROWS:
         return value
     return Value("flatten", layer, (of_rank(value, IMAGES, layer),), rank=ROWS)
+
+
+def flatten(name: str, x: Any, start_dim: int = 0, end_dim: int = -1) -> Value:
+    """All of an image as a row."""
+    if start_dim != 1 or end_dim not in (-1, IMAGES - 1):
+        raise Unsupported("only all of an image can be flattened")
+    return _flattened(name, x)
 
 
 def max_pool(
@@ -93,10 +76,10 @@ def max_pool(
         raise Unsupported("it returns indices")
     value = of_rank(value, IMAGES, layer)
     attributes = {
-        "kernel": pair(kernel),
-        "stride": pair(kernel if stride is None or stride == [] else stride),
-        "padding": pair(padding),
-        "dilation": pair(dilation),
+        "kernel": _pair(kernel),
+        "stride": _pair(kernel if stride is None or stride == [] else stride),
+        "padding": _pair(padding),
+        "dilation": _pair(dilation),
         "ceil_mode": bool(ceil_mode),
     }
     return Value("max_pool", layer, (value,), value.size, "", attributes, rank=IMAGES)
@@ -115,9 +98,9 @@ def avg_pool(
     """Average pooling, with the arguments of torch's function."""
     value = of_rank(value, IMAGES, layer)
     attributes = {
-        "kernel": pair(kernel),
-        "stride": pair(kernel if stride is None or stride == [] else stride),
-        "padding": pair(padding),
+        "kernel": _pair(kernel),
+        "stride": _pair(kernel if stride is None or stride == [] else stride),
+        "padding": _pair(padding),
         "ceil_mode": bool(ceil_mode),
         "count_include_pad": bool(count_include_pad),
         "divisor": divisor_override,
@@ -135,7 +118,7 @@ def adaptive_avg_pool(layer: str, value: Any, output_size: Any) -> Value:
     return Value("adaptive_avg_pool", layer, (value,), value.size, "", attributes, rank=IMAGES)
 
 
-def conv_numbers(layer: nn.Conv2d) -> dict[str, Any]:
+def _numbers(layer: nn.Conv2d) -> dict[str, Any]:
     """Strides, padding of the four sides, dilation and groups as steps hold them."""
     kernel, dilation = layer.kernel_size, layer.dilation
     padding: Any = layer.padding
@@ -167,12 +150,13 @@ def _product(name: str, layer: Any, value: Value, rank: int, numbers: dict[str, 
     return Value("product", name, (value,), weight.size(0), "", attributes, tensors, rank=rank)
 
 
-def _conv(name: str, layer: nn.Conv2d, value: Value) -> Value:
+def convolution(name: str, layer: nn.Conv2d, value: Value) -> Value:
+    """A convolution, of signs or fixed point where it is a binary one."""
     if layer.padding_mode != "zeros":
         raise Unsupported(f"padding_mode {layer.padding_mode!r} has no form in frozen models")
     value = of_rank(value, IMAGES, name)
     if isinstance(layer, BinaryConv2d):
-        return _product(name, layer, value, IMAGES, conv_numbers(layer))
+        return _product(name, layer, value, IMAGES, _numbers(layer))
     if type(layer) is not nn.Conv2d:
         raise Unsupported("its class is not known")
     padding: Any = layer.padding
@@ -187,7 +171,8 @@ def _conv(name: str, layer: nn.Conv2d, value: Value) -> Value:
     return Value("conv", name, (value,), layer.out_channels, "", attributes, tensors, rank=IMAGES)
 
 
-def _linear(name: str, layer: nn.Linear, value: Value) -> Value:
+def linear(name: str, layer: nn.Linear, value: Value) -> Value:
+    """A linear layer of a network of images; a binary one takes signs or fixed point."""
     value = of_rank(value, ROWS, name)
     if isinstance(layer, BinaryLinear):
         return _product(name, layer, value, ROWS, {})
@@ -198,58 +183,90 @@ def _linear(name: str, layer: nn.Linear, value: Value) -> Value:
     return Value("linear", name, (value,), layer.out_features, tensors=tensors, rank=ROWS)
 
 
-def _shortcut(name: str, layer: Any, value: Value) -> Value:
+def shortcut(name: str, layer: Any, value: Value) -> Value:
+    """Every so many pixels, with zero channels appended."""
     value = with_size(of_rank(value, IMAGES, name), layer.in_channels, name)
-    attributes = {"stride": pair(layer.stride)}
+    attributes = {"stride": _pair(layer.stride)}
     return Value("shortcut", name, (value,), layer.out_channels, "", attributes, rank=IMAGES)
 
 
-def lower_image_module(name: str, module: nn.Module, value: Value) -> Value:
-    """A module of one value.
+@dataclass(frozen=True)
+class Shape:
+    """The shape of a value, known at run time only."""
 
-    Raises:
-        Unsupported: only its own code can do what it does.
-        ValueError: channels do not fit.
-    """
-    if isinstance(module, nn.Conv2d):
-        return _conv(name, module, value)
-    if isinstance(module, nn.Linear):
-        return _linear(name, module, value)
-    rank = _BATCH_NORMS.get(type(module))
-    if rank is not None:
-        return batch_norm(name, module, of_rank(value, rank, name))
-    if isinstance(module, ChannelShortcut):
-        return _shortcut(name, module, value)
-    if isinstance(module, nn.MaxPool2d):
-        numbers: tuple[Any, ...] = (module.kernel_size, module.stride, module.padding)
-        rest: Any = (module.dilation, module.ceil_mode, module.return_indices)
-        return max_pool(name, value, *numbers, *rest)
-    if isinstance(module, nn.AvgPool2d):
-        numbers = (module.kernel_size, module.stride, module.padding)
-        options = (module.ceil_mode, module.count_include_pad, module.divisor_override)
-        return avg_pool(name, value, *numbers, *options)
-    if isinstance(module, nn.AdaptiveAvgPool2d):
-        return adaptive_avg_pool(name, value, module.output_size)
-    if isinstance(module, nn.Flatten):
-        if (module.start_dim, module.end_dim) not in ((1, -1), (1, IMAGES - 1)):
-            raise Unsupported("only all of an image can be flattened")
-        return flattened(name, value)
-    if isinstance(module, (*DROPOUTS, nn.Dropout2d)):
-        return value
-    return _activation(name, module, value)
+    value: Value
 
 
-def _activation(name: str, module: nn.Module, value: Value) -> Value:
-    """An activation function, or softmax of rows."""
-    if isinstance(module, nn.Softmax | nn.LogSoftmax):
-        of_rank(value, ROWS, name)
-    elif isinstance(module, nn.LayerNorm):
-        raise Unsupported("frozen models know no such function of images")
-    found = lower_module(name, module, value)
-    if found.kind == "function" and not found.tensors and found.name not in _OF_ROWS:
-        return function_on(value, name, found.name, **found.attributes)
-    found.rank = value.rank
-    return found
+@dataclass(frozen=True)
+class Length:
+    """One of its entries."""
+
+    value: Value
+    dim: int
 
 
-_OF_ROWS = ("softmax", "log_softmax", "standardize")
+def _size(name: str, x: Any, dim: int | None = None) -> Shape | Length:
+    if not isinstance(x, Value):
+        raise Unsupported("frozen models know no such function")
+    return Shape(x) if dim is None else Length(x, dim)
+
+
+def _getattr(name: str, x: Any, attribute: str, *rest: Any) -> Any:
+    if isinstance(x, Value) and attribute == "shape":
+        return Shape(x)
+    return part_of(name, x, attribute)
+
+
+def _getitem(name: str, x: Any, key: Any) -> Any:
+    if isinstance(x, Shape) and isinstance(key, int):
+        return Length(x.value, key)
+    return part_of(name, x, key)
+
+
+def _view(name: str, x: Any, *shape: Any) -> Value:
+    """``x.view(x.size(0), -1)`` and the like."""
+    if len(shape) == 1 and isinstance(shape[0], tuple | list):
+        shape = tuple(shape[0])
+    if len(shape) != ROWS or not isinstance(x, Value):
+        raise Unsupported("only all of an image can be flattened")
+    first, second = shape
+    keeps_rows = isinstance(first, Length) and first.dim == 0
+    if not (keeps_rows and isinstance(second, int)) and not (first == -1 and _is_size(second)):
+        raise Unsupported("only all of an image can be flattened")
+    rows = _flattened(name, x)
+    if _is_size(second) and rows.size is None:
+        rows.size = second
+    return rows
+
+
+def _is_size(value: Any) -> bool:
+    return type(value) is int and value > 0
+
+
+def _mean(name: str, x: Any, dim: Any = None, keepdim: bool = False, **options: Any) -> Value:
+    dims = {d for d in dim if type(d) is int} if isinstance(dim, tuple | list) else set()
+    if dims not in _PIXELS or keepdim or options:
+        raise Unsupported("only the mean of all pixels has a form in frozen models")
+    value = of_rank(x, IMAGES, name)
+    return Value("mean_pixels", name, (value,), value.size, rank=ROWS)
+
+
+def _of_colours(kind: Any, channels: int) -> Callable[..., Value]:
+    def rule(name: str, x: Any) -> Value:
+        value = with_size(of_rank(x, IMAGES, name), COLOURS, name)
+        return Value(kind, name, (value,), channels, rank=IMAGES)
+
+    return rule
+
+
+FUNCTIONS: dict[Any, Callable[..., Any]] = {
+    torch.flatten: flatten, "flatten": flatten, "view": _view, "reshape": _view,
+    torch.reshape: lambda name, x, shape: _view(name, x, shape),
+    "size": _size, getattr: _getattr, operator.getitem: _getitem,
+    grey: _of_colours("grey", 1),
+    local_binary_patterns: _of_colours("local_binary_patterns", COLOURS),
+    torch.mean: _mean, "mean": _mean,
+    functional.max_pool2d: max_pool, torch.max_pool2d: max_pool,
+    functional.avg_pool2d: avg_pool, functional.adaptive_avg_pool2d: adaptive_avg_pool,
+}  # fmt: skip
+"""Rules of functions and methods that networks of images have beside those of every network."""
