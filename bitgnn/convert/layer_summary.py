@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from bitgnn.bits import BitAdjacency, BitImages, BitTensor
-from bitgnn.convert.bwta.freezing import is_bwta_model, summarise_bwta
+from bitgnn.convert.bwta.freezing import has_bwta, summarise_bwta
 from bitgnn.convert.network.lower import lower_model
 from bitgnn.convert.selection.select import select_steps
 from bitgnn.convert.summary_table import LayerSummary, Summary
@@ -27,7 +27,7 @@ from bitgnn.inference.costs import (
     weights_of,
 )
 from bitgnn.inference.frozen_images import FrozenImages
-from bitgnn.inference.frozen_layers import FrozenLayers
+from bitgnn.inference.frozen_layers import FrozenBWTA, FrozenLayers
 from bitgnn.inference.frozen_model import FrozenModel
 from bitgnn.inference.graph import PreparedGraph
 from bitgnn.inference.program import PACKING
@@ -67,7 +67,7 @@ def summary(model: nn.Module, data: Any = None, *, repeats: int = REPEATS) -> Su
     """
     if not isinstance(model, nn.Module):
         raise TypeError(f"summary: model must be a torch.nn.Module, got {type(model).__name__}")
-    if is_bwta_model(model):
+    if isinstance(model, FrozenBWTA) or has_bwta(model):
         return summarise_bwta(model, data)
     if isinstance(model, FrozenLayers):
         return _of_layers(model, data)

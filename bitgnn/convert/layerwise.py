@@ -19,7 +19,7 @@ from bitgnn.inference import FreezeReport, FrozenModel
 from bitgnn.inference.frozen_layers import FrozenLayer, FrozenLayers, copy_with
 from bitgnn.nn import LayerPrecision
 
-__all__ = ["PackedCopy", "freeze_layers", "packed_copy"]
+__all__ = ["freeze_layers", "has_binary_layers", "packed_copy"]
 
 Planned = Mapping[int, LayerPrecision]
 

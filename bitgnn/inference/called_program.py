@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, get_args
 
@@ -13,14 +13,12 @@ from torch.utils._pytree import tree_map
 from torch_geometric.typing import SparseTensor
 
 from bitgnn.bits import BitAdjacency, BitTensor
-from bitgnn.inference.bound_program import FeatureForm, Features
-from bitgnn.inference.graph import GraphSpec, PreparedGraph
+from bitgnn.inference.bound_program import Features
+from bitgnn.inference.graph import PreparedGraph
 from bitgnn.inference.graph_program import Graph, GraphProgram
-from bitgnn.inference.own_call import PLAIN_CALL, Call, OwnCall
-from bitgnn.inference.program import Program
-from bitgnn.inference.steps.calls import FloatCall
+from bitgnn.inference.own_call import Call
 
-__all__ = ["CalledProgram", "as_features", "as_tensor"]
+__all__ = ["CalledProgram", "as_tensor"]
 
 _READY_GRAPHS = (type(None), *get_args(Graph))
 _PACKED = (BitTensor, BitAdjacency)
@@ -32,30 +30,13 @@ _PACKABLE = (torch.float32, *_OTHER_FLOATS, torch.uint8)
 class CalledProgram(GraphProgram):
     """Base of :class:`~bitgnn.inference.FrozenModel`: its call, fast or the trained model's own.
 
-    Args:
-        program: the steps.
-        tensors: what they read, by name.
-        graphs: what becomes of the graph, one entry for each adjacency in use.
-        calls: modules and functions outside of the known steps.
-        features: what the model takes.
-        own_call: how the trained model is called.
-
-    Raises:
-        ValueError: as :class:`GraphProgram`.
+    Arguments and errors are those of :class:`GraphProgram`.
     """
 
-    def __init__(
-        self,
-        program: Program,
-        tensors: Mapping[str, Tensor],
-        graphs: Sequence[GraphSpec],
-        calls: Sequence[FloatCall],
-        features: FeatureForm,
-        own_call: OwnCall = PLAIN_CALL,
-    ) -> None:
-        super().__init__(program, tensors, graphs, calls, features, own_call)
-        # Types of features that the first step reads as they are.
-        self._ready_types = _PACKABLE if program.entry == 1 else (torch.float32,)
+    @property
+    def _ready_types(self) -> tuple[torch.dtype, ...]:
+        """Types of features that the first step reads as they are."""
+        return _PACKABLE if self.program.entry == 1 else (torch.float32,)
 
     def forward(
         self, x: Features | Any = None, adjacency: Graph | Any = None, /, *args: Any, **kwargs: Any
@@ -124,7 +105,7 @@ class CalledProgram(GraphProgram):
     def _run_own_call(self, x: Any, adjacency: Any, args: Any, kwargs: Any) -> Any:
         """Run with the arguments of the trained forward."""
         call = self.own_call.sort_call(x, adjacency, args, kwargs, is_ready=_is_graph(adjacency))
-        features = as_features(call.x, self.in_channels, self._ready_types)
+        features = _as_features(call.x, self.in_channels, self._ready_types)
         num_nodes = features.shape[-2] if self.in_channels else features.shape[0]
         graph = self._graph_of(call, num_nodes)
         if not (self.in_channels and isinstance(features, Tensor) and features.dim() > 2):
@@ -186,7 +167,7 @@ def as_tensor(value: Any) -> Any:
     return torch.as_tensor(value) if isinstance(value, np.ndarray) else value
 
 
-def as_features(x: Any, size: int, ready: Sequence[torch.dtype]) -> Any:
+def _as_features(x: Any, size: int, ready: Sequence[torch.dtype]) -> Any:
     """Features as dense floats.
 
     Args:

@@ -1,4 +1,4 @@
-"""FrozenLayers: the user's own forward with each binary layer packed by itself."""
+"""Frozen models that run the user's own forward, with packed layers in it."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ from torch_geometric.nn import MessagePassing
 from torch_geometric.typing import SparseTensor
 from torch_geometric.utils import is_sparse, to_edge_index
 
+from bitgnn.inference.bwta.architecture import build, describe, frozen_layers
 from bitgnn.inference.frozen import FreezeReport, OwnForward, under_all_names
 from bitgnn.inference.frozen_model import FrozenModel
 from bitgnn.inference.graph_memory import GraphMemory
 
-__all__ = ["FrozenLayer", "FrozenLayers", "copy_with", "joined_features", "joined_graph"]
+__all__ = ["FrozenBWTA", "FrozenLayer", "FrozenLayers", "copy_with"]
 
 PAIR = 2
 
@@ -67,18 +68,20 @@ class FrozenLayer(nn.Module):
             )
         edges, *args = args or (kwargs.pop("edge_index"),)  # type: ignore[assignment]
         sources, destinations = x
-        joined = joined_features(sources, destinations, self.reads_destinations)
         graph = self._joined_graph(edges, sources, destinations)
+        if not self.reads_destinations:  # of any width then
+            destinations = sources.new_zeros(destinations.size(0), sources.size(1))
+        joined = torch.cat([sources, destinations])
         return self.frozen(joined, graph, *args, **kwargs)[len(sources) :]
 
     def _joined_graph(self, edges: Any, sources: Tensor, destinations: Tensor) -> Any:
         """The graph of both sets, the same tensor for as long as the edges are."""
         sizes = sources.size(0), destinations.size(0)
         if not GraphMemory.keeps(edges, None):
-            return joined_graph(edges, *sizes)
+            return _joined_graph_of(edges, *sizes)
         found = None if self._joined is None else self._joined.graph_of(edges, None, sizes[0])
         if found is None:
-            found = joined_graph(edges, *sizes)
+            found = _joined_graph_of(edges, *sizes)
             self._joined = GraphMemory(edges, None, sizes[0], found)
         return found
 
@@ -147,6 +150,56 @@ class FrozenLayers(OwnForward):
         return cls(made, FreezeReport.from_description(description["report"]))
 
 
+class FrozenBWTA(OwnForward):
+    """Inference form of a model with BWTA layers: packed weights, one bit each, floats between.
+
+    Moving it to another type of floats rounds what is in floats alone.
+
+    Args:
+        model: with packed layers.
+        report: letters of the packed layers; layers left in floats.
+    """
+
+    kind = "bwta"
+
+    @property
+    def packed_nbytes(self) -> int:
+        """Bytes of the packed layers."""
+        layers = frozen_layers(self.model).values()
+        return sum(t.nbytes for layer in layers for t in layer.state_dict().values())
+
+    def description(self) -> dict[str, Any]:
+        """Everything but the tensors, as plain values: what a checkpoint's JSON holds."""
+        return {
+            **describe(self.model),
+            "shared": self.saved_tensors()[1],
+            "report": self.report.description(),
+        }
+
+    @classmethod
+    def from_description(
+        cls,
+        description: Mapping[str, Any],
+        tensors: Mapping[str, Tensor],
+        model: nn.Module | None = None,
+    ) -> FrozenBWTA:
+        """The inverse of :meth:`description` and :meth:`saved_tensors`.
+
+        Args:
+            description: plain values.
+            tensors: by name.
+            model: of the same architecture, for one of the user's own.
+
+        Raises:
+            ImportError: the model needs ``transformers``, which is not installed.
+            KeyError: an entry is missing.
+            ValueError: an entry is wrong, a tensor missing or left over, or a model is needed.
+        """
+        state = under_all_names(tensors, description["shared"])
+        report = FreezeReport.from_description(description["report"])
+        return cls(build(description, state, model), report)
+
+
 def copy_with(model: nn.Module, replaced: Mapping[str, nn.Module]) -> nn.Module:
     """A copy of a model with other modules in the places of some, which are not copied.
 
@@ -164,30 +217,10 @@ def copy_with(model: nn.Module, replaced: Mapping[str, nn.Module]) -> nn.Module:
     return copy.deepcopy(model, memo)
 
 
-def joined_features(sources: Tensor, destinations: Tensor, reads_destinations: bool) -> Tensor:
-    """Features ``[N + M, K]`` of both sets.
-
-    Args:
-        sources: ``[N, K]``.
-        destinations: ``[M, K]``, of any width where the layer reads none of them.
-        reads_destinations: whether it does.
-    """
-    if not reads_destinations:
-        destinations = sources.new_zeros(destinations.size(0), sources.size(1))
-    return torch.cat([sources, destinations])
-
-
-def joined_graph(edges: Any, num_sources: int, num_destinations: int) -> Any:
+def _joined_graph_of(edges: Any, num_sources: int, num_destinations: int) -> Any:
     """The graph in the same form, with destinations counted from ``num_sources`` on.
 
-    Args:
-        edges: ``[2, E]`` edge index, sources first, or sparse adjacency ``[M, N]``, destinations
-            first.
-        num_sources: N.
-        num_destinations: M.
-
-    Raises:
-        TypeError: the graph has another form.
+    Edge indices have the sources first, sparse adjacencies ``[M, N]`` the destinations.
     """
     size = num_sources + num_destinations
     if isinstance(edges, SparseTensor):

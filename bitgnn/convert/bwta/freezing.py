@@ -10,7 +10,6 @@ from bitgnn._checks import check_value
 from bitgnn.convert.summary_table import LayerSummary, Summary
 from bitgnn.convert.walker import is_inside, outermost
 from bitgnn.inference.bwta import (
-    FrozenBWTA,
     FrozenBWTAAttention,
     FrozenBWTALinear,
     FrozenBWTAMultiheadAttention,
@@ -18,10 +17,10 @@ from bitgnn.inference.bwta import (
 from bitgnn.inference.bwta.architecture import float_form, frozen_layers, leave_fast_paths
 from bitgnn.inference.bwta.attention import frozen_attention
 from bitgnn.inference.frozen import FreezeReport
-from bitgnn.inference.frozen_layers import copy_with
+from bitgnn.inference.frozen_layers import FrozenBWTA, copy_with
 from bitgnn.nn import BWTAAttention, BWTALinear, BWTAMultiheadAttention
 
-__all__ = ["freeze_bwta", "has_bwta", "is_bwta_model", "summarise_bwta"]
+__all__ = ["freeze_bwta", "has_bwta", "summarise_bwta"]
 
 TRAINED = (BWTALinear, BWTAAttention, BWTAMultiheadAttention)
 
@@ -122,11 +121,6 @@ def summarise_bwta(model: nn.Module, data: Any) -> Summary:
     notes += [f"{name}: full precision, {why}" for name, why in frozen.report.floats.items()]
     share = on_bits / whole if whole else None
     return Summary(type(frozen.model).__name__, tuple(rows), share, None, tuple(notes))
-
-
-def is_bwta_model(model: nn.Module) -> bool:
-    """Whether a model is frozen with BWTA layers, or trained with some."""
-    return isinstance(model, FrozenBWTA) or any(isinstance(m, TRAINED) for m in model.modules())
 
 
 def _packed_row(name: str, module: nn.Module, weights: int) -> LayerSummary:

@@ -8,12 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import torch
+from torch import Tensor
+
 from bitgnn.convert.network.fold_linear import become, binarised, fold_linear_maps, readers_of
-from bitgnn.convert.network.values import Network, Value, is_unit, ordered
+from bitgnn.convert.network.values import ROWS, Network, Value, is_unit, ordered
 
 __all__ = ["settle_orders"]
 
 TRANSFORM, AGGREGATE = "transform_first", "aggregate_first"
+_ENDS = ("softmax", "log_softmax")
 
 
 def settle_orders(network: Network, order: Mapping[str, str], fold: bool) -> None:
@@ -22,11 +26,16 @@ def settle_orders(network: Network, order: Mapping[str, str], fold: bool) -> Non
     Args:
         network: as lowered; its values change in place, ``folded`` and ``orders`` tell how.
         order: ``"transform_first"`` or ``"aggregate_first"`` by layer.
-        fold: compose and exchange maps where the plan says nothing.
+        fold: compose and exchange maps where the plan says nothing; of images, take a batch norm
+            behind the last layer into its scale and bias.
 
     Raises:
         ValueError: a layer of ``order`` has no choice.
     """
+    if network.of_images:
+        if fold:
+            _fold_last_norm(network)
+        return
     before = _find_orders(network)
     unknown = sorted(order.keys() - before.keys())
     if unknown:
@@ -83,3 +92,47 @@ def _exchange(value: Value) -> None:
         mapped = Value("linear", layer, (source,), value.size, tensors=weight)
         spec = inner.spec
         become(value, Value("aggregate", layer, (mapped,), value.size, tensors=tensors, spec=spec))
+
+
+def _fold_last_norm(network: Network) -> None:
+    """A batch norm between the last linear map and the scores becomes its scale and bias.
+
+    In front of signs this would not do: rounding could turn one round.
+    """
+    scores = network.scores
+    assert scores is not None
+    end = scores
+    while end.kind == "classes" or (end.kind == "function" and end.name in _ENDS):
+        (end,) = end.inputs
+    if end.name != "batch_norm" or end.rank != ROWS:
+        return
+    (product,) = end.inputs
+    if product.kind != "product" or product.rank != ROWS or readers_of(scores)[product] > 1:
+        return
+    gain, shift = _affine(end)
+    scale, bias = product.tensors.get("scale"), product.tensors.get("bias")
+    tensors = {
+        "weight": product.tensors["weight"],
+        "scale": gain if scale is None else scale * gain,
+        "bias": shift if bias is None else bias * gain + shift,
+    }
+    network.folded[product.layer] = f"takes the batch norm {end.layer} into its scale and bias"
+    become(
+        end,
+        Value(
+            "product", product.layer, product.inputs, product.size, "", product.attributes,
+            tensors, rank=ROWS,
+        ),
+    )  # fmt: skip
+    end.layer = product.layer
+    assert end in ordered(scores)
+
+
+def _affine(norm: Value) -> tuple[Tensor, Tensor]:
+    """Gain and shift of a batch norm in float32, as PyTorch's CPU code makes them."""
+    tensors = norm.tensors
+    gain = 1 / torch.sqrt(tensors["var"] + norm.attributes["eps"])
+    if "weight" in tensors:
+        gain = gain * tensors["weight"]
+    shift = -tensors["mean"] * gain
+    return gain, shift + tensors["bias"] if "bias" in tensors else shift

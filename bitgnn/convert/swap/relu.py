@@ -19,7 +19,7 @@ from bitgnn.convert.network.values import canonical, is_nowhere_negative, ordere
 from bitgnn.convert.tracing.trace import Traced, evaluating, trace_model
 from bitgnn.convert.walker import put_everywhere
 
-__all__ = ["ReluCalls", "relu_calls", "relu_warnings", "replace_activations", "without_relu_calls"]
+__all__ = ["relu_warnings", "replace_activations"]
 
 ReluCalls = dict[str, list[int]]
 """By name of a module: which of the ReLU calls of its own forward, counted in order."""
@@ -41,15 +41,10 @@ def _is_relu_call(node: fx.Node) -> bool:
     return node.op == "call_function" and node.target in _FUNCTIONS
 
 
-def relu_calls(traced: Traced, names: Collection[str]) -> ReluCalls:
-    """Where in the model's own code calls of ReLU stand.
+def _relu_calls(traced: Traced, names: Collection[str]) -> ReluCalls:
+    """Calls of ReLU, named as in the trace, by the module in whose own code they stand.
 
-    Args:
-        traced: the model in evaluation.
-        names: the calls, as the trace names them.
-
-    Returns:
-        The calls by module; without those of a module whose own forward cannot be followed.
+    Those of a module whose own forward cannot be followed are left out.
     """
     if traced.prefix:  # a layer of torch or PyG, whose code is not the user's
         return {}
@@ -77,32 +72,17 @@ def _own_calls(module: nn.Module) -> int:
         return 0
 
 
-def without_relu_calls(module: nn.Module, places: Collection[int], clip: bool) -> None:
-    """Take ReLU calls out of a module's own forward.
+def _without_relu_calls(module: nn.Module, places: Collection[int], clip: bool) -> None:
+    """Take ReLU calls, counted in order, out of a module's own forward, or clip in their place.
 
     The module gets a subclass of its class, of the same name, whose forward is the traced one, once
     for training and once for evaluation: what its code reads of the object, such as a rate of
     dropout, is settled now. Names, state dict, copying and pickling stay as they are.
-
-    Args:
-        module: changed in place.
-        places: which of the calls, counted in order.
-        clip: put hardtanh in their place.
-
-    Raises:
-        Exception: what the module's code raises in a trace.
     """
-    forwards = _forwards(module, places, clip)
+    forwards = {mode: _changed(module, mode, places, clip) for mode in (True, False)}
     kind = _subclass(type(module), tuple(places), clip)
     kind._forwards = forwards
     module.__class__ = kind
-
-
-def _forwards(
-    module: nn.Module, places: Collection[int], clip: bool
-) -> dict[bool, Callable[..., Any]]:
-    """The changed forward by mode."""
-    return {training: _changed(module, training, places, clip) for training in (True, False)}
 
 
 def _count(module: nn.Module, training: bool) -> int:
@@ -147,7 +127,7 @@ def _subclass(base: type[nn.Module], places: tuple[int, ...], clip: bool) -> Any
         base.__setstate__(self, state)
         # The class is there only now to be traced: its forward is that of its base.
         self.__class__ = base
-        without_relu_calls(self, places, clip)
+        _without_relu_calls(self, places, clip)
 
     names = {name: getattr(base, name) for name in ("__module__", "__qualname__", "__doc__")}
     methods = {"forward": forward, "__reduce_ex__": reduced, "__setstate__": set_state}
@@ -226,7 +206,7 @@ def replace_activations(
     replaced = dict.fromkeys(names, "Hardtanh" if clip else "Identity")
     for name, places in _feeding_calls(model).items() if calls else ():
         module = model.get_submodule(name)
-        without_relu_calls(module, places, clip)
+        _without_relu_calls(module, places, clip)
         where = name or type(module).__name__
         for place in places:
             replaced[f"ReLU call {place + 1} of {where}"] = "hardtanh" if clip else "dropped"
@@ -237,7 +217,7 @@ def _feeding_calls(model: nn.Module) -> ReluCalls:
     """The calls of ReLU directly in front of a sign, by the module in whose code they stand."""
     try:
         traced = trace_model(model)
-        return relu_calls(traced, {relu for relu, _ in _feeders_of(model, traced)})
+        return _relu_calls(traced, {relu for relu, _ in _feeders_of(model, traced)})
     except ValueError:
         return {}
 
