@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from bitgnn.convert.network.values import Value, with_size
-from bitgnn.inference.fusions.narrow import MOST_NARROW_COLUMNS, is_wide
+from bitgnn.convert.network.values import Value, named, with_size
+from bitgnn.inference.fusions.products import MOST_NARROW_COLUMNS, is_wide
 from bitgnn.nn import LayerPrecision
 from bitgnn.nn.input_bits import InputBits
 from bitgnn.nn.thermometer import TINY
@@ -44,20 +44,30 @@ def looked_up_product(
     """
     bits = _bits_for(layer, linear)
     assert bits is not None
-    norm = layer.hidden_norm if addend is None else layer.root_norm
-    normed = letters.hidden_norm is not None
-    gain = layer.output_gain if addend is None else layer.root_gain
-    gain = None if normed else gain
+    normed, is_root = letters.hidden_norm is not None, addend is not None
+    norm = (layer.root_norm if is_root else layer.hidden_norm) if normed else None
+    gain = None if normed else layer.root_gain if is_root else layer.output_gain
+    slots = _slots(bits)
     if first is not None and bits is layer.input_bits:
-        (read,) = first.inputs
+        source = first.inputs[0]
     else:
-        read = _words_of(name, bits, value, linear.in_channels)
-    return _product(name, linear, bits, gain, norm if normed else None, read, addend)
+        source = _words_of(name, bits, slots, value, linear.in_channels)
+    weight = linear.weight
+    scale, shift = output_affine(
+        weight, bits.unit, bits.kind != "thermometer", bits.bit_offset, gain, norm
+    )
+    # An activation's bits stand for -1/2 and +1/2: without a norm nothing is added.
+    bias = None if bits.kind == "activation" and norm is None else shift
+    weight = weight if slots is None else slots.weight(weight)
+    tensors = named(weight=weight, weight_scale=scale, bias=bias)
+    inputs = (source,) if addend is None else (source, addend)
+    return Value("product", name, inputs, weight.size(0), tensors=tensors)
 
 
 def looked_up_bits(name: str, layer: Any, value: Value) -> Value:
     """The value whose signs are the bits that a layer's only product takes."""
-    return _words_of(name, layer.input_bits, value, layer.lin.in_channels)
+    bits: InputBits = layer.input_bits
+    return _words_of(name, bits, _slots(bits), value, layer.lin.in_channels)
 
 
 def narrowed_weight(layer: Any, linear: Any) -> Tensor:
@@ -83,30 +93,7 @@ def _bits_for(layer: Any, linear: Any) -> InputBits | None:
     return None if is_front else getattr(layer, "input_bits", None)
 
 
-def _product(
-    name: str,
-    linear: Any,
-    bits: InputBits,
-    gain: Tensor | None,
-    norm: Any,
-    source: Value,
-    addend: Value | None = None,
-) -> Value:
-    """The product of the bits that ``source`` holds."""
-    weight = linear.weight
-    slots = _slots(bits)
-    scale, shift = output_affine(
-        weight, bits.unit, bits.kind != "thermometer", bits.bit_offset, gain, norm
-    )
-    # An activation's bits stand for -1/2 and +1/2: without a norm nothing is added.
-    bias = None if bits.kind == "activation" and norm is None else shift
-    weight = weight if slots is None else slots.weight(weight)
-    tensors = _copies(weight=weight, weight_scale=scale, bias=bias)
-    inputs = (source,) if addend is None else (source, addend)
-    return Value("product", name, inputs, weight.size(0), tensors=tensors)
-
-
-def _words_of(name: str, bits: InputBits, value: Value, size: int) -> Value:
+def _words_of(name: str, bits: InputBits, slots: _Slots | None, value: Value, size: int) -> Value:
     """The value whose signs are the bits."""
     value = with_size(value, size, name)
     if bits.kind != "thermometer":
@@ -114,7 +101,6 @@ def _words_of(name: str, bits: InputBits, value: Value, size: int) -> Value:
             attributes = {"term": -TINY}
             value.pattern = Value("function", name, (value,), size, "shift", attributes)
         return value.pattern
-    slots = _slots(bits)
     if slots is None:
         tensors = {"columns": bits.columns.clone(), "thresholds": bits.thresholds.clone()}
     else:
@@ -168,11 +154,3 @@ def _slots(bits: InputBits) -> _Slots | None:
     first = counts.cumsum(0) - counts
     places = columns * LEVEL_SLOT + torch.arange(number, device=columns.device) - first[columns]
     return _Slots(size, places)
-
-
-def _copies(**tensors: Tensor | None) -> dict[str, Tensor]:
-    return {
-        name: tensor.detach().float().contiguous().clone()
-        for name, tensor in tensors.items()
-        if tensor is not None
-    }

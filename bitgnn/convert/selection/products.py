@@ -13,7 +13,6 @@ from bitgnn.ops.linear import MOST_FEATURES, weight_digits
 
 __all__ = ["Products"]
 
-_pack = torch.ops.bitgnn.pack.default
 _pack_scaled = torch.ops.bitgnn.pack_scaled.default
 
 
@@ -40,13 +39,12 @@ class Products(Registers):
         else:
             bits = self.bits[canonical(source)]
         weight = value.tensors["weight"]
-        words = _pack(weight)
+        words, own_scale = _pack_scaled(weight)
         if bits.flipped is not None:
             # Turning a channel round on both sides leaves every product as it was.
             words = words ^ mask_of(bits.flipped).to(words.device)
         tensors: dict[str, Tensor | None] = {"weight": words, "bias": value.tensors.get("bias")}
-        w_scale = value.tensors.get("weight_scale")
-        w_scale = _pack_scaled(weight)[1] if w_scale is None else w_scale
+        w_scale = value.tensors.get("weight_scale", own_scale)
         if target is None:
             tensors["weight_scale"] = w_scale
         else:
@@ -75,9 +73,9 @@ class Products(Registers):
     def _ternary_product(self, value: Value, target: Value | None) -> int:
         """A product of ternary activations to floats, or to the bits of ``target``."""
         weight = value.tensors["weight"]
-        w_scale = _pack_scaled(weight)[1]
+        words, w_scale = _pack_scaled(weight)
         tensors: dict[str, Tensor | None] = {
-            "weight": _pack(weight),
+            "weight": words,
             "weight_scale": w_scale,
             "scale": value.tensors["scale"].clone(),
         }

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import types
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -24,6 +23,7 @@ BATCH, EDGE_WEIGHT = "batch", "edge_weight"
 TENSORS = (BATCH, "edge_attr")
 """Optional arguments that are tensors wherever PyG has them."""
 WRAPPED = "model"
+MOST_INPUTS = 4
 
 
 class Traced:
@@ -51,38 +51,6 @@ class Traced:
         if self.prefix and f"{target}." == self.prefix:
             return type(self.root.get_submodule(target)).__name__
         return target.removeprefix(self.prefix)
-
-
-class _OneArgument(nn.Module):
-    def __init__(self, model: nn.Module) -> None:
-        super().__init__()
-        self.model = model
-
-    def forward(self, x: Any) -> Any:
-        return self.model(x)
-
-
-class _TwoArguments(_OneArgument):
-    def forward(self, x: Any, edge_index: Any) -> Any:  # type: ignore[override]
-        return self.model(x, edge_index)
-
-
-class _ThreeArguments(_OneArgument):
-    def forward(self, x: Any, edge_index: Any, edge_weight: Any = None) -> Any:  # type: ignore[override]
-        return self.model(x, edge_index, edge_weight)
-
-
-class _FourArguments(_OneArgument):
-    def forward(self, x: Any, edge_index: Any, edge_weight: Any, batch: Any) -> Any:  # type: ignore[override]
-        return self.model(x, edge_index, edge_weight, batch)
-
-
-_WRAPPERS: tuple[type[_OneArgument], ...] = (
-    _OneArgument,
-    _TwoArguments,
-    _ThreeArguments,
-    _FourArguments,
-)
 
 
 def trace_model(model: nn.Module) -> Traced:
@@ -211,24 +179,23 @@ def _spelled_out(model: nn.Module) -> tuple[nn.Module, str]:
         count = sum(name in FORWARD_ARGUMENTS for name in parameters) or 1
     else:
         return model, ""
-    if not 1 <= count <= len(_WRAPPERS):
+    if not 1 <= count <= MOST_INPUTS:
         raise NotTraced(
             f"freeze: {type(model).__name__} takes {count} inputs, of which a trace can name "
-            f"{len(_WRAPPERS)} at most"
+            f"{MOST_INPUTS} at most"
         )
-    return _renamed(_WRAPPERS[count - 1], names[:count])(model), f"{WRAPPED}."
+    return _wrapped(model, names[:count]), f"{WRAPPED}."
 
 
-def _renamed(wrapper: type[_OneArgument], names: Sequence[str]) -> type[_OneArgument]:
-    """A wrapper whose forward calls its arguments by other names."""
-    forward: Any = wrapper.forward
-    renamed = types.FunctionType(
-        forward.__code__.replace(co_varnames=("self", *names)),
-        forward.__globals__,
-        "forward",
-        forward.__defaults__ if tuple(names) == FORWARD_ARGUMENTS else None,
-    )
-    return type(wrapper.__name__, (wrapper,), {"forward": renamed})
+def _wrapped(model: nn.Module, names: Sequence[str]) -> nn.Module:
+    """A module whose forward takes arguments of these names and hands them to the model."""
+    default = "=None" if tuple(names) == FORWARD_ARGUMENTS else ""
+    call = f"return self.{WRAPPED}({', '.join(names)})"
+    scope: dict[str, Any] = {}
+    exec(f"def forward(self, {', '.join(names)}{default}): {call}", scope)
+    wrapper = type("_Wrapper", (nn.Module,), {"forward": scope["forward"]})()
+    wrapper.add_module(WRAPPED, model)
+    return wrapper
 
 
 @contextmanager

@@ -8,11 +8,10 @@ from bitgnn.inference.steps import (
     floats,
     images,
     products,
-    ternary,
 )
 
 __all__ = ["KINDS"]
 
-_FILES = (products, aggregates, bits, floats, convolutions, images, ternary)
+_FILES = (products, aggregates, bits, floats, convolutions, images)
 KINDS: dict[str, StepKind] = {kind.name: kind for file in _FILES for kind in file.KINDS}
 """Every kind by name; a checkpoint can name no other."""
