@@ -6,7 +6,6 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import torch
 import torch_geometric.nn
 from torch import Tensor, fx, nn
 from torch_geometric.nn import MessagePassing
@@ -295,11 +294,6 @@ def _measured(leaf: Any) -> Any:
     """Shapes that the user's own code reads, as calls: they are known when it runs."""
     if not isinstance(leaf, images.Shape | images.Length):
         return leaf
-    dim = leaf.dim if isinstance(leaf, images.Length) else None
-    args = (Input(0),) if dim is None else (Input(0), dim)
-    call = FloatCall(leaf.value.layer, _shape_of, args, {}, None)
+    args = (Input(0), leaf.dim) if isinstance(leaf, images.Length) else (Input(0),)
+    call = FloatCall(leaf.value.layer, Method("size"), args, {}, None)
     return Value("call", leaf.value.layer, (leaf.value,), call=call, rank=None)
-
-
-def _shape_of(x: Tensor, dim: int | None = None) -> Any:
-    return torch.Size(x.shape) if dim is None else x.size(dim)
