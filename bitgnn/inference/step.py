@@ -115,27 +115,39 @@ Runner = Callable[[list[Any], Sequence[Any]], None]
 def runner_of(
     apply: Apply, inputs: Sequence[int], outputs: Sequence[int], graph: int | None
 ) -> Runner:
-    """The call of a function on registers and, where there is one, an adjacency."""
-    first, out = (*inputs, None)[0], outputs[0]
+    """The call of a function on registers and, where there is one, an adjacency.
 
-    def over_graph(v: list[Any], graphs: Sequence[Any]) -> None:
-        v[out] = apply(*[v[i] for i in inputs], graphs[graph])  # type: ignore[index]
-
-    def to_several(v: list[Any], graphs: Sequence[Any]) -> None:
-        for register, value in zip(outputs, apply(*[v[i] for i in inputs]), strict=False):
-            v[register] = value
+    The usual numbers of registers have a form of their own, without lists that a call would fill.
+    """
+    (first, second, *_), out = (*inputs, 0, 0), outputs[0]
 
     def from_one(v: list[Any], graphs: Sequence[Any]) -> None:
-        v[out] = apply(v[first])  # type: ignore[index]
+        v[out] = apply(v[first])
 
-    def from_several(v: list[Any], graphs: Sequence[Any]) -> None:
+    def from_one_over_graph(v: list[Any], graphs: Sequence[Any]) -> None:
+        v[out] = apply(v[first], graphs[graph])  # type: ignore[index]
+
+    def from_two(v: list[Any], graphs: Sequence[Any]) -> None:
+        v[out] = apply(v[first], v[second])
+
+    def from_two_over_graph(v: list[Any], graphs: Sequence[Any]) -> None:
+        v[out] = apply(v[first], v[second], graphs[graph])  # type: ignore[index]
+
+    def from_many(v: list[Any], graphs: Sequence[Any]) -> None:
         v[out] = apply(*[v[i] for i in inputs])
 
-    if graph is not None:
-        return over_graph
-    if len(outputs) > 1:
-        return to_several
-    return from_one if len(inputs) == 1 else from_several
+    def from_many_over_graph(v: list[Any], graphs: Sequence[Any]) -> None:
+        v[out] = apply(*[v[i] for i in inputs], graphs[graph])  # type: ignore[index]
+
+    def to_two(v: list[Any], graphs: Sequence[Any]) -> None:
+        v[out], v[outputs[1]] = apply(*[v[i] for i in inputs])
+
+    if len(outputs) == 2:
+        return to_two
+    if graph is None:
+        return {1: from_one, 2: from_two}.get(len(inputs), from_many)
+    forms = {1: from_one_over_graph, 2: from_two_over_graph}
+    return forms.get(len(inputs), from_many_over_graph)
 
 
 def derives_from(tensors: Iterable[Tensor]) -> Callable[[Apply], Apply]:

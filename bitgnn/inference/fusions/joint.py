@@ -45,22 +45,26 @@ def joint_product(group: Sequence[Step], own: Sequence[Tensors]) -> Apply | None
     weight = tensors["weight"]
     rest = tuple(tensors.get(name) for name in ("weight_scale", "bias", "threshold", "flip"))
     sums_to_floats = aggregate_bits(False, hidden_size, sum_bias)
+    first_weight, first_size = own[0].get("weight"), group[0].attributes["size"]
 
-    def join(neighbours: Tensor, x: Tensor, *given: Any) -> Any:
-        *scales, a = given
-        scale, layout = scales[0] if scales else None, a.planned_layout(words)
-        last = (x, weight, size, a.row_scale, sum_bias, scale, *rest)
+    def join(first: Tensor, x: Tensor, *given: Any) -> Any:
+        a, scale = given[-1], given[0] if len(given) > 1 else None
+        neighbours = _bmm_bbb(first, first_weight, first_size) if products else first
+        layout = a.planned_layout(words)
         if layout == "csr":
-            return _bspmm_bmm(neighbours, a.rowptr, a.indices, *last, trusted=True)
+            return _bspmm_bmm(
+                neighbours, a.rowptr, a.indices, x, weight, size, a.row_scale, sum_bias, scale,
+                *rest, trusted=True,
+            )  # fmt: skip
         if layout == "sliced":
-            return _bspmm_bmm_sliced(neighbours, *a.sliced().arguments, *last, trusted=True)
+            return _bspmm_bmm_sliced(
+                neighbours, *a.sliced().arguments, x, weight, size, a.row_scale, sum_bias, scale,
+                *rest, trusted=True,
+            )  # fmt: skip
         addend = sums_to_floats(neighbours, a)
         return _bmm_add(x, weight, addend, size, scale, *rest, None, None, False, True)
 
-    if not products:
-        return join
-    first_weight, first_size = own[0]["weight"], products[0].attributes["size"]
-    return lambda first, *given: join(_bmm_bbb(first, first_weight, first_size), *given)
+    return join
 
 
 def linear_pair(group: Sequence[Step], own: Sequence[Tensors]) -> Apply | None:

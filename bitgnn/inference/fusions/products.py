@@ -184,21 +184,22 @@ def narrow_sums(group: Sequence[Step], own: Sequence[Tensors]) -> Apply | None:
         head = HEADS[ends[0].kind]
     columns, is_cuda = weight.size(0), weight.is_cuda
     reads_scale = packing is None and step.attributes["scaled"]
+    place = 1 if reads_scale else 0
 
     def sums(x: Tensor, *rest: Any) -> Any:
-        *values, a = rest
-        scale = values.pop(0) if reads_scale else None
-        arguments: tuple[Any, ...] = (
-            x, weight, size, a.rowptr, a.indices, scale, w_scale, *packed, a.row_scale, a.col_scale,
-            bias, head,
-        )  # fmt: skip
+        a = rest[-1]
+        added: tuple[Any, ...] = ()
         if is_rooted:
-            root_scale = values[1] if len(values) > 1 else None
-            arguments = (*arguments, values[0], root_weight, root_size, root_scale, *root_last)
+            root_scale = rest[place + 1] if len(rest) > place + 2 else None
+            added = (rest[place], root_weight, root_size, root_scale, *root_last)
         # Compiled programs must not depend on the size of the graph that they are made with.
         can_order = is_cuda and not torch.compiler.is_compiling()
         is_ordered = can_order and not is_wide(columns, size, read_often(a))
         order = row_order_of(a) if is_ordered else None
-        return _bmm_bspmm_narrow(*arguments, order=order, shift=shift, trusted=True)
+        return _bmm_bspmm_narrow(
+            x, weight, size, a.rowptr, a.indices, rest[0] if reads_scale else None, w_scale,
+            *packed, a.row_scale, a.col_scale, bias, head, *added, order=order, shift=shift,
+            trusted=True,
+        )  # fmt: skip
 
     return sums
