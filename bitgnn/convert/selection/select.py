@@ -46,8 +46,9 @@ class _Selection(Products, ImageProducts):
         report = FreezeReport(
             network.letters, self.boundaries, self.reasons, network.folded, network.orders
         )
-        output = self.floats[self.scores]
-        return self.out.finish(features.size or 0, output, report, network.own_call)
+        program, tensors, calls = self.out.parts(features.size or 0, self.floats[self.scores])
+        specs, own_call = self.out.specs, network.own_call
+        return FrozenModel(program, tensors, specs, report, calls, own_call=own_call)
 
     def images(self) -> FrozenImages:
         """A model of images or rows."""

@@ -8,9 +8,7 @@ from typing import Any
 
 from torch import Tensor
 
-from bitgnn.inference import FreezeReport, FrozenModel
 from bitgnn.inference.graph import GraphSpec
-from bitgnn.inference.own_call import OwnCall
 from bitgnn.inference.program import PACKING, Program
 from bitgnn.inference.step import Step
 from bitgnn.inference.steps.calls import FloatCall
@@ -22,12 +20,16 @@ GRAPH_OF_CALLS = -1
 
 
 class ProgramWriter:
-    """Collects the steps of a frozen model; register 0 holds the features."""
+    """Collects the steps of a frozen model; register 0 holds the features.
+
+    Attributes:
+        specs: the adjacencies in use.
+    """
 
     def __init__(self) -> None:
         self._steps: list[Step] = []
         self._tensors: dict[str, Tensor] = {}
-        self._specs: list[GraphSpec] = []
+        self.specs: list[GraphSpec] = []
         self._calls: list[FloatCall] = []
         self._next_register = 1
 
@@ -74,23 +76,16 @@ class ProgramWriter:
 
     def graph(self, spec: GraphSpec) -> int:
         """The number of an adjacency; layers that make the same of the graph share one."""
-        if spec not in self._specs:
-            self._specs.append(spec)
-        return self._specs.index(spec)
-
-    def finish(
-        self, in_channels: int, output: int, report: FreezeReport, own_call: OwnCall
-    ) -> FrozenModel:
-        """The frozen model of a graph or of matrices, and how it is called."""
-        program, tensors, calls = self.parts(in_channels, output)
-        return FrozenModel(program, tensors, self._specs, report, calls, own_call=own_call)
+        if spec not in self.specs:
+            self.specs.append(spec)
+        return self.specs.index(spec)
 
     def parts(
         self, in_channels: int, output: int
     ) -> tuple[Program, Mapping[str, Tensor], Sequence[FloatCall]]:
         """The program, its buffers by name, and the calls of its user's own code."""
         steps = tuple(
-            replace(step, graph=len(self._specs)) if step.graph == GRAPH_OF_CALLS else step
+            replace(step, graph=len(self.specs)) if step.graph == GRAPH_OF_CALLS else step
             for step in self._steps
         )
         return Program(in_channels, steps, output, self._entry()), self._tensors, self._calls
