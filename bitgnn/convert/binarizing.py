@@ -21,10 +21,10 @@ from bitgnn.convert.configs import (
     Precision,
 )
 from bitgnn.convert.example import Example, is_example, run_example
-from bitgnn.convert.images.swapping import binarize_images, is_for_images
 from bitgnn.convert.reporting import BinarizeReport, keep_report, report_of
-from bitgnn.convert.swapping import binarize_graph_layers
-from bitgnn.convert.unwrap import is_compiled, unwrapped
+from bitgnn.convert.swap.graphs import binarize_graph_layers
+from bitgnn.convert.swap.images import binarize_images, is_for_images
+from bitgnn.convert.walker import is_compiled, unwrapped
 from bitgnn.inference import Frozen
 from bitgnn.nn import BWTAAttention
 from bitgnn.nn.pretrained_attention import attention_modules

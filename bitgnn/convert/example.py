@@ -11,9 +11,9 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.data.data import BaseData
 
-from bitgnn.convert.arguments import Arguments
-from bitgnn.convert.obstacles import NotTraced
-from bitgnn.convert.trace import evaluating, has_forward, trace_model
+from bitgnn.convert.tracing.arguments import Arguments
+from bitgnn.convert.tracing.trace import evaluating, has_forward, trace_model
+from bitgnn.convert.tracing.tracer import NotTraced
 from bitgnn.inference.own_call import Argument, OwnCall
 from bitgnn.nn.input_bits import InputBits
 from bitgnn.nn.looks_up import LooksUp

@@ -13,24 +13,23 @@ import torch_geometric.nn
 from torch import nn
 from torch_geometric.nn import MessagePassing
 
-from bitgnn.convert.binary_forms import HasPrecision
 from bitgnn.convert.bwta import freeze_bwta, has_bwta
-from bitgnn.convert.graph_layers import SUPPORTED
-from bitgnn.convert.images.freezing import freeze_images
-from bitgnn.convert.images.lowering import is_image_network
 from bitgnn.convert.in_letters import planned_form, with_options
 from bitgnn.convert.layerwise import freeze_layers, has_binary_layers
-from bitgnn.convert.lower import lower_trace
-from bitgnn.convert.obstacles import NotTraced
-from bitgnn.convert.orders import settle_orders
-from bitgnn.convert.output import BEHIND_SIGNS, Output, set_output
+from bitgnn.convert.network.graph_layers import SUPPORTED
+from bitgnn.convert.network.lower import is_image_network, lower_images, lower_trace
+from bitgnn.convert.network.orders import settle_orders
+from bitgnn.convert.network.output import BEHIND_SIGNS, Output, set_output
+from bitgnn.convert.network.values import Network, ordered
 from bitgnn.convert.plan import Plan, is_plan_path, tunable_layers
-from bitgnn.convert.registers import ALSO_FLOATS, BY_LETTERS
-from bitgnn.convert.select import select_steps
-from bitgnn.convert.trace import trace_model
+from bitgnn.convert.selection.registers import ALSO_FLOATS, BY_LETTERS
+from bitgnn.convert.selection.select import select_steps
+from bitgnn.convert.swap.graphs import HasPrecision
+from bitgnn.convert.tracing.trace import trace_model
+from bitgnn.convert.tracing.tracer import NotTraced
 from bitgnn.convert.trained import check_trained
-from bitgnn.convert.unwrap import unwrapped
-from bitgnn.inference import FeatureForm, FreezeReport, Frozen
+from bitgnn.convert.walker import unwrapped
+from bitgnn.inference import FeatureForm, FreezeReport, Frozen, FrozenModel
 from bitgnn.nn import LayerPrecision
 from bitgnn.nn.precision import model_letters
 
@@ -38,6 +37,7 @@ __all__ = ["freeze"]
 
 _log = logging.getLogger(__name__)
 
+_OF_OTHER_INPUTS = (nn.Conv1d, nn.Conv3d, nn.ConvTranspose1d, nn.ConvTranspose3d)
 MOST_NAMED = 12
 """Layers that an error names."""
 
@@ -135,10 +135,13 @@ def freeze(
             raise ValueError(
                 "freeze: plan must be None for a network of images, whose layers have one form"
             )
-        images = freeze_images(model, output, fold)
-        images.set_features(features or "floats")
-        _report(model, images.report)
-        return images
+        network = lower_images(trace_model(model))
+        if not network.letters:
+            raise ValueError(_nothing(model))
+        _check_input(network)
+        frozen = _packed(network, output, {}, fold, features)
+        _report(model, frozen.report)
+        return frozen
     if isinstance(plan, os.PathLike) or is_plan_path(plan):
         plan = Plan.load(plan)
     document = plan if isinstance(plan, Plan) else None
@@ -174,14 +177,48 @@ def freeze(
         raise ValueError(_nothing(model))
     if check:
         check_trained(model, network.letters, planned)
-    set_output(network, output)
-    settle_orders(network, {} if document is None else document.order, fold)
-    frozen = select_steps(network)
+    order = {} if document is None else document.order
     if document is not None:
         features = features or document.features
-    frozen.set_features(features or "floats")
+    frozen = _packed(network, output, order, fold, features)
     _report(model, frozen.report)
     return frozen
+
+
+def _packed(
+    network: Network,
+    output: Output | None,
+    order: Mapping[str, str],
+    fold: bool,
+    features: FeatureForm | None,
+) -> FrozenModel:
+    """The frozen model of a network."""
+    set_output(network, output)
+    settle_orders(network, order, fold)
+    frozen = select_steps(network)
+    frozen.set_features(features or "floats")
+    return frozen
+
+
+def _check_input(network: Network) -> None:
+    """Refuse networks of other inputs than images and rows.
+
+    Raises:
+        ValueError: a convolution of signals or volumes reads the input.
+    """
+    assert network.scores is not None
+    for value in ordered(network.scores):
+        layer = None if value.call is None else value.call.function
+        if not isinstance(layer, _OF_OTHER_INPUTS):
+            continue
+        sources = list(value.inputs)
+        while sources and sources[0].kind == "function":
+            sources = list(sources[0].inputs)
+        if network.features in sources:
+            raise ValueError(
+                f"freeze: layer {value.layer!r} ({type(layer).__name__}) reads the input, and a "
+                "frozen network takes images [N, C, H, W] or rows [N, K]"
+            )
 
 
 def _nothing(model: nn.Module) -> str:

@@ -10,9 +10,8 @@ from typing import Any
 from torch import nn
 from torch_geometric.nn import MessagePassing
 
-from bitgnn.convert.binary_forms import HasPrecision
 from bitgnn.convert.plan import tunable_layers
-from bitgnn.convert.swapping import swapped_layer
+from bitgnn.convert.swap.graphs import HasPrecision, swapped_layer
 from bitgnn.nn import LayerPrecision
 from bitgnn.nn.precision import NORM_OPTIONS, PRODUCT_OPTIONS
 

@@ -12,21 +12,26 @@ import torch
 from torch import Tensor, nn
 
 from bitgnn.bits import BitAdjacency, BitImages, BitTensor
-from bitgnn.convert.bwta.summary import is_bwta_model, summarise_bwta
-from bitgnn.convert.images.lowering import is_image_network, lower_images
-from bitgnn.convert.images.select import select_image_steps
-from bitgnn.convert.lower import lower_trace
-from bitgnn.convert.select import select_steps
+from bitgnn.convert.bwta.freezing import has_bwta, summarise_bwta
+from bitgnn.convert.network.lower import lower_model
+from bitgnn.convert.selection.select import select_steps
 from bitgnn.convert.summary_table import LayerSummary, Summary
-from bitgnn.convert.trace import evaluating, trace_model
-from bitgnn.inference.costs import StepCost, step_cost
+from bitgnn.convert.tracing.trace import evaluating, trace_model
+from bitgnn.inference.costs import (
+    Rates,
+    StepCost,
+    image_step_cost,
+    measured_rates,
+    median_seconds,
+    step_cost,
+    weights_of,
+)
 from bitgnn.inference.frozen_images import FrozenImages
-from bitgnn.inference.frozen_layers import FrozenLayers
+from bitgnn.inference.frozen_layers import FrozenBWTA, FrozenLayers
 from bitgnn.inference.frozen_model import FrozenModel
 from bitgnn.inference.graph import PreparedGraph
-from bitgnn.inference.image_costs import image_step_cost, weights_of
-from bitgnn.inference.program import PACKING, Step
-from bitgnn.inference.rates import Rates, measured_rates, median_seconds
+from bitgnn.inference.program import PACKING
+from bitgnn.inference.step import Step
 from bitgnn.inference.steps.convolutions import FIXED
 
 __all__ = ["summary"]
@@ -62,7 +67,7 @@ def summary(model: nn.Module, data: Any = None, *, repeats: int = REPEATS) -> Su
     """
     if not isinstance(model, nn.Module):
         raise TypeError(f"summary: model must be a torch.nn.Module, got {type(model).__name__}")
-    if is_bwta_model(model):
+    if isinstance(model, FrozenBWTA) or has_bwta(model):
         return summarise_bwta(model, data)
     if isinstance(model, FrozenLayers):
         return _of_layers(model, data)
@@ -137,9 +142,7 @@ def _of_layers(model: FrozenLayers, data: Any) -> Summary:
 def _packed(model: nn.Module) -> FrozenModel:
     """The frozen form of a model, which may be a float one."""
     try:
-        if is_image_network(model):
-            return select_image_steps(lower_images(trace_model(model)))
-        return select_steps(lower_trace(trace_model(model), {}))
+        return select_steps(lower_model(model, trace_model(model)))
     except ValueError as error:
         raise ValueError(f"summary: {str(error).removeprefix('freeze: ')}") from error
 

@@ -9,17 +9,17 @@ import torch_geometric.nn
 from torch import nn
 
 import bitgnn.nn
-from bitgnn.convert.graph_layers import SUPPORTED, row_of
-from bitgnn.convert.layers import letters_of
-from bitgnn.convert.lower import lower_trace
-from bitgnn.convert.obstacles import NotTraced
-from bitgnn.convert.select import select_steps
-from bitgnn.convert.trace import evaluating, trace_model
+from bitgnn.convert.network.graph_layers import SUPPORTED, row_of
+from bitgnn.convert.network.layers import letters_of
+from bitgnn.convert.network.lower import lower_trace
+from bitgnn.convert.selection.select import select_steps
+from bitgnn.convert.tracing.trace import evaluating, trace_model
+from bitgnn.convert.tracing.tracer import NotTraced
 from bitgnn.inference import FreezeReport, FrozenModel
 from bitgnn.inference.frozen_layers import FrozenLayer, FrozenLayers, copy_with
 from bitgnn.nn import LayerPrecision
 
-__all__ = ["PackedCopy", "freeze_layers", "packed_copy"]
+__all__ = ["freeze_layers", "has_binary_layers", "packed_copy"]
 
 Planned = Mapping[int, LayerPrecision]
 

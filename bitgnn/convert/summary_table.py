@@ -9,7 +9,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from bitgnn.inference.rates import Rates
+from bitgnn.inference.costs import Rates
 
 __all__ = ["LayerSummary", "Summary"]
 

@@ -9,7 +9,7 @@ from typing import Any
 from torch import nn
 from torch_geometric.nn import MessagePassing
 
-from bitgnn.convert.layers import letters_of
+from bitgnn.convert.network.layers import letters_of
 from bitgnn.nn import LayerPrecision
 from bitgnn.nn.binary_product import BinaryProduct
 from bitgnn.nn.seen_bits import ConstantBits

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from typing import Any
 
 from torch import nn
 
-__all__ = ["check_names", "is_inside", "outermost", "put_everywhere"]
+__all__ = ["check_names", "is_compiled", "is_inside", "outermost", "put_everywhere", "unwrapped"]
 
 
 def outermost(model: nn.Module, wanted: Callable[[nn.Module], bool]) -> dict[str, nn.Module]:
@@ -59,4 +60,24 @@ def put_everywhere(model: nn.Module, old: nn.Module, new: nn.Module) -> nn.Modul
         for name, child in list(parent._modules.items()):
             if child is old:
                 setattr(parent, name, new)
+    return model
+
+
+PARALLEL = (nn.DataParallel, nn.parallel.DistributedDataParallel)
+
+
+def is_compiled(module: nn.Module) -> bool:
+    """Whether a module is the result of ``torch.compile``."""
+    # The class itself is in a module of torch whose import takes seconds.
+    return type(module).__name__ == "OptimizedModule"
+
+
+def unwrapped(model: Any) -> nn.Module:
+    """The user's module inside of ``torch.compile`` and of data-parallel wrappers.
+
+    Args:
+        model: wrapped any number of times, or not at all.
+    """
+    while isinstance(model, PARALLEL) or is_compiled(model):
+        model = model.module if isinstance(model, PARALLEL) else model._orig_mod
     return model

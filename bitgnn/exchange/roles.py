@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import fx, nn
 from torch.nn import functional
 
-from bitgnn.convert.trace import trace_model
+from bitgnn.convert.tracing.trace import trace_model
 from bitgnn.nn import BinaryConv2d, BinaryLinear
 
 __all__ = ["NORMS", "norm_roles"]

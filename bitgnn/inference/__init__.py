@@ -1,19 +1,16 @@
 """Frozen models: packed weights, thresholds, checkpoints and their memory."""
 
 from bitgnn.inference.bound_program import FeatureForm
-from bitgnn.inference.bwta import FrozenBWTA
 from bitgnn.inference.checkpoint import load, save
 from bitgnn.inference.cuda_graph import CudaGraphExecutor
-from bitgnn.inference.eager import EagerExecutor
-from bitgnn.inference.executors import AutoExecutor
-from bitgnn.inference.frozen import Frozen
+from bitgnn.inference.executors import AutoExecutor, EagerExecutor
+from bitgnn.inference.frozen import FreezeReport, Frozen
 from bitgnn.inference.frozen_images import FrozenImages
-from bitgnn.inference.frozen_layers import FrozenLayers
+from bitgnn.inference.frozen_layers import FrozenBWTA, FrozenLayers
 from bitgnn.inference.frozen_model import FrozenModel
 from bitgnn.inference.graph import FloatAdjacency, GraphSpec, PreparedGraph
 from bitgnn.inference.measured_memory import MeasuredMemory, MemoryReport, memory_report
 from bitgnn.inference.memory import MemoryUse, frozen_memory, pyg_memory
-from bitgnn.inference.report import FreezeReport
 from bitgnn.inference.stream import Prediction, predict, stream
 from bitgnn.inference.threshold_folding import sign_threshold
 

@@ -12,7 +12,8 @@ from bitgnn.bits import BitAdjacency, BitImages, BitTensor
 from bitgnn.bits.tensor_version import Watch, counted
 from bitgnn.inference.binding import Executable, compile_steps
 from bitgnn.inference.frozen import Frozen
-from bitgnn.inference.program import Program, Register, Step, StepKind
+from bitgnn.inference.program import Program
+from bitgnn.inference.step import Register, Step, StepKind, runner_of
 from bitgnn.inference.steps import KINDS
 from bitgnn.inference.steps.calls import FloatCall, call_kind
 from bitgnn.inference.steps.products import PATTERN_PRODUCT, pattern_product, takes_pattern
@@ -244,7 +245,8 @@ class BoundProgram(Frozen):
     ) -> Callable[[], None]:
         """Run one step on ``values``; a call that repeats it."""
         tensors = {name: getattr(self, buffer) for name, buffer in step.tensors.items()}
-        runner = self._kinds[step.kind].bind(step, tensors)
+        apply = self._kinds[step.kind].make(step, tensors)
+        runner = runner_of(apply, step.inputs, step.outputs, step.graph)
         held: list[Any] = [None] * (1 + max([*step.inputs, *step.outputs]))
         for register in step.inputs:
             held[register] = values[register]

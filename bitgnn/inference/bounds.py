@@ -11,7 +11,8 @@ from torch import Tensor, nn
 from torch.nn.modules.module import register_module_parameter_registration_hook
 
 from bitgnn._checks import check_value
-from bitgnn.inference.program import Program, Register, Step
+from bitgnn.inference.program import Program
+from bitgnn.inference.step import Register, Step
 
 __all__ = ["check_arguments", "check_program", "parameters_on_meta"]
 

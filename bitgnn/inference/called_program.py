@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
+from functools import cached_property
 from typing import Any, get_args
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.utils._pytree import tree_map
+from torch_geometric.typing import SparseTensor
 
 from bitgnn.bits import BitAdjacency, BitTensor
-from bitgnn.inference.bound_program import FeatureForm, Features
-from bitgnn.inference.given import as_features, as_tensor
-from bitgnn.inference.graph import GraphSpec, PreparedGraph
+from bitgnn.inference.bound_program import Features
+from bitgnn.inference.graph import PreparedGraph
 from bitgnn.inference.graph_program import Graph, GraphProgram
-from bitgnn.inference.own_call import PLAIN_CALL, Call, OwnCall
-from bitgnn.inference.program import Program
-from bitgnn.inference.steps.calls import FloatCall
+from bitgnn.inference.own_call import Call
 
-__all__ = ["CalledProgram"]
+__all__ = ["CalledProgram", "as_tensor"]
 
 _READY_GRAPHS = (type(None), *get_args(Graph))
 _PACKED = (BitTensor, BitAdjacency)
@@ -31,30 +31,13 @@ _PACKABLE = (torch.float32, *_OTHER_FLOATS, torch.uint8)
 class CalledProgram(GraphProgram):
     """Base of :class:`~bitgnn.inference.FrozenModel`: its call, fast or the trained model's own.
 
-    Args:
-        program: the steps.
-        tensors: what they read, by name.
-        graphs: what becomes of the graph, one entry for each adjacency in use.
-        calls: modules and functions outside of the known steps.
-        features: what the model takes.
-        own_call: how the trained model is called.
-
-    Raises:
-        ValueError: as :class:`GraphProgram`.
+    Arguments and errors are those of :class:`GraphProgram`.
     """
 
-    def __init__(
-        self,
-        program: Program,
-        tensors: Mapping[str, Tensor],
-        graphs: Sequence[GraphSpec],
-        calls: Sequence[FloatCall],
-        features: FeatureForm,
-        own_call: OwnCall = PLAIN_CALL,
-    ) -> None:
-        super().__init__(program, tensors, graphs, calls, features, own_call)
-        # Types of features that the first step reads as they are.
-        self._ready_types = _PACKABLE if program.entry == 1 else (torch.float32,)
+    @cached_property
+    def _ready_types(self) -> tuple[torch.dtype, ...]:
+        """Types of features that the first step reads as they are."""
+        return _PACKABLE if self.program.entry == 1 else (torch.float32,)
 
     def forward(
         self, x: Features | Any = None, adjacency: Graph | Any = None, /, *args: Any, **kwargs: Any
@@ -123,7 +106,7 @@ class CalledProgram(GraphProgram):
     def _run_own_call(self, x: Any, adjacency: Any, args: Any, kwargs: Any) -> Any:
         """Run with the arguments of the trained forward."""
         call = self.own_call.sort_call(x, adjacency, args, kwargs, is_ready=_is_graph(adjacency))
-        features = as_features(call.x, self.in_channels, self._ready_types)
+        features = _as_features(call.x, self.in_channels, self._ready_types)
         num_nodes = features.shape[-2] if self.in_channels else features.shape[0]
         graph = self._graph_of(call, num_nodes)
         if not (self.in_channels and isinstance(features, Tensor) and features.dim() > 2):
@@ -175,3 +158,42 @@ def _is_float32(value: Any) -> bool:
 
 def _is_graph(value: Any) -> bool:
     return isinstance(value, Graph)
+
+
+MATRIX = 2
+
+
+def as_tensor(value: Any) -> Any:
+    """A numpy array as a tensor that shares its memory; anything else as it is."""
+    return torch.as_tensor(value) if isinstance(value, np.ndarray) else value
+
+
+def _as_features(x: Any, size: int, ready: Sequence[torch.dtype]) -> Any:
+    """Features as dense floats.
+
+    Args:
+        x: array, tensor (dense or sparse), or packed bits.
+        size: features of a node; 0 for what is no matrix of features, which stays as it is.
+        ready: types of numbers that may stay.
+
+    Raises:
+        TypeError: ``x`` is none of these.
+        ValueError: it is not ``[*, N, size]``.
+    """
+    if isinstance(x, BitTensor | BitAdjacency):
+        return x
+    x = as_tensor(x)
+    if isinstance(x, SparseTensor):
+        x = x.to_dense()
+    if not isinstance(x, Tensor) or x.is_complex():
+        got = x.dtype if isinstance(x, Tensor) else type(x).__name__
+        raise TypeError(
+            f"FrozenModel: x must be a tensor of numbers or the result of pack_features, got {got}"
+        )
+    if not size:
+        return x
+    if x.layout != torch.strided:
+        x = x.to_dense()
+    if x.dim() < MATRIX:
+        raise ValueError(f"FrozenModel: x must be [N, {size}], got {list(x.shape)}")
+    return x if x.dtype in ready else x.float()

@@ -11,12 +11,11 @@ from torch import nn
 from bitgnn._files import FileError
 from bitgnn._vouched import Migrations, migrated, read_folder, write_folder
 from bitgnn.inference.bounds import check_program
-from bitgnn.inference.bwta import FrozenBWTA
 from bitgnn.inference.bwta.architecture import check_needs_no_model
+from bitgnn.inference.frozen import each_once
 from bitgnn.inference.frozen_images import FrozenImages
-from bitgnn.inference.frozen_layers import FrozenLayers
+from bitgnn.inference.frozen_layers import FrozenBWTA, FrozenLayers
 from bitgnn.inference.frozen_model import FrozenModel
-from bitgnn.inference.shared_tensors import each_once
 from bitgnn.inference.steps.calls import FloatCall
 from bitgnn.inference.steps.known_calls import Unsavable, describe_call
 

@@ -1,16 +1,27 @@
-"""What each step of a frozen model costs: 1-bit and float operations, and bytes it touches."""
+"""What steps of a frozen model cost, and the rates of this machine that make times of it."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache, partial
 from typing import Any
 
+import torch
+from torch import Tensor
+
+from bitgnn.bits import BitImages, BitTensor
 from bitgnn.inference.bound_program import BoundProgram
-from bitgnn.inference.program import Register, Step
+from bitgnn.inference.step import Register, Step
+from bitgnn.inference.steps.convolutions import CONVOLUTIONS, FIXED, OF_PATCHES
 from bitgnn.inference.steps.products import PATTERN_PRODUCT
 
-__all__ = ["StepCost", "step_cost"]
+__all__ = [
+    "Rates", "StepCost", "image_step_cost", "measured_rates", "median_seconds", "step_cost",
+    "weights_of",
+]  # fmt: skip
 
 FLOAT_BYTES = 4
 WORD_BITS = 32
@@ -93,3 +104,140 @@ def step_cost(model: BoundProgram, step: Step, num_nodes: int, graphs: Sequence[
     if step.kind in ("flip", "concat"):
         return StepCost(num_nodes * size, 0, touched)
     return StepCost(0, 0 if step.kind in ("unpack", "cat", "call") else num_nodes * size, touched)
+
+
+MOVES = ("flatten_bits", "unpack_images", "unpack", "flatten", "cat_channels", "call", "to_float")
+"""Kinds of steps that compute nothing, or nothing that could be counted."""
+
+
+def weights_of(model: BoundProgram, step: Step) -> int:
+    """Weights that a step multiplies with, as many as the trained layer has."""
+    a = step.attributes
+    if step.kind in CONVOLUTIONS:
+        words = model.get_buffer(step.tensors["weight"])
+        taps = words.size(1) * words.size(2)
+        return int(a["out"] * taps * (a["size"] // a.get("groups", 1)))
+    if step.kind == OF_PATCHES:
+        return int(a["out"] * a["taps"] * a["channels"])
+    if step.kind == "float_conv":
+        return model.get_buffer(step.tensors["weight"]).numel()
+    if step.kind.startswith("bmm_") or step.kind == "linear":
+        return int(a["size"] * a["out"])
+    return 0
+
+
+def image_step_cost(
+    model: BoundProgram, step: Step, results: Mapping[int, Any], result: Any
+) -> StepCost:
+    """Work of one step.
+
+    Args:
+        model: the frozen model.
+        step: one of its steps.
+        results: what the registers it reads hold.
+        result: what it wrote first.
+
+    Returns:
+        The work. Products of fixed point with signs count as float operations.
+    """
+    tensors = sum(model.get_buffer(name).nbytes for name in step.tensors.values())
+    touched = tensors + _bytes(result)
+    touched += sum(_bytes(results[register]) for register in step.inputs if register in results)
+    entries = _entries(result)
+    weights = weights_of(model, step)
+    if weights:
+        operations = 2 * weights * entries // step.attributes["out"]
+        extra = entries if len(step.inputs) > 1 else 0
+        is_float = step.kind in FIXED or step.kind in ("float_conv", "linear")
+        return StepCost(
+            0 if is_float else operations, (operations if is_float else 0) + extra, touched
+        )
+    if step.kind in MOVES:
+        return StepCost(0, 0, touched)
+    if step.kind in ("pool_bits", "flip_images", "flip"):
+        window = step.attributes.get("kernel", [1, 1])
+        return StepCost(entries * window[0] * window[1], 0, touched)
+    return StepCost(0, entries, touched)
+
+
+def _bytes(value: Any) -> int:
+    return int(value.nbytes) if isinstance(value, Tensor | BitImages | BitTensor) else 0
+
+
+def _entries(value: Any) -> int:
+    if isinstance(value, BitImages | BitTensor):
+        return value.shape.numel()
+    return value.numel() if isinstance(value, Tensor) else 0
+
+
+MOVED_BYTES = tuple(2**power for power in range(20, 28))
+"""Read and written by the copies: from what caches hold to what memory alone does."""
+SIDE = 1024
+REPEATS = 7
+
+
+@dataclass(frozen=True)
+class Rates:
+    """Work per second of one device with the present number of threads.
+
+    Attributes:
+        bytes: of torch's copies, by the number of bytes that each reads and writes: caches are
+            faster than memory.
+        bit_operations: the packed product of two 1024 x 1024 matrices.
+        float_operations: torch's float32 product of two 1024 x 1024 matrices.
+    """
+
+    bytes: Mapping[int, float]
+    bit_operations: float
+    float_operations: float
+
+    def byte_rate(self, size: int) -> float:
+        """The rate of the largest copy of no more bytes, or of the smallest of all."""
+        return self.bytes[max((n for n in self.bytes if n <= size), default=min(self.bytes))]
+
+    def seconds(self, cost: StepCost) -> float:
+        """Time that moving the bytes takes, or computing, whichever is longer."""
+        compute = (
+            cost.bit_operations / self.bit_operations
+            + cost.float_operations / self.float_operations
+        )
+        return max(cost.bytes / self.byte_rate(cost.bytes), compute)
+
+
+def median_seconds(call: Callable[[], object], device: torch.device, repeats: int) -> float:
+    """Median time of a call, behind one untimed call."""
+    return statistics.median(_seconds(call, device, repeats))
+
+
+def _seconds(call: Callable[[], object], device: torch.device, repeats: int) -> list[float]:
+    found = []
+    for _ in range(repeats + 1):
+        start = time.perf_counter()
+        call()
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+        found.append(time.perf_counter() - start)
+    return found[1:]
+
+
+def measured_rates(device: torch.device) -> Rates:
+    """Rates of a device, measured once in a process for each number of threads."""
+    return _measured(device, torch.get_num_threads())
+
+
+@lru_cache
+def _measured(device: torch.device, threads: int) -> Rates:
+    def fastest(call: Callable[[], object]) -> float:
+        return min(_seconds(call, device, REPEATS))
+
+    with torch.inference_mode():
+        moved = {}
+        for size in MOVED_BYTES:
+            data, copy = torch.zeros(2, size // 2, dtype=torch.uint8, device=device)
+            moved[size] = size / fastest(partial(copy.copy_, data))
+        operations = 2 * SIDE**3
+        words = torch.zeros(SIDE, SIDE // 32, dtype=torch.int32, device=device)
+        product = torch.ops.bitgnn.bmm_bbf.default
+        bits = operations / fastest(lambda: product(words, words, SIDE))
+        floats = torch.ones(SIDE, SIDE, device=device)
+        return Rates(moved, bits, operations / fastest(lambda: floats @ floats))

@@ -1,4 +1,4 @@
-"""Executors by name, and the one that follows the device."""
+"""Ways to run a frozen model by name: eagerly, as CUDA graphs, and what follows the device."""
 
 from __future__ import annotations
 
@@ -11,12 +11,37 @@ from torch import Tensor
 
 from bitgnn.inference.bound_program import Inputs
 from bitgnn.inference.cuda_graph import CudaGraphExecutor
-from bitgnn.inference.eager import EagerExecutor
 from bitgnn.inference.frozen import Frozen
 from bitgnn.inference.frozen_model import FrozenModel
 from bitgnn.inference.graph_program import Graph
 
-__all__ = ["AutoExecutor", "Executor", "make_executor"]
+__all__ = ["AutoExecutor", "EagerExecutor", "Executor", "make_executor"]
+
+
+class EagerExecutor:
+    """Calls of a frozen model, one operator after the other; the choice on a CPU.
+
+    It takes whatever the model takes, on any device, and follows a model that is moved or loaded
+    into.
+
+    Args:
+        model: the frozen model.
+
+    Raises:
+        TypeError: ``model`` is not a frozen model.
+    """
+
+    def __init__(self, model: Frozen) -> None:
+        if not isinstance(model, Frozen):
+            raise TypeError(
+                f"EagerExecutor: model must be a frozen model, got {type(model).__name__}"
+            )
+        self.model = model
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """What the model returns; arguments and errors are those of its forward."""
+        return self.model(*args, **kwargs)
+
 
 Executor = Callable[..., Tensor]
 """Takes features and a prepared graph as :meth:`FrozenModel.forward` does."""

@@ -11,9 +11,9 @@ from torch import Tensor
 from bitgnn.bits import BitImages, BitTensor
 from bitgnn.inference.binding import Executable
 from bitgnn.inference.bound_program import FeatureForm
+from bitgnn.inference.frozen import FreezeReport
 from bitgnn.inference.frozen_model import FrozenModel
 from bitgnn.inference.program import Program
-from bitgnn.inference.report import FreezeReport
 from bitgnn.inference.steps.calls import FloatCall
 
 __all__ = ["FrozenImages", "Takes"]

@@ -1,4 +1,4 @@
-"""FrozenLayers: the user's own forward with each binary layer packed by itself."""
+"""Frozen models that run the user's own forward, with packed layers in it."""
 
 from __future__ import annotations
 
@@ -6,17 +6,18 @@ import copy
 from collections.abc import Mapping
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 from torch_geometric.nn import MessagePassing
+from torch_geometric.typing import SparseTensor
+from torch_geometric.utils import is_sparse, to_edge_index
 
 from bitgnn.bits.tensor_version import TensorMemory
-from bitgnn.inference.bipartite import joined_features, joined_graph
-from bitgnn.inference.frozen import OwnForward
+from bitgnn.inference.bwta.architecture import build, describe, frozen_layers
+from bitgnn.inference.frozen import FreezeReport, OwnForward, under_all_names
 from bitgnn.inference.frozen_model import FrozenModel
-from bitgnn.inference.report import FreezeReport
-from bitgnn.inference.shared_tensors import under_all_names
 
-__all__ = ["FrozenLayer", "FrozenLayers", "copy_with"]
+__all__ = ["FrozenBWTA", "FrozenLayer", "FrozenLayers", "copy_with"]
 
 PAIR = 2
 
@@ -63,14 +64,16 @@ class FrozenLayer(nn.Module):
             )
         edges, *args = args or (kwargs.pop("edge_index"),)  # type: ignore[assignment]
         sources, destinations = x
-        joined = joined_features(sources, destinations, self.reads_destinations)
         graph = self._joined_graph(edges, sources, destinations)
+        if not self.reads_destinations:  # of any width then
+            destinations = sources.new_zeros(destinations.size(0), sources.size(1))
+        joined = torch.cat([sources, destinations])
         return self.frozen(joined, graph, *args, **kwargs)[len(sources) :]
 
     def _joined_graph(self, edges: Any, sources: Tensor, destinations: Tensor) -> Any:
         """The graph of both sets, the same tensor for as long as the edges are."""
         sizes = sources.size(0), destinations.size(0)
-        return self._joined.get((edges,), sizes, lambda: joined_graph(edges, *sizes))
+        return self._joined.get((edges,), sizes, lambda: _joined_graph_of(edges, *sizes))
 
 
 class FrozenLayers(OwnForward):
@@ -137,6 +140,56 @@ class FrozenLayers(OwnForward):
         return cls(made, FreezeReport.from_description(description["report"]))
 
 
+class FrozenBWTA(OwnForward):
+    """Inference form of a model with BWTA layers: packed weights, one bit each, floats between.
+
+    Moving it to another type of floats rounds what is in floats alone.
+
+    Args:
+        model: with packed layers.
+        report: letters of the packed layers; layers left in floats.
+    """
+
+    kind = "bwta"
+
+    @property
+    def packed_nbytes(self) -> int:
+        """Bytes of the packed layers."""
+        layers = frozen_layers(self.model).values()
+        return sum(t.nbytes for layer in layers for t in layer.state_dict().values())
+
+    def description(self) -> dict[str, Any]:
+        """Everything but the tensors, as plain values: what a checkpoint's JSON holds."""
+        return {
+            **describe(self.model),
+            "shared": self.saved_tensors()[1],
+            "report": self.report.description(),
+        }
+
+    @classmethod
+    def from_description(
+        cls,
+        description: Mapping[str, Any],
+        tensors: Mapping[str, Tensor],
+        model: nn.Module | None = None,
+    ) -> FrozenBWTA:
+        """The inverse of :meth:`description` and :meth:`saved_tensors`.
+
+        Args:
+            description: plain values.
+            tensors: by name.
+            model: of the same architecture, for one of the user's own.
+
+        Raises:
+            ImportError: the model needs ``transformers``, which is not installed.
+            KeyError: an entry is missing.
+            ValueError: an entry is wrong, a tensor missing or left over, or a model is needed.
+        """
+        state = under_all_names(tensors, description["shared"])
+        report = FreezeReport.from_description(description["report"])
+        return cls(build(description, state, model), report)
+
+
 def copy_with(model: nn.Module, replaced: Mapping[str, nn.Module]) -> nn.Module:
     """A copy of a model with other modules in the places of some, which are not copied.
 
@@ -152,3 +205,29 @@ def copy_with(model: nn.Module, replaced: Mapping[str, nn.Module]) -> nn.Module:
                 if isinstance(part, Tensor) and part.grad_fn is not None:
                     memo[id(part)] = part.detach()
     return copy.deepcopy(model, memo)
+
+
+def _joined_graph_of(edges: Any, num_sources: int, num_destinations: int) -> Any:
+    """The graph in the same form, with destinations counted from ``num_sources`` on.
+
+    Edge indices have the sources first, sparse adjacencies ``[M, N]`` the destinations.
+    """
+    size = num_sources + num_destinations
+    if isinstance(edges, SparseTensor):
+        row, col, value = edges.coo()
+        return SparseTensor(
+            row=row + num_sources, col=col, value=value, sparse_sizes=(size, size), is_sorted=True
+        )
+    if not isinstance(edges, Tensor):
+        raise TypeError(
+            "FrozenLayer: edge_index must be an edge index or a sparse tensor where x is a pair, "
+            f"got {type(edges).__name__}"
+        )
+    if is_sparse(edges):
+        (row, col), value = to_edge_index(edges)
+        order = row.argsort(stable=True)
+        indices = torch.stack([row + num_sources, col])[:, order]
+        # Edges that occur twice count twice, so that nothing may coalesce them.
+        return torch.sparse_coo_tensor(indices, value[order], (size, size), is_coalesced=True)
+    plain = edges.as_subclass(Tensor)
+    return torch.stack([plain[0], plain[1] + num_sources])

@@ -14,11 +14,12 @@ from bitgnn.bits import BitAdjacency, BitImages, BitTensor, set_bits
 from bitgnn.inference.bound_program import FeatureForm, Features, Inputs
 from bitgnn.inference.bounds import check_program
 from bitgnn.inference.called_program import CalledProgram
+from bitgnn.inference.frozen import FreezeReport
 from bitgnn.inference.graph import GraphSpec
 from bitgnn.inference.graph_program import Graph
 from bitgnn.inference.own_call import PLAIN_CALL, OwnCall
-from bitgnn.inference.program import Program, Runner, Step
-from bitgnn.inference.report import FreezeReport
+from bitgnn.inference.program import Program
+from bitgnn.inference.step import Runner, Step
 from bitgnn.inference.steps.calls import FloatCall
 from bitgnn.inference.steps.known_calls import CALLS, describe_call, read_calls
 

@@ -16,8 +16,8 @@ from bitgnn.inference.graph import FloatAdjacency, GraphSpec, PreparedGraph
 from bitgnn.inference.layout import GraphLayout, check_layout, laid_out
 from bitgnn.inference.own_call import PLAIN_CALL, OwnCall
 from bitgnn.inference.program import Program
+from bitgnn.inference.steps.aggregates import words_of
 from bitgnn.inference.steps.calls import EDGE_INDEX, EDGE_WEIGHT, FloatCall
-from bitgnn.inference.steps.layouts import words_of
 
 __all__ = ["Graph", "GraphProgram"]
 
@@ -28,16 +28,7 @@ Graph = BitAdjacency | FloatAdjacency | PreparedGraph
 class GraphProgram(BoundProgram):
     """Base of :class:`~bitgnn.inference.FrozenModel`: a bound program and what it needs of a graph.
 
-    Args:
-        program: the steps.
-        tensors: what they read, by name.
-        graphs: what becomes of the graph, one entry for each adjacency in use.
-        calls: modules and functions outside of the known steps.
-        features: what the model takes.
-        own_call: how the trained model is called.
-
-    Raises:
-        ValueError: as :class:`BoundProgram`.
+    Arguments and errors are those of :class:`BoundProgram` and of the model itself.
     """
 
     def __init__(

@@ -10,10 +10,9 @@ import torch
 from torch import Tensor, nn
 
 from bitgnn.bits import BitAdjacency, BitTensor
-from bitgnn.inference.forward_peak import forward_peak
 from bitgnn.inference.frozen_model import FrozenModel, Graph
 from bitgnn.inference.layout import GraphLayout
-from bitgnn.inference.memory import MemoryUse, frozen_memory
+from bitgnn.inference.memory import MemoryUse, forward_peak, frozen_memory
 from bitgnn.measure.memory import stored_bytes
 
 __all__ = ["MeasuredMemory", "MemoryReport", "memory_report"]

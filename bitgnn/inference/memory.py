@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -11,13 +13,14 @@ from torch_geometric.nn import GCNConv
 from bitgnn._library import library_info, load_for_dry_runs
 from bitgnn.bits import BitAdjacency
 from bitgnn.inference.bound_program import Inputs
-from bitgnn.inference.forward_peak import forward_peak
 from bitgnn.inference.frozen_model import FrozenModel, Graph
 from bitgnn.inference.graph import PreparedGraph
 from bitgnn.inference.rehearsal import CallMemory, rehearse
+from bitgnn.measure.memory import peak_allocation
+from bitgnn.ops.buffers import no_buffer_cache
 from bitgnn.ops.route import DeviceDescription
 
-__all__ = ["MemoryUse", "frozen_memory", "pyg_memory"]
+__all__ = ["MemoryUse", "forward_peak", "frozen_memory", "pyg_memory"]
 
 FLOAT_BYTES = 4
 INDEX_BYTES = 8
@@ -143,3 +146,32 @@ def pyg_memory(model: nn.Module, x: Tensor, num_edges: int, form: str) -> Memory
             before = after
     weights = sum(parameter.nbytes for parameter in model.parameters())
     return MemoryUse(weights, x.nbytes, adjacency, peak)
+
+
+def forward_peak(forward: Callable[[], Any], device: torch.device) -> tuple[int, int]:
+    """Most bytes asked for at once beyond what existed before, and what their blocks had more.
+
+    Args:
+        forward: has run before, so that caches and layouts are there.
+        device: where it runs.
+    """
+    if device.type == "cuda":
+        return _cuda_peak(forward, device)
+    # Results that the library keeps for reuse would not be seen.
+    with no_buffer_cache():
+        return peak_allocation(forward), 0
+
+
+def _cuda_peak(forward: Callable[[], Any], device: torch.device) -> tuple[int, int]:
+    torch.cuda.synchronize(device)
+    torch.cuda.reset_peak_memory_stats(device)
+    before = torch.cuda.memory_stats(device)
+    result = forward()
+    torch.cuda.synchronize(device)
+    after = torch.cuda.memory_stats(device)
+    del result
+    asked, handed_out = (
+        after[f"{name}.all.peak"] - before[f"{name}.all.current"]
+        for name in ("requested_bytes", "allocated_bytes")
+    )
+    return asked, handed_out - asked

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 from torch import Tensor
 
-__all__ = ["PACKING", "Program", "Register", "Runner", "Step", "StepKind", "steps_of"]
+from bitgnn.inference.step import Register, Step, StepCheck, StepKind
 
-Form = Literal["floats", "bits", "scale", "classes", "image_bits", "sums"]
+__all__ = ["PACKING", "Program"]
 
 RESULTS = ("floats", "classes")
 """What a model may hand out."""
@@ -18,114 +18,6 @@ PACKING = (
     "pack", "pack_scaled", "pack_standardized", "pack_levels", "pack_images", "pack_patches",
 )  # fmt: skip
 """Steps behind which the features may be known by their bits alone."""
-
-
-class Register(NamedTuple):
-    """What a register holds for each node or image.
-
-    Attributes:
-        form: ``"floats"`` (float32 ``[N, size]``), ``"bits"`` (words ``[N, ceil(size / 32)]``),
-            ``"scale"`` (float32 ``[N]``) or ``"classes"`` (int64 ``[N]``, each below ``size``).
-            Of images: ``"floats"`` (``[N, size, H, W]``), ``"image_bits"`` (words
-            ``[N, H, W, ceil(size / 32)]``) or ``"sums"`` (int16 or int32 ``[N, H, W, size]``).
-        size: number of features or channels; None where it is known at run time only.
-    """
-
-    form: Form
-    size: int | None
-
-
-@dataclass(frozen=True)
-class Step:
-    """One call of an operator or function.
-
-    Attributes:
-        kind: name of the :class:`StepKind`.
-        layer: module of the original model that the step belongs to, for reports.
-        inputs: registers read.
-        outputs: registers written, each by one step only.
-        attributes: plain values.
-        tensors: name of the buffer behind each tensor argument.
-        graph: index of the adjacency in use, or None.
-    """
-
-    kind: str
-    layer: str
-    inputs: tuple[int, ...]
-    outputs: tuple[int, ...]
-    attributes: Mapping[str, Any] = field(default_factory=dict)
-    tensors: Mapping[str, str] = field(default_factory=dict)
-    graph: int | None = None
-
-    def description(self) -> dict[str, Any]:
-        """Plain values that :meth:`from_description` reads."""
-        return {
-            "kind": self.kind,
-            "layer": self.layer,
-            "inputs": list(self.inputs),
-            "outputs": list(self.outputs),
-            "attributes": dict(self.attributes),
-            "tensors": dict(self.tensors),
-            "graph": self.graph,
-        }
-
-    @classmethod
-    def from_description(cls, description: Any) -> Step:
-        """Read a step and check the type of every entry.
-
-        Raises:
-            ValueError: an entry is missing, left over or of the wrong type.
-        """
-        expected: dict[str, type | tuple[type, ...]] = {
-            "kind": str,
-            "layer": str,
-            "inputs": list,
-            "outputs": list,
-            "attributes": dict,
-            "tensors": dict,
-            "graph": (int, type(None)),
-        }
-        if not isinstance(description, dict) or description.keys() != expected.keys():
-            raise ValueError(f"a step must have the entries {sorted(expected)}, got {description}")
-        for name, kinds in expected.items():
-            if not isinstance(description[name], kinds):
-                raise ValueError(f"entry {name!r} of a step is wrong: {description[name]!r}")
-        for name in ("inputs", "outputs"):
-            if not all(type(register) is int and register >= 0 for register in description[name]):
-                raise ValueError(f"registers must be numbers, got {description[name]}")
-        if not all(isinstance(name, str) for name in description["tensors"].values()):
-            raise ValueError(f"tensors must be named by strings, got {description['tensors']}")
-        return cls(
-            description["kind"],
-            description["layer"],
-            tuple(description["inputs"]),
-            tuple(description["outputs"]),
-            description["attributes"],
-            description["tensors"],
-            description["graph"],
-        )
-
-
-Runner = Callable[[list[Any], Sequence[Any]], None]
-"""A bound step: reads and writes the registers, given the adjacencies."""
-
-
-@dataclass(frozen=True)
-class StepKind:
-    """How steps of one kind are checked and bound.
-
-    Attributes:
-        name: name in programs and checkpoints.
-        check: takes the step, the registers it reads and its tensors; returns the registers it
-            writes or raises ValueError.
-        bind: takes the step and its tensors; returns the call with everything looked up.
-        uses_graph: ``"pattern"`` for a BitAdjacency, ``"values"`` for a FloatAdjacency, or None.
-    """
-
-    name: str
-    check: Callable[[Step, Sequence[Register], Mapping[str, Tensor]], tuple[Register, ...]]
-    bind: Callable[[Step, Mapping[str, Tensor]], Runner]
-    uses_graph: Literal["pattern", "values"] | None = None
 
 
 @dataclass(frozen=True)
@@ -180,7 +72,7 @@ class Program:
                 if missing:
                     raise ValueError(f"tensors {missing} are missing")
                 own = {name: tensors[buffer] for name, buffer in step.tensors.items()}
-                found = kind.check(step, [registers[i] for i in step.inputs], own)
+                found = kind.check(StepCheck(step, [registers[i] for i in step.inputs], own))
                 if len(found) != len(step.outputs) or registers.keys() & set(step.outputs):
                     raise ValueError(f"registers {list(step.outputs)} cannot be written")
             except (KeyError, TypeError) as error:
@@ -237,8 +129,3 @@ class Program:
         if not isinstance(steps, list):
             raise ValueError("steps of a program must be a list")
         return cls(in_channels, tuple(Step.from_description(s) for s in steps), output, entry)
-
-
-def steps_of(kinds: Iterable[StepKind]) -> dict[str, StepKind]:
-    """Kinds by name."""
-    return {kind.name: kind for kind in kinds}

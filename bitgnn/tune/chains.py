@@ -18,12 +18,11 @@ from typing import Literal
 from torch import nn
 from torch_geometric.nn import MessagePassing
 
-from bitgnn.convert.binary_forms import HasPrecision
-from bitgnn.convert.demands import ordered
-from bitgnn.convert.lower import Network, lower_trace
+from bitgnn.convert.network.lower import lower_trace
+from bitgnn.convert.network.values import Network, Value, is_nowhere_negative, ordered
 from bitgnn.convert.plan import tunable_layers
-from bitgnn.convert.trace import trace_model
-from bitgnn.convert.values import Value, is_nowhere_negative
+from bitgnn.convert.swap.graphs import HasPrecision
+from bitgnn.convert.tracing.trace import trace_model
 from bitgnn.nn.binary_product import QUANTIZERS
 
 __all__ = ["Chains", "LayerRule", "layer_rules", "matches"]

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from bitgnn.convert.comparisons import folded_scale
+from bitgnn.convert.selection.comparisons import folded_scale
 
 INF, NAN = float("inf"), float("nan")
 

@@ -93,6 +93,10 @@ ODD = {
         BinaryConv2d(3, 20, 3, padding=1, padding_mode="reflect"), nn.BatchNorm2d(20),
         BinaryConv2d(20, 9, 3),
     ),
+    "a constant less a value": lambda: Net(
+        lambda s, x: s.b(torch.linspace(-1, 1, 20)[:, None, None] - s.n(s.a(x))),
+        a=_plain(3, 20), n=nn.BatchNorm2d(20), b=_plain(20, 9),
+    ),
     "an activation that is not monotone": lambda: nn.Sequential(
         _plain(3, 20), nn.BatchNorm2d(20), nn.GELU(), _plain(20, 9), nn.Tanh()
     ),

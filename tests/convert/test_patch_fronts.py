@@ -10,7 +10,7 @@ from torch import nn
 
 import bitgnn
 from bitgnn._vouched import sealed
-from bitgnn.inference.image_costs import weights_of
+from bitgnn.inference.costs import weights_of
 from bitgnn.nn import BinaryConv2d, BinaryLinear
 
 

@@ -6,7 +6,7 @@ from chains import FEATURES, HIDDEN, N
 from torch import nn
 
 from bitgnn.convert import freeze
-from bitgnn.convert.functions import FUNCTIONS
+from bitgnn.convert.network.functions import FUNCTIONS
 from bitgnn.nn import GCNConv
 
 

@@ -12,7 +12,7 @@ import bitgnn
 from bitgnn._vouched import sealed
 from bitgnn.bits import BitImages, BitTensor
 from bitgnn.inference import FrozenImages
-from bitgnn.inference.image_costs import image_step_cost
+from bitgnn.inference.costs import image_step_cost
 from bitgnn.models import IMAGE_NETWORKS
 from bitgnn.nn import BinaryConv2d, BinaryLinear
 

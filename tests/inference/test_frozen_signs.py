@@ -4,7 +4,7 @@ import torch
 from torch import Tensor, nn
 
 import bitgnn
-from bitgnn.inference.bwta.sign_attention import FrozenSignAttention
+from bitgnn.inference.bwta.attention import FrozenSignAttention
 from bitgnn.nn import BWTALinear, BWTAMultiheadAttention, BWTASelfAttention
 
 

@@ -6,7 +6,7 @@ from image_networks import trained
 from torch import nn
 
 import bitgnn
-from bitgnn.inference.steps import linear_chain
+from bitgnn.inference.fusions import linear_chain
 from bitgnn.nn import BinaryConv2d, BinaryLinear
 
 

@@ -5,7 +5,7 @@ import torch
 
 from bitgnn import BitAdjacency, freeze, models
 from bitgnn.inference import memory_report
-from bitgnn.inference.row_order import row_order_of
+from bitgnn.inference.fusions.products import row_order_of
 
 NODES, FEATURES, EDGES = 20_000, 64, 9_000_000
 SMALL = 20_000

@@ -8,8 +8,7 @@ from torch import nn
 from torch_geometric.data import Data
 
 import bitgnn
-from bitgnn.inference.costs import StepCost
-from bitgnn.inference.rates import Rates
+from bitgnn.inference.costs import Rates, StepCost
 from bitgnn.models import GCN
 
 N = 50

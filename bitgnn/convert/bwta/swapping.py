@@ -8,11 +8,13 @@ import torch
 from torch import nn
 
 from bitgnn._checks import check_value
-from bitgnn.convert.bwta.errors import Measured, calibration_runs, measure_layers
 from bitgnn.convert.bwta.layers import (
+    Measured,
     bwta_form,
+    calibration_runs,
     candidates,
     eligible,
+    measure_layers,
     start_scales,
 )
 from bitgnn.convert.configs import BWTAConfig

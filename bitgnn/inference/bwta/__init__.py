@@ -2,11 +2,9 @@
 
 from bitgnn.inference.bwta.attention import FrozenBWTAAttention
 from bitgnn.inference.bwta.linear import FrozenBWTALinear
-from bitgnn.inference.bwta.model import FrozenBWTA
 from bitgnn.inference.bwta.multihead_attention import FrozenBWTAMultiheadAttention
 
 __all__ = [
-    "FrozenBWTA",
     "FrozenBWTAAttention",
     "FrozenBWTALinear",
     "FrozenBWTAMultiheadAttention",

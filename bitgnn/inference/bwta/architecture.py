@@ -11,11 +11,9 @@ from torch import Tensor, nn
 
 from bitgnn._checks import check_value
 from bitgnn.inference.bounds import check_arguments, parameters_on_meta
-from bitgnn.inference.bwta.attention import FrozenBWTAAttention
-from bitgnn.inference.bwta.layer import FrozenBWTALayer
-from bitgnn.inference.bwta.linear import FrozenBWTALinear
+from bitgnn.inference.bwta.attention import FrozenBWTAAttention, FrozenSignAttention
+from bitgnn.inference.bwta.linear import FrozenBWTALayer, FrozenBWTALinear
 from bitgnn.inference.bwta.multihead_attention import FrozenBWTAMultiheadAttention
-from bitgnn.inference.bwta.sign_attention import FrozenSignAttention
 from bitgnn.nn import BWTAAttention, BWTALinear, BWTAMultiheadAttention
 from bitgnn.nn.pretrained_attention import CORE, IMPLEMENTATION, is_pretrained, use_implementation
 

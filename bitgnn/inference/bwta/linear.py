@@ -1,23 +1,69 @@
-"""BWTALinear on bits."""
+"""BWTALinear on bits, and what all frozen BWTA layers share."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any, get_args
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 import bitgnn.ops  # noqa: F401  (defines torch.ops.bitgnn)
 from bitgnn._checks import check_value
 from bitgnn.bits.ternary import QUANTISED
-from bitgnn.inference.bwta.layer import FrozenBWTALayer, checked_scale
 from bitgnn.nn.activation_quantizer import ActivationQuantizer, Kind
 from bitgnn.nn.bwta_linear import BWTALinear
 from bitgnn.nn.float_inputs import check_floats
 from bitgnn.quantize import shifted_sign
 
-__all__ = ["FrozenBWTALinear"]
+__all__ = ["FrozenBWTALayer", "FrozenBWTALinear", "checked_scale"]
+
+
+class FrozenBWTALayer(nn.Module):
+    """A layer with buffers alone, which move between devices but keep their types.
+
+    ``model.half()`` must not round scales that decide bits.
+
+    Attributes:
+        kind: name of the layer's form in checkpoints.
+    """
+
+    kind: str
+
+    def description(self) -> dict[str, Any]:
+        """Arguments of ``from_tensors`` beside the tensors, as plain values."""
+        raise NotImplementedError
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> FrozenBWTALayer:
+        types = {name: b.dtype for name, b in self._buffers.items() if b is not None}
+        before = {name: self._buffers[name] for name in types}
+        super()._apply(fn, recurse)
+        for name, dtype in types.items():
+            moved, kept = self._buffers[name], before[name]
+            if moved is not None and kept is not None and moved.dtype != dtype:
+                self._buffers[name] = kept.to(moved.device)
+        return self
+
+
+def checked_scale(tensors: dict[str, Tensor], name: str, layer: str) -> Tensor:
+    """The 0-d float32 scale of that name.
+
+    Raises:
+        ValueError: it is missing, of another form, or not positive and finite.
+    """
+    scale = tensors.get(name)
+    check_value(
+        scale is not None and scale.dim() == 0 and scale.dtype == torch.float32,
+        lambda: f"{layer}: {name} must be a 0-d float32 tensor",
+    )
+    assert scale is not None
+    check_value(
+        bool(scale > 0) and bool(scale.isfinite()),
+        lambda: f"{layer}: {name} must be positive and finite, got {float(scale)}",
+    )
+    return scale
+
 
 WORD_BITS = 32
 

@@ -7,9 +7,8 @@ from typing import Any
 from torch import Tensor
 
 from bitgnn.bits.ternary import QUANTISED
-from bitgnn.inference.bwta.layer import FrozenBWTALayer
-from bitgnn.inference.bwta.linear import FrozenBWTALinear
-from bitgnn.inference.bwta.sign_attention import attention_from_tensors, frozen_attention
+from bitgnn.inference.bwta.attention import attention_from_tensors, frozen_attention
+from bitgnn.inference.bwta.linear import FrozenBWTALayer, FrozenBWTALinear
 from bitgnn.nn.bwta_multihead_attention import BWTAMultiheadAttention
 from bitgnn.nn.multihead_forward import MultiheadForward
 

@@ -1,22 +1,22 @@
-"""Steps between floats and bits, and those that join two values into bits."""
+"""Steps between floats and bits of rows or images, and those that join two values into bits."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
 import bitgnn.ops  # noqa: F401  (defines torch.ops.bitgnn)
-from bitgnn.bits import BitTensor
-from bitgnn.inference.program import Register, Runner, Step, StepKind
-from bitgnn.inference.steps._checks import expect, expect_attributes, expect_tensors, positive
+from bitgnn.bits import BitImages
+from bitgnn.inference.step import Apply, Form, Register, Step, StepCheck, StepKind, Tensors
 from bitgnn.ops.reference.pack import LEVEL_SLOT
 
-__all__ = ["KINDS", "bind_flip"]
+__all__ = ["KINDS"]
 
+# Bound once: resolving an overload by name costs as much as a small kernel.
 _pack = torch.ops.bitgnn.pack.default
+_pack_images = torch.ops.bitgnn.pack_images.default
 _pack_scaled = torch.ops.bitgnn.pack_scaled.default
 _pack_standardized = torch.ops.bitgnn.pack_standardized.default
 _pack_levels = torch.ops.bitgnn.pack_levels.default
@@ -27,238 +27,173 @@ _add_bbf = torch.ops.bitgnn.add_bbf.default
 _add_ffb = torch.ops.bitgnn.add_ffb.default
 
 
-def _size(step: Step) -> int:
-    return positive("size", expect_attributes(step, size=int)["size"])
+def _bits_of(kind: str) -> Form:
+    return "image_bits" if kind.endswith("_images") else "bits"
 
 
-def _features(registers: Sequence[Register], size: int) -> None:
-    if any(register.size not in (size, None) for register in registers):
-        raise ValueError(f"inputs must have {size} features, got {list(registers)}")
+def _with_scale(size: int, scaled: bool) -> tuple[Register, ...]:
+    return (Register("bits", size), *[Register("scale", None)] * scaled)
 
 
-def _check_pack(
-    step: Step, registers: Sequence[Register], tensors: Mapping[str, Tensor]
-) -> tuple[Register, ...]:
-    size = _size(step)
-    expect(registers, "floats")
-    _features(registers, size)
-    scaled = step.kind == "pack_scaled"
-    allowed = ["threshold", "gain"] if scaled else ["threshold"]
-    expect_tensors(tensors, dict.fromkeys(allowed, size))
-    bits = Register("bits", size)
-    return (bits, Register("scale", None)) if scaled else (bits,)
+def _check_pack(check: StepCheck) -> tuple[Register, ...]:
+    (size,) = check.sizes("size")
+    check.reads(("floats", size))
+    check.vectors(size, "threshold")
+    return (Register(_bits_of(check.kind), size),)
 
 
-def _bind_pack(step: Step, tensors: Mapping[str, Tensor]) -> Runner:
-    (x,), (out,) = step.inputs, step.outputs
-    threshold = tensors.get("threshold")
-
-    def run(v: list[Any], graphs: Sequence[Any]) -> None:
-        v[out] = _pack(v[x], threshold)
-
-    return run
+def _make_pack(step: Step, tensors: Tensors) -> Apply:
+    pack, threshold = _pack if step.kind == "pack" else _pack_images, tensors.get("threshold")
+    return lambda x: pack(x, threshold)
 
 
-def _bind_pack_scaled(step: Step, tensors: Mapping[str, Tensor]) -> Runner:
-    (x,), (out, scale) = step.inputs, step.outputs
+def _check_pack_scaled(check: StepCheck) -> tuple[Register, ...]:
+    (size,) = check.sizes("size")
+    check.reads(("floats", size))
+    check.vectors(size, "threshold", "gain")
+    return _with_scale(size, True)
+
+
+def _make_pack_scaled(step: Step, tensors: Tensors) -> Apply:
     threshold, gain = tensors.get("threshold"), tensors.get("gain")
-
-    def run(v: list[Any], graphs: Sequence[Any]) -> None:
-        v[out], v[scale] = _pack_scaled(v[x], threshold, gain)
-
-    return run
+    return lambda x: _pack_scaled(x, threshold, gain)
 
 
-def _check_pack_standardized(
-    step: Step, registers: Sequence[Register], tensors: Mapping[str, Tensor]
-) -> tuple[Register, ...]:
-    attributes = expect_attributes(step, size=int, relu=bool, scaled=bool)
-    size = positive("size", attributes["size"])
-    expect(registers, "floats")
-    _features(registers, size)
-    expect_tensors(tensors, {})
-    bits = Register("bits", size)
-    return (bits, Register("scale", None)) if attributes["scaled"] else (bits,)
+def _check_pack_standardized(check: StepCheck) -> tuple[Register, ...]:
+    (size,) = check.sizes("size", relu=bool, scaled=bool)
+    check.reads(("floats", size))
+    check.vectors(None)
+    return _with_scale(size, check.attributes["scaled"])
 
 
-def _bind_pack_standardized(step: Step, tensors: Mapping[str, Tensor]) -> Runner:
-    (x,), (out, *scale) = step.inputs, step.outputs
+def _make_pack_standardized(step: Step, tensors: Tensors) -> Apply:
     relu, scaled = step.attributes["relu"], step.attributes["scaled"]
-
-    def run(v: list[Any], graphs: Sequence[Any]) -> None:
-        v[out], *means = _pack_standardized(v[x], relu, scaled)
-        for register, mean in zip(scale, means, strict=False):
-            v[register] = mean
-
-    return run
+    if scaled:
+        return lambda x: _pack_standardized(x, relu, True)
+    return lambda x: _pack_standardized(x, relu, False)[0]
 
 
-def _check_pack_levels(
-    step: Step, registers: Sequence[Register], tensors: Mapping[str, Tensor]
-) -> tuple[Register, ...]:
+def _check_pack_levels(check: StepCheck) -> tuple[Register, ...]:
     """``columns`` holds the feature and ``thresholds`` the threshold of each bit.
 
     Without columns every feature has 16 adjacent bits.
     """
-    attributes = expect_attributes(step, size=int, features=int)
-    size, features = (positive(name, attributes[name]) for name in ("size", "features"))
-    expect(registers, "floats")
-    _features(registers, features)
-    columns, thresholds = tensors.get("columns"), tensors.get("thresholds")
-    if tensors.keys() - {"columns"} != {"thresholds"} or thresholds is None:
-        raise ValueError(f"tensors must be columns and thresholds, got {sorted(tensors)}")
-    expect_tensors({"thresholds": thresholds}, {"thresholds": size})
-    if columns is None:
-        if size > LEVEL_SLOT * features:
-            raise ValueError(f"size must be at most {LEVEL_SLOT} * {features}, got {size}")
-        return (Register("bits", size),)
-    if columns.dtype != torch.int64 or list(columns.shape) != [size]:
-        raise ValueError(
-            f"columns must be int64 [{size}], got {columns.dtype} {list(columns.shape)}"
-        )
-    if not bool(((columns >= 0) & (columns < features)).all()):
-        raise ValueError(f"columns must lie in [0, {features})")
+    size, features = check.sizes("size", "features")
+    check.reads(("floats", features))
+    check.tensor("thresholds", torch.float32, size)
+    if "columns" in check.tensors:
+        columns = check.tensor("columns", torch.int64, size)
+        if not bool(((columns >= 0) & (columns < features)).all()):
+            raise ValueError(f"columns must lie in [0, {features})")
+    elif size > LEVEL_SLOT * features:
+        raise ValueError(f"size must be at most {LEVEL_SLOT} * {features}, got {size}")
+    check.vectors(None)
     return (Register("bits", size),)
 
 
-def _bind_pack_levels(step: Step, tensors: Mapping[str, Tensor]) -> Runner:
-    (x,), (out,) = step.inputs, step.outputs
+def _make_pack_levels(step: Step, tensors: Tensors) -> Apply:
     columns, thresholds = tensors.get("columns"), tensors["thresholds"]
-
-    def run(v: list[Any], graphs: Sequence[Any]) -> None:
-        v[out] = _pack_levels(v[x], columns, thresholds, True)
-
-    return run
+    return lambda x: _pack_levels(x, columns, thresholds, True)
 
 
-def _check_unpack(
-    step: Step, registers: Sequence[Register], tensors: Mapping[str, Tensor]
-) -> tuple[Register, ...]:
-    size = _size(step)
-    expect(registers, "bits")
-    _features(registers, size)
-    expect_tensors(tensors, {})
+def _check_unpack(check: StepCheck) -> tuple[Register, ...]:
+    (size,) = check.sizes("size")
+    check.reads((_bits_of(check.kind), size))
+    check.vectors(None)
     return (Register("floats", size),)
 
 
-def _bind_unpack(step: Step, tensors: Mapping[str, Tensor]) -> Runner:
-    (x,), (out,), size = step.inputs, step.outputs, step.attributes["size"]
-
-    def run(v: list[Any], graphs: Sequence[Any]) -> None:
-        v[out] = _unpack(v[x], size)
-
-    return run
+def _make_unpack(step: Step, tensors: Tensors) -> Apply:
+    size = step.attributes["size"]
+    if step.kind == "unpack":
+        return lambda x: _unpack(x, size)
+    return lambda x: BitImages._trusted(x, size).to_float()
 
 
-def _check_flip(
-    step: Step, registers: Sequence[Register], tensors: Mapping[str, Tensor]
-) -> tuple[Register, ...]:
+def _check_flip(check: StepCheck) -> tuple[Register, ...]:
     """``mask`` holds one row of words whose set bits turn features round."""
-    size = _size(step)
-    expect(registers, "bits")
-    _features(registers, size)
-    if tensors.keys() != {"mask"}:
-        raise ValueError(f"tensors must be ['mask'], got {sorted(tensors)}")
-    BitTensor(tensors["mask"].unsqueeze(0), size).validate()
-    return (Register("bits", size),)
+    (size,) = check.sizes("size")
+    check.reads((_bits_of(check.kind), size))
+    check.channel_mask("mask", size)
+    check.vectors(None)
+    return (Register(_bits_of(check.kind), size),)
 
 
-def bind_flip(step: Step, tensors: Mapping[str, Tensor]) -> Runner:
-    """The call that turns the channels of ``mask`` round, of rows or of images."""
-    (x,), (out,), mask = step.inputs, step.outputs, tensors["mask"]
-
-    def run(v: list[Any], graphs: Sequence[Any]) -> None:
-        v[out] = v[x] ^ mask
-
-    return run
+def _make_flip(step: Step, tensors: Tensors) -> Apply:
+    mask = tensors["mask"]
+    return lambda x: x ^ mask
 
 
-def _check_concat(
-    step: Step, registers: Sequence[Register], tensors: Mapping[str, Tensor]
-) -> tuple[Register, ...]:
-    attributes = expect_attributes(step, sizes=list)
-    sizes = attributes["sizes"]
+def _check_concat(check: StepCheck) -> tuple[Register, ...]:
+    sizes = check.has(sizes=list)["sizes"]
     if not sizes or not all(type(size) is int and size > 0 for size in sizes):
         raise ValueError(f"sizes must be numbers above 0, got {sizes}")
-    if [tuple(register) for register in registers] != [("bits", size) for size in sizes]:
-        raise ValueError(f"inputs must be bits of sizes {sizes}, got {list(registers)}")
-    expect_tensors(tensors, {})
+    check.reads(*(("bits", size) for size in sizes))
+    check.vectors(None)
     return (Register("bits", sum(sizes)),)
 
 
-def _bind_concat(step: Step, tensors: Mapping[str, Tensor]) -> Runner:
-    (first, *rest), (out,), sizes = step.inputs, step.outputs, step.attributes["sizes"]
+def _make_concat(step: Step, tensors: Tensors) -> Apply:
+    first, *rest = step.attributes["sizes"]
 
-    def run(v: list[Any], graphs: Sequence[Any]) -> None:
-        words, size = v[first], sizes[0]
-        for register, more in zip(rest, sizes[1:], strict=True):
-            words = _concat_bbb(words, v[register], size, more)
+    def concat(words: Tensor, *others: Tensor) -> Any:
+        size = first
+        for other, more in zip(others, rest, strict=True):
+            words = _concat_bbb(words, other, size, more)
             size += more
-        v[out] = words
+        return words
 
-    return run
+    return concat
 
 
-def _check_add(
-    step: Step, registers: Sequence[Register], tensors: Mapping[str, Tensor]
-) -> tuple[Register, ...]:
-    size = _size(step)
-    form = "floats" if step.kind == "add_ffb" else "bits"
-    expect(registers, form, form)
-    _features(registers, size)
-    to_bits = step.kind != "add_bbf"
-    expect_tensors(tensors, {"threshold": size} if to_bits else {})
+def _check_add(check: StepCheck) -> tuple[Register, ...]:
+    (size,) = check.sizes("size")
+    form: Form = "floats" if check.kind == "add_ffb" else "bits"
+    check.reads((form, size), (form, size))
+    to_bits = check.kind != "add_bbf"
+    check.vectors(size, *["threshold"] * to_bits)
     return (Register("bits" if to_bits else "floats", size),)
 
 
-def _bind_add(step: Step, tensors: Mapping[str, Tensor]) -> Runner:
-    (a, b), (out,), size = step.inputs, step.outputs, step.attributes["size"]
-    threshold = tensors.get("threshold")
-
-    def add_bbb(v: list[Any], graphs: Sequence[Any]) -> None:
-        v[out] = _add_bbb(v[a], v[b], size, None, None, threshold)
-
-    def add_bbf(v: list[Any], graphs: Sequence[Any]) -> None:
-        v[out] = _add_bbf(v[a], v[b], size)
-
-    def add_ffb(v: list[Any], graphs: Sequence[Any]) -> None:
-        v[out] = _add_ffb(v[a], v[b], threshold)
-
-    return {"add_bbb": add_bbb, "add_bbf": add_bbf, "add_ffb": add_ffb}[step.kind]
+def _make_add(step: Step, tensors: Tensors) -> Apply:
+    size, threshold = step.attributes["size"], tensors.get("threshold")
+    operators: dict[str, Apply] = {
+        "add_bbb": lambda a, b: _add_bbb(a, b, size, None, None, threshold),
+        "add_bbf": lambda a, b: _add_bbf(a, b, size),
+        "add_ffb": lambda a, b: _add_ffb(a, b, threshold),
+    }
+    return operators[step.kind]
 
 
-def _check_add_signs(
-    step: Step, registers: Sequence[Register], tensors: Mapping[str, Tensor]
-) -> tuple[Register, ...]:
-    size = _size(step)
-    expect(registers, "floats", "bits")
-    _features(registers, size)
-    expect_tensors(tensors, {"threshold": size, "threshold_below": size})
+def _check_add_signs(check: StepCheck) -> tuple[Register, ...]:
+    (size,) = check.sizes("size")
+    check.reads(("floats", size), ("bits", size))
+    check.vectors(size, "threshold", "threshold_below")
     return (Register("bits", size),)
 
 
-def _bind_add_signs(step: Step, tensors: Mapping[str, Tensor]) -> Runner:
+def _make_add_signs(step: Step, tensors: Tensors) -> Apply:
     """Bits of floats plus a multiple of signs: the signs choose one of two thresholds."""
-    (x, signs), (out,) = step.inputs, step.outputs
     above, below = tensors["threshold"], tensors["threshold_below"]
 
-    def run(v: list[Any], graphs: Sequence[Any]) -> None:
-        with_plus, with_minus = _pack(v[x], above), _pack(v[x], below)
-        v[out] = with_minus ^ ((with_minus ^ with_plus) & v[signs])
+    def add_signs(x: Tensor, signs: Tensor) -> Any:
+        with_plus, with_minus = _pack(x, above), _pack(x, below)
+        return with_minus ^ ((with_minus ^ with_plus) & signs)
 
-    return run
+    return add_signs
 
 
 KINDS = (
-    StepKind("pack", _check_pack, _bind_pack),
-    StepKind("pack_scaled", _check_pack, _bind_pack_scaled),
-    StepKind("pack_standardized", _check_pack_standardized, _bind_pack_standardized),
-    StepKind("pack_levels", _check_pack_levels, _bind_pack_levels),
-    StepKind("unpack", _check_unpack, _bind_unpack),
-    StepKind("flip", _check_flip, bind_flip),
-    StepKind("concat", _check_concat, _bind_concat),
-    StepKind("add_bbb", _check_add, _bind_add),
-    StepKind("add_bbf", _check_add, _bind_add),
-    StepKind("add_ffb", _check_add, _bind_add),
-    StepKind("add_fbb", _check_add_signs, _bind_add_signs),
+    StepKind("pack", _check_pack, _make_pack),
+    StepKind("pack_images", _check_pack, _make_pack),
+    StepKind("pack_scaled", _check_pack_scaled, _make_pack_scaled),
+    StepKind("pack_standardized", _check_pack_standardized, _make_pack_standardized),
+    StepKind("pack_levels", _check_pack_levels, _make_pack_levels),
+    StepKind("unpack", _check_unpack, _make_unpack),
+    StepKind("unpack_images", _check_unpack, _make_unpack),
+    StepKind("flip", _check_flip, _make_flip),
+    StepKind("flip_images", _check_flip, _make_flip),
+    StepKind("concat", _check_concat, _make_concat),
+    *(StepKind(name, _check_add, _make_add) for name in ("add_bbb", "add_bbf", "add_ffb")),
+    StepKind("add_fbb", _check_add_signs, _make_add_signs),
 )

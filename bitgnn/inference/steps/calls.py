@@ -8,8 +8,7 @@ from typing import Any
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
-from bitgnn.inference.program import Register, Runner, Step, StepKind
-from bitgnn.inference.steps._checks import expect, expect_attributes
+from bitgnn.inference.step import Apply, Register, Step, StepCheck, StepKind, Tensors
 
 __all__ = [
     "EDGE_INDEX",
@@ -128,20 +127,13 @@ class FloatCall(nn.Module):
 def call_kind(calls: Sequence[FloatCall]) -> StepKind:
     """The kind of step that runs one of ``calls``."""
 
-    def check(
-        step: Step, registers: Sequence[Register], tensors: Mapping[str, Tensor]
-    ) -> tuple[Register, ...]:
-        number = expect_attributes(step, call=int)["call"]
-        expect(registers, *["floats"] * len(registers))
+    def check(check: StepCheck) -> tuple[Register, ...]:
+        number = check.has(call=int)["call"]
+        check.reads(*[("floats", None)] * len(check.registers))
         return (Register("floats", calls[number].size),)
 
-    def bind(step: Step, tensors: Mapping[str, Tensor]) -> Runner:
-        call = calls[step.attributes["call"]]
-        inputs, (out,), graph = step.inputs, step.outputs, step.graph
+    def make(step: Step, tensors: Tensors) -> Apply:
+        call, count = calls[step.attributes["call"]], len(step.inputs)
+        return lambda *given: call(given[:count], *given[count:] or (None,))
 
-        def run(v: list[Any], graphs: Sequence[Any]) -> None:
-            v[out] = call([v[i] for i in inputs], None if graph is None else graphs[graph])
-
-        return run
-
-    return StepKind("call", check, bind)
+    return StepKind("call", check, make)

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-from bitgnn.inference.program import Register, Runner, Step, StepKind
-from bitgnn.inference.steps._checks import expect, expect_attributes, expect_tensors, positive
+from bitgnn.inference.step import Apply, Register, Step, StepCheck, StepKind, Tensors
 from bitgnn.nn.standardize import NodeStandardize
 from bitgnn.quantize import sgn
 
@@ -20,7 +18,6 @@ __all__ = ["FUNCTIONS", "KINDS", "FloatFunction", "is_monotone", "is_sign_preser
 
 _STANDARDIZE = NodeStandardize()
 
-Tensors = Mapping[str, Tensor]
 Attributes = Mapping[str, Any]
 
 
@@ -145,108 +142,85 @@ def is_sign_preserving(name: str, attributes: Attributes) -> bool:
     return name in FUNCTIONS and FUNCTIONS[name].keeps_sign(attributes)
 
 
-def _check_function(
-    step: Step, registers: Sequence[Register], tensors: Mapping[str, Tensor]
-) -> tuple[Register, ...]:
-    function = FUNCTIONS[step.kind]
-    expect(registers, "floats")
-    expect_attributes(step, **function.attributes)
-    size = registers[0].size
-    expect_tensors(tensors, dict.fromkeys(function.tensors, size), None, function.required)
+def _check_function(check: StepCheck) -> tuple[Register, ...]:
+    function = FUNCTIONS[check.kind]
+    check.has(**function.attributes)
+    check.reads(("floats", None))
+    size = check.registers[0].size
+    check.vectors(size, *function.tensors, required=function.required)
     return (Register("floats", size),)
 
 
-def _bind_function(step: Step, tensors: Mapping[str, Tensor]) -> Runner:
-    (x,), (out,), attributes = step.inputs, step.outputs, step.attributes
-    apply = FUNCTIONS[step.kind].apply
-
-    def run(v: list[Any], graphs: Sequence[Any]) -> None:
-        v[out] = apply(v[x], tensors, attributes)
-
-    return run
+def _make_function(step: Step, tensors: Tensors) -> Apply:
+    apply, attributes = FUNCTIONS[step.kind].apply, step.attributes
+    return lambda x: apply(x, tensors, attributes)
 
 
-def _check_linear(
-    step: Step, registers: Sequence[Register], tensors: Mapping[str, Tensor]
-) -> tuple[Register, ...]:
-    attributes = expect_attributes(step, size=int, out=int)
-    size, out = positive("size", attributes["size"]), positive("out", attributes["out"])
-    expect(registers, "floats")
-    if registers[0].size not in (size, None):
-        raise ValueError(f"the input must have {size} features, got {registers[0].size}")
-    own = dict(tensors)
-    weight = own.pop("weight")
-    if weight.dtype != torch.float32 or list(weight.shape) != [out, size]:
-        raise ValueError(
-            f"weight must be float32 [{out}, {size}], got {weight.dtype} {list(weight.shape)}"
-        )
-    expect_tensors(own, {"bias": out})
+def _check_linear(check: StepCheck) -> tuple[Register, ...]:
+    size, out = check.sizes("size", "out")
+    check.reads(("floats", size))
+    check.tensor("weight", torch.float32, out, size)
+    check.vectors(out, "bias")
     return (Register("floats", out),)
 
 
-def _bind_linear(step: Step, tensors: Mapping[str, Tensor]) -> Runner:
-    (x,), (out,) = step.inputs, step.outputs
+def _make_linear(step: Step, tensors: Tensors) -> Apply:
     weight, bias = tensors["weight"], tensors.get("bias")
-
-    def run(v: list[Any], graphs: Sequence[Any]) -> None:
-        v[out] = functional.linear(v[x], weight, bias)
-
-    return run
+    return lambda x: functional.linear(x, weight, bias)
 
 
-def _check_joined(
-    step: Step, registers: Sequence[Register], tensors: Mapping[str, Tensor]
-) -> tuple[Register, ...]:
-    expect_attributes(step)
-    expect(registers, *["floats"] * max(1, len(registers)))
-    expect_tensors(tensors, {})
-    sizes = [register.size for register in registers]
-    if step.kind == "cat":
-        total = None if None in sizes else sum(size for size in sizes if size is not None)
-        return (Register("floats", total),)
-    if len(sizes) != 2 or len({size for size in sizes if size is not None}) > 1:
+def _check_joined(check: StepCheck) -> tuple[Register, ...]:
+    check.has()
+    check.reads(*[("floats", None)] * max(1, len(check.registers)))
+    check.vectors(None)
+    sizes = [register.size for register in check.registers]
+    known = [size for size in sizes if size is not None]
+    if check.kind.startswith("cat"):
+        return (Register("floats", sum(known) if len(known) == len(sizes) else None),)
+    if len(sizes) != 2 or len(set(known)) > 1:
         raise ValueError(f"inputs must be two of one size, got {sizes}")
-    return (Register("floats", sizes[0] if sizes[0] is not None else sizes[1]),)
+    return (Register("floats", known[0] if known else None),)
 
 
-def _bind_joined(step: Step, tensors: Mapping[str, Tensor]) -> Runner:
-    inputs, (out,) = step.inputs, step.outputs
-
-    def cat(v: list[Any], graphs: Sequence[Any]) -> None:
-        v[out] = torch.cat([v[i] for i in inputs], dim=-1)
-
-    def combine(operation: Callable[..., Tensor], v: list[Any], graphs: Sequence[Any]) -> None:
-        v[out] = operation(v[inputs[0]], v[inputs[1]])
-
-    operations: dict[str, Callable[..., Tensor]] = {
+def _make_joined(step: Step, tensors: Tensors) -> Apply:
+    operations: dict[str, Apply] = {
+        "cat": lambda *parts: torch.cat(parts, dim=-1),
+        "cat_channels": lambda *parts: torch.cat(parts, dim=1),
         "add": torch.add,
         "mul": torch.mul,
         "maximum": torch.maximum,
     }
-    return cat if step.kind == "cat" else partial(combine, operations[step.kind])
+    return operations[step.kind]
 
 
-def _check_scale_rows(
-    step: Step, registers: Sequence[Register], tensors: Mapping[str, Tensor]
-) -> tuple[Register, ...]:
-    expect_attributes(step)
-    expect(registers, "floats", "scale")
-    expect_tensors(tensors, {})
-    return (registers[0],)
+def _check_scale_rows(check: StepCheck) -> tuple[Register, ...]:
+    check.has()
+    check.reads(("floats", None), ("scale", None))
+    check.vectors(None)
+    return (check.registers[0],)
 
 
-def _bind_scale_rows(step: Step, tensors: Mapping[str, Tensor]) -> Runner:
-    (x, scale), (out,) = step.inputs, step.outputs
-
-    def run(v: list[Any], graphs: Sequence[Any]) -> None:
-        v[out] = v[scale].unsqueeze(1) * v[x]
-
-    return run
+def _make_scale_rows(step: Step, tensors: Tensors) -> Apply:
+    return lambda x, scale: scale.unsqueeze(1) * x
 
 
+def _check_classes(check: StepCheck) -> tuple[Register, ...]:
+    check.has()
+    check.reads(("floats", None))
+    check.vectors(None)
+    return (Register("classes", check.registers[0].size),)
+
+
+def _make_classes(step: Step, tensors: Tensors) -> Apply:
+    """int64 ``[N]``: the first of the largest scores of each node, or its first NaN."""
+    return lambda x: torch.argmax(x, dim=-1)
+
+
+_JOINED = ("cat", "cat_channels", "add", "mul", "maximum")
 KINDS = (
-    StepKind("scale_rows", _check_scale_rows, _bind_scale_rows),
-    *(StepKind(name, _check_function, _bind_function) for name in FUNCTIONS),
-    StepKind("linear", _check_linear, _bind_linear),
-    *(StepKind(name, _check_joined, _bind_joined) for name in ("cat", "add", "mul", "maximum")),
+    StepKind("scale_rows", _check_scale_rows, _make_scale_rows),
+    *(StepKind(name, _check_function, _make_function) for name in FUNCTIONS),
+    StepKind("linear", _check_linear, _make_linear),
+    *(StepKind(name, _check_joined, _make_joined) for name in _JOINED),
+    StepKind("classes", _check_classes, _make_classes),
 )

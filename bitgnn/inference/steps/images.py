@@ -1,166 +1,196 @@
-"""Steps between float images, packed images, their sums and rows."""
+"""Steps on images: pools and rows of bits, integer sums, and what PyTorch computes in floats."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 import bitgnn.ops  # noqa: F401  (defines torch.ops.bitgnn)
-from bitgnn.bits import BitImages, BitTensor
-from bitgnn.inference.program import Register, Runner, Step, StepKind
-from bitgnn.inference.steps._checks import expect, expect_attributes, expect_tensors, positive
-from bitgnn.inference.steps.bits import bind_flip
-from bitgnn.inference.steps.layouts import words_of
+from bitgnn.inference.step import Apply, Register, Step, StepCheck, StepKind, Tensors
+from bitgnn.inference.steps.aggregates import WORD_BITS, words_of
+from bitgnn.quantize.pixels import COLOURS, grey, local_binary_patterns
 
 __all__ = ["KINDS"]
 
-_pack_images = torch.ops.bitgnn.pack_images.default
 _pool_bits = torch.ops.bitgnn.pool_bits.default
+Attributes = Mapping[str, Any]
 
 
-def _expect_channels(step: Step, registers: Sequence[Register], form: str, size: int) -> None:
-    expect(registers, form)
-    if registers[0].size not in (size, None):
-        raise ValueError(f"the input must have {size} channels, got {registers[0].size}")
+_FUNCTIONS: dict[str, tuple[Callable[[Tensor, Attributes], Tensor], dict[str, Any]]] = {
+    "max_pool": (
+        lambda x, a: functional.max_pool2d(
+            x, a["kernel"], a["stride"], a["padding"], a["dilation"], a["ceil_mode"]
+        ),
+        {"kernel": list, "stride": list, "padding": list, "dilation": list, "ceil_mode": bool},
+    ),
+    "avg_pool": (
+        lambda x, a: functional.avg_pool2d(
+            x, a["kernel"], a["stride"], a["padding"], a["ceil_mode"], a["count_include_pad"],
+            a["divisor"],
+        ),
+        {
+            "kernel": list, "stride": list, "padding": list, "ceil_mode": bool,
+            "count_include_pad": bool, "divisor": (int, type(None)),
+        },
+    ),
+    "adaptive_avg_pool": (
+        lambda x, a: functional.adaptive_avg_pool2d(x, a["output"]),
+        {"output": list},
+    ),
+    "mean_pixels": (lambda x, a: x.mean((2, 3)), {}),
+    "to_float": (lambda x, a: x.float(), {}),
+}  # fmt: skip
+"""Functions that keep the number of channels, with the types of their attributes."""
 
 
-def _check_pack(
-    step: Step, registers: Sequence[Register], tensors: Mapping[str, Tensor]
-) -> tuple[Register, ...]:
-    size = positive("size", expect_attributes(step, size=int)["size"])
-    _expect_channels(step, registers, "floats", size)
-    expect_tensors(tensors, {"threshold": size})
-    return (Register("image_bits", size),)
+def _check_function(check: StepCheck) -> tuple[Register, ...]:
+    for name, value in check.has(**_FUNCTIONS[check.kind][1]).items():
+        if isinstance(value, list) and not (
+            len(value) == 2 and all(type(v) is int or v is None for v in value)
+        ):
+            raise ValueError(f"{name} must be 2 numbers, got {value}")
+    check.reads(("floats", None))
+    check.vectors(None)
+    return (Register("floats", check.registers[0].size),)
 
 
-def _bind_pack(step: Step, tensors: Mapping[str, Tensor]) -> Runner:
-    (x,), (out,), threshold = step.inputs, step.outputs, tensors.get("threshold")
-
-    def run(v: list[Any], graphs: Sequence[Any]) -> None:
-        v[out] = _pack_images(v[x], threshold)
-
-    return run
+def _make_function(step: Step, tensors: Tensors) -> Apply:
+    apply, attributes = _FUNCTIONS[step.kind][0], step.attributes
+    return lambda x: apply(x, attributes)
 
 
-def _check_unpack(
-    step: Step, registers: Sequence[Register], tensors: Mapping[str, Tensor]
-) -> tuple[Register, ...]:
-    size = positive("size", expect_attributes(step, size=int)["size"])
-    _expect_channels(step, registers, "image_bits", size)
-    expect_tensors(tensors, {})
+_COLOURED = {"grey": (grey, 1), "local_binary_patterns": (local_binary_patterns, COLOURS)}
+"""Functions of red, green and blue, and the channels they give."""
+
+
+def _check_coloured(check: StepCheck) -> tuple[Register, ...]:
+    check.has()
+    check.reads(("floats", COLOURS))
+    check.vectors(None)
+    return (Register("floats", _COLOURED[check.kind][1]),)
+
+
+def _make_coloured(step: Step, tensors: Tensors) -> Apply:
+    return _COLOURED[step.kind][0]
+
+
+def _check_flatten(check: StepCheck) -> tuple[Register, ...]:
+    size = check.has(size=(int, type(None)))["size"]
+    check.reads(("floats", None))
+    check.vectors(None)
     return (Register("floats", size),)
 
 
-def _bind_unpack(step: Step, tensors: Mapping[str, Tensor]) -> Runner:
-    (x,), (out,), size = step.inputs, step.outputs, step.attributes["size"]
+def _make_flatten(step: Step, tensors: Tensors) -> Apply:
+    size = step.attributes["size"]
 
-    def run(v: list[Any], graphs: Sequence[Any]) -> None:
-        v[out] = BitImages._trusted(v[x], size).to_float()
+    def flatten(x: Tensor) -> Tensor:
+        rows = x.flatten(1)
+        if size is not None and rows.size(1) != size:
+            raise ValueError(f"the layer behind it takes {size} features, gets {rows.size(1)}")
+        return rows
 
-    return run
-
-
-def _check_mask(tensors: Mapping[str, Tensor], name: str, size: int) -> None:
-    """A row of words whose set bits are channels."""
-    BitTensor(tensors[name].unsqueeze(0), size).validate()
+    return flatten
 
 
-def _check_flip(
-    step: Step, registers: Sequence[Register], tensors: Mapping[str, Tensor]
-) -> tuple[Register, ...]:
-    size = positive("size", expect_attributes(step, size=int)["size"])
-    _expect_channels(step, registers, "image_bits", size)
-    _only(tensors, "mask")
-    _check_mask(tensors, "mask", size)
-    return (Register("image_bits", size),)
+def _check_shortcut(check: StepCheck) -> tuple[Register, ...]:
+    size, out = check.sizes("size", "out", stride=list)
+    check.reads(("floats", size))
+    if out < size:
+        raise ValueError(f"{size} channels cannot become {out}")
+    check.numbers("stride", 2, 1)
+    check.vectors(None)
+    return (Register("floats", out),)
 
 
-def _only(tensors: Mapping[str, Tensor], *names: str) -> None:
-    if tensors.keys() != set(names):
-        raise ValueError(f"tensors must be {list(names)}, got {sorted(tensors)}")
+def _make_shortcut(step: Step, tensors: Tensors) -> Apply:
+    """Every so many pixels of ``[N, C, H, W]``, with zero channels appended."""
+    (down, right), out = step.attributes["stride"], step.attributes["out"]
+    return lambda x: functional.pad(x[:, :, ::down, ::right], (0, 0, 0, 0, 0, out - x.size(1)))
 
 
-def _check_pool(
-    step: Step, registers: Sequence[Register], tensors: Mapping[str, Tensor]
-) -> tuple[Register, ...]:
+def _check_conv(check: StepCheck) -> tuple[Register, ...]:
+    size, out = check.sizes(
+        "size", "out", stride=list, padding=(list, str), dilation=list, groups=int
+    )
+    check.reads(("floats", size))
+    check.tensor("weight", torch.float32, out, size // check.positive("groups"), None, None)
+    check.vectors(out, "bias")
+    return (Register("floats", out),)
+
+
+def _make_conv(step: Step, tensors: Tensors) -> Apply:
+    a, weight, bias = step.attributes, tensors["weight"], tensors.get("bias")
+    padding = a["padding"] if isinstance(a["padding"], str) else tuple(a["padding"])
+    numbers: Any = (tuple(a["stride"]), padding, tuple(a["dilation"]), a["groups"])
+    return lambda x: functional.conv2d(x, weight, bias, *numbers)
+
+
+def _check_pool(check: StepCheck) -> tuple[Register, ...]:
     """``flip`` holds a row of words whose set bits are channels that take the minimum."""
-    attributes = expect_attributes(step, size=int, kernel=list, stride=list, padding=list)
-    size = positive("size", attributes["size"])
-    _expect_channels(step, registers, "image_bits", size)
+    (size,) = check.sizes("size", kernel=list, stride=list, padding=list)
+    check.reads(("image_bits", size))
     for name, count, least in (("kernel", 2, 1), ("stride", 2, 1), ("padding", 4, 0)):
-        values = attributes[name]
-        if len(values) != count or not all(type(v) is int and v >= least for v in values):
-            raise ValueError(f"{name} must be {count} numbers of at least {least}, got {values}")
-    if tensors:
-        _only(tensors, "flip")
-        _check_mask(tensors, "flip", size)
+        check.numbers(name, count, least)
+    if check.tensors:
+        check.channel_mask("flip", size)
+    check.vectors(None)
     return (Register("image_bits", size),)
 
 
-def _bind_pool(step: Step, tensors: Mapping[str, Tensor]) -> Runner:
-    (x,), (out,), a = step.inputs, step.outputs, step.attributes
+def _make_pool(step: Step, tensors: Tensors) -> Apply:
+    a = step.attributes
     numbers = (a["kernel"], a["stride"], a["padding"], tensors.get("flip"))
-
-    def run(v: list[Any], graphs: Sequence[Any]) -> None:
-        v[out] = _pool_bits(v[x], *numbers)
-
-    return run
+    return lambda x: _pool_bits(x, *numbers)
 
 
-def _check_flatten(
-    step: Step, registers: Sequence[Register], tensors: Mapping[str, Tensor]
-) -> tuple[Register, ...]:
+def _check_flatten_bits(check: StepCheck) -> tuple[Register, ...]:
     """Rows of all words of an image; ``size`` leaves out at most one bit, of the padding."""
-    attributes = expect_attributes(step, channels=int, pixels=int, size=int)
-    channels = positive("channels", attributes["channels"])
-    bits = positive("pixels", attributes["pixels"]) * words_of(channels) * 32
-    _expect_channels(step, registers, "image_bits", channels)
-    if attributes["size"] not in (bits, bits - 1):
-        raise ValueError(f"size must be {bits} or one less, got {attributes['size']}")
-    expect_tensors(tensors, {})
-    return (Register("bits", attributes["size"]),)
+    channels, pixels, size = check.sizes("channels", "pixels", "size")
+    bits = pixels * words_of(channels) * WORD_BITS
+    check.reads(("image_bits", channels))
+    if size not in (bits, bits - 1):
+        raise ValueError(f"size must be {bits} or one less, got {size}")
+    check.vectors(None)
+    return (Register("bits", size),)
 
 
-def _bind_flatten(step: Step, tensors: Mapping[str, Tensor]) -> Runner:
-    (x,), (out,), a = step.inputs, step.outputs, step.attributes
-    pixels, features = a["pixels"], a["pixels"] * a["channels"]
+def _make_flatten_bits(step: Step, tensors: Tensors) -> Apply:
+    channels, pixels = step.attributes["channels"], step.attributes["pixels"]
 
-    def run(v: list[Any], graphs: Sequence[Any]) -> None:
-        words = v[x]
-        if words.size(1) * words.size(2) != pixels:
-            found = words.size(1) * words.size(2) * a["channels"]
-            raise ValueError(f"the layer behind it takes {features} features, gets {found}")
-        v[out] = words.flatten(1)
+    def flatten(words: Tensor) -> Tensor:
+        found = words.size(1) * words.size(2)
+        if found != pixels:
+            raise ValueError(
+                f"the layer behind it takes {pixels * channels} features, gets {found * channels}"
+            )
+        return words.flatten(1)
 
-    return run
-
-
-def _check_sums(
-    step: Step, registers: Sequence[Register], tensors: Mapping[str, Tensor]
-) -> tuple[Register, ...]:
-    expect_attributes(step)
-    expect(registers, "sums")
-    expect_tensors(tensors, {})
-    return (Register("floats", registers[0].size),)
+    return flatten
 
 
-def _bind_sums(step: Step, tensors: Mapping[str, Tensor]) -> Runner:
-    (x,), (out,) = step.inputs, step.outputs
+def _check_sums(check: StepCheck) -> tuple[Register, ...]:
+    check.has()
+    check.reads(("sums", None))
+    check.vectors(None)
+    return (Register("floats", check.registers[0].size),)
 
-    def run(v: list[Any], graphs: Sequence[Any]) -> None:
-        v[out] = v[x].float().permute(0, 3, 1, 2)
 
-    return run
+def _make_sums(step: Step, tensors: Tensors) -> Apply:
+    return lambda x: x.float().permute(0, 3, 1, 2)
 
 
 KINDS = (
-    StepKind("pack_images", _check_pack, _bind_pack),
-    StepKind("unpack_images", _check_unpack, _bind_unpack),
-    StepKind("flip_images", _check_flip, bind_flip),
-    StepKind("pool_bits", _check_pool, _bind_pool),
-    StepKind("flatten_bits", _check_flatten, _bind_flatten),
-    StepKind("sums_to_floats", _check_sums, _bind_sums),
+    *(StepKind(name, _check_function, _make_function) for name in _FUNCTIONS),
+    *(StepKind(name, _check_coloured, _make_coloured) for name in _COLOURED),
+    StepKind("flatten", _check_flatten, _make_flatten),
+    StepKind("shortcut", _check_shortcut, _make_shortcut),
+    StepKind("float_conv", _check_conv, _make_conv),
+    StepKind("pool_bits", _check_pool, _make_pool),
+    StepKind("flatten_bits", _check_flatten_bits, _make_flatten_bits),
+    StepKind("sums_to_floats", _check_sums, _make_sums),
 )

@@ -1,1 +1,0 @@
-"""binarize() and freeze() for convolutional and fully connected networks."""

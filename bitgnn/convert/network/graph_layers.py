@@ -1,0 +1,278 @@
+"""Graph layers with a binary form: a row each of what conversion knows, and their values."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from dataclasses import dataclass
+from operator import attrgetter
+from typing import Any
+
+import torch_geometric.nn
+from torch import Tensor, nn
+from torch_geometric.nn.aggr import MeanAggregation, SumAggregation
+
+import bitgnn.nn
+from bitgnn.convert.network.layers import (
+    FLOAT,
+    letters_of,
+    prepare,
+    product,
+    scale_of,
+    sign,
+    weight_of,
+)
+from bitgnn.convert.network.looked_up import looked_up_bits, looked_up_product
+from bitgnn.convert.network.values import (
+    Unsupported,
+    Value,
+    batch_norm,
+    function_of,
+    named,
+    with_size,
+)
+from bitgnn.convert.tracing.tracer import NotTraced
+from bitgnn.inference.graph import GraphSpec
+from bitgnn.nn import LayerPrecision
+from bitgnn.nn.gcn_conv import OWN_BITS
+
+__all__ = ["SUPPORTED", "GraphLayer", "lower_graph_layer", "row_of"]
+
+
+@dataclass(frozen=True)
+class GraphLayer:
+    """What conversion knows of a graph layer.
+
+    Attributes:
+        kind: PyG's class, of which the binary one is a subclass.
+        binary: the class of :mod:`bitgnn.nn`.
+        neighbours: name of the map of the neighbours.
+        root: name of the map of the node itself; empty where there is none.
+        further: names of other maps.
+        bias: where the bias stands.
+        options: arguments of the constructor that are attributes of the same name.
+        adjacency: fields of :class:`~bitgnn.inference.GraphSpec` that are attributes of the layer.
+        reads_values: whether the values of a sparse adjacency count.
+        transforms_first: whether PyG multiplies in front of the aggregation.
+        normalizes_rows: whether ``normalize`` means rows of the result.
+    """
+
+    kind: type[nn.Module]
+    binary: type[nn.Module]
+    neighbours: str
+    root: str = ""
+    further: tuple[str, ...] = ()
+    bias: str = "bias"
+    options: tuple[str, ...] = ()
+    adjacency: tuple[str, ...] = ()
+    reads_values: bool = True
+    transforms_first: bool = False
+    normalizes_rows: bool = False
+
+    @property
+    def tensors(self) -> frozenset[str]:
+        """Names of the layer's parameters."""
+        maps = (name for name in (self.neighbours, self.root, *self.further) if name)
+        weights = {f"{name}.weight" for name in maps}
+        biases = {f"{name}.bias" for name in self.further}
+        return frozenset({*weights, *biases, self.bias})
+
+    def maps(self, layer: Any) -> tuple[Any, Any]:
+        """The map of the neighbours and that of the node itself, if any."""
+        has_root = bool(self.root) and getattr(layer, "root_weight", True)
+        return getattr(layer, self.neighbours), getattr(layer, self.root) if has_root else None
+
+    def bias_of(self, layer: Any) -> Tensor | None:
+        """The bias."""
+        found: Tensor | None = attrgetter(self.bias)(layer)
+        return found
+
+    def binary_form(self, layer: Any, **options: Any) -> nn.Module:
+        """A layer of the binary class with the arguments of another one, and further ones."""
+        own = {name: getattr(layer, name) for name in self.options}
+        has_bias = self.bias_of(layer) is not None
+        return self.binary(layer.in_channels, layer.out_channels, bias=has_bias, **own, **options)
+
+
+LAYERS = (
+    GraphLayer(
+        torch_geometric.nn.GCNConv,
+        bitgnn.nn.GCNConv,
+        "lin",
+        options=("improved", "cached", "add_self_loops", "normalize"),
+        adjacency=("improved", "add_self_loops", "normalize"),
+        transforms_first=True,
+    ),
+    GraphLayer(
+        torch_geometric.nn.SAGEConv,
+        bitgnn.nn.SAGEConv,
+        "lin_l",
+        "lin_r",
+        ("lin",),
+        "lin_l.bias",
+        ("normalize", "root_weight", "project"),
+        reads_values=False,
+        normalizes_rows=True,
+    ),
+    GraphLayer(
+        torch_geometric.nn.GraphConv,
+        bitgnn.nn.GraphConv,
+        "lin_rel",
+        "lin_root",
+        bias="lin_rel.bias",
+    ),
+)
+"""A new graph layer has a row here, and its own file in :mod:`bitgnn.nn`."""
+
+SUPPORTED: tuple[type[nn.Module], ...] = tuple(row.kind for row in LAYERS)
+
+
+def row_of(layer: nn.Module) -> GraphLayer:
+    """The row of a layer of one of :data:`SUPPORTED`."""
+    return next(row for row in LAYERS if isinstance(layer, row.kind))
+
+
+def lower_graph_layer(
+    name: str,
+    layer: Any,
+    arguments: Mapping[str, Any],
+    weighted: bool,
+    plan: Mapping[int, LayerPrecision],
+) -> Value:
+    """A GCNConv, SAGEConv or GraphConv of PyG or this package.
+
+    Args:
+        name: module name.
+        layer: the layer.
+        arguments: of its forward, by name.
+        weighted: whether edge weights are among them.
+        plan: precisions that replace the layers' own, by ``id``.
+
+    Raises:
+        Unsupported: only PyG's own message passing can do what it does.
+        NotTraced: it is given two sets of nodes.
+        ValueError: it cannot be part of a frozen model.
+    """
+    value = arguments["x"]
+    if isinstance(value, tuple | list):
+        sides = {id(side): side for side in value if side is not None}
+        if len(sides) != 1 or value[0] is None:
+            raise NotTraced(
+                f"freeze: layer {name!r} is given a bipartite pair of features; a frozen model "
+                "has one set of nodes"
+            )
+        (value,) = sides.values()
+    if arguments.get("size") is not None:
+        raise NotTraced(f"freeze: layer {name!r} is given size=, for a bipartite graph")
+    reduction = {SumAggregation: "add", MeanAggregation: "mean"}.get(type(layer.aggr_module))
+    if reduction is None:
+        raise Unsupported(f"aggr={layer.aggr!r} is neither a sum nor a mean")
+    if layer.node_dim not in (-2, 0) or _overrides(layer):
+        raise Unsupported("its class overrides how messages are made")
+    letters = letters_of(layer, plan)
+    row = row_of(layer)
+    has_columns = bool(row.adjacency) or weighted
+    options: dict[str, Any] = dict.fromkeys(("add_self_loops", "improved", "normalize"), False)
+    options |= {name: bool(getattr(layer, name)) for name in row.adjacency}
+    spec = GraphSpec(
+        kind="gcn" if row.adjacency else "neighbours",
+        reduction=reduction,  # type: ignore[arg-type]
+        flow=layer.flow,
+        weighted=weighted,
+        reads_values=row.reads_values,
+        exact=letters.bspmm[1] == "F",
+        # Sums of bits know no column factor; where layers agree on that, they share a graph.
+        uses_columns=not (letters.looks_up and _sums_bits(letters) and has_columns),
+        **options,
+    )
+    if letters.is_float:
+        return _lower_float(name, row, layer, value, spec)
+    linear, root = row.maps(layer)
+    if letters.looks_up and getattr(layer, "input_bits", None) is None:
+        raise ValueError(
+            f"freeze: layer {name!r} has looked up no bits; train it with this precision"
+        )
+    prepared = prepare(name, layer, letters, value)
+    source = prepared
+    if getattr(layer, "project", False):
+        source = prepare(name, layer, letters, _projected(name, layer, value))
+    # A layer of named precision has a norm whether or not its role uses it.
+    hidden = None if letters.hidden_norm is None else getattr(layer, "hidden_norm", None)
+    scale = scale_of(name, layer, "input_quantizer", letters.takes_ternary)
+    weight = weight_of(linear, name, layer)
+    first = None
+    if letters.looks_up:
+        first = z = looked_up_product(name, layer, letters, source, linear)
+    else:
+        z = product(name, letters, source, weight, takes_sign_of_dot=hidden is None, scale=scale)
+        if hidden is not None:
+            z = batch_norm(f"{name}.hidden_norm", hidden, z)
+    if letters.bmm[2] == "B":
+        z = sign(name, z)
+    hidden_scale = scale_of(name, layer, "hidden_quantizer", letters.sums_ternary)
+    tensors = named(bias=row.bias_of(layer), scale=hidden_scale)
+    kind: Any = "aggregate" if hidden_scale is None else "ternary_aggregate"
+    out = Value(kind, name, (z,), z.size, tensors=tensors, spec=spec)
+    if getattr(layer, "has_shortcut", False):
+        own = sign(name, looked_up_bits(name, layer, prepared))
+        own = Value("function", name, (own,), own.size, "scale", {"factor": OWN_BITS})
+        out = Value("add", name, (out, own), out.size)
+    if root is not None and letters.looks_up:
+        shared = first if source is prepared else None
+        out = looked_up_product(name, layer, letters, prepared, root, shared, out)
+    elif root is not None:
+        weight = weight_of(root, name, layer)
+        out = product(name, letters, prepared, weight, addend=out, scale=scale)
+    output = getattr(layer, "output_norm", None)
+    if output is not None:
+        out = batch_norm(f"{name}.output_norm", output, out)
+    if letters.bspmm[2] == "B":
+        return sign(name, out)
+    return _normalized(name, row, layer, out)
+
+
+def _sums_bits(letters: LayerPrecision) -> bool:
+    return letters.bspmm[0] == "B" or letters.order == "aggregate_first"
+
+
+def _projected(name: str, layer: Any, value: Value) -> Value:
+    """SAGEConv's map of the neighbours in front of everything else."""
+    y = product(name, FLOAT, value, weight_of(layer.lin, name), bias=layer.lin.bias)
+    return function_of(name, "relu", y)
+
+
+def _normalized(name: str, row: GraphLayer, layer: Any, out: Value) -> Value:
+    """SAGEConv's L2 normalisation, which no sign notices."""
+    normalizes = row.normalizes_rows and layer.normalize
+    return function_of(name, "normalize", out) if normalizes else out
+
+
+def _lower_float(name: str, row: GraphLayer, layer: Any, value: Value, spec: GraphSpec) -> Value:
+    """PyG's own arithmetic with exact edge weights, in PyG's order."""
+    linear, root = row.maps(layer)
+    weight, bias = weight_of(linear, name, layer), row.bias_of(layer)
+    if row.transforms_first:
+        y = product(name, FLOAT, value, weight)
+        return Value("aggregate", name, (y,), y.size, tensors=named(bias=bias), spec=spec)
+    source = _projected(name, layer, value) if getattr(layer, "project", False) else value
+    source = with_size(source, weight.size(1), name)
+    mean = Value("aggregate", name, (source,), source.size, spec=spec)
+    out = product(name, FLOAT, mean, weight, bias=bias)
+    if root is not None:
+        own = product(name, FLOAT, value, weight_of(root, name, layer))
+        out = Value("add", name, (out, own), out.size)
+    return _normalized(name, row, layer, out)
+
+
+def _overrides(layer: Any) -> bool:
+    """Whether a subclass changes the forward pass or the messages of the layer."""
+    own = next(kind for kind in type(layer).__mro__ if kind.__module__.startswith(_OWNERS))
+    names = ("forward", "message", "aggregate", "message_and_aggregate", "update", "edge_update")
+    return any(
+        inspect.getattr_static(type(layer), name, None)
+        is not inspect.getattr_static(own, name, None)
+        for name in names
+    )
+
+
+_OWNERS = ("torch_geometric.", "bitgnn.nn")

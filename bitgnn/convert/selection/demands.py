@@ -1,0 +1,216 @@
+"""Decides for every value whether its readers need floats, its signs, or signs with a scale."""
+
+from __future__ import annotations
+
+import torch
+
+from bitgnn.convert.network.values import Value, canonical, collapse, is_pool, is_unit, ordered
+from bitgnn.convert.selection.residuals import Residuals
+
+__all__ = [
+    "BIT_WRITERS", "Demands", "input_gain", "is_bit_flatten", "is_standardized", "signs_beside",
+    "standardized_source",
+]  # fmt: skip
+
+BIT_WRITERS = ("product", "aggregate", "add", "cat", "ternary_product", "ternary_aggregate")
+"""Kinds of values whose operators can write bits themselves; of images, products alone can."""
+JOINED = ("add", "mul", "maximum")
+WORD_BITS = 32
+
+
+def is_bit_flatten(value: Value) -> bool:
+    """Whether bits of rows are best taken from those of images, in another order.
+
+    They are where the images come packed, or have whole words of channels: other words would hold
+    padding for the most part.
+    """
+    if value.kind != "flatten" or value.size is None or value.inputs[0].size is None:
+        return False
+    base, _ = collapse(canonical(value.inputs[0]))
+    return value.inputs[0].size % WORD_BITS == 0 or base.kind in ("product", "add")
+
+
+class Demands:
+    """What the readers of each value need, found from the scores backwards.
+
+    Args:
+        scores: the end of the network.
+        of_images: whether it is a network of images, whose sums and joins are floats or integers.
+
+    Attributes:
+        values: all values, inputs first.
+        residuals: sums in integers.
+        floats: values needed in floats.
+        sums: values needed in integers, as the addends of residual sums.
+        signs: for each base (see :func:`~bitgnn.convert.network.values.collapse`), the values
+            behind it whose signs are needed.
+        scaled: values needed as signs with a row scale.
+        drops_scale: products that are read by the sign of their dot product alone.
+    """
+
+    def __init__(self, scores: Value, of_images: bool = False) -> None:
+        self.of_images = of_images
+        self.values = ordered(scores)
+        self.residuals = Residuals(scores, self.values)
+        self.floats: set[Value] = {scores}
+        self.sums: set[Value] = set()
+        self.signs: dict[Value, list[Value]] = {}
+        self.scaled: set[Value] = set()
+        self.drops_scale: set[Value] = set()
+        for value in reversed(self.values):
+            self._visit(value)
+
+    def wants_signs(self, value: Value) -> None:
+        """Note that a reader looks at the signs of ``value``."""
+        target = canonical(value)
+        if is_pool(target) or is_bit_flatten(target):
+            self.wants_signs(target.inputs[0])
+            return
+        wanted = self.signs.setdefault(collapse(target)[0], [])
+        if target not in wanted:
+            wanted.append(target)
+
+    def is_needed(self, value: Value) -> bool:
+        """Whether anybody reads a value in any form."""
+        return value in self.floats or value in self.sums or bool(self.signs.get(value))
+
+    def writes_sums(self, value: Value) -> bool:
+        """Whether an operator writes the integers of a value, perhaps beside its bits."""
+        if self.residuals.get(value) is None:
+            return value in self.sums
+        several = len(self.signs.get(value, ())) > 1
+        return value in self.sums or value in self.floats or several
+
+    def writes_bits(self, base: Value) -> bool:
+        """Whether the operator of ``base`` itself writes the bits its readers want."""
+        wanted = self.signs.get(base, [])
+        if self.residuals.get(base) is not None or base in self.sums:
+            return bool(wanted)
+        return (
+            base.kind in (BIT_WRITERS if not self.of_images else ("product",))
+            and base not in self.floats
+            and len(self.signs.get(base, ())) == 1
+            and (base.kind != "cat" or wanted == [base])
+            and (base.kind != "product" or base.binary_weight)
+            and base not in self.scaled
+        )
+
+    def _visit(self, value: Value) -> None:
+        if value in self.scaled and input_gain(value) is None and not is_standardized(value):
+            self.floats.add(value)
+        if value in self.signs:
+            # Packing a value with its scale gives its signs as well.
+            self.signs[value] = [t for t in self.signs[value] if t not in self.scaled]
+        if is_standardized(value) and not self.of_images:
+            self._visit_standardized(value)
+        elif value.kind == "function" and value.name == "levels":
+            self.floats.add(value.inputs[0])
+        elif self.is_needed(value):
+            self._visit_inputs(value)
+            packs = self.of_images or value.kind == "function"
+            if packs and self.signs.get(value) and not self.writes_bits(value):
+                self.floats.add(value)
+
+    def _visit_standardized(self, value: Value) -> None:
+        """Its own signs and row scale follow from the rows in front of it."""
+        targets = self.signs.get(value, [])
+        if value in self.scaled or value in targets:
+            self.floats.add(standardized_source(value)[0])
+        if any(target is not value for target in targets):
+            self.floats.add(value)
+        if value in self.floats:
+            self.floats.add(value.inputs[0])
+
+    def _visit_inputs(self, value: Value) -> None:
+        residual = self.residuals.get(value)
+        if residual is not None:
+            self.sums.add(residual.addend)
+            self.wants_signs(residual.product.inputs[0])
+        elif value.kind == "product":
+            self._visit_product(value)
+        elif value.kind == "function" and value.name == "sign":
+            if value in self.floats:
+                self.wants_signs(value.inputs[0])
+        elif self.of_images:
+            self.floats.update(value.inputs)
+        elif self.writes_bits(value) and (beside := signs_beside(value)) is not None:
+            self.floats.add(value.inputs[0])
+            self.wants_signs(beside[0])
+        elif _joins_bits(value) or (value.kind == "cat" and self.writes_bits(value)):
+            for source in value.inputs:
+                self.wants_signs(source)
+        else:
+            self.floats.update(value.inputs)
+
+    def _visit_product(self, value: Value) -> None:
+        source, *addend = value.inputs
+        self.floats.update(addend)
+        if value.attributes.get("input_step") is not None:
+            self.floats.add(source)
+            return
+        only_dot = (
+            value.takes_sign_of_dot
+            and self.signs.get(value) == [value]
+            and value not in self.floats
+        )
+        if only_dot:
+            self.drops_scale.add(value)
+        if not value.scaled or only_dot or is_unit(source):
+            self.wants_signs(source)
+        else:
+            self.scaled.add(source)
+
+
+def _joins_bits(value: Value) -> bool:
+    """Whether a sum is one of signs alone."""
+    return value.kind in ("aggregate", "add") and all(map(is_unit, value.inputs))
+
+
+def signs_beside(value: Value) -> tuple[Value, float] | None:
+    """The signs that a sum adds to its first part and their factor, where that is all it does."""
+    if value.kind != "add":
+        return None
+    second = value.inputs[1]
+    if second.kind != "function" or second.name != "scale":
+        return None
+    (signs,) = second.inputs
+    if signs.kind != "function" or signs.name != "sign":
+        return None
+    return signs, second.attributes["factor"]
+
+
+def is_standardized(value: Value) -> bool:
+    """Whether a value is the standardisation of each row, whose signs compare with its mean."""
+    return value.kind == "function" and value.name == "standardize"
+
+
+def standardized_source(value: Value) -> tuple[Value, bool]:
+    """What a standardised value is made of, and whether through a ReLU."""
+    (source,) = value.inputs
+    if source.kind == "function" and source.name == "relu":
+        return source.inputs[0], True
+    return source, False
+
+
+def input_gain(value: Value) -> tuple[torch.Tensor, torch.Tensor] | None:
+    """Centre and gain of a batch norm on the features: ``|norm(x)| = |x - centre| * gain``.
+
+    Returns:
+        The two, or None where ``value`` is something else or a gain of 0 leaves a constant.
+    """
+    if value.kind == "input":
+        zeros = torch.zeros(0)
+        return zeros, zeros
+    if value.kind != "function" or value.name != "batch_norm":
+        return None
+    if value.inputs[0].kind != "input":
+        return None
+    tensors = value.tensors
+    gain = torch.rsqrt(tensors["var"].float() + value.attributes["eps"])
+    centre = tensors["mean"]
+    if "weight" in tensors:
+        gain = gain * tensors["weight"]
+        centre = centre - tensors.get("bias", torch.zeros_like(centre)) / gain
+    if not bool(torch.isfinite(centre).all()) or not bool((gain != 0).all()):
+        return None
+    return centre, gain.abs()

@@ -1,0 +1,284 @@
+"""Steps of binary products of images: to bits, to integer sums, to floats; pools behind them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from bitgnn.bits import BitImages
+from bitgnn.convert.network.values import IMAGES, Value, canonical, collapse, is_pool
+from bitgnn.convert.selection.comparisons import Comparison, mask_of, pool_flips
+from bitgnn.convert.selection.demands import is_bit_flatten
+from bitgnn.convert.selection.registers import Bits, Registers
+from bitgnn.inference.steps.aggregates import words_of
+from bitgnn.ops import conv, patches
+
+__all__ = ["ImageProducts"]
+
+WORD_BITS = 32
+_pack = torch.ops.bitgnn.pack.default
+
+
+def _kernel_words(weight: Tensor) -> Tensor:
+    """Words ``[O, kh, kw, ceil(C / 32)]`` of the signs of ``[O, C, kh, kw]``."""
+    return BitImages.from_float(weight.cpu()).words.to(weight.device)
+
+
+def _row_words(weight: Tensor) -> Tensor:
+    """Words ``[O, ceil(K / 32)]`` of the signs of ``[O, K]``."""
+    words: Tensor = _pack(weight.contiguous())
+    return words
+
+
+def _rows_behind_images(weight: Tensor, channels: int) -> tuple[Tensor, int]:
+    """Words of weights of flattened images, and the number of bits that count in a row.
+
+    The columns of ``weight`` ``[O, channels * pixels]`` are ordered by channel, then pixel; the
+    words of packed images by pixel, then channel, each pixel padded to whole words. Padding bits
+    of the images are 0, which stands for -1: as many of the weight's are 1 as are 0 there, so that
+    their products cancel. An odd one out is the last bit of a row, which is left out of its size.
+    """
+    out, features = weight.shape
+    pixels, width = features // channels, words_of(channels) * WORD_BITS
+    padding = width - channels
+    by_pixel = weight.view(out, channels, pixels).transpose(1, 2)
+    rows = functional.pad(by_pixel, (0, padding), value=-1.0).reshape(out, pixels * width)
+    places = torch.arange(pixels * width, device=weight.device)
+    places = places[places % width >= channels]
+    rows[:, places[: padding * pixels // 2]] = 1.0
+    size = pixels * width - padding * pixels % 2
+    return _row_words(rows[:, :size]), size
+
+
+WORDS_OF_PATCH = 2
+"""Words for each channel of a patch: the pixels that are +1, and those that are -1."""
+FEWEST_SAVED = 2
+"""Patches take longer to pack than images: they pay where the product reads at most half the words,
+as with 5x5 kernels of three channels; with 3x3 ones both take as long."""
+_NOT_OF_FIXED = ("groups", "input_step")
+
+
+class ImageProducts(Registers):
+    """Registers of networks of images: products, integer sums, and the signs behind pools."""
+
+    patches: dict[Value, int]
+
+    def _image_product(self, value: Value, target: Value | None) -> int:
+        """A binary product to the bits of a target, or to floats; the register it writes."""
+        if value in self.patches and target is not None:
+            return self._product_of_patches(value, target)
+        of_images, step = value.rank == IMAGES, value.attributes["input_step"]
+        (source,) = value.inputs
+        attributes: dict[str, Any] = {"out": value.size}
+        if step is not None:
+            name = "conv_f" if of_images else "linear_f"
+            weight = value.tensors["weight"]
+            words = _kernel_words(weight if of_images else weight[:, :, None, None])
+            numbers = {n: v for n, v in value.attributes.items() if n not in _NOT_OF_FIXED}
+            numbers = numbers or {"stride": [1, 1], "padding": [0] * 4, "dilation": [1, 1]}
+            attributes |= {**numbers, "size": weight.size(1), "input_step": step}
+            register = self.floats[source]
+        elif of_images:
+            name, words = "conv_b", _kernel_words(value.tensors["weight"])
+            attributes |= _numbers(value)
+            register = self._bits_of(source)
+        else:
+            name = "bmm_b"
+            register, words, attributes["size"] = self._rows(value, source)
+            attributes["scaled"] = False
+        tensors: dict[str, Tensor | None] = {"weight": words}
+        if target is None:
+            scale, bias = value.tensors.get("scale"), value.tensors.get("bias")
+            tensors |= {"weight_scale": scale, "bias": bias}
+            if step is None and of_images:
+                tensors["prepared"] = _prepared(value, words)
+        else:
+            threshold, flip = self._comparison(target)
+            tensors |= {"threshold": threshold, "flip": flip}
+            if name != "bmm_b":
+                tensors["prepared"] = _prepared(value, words, threshold, flip, step=step)
+        kind = f"{name}bf" if target is None else f"{name}bb"
+        return self.out.step(kind, value.layer, [register], attributes, tensors)
+
+    def _product_of_patches(self, value: Value, target: Value) -> int:
+        """A convolution whose input is packed as its own patches, to bits."""
+        weight = value.tensors["weight"]
+        threshold, flip = self._comparison(target)
+        kernel = patches.kernel(
+            BitImages.from_float(weight), scale=False, threshold=threshold, flip=flip
+        )
+        attributes = {
+            "channels": weight.size(1), "taps": weight[0, 0].numel(), "out": value.size,
+            "size": kernel.words.channels,
+        }  # fmt: skip
+        tensors: dict[str, Tensor | None] = {
+            "weight": kernel.words.words, "threshold": kernel.threshold, "flip": kernel.flip,
+            "prepared": conv.prepare(kernel.words, threshold=kernel.threshold, flip=kernel.flip),
+        }  # fmt: skip
+        inputs = [self.patches[value]]
+        return self.out.step("patches_bbb", value.layer, inputs, attributes, tensors)
+
+    def _rows(self, value: Value, source: Value) -> tuple[int, Tensor, int]:
+        """Bits that a linear map reads, its words in their order, and their number."""
+        weight, target = value.tensors["weight"], canonical(source)
+        if not is_bit_flatten(target):
+            return self._bits_of(source), _row_words(weight), weight.size(1)
+        channels = target.inputs[0].size
+        assert channels is not None
+        if weight.size(1) % channels:
+            raise ValueError(
+                f"freeze: layer {value.layer!r} takes {weight.size(1)} features, gets those of "
+                f"images of {channels} channels"
+            )
+        words, size = _rows_behind_images(weight, channels)
+        if target not in self.bits:
+            attributes = {
+                "channels": channels, "pixels": weight.size(1) // channels, "size": size,
+            }  # fmt: skip
+            inputs = [self._bits_of(target.inputs[0])]
+            register = self.out.step("flatten_bits", value.layer, inputs, attributes)
+            self.bits[target] = Bits(register, size)
+        return self.bits[target].register, words, size
+
+    def _integers(self, value: Value, targets: list[Value], has_sums: bool) -> None:
+        """Sums of signs, perhaps with an addend, and the bits of the first target behind them."""
+        residual = self.demands.residuals.get(value)
+        product = value if residual is None else residual.product
+        words = _kernel_words(product.tensors["weight"])
+        inputs = [self._bits_of(product.inputs[0])]
+        stride, added = [1, 1], 0
+        if residual is not None:
+            inputs.append(self.sums[residual.addend])
+            stride, added = residual.stride, self.demands.residuals.bound(residual.addend)
+        wide = self.demands.residuals.is_wide(value)
+        attributes = {
+            **_numbers(product), "out": product.size, "addend_stride": stride, "wide": wide,
+            "sums": has_sums, "bits": bool(targets),
+        }  # fmt: skip
+        threshold, flip = self._comparison(targets[0]) if targets else (None, None)
+        tensors: dict[str, Tensor | None] = {
+            "weight": words, "threshold": threshold, "flip": flip,
+            "prepared": _prepared(product, words, threshold, flip, added=added),
+        }  # fmt: skip
+        count = has_sums + bool(targets)
+        written = self.out.steps_of("conv_add", product.layer, inputs, count, attributes, tensors)
+        if has_sums:
+            self.sums[value] = written[0]
+        if targets:
+            self._pooled(written[-1], targets[0])
+        kept = [f"int{32 if wide else 16} sums"] * has_sums + ["bits"] * bool(targets)
+        self.boundaries[product.layer] = " and ".join(kept)
+
+    def _pooled(self, register: int, target: Value) -> None:
+        """Take the bits of a target's base through the pools in front of it."""
+        size = collapse(target)[0].size
+        for pool, flips in pool_flips(target, self.device):
+            register = self._pool(pool, register, size, flips)
+        assert size is not None
+        self.bits[target] = Bits(register, size)
+
+    def _pool(self, pool: Value, register: int, size: int | None, flips: Tensor | None) -> int:
+        attributes = {name: pool.attributes[name] for name in ("kernel", "stride")}
+        height, width = pool.attributes["padding"]
+        attributes["padding"] = [height, height, width, width]
+        tensors = {} if flips is None else {"flip": mask_of(flips)[0]}
+        attributes["size"] = size
+        return self.out.step("pool_bits", pool.layer, [register], attributes, tensors)
+
+    def _bits_of(self, value: Value) -> int:
+        """Register of the signs of a value that is not flattened in bits."""
+        target = canonical(value)
+        if target not in self.bits:
+            assert is_pool(target), f"no signs of {target.layer}"
+            assert target.size is not None
+            register = self._pool(target, self._bits_of(target.inputs[0]), target.size, None)
+            self.bits[target] = Bits(register, target.size)
+        return self.bits[target].register
+
+    def _unpacked(self, value: Value) -> int:
+        """Signs that are read as floats."""
+        source, kind = value.inputs[0], "unpack_images" if value.rank == IMAGES else "unpack"
+        target = canonical(source)
+        if not is_bit_flatten(target):
+            sizes = {"size": source.size}
+            return self.out.step(kind, value.layer, [self._bits_of(source)], sizes)
+        images, sizes = self._bits_of(target.inputs[0]), {"size": target.inputs[0].size}
+        register = self.out.step("unpack_images", value.layer, [images], sizes)
+        return self.out.step("flatten", value.layer, [register], {"size": target.size})
+
+    def _pack_images(self, base: Value, target: Value, compared: Comparison) -> None:
+        """Pack the signs of images or rows, or the patches that one convolution reads."""
+        threshold, flips = compared
+        reader = None if flips is not None else self._patches_reader(base, target)
+        if reader is not None:
+            self._cut(base, target, reader, threshold)
+            return
+        size, tensors = {"size": base.size}, {"threshold": threshold}
+        end = "_images" if base.rank == IMAGES else ""
+        layer, read = target.layer, [self.floats[base]]
+        register = self.out.step(f"pack{end}", layer, read, size, tensors)
+        if flips is not None:
+            mask = {"mask": mask_of(flips)[0]}
+            register = self.out.step(f"flip{end}", layer, [register], size, mask)
+        self._pooled(register, target)
+
+    def _patches_reader(self, base: Value, target: Value) -> Value | None:
+        """The convolution that alone reads some signs, if it had better patches."""
+        if base.rank != IMAGES or any(link.kind == "max_pool" for link in collapse(target)[1]):
+            return None
+        target = canonical(target)
+        readers = [
+            value
+            for value in self.demands.values
+            if self.demands.is_needed(value)
+            and canonical(value) is not target
+            and any(canonical(part) is target for part in value.inputs)
+        ]
+        return readers[0] if len(readers) == 1 and self._suits_patches(readers[0]) else None
+
+    def _suits_patches(self, value: Value) -> bool:
+        if value.kind != "product" or value.rank != IMAGES:
+            return False
+        if value.attributes["input_step"] is not None or value.attributes["groups"] != 1:
+            return False
+        demands = self.demands
+        if demands.residuals.get(value) is not None or demands.writes_sums(value):
+            return False
+        channels, height, width = value.tensors["weight"].shape[1:]
+        words = height * width * words_of(channels)
+        few = WORDS_OF_PATCH * channels * FEWEST_SAVED <= words
+        return demands.writes_bits(value) and height * width <= WORD_BITS and few
+
+    def _cut(self, base: Value, target: Value, reader: Value, threshold: Tensor | None) -> None:
+        """Pack the patches that one convolution reads."""
+        sides = list(reader.tensors["weight"].shape[2:])
+        attributes = {
+            "channels": base.size, "size": patches.bits_of(base.size or 0), "kernel": sides,
+            **{name: reader.attributes[name] for name in ("stride", "padding", "dilation")},
+        }  # fmt: skip
+        inputs, tensors = [self._float_register(base, "patches")], {"threshold": threshold}
+        register = self.out.step("pack_patches", target.layer, inputs, attributes, tensors)
+        self.patches[reader] = register
+
+
+def _numbers(value: Value) -> dict[str, Any]:
+    """Attributes that steps of convolutions share."""
+    numbers = {name: v for name, v in value.attributes.items() if name != "input_step"}
+    channels = value.tensors["weight"].size(1) * value.attributes["groups"]
+    return {**numbers, "size": channels, "out": value.size}
+
+
+def _prepared(
+    value: Value,
+    words: Tensor,
+    threshold: Tensor | None = None,
+    flip: Tensor | None = None,
+    **options: Any,
+) -> Tensor:
+    """What kernels on a GPU would make of the weights and the comparison at each call."""
+    weight = value.tensors["weight"]
+    channels = weight.size(1)
+    return conv.prepare(BitImages(words, channels), threshold=threshold, flip=flip, **options)

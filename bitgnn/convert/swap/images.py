@@ -1,0 +1,173 @@
+"""binarize() for convolutional and fully connected networks: torch's layers for binary ones."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any
+
+from torch import nn
+from torch_geometric.nn import MessagePassing
+
+from bitgnn.convert.configs import ImageConfig
+from bitgnn.convert.network.lower import lower_images
+from bitgnn.convert.network.values import Value
+from bitgnn.convert.reporting import BinarizeReport
+from bitgnn.convert.swap.keeping import carry_over, copied, why_float
+from bitgnn.convert.swap.relu import relu_warnings, replace_activations
+from bitgnn.convert.tracing.trace import trace_model
+from bitgnn.convert.walker import check_names, outermost, put_everywhere
+from bitgnn.nn import BinaryConv2d, BinaryLinear
+
+__all__ = ["binarize_images", "is_for_images"]
+
+SWAPPED = (nn.Conv2d, nn.Linear)
+OTHER_LAYERS = (
+    nn.Conv1d, nn.Conv3d, nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d, nn.Bilinear,
+    nn.MultiheadAttention, nn.RNNBase, nn.RNNCellBase,
+)  # fmt: skip
+MOST_WEIGHTS = 65535
+"""Weights of an output whose sums of 16-bit integers fit 32 bits."""
+
+
+def is_for_images(model: nn.Module) -> bool:
+    """Whether a model has layers of torch to swap and none of graphs."""
+    modules = list(model.modules())
+    if any(isinstance(module, MessagePassing) for module in modules):
+        return False
+    return any(_may_swap(module) for module in modules)
+
+
+def binarize_images(model: nn.Module, config: ImageConfig) -> tuple[nn.Module, BinarizeReport]:
+    """A copy of a model whose convolutions and linear layers are binary, with the weights kept.
+
+    Args:
+        model: any module tree; unchanged.
+        config: what to swap, and how.
+
+    Returns:
+        The copy and the report.
+
+    Raises:
+        ValueError: a name in ``skip`` is no layer, or there is nothing to swap.
+    """
+    known = outermost(model, _may_swap)
+    check_names(config.skip, known)
+    firsts, lasts = _ends(model, list(known))
+    lasts = [name for name in lasts if isinstance(known[name], nn.Linear)]
+    firsts = [] if config.input_step is None else firsts
+    left = _left(known, config, firsts, lasts)
+    result = copied(model)
+    layers: dict[str, str] = {}
+    for name in (name for name in known if name not in left):
+        layer: Any = result.get_submodule(name)
+        step = config.input_step if name in firsts else None
+        new = _binary_layer(layer, step, config.scale)
+        if config.last == "norm" and name in lasts:
+            weight = layer.weight
+            norm = nn.BatchNorm1d(layer.out_features, device=weight.device, dtype=weight.dtype)
+            new = nn.Sequential(new, norm.train(layer.training))
+        result = put_everywhere(result, layer, new)
+        layers[name] = "BBF" if step is None else "FBF"
+    if not layers:
+        reasons = "; ".join(f"{name or 'the model itself'}: {why}" for name, why in left.items())
+        raise ValueError(f"binarize: the model has no layer to swap; {reasons}")
+    for name, module in model.named_modules():
+        if isinstance(module, OTHER_LAYERS):
+            left.setdefault(name, f"{type(module).__name__} has no binary form here")
+    # As in bitgnn.models: nothing stands between the sums, or their norm, and the sign.
+    replaced = replace_activations(result, config.activation, calls=True)
+    return result, BinarizeReport(layers, left, relu_warnings(result), replaced)
+
+
+def _left(
+    known: Mapping[str, nn.Module], config: ImageConfig, firsts: list[str], lasts: list[str]
+) -> dict[str, str]:
+    """Why layers that could be binary stay as they are, by name; the first reason counts."""
+    found = {name: why_float(layer) for name, layer in known.items()}
+    if config.last == "keep":
+        found |= {name: found[name] or "it is the last layer" for name in lasts}
+    found |= {name: found[name] or _why_not_first(known[name]) for name in firsts}
+    found |= dict.fromkeys(config.skip, "named in skip")
+    return {name: reason for name, reason in found.items() if reason is not None}
+
+
+def _binary_layer(layer: Any, step: float | None, scale: bool) -> nn.Module:
+    """A binary layer with the numbers and weights of a float one."""
+    options = {
+        "bias": layer.bias is not None,
+        "device": layer.weight.device,
+        "dtype": layer.weight.dtype,
+        "scale": scale,
+        "input_step": step,
+    }
+    new: nn.Module
+    if isinstance(layer, nn.Linear):
+        new = BinaryLinear(layer.in_features, layer.out_features, **options)
+    else:
+        new = BinaryConv2d(
+            layer.in_channels, layer.out_channels, layer.kernel_size, layer.stride,
+            layer.padding, layer.dilation, layer.groups, padding_mode=layer.padding_mode,
+            **options,
+        )  # fmt: skip
+    return carry_over(layer, new)
+
+
+def _may_swap(module: nn.Module) -> bool:
+    """Whether a layer is torch's, or a user's kind of it."""
+    return isinstance(module, SWAPPED) and not type(module).__module__.startswith("bitgnn.")
+
+
+def _why_not_first(layer: nn.Module) -> str | None:
+    """Why a layer cannot read fixed point, or None where it can."""
+    if isinstance(layer, nn.Conv2d) and layer.groups > 1:
+        return f"as a first layer it has no fixed-point form in {layer.groups} groups"
+    weights = next(layer.parameters())[0].numel()
+    if weights > MOST_WEIGHTS:
+        return f"as a first layer it has {weights} weights an output, more than {MOST_WEIGHTS}"
+    return None
+
+
+def _ends(model: nn.Module, names: list[str]) -> tuple[list[str], list[str]]:
+    """Layers that read the input, and layers that nothing but the scores reads.
+
+    Where the model cannot be traced, the first and the last in the order of its modules.
+    """
+    try:
+        network = lower_images(trace_model(model))
+    except ValueError:
+        return names[:1], names[-1:]
+    assert network.scores is not None
+    found = [layer for layer in _layers_behind(network.scores, set(names)) if layer is not None]
+    lasts = {layer.layer for layer in found}
+    firsts = set()
+    seen: set[Value] = set()
+    stack = found
+    while stack:
+        layer = stack.pop()
+        if layer in seen:
+            continue
+        seen.add(layer)
+        for part in layer.inputs:
+            for source in _layers_behind(part, set(names)):
+                if source is None:
+                    firsts.add(layer.layer)
+                else:
+                    stack.append(source)
+    return [n for n in names if n in firsts], [n for n in names if n in lasts]
+
+
+def _layers_behind(value: Value, names: Collection[str]) -> Iterator[Value | None]:
+    """The next layers that a value is made of, and None for the input."""
+    seen: set[Value] = set()
+    stack = [value]
+    while stack:
+        value = stack.pop()
+        if value in seen:
+            continue
+        seen.add(value)
+        if value.kind == "input":
+            yield None
+        elif value.layer in names and value.kind in ("conv", "linear", "product", "call"):
+            yield value
+        else:
+            stack.extend(value.inputs)

@@ -1,0 +1,183 @@
+"""What a swap must not lose: why a layer stays as it is, and what its successor takes over."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import torch_geometric.nn
+from torch import Tensor, nn
+from torch.nn.modules.lazy import LazyModuleMixin
+from torch.nn.utils import parametrize
+from torch_geometric.nn import MessagePassing
+
+from bitgnn.convert.network.graph_layers import SUPPORTED, row_of
+from bitgnn.nn.binary_product import LOOKED_UP, NORMS, QUANTIZERS
+from bitgnn.nn.looks_up import GAINS
+
+__all__ = ["OWN", "carry_over", "carry_tree", "copied", "uncalled_hooks", "why_float"]
+
+OWN = (*(f"{name}." for name in (*NORMS, *QUANTIZERS, *LOOKED_UP)), *GAINS, "role_code")
+"""How tensors begin that binary layers have beside PyG's."""
+
+_OWNERS = ("torch_geometric.", "bitgnn.nn", "torch.nn.")
+_HARMLESS = ("reset_parameters", "extra_repr")
+"""Methods that a subclass may have without computing something else."""
+_PRODUCTS = (nn.Linear, nn.Conv2d, torch_geometric.nn.Linear)
+_TENSORS = frozenset({"weight", "bias"})
+"""The tensors of linear layers and convolutions."""
+
+
+def why_float(layer: nn.Module) -> str | None:
+    """Why a binary layer could not take the place of this one; None where it can.
+
+    Args:
+        layer: a ``GCNConv``, ``SAGEConv``, ``GraphConv``, a linear layer or a convolution.
+    """
+    if isinstance(layer, LazyModuleMixin) and layer.has_uninitialized_params():
+        return "it has no weight yet; run the model once in front of binarize()"
+    if any(parametrize.is_parametrized(module) for module in layer.modules()):
+        return "its weight is parametrised, which a binary layer would not compute"
+    for module in layer.modules():
+        if isinstance(module, _PRODUCTS) and not _own_weight(module):
+            return "its weight is no parameter of its own (weight norm, pruning or the like)"
+    if type(layer) is nn.modules.linear.NonDynamicallyQuantizableLinear:
+        return "the attention around it reads its weight directly"
+    changed = _changed_names(layer)
+    if changed:
+        return f"{type(layer).__name__} defines {', '.join(changed)}, which a swap would lose"
+    known = row_of(layer).tensors if isinstance(layer, SUPPORTED) else _TENSORS
+    tensors = [*layer.named_parameters(), *layer.named_buffers()]
+    extra = [n for n, _ in tensors if n not in known and not n.startswith((*OWN, "aggr_module."))]
+    if extra:
+        return f"it has further tensors, {', '.join(extra)}"
+    return None
+
+
+def _own_weight(layer: nn.Module) -> bool:
+    """Whether the weight is a parameter, not computed by a hook or a parametrisation."""
+    return "weight" in layer._parameters
+
+
+def _changed_names(layer: nn.Module) -> list[str]:
+    """What the class, or the object itself, defines beyond the layer of PyG, torch or bitgnn.nn."""
+    kinds = type(layer).__mro__
+    owner = next(i for i, kind in enumerate(kinds) if kind.__module__.startswith(_OWNERS))
+    found = dict.fromkeys(
+        name
+        for kind in kinds[:owner]
+        for name, value in vars(kind).items()
+        if not _is_harmless(kind, name, value)
+    )
+    # A method put on the object hides that of its class.
+    own = {name for name, value in vars(layer).items() if callable(value)}
+    return [*found, *(name for name in own if callable(getattr(type(layer), name, None)))]
+
+
+def _is_harmless(kind: type, name: str, value: Any) -> bool:
+    if name == "__call__":
+        return False
+    # PyG writes its generated code into every class, from modules named after it.
+    made = str(getattr(value, "__module__", "")).startswith(f"{kind.__module__}_{kind.__name__}_")
+    is_special = name.startswith("__") and name.endswith("__")
+    return made or is_special or name.startswith(("_orig_", "_jinja_")) or name in _HARMLESS
+
+
+def uncalled_hooks(layer: nn.Module) -> list[str]:
+    """The linear maps inside of a layer with hooks, which a binary product does not call."""
+    return [
+        name
+        for name, module in layer.named_modules()
+        if name and isinstance(module, _PRODUCTS) and _has_hooks(module)
+    ]
+
+
+def _has_hooks(layer: nn.Module) -> bool:
+    """Whether there are hooks on forward or backward, beside the layer's own."""
+    return any(
+        getattr(hook, "__self__", None) is not layer
+        for name, hooks in vars(layer).items()
+        if name.endswith("_hooks") and isinstance(hooks, dict) and "state_dict" not in name
+        for hook in hooks.values()
+    )
+
+
+def carry_over(layer: nn.Module, new: nn.Module) -> nn.Module:
+    """Give a binary layer what the one it replaces has: parameters, hooks, attributes, mode.
+
+    The parameters become the very objects of ``layer``, so that tied ones stay tied and
+    ``requires_grad`` stays.
+
+    Args:
+        layer: leaves the model.
+        new: takes its place; of the same shapes.
+
+    Returns:
+        ``new``.
+    """
+    modules = dict(new.named_modules())
+    for path, module in layer.named_modules():
+        if path and f"{path}.".startswith(OWN):
+            continue
+        target = modules.get(path)
+        for name, parameter in module._parameters.items():
+            if target is not None and target._parameters.get(name) is not None:
+                target._parameters[name] = parameter
+        if path and target is not None:
+            _carry_attributes(module, target)
+    _carry_attributes(layer, new)
+    for name, child in layer._modules.items():
+        if not hasattr(new, name):
+            new.add_module(name, child)
+    if isinstance(layer, MessagePassing) and layer.decomposed_layers > 1:
+        new.decomposed_layers = layer.decomposed_layers
+    return new.train(layer.training)
+
+
+def _carry_attributes(layer: nn.Module, new: nn.Module) -> None:
+    """Hooks, and attributes that the new layer lacks; not what is bound to the old one."""
+    attributes, successors = vars(layer), vars(new)
+    for name, value in attributes.items():
+        if name.endswith(("_hooks", "_hooks_with_kwargs", "_hooks_always_called")):
+            mine = successors.get(name)
+            if isinstance(mine, dict):
+                kept = {k: h for k, h in value.items() if getattr(h, "__self__", None) is not layer}
+                mine.update(kept)
+        elif name == "_is_full_backward_hook" or not (name == "_hook" or hasattr(new, name)):
+            successors[name] = value
+
+
+def copied(model: nn.Module) -> Any:
+    """A deep copy, of computed weights too, which torch refuses to copy.
+
+    Hooks compute them anew when the copy is called.
+    """
+    computed = {
+        id(value): value.detach().clone()
+        for module in model.modules()
+        for value in vars(module).values()
+        if isinstance(value, Tensor) and not value.is_leaf
+    }
+    return copy.deepcopy(model, computed)
+
+
+def carry_tree(model: nn.Module, new: nn.Module) -> nn.Module:
+    """Give a model that was made anew the hooks, attributes and frozen parameters of the old one.
+
+    Args:
+        model: the old one; unchanged.
+        new: of the same structure.
+
+    Returns:
+        ``new``.
+    """
+    old = copied(model)
+    modules, parameters = dict(old.named_modules()), dict(old.named_parameters())
+    for name, module in new.named_modules():
+        if name in modules:
+            _carry_attributes(modules[name], module)
+            module.training = modules[name].training
+    for name, parameter in new.named_parameters():
+        if name in parameters:
+            parameter.requires_grad_(parameters[name].requires_grad)
+    return new

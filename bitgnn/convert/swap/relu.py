@@ -1,0 +1,262 @@
+"""Finds and takes out what makes every sign of a binary layer +1: a ReLU in front of it."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Collection, Iterator
+from typing import Any
+
+import torch
+from torch import fx, nn
+from torch.nn import functional
+from torch_geometric.nn import MessagePassing
+from torch_geometric.nn.models.basic_gnn import BasicGNN
+
+from bitgnn.convert.configs import Activation
+from bitgnn.convert.network.graph_layers import SUPPORTED
+from bitgnn.convert.network.lower import is_image_network, lower_images, lower_model
+from bitgnn.convert.network.values import canonical, is_nowhere_negative, ordered
+from bitgnn.convert.tracing.trace import Traced, evaluating, trace_model
+from bitgnn.convert.walker import put_everywhere
+
+__all__ = ["relu_warnings", "replace_activations"]
+
+ReluCalls = dict[str, list[int]]
+"""By name of a module: which of the ReLU calls of its own forward, counted in order."""
+
+_FUNCTIONS = (torch.relu, torch.relu_, functional.relu, functional.relu_, functional.relu6)
+_METHODS = ("relu", "relu_")
+
+
+class _OwnForward(fx.Tracer):
+    """Follows one module's own forward; what it calls stays whole."""
+
+    def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
+        return True
+
+
+def _is_relu_call(node: fx.Node) -> bool:
+    if node.op == "call_method":
+        return node.target in _METHODS
+    return node.op == "call_function" and node.target in _FUNCTIONS
+
+
+def _relu_calls(traced: Traced, names: Collection[str]) -> ReluCalls:
+    """Calls of ReLU, named as in the trace, by the module in whose own code they stand.
+
+    Those of a module whose own forward cannot be followed are left out.
+    """
+    if traced.prefix:  # a layer of torch or PyG, whose code is not the user's
+        return {}
+    found: dict[str, list[bool]] = {}
+    for node in traced.graph.nodes:
+        if _is_relu_call(node):
+            stack = list(node.meta.get("nn_module_stack", {}).values())
+            owner = str(stack[-1][0]) if stack else ""
+            found.setdefault(owner, []).append(node.name in names)
+    calls: ReluCalls = {}
+    for owner, feeds in found.items():
+        own = _own_calls(traced.root.get_submodule(owner)) if any(feeds) else 0
+        # A module that is called several times shows its calls as often.
+        if own and len(feeds) % own == 0:
+            calls[owner] = sorted({place % own for place, feed in enumerate(feeds) if feed})
+    return calls
+
+
+def _own_calls(module: nn.Module) -> int:
+    """How many ReLU calls the module's own forward has; 0 where that cannot be told."""
+    try:
+        counts = {_count(module, training) for training in (True, False)}
+        return counts.pop() if len(counts) == 1 else 0
+    except Exception:  # whatever the user's code raises when a trace runs it
+        return 0
+
+
+def _without_relu_calls(module: nn.Module, places: Collection[int], clip: bool) -> None:
+    """Take ReLU calls, counted in order, out of a module's own forward, or clip in their place.
+
+    The module gets a subclass of its class, of the same name, whose forward is the traced one, once
+    for training and once for evaluation: what its code reads of the object, such as a rate of
+    dropout, is settled now. Names, state dict, copying and pickling stay as they are.
+    """
+    forwards = {mode: _changed(module, mode, places, clip) for mode in (True, False)}
+    kind = _subclass(type(module), tuple(places), clip)
+    kind._forwards = forwards
+    module.__class__ = kind
+
+
+def _count(module: nn.Module, training: bool) -> int:
+    return sum(map(_is_relu_call, _own_graph(module, training).nodes))
+
+
+def _own_graph(module: nn.Module, training: bool) -> fx.Graph:
+    """The module's own forward in a mode; its mode is left as it was."""
+    with evaluating(module):
+        return _OwnForward().trace(module.train(training))
+
+
+def _changed(
+    module: nn.Module, training: bool, places: Collection[int], clip: bool
+) -> Callable[..., Any]:
+    graph = _own_graph(module, training)
+    for node in [n for i, n in enumerate(filter(_is_relu_call, graph.nodes)) if i in places]:
+        source = node.args[0] if node.args else node.kwargs["input"]
+        if clip:
+            with graph.inserting_before(node):
+                source = graph.call_function(functional.hardtanh, (source,))
+        node.replace_all_uses_with(source)
+        graph.erase_node(node)
+    code = graph.python_code("self")
+    scope: dict[str, Any] = dict(code.globals)
+    exec(code.src, scope)
+    forward: Callable[..., Any] = scope["forward"]
+    return forward
+
+
+def _subclass(base: type[nn.Module], places: tuple[int, ...], clip: bool) -> Any:
+    """A class for one module, without its forwards yet."""
+
+    @functools.wraps(base.forward)
+    def forward(self: Any, *args: Any, **kwargs: Any) -> Any:
+        return type(self)._forwards[self.training](self, *args, **kwargs)
+
+    def reduced(self: Any, protocol: Any) -> Any:
+        return _unfinished, (base, places, clip), self.__getstate__()
+
+    def set_state(self: Any, state: Any) -> None:
+        base.__setstate__(self, state)
+        # The class is there only now to be traced: its forward is that of its base.
+        self.__class__ = base
+        _without_relu_calls(self, places, clip)
+
+    names = {name: getattr(base, name) for name in ("__module__", "__qualname__", "__doc__")}
+    methods = {"forward": forward, "__reduce_ex__": reduced, "__setstate__": set_state}
+    return type(base.__name__, (base,), {**names, **methods})
+
+
+def _unfinished(base: type[nn.Module], places: tuple[int, ...], clip: bool) -> Any:
+    """What copying and unpickling start from; the state that follows completes it."""
+    kind = _subclass(base, places, clip)
+    return kind.__new__(kind)
+
+
+RELU_MODULES = (nn.ReLU, nn.ReLU6)
+POOLED = ("max_pool", "avg_pool", "adaptive_avg_pool", "mean_pixels", "flatten")
+"""Kinds of values of images that are nowhere negative where what they read is not."""
+BEHIND = "put a batch norm behind it"
+CURE = f"remove it, set activation='drop' in the configuration, or {BEHIND}"
+CALL_CURE = f"remove the call, make it an nn.ReLU, which activation='drop' takes out, or {BEHIND}"
+
+
+def relu_warnings(model: nn.Module) -> tuple[str, ...]:
+    """What to say of binary layers whose input is never negative.
+
+    Args:
+        model: the binarised model.
+
+    Returns:
+        One text for each ReLU found by tracing, or, of a network of images that cannot be traced,
+        one that says so.
+    """
+    of_images = is_image_network(model)
+    if of_images:
+        try:
+            lower_images(trace_model(model))
+        except ValueError as error:
+            reason = str(error).removeprefix("freeze: ")
+            return (f"a ReLU in front of a sign would stay and make every bit +1; {reason}",)
+    fed: dict[str, list[str]] = {}
+    for relu, layer in _feeders(model):
+        if layer not in fed.setdefault(relu, []):
+            fed[relu].append(layer)
+    modules = dict(model.named_modules())
+    return tuple(
+        f"ReLU ({relu}) feeds the sign of {', '.join(layers)}: no value is negative there, so "
+        f"every bit would be +1; {CURE if of_images or relu in modules else CALL_CURE}"
+        for relu, layers in fed.items()
+    )
+
+
+def replace_activations(
+    model: nn.Module, activation: Activation, calls: bool = False
+) -> dict[str, str]:
+    """Replace activations of PyG's models and ReLU modules that feed a sign.
+
+    Args:
+        model: the binarised model; changed in place.
+        activation: what becomes of them.
+        calls: replace calls of ReLU in the code of the model as well.
+
+    Returns:
+        What stands in place of each, by name.
+    """
+    if activation == "keep":
+        return {}
+    clip = activation == "hardtanh"
+    names = [
+        f"{name}.act" if name else "act"
+        for name, module in model.named_modules()
+        if isinstance(module, BasicGNN) and module.act is not None
+    ]
+    modules = dict(model.named_modules())
+    feeding = dict.fromkeys(relu for relu, _ in _feeders(model))
+    names += [n for n in feeding if isinstance(modules.get(n), RELU_MODULES) and n not in names]
+    for name in names:
+        put_everywhere(model, model.get_submodule(name), nn.Hardtanh() if clip else nn.Identity())
+    replaced = dict.fromkeys(names, "Hardtanh" if clip else "Identity")
+    for name, places in _feeding_calls(model).items() if calls else ():
+        module = model.get_submodule(name)
+        _without_relu_calls(module, places, clip)
+        where = name or type(module).__name__
+        for place in places:
+            replaced[f"ReLU call {place + 1} of {where}"] = "hardtanh" if clip else "dropped"
+    return replaced
+
+
+def _feeding_calls(model: nn.Module) -> ReluCalls:
+    """The calls of ReLU directly in front of a sign, by the module in whose code they stand."""
+    try:
+        traced = trace_model(model)
+        return _relu_calls(traced, {relu for relu, _ in _feeders_of(model, traced)})
+    except ValueError:
+        return {}
+
+
+def _feeders(model: nn.Module) -> list[tuple[str, str]]:
+    """Pairs of a non-negative function and the layer whose sign reads it."""
+    return [
+        (f"{prefix}{relu}", f"{prefix}{layer}")
+        for prefix, part in _traceable_parts(model)
+        for relu, layer in _feeders_within(part)
+    ]
+
+
+def _traceable_parts(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
+    """The model, and modules inside of graph layers that a trace keeps whole, such as MLPs."""
+    yield "", model
+    for name, layer in model.named_modules():
+        if isinstance(layer, MessagePassing) and not isinstance(layer, SUPPORTED):
+            for child, module in layer.named_children():
+                yield f"{name}.{child}." if name else f"{child}.", module
+
+
+def _feeders_within(model: nn.Module) -> list[tuple[str, str]]:
+    """The pairs that a trace of one forward shows; none where tracing fails."""
+    try:
+        return _feeders_of(model, trace_model(model))
+    except ValueError:
+        return []
+
+
+def _feeders_of(model: nn.Module, traced: Traced) -> list[tuple[str, str]]:
+    network = lower_model(model, traced)
+    assert network.scores is not None
+    found = []
+    for value in ordered(network.scores):
+        if value.kind == "product" and value.attributes.get("input_step") is None:
+            source = canonical(value.inputs[0])
+            while source.kind in POOLED:
+                source = canonical(source.inputs[0])
+            if is_nowhere_negative(source):
+                found.append((source.layer, value.layer))
+    return found

@@ -1,0 +1,1 @@
+"""Traces of forwards with torch.fx, and what their arguments are."""
