@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from bitgnn import ops
 from bitgnn._files import FileError
-from bitgnn.bits import BitAdjacency, BitTensor, TernaryTensor
+from bitgnn.bits import BitAdjacency, BitTensor, TernaryTensor, cat, stack
 
 if TYPE_CHECKING:
     from bitgnn import (  # noqa: F401
@@ -61,12 +61,14 @@ __all__ = [
     "TernaryTensor",
     "__version__",
     "binarize",
+    "cat",
     "freeze",
     "load",
     "nn",
     "ops",
     "report_of",
     "save",
+    "stack",
     "summary",
     "tune",
 ]

@@ -1,5 +1,9 @@
 """BitTensor: a matrix of +-1 values, one bit each, with an optional scale for each row."""
 
+from __future__ import annotations
+
+from typing import ClassVar
+
 import torch
 from torch import Tensor
 
@@ -16,7 +20,12 @@ class BitTensor(PackedSigns):
 
     Bit 1 means +1, bit 0 means -1. Bit ``k`` of word ``w`` is feature ``32 * w + k``, as in
     ``numpy.packbits(bitorder="little")``; padding bits are 0. With a ``scale`` the value of
-    feature ``k`` in row ``i`` is ``+-scale[i]``.
+    feature ``k`` in row ``i`` is ``+-scale[i]``. A row ``bits[i]`` is a ``BitTensor`` ``[size]``.
+
+    What is made from floats or words, and rows, copies and moves of it, is a
+    :class:`~bitgnn.bits.BitFeatures`: a ``torch.Tensor`` as well, which PyG's data and loaders
+    take. Results of operators and of compiled programs are not; ``clone()`` or ``detach()`` of
+    them is.
 
     Args:
         words: int32 ``[N, ceil(size / 32)]``.
@@ -29,11 +38,17 @@ class BitTensor(PackedSigns):
             set; on a GPU, whose memory is not waited for, :meth:`validate` tells.
     """
 
+    NAME = "BitTensor"
+    ROW_DIMS = 1
     COUNT = "size"
+
+    features_class: ClassVar[type[BitTensor]]
+    """The kind that users get."""
 
     size: int
 
-    def __init__(self, words: Tensor, size: int, scale: Tensor | None = None) -> None:
+    def __new__(cls, words: Tensor, size: int, scale: Tensor | None = None) -> BitTensor:
+        """Check what the class says, and make the kind that users get."""
         check_packed("BitTensor", words, "size", size)
         num_words = (size + WORD_BITS - 1) // WORD_BITS
         check_value(
@@ -45,12 +60,17 @@ class BitTensor(PackedSigns):
         )
         if scale is not None:
             check_scale("BitTensor", scale, words)
-        self.words = words
-        self.size = size
-        self.scale = scale
+        self = cls._made(words, size, scale)
         # A GPU's memory is not waited for, and a traced tensor has no values.
-        if type(words) is Tensor and words.device.type == "cpu":
-            self.validate()
+        is_readable = isinstance(self, cls.features_class) and words.device.type == "cpu"
+        return self.validate() if is_readable else self
+
+    @classmethod
+    def _made(cls, words: Tensor, count: int, scale: Tensor | None = None) -> BitTensor:
+        # Compiled programs hold no subclasses of tensors.
+        is_traced = type(words) is not Tensor or torch.compiler.is_compiling()
+        kind = BitTensor if is_traced else cls.features_class
+        return kind._trusted(words, count, scale)
 
     @classmethod
     def from_float(
@@ -59,7 +79,7 @@ class BitTensor(PackedSigns):
         threshold: Tensor | None = None,
         scale: str | None = None,
         check_finite: bool = False,
-    ) -> "BitTensor":
+    ) -> BitTensor:
         """Binarise ``x``: bit 1 where ``x >= threshold`` (0 without one), else 0, NaN included.
 
         Args:
@@ -92,16 +112,18 @@ class BitTensor(PackedSigns):
                 lambda: "BitTensor.from_float: x must be finite, got NaN or infinity",
             )
         if scale is None:
-            return cls._trusted(torch.ops.bitgnn.pack(x, threshold), x.size(1))
+            return cls._made(torch.ops.bitgnn.pack(x, threshold), x.size(1))
         words, means = torch.ops.bitgnn.pack_scaled(x, threshold)
-        return cls._trusted(words, x.size(1), means)
+        return cls._made(words, x.size(1), means)
 
     def to_float(self) -> Tensor:
         """Float32 ``[N, size]``: +-1, or +-scale where there is a scale."""
+        if self.words.dim() == self.ROW_DIMS:
+            return self._mapped(lambda part: part.unsqueeze(0)).to_float().squeeze(0)
         result: Tensor = torch.ops.bitgnn.unpack(self.words, self.size, self.scale)
         return result
 
-    def t(self) -> "BitTensor":
+    def t(self) -> BitTensor:
         """The transposed matrix ``[size, N]``, its rows packed anew.
 
         Raises:
@@ -112,22 +134,16 @@ class BitTensor(PackedSigns):
             lambda: "BitTensor.t: a matrix with a scale of each row cannot be transposed",
         )
         words = torch.ops.bitgnn.transpose_bits(self.words, self.size)
-        return BitTensor._trusted(words, self.words.size(0))
+        return BitTensor._made(words, self.words.size(0))
 
     @property
     def shape(self) -> torch.Size:
-        """``(N, size)``."""
+        """``(N, size)``, of a row ``(size,)``."""
+        if self.words.dim() == self.ROW_DIMS:
+            return torch.Size((self.size,))
         return torch.Size((self.words.size(0), self.size))
 
-    def equal(self, other: "BitTensor") -> bool:
-        """Whether sizes, bits and scales (present in both or neither) are the same."""
-        if self.size != other.size or (self.scale is None) != (other.scale is None):
-            return False
-        if not torch.equal(self.words, other.words):
-            return False
-        return self.scale is None or other.scale is None or torch.equal(self.scale, other.scale)
-
-    def validate(self) -> "BitTensor":
+    def validate(self) -> BitTensor:
         """Check that padding bits are 0 and return self; reads the words once.
 
         Raises:
@@ -135,7 +151,7 @@ class BitTensor(PackedSigns):
         """
         used = self.size % WORD_BITS
         if used:
-            padding = int((self.words[:, -1] >> used != 0).sum())
+            padding = int((self.words[..., -1] >> used != 0).sum())
             # An arithmetic shift keeps set high bits set, so 0 means that all of them are 0.
             check_value(
                 padding == 0,
@@ -145,13 +161,13 @@ class BitTensor(PackedSigns):
 
     def to_tensors(self, prefix: str = "") -> dict[str, Tensor]:
         """Plain tensors under ``prefix``: words, size (int64 scalar) and scale, for safetensors."""
-        tensors = {f"{prefix}words": self.words, f"{prefix}size": torch.tensor(self.size)}
+        tensors = {f"{prefix}words": self.words, f"{prefix}size": torch.tensor(int(self.size))}
         if self.scale is not None:
             tensors[f"{prefix}scale"] = self.scale
         return tensors
 
     @classmethod
-    def from_tensors(cls, tensors: dict[str, Tensor], prefix: str = "") -> "BitTensor":
+    def from_tensors(cls, tensors: dict[str, Tensor], prefix: str = "") -> BitTensor:
         """The inverse of :meth:`to_tensors`.
 
         Raises:
@@ -164,10 +180,6 @@ class BitTensor(PackedSigns):
         )
         size = int(tensors[f"{prefix}size"])
         return cls(tensors[f"{prefix}words"], size, tensors.get(f"{prefix}scale")).validate()
-
-    def __repr__(self) -> str:
-        scale = "" if self.scale is None else ", scaled"
-        return f"BitTensor({self.words.size(0)} x {self.size}{scale}, device={self.device})"
 
 
 _pytrees.register_plain(BitTensor, ("words", "scale"), "size")

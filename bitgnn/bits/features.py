@@ -1,0 +1,102 @@
+"""BitFeatures: a BitTensor that is a torch.Tensor as well, as PyG asks of features."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from bitgnn.bits import _pytrees
+from bitgnn.bits.functions import dispatch
+from bitgnn.bits.tensor import WORD_BITS, BitTensor
+
+__all__ = ["BitFeatures"]
+
+
+class BitFeatures(BitTensor, Tensor):  # type: ignore[misc]
+    """A :class:`~bitgnn.BitTensor` that is a wrapper subclass of ``torch.Tensor``.
+
+    PyG looks for node features among tensors alone. Its dtype is that of the words, int32, though
+    the values are those of :meth:`to_float`. ``size`` is the number of features and, called, what
+    ``torch.Tensor.size`` is. Made by ``BitTensor(...)`` and its other constructors.
+    """
+
+    __torch_function__ = torch._C._disabled_torch_function_impl
+
+    @classmethod
+    def _trusted(cls, words: Any, count: Any, scale: Any = None) -> BitFeatures:
+        shape = (*words.shape[:-1], int(count))
+        self = Tensor._make_wrapper_subclass(cls, shape, dtype=torch.int32, device=words.device)
+        self.words = words
+        self.size = _Size(shape)
+        self.scale = scale
+        return self
+
+    @classmethod
+    def __torch_dispatch__(
+        cls, operator: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        return dispatch(operator, args, kwargs or {})
+
+    @property
+    def shape(self) -> torch.Size:
+        """``(N, size)``, of a row ``(size,)``."""
+        return torch.Size((*self.words.shape[:-1], int(self.size)))
+
+    def new(self, storage: torch.UntypedStorage) -> _Destination:
+        """Memory for rows like these; ``view`` or ``resize_`` makes them of it."""
+        return _Destination(storage, self.scale is not None)
+
+
+class _Size(int):
+    """The number of features, and ``torch.Tensor.size`` when it is called."""
+
+    shape: torch.Size
+
+    def __new__(cls, shape: tuple[int, ...]) -> _Size:
+        self = super().__new__(cls, shape[-1])
+        self.shape = torch.Size(shape)
+        return self
+
+    def __call__(self, dim: int | None = None) -> Any:
+        return self.shape if dim is None else self.shape[dim]
+
+
+class _Destination:
+    """Shared memory that a worker of a loader writes rows into.
+
+    Loaders ask for it with 4 bytes for each feature, more than the words take.
+    """
+
+    def __init__(self, storage: torch.UntypedStorage, is_scaled: bool) -> None:
+        self._words = torch.empty(0, dtype=torch.int32, device=storage.device).set_(storage)
+        self._is_scaled = is_scaled
+
+    def view(self, shape: Any) -> BitFeatures:
+        """Rows of a shape ``[N, size]`` in this memory, to be written."""
+        rows, size = shape
+        num_words = (size + WORD_BITS - 1) // WORD_BITS
+        words = self._words[: rows * num_words].view(rows, num_words)
+        scale = torch.empty(rows).share_memory_() if self._is_scaled else None
+        return BitFeatures._trusted(words, size, scale)
+
+    def resize_(self, *shape: int) -> BitFeatures:
+        """As :meth:`view`."""
+        return self.view(shape)
+
+
+BitTensor.features_class = BitFeatures
+
+
+def _split(held: BitFeatures) -> tuple[list[Any], Any]:
+    return [held.words, held.scale], int(held.size)
+
+
+def _join(leaves: Any, size: Any) -> BitTensor:
+    # Not only tensors come here: a specification of leaves is joined with placeholders.
+    kind = BitFeatures if isinstance(leaves[0], Tensor) else BitTensor
+    return kind._trusted(leaves[0], size, leaves[1])
+
+
+_pytrees.register(BitFeatures, ("words", "scale"), _split, _join)
