@@ -7,7 +7,7 @@ from bitgnn.bits.features import BitFeatures
 from bitgnn.bits.functions import cat, stack
 from bitgnn.bits.images import BitImages
 from bitgnn.bits.layouts import FrdcLayout
-from bitgnn.bits.rows import rebuild
+from bitgnn.bits.rows import PackedRows, rebuild
 from bitgnn.bits.sparse_bits import select_rows, set_bits
 from bitgnn.bits.tensor import BitTensor
 from bitgnn.bits.ternary import BooleanTensor, TernaryTensor
@@ -19,6 +19,7 @@ __all__ = [
     "BitTensor",
     "BooleanTensor",
     "FrdcLayout",
+    "PackedRows",
     "TernaryTensor",
     "cat",
     "select_rows",

@@ -39,11 +39,11 @@ class PackedSigns(PackedRows):
 
     @classmethod
     def _made(cls, words: Tensor, count: int, scale: Tensor | None = None) -> Self:
-        """Values without checks, for users."""
+        """Values without checks, of the kind that is cut, copied or moved."""
         return cls._trusted(words, count, scale)
 
     def _state(self) -> tuple[Any, ...]:
-        return self.words, int(getattr(self, self.COUNT)), self.scale
+        return self.words, getattr(self, self.COUNT), self.scale
 
     @classmethod
     def _rebuilt(cls, words: Any, count: Any, scale: Any = None) -> Self:
@@ -54,7 +54,7 @@ class PackedSigns(PackedRows):
 
     def _mapped(self, f: Callable[[Tensor], Tensor], by_row: bool = False) -> Self:
         scale = None if self.scale is None else f(self.scale)
-        return self._made(f(self.words), int(getattr(self, self.COUNT)), scale)
+        return self._made(f(self.words), getattr(self, self.COUNT), scale)
 
     @classmethod
     def _joined(cls, name: str, parts: list[Any], join: Callable[[list[Tensor]], Tensor]) -> Self:
@@ -65,7 +65,7 @@ class PackedSigns(PackedRows):
         )
         scale = None if first.scale is None else join([part.scale for part in parts])
         words = join([part.words for part in parts])
-        return cls._made(words, int(getattr(first, cls.COUNT)), scale)
+        return cls._made(words, getattr(first, cls.COUNT), scale)
 
 
 def check_packed(owner: str, words: Tensor, name: str, count: int) -> None:

@@ -17,21 +17,46 @@ __all__ = ["BitFeatures"]
 class BitFeatures(BitTensor, Tensor):  # type: ignore[misc]
     """A :class:`~bitgnn.BitTensor` that is a wrapper subclass of ``torch.Tensor``.
 
-    PyG looks for node features among tensors alone. Its dtype is that of the words, int32, though
-    the values are those of :meth:`to_float`. ``size`` is the number of features and, called, what
-    ``torch.Tensor.size`` is. Made by ``BitTensor(...)`` and its other constructors.
+    PyG looks for node features among tensors alone: ``Data``, ``Batch`` and the loaders cut, join
+    and move these as they do floats, while models and operators read the bits. ``size`` is the
+    number of features and, called, what ``torch.Tensor.size`` is. The dtype is that of the words,
+    int32. Rows, copies and moves of it are of this kind; results of operators and of compiled
+    programs are plain.
+
+    Args:
+        words: int32 ``[N, ceil(size / 32)]``.
+        size: number of features.
+        scale: float32 ``[N]``, or None for plain +-1.
+
+    Raises:
+        TypeError: as :class:`~bitgnn.BitTensor`.
+        ValueError: as :class:`~bitgnn.BitTensor`.
     """
 
     __torch_function__ = torch._C._disabled_torch_function_impl
 
+    def __new__(cls, words: Tensor, size: int, scale: Tensor | None = None) -> BitFeatures:
+        """Check the bits as ``BitTensor`` does."""
+        return BitTensor(words, size, scale).as_features()
+
+    def __init__(self, words: Tensor, size: int, scale: Tensor | None = None) -> None:
+        pass
+
     @classmethod
     def _trusted(cls, words: Any, count: Any, scale: Any = None) -> BitFeatures:
-        shape = (*words.shape[:-1], int(count))
+        shape = (*words.shape[:-1], count)
         self = Tensor._make_wrapper_subclass(cls, shape, dtype=torch.int32, device=words.device)
         self.words = words
-        self.size = _Size(shape)
+        self._size = _Size(shape)
+        self._features = int(count)
         self.scale = scale
         return self
+
+    @classmethod
+    def _made(cls, words: Tensor, count: int, scale: Tensor | None = None) -> Any:
+        # Compiled programs make no subclasses of tensors.
+        is_traced = type(words) is not Tensor or torch.compiler.is_compiling()
+        return (BitTensor if is_traced else cls)._trusted(words, count, scale)
 
     @classmethod
     def __torch_dispatch__(
@@ -39,10 +64,18 @@ class BitFeatures(BitTensor, Tensor):  # type: ignore[misc]
     ) -> Any:
         return dispatch(operator, args, kwargs or {})
 
+    def _state(self) -> tuple[Any, ...]:
+        return self.words, self._features, self.scale
+
+    @property
+    def size(self) -> Any:  # type: ignore[override]
+        """The number of features, and ``torch.Tensor.size`` when it is called."""
+        return self._features if torch.compiler.is_compiling() else self._size
+
     @property
     def shape(self) -> torch.Size:
         """``(N, size)``, of a row ``(size,)``."""
-        return torch.Size((*self.words.shape[:-1], int(self.size)))
+        return torch.Size((*self.words.shape[:-1], self._features))
 
     def new(self, storage: torch.UntypedStorage) -> _Destination:
         """Memory for rows like these; ``view`` or ``resize_`` makes them of it."""
@@ -86,11 +119,8 @@ class _Destination:
         return self.view(shape)
 
 
-BitTensor.features_class = BitFeatures
-
-
 def _split(held: BitFeatures) -> tuple[list[Any], Any]:
-    return [held.words, held.scale], int(held.size)
+    return [held.words, held.scale], held._features
 
 
 def _join(leaves: Any, size: Any) -> BitTensor:

@@ -35,7 +35,7 @@ class PackedRows:
     """
 
     NAME: ClassVar[str]
-    """Name in messages and pickles."""
+    """Name in messages."""
 
     ROW_DIMS: ClassVar[int]
     """Dimensions of the words of one row."""
@@ -48,8 +48,7 @@ class PackedRows:
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
-        if "NAME" in vars(cls):
-            _KINDS[cls.NAME] = cls
+        _KINDS[cls.__name__] = cls
 
     # What a class with its own tensors defines.
 
@@ -313,7 +312,7 @@ class PackedRows:
     # Pickles, copies and functions of PyTorch.
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        return rebuild, (self.NAME, *self._state())
+        return rebuild, (type(self).__name__, *self._state())
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         memo[id(self)] = copied = self.clone()

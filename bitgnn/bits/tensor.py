@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -10,6 +10,9 @@ from torch import Tensor
 from bitgnn._checks import check_type, check_value, name_type
 from bitgnn.bits import _pytrees
 from bitgnn.bits._operands import PackedSigns, check_packed, check_scale, check_threshold
+
+if TYPE_CHECKING:
+    from bitgnn.bits.features import BitFeatures
 
 WORD_BITS = 32
 """Features in a word."""
@@ -22,10 +25,8 @@ class BitTensor(PackedSigns):
     ``numpy.packbits(bitorder="little")``; padding bits are 0. With a ``scale`` the value of
     feature ``k`` in row ``i`` is ``+-scale[i]``. A row ``bits[i]`` is a ``BitTensor`` ``[size]``.
 
-    What is made from floats or words, and rows, copies and moves of it, is a
-    :class:`~bitgnn.bits.BitFeatures`: a ``torch.Tensor`` as well, which PyG's data and loaders
-    take. Results of operators and of compiled programs are not; ``clone()`` or ``detach()`` of
-    them is.
+    Operators take and return it, which costs them nothing; PyG, which looks for features among
+    tensors alone, takes what :meth:`as_features` returns.
 
     Args:
         words: int32 ``[N, ceil(size / 32)]``.
@@ -42,13 +43,9 @@ class BitTensor(PackedSigns):
     ROW_DIMS = 1
     COUNT = "size"
 
-    features_class: ClassVar[type[BitTensor]]
-    """The kind that users get."""
-
     size: int
 
-    def __new__(cls, words: Tensor, size: int, scale: Tensor | None = None) -> BitTensor:
-        """Check what the class says, and make the kind that users get."""
+    def __init__(self, words: Tensor, size: int, scale: Tensor | None = None) -> None:
         check_packed("BitTensor", words, "size", size)
         num_words = (size + WORD_BITS - 1) // WORD_BITS
         check_value(
@@ -60,17 +57,12 @@ class BitTensor(PackedSigns):
         )
         if scale is not None:
             check_scale("BitTensor", scale, words)
-        self = cls._made(words, size, scale)
+        self.words = words
+        self.size = size
+        self.scale = scale
         # A GPU's memory is not waited for, and a traced tensor has no values.
-        is_readable = isinstance(self, cls.features_class) and words.device.type == "cpu"
-        return self.validate() if is_readable else self
-
-    @classmethod
-    def _made(cls, words: Tensor, count: int, scale: Tensor | None = None) -> BitTensor:
-        # Compiled programs hold no subclasses of tensors.
-        is_traced = type(words) is not Tensor or torch.compiler.is_compiling()
-        kind = BitTensor if is_traced else cls.features_class
-        return kind._trusted(words, count, scale)
+        if type(words) is Tensor and words.device.type == "cpu":
+            self.validate()
 
     @classmethod
     def from_float(
@@ -123,6 +115,12 @@ class BitTensor(PackedSigns):
         result: Tensor = torch.ops.bitgnn.unpack(self.words, self.size, self.scale)
         return result
 
+    def as_features(self) -> BitFeatures:
+        """The same bits as a ``torch.Tensor`` too: ``Data(x=bits.as_features())``."""
+        from bitgnn.bits.features import BitFeatures
+
+        return BitFeatures._made(self.words, self.size, self.scale)
+
     def t(self) -> BitTensor:
         """The transposed matrix ``[size, N]``, its rows packed anew.
 
@@ -134,7 +132,7 @@ class BitTensor(PackedSigns):
             lambda: "BitTensor.t: a matrix with a scale of each row cannot be transposed",
         )
         words = torch.ops.bitgnn.transpose_bits(self.words, self.size)
-        return BitTensor._made(words, self.words.size(0))
+        return BitTensor._trusted(words, self.words.size(0))
 
     @property
     def shape(self) -> torch.Size:
@@ -161,7 +159,7 @@ class BitTensor(PackedSigns):
 
     def to_tensors(self, prefix: str = "") -> dict[str, Tensor]:
         """Plain tensors under ``prefix``: words, size (int64 scalar) and scale, for safetensors."""
-        tensors = {f"{prefix}words": self.words, f"{prefix}size": torch.tensor(int(self.size))}
+        tensors = {f"{prefix}words": self.words, f"{prefix}size": torch.tensor(self.size)}
         if self.scale is not None:
             tensors[f"{prefix}scale"] = self.scale
         return tensors

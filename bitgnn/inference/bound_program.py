@@ -155,7 +155,7 @@ class BoundProgram(Frozen):
             raise ValueError(f"FrozenModel: x must be on {self._device}, got {x.device}")
         if self._is_stale():
             self._bind()
-        if isinstance(x, Tensor):
+        if isinstance(x, Tensor) and not isinstance(x, BitTensor):
             if self.features == "packed":
                 raise ValueError(
                     "FrozenModel: x must be the result of pack_features, got floats; the model "

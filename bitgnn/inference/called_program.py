@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_map
 
-from bitgnn.bits import BitAdjacency, BitTensor
+from bitgnn.bits import BitAdjacency, BitFeatures, BitTensor
 from bitgnn.inference.bound_program import FeatureForm, Features
 from bitgnn.inference.given import as_features, as_tensor
 from bitgnn.inference.graph import GraphSpec, PreparedGraph
@@ -22,7 +22,7 @@ from bitgnn.inference.steps.calls import FloatCall
 __all__ = ["CalledProgram"]
 
 _READY_GRAPHS = (type(None), *get_args(Graph))
-_PACKED = (BitTensor, BitAdjacency)
+_PACKED = (BitTensor, BitFeatures, BitAdjacency)
 _OTHER_FLOATS = (torch.float64, torch.float16, torch.bfloat16)
 _PACKABLE = (torch.float32, *_OTHER_FLOATS, torch.uint8)
 """What packing reads."""
@@ -100,10 +100,12 @@ class CalledProgram(GraphProgram):
         return x.dtype in self._ready_types and x.dim() == 2 and x.layout is torch.strided
 
     def _run_ready(self, x: Features, adjacency: Any) -> Any:
-        num_nodes = x.shape[0]
+        num_nodes, *features = x.shape
         if self.in_channels:
-            size = x.shape[1]
-            expected = self.in_channels if isinstance(x, Tensor) else self.packed_channels
+            size = features[0] if features else 0
+            expected = self.packed_channels if isinstance(x, _PACKED) else self.in_channels
+            if not features:
+                raise ValueError(f"FrozenModel: x must be [N, {expected}], got [{num_nodes}]")
             if size != expected:
                 raise ValueError(f"FrozenModel: x must have {expected} features, got {size}")
         with _ungraded():

@@ -169,8 +169,8 @@ class FrozenImages(FrozenModel):
                 first layer does not binarise.
         """
         name = "FrozenImages.pack_features"
-        if not isinstance(x, Tensor):
-            raise TypeError(f"{name}: x must be a tensor, got {type(x).__name__}")
+        if not isinstance(x, Tensor) or isinstance(x, BitTensor):
+            raise TypeError(f"{name}: x must be a tensor of numbers, got {type(x).__name__}")
         self._check_input(name, x)
         if layout not in ("auto", "dense"):
             raise ValueError(f"{name}: layout must be 'auto' or 'dense', got {layout!r}")
