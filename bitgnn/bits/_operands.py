@@ -75,7 +75,9 @@ def check_packed(owner: str, words: Tensor, name: str, count: int) -> None:
         TypeError: one of them is not.
     """
     check_type(
-        isinstance(words, Tensor) and words.dtype == torch.int32,
+        isinstance(words, Tensor)
+        and words.dtype == torch.int32
+        and not isinstance(words, PackedRows),
         lambda: f"{owner}: words must be an int32 tensor, got {name_type(words)}",
     )
     check_type(

@@ -38,13 +38,14 @@ def cat(tensors: Sequence[Packed], dim: int = 0, *, out: Packed | None = None) -
     return _into(out, parts[0]._joined("cat", parts, torch.cat))
 
 
-def stack(tensors: Sequence[Packed], dim: int = 0) -> Packed:
+def stack(tensors: Sequence[Packed], dim: int = 0, *, out: Packed | None = None) -> Packed:
     """Packed rows or images as those of one packed tensor, as ``torch.stack``.
 
     Args:
         tensors: of one kind, shape and device; rows of ``BitTensor``, single images of
             ``BitImages``, ternary or boolean ones of any shape.
         dim: 0, since features are packed.
+        out: written to and returned, where given.
 
     Returns:
         One dimension more, the first.
@@ -68,7 +69,7 @@ def stack(tensors: Sequence[Packed], dim: int = 0) -> Packed:
         ),
     )
     _same("stack", parts, lambda part: list(part.shape), "must have shape")
-    return first._joined("stack", parts, torch.stack)
+    return _into(out, first._joined("stack", parts, torch.stack))
 
 
 def index_select(x: Packed, dim: int, index: Tensor, *, out: Packed | None = None) -> Packed:
