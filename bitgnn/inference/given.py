@@ -35,6 +35,8 @@ def as_features(x: Any, size: int, ready: Sequence[torch.dtype]) -> Any:
         ValueError: it is not ``[*, N, size]``.
     """
     if isinstance(x, BitTensor | BitAdjacency):
+        if size and len(x.shape) != MATRIX:
+            raise ValueError(f"FrozenModel: x must be [N, {size}], got {list(x.shape)}")
         return x
     x = as_tensor(x)
     if isinstance(x, SparseTensor):
