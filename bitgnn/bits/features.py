@@ -14,7 +14,12 @@ from bitgnn.bits.tensor import WORD_BITS, BitTensor
 __all__ = ["BitFeatures"]
 
 
-class BitFeatures(BitTensor, Tensor):  # type: ignore[misc]
+# Of no type to checkers, for which nothing can be both; see its attribute size.
+_TensorClass: Any = Tensor
+_NO_FUNCTION: Any = torch._C._disabled_torch_function_impl
+
+
+class BitFeatures(BitTensor, _TensorClass):
     """A :class:`~bitgnn.BitTensor` that is a wrapper subclass of ``torch.Tensor``.
 
     PyG looks for node features among tensors alone: ``Data``, ``Batch`` and the loaders cut, join
@@ -33,7 +38,10 @@ class BitFeatures(BitTensor, Tensor):  # type: ignore[misc]
         ValueError: as :class:`~bitgnn.BitTensor`.
     """
 
-    __torch_function__ = torch._C._disabled_torch_function_impl
+    __torch_function__ = _NO_FUNCTION
+
+    _size: _Size
+    _features: int
 
     def __new__(cls, words: Tensor, size: int, scale: Tensor | None = None) -> BitFeatures:
         """Check the bits as ``BitTensor`` does."""
@@ -123,7 +131,7 @@ def _split(held: BitFeatures) -> tuple[list[Any], Any]:
     return [held.words, held.scale], held._features
 
 
-def _join(leaves: Any, size: Any) -> BitTensor:
+def _join(leaves: Any, size: Any) -> Any:
     # Not only tensors come here: a specification of leaves is joined with placeholders.
     kind = BitFeatures if isinstance(leaves[0], Tensor) else BitTensor
     return kind._trusted(leaves[0], size, leaves[1])

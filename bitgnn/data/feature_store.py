@@ -124,7 +124,7 @@ class PackedFeatureStore(FeatureStore, GraphStore):
 
     def _check_nodes(self, edge_index: Any, attr: EdgeAttr, side: int, group: str | None) -> None:
         """Require the nodes and, where the file tells it, the graph of a file."""
-        file = self._files.get(group)  # type: ignore[call-overload]
+        file = self._files.get(group)
         if file is None:
             return
         rows, size = file.shape[0], attr.size

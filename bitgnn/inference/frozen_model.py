@@ -63,7 +63,7 @@ class FrozenModel(CalledProgram):
 
     @torch.inference_mode()
     def pack_features(
-        self, x: Tensor, check_finite: bool = False, layout: str = "auto"
+        self, x: Any, check_finite: bool = False, layout: str = "auto"
     ) -> BitTensor | BitAdjacency:
         """Standardise, binarise and pack raw features once for many calls.
 
