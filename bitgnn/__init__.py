@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from bitgnn import ops
 from bitgnn._files import FileError
-from bitgnn.bits import BitAdjacency, BitTensor, TernaryTensor
+from bitgnn.bits import BitAdjacency, BitTensor, TernaryTensor, cat, stack
 
 if TYPE_CHECKING:
     from bitgnn import (  # noqa: F401
@@ -65,6 +65,7 @@ __all__ = [
     "TernaryTensor",
     "__version__",
     "binarize",
+    "cat",
     "distill",
     "freeze",
     "load",
@@ -72,6 +73,7 @@ __all__ = [
     "ops",
     "report_of",
     "save",
+    "stack",
     "summary",
     "tune",
 ]

@@ -9,10 +9,12 @@ import secrets
 import stat
 from collections.abc import Iterator
 from pathlib import Path
+from typing import BinaryIO
 
 __all__ = [
     "FileError",
     "FolderInUseError",
+    "appearing_whole",
     "locked",
     "read_regular",
     "temporaries",
@@ -33,14 +35,32 @@ class FolderInUseError(RuntimeError):
 
 
 def write_atomically(path: Path, data: bytes, *, durable: bool = False) -> None:
+    """Write a file at once; see :func:`appearing_whole`.
+
+    Args:
+        path: the file; its folder exists.
+        data: its contents.
+        durable: wait until the data are on the disk.
+
+    Raises:
+        OSError: it cannot be written; it names a file, and what was there before stays.
+    """
+    with appearing_whole(path, durable=durable) as file:
+        file.write(data)
+
+
+@contextlib.contextmanager
+def appearing_whole(path: Path, *, durable: bool = False) -> Iterator[BinaryIO]:
     """Write a file so that it appears whole or not at all, also when the process is killed.
 
     Its permissions are what the umask leaves.
 
     Args:
         path: the file; its folder exists.
-        data: its contents.
         durable: wait until the data are on the disk, so that a loss of power does no harm either.
+
+    Yields:
+        The file to write to.
 
     Raises:
         OSError: it cannot be written; it names a file, and what was there before stays.
@@ -49,7 +69,7 @@ def write_atomically(path: Path, data: bytes, *, durable: bool = False) -> None:
     try:
         handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
         with os.fdopen(handle, "wb") as file:
-            file.write(data)
+            yield file
             if durable:
                 file.flush()
                 os.fsync(file.fileno())
@@ -75,7 +95,7 @@ def _flush_folder(folder: Path) -> None:
 
 
 def temporaries(folder: Path, name: str) -> list[Path]:
-    """Half-written files that killed calls of :func:`write_atomically` left behind.
+    """Half-written files that killed calls of :func:`appearing_whole` left behind.
 
     Args:
         folder: to look in.

@@ -1,13 +1,15 @@
-"""What packed tensors and packed images have in common: checks, device moves, pytrees."""
+"""What packed tensors and packed images have in common: words, a scale and their checks."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from torch import Tensor
 
 from bitgnn._checks import check_type, check_value, name_type
+from bitgnn.bits.rows import PackedRows
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -15,7 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["PackedSigns", "check_packed", "check_scale", "check_threshold"]
 
 
-class PackedSigns:
+class PackedSigns(PackedRows):
     """Base of packed +-1 values: words, a count of features and an optional scale.
 
     Attributes:
@@ -26,9 +28,6 @@ class PackedSigns:
     COUNT: ClassVar[str]
     """Name of the attribute with the number of features."""
 
-    words: Tensor
-    scale: Tensor | None
-
     @classmethod
     def _trusted(cls, words: Any, count: Any, scale: Any = None) -> Self:
         """Values without checks, for results of operators."""
@@ -38,21 +37,35 @@ class PackedSigns:
         self.scale = scale
         return self
 
-    @property
-    def device(self) -> torch.device:
-        """Device of the words."""
-        return self.words.device
+    @classmethod
+    def _made(cls, words: Tensor, count: int, scale: Tensor | None = None) -> Self:
+        """Values without checks, of the kind that is cut, copied or moved."""
+        return cls._trusted(words, count, scale)
 
-    @property
-    def nbytes(self) -> int:
-        """Bytes of words and scale."""
-        return self.words.nbytes + (0 if self.scale is None else self.scale.nbytes)
+    def _state(self) -> tuple[Any, ...]:
+        return self.words, getattr(self, self.COUNT), self.scale
 
-    def to(self, device: torch.device | str, non_blocking: bool = False) -> Self:
-        """The same bits on another device."""
-        scale = None if self.scale is None else self.scale.to(device, non_blocking=non_blocking)
-        words = self.words.to(device, non_blocking=non_blocking)
-        return self._trusted(words, getattr(self, self.COUNT), scale)
+    @classmethod
+    def _rebuilt(cls, words: Any, count: Any, scale: Any = None) -> Self:
+        if isinstance(words, Tensor) and words.dim() == cls.ROW_DIMS:
+            scale = scale.unsqueeze(0) if isinstance(scale, Tensor) else scale
+            return cls._rebuilt(words.unsqueeze(0), count, scale)[0]
+        return cls(words, count, scale)  # type: ignore[call-arg]
+
+    def _mapped(self, f: Callable[[Tensor], Tensor], by_row: bool = False) -> Self:
+        scale = None if self.scale is None else f(self.scale)
+        return self._made(f(self.words), getattr(self, self.COUNT), scale)
+
+    @classmethod
+    def _joined(cls, name: str, parts: list[Any], join: Callable[[list[Tensor]], Tensor]) -> Self:
+        first = parts[0]
+        check_value(
+            len({part.scale is None for part in parts}) == 1,
+            lambda: f"{name}: all tensors must have a scale or none of them, got both",
+        )
+        scale = None if first.scale is None else join([part.scale for part in parts])
+        words = join([part.words for part in parts])
+        return cls._made(words, getattr(first, cls.COUNT), scale)
 
 
 def check_packed(owner: str, words: Tensor, name: str, count: int) -> None:
@@ -62,7 +75,9 @@ def check_packed(owner: str, words: Tensor, name: str, count: int) -> None:
         TypeError: one of them is not.
     """
     check_type(
-        isinstance(words, Tensor) and words.dtype == torch.int32,
+        isinstance(words, Tensor)
+        and words.dtype == torch.int32
+        and not isinstance(words, PackedRows),
         lambda: f"{owner}: words must be an int32 tensor, got {name_type(words)}",
     )
     check_type(

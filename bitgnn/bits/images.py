@@ -27,6 +27,8 @@ class BitImages(PackedSigns):
         ValueError: shapes or devices do not fit together.
     """
 
+    NAME = "BitImages"
+    ROW_DIMS = 3
     COUNT = "channels"
 
     channels: int
@@ -98,21 +100,18 @@ class BitImages(PackedSigns):
 
     def to_float(self) -> Tensor:
         """Float32 ``[N, channels, H, W]`` in channels_last: +-1, or +-scale where there is one."""
-        images, height, width, _ = self.words.shape
-        rows = torch.ops.bitgnn.unpack(self.words.flatten(0, 2), self.channels)
-        values = rows.view(images, height, width, self.channels).permute(0, 3, 1, 2)
-        result: Tensor = values if self.scale is None else values * self.scale.view(-1, 1, 1, 1)
+        rows: Tensor = torch.ops.bitgnn.unpack(self.words.flatten(0, -2), self.channels)
+        values = rows.view(*self.words.shape[:-1], self.channels).movedim(-1, -3)
+        result: Tensor = (
+            values if self.scale is None else values * self.scale[..., None, None, None]
+        )
         return result
 
     @property
     def shape(self) -> torch.Size:
-        """``(N, channels, H, W)``."""
-        images, height, width, _ = self.words.shape
-        return torch.Size((images, self.channels, height, width))
-
-    def __repr__(self) -> str:
-        shape = " x ".join(map(str, self.shape))
-        return f"BitImages({shape}{'' if self.scale is None else ', scaled'}, device={self.device})"
+        """``(N, channels, H, W)``, without ``N`` for one image."""
+        *images, height, width, _ = self.words.shape
+        return torch.Size((*images, self.channels, height, width))
 
 
 _pytrees.register_plain(BitImages, ("words", "scale"), "channels")

@@ -1,11 +1,18 @@
 """BitTensor: a matrix of +-1 values, one bit each, with an optional scale for each row."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 import torch
 from torch import Tensor
 
 from bitgnn._checks import check_type, check_value, name_type
 from bitgnn.bits import _pytrees
 from bitgnn.bits._operands import PackedSigns, check_packed, check_scale, check_threshold
+
+if TYPE_CHECKING:
+    from bitgnn.bits.features import BitFeatures
 
 WORD_BITS = 32
 """Features in a word."""
@@ -16,7 +23,10 @@ class BitTensor(PackedSigns):
 
     Bit 1 means +1, bit 0 means -1. Bit ``k`` of word ``w`` is feature ``32 * w + k``, as in
     ``numpy.packbits(bitorder="little")``; padding bits are 0. With a ``scale`` the value of
-    feature ``k`` in row ``i`` is ``+-scale[i]``.
+    feature ``k`` in row ``i`` is ``+-scale[i]``. A row ``bits[i]`` is a ``BitTensor`` ``[size]``.
+
+    Operators take and return it, which costs them nothing; PyG, which looks for features among
+    tensors alone, takes what :meth:`as_features` returns.
 
     Args:
         words: int32 ``[N, ceil(size / 32)]``.
@@ -29,6 +39,8 @@ class BitTensor(PackedSigns):
             set; on a GPU, whose memory is not waited for, :meth:`validate` tells.
     """
 
+    NAME = "BitTensor"
+    ROW_DIMS = 1
     COUNT = "size"
 
     size: int
@@ -59,7 +71,7 @@ class BitTensor(PackedSigns):
         threshold: Tensor | None = None,
         scale: str | None = None,
         check_finite: bool = False,
-    ) -> "BitTensor":
+    ) -> BitTensor:
         """Binarise ``x``: bit 1 where ``x >= threshold`` (0 without one), else 0, NaN included.
 
         Args:
@@ -92,16 +104,24 @@ class BitTensor(PackedSigns):
                 lambda: "BitTensor.from_float: x must be finite, got NaN or infinity",
             )
         if scale is None:
-            return cls._trusted(torch.ops.bitgnn.pack(x, threshold), x.size(1))
+            return cls._made(torch.ops.bitgnn.pack(x, threshold), x.size(1))
         words, means = torch.ops.bitgnn.pack_scaled(x, threshold)
-        return cls._trusted(words, x.size(1), means)
+        return cls._made(words, x.size(1), means)
 
     def to_float(self) -> Tensor:
         """Float32 ``[N, size]``: +-1, or +-scale where there is a scale."""
+        if self.words.dim() == self.ROW_DIMS:
+            return self._mapped(lambda part: part.unsqueeze(0)).to_float().squeeze(0)
         result: Tensor = torch.ops.bitgnn.unpack(self.words, self.size, self.scale)
         return result
 
-    def t(self) -> "BitTensor":
+    def as_features(self) -> BitFeatures:
+        """The same bits as a ``torch.Tensor`` too: ``Data(x=bits.as_features())``."""
+        from bitgnn.bits.features import BitFeatures
+
+        return BitFeatures._made(self.words, self.size, self.scale)
+
+    def t(self) -> BitTensor:
         """The transposed matrix ``[size, N]``, its rows packed anew.
 
         Raises:
@@ -116,18 +136,12 @@ class BitTensor(PackedSigns):
 
     @property
     def shape(self) -> torch.Size:
-        """``(N, size)``."""
+        """``(N, size)``, of a row ``(size,)``."""
+        if self.words.dim() == self.ROW_DIMS:
+            return torch.Size((self.size,))
         return torch.Size((self.words.size(0), self.size))
 
-    def equal(self, other: "BitTensor") -> bool:
-        """Whether sizes, bits and scales (present in both or neither) are the same."""
-        if self.size != other.size or (self.scale is None) != (other.scale is None):
-            return False
-        if not torch.equal(self.words, other.words):
-            return False
-        return self.scale is None or other.scale is None or torch.equal(self.scale, other.scale)
-
-    def validate(self) -> "BitTensor":
+    def validate(self) -> BitTensor:
         """Check that padding bits are 0 and return self; reads the words once.
 
         Raises:
@@ -135,7 +149,7 @@ class BitTensor(PackedSigns):
         """
         used = self.size % WORD_BITS
         if used:
-            padding = int((self.words[:, -1] >> used != 0).sum())
+            padding = int((self.words[..., -1] >> used != 0).sum())
             # An arithmetic shift keeps set high bits set, so 0 means that all of them are 0.
             check_value(
                 padding == 0,
@@ -151,7 +165,7 @@ class BitTensor(PackedSigns):
         return tensors
 
     @classmethod
-    def from_tensors(cls, tensors: dict[str, Tensor], prefix: str = "") -> "BitTensor":
+    def from_tensors(cls, tensors: dict[str, Tensor], prefix: str = "") -> BitTensor:
         """The inverse of :meth:`to_tensors`.
 
         Raises:
@@ -164,10 +178,6 @@ class BitTensor(PackedSigns):
         )
         size = int(tensors[f"{prefix}size"])
         return cls(tensors[f"{prefix}words"], size, tensors.get(f"{prefix}scale")).validate()
-
-    def __repr__(self) -> str:
-        scale = "" if self.scale is None else ", scaled"
-        return f"BitTensor({self.words.size(0)} x {self.size}{scale}, device={self.device})"
 
 
 _pytrees.register_plain(BitTensor, ("words", "scale"), "size")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
@@ -10,6 +11,7 @@ from torch import Tensor
 from bitgnn._checks import check_type, check_value, name_type
 from bitgnn.bits import _pytrees
 from bitgnn.bits._operands import check_packed
+from bitgnn.bits.rows import PackedRows
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -21,16 +23,15 @@ QUANTISED = (torch.float32, torch.float16, torch.bfloat16)
 """What can be made ternary."""
 
 
-class _CountedRows:
+class _CountedRows(PackedRows):
     """What ternary and boolean rows have in common: words, set bits of each row, one scale."""
 
+    HAS_ONE_BATCH = False
     PLANES: ClassVar[tuple[int, ...]]
     """Dimensions between the rows and their words."""
 
-    words: Tensor
     size: int
     counts: Tensor
-    scale: Tensor | None
 
     def __init__(
         self, words: Tensor, size: int, counts: Tensor | None = None, scale: Tensor | None = None
@@ -81,39 +82,26 @@ class _CountedRows:
         """``(..., size)``; no torch.Size, which would fix the sizes of an exported program."""
         return (*self.counts.shape, self.size)
 
-    @property
-    def device(self) -> torch.device:
-        """Device of the words."""
-        return self.words.device
+    def _state(self) -> tuple[Any, ...]:
+        return self.words, self.size, self.counts, self.scale
 
-    @property
-    def nbytes(self) -> int:
-        """Bytes of words, counts and scale."""
-        scale = 0 if self.scale is None else self.scale.nbytes
-        return self.words.nbytes + self.counts.nbytes + scale
+    @classmethod
+    def _rebuilt(cls, *state: Any) -> Self:
+        return cls(*state).validate()
 
-    def to(self, device: torch.device | str, non_blocking: bool = False) -> Self:
-        """The same values on another device."""
-        words, counts, scale = (
-            None if part is None else part.to(device, non_blocking=non_blocking)
-            for part in (self.words, self.counts, self.scale)
+    def _mapped(self, f: Callable[[Tensor], Tensor], by_row: bool = False) -> Self:
+        scale = self.scale if self.scale is None or by_row else f(self.scale)
+        return self._trusted(f(self.words), self.size, f(self.counts), scale)
+
+    @classmethod
+    def _joined(cls, name: str, parts: list[Any], join: Callable[[list[Tensor]], Tensor]) -> Self:
+        first = parts[0]
+        check_value(
+            all(_is_same_scale(part.scale, first.scale) for part in parts),
+            lambda: f"{name}: all tensors must have the scale of the first",
         )
-        return self._trusted(words, self.size, counts, scale)
-
-    def equal(self, other: Self) -> bool:
-        """Whether kind, sizes, values and scales (present in both or neither) are the same."""
-        if type(self) is not type(other) or self.size != other.size:
-            return False
-        if (self.scale is None) != (other.scale is None):
-            return False
-        if not torch.equal(self.words, other.words):
-            return False
-        return self.scale is None or other.scale is None or torch.equal(self.scale, other.scale)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, type(self)) and self.equal(other)
-
-    __hash__ = None  # type: ignore[assignment]
+        words, counts = (join([getattr(p, of) for p in parts]) for of in ("words", "counts"))
+        return cls._trusted(words, first.size, counts, first.scale)
 
     def validate(self) -> Self:
         """Check padding bits and counts and return self; reads the words.
@@ -164,11 +152,6 @@ class _CountedRows:
         words, size, counts = (tensors[name] for name in names)
         return cls(words, int(size), counts, tensors.get(f"{prefix}scale")).validate()
 
-    def __repr__(self) -> str:
-        shape = " x ".join(map(str, self.shape))
-        scale = "" if self.scale is None else ", scaled"
-        return f"{type(self).__name__}({shape}{scale}, device={self.device})"
-
 
 class TernaryTensor(_CountedRows):
     """Values in {-1, 0, +1} ``[..., size]`` as two bit planes, with an optional scale for all.
@@ -189,7 +172,9 @@ class TernaryTensor(_CountedRows):
         ValueError: shapes or devices do not fit together, or the scale is not positive.
     """
 
+    NAME = "TernaryTensor"
     PLANES = (2,)
+    ROW_DIMS = 2
 
     @classmethod
     def from_float(cls, x: Tensor, scale: Tensor | float) -> TernaryTensor:
@@ -261,7 +246,9 @@ class BooleanTensor(_CountedRows):
         ValueError: shapes or devices do not fit together, or the scale is not positive.
     """
 
+    NAME = "BooleanTensor"
     PLANES = ()
+    ROW_DIMS = 1
 
     @classmethod
     def from_float(cls, x: Tensor, scale: Tensor | float) -> BooleanTensor:
@@ -337,6 +324,10 @@ def check_scale(function: str, name: str, scale: Tensor, device: torch.device) -
     # The operators check again, where a compiled graph runs.
     if scale.device.type == "cpu" and not torch.compiler.is_compiling() and _is_real(scale):
         check_positive(function, name, float(scale))
+
+
+def _is_same_scale(a: Tensor | None, b: Tensor | None) -> bool:
+    return a is b or (a is not None and b is not None and torch.equal(a, b))
 
 
 def _is_real(tensor: Tensor) -> bool:

@@ -7,6 +7,7 @@ from bitgnn.data.files import DataError
 
 if TYPE_CHECKING:
     from bitgnn.data.digits import load_digits_graph
+    from bitgnn.data.feature_store import PackedFeatureStore
     from bitgnn.data.glue import TextData, TextSet, load_text
     from bitgnn.data.images import (
         ImageData,
@@ -25,6 +26,7 @@ _LAZY = {
     "CharacterData": "tokens",
     "ImageData": "images",
     "ImageSet": "images",
+    "PackedFeatureStore": "feature_store",
     "TextData": "glue",
     "TextSet": "glue",
     "TokenData": "tokens",
@@ -49,6 +51,7 @@ __all__ = [
     "DataError",
     "ImageData",
     "ImageSet",
+    "PackedFeatureStore",
     "TextData",
     "TextSet",
     "TokenData",

@@ -155,7 +155,7 @@ class BoundProgram(Frozen):
             raise ValueError(f"FrozenModel: x must be on {self._device}, got {x.device}")
         if self._is_stale():
             self._bind()
-        if isinstance(x, Tensor):
+        if not isinstance(x, BitTensor | BitImages | BitAdjacency):
             if self.features == "packed":
                 raise ValueError(
                     "FrozenModel: x must be the result of pack_features, got floats; the model "
@@ -178,7 +178,6 @@ class BoundProgram(Frozen):
                     )
                 values[1] = x.scale
             return executable, values
-        assert isinstance(x, BitAdjacency)
         executable = self._pattern_executable()
         values = [None] * executable.num_slots
         values[0] = x

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.utils._pytree import tree_map
 from torch_geometric.typing import SparseTensor
 
-from bitgnn.bits import BitAdjacency, BitTensor
+from bitgnn.bits import BitAdjacency, BitFeatures, BitTensor
 from bitgnn.inference.bound_program import Features
 from bitgnn.inference.graph import PreparedGraph
 from bitgnn.inference.graph_program import Graph, GraphProgram
@@ -22,7 +22,7 @@ from bitgnn.inference.own_call import Call
 __all__ = ["CalledProgram", "as_tensor"]
 
 _READY_GRAPHS = (type(None), *get_args(Graph))
-_PACKED = (BitTensor, BitAdjacency)
+_PACKED = (BitTensor, BitFeatures, BitAdjacency)
 _OTHER_FLOATS = (torch.float64, torch.float16, torch.bfloat16)
 _PACKABLE = (torch.float32, *_OTHER_FLOATS, torch.uint8)
 """What packing reads."""
@@ -83,10 +83,12 @@ class CalledProgram(GraphProgram):
         return x.dtype in self._ready_types and x.dim() == 2 and x.layout is torch.strided
 
     def _run_ready(self, x: Features, adjacency: Any) -> Any:
-        num_nodes = x.shape[0]
+        num_nodes, *features = x.shape
         if self.in_channels:
-            size = x.shape[1]
-            expected = self.in_channels if isinstance(x, Tensor) else self.packed_channels
+            size = features[0] if features else 0
+            expected = self.packed_channels if isinstance(x, _PACKED) else self.in_channels
+            if not features:
+                raise ValueError(f"FrozenModel: x must be [N, {expected}], got [{num_nodes}]")
             if size != expected:
                 raise ValueError(f"FrozenModel: x must have {expected} features, got {size}")
         with _ungraded():
@@ -181,6 +183,8 @@ def _as_features(x: Any, size: int, ready: Sequence[torch.dtype]) -> Any:
         ValueError: it is not ``[*, N, size]``.
     """
     if isinstance(x, BitTensor | BitAdjacency):
+        if size and len(x.shape) != MATRIX:
+            raise ValueError(f"FrozenModel: x must be [N, {size}], got {list(x.shape)}")
         return x
     x = as_tensor(x)
     if isinstance(x, SparseTensor):

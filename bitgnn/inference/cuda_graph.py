@@ -251,10 +251,10 @@ def _tensors(model: FrozenModel) -> list[Tensor]:
 
 def _parts(x: Inputs) -> tuple[Tensor, ...]:
     """The tensors that features consist of."""
-    if isinstance(x, Tensor):
-        return (x,)
     if isinstance(x, BitTensor | BitImages):
         return (x.words,) if x.scale is None else (x.words, x.scale)
+    if isinstance(x, Tensor):
+        return (x,)
     return tuple(part for part in x.tensors if part is not None)
 
 
@@ -265,16 +265,12 @@ def _places(x: Inputs) -> list[int]:
 def _key(x: Inputs, adjacency: Graph | None) -> Key:
     parts = tuple((part.shape, part.stride(), part.dtype, part.device) for part in _parts(x))
     # The captured graph holds the adjacency, so its identity is not given to another one.
-    return type(x), tuple(x.shape), parts, id(adjacency)
+    return isinstance(x, BitTensor) or type(x), tuple(x.shape), parts, id(adjacency)
 
 
 def _clone(x: Inputs) -> Inputs:
-    if isinstance(x, Tensor):
+    if isinstance(x, Tensor | BitTensor | BitImages):
         return x.clone()
-    if isinstance(x, BitTensor):
-        return BitTensor(x.words.clone(), x.size, None if x.scale is None else x.scale.clone())
-    if isinstance(x, BitImages):
-        return BitImages(x.words.clone(), x.channels)
     row, col = (None if factor is None else factor.clone() for factor in (x.row_scale, x.col_scale))
     return BitAdjacency(x.rowptr.clone(), x.indices.clone(), x.num_cols, row, col)
 

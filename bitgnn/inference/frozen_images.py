@@ -151,7 +151,7 @@ class FrozenImages(FrozenModel):
 
     @torch.inference_mode()
     def pack_features(  # type: ignore[override]
-        self, x: Tensor, check_finite: bool = False, layout: str = "auto"
+        self, x: Any, check_finite: bool = False, layout: str = "auto"
     ) -> BitImages | BitTensor:
         """Binarise and pack raw images once for many calls.
 
@@ -169,8 +169,8 @@ class FrozenImages(FrozenModel):
                 first layer does not binarise.
         """
         name = "FrozenImages.pack_features"
-        if not isinstance(x, Tensor):
-            raise TypeError(f"{name}: x must be a tensor, got {type(x).__name__}")
+        if isinstance(x, BitTensor) or not isinstance(x, Tensor):
+            raise TypeError(f"{name}: x must be a tensor of numbers, got {type(x).__name__}")
         self._check_input(name, x)
         if layout not in ("auto", "dense"):
             raise ValueError(f"{name}: layout must be 'auto' or 'dense', got {layout!r}")

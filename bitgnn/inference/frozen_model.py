@@ -64,7 +64,7 @@ class FrozenModel(CalledProgram):
 
     @torch.inference_mode()
     def pack_features(
-        self, x: Tensor, check_finite: bool = False, layout: str = "auto"
+        self, x: Any, check_finite: bool = False, layout: str = "auto"
     ) -> BitTensor | BitAdjacency:
         """Standardise, binarise and pack raw features once for many calls.
 
@@ -79,9 +79,12 @@ class FrozenModel(CalledProgram):
             The bits, with the row scale if the model uses one, or their pattern.
 
         Raises:
+            TypeError: ``x`` is packed already.
             ValueError: the number of features does not fit, ``x`` is not finite, the layout is
                 unknown or of no use to this model, or the model needs floats throughout.
         """
+        if isinstance(x, BitTensor | BitAdjacency):
+            raise TypeError("FrozenModel.pack_features: x must be floats, got packed features")
         if x.dim() != 2 or x.size(1) != self.in_channels:
             raise ValueError(
                 f"FrozenModel.pack_features: x must be [N, {self.in_channels}], got {list(x.shape)}"
@@ -163,7 +166,7 @@ class FrozenModel(CalledProgram):
         graphs = self._adjacencies(adjacency, x.shape[0])
         steps = self.program.steps
         values: dict[int, Any] = {0: x}
-        if not isinstance(x, Tensor):
+        if isinstance(x, BitTensor | BitImages | BitAdjacency):
             packed = (x.words, x.scale) if isinstance(x, BitTensor | BitImages) else (x,)
             values = dict(zip(self._entry_step.outputs, packed, strict=False))
             steps = steps[self.program.entry :]

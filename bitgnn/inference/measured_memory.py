@@ -150,7 +150,7 @@ def memory_report(
     x, graph = _parts(data)
     if isinstance(model, FrozenModel):
         return _of_frozen(model, x, graph, edge_weight, features, layout)
-    if features == "packed" or not isinstance(x, Tensor):
+    if features == "packed" or isinstance(x, BitTensor | BitAdjacency):
         raise ValueError("memory_report: packed features need a frozen model")
     graph_arguments = [part for part in (graph, edge_weight) if part is not None]
 
@@ -191,9 +191,10 @@ def _of_frozen(
     features: str | None,
     layout: GraphLayout,
 ) -> MemoryReport:
-    if isinstance(x, Tensor) and (features or model.features) == "packed":
+    is_packed = isinstance(x, BitTensor | BitAdjacency)
+    if not is_packed and (features or model.features) == "packed":
         x = model.pack_features(x)
-    elif features == "floats" and not isinstance(x, Tensor):
+    elif features == "floats" and is_packed:
         raise ValueError("memory_report: features must be given as floats, got packed ones")
     adjacency: Graph | None = None
     if model.takes_graph:

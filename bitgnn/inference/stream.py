@@ -263,11 +263,8 @@ def _copying_stream(device: torch.device) -> torch.cuda.Stream:
 
 def gathered(features: Features, rows: Tensor) -> Features:
     """Rows of the whole graph's features."""
-    if isinstance(features, Tensor):
+    if isinstance(features, Tensor | BitTensor):
         return features.index_select(0, rows)
-    if isinstance(features, BitTensor):
-        scale = None if features.scale is None else features.scale.index_select(0, rows)
-        return BitTensor._trusted(features.words.index_select(0, rows), features.size, scale)
     return select_rows(features, rows)
 
 

@@ -86,7 +86,7 @@ def _tensors(thing: Any, seen: set[int]) -> Iterator[Tensor]:
     if id(thing) in seen or is_code or isinstance(thing, (str, bytes, ModuleType)):
         return
     seen.add(id(thing))
-    if isinstance(thing, Tensor):
+    if isinstance(thing, Tensor) and not _is_wrapper(thing):
         yield from _parts(thing)
     elif isinstance(thing, Mapping):
         for value in thing.values():
@@ -97,6 +97,11 @@ def _tensors(thing: Any, seen: set[int]) -> Iterator[Tensor]:
     else:
         for name in _attributes(thing):
             yield from _tensors(getattr(thing, name, None), seen)
+
+
+def _is_wrapper(tensor: Tensor) -> bool:
+    """Whether the values lie in other tensors, which are attributes."""
+    return type(tensor).__torch_dispatch__ is not Tensor.__torch_dispatch__
 
 
 def _parts(tensor: Tensor) -> tuple[Tensor, ...]:

@@ -9,6 +9,7 @@ from torch import Tensor, fx, nn
 
 from bitgnn.models.precisions import Precision, describe_precision, layer_precisions
 from bitgnn.nn import LayerPrecision
+from bitgnn.nn.float_inputs import unpacked
 
 __all__ = ["NodeModel"]
 
@@ -92,16 +93,18 @@ class NodeModel(nn.Module):
                 if reset is not None:
                     reset()
 
-    def _check_features(self, x: Any) -> None:
-        """Refuse features of a wrong kind or shape; a trace has neither."""
+    def _features(self, x: Any) -> Any:
+        """Features as floats; refuses a wrong kind or shape, of which a trace has neither."""
+        x = unpacked(x)
         if isinstance(x, fx.Proxy):
-            return
+            return x
         name = type(self).__name__
         if not isinstance(x, Tensor) or x.dim() != 2 or x.size(1) != self.in_channels:
             got = list(x.shape) if isinstance(x, Tensor) else type(x).__name__
             raise ValueError(f"{name}: x must be [N, {self.in_channels}], got {got}")
         if not x.is_floating_point():
             raise ValueError(f"{name}: x must be a floating-point tensor, got {x.dtype}")
+        return x
 
     def _refuse_edge_weight(self, edge_weight: Any) -> None:
         """A mean over neighbours weighs them alike."""

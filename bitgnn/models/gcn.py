@@ -113,7 +113,7 @@ class GCN(NodeModel):
         """Class scores of each node.
 
         Args:
-            x: ``[N, in_channels]`` float features.
+            x: ``[N, in_channels]`` floats, packed or not.
             edge_index: graph in any form the layers take.
             edge_weight: ``[E]`` float weights beside an edge index; None in the inductive form.
 
@@ -124,7 +124,7 @@ class GCN(NodeModel):
             ValueError: the number of features is not ``in_channels``, the graph does not fit, or
                 the inductive form is given edge weights.
         """
-        self._check_features(x)
+        x = self._features(x)
         if self.inductive:
             self._refuse_edge_weight(edge_weight)
             return run_sage_stack(

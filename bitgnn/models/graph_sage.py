@@ -91,7 +91,7 @@ class GraphSAGE(NodeModel):
         """Class scores of each node.
 
         Args:
-            x: ``[N, in_channels]`` float features.
+            x: ``[N, in_channels]`` floats, packed or not.
             edge_index: graph in any form :class:`bitgnn.nn.SAGEConv` takes.
             edge_weight: only None, here so that all models are called alike.
 
@@ -102,6 +102,6 @@ class GraphSAGE(NodeModel):
             ValueError: the number of features is not ``in_channels``, the graph does not fit, or
                 edge weights are given.
         """
-        self._check_features(x)
+        x = self._features(x)
         self._refuse_edge_weight(edge_weight)
         return run_sage_stack(self.convs, self.precisions, self.activation_dropout, x, edge_index)

@@ -99,7 +99,7 @@ class GraphSAINT(NodeModel):
         """Class scores of each node.
 
         Args:
-            x: ``[N, in_channels]`` float features.
+            x: ``[N, in_channels]`` floats, packed or not.
             edge_index: graph in any form :class:`bitgnn.nn.GraphConv` takes.
             edge_weight: ``[E]`` float weights beside an edge index.
 
@@ -109,7 +109,7 @@ class GraphSAINT(NodeModel):
         Raises:
             ValueError: the number of features is not ``in_channels`` or the graph does not fit.
         """
-        self._check_features(x)
+        x = self._features(x)
         hidden = []
         for conv, layer in zip(self.convs, self.precisions, strict=True):
             x = conv(x, edge_index, edge_weight)

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from bitgnn.bits import BitImages
-from bitgnn.nn.float_inputs import check_input
+from bitgnn.nn.float_inputs import check_input, unpacked
 from bitgnn.ops.conv_shape import Pair
 from bitgnn.quantize import Surrogate, binary_conv2d, fixed_conv2d
 from bitgnn.quantize.fixed import check_step
@@ -111,6 +111,7 @@ class BinaryConv2d(nn.Conv2d):
                 a first layer.
             ValueError: the shape does not fit, or the kernel is larger than the padded image.
         """
+        input = unpacked(input)
         check_input("BinaryConv2d", input, self.input_step is not None)
         x = input.unsqueeze(0) if input.dim() == 3 else input
         if x.dim() != 4 or x.size(1) != self.in_channels:

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from bitgnn.bits import BitTensor
-from bitgnn.nn.float_inputs import check_input
+from bitgnn.nn.float_inputs import check_input, unpacked
 from bitgnn.quantize import Surrogate, binary_sign, fixed_linear, row_scale
 from bitgnn.quantize.fixed import check_step
 
@@ -66,7 +66,7 @@ class BinaryLinear(nn.Linear):
         """Apply the layer.
 
         Args:
-            input: ``[*, in_features]`` floats; uint8 too in a first layer.
+            input: ``[*, in_features]`` floats or packed; uint8 too in a first layer.
 
         Returns:
             ``[*, out_features]`` floats of the input's dtype, of the weight's for uint8.
@@ -76,6 +76,7 @@ class BinaryLinear(nn.Linear):
                 a first layer.
             ValueError: the last size of ``input`` is not ``in_features``.
         """
+        input = unpacked(input)
         check_input("BinaryLinear", input, self.input_step is not None)
         if input.dim() == 0 or input.size(-1) != self.in_features:
             raise ValueError(

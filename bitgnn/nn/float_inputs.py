@@ -9,8 +9,9 @@ import torch
 from torch import Tensor
 
 from bitgnn._checks import check_type, check_value, name_type
+from bitgnn.bits import PackedRows
 
-__all__ = ["as_pair", "check_floats", "check_input"]
+__all__ = ["as_pair", "check_floats", "check_input", "unpacked"]
 
 
 def check_floats(
@@ -75,6 +76,14 @@ def check_input(owner: str, x: Any, takes_bytes: bool) -> None:
     wanted = "floats or uint8" if takes_bytes else "floats"
     got = f"{x.layout} tensor" if isinstance(x, Tensor) and x.is_floating_point() else name_type(x)
     raise TypeError(f"{owner}: input must be a dense tensor of {wanted}, got {got}")
+
+
+def unpacked(x: Any) -> Any:
+    """Features as floats, both sides of a pair; what is not packed stays as it is."""
+    if isinstance(x, PackedRows):
+        return x.to_float()
+    is_pair = isinstance(x, tuple | list) and any(isinstance(side, PackedRows) for side in x)
+    return tuple(unpacked(side) for side in x) if is_pair else x
 
 
 def as_pair(owner: str, x: Any) -> tuple[Any, Any]:

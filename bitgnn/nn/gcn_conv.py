@@ -14,6 +14,7 @@ from torch_geometric.utils import add_remaining_self_loops
 from bitgnn.bits import BitAdjacency
 from bitgnn.nn.adjacency import gcn_adjacency, kept_adjacency
 from bitgnn.nn.binary_layer import BinaryLayer
+from bitgnn.nn.float_inputs import unpacked
 from bitgnn.nn.looked_up_products import Part
 from bitgnn.nn.precision import LayerPrecision
 from bitgnn.quantize import fast_dropout
@@ -99,7 +100,7 @@ class GCNConv(BinaryLayer, torch_geometric.nn.GCNConv):
         """Apply the layer.
 
         Args:
-            x: ``[N, in_channels]`` float features, or ``[*, N, in_channels]`` over one graph.
+            x: ``[N, in_channels]`` floats (packed or not), or ``[*, N, in_channels]`` over a graph.
             edge_index: ``[2, E]`` edge index, transposed sparse adjacency (torch sparse tensor or
                 ``torch_sparse.SparseTensor``), or a ``BitAdjacency``, which is used as it is:
                 already normalised, no self loops added.
@@ -113,7 +114,7 @@ class GCNConv(BinaryLayer, torch_geometric.nn.GCNConv):
             ValueError: ``x`` is a pair or its width is not ``in_channels``, the graph does not
                 fit, or an F adjacency letter is given a ``BitAdjacency``.
         """
-        letters = self.letters
+        x, letters = unpacked(x), self.letters
         ready = isinstance(edge_index, BitAdjacency)
         if isinstance(x, tuple | list) or (letters.is_float and not ready):
             # PyG's layer refuses pairs with a text of its own.

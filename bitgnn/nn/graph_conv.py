@@ -10,7 +10,7 @@ from torch import Tensor
 from torch_geometric.typing import OptPairTensor, OptTensor
 
 from bitgnn.bits import BitAdjacency
-from bitgnn.nn.float_inputs import as_pair
+from bitgnn.nn.float_inputs import as_pair, unpacked
 from bitgnn.nn.neighbour_layer import NeighbourLayer, dropped
 from bitgnn.nn.precision import LayerPrecision
 
@@ -84,7 +84,7 @@ class GraphConv(NeighbourLayer, torch_geometric.nn.GraphConv):
         """Apply the layer.
 
         Args:
-            x: ``[N, in_channels]`` float features, or the pair of those of sources and of
+            x: ``[N, in_channels]`` floats, packed or not, or the pair of those of sources and of
                 destinations (or None) of a bipartite graph.
             edge_index: ``[2, E]`` edge index, transposed sparse adjacency (torch sparse tensor or
                 ``torch_sparse.SparseTensor``), or a ``BitAdjacency``, which is used as it is.
@@ -99,6 +99,7 @@ class GraphConv(NeighbourLayer, torch_geometric.nn.GraphConv):
             ValueError: the width of ``x`` or the graph does not fit, or a letter or aggregation
                 that needs float edges is given a ``BitAdjacency``.
         """
+        x = unpacked(x)
         if self.letters.is_float and not isinstance(edge_index, BitAdjacency):
             if self.dropout > 0.0:
                 x = dropped(x, self.dropout, self.training)

@@ -86,7 +86,7 @@ def _sum(
     _addend(name, addend, held.size(0), w.words.size(0), w.device)
     return call(
         name, "bmm_add", held, w.words, addend, w.size, *scales, bias, threshold, flip,
-        x_threshold, x_gain, scale and isinstance(x, Tensor), out_bits,
+        x_threshold, x_gain, scale and not isinstance(x, BitTensor), out_bits,
     )  # fmt: skip
 
 
@@ -129,7 +129,7 @@ def bmm_bspmm(
     check_pattern(name, adjacency, held.size(0), held.device)
     return call(
         name, "bmm_bspmm_narrow", held, w.words, w.size, adjacency.rowptr, adjacency.indices,
-        *scales, x_threshold, x_gain, scale and isinstance(x, Tensor), adjacency.row_scale,
+        *scales, x_threshold, x_gain, scale and not isinstance(x, BitTensor), adjacency.row_scale,
         adjacency.col_scale, bias, trusted=True,
     )  # fmt: skip
 
@@ -174,7 +174,7 @@ def _aggregated(
     check_pattern(name, adjacency, held.size(0), held.device)
     return call(
         name, "bmm_bspmm", held, w.words, w.size, adjacency.rowptr, adjacency.indices, *scales,
-        x_threshold, None if bits else x_gain, scale and isinstance(x, Tensor),
+        x_threshold, None if bits else x_gain, scale and not isinstance(x, BitTensor),
         adjacency.row_scale, None if bits else adjacency.col_scale, bias, threshold, bits,
         out_bits, trusted=True,
     )  # fmt: skip

@@ -157,5 +157,10 @@ def test_validate_finds_padding_bits(word):
 
 
 def test_repr():
-    bits = BitTensor.from_float(torch.randn(4, 33), scale="mean")
-    assert repr(bits) == "BitTensor(4 x 33, scaled, device=cpu)"
+    x = torch.tensor([[1.0, -1, 1, -1, 1, 1, 1, 1]] * 5)
+    bits = BitTensor.from_float(2 * x, scale="mean")
+    head = "BitTensor(5 x 8, 40 bytes, scaled, device=cpu)"
+    assert repr(bits) == head + "\n[2, -2, 2, -2, 2, 2, ...]" * 3 + "\n..."
+    assert repr(bits[0]) == "BitTensor(8, 8 bytes, scaled, device=cpu)\n[2, -2, 2, -2, 2, 2, ...]"
+    assert repr(bits.to("meta")) == head.replace("cpu", "meta")
+    assert repr(bits[:0]) == "BitTensor(0 x 8, 0 bytes, scaled, device=cpu)"

@@ -1,0 +1,343 @@
+"""What packed tensors share with torch.Tensor: rows, moves, copies, pickles, values and a repr."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from bitgnn._checks import check_type, check_value, name_type
+from bitgnn.bits.row_index import check_index, rows_index
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+__all__ = ["PackedRows", "rebuild"]
+
+CORNER = (3, 6)
+"""Rows and columns that a repr shows."""
+
+_KINDS: dict[str, type[PackedRows]] = {}
+"""Classes that pickles name."""
+
+
+class PackedRows:
+    """Base of packed tensors: the first dimension is indexed as that of a ``torch.Tensor`` is.
+
+    A slice or an integer gives a view, a mask or an index tensor a copy; the features of a row
+    stay packed. ``==`` compares values one by one, as PyTorch does; :meth:`equal` and
+    ``torch.equal`` compare all at once. Other functions of PyTorch raise ``TypeError``: they
+    need ``to_float()``.
+    """
+
+    NAME: ClassVar[str]
+    """Name in messages."""
+
+    ROW_DIMS: ClassVar[int]
+    """Dimensions of the words of one row."""
+
+    HAS_ONE_BATCH: ClassVar[bool] = True
+    """Whether there is at most one dimension before those of a row."""
+
+    words: Tensor
+    scale: Tensor | None
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        _KINDS[cls.__name__] = cls
+
+    # What a class with its own tensors defines.
+
+    @property
+    def shape(self) -> Any:
+        """Sizes of the unpacked tensor."""
+        raise NotImplementedError
+
+    def to_float(self) -> Tensor:
+        """The values, unpacked."""
+        raise NotImplementedError
+
+    def _mapped(self, f: Callable[[Tensor], Tensor], by_row: bool = False) -> Self:
+        """The same with ``f`` of each tensor, or of those alone that have a part for each row."""
+        raise NotImplementedError
+
+    def _state(self) -> tuple[Any, ...]:
+        """Arguments of the constructor."""
+        raise NotImplementedError
+
+    @classmethod
+    def _rebuilt(cls, *state: Any) -> Self:
+        """The inverse of :meth:`_state`, checked."""
+        raise NotImplementedError
+
+    @classmethod
+    def _joined(cls, name: str, parts: list[Any], join: Callable[[list[Tensor]], Tensor]) -> Self:
+        """Parts of one kind and size, joined tensor by tensor."""
+        raise NotImplementedError
+
+    # Sizes and places.
+
+    def dim(self) -> int:
+        """Number of dimensions."""
+        return len(self.shape)
+
+    @property
+    def ndim(self) -> int:
+        """Number of dimensions."""
+        return len(self.shape)
+
+    def numel(self) -> int:
+        """Number of values."""
+        count = 1
+        for size in self.shape:
+            count *= size
+        return count
+
+    def __len__(self) -> int:
+        check_type(self._has_rows(), lambda: f"{self.NAME}: a single row of features has no length")
+        return int(self.words.size(0))
+
+    @property
+    def device(self) -> torch.device:
+        """Device of the words."""
+        return self.words.device
+
+    @property
+    def is_cuda(self) -> bool:
+        """Whether the words are on a GPU."""
+        return self.words.is_cuda
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all tensors held."""
+        return sum(part.nbytes for part in self._tensors())
+
+    def is_contiguous(self, memory_format: torch.memory_format = torch.contiguous_format) -> bool:
+        """Whether every tensor held is contiguous."""
+        return all(part.is_contiguous() for part in self._tensors())
+
+    def is_pinned(self) -> bool:
+        """Whether the words are in page-locked memory."""
+        return self.words.is_pinned()
+
+    def is_shared(self) -> bool:
+        """Whether the words are in memory that processes share."""
+        return self.words.is_shared()
+
+    def _tensors(self) -> list[Tensor]:
+        return [part for part in self._state() if isinstance(part, Tensor)]
+
+    def _has_rows(self) -> bool:
+        return self.words.dim() > self.ROW_DIMS
+
+    # Moves and copies.
+
+    def to(
+        self, device: torch.device | str | int, non_blocking: bool = False, copy: bool = False
+    ) -> Self:
+        """The same bits on another device.
+
+        Raises:
+            TypeError: ``device`` is no device; packed values have no other dtype.
+        """
+        check_type(
+            isinstance(device, torch.device | str | int),
+            lambda: f"{self.NAME}.to: device must be a device, got {name_type(device)}",
+        )
+        return self._mapped(lambda part: part.to(device, non_blocking=non_blocking, copy=copy))
+
+    def cpu(self) -> Self:
+        """The same bits on the CPU."""
+        return self.to("cpu")
+
+    def cuda(
+        self, device: torch.device | str | int | None = None, non_blocking: bool = False
+    ) -> Self:
+        """The same bits on a GPU, the current one where none is named."""
+        return self.to("cuda" if device is None else device, non_blocking)
+
+    def clone(self, *, memory_format: torch.memory_format = torch.preserve_format) -> Self:
+        """A copy."""
+        return self._mapped(lambda part: part.clone(memory_format=memory_format))
+
+    def detach(self) -> Self:
+        """A view; there are no gradients to leave behind but those of a scale."""
+        return self._mapped(Tensor.detach)
+
+    def contiguous(self, memory_format: torch.memory_format = torch.contiguous_format) -> Self:
+        """The same with every tensor contiguous, copied where it is not."""
+        return self._mapped(Tensor.contiguous)
+
+    def pin_memory(self) -> Self:
+        """The same in page-locked memory, which a GPU copies from without waiting."""
+        return self._mapped(Tensor.pin_memory)
+
+    def share_memory_(self) -> Self:
+        """Move the tensors to memory that processes share."""
+        for part in self._tensors():
+            part.share_memory_()
+        return self
+
+    def record_stream(self, stream: torch.Stream) -> None:
+        """Keep the memory until what ``stream`` has queued is done."""
+        for part in self._tensors():
+            part.record_stream(stream)
+
+    # Rows.
+
+    def __getitem__(self, index: Any) -> Self:
+        self._check_rows("index")
+        if isinstance(index, slice):
+            return self._mapped(lambda part: part[index], by_row=True)
+        at = rows_index(f"{self.NAME}[index]", index, len(self), self.device)
+        return self._mapped(lambda part: part[at], by_row=True)
+
+    def __iter__(self) -> Iterator[Self]:
+        return (self[row] for row in range(len(self)))
+
+    def index_select(self, dim: int, index: Tensor) -> Self:
+        """Rows in the order of ``index``, as :meth:`torch.Tensor.index_select`.
+
+        Args:
+            dim: 0, since features are packed.
+            index: int64 or int32 ``[R]`` on the device of the bits; each in ``[0, len)``, which is
+                checked on the CPU.
+
+        Raises:
+            TypeError: ``index`` is no tensor of integers.
+            ValueError: ``dim`` is another one, or shape or device of ``index`` do not fit.
+            IndexError: a row does not exist.
+        """
+        name = f"{self.NAME}.index_select"
+        self._check_dim(name, dim)
+        check_index(name, index, len(self), self.device)
+        return self._mapped(lambda part: part.index_select(0, index), by_row=True)
+
+    def narrow(self, dim: int, start: int, length: int) -> Self:
+        """The view of ``length`` rows from ``start`` on.
+
+        Raises:
+            ValueError: ``dim`` is not 0, or there are no such rows.
+        """
+        name = f"{self.NAME}.narrow"
+        self._check_dim(name, dim)
+        rows = len(self)
+        check_value(
+            0 <= start <= rows and 0 <= length <= rows - start,
+            lambda: f"{name}: start and length must be within {rows} rows, got {start}, {length}",
+        )
+        return self._mapped(lambda part: part.narrow(0, start, length), by_row=True)
+
+    def _check_rows(self, name: str) -> None:
+        check_type(
+            self._has_rows(),
+            lambda: (
+                f"{self.NAME}: features of a row are packed and have no {name}; "
+                "call to_float() first"
+            ),
+        )
+
+    def _check_dim(self, name: str, dim: int) -> None:
+        self._check_rows("dim")
+        check_value(
+            dim in (0, -self.dim()),
+            lambda: f"{name}: dim must be 0, since features are packed, got {dim}",
+        )
+
+    # Values.
+
+    def equal(self, other: Any) -> bool:
+        """Whether kind, sizes, bits and scales (present in both or neither) are the same."""
+        if not isinstance(other, PackedRows) or self.NAME != other.NAME:
+            return False
+        return all(_same(a, b) for a, b in zip(self._state(), other._state(), strict=True))
+
+    def __eq__(self, other: object) -> Any:
+        values = other.to_float() if isinstance(other, PackedRows) else other
+        if not isinstance(values, Tensor | int | float):
+            return NotImplemented
+        return self.to_float() == values
+
+    def __ne__(self, other: object) -> Any:
+        found = self.__eq__(other)
+        return found if found is NotImplemented else ~found
+
+    __hash__ = object.__hash__
+
+    def numpy(self) -> np.ndarray[Any, Any]:
+        """The values as a float32 array, unpacked; of bits on the CPU."""
+        array: np.ndarray[Any, Any] = self.to_float().detach().numpy()
+        return array
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
+        check_value(
+            copy is not False,
+            lambda: f"{self.NAME}: an array of packed values is a copy, got copy=False",
+        )
+        return self.numpy() if dtype is None else self.numpy().astype(dtype, copy=False)
+
+    def tolist(self) -> list[Any]:
+        """The values as nested lists of floats."""
+        values: list[Any] = self.to_float().tolist()
+        return values
+
+    def __repr__(self) -> str:
+        shape = " x ".join(map(str, self.shape))
+        scale = "" if self.scale is None else ", scaled"
+        what = f"{self.NAME}({shape}, {self.nbytes} bytes{scale}, device={self.device})"
+        if type(self.words) is not Tensor or self.words.is_meta or 0 in self.shape:
+            return what
+        return f"{what}\n{self._corner()}"
+
+    def _corner(self) -> str:
+        """The first values of the first rows."""
+        head = self[: CORNER[0] + 1] if self._has_rows() else self
+        while head.dim() > 2 and head[0]._has_rows():
+            head = head[0][: CORNER[0] + 1]
+        values = head.to_float()
+        while values.dim() > 2:
+            values = values[0]
+        rows = values.view(-1, values.size(-1))
+        more = ", ..." if rows.size(1) > CORNER[1] else ""
+        lines = [
+            "[" + ", ".join(f"{value:.4g}" for value in row[: CORNER[1]].tolist()) + f"{more}]"
+            for row in rows[: CORNER[0]]
+        ]
+        return "\n".join(lines + ["..."] * (len(rows) > CORNER[0]))
+
+    # Pickles, copies and functions of PyTorch.
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        return rebuild, (type(self).__name__, *self._state())
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        memo[id(self)] = copied = self.clone()
+        return copied
+
+    @classmethod
+    def __torch_function__(
+        cls, function: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        from bitgnn.bits.functions import call
+
+        return call(function, args, kwargs or {})
+
+
+def rebuild(kind: str, *state: Any) -> PackedRows:
+    """What a pickle holds: a packed tensor of a kind from its constructor's arguments, checked.
+
+    Raises:
+        TypeError: a tensor has another dtype.
+        ValueError: there is no such kind, shapes do not fit, or padding bits are set.
+    """
+    check_value(kind in _KINDS, lambda: f"rebuild: kind must be one of {list(_KINDS)}, got {kind}")
+    return _KINDS[kind]._rebuilt(*state)
+
+
+def _same(a: Any, b: Any) -> bool:
+    if isinstance(a, Tensor) and isinstance(b, Tensor):
+        return torch.equal(a, b)
+    return not isinstance(a, Tensor) and not isinstance(b, Tensor) and a == b

@@ -1,0 +1,179 @@
+"""PyG's data, batches, transforms and loaders with packed features, beside the same with floats."""
+
+import copy
+
+import pytest
+import torch
+from torch_geometric.data import Batch, Data, HeteroData
+from torch_geometric.loader import DataLoader, RandomNodeLoader
+from torch_geometric.loader.utils import filter_data, filter_hetero_data, index_select
+from torch_geometric.transforms import RandomNodeSplit, ToUndirected
+from torch_geometric.typing import WITH_METIS, WITH_PYG_LIB, WITH_TORCH_SPARSE
+
+from bitgnn import BitTensor, freeze
+from bitgnn.bits import BitFeatures
+from bitgnn.models import GCN
+from bitgnn.nn import BinaryLinear, GCNConv, GraphConv, SAGEConv
+
+NODES, SIZE = 12, 40
+
+
+def values(rows=NODES):
+    return torch.where(torch.randn(rows, SIZE) >= 0, 1.0, -1.0)
+
+
+def pair(rows=NODES, edges=30):
+    """The same graph with packed features and with floats."""
+    x, edge_index = values(rows), torch.randint(0, rows, (2, edges))
+    rest = {"edge_index": edge_index, "y": torch.arange(rows), "edge_attr": torch.randn(edges, 2)}
+    return Data(x=BitTensor.from_float(x).as_features(), **rest), Data(x=x, **rest)
+
+
+def check(packed, floats):
+    assert packed.keys() == floats.keys()
+    assert isinstance(packed.x, BitFeatures)
+    assert torch.equal(packed.x.to_float(), floats.x)
+    for key in set(floats.keys()) - {"x"}:
+        assert torch.equal(torch.as_tensor(packed[key]), torch.as_tensor(floats[key]))
+    assert packed.num_nodes == floats.num_nodes
+    assert packed.num_node_features == floats.num_node_features
+    assert repr(packed) == repr(floats)
+
+
+def test_data_is_cut_and_copied():
+    packed, floats = pair()
+    mask, index = torch.rand(NODES) < 0.5, torch.randperm(NODES)[:5]
+    for change in (
+        lambda data: data,
+        lambda data: data.clone(),
+        lambda data: copy.copy(data).contiguous(),
+        lambda data: copy.deepcopy(data),
+        lambda data: data.to("cpu", non_blocking=True).cpu().detach(),
+        lambda data: data.subgraph(mask),
+        lambda data: data.subgraph(index),
+        lambda data: data.edge_subgraph(torch.arange(4)),
+        ToUndirected(),
+    ):
+        check(change(packed), change(floats))
+    assert packed.is_node_attr("x")
+    assert not packed.is_edge_attr("x")
+    assert packed.validate()
+    assert not packed.is_cuda
+    packed.clone().share_memory_().x.is_shared()
+    split = RandomNodeSplit(num_val=2, num_test=2)(packed)
+    assert split.train_mask.sum() == NODES - 4
+    assert packed.to_dict()["x"].equal(packed.x)
+
+
+@pytest.mark.parametrize("scale", [None, "mean"])
+def test_batches_join_and_part_again(scale):
+    x = [BitTensor.from_float(torch.randn(n, SIZE), scale=scale).as_features() for n in (3, 0, 5)]
+    graphs = [Data(x=part, edge_index=torch.zeros(2, 2, dtype=torch.long)) for part in x]
+    batch = Batch.from_data_list(graphs)
+    assert torch.equal(batch.x.to_float(), torch.cat([part.to_float() for part in x]))
+    assert (batch.x.scale is None) == (scale is None)
+    assert batch.batch.tolist() == [0] * 3 + [2] * 5
+    for graph, part in zip(batch.to_data_list(), x, strict=True):
+        assert graph.x.equal(part)
+    assert batch[2].x.equal(x[2])
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_loader_of_graphs(workers):
+    graphs = [pair(rows)[0] for rows in (3, 4, 5)]
+    batches = list(DataLoader(graphs, batch_size=2, num_workers=workers))
+    assert [len(batch.x) for batch in batches] == [7, 5]
+    for batch, whole in zip(batches, (graphs[:2], graphs[2:]), strict=True):
+        assert isinstance(batch.x, BitFeatures)
+        assert torch.equal(batch.x.to_float(), torch.cat([graph.x.to_float() for graph in whole]))
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_loader_of_nodes(workers):
+    packed, _ = pair()
+    packed.n_id = torch.arange(NODES)
+    for batch in RandomNodeLoader(packed, num_parts=3, num_workers=workers):
+        assert batch.x.equal(packed.x[batch.n_id])
+
+
+def test_parts_of_samplers():
+    """What NeighborLoader, ClusterLoader and GraphSAINT do with features behind their samplers."""
+    packed, floats = pair()
+    node, edge = torch.tensor([3, 1, 7]), torch.tensor([4, 2])
+    row, col = torch.tensor([0, 1]), torch.tensor([2, 2])
+    check(filter_data(packed, node, row, col, edge), filter_data(floats, node, row, col, edge))
+    assert index_select(packed.x, node.int()).equal(packed.x[node])
+
+    hetero = HeteroData()
+    hetero["paper"].x, hetero["author"].x = packed.x, packed.x[:4]
+    hetero["author", "writes", "paper"].edge_index = torch.tensor([[0, 1, 3], [5, 5, 11]])
+    key = ("author", "writes", "paper")
+    nodes = {"paper": torch.tensor([5, 11]), "author": torch.tensor([3, 0])}
+    arguments = ({key: torch.tensor([0])}, {key: torch.tensor([1])}, {key: torch.tensor([2])})
+    cut = filter_hetero_data(hetero, nodes, *arguments)
+    assert cut["paper"].x.equal(packed.x[[5, 11]])
+    assert cut["author"].x.equal(packed.x[[3, 0]])
+    assert hetero.num_node_features == {"paper": SIZE, "author": SIZE}
+    assert ToUndirected()(hetero)["paper"].x.equal(packed.x)
+    assert hetero.subgraph({"paper": torch.tensor([5])})["paper"].x.equal(packed.x[[5]])
+    assert hetero.to_homogeneous().x.equal(torch.cat([packed.x, packed.x[:4]]))
+    assert Batch.from_data_list([hetero, hetero])["author"].x.shape == (8, SIZE)
+
+
+@pytest.mark.skipif(not (WITH_PYG_LIB or WITH_TORCH_SPARSE), reason="no sampler is installed")
+def test_neighbor_loader():
+    from torch_geometric.loader import NeighborLoader
+
+    packed, _ = pair()
+    for batch in NeighborLoader(packed, num_neighbors=[3, 3], batch_size=4):
+        assert batch.x.equal(packed.x[batch.n_id])
+
+
+@pytest.mark.skipif(not WITH_TORCH_SPARSE, reason="torch-sparse is not installed")
+def test_graph_saint():
+    from torch_geometric.loader import GraphSAINTNodeSampler
+
+    packed, _ = pair()
+    for batch in GraphSAINTNodeSampler(packed, batch_size=4, num_steps=2):
+        assert len(batch.x) == batch.num_nodes
+
+
+@pytest.mark.skipif(not (WITH_METIS or WITH_PYG_LIB), reason="METIS is not installed")
+def test_cluster_loader():
+    from torch_geometric.loader import ClusterData, ClusterLoader
+
+    packed, _ = pair()
+    for batch in ClusterLoader(ClusterData(packed, num_parts=3)):
+        assert len(batch.x) == batch.num_nodes
+
+
+@pytest.mark.parametrize("layer", [GCNConv, SAGEConv, GraphConv])
+def test_layers_take_packed_features(layer):
+    packed, floats = pair()
+    for precision in ("bin", "full", "fp32"):
+        conv = layer(SIZE, 8, precision=precision).eval()
+        expected = conv(floats.x, floats.edge_index)
+        sides = (packed.x, packed.x) if layer is not GCNConv else packed.x
+        for x in (packed.x, BitTensor(packed.x.words, SIZE), sides):
+            torch.testing.assert_close(conv(x, packed.edge_index), expected)
+    linear = BinaryLinear(SIZE, 3)
+    torch.testing.assert_close(linear(packed.x), linear(floats.x))
+
+
+def test_models_and_frozen_ones_take_packed_data():
+    packed, floats = pair()
+    model = GCN(SIZE, 16, 4, precision="bin").eval()
+    expected = model(floats.x, floats.edge_index)
+    torch.testing.assert_close(model(packed.x, packed.edge_index), expected)
+    frozen = freeze(model)
+    bits = frozen.pack_features(floats.x)
+    data = Data(x=bits.as_features(), edge_index=floats.edge_index)
+    expected = frozen(bits, floats.edge_index)
+    assert torch.equal(frozen(data.x, data.edge_index), expected)
+    batch = Batch.from_data_list([data, data])
+    twice = frozen(batch.x, batch.edge_index)
+    torch.testing.assert_close(twice, torch.cat([expected, expected]))
+    with pytest.raises(ValueError, match=r"x must be \[N, \d+\], got \[\d+\]"):
+        frozen(data.x[0], data.edge_index)
+    with pytest.raises(TypeError, match="x must be floats, got packed features"):
+        frozen.pack_features(data.x)
