@@ -31,10 +31,11 @@ def batched_problem(
     Raises:
         DistillError: ``loader`` is given, there is no batch, or as :class:`Images`, :class:`Texts`.
     """
-    if isinstance(data, Tensor | Mapping | Iterator | str):
+    if isinstance(data, Iterator):
+        return None
+    if isinstance(data, Tensor | Mapping):
         raise DistillError(
-            "data must be a graph, or a loader or dataset whose batches can be begun anew, got "
-            f"{type(data).__name__}"
+            f"data must be a graph, or a loader or dataset of batches, got {type(data).__name__}"
         )
     first = _first(data)
     kind: type[Batched]
