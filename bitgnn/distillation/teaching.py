@@ -242,8 +242,8 @@ def _problem(model: nn.Module, data: Any, loader: Any, validation: Any, seed: in
     if hasattr(data, "__len__") and hasattr(data, "__getitem__"):
         return Graphs(data, model, loader, validation, seed)
     raise DistillError(
-        "data must be a Data object, a sequence of them, or a loader or dataset of images or texts, "
-        f"got {type(data).__name__}; pass batches as loader="
+        "data must be a Data object, a sequence of them, or a loader or dataset of images or "
+        f"texts, got {type(data).__name__}; pass batches as loader="
     )
 
 
