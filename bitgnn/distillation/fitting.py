@@ -61,14 +61,14 @@ def recipe_for(problem: Problem, epochs: int | None) -> tuple[DistillRecipe, Dis
         whole = min(WHOLE_EPOCHS, max(LEAST_EPOCHS, math.ceil(STEPS / problem.steps)))
         epochs = WHOLE_EPOCHS if problem.steps == 1 else whole
     # Adam and weight decay of PyG's tutorials (Kipf and Welling 2017).
-    teacher = DistillRecipe(epochs=epochs, learning_rate=0.01, weight_decay=5e-4)
-    student = DistillRecipe(
-        epochs=epochs,
-        learning_rate=0.01,
-        schedule="cosine",
-        teacher_weight=1 - problem.labelled_share / 2,
-    )
-    return teacher, student
+    teacher = {"learning_rate": 0.01, "weight_decay": 5e-4, **problem.teacher_options}
+    student = {
+        "learning_rate": 0.01,
+        "schedule": "cosine",
+        "teacher_weight": 1 - problem.labelled_share / 2,
+        **problem.student_options,
+    }
+    return DistillRecipe(epochs=epochs, **teacher), DistillRecipe(epochs=epochs, **student)
 
 
 class Fit(Session):
@@ -117,6 +117,7 @@ def fit(
     budget: float | None = None,
     folder: Path | None = None,
     title: str = "",
+    is_last: bool = True,
 ) -> bool:
     """Train until the epochs or the seconds are over, and leave the model at its best epoch.
 
@@ -127,13 +128,14 @@ def fit(
         budget: seconds; the learning rate falls to 0 in that time.
         folder: for checkpoint and log; None for neither.
         title: of the progress bar and the files.
+        is_last: whether the best epoch so far is a result; otherwise Ctrl-C is raised.
 
     Returns:
         Whether Ctrl-C ended it early.
 
     Raises:
         DistillError: no epoch had a finite score, or the budget is over before the first.
-        KeyboardInterrupt: Ctrl-C before the first epoch ended.
+        KeyboardInterrupt: Ctrl-C before the first epoch ended, or in a stage before the last.
         OSError: a file cannot be written.
     """
     keeping = None
@@ -160,7 +162,7 @@ def fit(
             keeper.epoch_done()
             bar.update()
     except KeyboardInterrupt:
-        if not session.history:
+        if not (session.history and is_last):
             raise
         interrupted = True
         warnings.warn(

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 from torch_geometric.data import Data
 from torch_geometric.data.data import BaseData
 
-from bitgnn.distillation.calling import call, moved
+from bitgnn.distillation.calling import Inputs, call, moved
 from bitgnn.distillation.errors import DistillError
 from bitgnn.distillation.objectives import Objective, objective_of
 from bitgnn.distillation.targets import smoothed
@@ -38,7 +38,7 @@ class Part:
     """What one step sees.
 
     Attributes:
-        data: graph or batch, on the device.
+        data: graph or batch as models take it, on the device.
         rows: of the scores that the teacher is asked for; None for all.
         labelled: rows of the scores that have a training label.
         y: their labels.
@@ -46,7 +46,7 @@ class Part:
         pairs: ``[2, P]`` nodes whose link is scored.
     """
 
-    data: BaseData
+    data: Any
     rows: Tensor | None
     labelled: Tensor
     y: Tensor
@@ -63,10 +63,17 @@ class Problem(ABC):
         device: where all of it is.
         labelled_share: part of the rows that have a training label.
         steps: parts of an epoch.
+        keeps_weights: whether a student starts from the teacher's weights, not from fresh ones.
+        teacher_options: what is special about the recipe of the teacher.
+        student_options: the same of the student.
     """
 
+    keeps_weights: ClassVar[bool] = False
+    teacher_options: ClassVar[Mapping[str, Any]] = {}
+    student_options: ClassVar[Mapping[str, Any]] = {}
+
     objective: Objective
-    example: BaseData
+    example: Inputs
     device: torch.device
     labelled_share: float
     steps: int

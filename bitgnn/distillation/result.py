@@ -10,10 +10,9 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch_geometric.data.data import BaseData
 
 from bitgnn.convert import freeze
-from bitgnn.distillation.calling import arguments_of
+from bitgnn.distillation.calling import Inputs, arguments_of, scores_in
 from bitgnn.distillation.objectives import Objective
 from bitgnn.measure.report import format_bytes, format_seconds, open_frame, png
 from bitgnn.measure.timing import compare
@@ -65,8 +64,9 @@ class Distilled:
             score is no mean over rows.
         smoothing: how the teacher's probabilities were spread over the graph.
         history: a row an epoch of the student: ``epoch``, ``train_loss``, ``val_score``,
-            ``divergence``, ``learning_rate``, ``seconds``.
-        teacher_history: the same of the teacher; empty where it was trained already.
+            ``divergence``, ``learning_rate``, ``seconds``, ``stage`` (from 0); before the last
+            stage the student is binary in part.
+        teacher_history: the same of the teacher, without stages; empty where none was needed.
         seconds: of the student's training.
         teacher_seconds: of the teacher's.
         interrupted: whether Ctrl-C ended the training early.
@@ -85,7 +85,7 @@ class Distilled:
     seconds: float
     teacher_seconds: float
     interrupted: bool
-    example: BaseData = field(repr=False)
+    example: Inputs = field(repr=False)
     same_width: nn.Module | None = field(default=None, repr=False)
 
     def __str__(self) -> str:
@@ -121,8 +121,7 @@ class Distilled:
 
         def caller(model: Any) -> Callable[[], Tensor]:
             def once() -> Tensor:
-                result: Tensor = model(*args, **named)
-                return result.cpu()  # waits for it
+                return scores_in(model(*args, **named)).cpu()  # waits for it
 
             return once
 

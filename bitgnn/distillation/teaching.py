@@ -21,13 +21,16 @@ from torch_geometric.nn.dense.linear import is_uninitialized_parameter
 
 from bitgnn._files import FolderInUseError, locked
 from bitgnn.convert import binarize
-from bitgnn.convert.configs import GraphConfig
-from bitgnn.distillation.calling import arguments_of
+from bitgnn.convert.configs import BWTAConfig, GraphConfig, ImageConfig
+from bitgnn.distillation.batched import Batched
+from bitgnn.distillation.calling import Inputs, arguments_of, tensors_of
 from bitgnn.distillation.errors import DistillError
 from bitgnn.distillation.fitting import DistillRecipe, Fit, fit, recipe_for
 from bitgnn.distillation.graphs_and_links import Graphs, LinkPairs, has_links
+from bitgnn.distillation.kinds import batched_problem
 from bitgnn.distillation.problems import Nodes, Part, Problem
 from bitgnn.distillation.result import Distilled, gap_between
+from bitgnn.distillation.stages import Stage, run_stages
 from bitgnn.distillation.widening import widened
 from bitgnn.inference import Frozen
 from bitgnn.train.randomness import seeded
@@ -43,8 +46,8 @@ LOOKED_AT = 1_000_000
 
 def distill(
     model: nn.Module,
-    data: BaseData | Sequence[BaseData],
-    precision: str | GraphConfig = "bin",
+    data: BaseData | Sequence[BaseData] | Iterable[Any],
+    precision: str | GraphConfig | ImageConfig | BWTAConfig = "bin",
     *,
     widen: float | nn.Module | None = None,
     loader: Iterable[BaseData] | None = None,
@@ -66,7 +69,8 @@ def distill(
     The labels say what is learnt. Nodes of one graph: int64 ``y`` are classes, floats of 0 and 1
     in several columns labels of their own, other floats values. A sequence of graphs with ``y``
     each: the same for graphs. A graph with ``edge_label_index`` (or ``pos_edge_label_index``):
-    links, scored by the model's ``decode`` or the inner product of its results.
+    links, scored by the model's ``decode`` or the inner product of its results. A loader or
+    dataset of pairs ``(images, labels)``: images. One of mappings with ``labels``: texts.
 
     A student starts from fresh weights and learns
 
@@ -80,11 +84,16 @@ def distill(
     rows than chance or than copies of it with fresh weights counts as untrained: a copy is trained
     on the labels and teaches.
 
+    A student of images or texts starts from the teacher's weights and becomes binary in stages, see
+    :func:`~bitgnn.distillation.stages.stages_of`.
+
     Args:
         model: any model with layers that :func:`bitgnn.binarize` swaps; unchanged. Its device is
             where all happens.
-        data: graph, or a sequence of graphs.
-        precision: ``"bin"``, ``"full"``, letters, or a configuration.
+        data: graph, or a sequence of graphs; of images or texts a ``DataLoader``, another iterable
+            of batches, or a dataset of samples.
+        precision: ``"bin"``, ``"full"``, letters, or a configuration; ``"bin"`` is a
+            :class:`~bitgnn.ImageConfig` for images, a :class:`~bitgnn.BWTAConfig` for texts.
         widen: the student has this many times the hidden channels; or a model of your own, wider
             or deeper, whose weights are made anew. ``result.costs()`` tells time and bytes beside
             those of the same width.
@@ -93,17 +102,18 @@ def distill(
         epochs: of the training; None is 200 for whole graphs, about 2 000 steps of batches.
         budget: seconds for all training; the learning rate falls to 0 in that time.
         seed: of all random numbers; those outside are left as they were.
-        validation: mask or indices of nodes, further graphs or a loader of them, a graph with
-            pairs, or the share of training labels to hold out; None is ``val_mask``, else a fifth
-            of the training labels with a warning.
+        validation: mask or indices of nodes, further graphs, images or texts or a loader of them, a
+            graph with pairs, or the share of training labels to hold out; None is ``val_mask``,
+            else a fifth of the training labels with a warning.
         log: folder for checkpoints and the log of epochs. A call with the same arguments goes on
             where it was stopped.
         recipe: fields of the student's :class:`~bitgnn.distillation.DistillRecipe` to set by hand,
             for studies; the rule for all data is the default.
 
     Returns:
-        The result; Ctrl-C in the student's training ends it early and gives the best epoch so far.
-        In the teacher's training it is raised where there is a log, since the same call goes on.
+        The result; Ctrl-C in the last stage of the student's training ends it early and gives the
+        best epoch so far. In the teacher's training it is raised where there is a log, since the
+        same call goes on.
 
     Raises:
         DistillError: something about model or data that nothing can be learnt with; the message
@@ -121,7 +131,9 @@ def distill(
         of_teacher, of_student = recipe_for(problem, epochs)
         of_student = _changed(of_student, recipe or {})
         source = model if widen is None else widen
-        if isinstance(source, nn.Module):
+        if widen is None and problem.keeps_weights:
+            fresh = model
+        elif isinstance(source, nn.Module):
             fresh = _fresh(source)
         else:
             fresh = widened(model, problem.example, source)
@@ -153,6 +165,8 @@ def distill(
                         f"budget must leave time for the student, got {budget:g} seconds, all of "
                         f"which the teacher's {teacher_fit.epoch} epochs took"
                     )
+            if fresh is model:
+                student = _binary(teacher, precision, problem)
         ask, smoothing = _asking(problem, teacher, of_student)
         if not score > chance:
             warnings.warn(
@@ -163,11 +177,16 @@ def distill(
             )
             ask = None
         identity = {
-            "part": "student", "seed": seed, "of": start, "precision": str(precision),
-            "teacher": score, "widen": widen if isinstance(widen, int | float) else None,
+            "part": "student", "seed": seed, "of": start, "teacher": score,
+            "precision": _described(precision, problem),
+            "widen": widen if isinstance(widen, int | float) else None,
         }  # fmt: skip
-        session = Fit(student, of_student, identity)
-        stopped = fit(session, problem, ask, budget=remaining, folder=folder, title="student")
+        stages = [Stage("student", of_student)]
+        if isinstance(problem, Batched):
+            stages = problem.stages(student, of_student)
+        taught = run_stages(
+            student, stages, problem, ask, identity, budget=remaining, folder=folder
+        )
         scores = [_results(problem, one) for one in (teacher, student)]
         of_one, of_other, gap, error = gap_between(problem.objective, *scores)
         return Distilled(
@@ -179,11 +198,11 @@ def distill(
             gap=gap,
             gap_error=error,
             smoothing=smoothing,
-            history=session.rows(),
+            history=taught.history,
             teacher_history=[] if teacher_fit is None else teacher_fit.rows(),
-            seconds=_seconds(session),
+            seconds=taught.seconds,
             teacher_seconds=0.0 if teacher_fit is None else _seconds(teacher_fit),
-            interrupted=stopped,
+            interrupted=taught.interrupted,
             example=problem.example,
             same_width=same_width,
         )
@@ -240,11 +259,14 @@ def _problem(model: nn.Module, data: Any, loader: Any, validation: Any, seed: in
                 f"{type(validation).__name__}"
             )
         return Nodes(data, model, loader, validation, seed)
+    batched = batched_problem(data, model, loader, validation, seed)
+    if batched is not None:
+        return batched
     if hasattr(data, "__len__") and hasattr(data, "__getitem__"):
         return Graphs(data, model, loader, validation, seed)
     raise DistillError(
-        f"data must be a Data object or a sequence of them, got {type(data).__name__}; pass "
-        "batches as loader="
+        "data must be a Data object, a sequence of them, or a loader or dataset of images or "
+        f"texts, got {type(data).__name__}; pass batches as loader="
     )
 
 
@@ -258,9 +280,11 @@ def _fresh(model: nn.Module) -> nn.Module:
     return result
 
 
-def _binary(model: nn.Module, precision: str | GraphConfig, problem: Problem) -> nn.Module:
+def _binary(model: nn.Module, precision: Any, problem: Problem) -> nn.Module:
     """The binary form of a model, its layers settled on the data."""
     try:
+        if isinstance(problem, Batched):
+            return problem.binary(model, precision)
         if isinstance(model, GAE):
             result = binarize(model, precision)
             encoder = model.encoder
@@ -306,10 +330,14 @@ def _results(problem: Problem, model: nn.Module) -> dict[str, tuple[Tensor, Tens
     return problem.results(model.eval())
 
 
-def _fingerprint(model: nn.Module, example: BaseData) -> str:
+def _described(precision: Any, problem: Problem) -> str:
+    return problem.described(precision) if isinstance(problem, Batched) else str(precision)
+
+
+def _fingerprint(model: nn.Module, example: Inputs) -> str:
     """Tells trainings of other weights or other data apart."""
     found = hashlib.sha256()
-    tensors = {**model.state_dict(), **example.to_dict()}
+    tensors = {**model.state_dict(), **tensors_of(example)}
     for name, value in tensors.items():
         if isinstance(value, Tensor) and not is_uninitialized_parameter(value):
             found.update(f"{name} {list(value.shape)} {value.dtype}".encode())

@@ -1,0 +1,61 @@
+"""Whether a loader or dataset gives images or texts, by its first batch or sample."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from torch import Tensor, nn
+from torch_geometric.data.data import BaseData
+
+from bitgnn.distillation.batched import Batched, is_dataset
+from bitgnn.distillation.errors import DistillError
+from bitgnn.distillation.images import Images
+from bitgnn.distillation.texts import Texts
+
+__all__ = ["batched_problem"]
+
+
+def batched_problem(
+    data: Any, model: nn.Module, loader: Any, validation: Any, seed: int
+) -> Batched | None:
+    """The problem that batches of images or texts pose; None for everything else.
+
+    Args:
+        data: loader or dataset.
+        model: takes a batch without its labels.
+        loader: None.
+        validation: loader, dataset or share.
+        seed: of the share.
+
+    Raises:
+        DistillError: ``loader`` is given, there is no batch, or as :class:`Images`, :class:`Texts`.
+    """
+    if isinstance(data, Iterator):
+        return None
+    if isinstance(data, Tensor | Mapping):
+        raise DistillError(
+            f"data must be a graph, or a loader or dataset of batches, got {type(data).__name__}"
+        )
+    first = _first(data)
+    kind: type[Batched]
+    if isinstance(first, Mapping) and not isinstance(first, BaseData):
+        kind = Texts
+    elif isinstance(first, tuple | list | Tensor):
+        kind = Images
+    else:
+        return None
+    if loader is not None:
+        raise DistillError("loader must be None for images and texts; pass it as data")
+    return kind(data, model, validation, seed)
+
+
+def _first(data: Any) -> Any:
+    """The first sample of a dataset, or the first batch of anything else; None without one."""
+    if is_dataset(data):
+        return data[0] if len(data) else None
+    if not isinstance(data, Iterable):
+        return None
+    for batch in data:
+        return batch
+    raise DistillError(f"data must hold a batch at least, got an empty {type(data).__name__}")
