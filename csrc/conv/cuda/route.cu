@@ -79,9 +79,8 @@ ConvTileKind choose_tile(const ConvArgs& c, ConvResult result, const Context& co
 
 // Whether the warpgroup kernel takes the problem and is worthwhile for it: Hopper, one group of a
 // multiple of 128 channels, outputs in multiples of 32, kernels of up to 7 x 7, strides of 1 and 2,
-// no dilation, 16-bit addends and sums, enough tiles for the device. The kernel supports 64
-// channels too, but rows of few words are bound by gathers and comparisons, where the others are
-// faster.
+// no dilation, 16-bit addends and sums, enough tiles for the device. Rows of fewer words
+// are bound by gathers and comparisons, where the other kernels are faster.
 bool suits_warpgroups(const ConvAddArgs& args, const Context& context) {
   const ConvArgs& a = args.conv;
   if (!context.device.is_hopper() || a.groups != 1 || a.dilation_height != 1 ||
