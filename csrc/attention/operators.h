@@ -195,13 +195,4 @@ struct TernaryAttentionOperators {
   }
 };
 
-template <class Backend, class Library>
-void register_ternary_attention(Library& m) {
-  using Operators = TernaryAttentionOperators<Backend>;
-  m.impl("matmul_ttf", TORCH_BOX(&Operators::matmul_ttf));
-  m.impl("matmul_btf", TORCH_BOX(&Operators::matmul_btf));
-  m.impl("attention_ternary", TORCH_BOX(&Operators::attention));
-  m.impl("attention_ternary_floats", TORCH_BOX(&Operators::attention_ternary_floats));
-}
-
 }  // namespace bitgnn::ops

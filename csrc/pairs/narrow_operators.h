@@ -158,9 +158,7 @@ struct NarrowOperators {
   // The row order, checked like the pattern.
   static OptionalTensor checked_order(const Problem& p, const OptionalTensor& order, bool trusted) {
     if (!order.has_value()) return {};
-    p.backend.check(*order, p.op, "order");
-    check_dtype(*order, ScalarType::Long, p.op, "order");
-    check_dim(*order, 2, p.op, "order");
+    check_operand(p.backend, *order, ScalarType::Long, 2, p.op, "order");
     check_size(order->size(0), p.csr.rows, p.op, "rows of order");
     check_size(order->size(1), 2, p.op, "columns of order");
     const Tensor whole = as_contiguous(*order);
@@ -189,7 +187,7 @@ struct NarrowOperators {
       return torch_head(p.backend, with_root(q, sums), head);
     }
     Call call(p, q);
-    call.args.order = order.has_value() ? order->template const_data_ptr<int64_t>() : nullptr;
+    call.args.order = data_or_null<int64_t>(order);
     return run(p, q, call.args, head);
   }
 
@@ -210,11 +208,5 @@ struct NarrowOperators {
                     rowptr, indices);
   }
 };
-
-template <class Backend, class Library>
-void register_narrow(Library& m) {
-  using Operators = NarrowOperators<Backend>;
-  m.impl("bmm_bspmm_narrow", TORCH_BOX(&Operators::bmm_bspmm_narrow));
-}
 
 }  // namespace bitgnn::ops

@@ -18,9 +18,7 @@ struct QuantiseOperators {
 
   // A float32 scalar; the caller must ensure that it is positive.
   static const float* number(const Backend& backend, const Tensor& t, const char* op) {
-    backend.check(t, op, "scale");
-    check_dtype(t, ScalarType::Float, op, "scale");
-    check_dim(t, 0, op, "scale");
+    check_operand(backend, t, ScalarType::Float, 0, op, "scale");
     return t.template const_data_ptr<float>();
   }
 
@@ -95,13 +93,5 @@ struct QuantiseOperators {
     return {signs, scale};
   }
 };
-
-template <class Backend, class Library>
-void register_quantise(Library& m) {
-  using Operators = QuantiseOperators<Backend>;
-  m.impl("round_levels", TORCH_BOX(&Operators::round_levels));
-  m.impl("clip_gradients", TORCH_BOX(&Operators::clip_gradients));
-  m.impl("shift_signs", TORCH_BOX(&Operators::shift_signs));
-}
 
 }  // namespace bitgnn::ops

@@ -46,10 +46,10 @@ class Backend {
   void unpack(const int32_t* words, int64_t rows, int64_t size, const float* scale,
               float* out) const;
   void transpose_bits(const int32_t* words, int64_t rows, int64_t size, int32_t* out) const;
-  void multiply(const bitgnn::BmmArgs& a) const;
-  // Writes products to narrow rows, whose factors are the row scale times `factor` ([rows] or
-  // null).
-  void multiply_narrow(const bitgnn::BmmArgs& a, const NarrowRows& out, const float* factor) const;
+  // With `out`, writes products to narrow rows, whose factors are the row scale times `factor`
+  // ([rows] or null).
+  void multiply(const bitgnn::BmmArgs& a, const NarrowRows* out = nullptr,
+                const float* factor = nullptr) const;
   void aggregate_bits(const AggregateArgs& a) const;
   // x holds the two planes of ternary rows.
   void aggregate_ternary(const AggregateArgs& a) const;
@@ -109,8 +109,6 @@ class Backend {
     return Tensor(handle);
   }
 
-  void multiply(const bitgnn::BmmArgs& a, const NarrowRows* out_narrow,
-                const float* narrow_factor) const;
   // See PairPanels.
   Tensor pair_panels_of(const TernaryOperand& y, const int64_t (&batches)[2], int64_t rows,
                         int64_t size) const;
@@ -119,6 +117,26 @@ class Backend {
 // Minimum number of rows per thread for which starting a thread pays off.
 inline int64_t grain(int64_t work_per_row, int64_t least_work) {
   return work_per_row >= least_work ? 1 : least_work / (work_per_row + 1) + 1;
+}
+
+// Calls kernel(args..., begin, end) for ranges of [0, count), split over threads.
+template <class Kernel, class... Args>
+void split(int64_t count, int64_t grain_size, const Kernel& kernel, const Args&... args) {
+  torch::stable::parallel_for(0, count, grain_size,
+                              [&](int64_t begin, int64_t end) { kernel(args..., begin, end); });
+}
+
+// The same for kernels that take ranges of rows and of panels: splits the rows or the panels.
+template <class Kernel, class... Args>
+void split_either(bool by_rows, int64_t rows, int64_t row_grain, int64_t panels,
+                  int64_t panel_grain, const Kernel& kernel, const Args&... args) {
+  if (by_rows) {
+    split(rows, row_grain,
+          [&](int64_t begin, int64_t end) { kernel(args..., begin, end, 0, panels); });
+  } else {
+    split(panels, panel_grain,
+          [&](int64_t begin, int64_t end) { kernel(args..., 0, rows, begin, end); });
+  }
 }
 
 // out[k] = value if bit k is set, else -value. Uses one mask per lane, since not every instruction

@@ -1,7 +1,7 @@
 // Ternary and boolean packing: two comparisons per value; bound by reading the input.
 // Included once per instruction set; BITGNN_ISA names the namespace of its primitives.
 
-#include "ternary/cpu/kernel_table.h"
+#include "ternary/cpu/operands.h"
 
 namespace bitgnn::cpu::BITGNN_ISA {
 namespace {

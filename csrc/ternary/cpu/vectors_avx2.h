@@ -2,7 +2,7 @@
 #pragma once
 
 #include "core/cpu/float_types.h"
-#include "core/cpu/simd/dots_avx2.h"
+#include "core/cpu/simd/rows_avx2.h"
 
 namespace bitgnn::cpu::avx2 {
 
@@ -47,10 +47,6 @@ constexpr int64_t kWordsOfBytes = 31;  // a byte can sum this many counts of at 
 // Sums of the four bytes of each 32-bit lane.
 inline __m256i lane_sums(__m256i bytes) {
   return _mm256_madd_epi16(_mm256_maddubs_epi16(bytes, _mm256_set1_epi8(1)), _mm256_set1_epi16(1));
-}
-
-inline __m256i load_words(const int32_t* p) {
-  return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
 }
 
 template <int R, class Emit>
