@@ -18,6 +18,7 @@
 #include <torch/headeronly/core/ScalarType.h>
 
 #include <cstdint>
+#include <initializer_list>
 #include <optional>
 #include <vector>
 
@@ -52,6 +53,15 @@ void check_operand(const Backend& backend, const Tensor& t, ScalarType dtype, in
   backend.check(t, op, name);
   check_dtype(t, dtype, op, name);
   check_dim(t, dim, op, name);
+}
+
+// The leading sizes of t followed by `more`.
+inline std::vector<int64_t> sizes_of(const Tensor& t, int64_t leading,
+                                     std::initializer_list<int64_t> more = {}) {
+  std::vector<int64_t> sizes;
+  for (int64_t i = 0; i < leading; ++i) sizes.push_back(t.size(i));
+  sizes.insert(sizes.end(), more);
+  return sizes;
 }
 
 // Pointer to the elements of an optional tensor, or null.

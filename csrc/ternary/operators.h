@@ -12,15 +12,6 @@ template <class Backend>
 struct TernaryOperators {
   using Packed = std::tuple<Tensor, Tensor>;
 
-  // The leading sizes of x followed by `more`.
-  static std::vector<int64_t> sizes_of(const Tensor& x, int64_t leading,
-                                       std::initializer_list<int64_t> more) {
-    std::vector<int64_t> sizes;
-    for (int64_t i = 0; i < leading; ++i) sizes.push_back(x.size(i));
-    sizes.insert(sizes.end(), more);
-    return sizes;
-  }
-
   static Packed pack_rows(const Tensor& x_in, const Tensor& scale, bool boolean, const char* op) {
     const Backend backend(x_in, op, "x");
     TernaryPackArgs a{};

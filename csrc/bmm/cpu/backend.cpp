@@ -3,7 +3,6 @@
 #include <vector>
 
 #include "core/cpu/backend.h"
-#include "core/cpu/panels.h"
 #include "pack/binarise.h"
 
 namespace bitgnn::cpu {
@@ -89,13 +88,13 @@ void Backend::multiply(const bitgnn::BmmArgs& given, const NarrowRows* out,
   const int64_t words = words_for(a.size);
   a.parities = words >= kernels().parity_words;
   const bool few = out != nullptr && out->half_bytes == 4;
-  const bool in_place = a.rows <= kRowsInPlace && out == nullptr;
+  a.in_place = a.rows <= kRowsInPlace && out == nullptr;
   std::vector<uint64_t> few_panel;
   ops::OptionalTensor panels;
   if (few) {
     few_panel = pack_few(a.w, a.out_features, words);
     a.few_panel = few_panel.data();
-  } else if (!in_place) {
+  } else if (!a.in_place) {
     panels = empty({words_for(a.out_features), words, kWordBits}, ScalarType::Int);
     pack_panels(a.w, a.out_features, words, a.parities, panels->mutable_data_ptr<int32_t>());
     a.panels = panels->const_data_ptr<int32_t>();

@@ -249,8 +249,7 @@ void pack_panels(const int32_t* w, int64_t out_features, int64_t words, bool par
 }
 
 void bmm(const BmmArgs& a, int64_t begin, int64_t end, int64_t panel_begin, int64_t panel_end) {
-  if (a.panels == nullptr && a.few_panel == nullptr)
-    return multiply_in_place(a, begin, end, panel_begin, panel_end);
+  if (a.in_place) return multiply_in_place(a, begin, end, panel_begin, panel_end);
   a.parities ? multiply<true>(a, begin, end, panel_begin, panel_end)
              : multiply<false>(a, begin, end, panel_begin, panel_end);
 }

@@ -1,6 +1,10 @@
 // CPU backend of the operators; core/operands.h describes the backend interface.
 #pragma once
 
+#include <cstdint>
+#include <tuple>
+#include <vector>
+
 #include "attention/arguments.h"
 #include "core/cpu/buffer_cache.h"
 #include "core/cpu/kernel_table.h"
@@ -114,6 +118,13 @@ class Backend {
                         int64_t size) const;
 };
 
+// Row pointer int32 [num_rows + 1] and columns int32 [E] of the pattern given by edges, int32 or
+// int64 [E]. With self_loops, one loop per node replaces the existing ones, and there is room for
+// [E + num_rows] columns, of which rowptr[num_rows] are filled.
+std::tuple<Tensor, Tensor> csr_from_edges_operator(const Tensor& sources,
+                                                   const Tensor& destinations, int64_t num_rows,
+                                                   int64_t num_cols, bool self_loops);
+
 // Minimum number of rows per thread for which starting a thread pays off.
 inline int64_t grain(int64_t work_per_row, int64_t least_work) {
   return work_per_row >= least_work ? 1 : least_work / (work_per_row + 1) + 1;
@@ -138,6 +149,14 @@ void split_either(bool by_rows, int64_t rows, int64_t row_grain, int64_t panels,
           [&](int64_t begin, int64_t end) { kernel(args..., 0, rows, begin, end); });
   }
 }
+
+// Repacks rows [out_features, words] as [ceil(out_features / 32), words, 32]: the lanes of a vector
+// are 32 outputs, so products need no horizontal sum. Missing outputs are zero. With `parities`,
+// each word is the XOR of its output's words up to and including it.
+void pack_panels(const int32_t* w, int64_t out_features, int64_t words, bool parities, int32_t* to);
+
+// Packs one bit per flag, 32 per word.
+std::vector<int32_t> pack_flags(const bool* flags, int64_t count);
 
 // out[k] = value if bit k is set, else -value. Uses one mask per lane, since not every instruction
 // set has variable vector shifts.

@@ -29,9 +29,10 @@ struct NarrowRows {
   }
 };
 
-// A binary product with its weights rearranged in one of two ways, or in place.
+// A binary product with its weights as they are, or rearranged in one of two ways.
 struct BmmArgs : bitgnn::BmmArgs {
-  const int32_t* panels;         // from pack_panels: [ceil(out / 32), words, 32], or null
+  bool in_place;                 // reads w itself
+  const int32_t* panels;         // from pack_panels: [ceil(out / 32), words, 32]
   const uint64_t* few_panel;     // [ceil(words / 2), kFewOutputs] of few outputs, or null
   bool parities;                 // panels are running parities, see bmm/cpu/bmm_kernel.h
   const int32_t* flip_bits;      // `flip` as [words_for(out)] or null

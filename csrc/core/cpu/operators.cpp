@@ -1,5 +1,4 @@
 // Registers every operator's CPU kernel.
-#include "bspmm/cpu/csr_operators.h"
 #include "core/all_operators.h"
 #include "core/cpu/backend.h"
 

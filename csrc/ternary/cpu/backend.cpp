@@ -3,7 +3,6 @@
 #include <vector>
 
 #include "core/cpu/backend.h"
-#include "core/cpu/panels.h"
 
 namespace bitgnn::cpu {
 namespace {

@@ -63,7 +63,6 @@ struct Slabs {
 bool place_shared(ConvPlan& plan, int columns, const Device& device) {
   const int stage_bytes = columns * kConvStageRowBytes;
   plan.slot_bytes = (plan.slabs * plan.rows * kConvPieceBytes + 127) / 128 * 128;
-  plan.classes = plan.row_axis.classes * plan.column_axis.classes;
   // Terms of the classes, then a scale and a bias, or a limit, per output.
   const int table_bytes = 2 * (plan.classes + 2) * conv_table_pitch(columns) * 4;
   // make_terms() reads up to two words past the last mask and multiplies them by zero.
@@ -100,15 +99,6 @@ bool place_shared(ConvPlan& plan, int columns, const Device& device) {
   return plan.shared_bytes <= device.shared_bytes;
 }
 
-}  // namespace
-
-FrameDivider frame_divider(int64_t divisor) {
-  uint32_t shift = 0;
-  while ((int64_t{1} << shift) < divisor) ++shift;
-  const uint64_t over = (uint64_t{1} << 32) * ((uint64_t{1} << shift) - divisor) / divisor;
-  return {static_cast<uint32_t>(divisor), static_cast<uint32_t>(over + 1), shift};
-}
-
 ConvAxis conv_axis(int64_t size, int64_t out, int64_t kernel, int64_t stride, int64_t padding) {
   const int64_t leading = std::min(out, (padding + stride - 1) / stride);
   // The first output whose last tap lies past the image.
@@ -118,6 +108,33 @@ ConvAxis conv_axis(int64_t size, int64_t out, int64_t kernel, int64_t stride, in
     return {static_cast<int>(out), static_cast<int>(out), static_cast<int>(out)};
   return {static_cast<int>(leading), static_cast<int>(trailing),
           static_cast<int>(leading + 1 + out - trailing)};
+}
+
+}  // namespace
+
+FrameDivider frame_divider(int64_t divisor) {
+  uint32_t shift = 0;
+  while ((int64_t{1} << shift) < divisor) ++shift;
+  const uint64_t over = (uint64_t{1} << 32) * ((uint64_t{1} << shift) - divisor) / divisor;
+  return {static_cast<uint32_t>(divisor), static_cast<uint32_t>(over + 1), shift};
+}
+
+ConvGeometry conv_geometry(const ConvArgs& a) {
+  ConvGeometry to{
+      static_cast<int>(a.images),
+      static_cast<int>(a.height),
+      static_cast<int>(a.width),
+      static_cast<int>(a.out_height),
+      static_cast<int>(a.out_width),
+      static_cast<int>(a.stride_height),
+      static_cast<int>(a.stride_width),
+      static_cast<int>(a.padding_top),
+      static_cast<int>(a.padding_left),
+      conv_axis(a.height, a.out_height, a.kernel_height, a.stride_height, a.padding_top),
+      conv_axis(a.width, a.out_width, a.kernel_width, a.stride_width, a.padding_left),
+      0};
+  to.classes = to.row_axis.classes * to.column_axis.classes;
+  return to;
 }
 
 bool plan_conv(ConvPlan& plan, const ConvArgs& a, int columns, const Device& device) {
@@ -136,22 +153,9 @@ bool plan_conv(ConvPlan& plan, const ConvArgs& a, int columns, const Device& dev
       (a.images - 1) * frame + (a.out_height - 1) * pitch + a.out_width;  // up to the last output
   if (positions > INT32_MAX / 2) return false;
   if (a.images * a.height * a.width > INT32_MAX / 2) return false;
-  plan = {};
-  plan.images = static_cast<int>(a.images);
-  plan.height = static_cast<int>(a.height);
-  plan.width = static_cast<int>(a.width);
-  plan.out_height = static_cast<int>(a.out_height);
-  plan.out_width = static_cast<int>(a.out_width);
-  plan.stride_height = static_cast<int>(a.stride_height);
-  plan.stride_width = static_cast<int>(a.stride_width);
-  plan.padding_top = static_cast<int>(a.padding_top);
-  plan.padding_left = static_cast<int>(a.padding_left);
+  plan = {conv_geometry(a)};
   plan.pitch = frame_divider(pitch);
   plan.frame = frame_divider(frame);
-  plan.row_axis =
-      conv_axis(a.height, a.out_height, a.kernel_height, a.stride_height, a.padding_top);
-  plan.column_axis =
-      conv_axis(a.width, a.out_width, a.kernel_width, a.stride_width, a.padding_left);
   plan.tiles = static_cast<int>((positions + kConvTileRows - 1) / kConvTileRows);
   plan.column_tiles = static_cast<int>((a.out_channels + columns - 1) / columns);
 

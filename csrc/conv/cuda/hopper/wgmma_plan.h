@@ -74,18 +74,22 @@ struct ConvAxis {
   int classes;
 };
 
-// Without dilation.
-ConvAxis conv_axis(int64_t size, int64_t out, int64_t kernel, int64_t stride, int64_t padding);
-
-struct ConvPlan {
+// The geometry of a convolution without dilation.
+struct ConvGeometry {
   int images, height, width;
   int out_height, out_width;
   int stride_height, stride_width;
   int padding_top, padding_left;
-  FrameDivider frame;
-  FrameDivider pitch;
   ConvAxis row_axis;
   ConvAxis column_axis;
+  int classes;  // of both axes
+};
+
+ConvGeometry conv_geometry(const ConvArgs& args);
+
+struct ConvPlan : ConvGeometry {
+  FrameDivider frame;
+  FrameDivider pitch;
   int tiles;
   int column_tiles;
   int groups;  // blocks per column tile if blocks keep their weights, otherwise 0
@@ -106,7 +110,6 @@ struct ConvPlan {
   int tables_at;
   int counts_at;
   int shared_bytes;
-  int classes;
   int masks;  // per class, four taps each
   int masks_at;
   int phase_place[kConvMostPhases];  // first slab of a phase
