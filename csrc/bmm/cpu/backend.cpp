@@ -74,7 +74,8 @@ void Backend::unpack(const int32_t* words, int64_t rows, int64_t size, const flo
 
 void Backend::multiply(const bitgnn::BmmArgs& given, const NarrowRows* out,
                        const float* factor) const {
-  BmmArgs a{given};
+  BmmArgs a{};
+  static_cast<bitgnn::BmmArgs&>(a) = given;
   ops::Bits bits;
   // Rows are packed block by block inside the product, unless there are too few to give every
   // thread rows of its own.

@@ -14,7 +14,8 @@ constexpr int64_t kStreamBytes = int64_t{24} << 20;  // larger float results byp
 constexpr int64_t kConvertGrain = 1 << 17;           // elements per thread
 
 CsrArgs csr_args(const AggregateArgs& given) {
-  CsrArgs a{given};
+  CsrArgs a{};
+  static_cast<AggregateArgs&>(a) = given;
   a.x_bytes = a.cols * a.x_stride * static_cast<int64_t>(sizeof(float));
   a.prefetch = a.x_bytes >= kPrefetchBytes;
   a.stream = a.out_float != nullptr && a.features % kWordBits == 0 &&

@@ -100,7 +100,7 @@ void Backend::aggregate_narrow(const NarrowCall& given) const {
   product.out_scale = nullptr;
   multiply(product, &rows, sums.col_scale);
 
-  a.csr = {sums};
+  static_cast<AggregateArgs&>(a.csr) = sums;
   a.csr.prefetch = product.rows * rows.stride >= kPrefetchBytes;
   if (given.head == Head::kClasses)
     split_balanced(a.csr, sums.rows, find_classes, a, given.classes);

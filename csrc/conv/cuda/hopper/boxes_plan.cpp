@@ -140,7 +140,8 @@ bool plan_conv_box(ConvBoxPlan& plan, const ConvAddArgs& args, ConvOutput output
                    const Device& device) {
   const ConvArgs& a = args.conv;
   if (!suits(args)) return false;
-  plan = {conv_geometry(a)};
+  plan = {};
+  static_cast<ConvGeometry&>(plan) = conv_geometry(a);
   const int height = static_cast<int>(a.kernel_height), width = static_cast<int>(a.kernel_width);
   plan.pitch = plan.out_width + (width - 1) / plan.stride_width;
   plan.by_pitch = frame_divider(plan.pitch);

@@ -153,7 +153,8 @@ bool plan_conv(ConvPlan& plan, const ConvArgs& a, int columns, const Device& dev
       (a.images - 1) * frame + (a.out_height - 1) * pitch + a.out_width;  // up to the last output
   if (positions > INT32_MAX / 2) return false;
   if (a.images * a.height * a.width > INT32_MAX / 2) return false;
-  plan = {conv_geometry(a)};
+  plan = {};
+  static_cast<ConvGeometry&>(plan) = conv_geometry(a);
   plan.pitch = frame_divider(pitch);
   plan.frame = frame_divider(frame);
   plan.tiles = static_cast<int>((positions + kConvTileRows - 1) / kConvTileRows);
