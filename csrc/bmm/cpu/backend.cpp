@@ -1,5 +1,4 @@
 // CPU backend: pack, unpack and the packed-row product.
-#include <algorithm>
 #include <vector>
 
 #include "core/cpu/backend.h"

@@ -1,6 +1,4 @@
 // Aggregation on the CPU.
-#include <algorithm>
-#include <memory>
 #include <vector>
 
 #include "core/cpu/backend.h"

@@ -1,5 +1,4 @@
 // CPU backend of ternary packing and of products with +-1 weights.
-#include <algorithm>
 #include <vector>
 
 #include "core/cpu/backend.h"

@@ -75,9 +75,8 @@ inline MaskOf<Vector> first_words(int64_t words) {
 template <class Vector>
 inline Vector load_masked(const int32_t* p, MaskOf<Vector> t) {
   if constexpr (sizeof(Vector) == 8) {
-    Vector both;
-    if (t == 1) return static_cast<uint32_t>(*p);
-    std::memcpy(&both, p, sizeof(both));
+    Vector both = static_cast<uint32_t>(*p);
+    if (t > 1) std::memcpy(&both, p, sizeof(both));
     return both;
   }
   if constexpr (sizeof(Vector) == 16) return _mm_maskload_epi32(p, t);
@@ -87,7 +86,10 @@ inline Vector load_masked(const int32_t* p, MaskOf<Vector> t) {
 }
 template <class Vector>
 inline void store_masked(int32_t* p, MaskOf<Vector> t, Vector a) {
-  if constexpr (sizeof(Vector) == 8) std::memcpy(p, &a, t == 1 ? sizeof(*p) : sizeof(a));
+  if constexpr (sizeof(Vector) == 8) {
+    *p = static_cast<int32_t>(a);
+    if (t > 1) std::memcpy(p, &a, sizeof(a));
+  }
   if constexpr (sizeof(Vector) == 16) _mm_maskstore_epi32(p, t, a);
   if constexpr (sizeof(Vector) == 32) _mm256_maskstore_epi32(p, t, a);
   if constexpr (sizeof(Vector) == 64) {
