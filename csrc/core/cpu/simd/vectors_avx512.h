@@ -93,8 +93,7 @@ inline Lanes load_lanes(const float* p, int64_t count) {
       [=](int i) { return _mm512_maskz_loadu_ps(lane_mask(count, i), p + kFloats * i); });
 }
 inline void store_lanes(float* p, const Lanes& a, int64_t count) {
-  for (int i = 0; i < kVectors; ++i)
-    _mm512_mask_storeu_ps(p + kFloats * i, lane_mask(count, i), a.v[i]);
+  for_vectors([&](int i) { _mm512_mask_storeu_ps(p + kFloats * i, lane_mask(count, i), a.v[i]); });
 }
 inline HalfLanes load_half(const float* p, int64_t count) {
   return {_mm512_maskz_loadu_ps(lane_mask(count, 0), p)};

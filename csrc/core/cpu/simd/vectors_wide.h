@@ -23,21 +23,28 @@ using HalfLanes = FloatVectors<kVectors / 2>;  // 16 floats, for rows of at most
 using IntLanes = IntVectors<kVectors>;
 using HalfIntLanes = IntVectors<kVectors / 2>;
 
-// Vectors of which f gives the i-th.
+// Vectors of which f gives the i-th. No loops: GCC would unroll those around them too late to keep
+// arrays of lanes in registers.
 template <class V, class F>
 inline V each_vector(const F& f) {
-  V r;
-#pragma GCC unroll 4
-  for (int i = 0; i < static_cast<int>(sizeof(r.v) / sizeof(r.v[0])); ++i) r.v[i] = f(i);
-  return r;
+  constexpr size_t kCount = sizeof(V) / sizeof(Floats);
+  if constexpr (kCount == 1) return {{f(0)}};
+  if constexpr (kCount == 2) return {{f(0), f(1)}};
+  if constexpr (kCount == 4) return {{f(0), f(1), f(2), f(3)}};
 }
 // The bits of all vectors side by side, of which f gives those of the i-th.
 template <int N, class F>
 inline uint32_t each_bits(const F& f) {
-  uint32_t bits = 0;
-#pragma GCC unroll 4
-  for (int i = 0; i < N; ++i) bits |= f(i) << (kFloats * i);
-  return bits;
+  if constexpr (N == 1) return f(0);
+  if constexpr (N == 2) return f(0) | f(1) << kFloats;
+  if constexpr (N == 4)
+    return f(0) | f(1) << kFloats | f(2) << (2 * kFloats) | f(3) << (3 * kFloats);
+}
+// Calls f with the number of each vector.
+template <class F>
+inline void for_vectors(const F& f) {
+  f(0), f(1);
+  if constexpr (kVectors == 4) f(2), f(3);
 }
 
 inline Lanes zero_lanes() { return {}; }
@@ -59,25 +66,21 @@ inline Lanes load_values(const T* p) {
   return each_vector<Lanes>([=](int i) { return load_floats(p + kFloats * i); });
 }
 inline void store_lanes(float* p, const Lanes& a) {
-#pragma GCC unroll 4
-  for (int i = 0; i < kVectors; ++i) store_floats(p + kFloats * i, a.v[i]);
+  for_vectors([&](int i) { store_floats(p + kFloats * i, a.v[i]); });
 }
 // Streaming store to an address aligned to vectors; readers need a stream_fence() first.
 inline void stream_lanes(float* p, const Lanes& a) {
-#pragma GCC unroll 4
-  for (int i = 0; i < kVectors; ++i) stream_floats(p + kFloats * i, a.v[i]);
+  for_vectors([&](int i) { stream_floats(p + kFloats * i, a.v[i]); });
 }
 inline void stream_fence() { _mm_sfence(); }
 inline void store_halves(uint16_t* p, const Lanes& a) {
-#pragma GCC unroll 4
-  for (int i = 0; i < kVectors; ++i) store_float16(p + kFloats * i, a.v[i]);
+  for_vectors([&](int i) { store_float16(p + kFloats * i, a.v[i]); });
 }
 inline IntLanes load_ints(const int32_t* p) {
   return each_vector<IntLanes>([=](int i) { return load_integers(p + kFloats * i); });
 }
 inline void store_ints(int32_t* p, const IntLanes& a) {
-#pragma GCC unroll 4
-  for (int i = 0; i < kVectors; ++i) store_integers(p + kFloats * i, a.v[i]);
+  for_vectors([&](int i) { store_integers(p + kFloats * i, a.v[i]); });
 }
 
 template <int N>
