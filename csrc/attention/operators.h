@@ -34,10 +34,8 @@ struct TernaryAttentionOperators {
     BITGNN_CHECK(a.type != ValueType::kInt32 || (a.scale == nullptr && a.y_scale == nullptr), op,
                  ": dtype int32 gives the bare dot product: scale and ", y_scale_name,
                  " must be left out");
-    std::vector<int64_t> sizes;
-    for (int64_t i = 0; i < x.leading; ++i) sizes.push_back(x_in.size(i));
-    sizes.insert(sizes.end(), {a.rows, a.columns});
-    Tensor out = backend.empty_of(sizes, dtype.value_or(ScalarType::Float));
+    Tensor out = backend.empty_of(sizes_of(x_in, x.leading, {a.rows, a.columns}),
+                                  dtype.value_or(ScalarType::Float));
     a.out = out.mutable_data_ptr();
     if (out.numel() > 0) backend.matmul_ternary(a);
     return out;
@@ -194,14 +192,5 @@ struct TernaryAttentionOperators {
     return out;
   }
 };
-
-template <class Backend, class Library>
-void register_ternary_attention(Library& m) {
-  using Operators = TernaryAttentionOperators<Backend>;
-  m.impl("matmul_ttf", TORCH_BOX(&Operators::matmul_ttf));
-  m.impl("matmul_btf", TORCH_BOX(&Operators::matmul_btf));
-  m.impl("attention_ternary", TORCH_BOX(&Operators::attention));
-  m.impl("attention_ternary_floats", TORCH_BOX(&Operators::attention_ternary_floats));
-}
 
 }  // namespace bitgnn::ops

@@ -10,9 +10,7 @@ template <class Backend>
 struct BitsLinearOperators {
   static void check_digits(const Backend& backend, const Tensor& digits, int64_t outputs,
                            int64_t words, const char* op) {
-    backend.check(digits, op, "digits");
-    check_dtype(digits, ScalarType::Char, op, "digits");
-    check_dim(digits, 5, op, "digits");
+    check_operand(backend, digits, ScalarType::Char, 5, op, "digits");
     const int64_t expected[5] = {3, outputs, words, 8, 4};
     for (int64_t i = 0; i < 5; ++i)
       BITGNN_CHECK(digits.size(i) == expected[i], op, ": digits must be [3, ", outputs, ", ", words,
@@ -44,17 +42,12 @@ struct BitsLinearOperators {
     args.out_features = outputs;
     args.x_scale = x_scale.get();
     args.bias = bias.get();
-    args.addend = addend.has_value() ? addend->template const_data_ptr<float>() : nullptr;
+    args.addend = data_or_null<float>(addend);
     Tensor out = backend.empty({rows, outputs}, ScalarType::Float);
     args.out = out.mutable_data_ptr<float>();
     if (out.numel() > 0) backend.bits_linear(args);
     return out;
   }
 };
-
-template <class Backend, class Library>
-void register_bits_linear(Library& m) {
-  m.impl("bits_linear", TORCH_BOX(&BitsLinearOperators<Backend>::bits_linear));
-}
 
 }  // namespace bitgnn::ops

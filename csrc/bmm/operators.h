@@ -64,9 +64,9 @@ struct BmmOperators {
     args.packed_scale = packed_scale && scaled;
     args.out_scale = scaled ? w_scale.get() : nullptr;
     args.bias = bias.get();
-    args.addend = addend.has_value() ? addend->template const_data_ptr<float>() : nullptr;
+    args.addend = data_or_null<float>(addend);
     args.threshold = threshold.get();
-    args.flip = flip.has_value() ? flip->template const_data_ptr<bool>() : nullptr;
+    args.flip = data_or_null<bool>(flip);
     Tensor out = new_output(backend, args, rows, out_features, q.output);
     if (out.numel() > 0) run(args);
     return out;
@@ -177,17 +177,5 @@ struct BmmOperators {
     return multiply_float(backend, q, x, bits.words, x_threshold, x_gain, scale);
   }
 };
-
-template <class Backend, class Library>
-void register_bmm(Library& m) {
-  using Operators = BmmOperators<Backend>;
-  m.impl("bmm_bbb", TORCH_BOX(&Operators::bbb));
-  m.impl("bmm_bbf", TORCH_BOX(&Operators::bbf));
-  m.impl("bmm_fbb", TORCH_BOX(&Operators::fbb));
-  m.impl("bmm_fbf", TORCH_BOX(&Operators::fbf));
-  m.impl("bmm_bfb", TORCH_BOX(&Operators::bfb));
-  m.impl("bmm_bff", TORCH_BOX(&Operators::bff));
-  m.impl("bmm_ffb", TORCH_BOX(&Operators::ffb));
-}
 
 }  // namespace bitgnn::ops

@@ -177,13 +177,4 @@ struct BspmmLayoutOperators {
   }
 };
 
-template <class Backend, class Library>
-void register_bspmm_layouts(Library& m) {
-  using Operators = BspmmLayoutOperators<Backend>;
-  m.impl("bspmm_bbb_frdc", TORCH_BOX(&Operators::bbb_frdc));
-  m.impl("bspmm_bbf_frdc", TORCH_BOX(&Operators::bbf_frdc));
-  m.impl("bspmm_bbb_sliced", TORCH_BOX(&Operators::bbb_sliced));
-  m.impl("bspmm_bbf_sliced", TORCH_BOX(&Operators::bbf_sliced));
-}
-
 }  // namespace bitgnn::ops

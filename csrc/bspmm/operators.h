@@ -132,17 +132,4 @@ struct BspmmOperators {
   }
 };
 
-template <class Backend, class Library>
-void register_bspmm(Library& m) {
-  using Operators = BspmmOperators<Backend>;
-  m.impl("bspmm_bbb", TORCH_BOX(&Operators::bbb));
-  m.impl("bspmm_bbf", TORCH_BOX(&Operators::bbf));
-  m.impl("bspmm_fbb", TORCH_BOX(&Operators::fbb));
-  m.impl("bspmm_fbf", TORCH_BOX(&Operators::fbf));
-  m.impl("bspmm_bfb", TORCH_BOX(&Operators::bfb));
-  m.impl("bspmm_bff", TORCH_BOX(&Operators::bff));
-  m.impl("bspmm_ffb", TORCH_BOX(&Operators::ffb));
-  m.impl("bspmm_fff", TORCH_BOX(&Operators::fff));
-}
-
 }  // namespace bitgnn::ops

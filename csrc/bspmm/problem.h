@@ -29,9 +29,7 @@ struct BspmmProblems {
 
   static Tensor index_vector(const Problem& p, const Tensor& t, ScalarType dtype,
                              const char* name) {
-    p.backend.check(t, p.op, name);
-    check_dtype(t, dtype, p.op, name);
-    check_dim(t, 1, p.op, name);
+    check_operand(p.backend, t, dtype, 1, p.op, name);
     return as_contiguous(t);
   }
 

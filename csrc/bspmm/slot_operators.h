@@ -35,9 +35,4 @@ struct SlotOperators {
   }
 };
 
-template <class Backend, class Library>
-void register_slots(Library& m) {
-  m.impl("bspmm_slots", TORCH_BOX(&SlotOperators<Backend>::bspmm_slots));
-}
-
 }  // namespace bitgnn::ops

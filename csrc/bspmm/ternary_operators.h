@@ -49,11 +49,4 @@ struct BspmmTernaryOperators {
   }
 };
 
-template <class Backend, class Library>
-void register_bspmm_ternary(Library& m) {
-  using Operators = BspmmTernaryOperators<Backend>;
-  m.impl("bspmm_tbb", TORCH_BOX(&Operators::tbb));
-  m.impl("bspmm_tbf", TORCH_BOX(&Operators::tbf));
-}
-
 }  // namespace bitgnn::ops

@@ -79,9 +79,4 @@ struct ConvAddOperators {
   }
 };
 
-template <class Backend, class Library>
-void register_conv_add(Library& m) {
-  m.impl("conv_add", TORCH_BOX(&ConvAddOperators<Backend>::add));
-}
-
 }  // namespace bitgnn::ops

@@ -8,32 +8,15 @@
 namespace bitgnn {
 
 // A convolution of packed images: dot is the sum of the products of +-1 over the kernel taps that
-// lie inside the image, v = out_scale * dot + bias, and the output is a value or a bit. Tap (i, j)
-// of output pixel (y, x) reads input pixel
-//   (y * stride_height - padding_top + i * dilation_height,
-//    x * stride_width - padding_left + j * dilation_width);
-// taps outside the image add nothing. Bottom and right padding follow from the output size. Outputs
+// lie inside the image, v = out_scale * dot + bias, and the output is a value or a bit. Outputs
 // [g * out_channels / groups, (g + 1) * out_channels / groups) read channels
 // [g * channels / groups, (g + 1) * channels / groups), which need not start on a word boundary.
-struct ConvArgs {
+struct ConvArgs : ImageWindow {
   const int32_t* x;  // [images, height, width, words_for(channels)], padding bits 0
   const int32_t* w;  // [out_channels, kernel_height, kernel_width, words_for(channels / groups)]
-  int64_t images;
-  int64_t height;
-  int64_t width;
   int64_t channels;  // a multiple of groups, at least one per group
   int64_t out_channels;
-  int64_t kernel_height;
-  int64_t kernel_width;
-  int64_t stride_height;
-  int64_t stride_width;
-  int64_t padding_top;
-  int64_t padding_left;
-  int64_t dilation_height;
-  int64_t dilation_width;
   int64_t groups;
-  int64_t out_height;
-  int64_t out_width;
   const float* out_scale;   // [out_channels] or null
   const float* bias;        // [out_channels] or null
   const float* threshold;   // [out_channels] or null (0); bit = v >= threshold
@@ -42,9 +25,6 @@ struct ConvArgs {
   int32_t* out_int;         // three outputs is given; out_int holds dot
   int32_t* out_bits;        // [images, out_height, out_width, words_for(out_channels)]
   const int32_t* prepared;  // what the backend precomputed from w and the comparison, or null
-
-  constexpr int64_t pixels() const { return images * out_height * out_width; }
-  constexpr int64_t taps() const { return kernel_height * kernel_width; }
 };
 
 // A convolution with a residual addend: with dot as in ConvArgs,
@@ -67,21 +47,10 @@ struct ConvAddArgs {
 };
 
 // Max pooling of bits: OR over the window's pixels inside the image. flip inverts the bits before
-// and after, which turns the maximum into a minimum.
-struct BitPoolArgs {
+// and after, which turns the maximum into a minimum. There is no dilation.
+struct BitPoolArgs : ImageWindow {
   const int32_t* x;  // [images, height, width, words]
-  int64_t images;
-  int64_t height;
-  int64_t width;
   int64_t words;
-  int64_t kernel_height;
-  int64_t kernel_width;
-  int64_t stride_height;
-  int64_t stride_width;
-  int64_t padding_top;
-  int64_t padding_left;
-  int64_t out_height;
-  int64_t out_width;
   const int32_t* flip;  // [words] or null
   int32_t* out;         // [images, out_height, out_width, words]
 };

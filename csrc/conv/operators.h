@@ -104,12 +104,4 @@ struct ConvOperators {
   }
 };
 
-template <class Backend, class Library>
-void register_conv(Library& m) {
-  using Operators = ConvOperators<Backend>;
-  m.impl("conv_bbb", TORCH_BOX(&Operators::bbb));
-  m.impl("conv_bbf", TORCH_BOX(&Operators::bbf));
-  m.impl("pack_images", TORCH_BOX(&Operators::pack_images));
-}
-
 }  // namespace bitgnn::ops

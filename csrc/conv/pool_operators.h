@@ -13,8 +13,7 @@ struct BitPoolOperators {
                      std::vector<int64_t> padding, const OptionalTensor& flip_in) {
     const char* op = "pool_bits";
     const Backend backend(x_in, op, "x");
-    check_dtype(x_in, ScalarType::Int, op, "x");
-    check_dim(x_in, 4, op, "x");
+    check_operand(backend, x_in, ScalarType::Int, 4, op, "x");
     check_numbers(kernel, 2, 1, op, "kernel");
     check_numbers(stride, 2, 1, op, "stride");
     check_numbers(padding, 4, 0, op, "padding");
@@ -32,10 +31,5 @@ struct BitPoolOperators {
     return out;
   }
 };
-
-template <class Backend, class Library>
-void register_bit_pool(Library& m) {
-  m.impl("pool_bits", TORCH_BOX(&BitPoolOperators<Backend>::pool));
-}
 
 }  // namespace bitgnn::ops

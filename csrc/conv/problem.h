@@ -32,13 +32,30 @@ inline int64_t output_size(int64_t size, int64_t before, int64_t after, int64_t 
   return (padded - reach) / stride + 1;
 }
 
+// Sets the window over images whose number and size are set; its numbers are checked, except that
+// the kernel must fit into the padded image. `name` is the operand or argument of the kernel.
+inline void set_window(ImageWindow& to, const std::vector<int64_t>& kernel,
+                       const std::vector<int64_t>& stride, const std::vector<int64_t>& padding,
+                       const std::vector<int64_t>& dilation, const char* op, const char* name) {
+  to.kernel_height = kernel[0];
+  to.kernel_width = kernel[1];
+  to.stride_height = stride[0];
+  to.stride_width = stride[1];
+  to.padding_top = padding[0];
+  to.padding_left = padding[2];
+  to.dilation_height = dilation[0];
+  to.dilation_width = dilation[1];
+  to.out_height =
+      output_size(to.height, padding[0], padding[1], kernel[0], stride[0], dilation[0], op, name);
+  to.out_width =
+      output_size(to.width, padding[2], padding[3], kernel[1], stride[1], dilation[1], op, name);
+}
+
 // Checks packed images and makes them contiguous.
 template <class Backend>
 Tensor packed_images(const Backend& backend, const Tensor& t, int64_t channels, const char* op,
                      const char* name) {
-  backend.check(t, op, name);
-  check_dtype(t, ScalarType::Int, op, name);
-  check_dim(t, 4, op, name);
+  check_operand(backend, t, ScalarType::Int, 4, op, name);
   BITGNN_CHECK(t.size(3) == words_for(channels), op, ": ", name, " must hold ", words_for(channels),
                " words a pixel for ", channels, " channels, got ", t.size(3));
   return as_contiguous(t);
@@ -86,19 +103,8 @@ struct ConvProblem {
     a.width = images.size(height_axis + 1);
     a.channels = q.channels;
     a.out_channels = w.size(0);
-    a.kernel_height = w.size(1);
-    a.kernel_width = w.size(2);
-    a.stride_height = q.stride[0];
-    a.stride_width = q.stride[1];
-    a.padding_top = q.padding[0];
-    a.padding_left = q.padding[2];
-    a.dilation_height = q.dilation[0];
-    a.dilation_width = q.dilation[1];
     a.groups = q.groups;
-    a.out_height = output_size(a.height, q.padding[0], q.padding[1], a.kernel_height,
-                               a.stride_height, a.dilation_height, q.op, "w");
-    a.out_width = output_size(a.width, q.padding[2], q.padding[3], a.kernel_width, a.stride_width,
-                              a.dilation_width, q.op, "w");
+    set_window(a, {w.size(1), w.size(2)}, q.stride, q.padding, q.dilation, q.op, "w");
     const int64_t size = q.channels / q.groups;
     BITGNN_CHECK(a.taps() <= std::numeric_limits<int32_t>::max() / size, q.op,
                  ": w must have at most 2^31 - 1 weights an output, got ", size, " channels of ",
@@ -106,7 +112,7 @@ struct ConvProblem {
     a.out_scale = scale.get();
     a.bias = bias.get();
     a.threshold = threshold.get();
-    a.flip = flip.has_value() ? flip->template const_data_ptr<bool>() : nullptr;
+    a.flip = data_or_null<bool>(flip);
     take_prepared(backend, q);
   }
 
@@ -157,9 +163,7 @@ struct ConvProblem {
 
   void take_prepared(const Backend& backend, const ConvRequest& q) {
     if (!q.prepared.has_value()) return;
-    backend.check(*q.prepared, q.op, "prepared");
-    check_dtype(*q.prepared, ScalarType::Int, q.op, "prepared");
-    check_dim(*q.prepared, 2, q.op, "prepared");
+    check_operand(backend, *q.prepared, ScalarType::Int, 2, q.op, "prepared");
     check_size(q.prepared->size(0), w.size(0), q.op, "rows of prepared");
     check_size(q.prepared->size(1), args.taps() + 2, q.op, "columns of prepared");
     prepared = as_contiguous(*q.prepared);

@@ -52,4 +52,27 @@ constexpr int64_t kTilesPerSet = 8;  // eight tiles make one 32-bit word per adj
 constexpr int64_t kSliceLanes = 32;
 constexpr int64_t kSliceStepEdges = 4;
 
+// A window that slides over images: tap (i, j) of output pixel (y, x) reads input pixel
+//   (y * stride_height - padding_top + i * dilation_height,
+//    x * stride_width - padding_left + j * dilation_width),
+// which may lie outside. Bottom and right padding follow from the output size.
+struct ImageWindow {
+  int64_t images;
+  int64_t height;
+  int64_t width;
+  int64_t kernel_height;
+  int64_t kernel_width;
+  int64_t stride_height;
+  int64_t stride_width;
+  int64_t padding_top;
+  int64_t padding_left;
+  int64_t dilation_height;
+  int64_t dilation_width;
+  int64_t out_height;
+  int64_t out_width;
+
+  constexpr int64_t pixels() const { return images * out_height * out_width; }
+  constexpr int64_t taps() const { return kernel_height * kernel_width; }
+};
+
 }  // namespace bitgnn

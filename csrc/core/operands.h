@@ -18,6 +18,7 @@
 #include <torch/headeronly/core/ScalarType.h>
 
 #include <cstdint>
+#include <initializer_list>
 #include <optional>
 #include <vector>
 
@@ -43,6 +44,30 @@ inline void check_dim(const Tensor& t, int64_t dim, const char* op, const char* 
 
 inline void check_size(int64_t found, int64_t expected, const char* op, const char* what) {
   BITGNN_CHECK(found == expected, op, ": ", what, " must be ", expected, ", got ", found);
+}
+
+// Requires a tensor of this type and number of dimensions, on the backend's device.
+template <class Backend>
+void check_operand(const Backend& backend, const Tensor& t, ScalarType dtype, int64_t dim,
+                   const char* op, const char* name) {
+  backend.check(t, op, name);
+  check_dtype(t, dtype, op, name);
+  check_dim(t, dim, op, name);
+}
+
+// The leading sizes of t followed by `more`.
+inline std::vector<int64_t> sizes_of(const Tensor& t, int64_t leading,
+                                     std::initializer_list<int64_t> more = {}) {
+  std::vector<int64_t> sizes;
+  for (int64_t i = 0; i < leading; ++i) sizes.push_back(t.size(i));
+  sizes.insert(sizes.end(), more);
+  return sizes;
+}
+
+// Pointer to the elements of an optional tensor, or null.
+template <class T>
+const T* data_or_null(const OptionalTensor& t) {
+  return t.has_value() ? t->const_data_ptr<T>() : nullptr;
 }
 
 inline int64_t columns(const Tensor& t, const char* op, const char* name) {
@@ -120,9 +145,7 @@ template <class Backend>
 Tensor bit_rows(const Backend& backend, const Tensor& t, int64_t size, const char* op,
                 const char* name) {
   BITGNN_CHECK(size >= 0, op, ": size must not be negative, got ", size);
-  backend.check(t, op, name);
-  check_dtype(t, ScalarType::Int, op, name);
-  check_dim(t, 2, op, name);
+  check_operand(backend, t, ScalarType::Int, 2, op, name);
   BITGNN_CHECK(t.size(1) == words_for(size), op, ": ", name, " must hold ", words_for(size),
                " words a row for ", size, " features, got ", t.size(1));
   return as_contiguous(t);
@@ -165,9 +188,7 @@ class FloatVector {
   FloatVector(const Backend& backend, const OptionalTensor& t, int64_t size, const char* op,
               const char* name) {
     if (!t.has_value()) return;
-    backend.check(*t, op, name);
-    check_dtype(*t, ScalarType::Float, op, name);
-    check_dim(*t, 1, op, name);
+    check_operand(backend, *t, ScalarType::Float, 1, op, name);
     BITGNN_CHECK(t->size(0) == size, op, ": ", name, " must have ", size, " entries, got ",
                  t->size(0));
     tensor_ = as_contiguous(*t);
@@ -185,9 +206,7 @@ template <class Backend>
 OptionalTensor flags(const Backend& backend, const OptionalTensor& t, int64_t outputs,
                      const char* op) {
   if (!t.has_value()) return {};
-  backend.check(*t, op, "flip");
-  check_dtype(*t, ScalarType::Bool, op, "flip");
-  check_dim(*t, 1, op, "flip");
+  check_operand(backend, *t, ScalarType::Bool, 1, op, "flip");
   check_size(t->size(0), outputs, op, "entries of flip");
   return as_contiguous(*t);
 }
@@ -196,9 +215,7 @@ OptionalTensor flags(const Backend& backend, const OptionalTensor& t, int64_t ou
 template <class Backend>
 void check_addend(const Backend& backend, const Tensor& t, int64_t rows, int64_t features,
                   const char* op) {
-  backend.check(t, op, "addend");
-  check_dtype(t, ScalarType::Float, op, "addend");
-  check_dim(t, 2, op, "addend");
+  check_operand(backend, t, ScalarType::Float, 2, op, "addend");
   check_size(t.size(0), rows, op, "rows of addend");
   check_size(t.size(1), features, op, "columns of addend");
 }

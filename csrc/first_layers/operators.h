@@ -68,11 +68,4 @@ struct FixedConvOperators {
   }
 };
 
-template <class Backend, class Library>
-void register_fixed_conv(Library& m) {
-  using Operators = FixedConvOperators<Backend>;
-  m.impl("conv_fbb", TORCH_BOX(&Operators::fbb));
-  m.impl("conv_fbf", TORCH_BOX(&Operators::fbf));
-}
-
 }  // namespace bitgnn::ops

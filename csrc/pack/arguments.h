@@ -79,27 +79,11 @@ struct ImagePackArgs {
 constexpr int64_t kPatchBits = 32;  // most pixels of a patch
 
 // Patches of float images, packed as they are cut out. Bit i * kernel_width + j of the words for
-// output pixel (y, x) and channel c stands for input pixel
-//   (y * stride_height - padding_top + i * dilation_height,
-//    x * stride_width - padding_left + j * dilation_width);
-// it is set in the first word if that pixel is at least the threshold, in the second if it is not,
-// and in neither outside the image.
-struct PatchArgs {
+// an output pixel and a channel stands for tap (i, j): it is set in the first word if that pixel is
+// at least the threshold, in the second if it is not, and in neither outside the image.
+struct PatchArgs : ImageWindow {
   const float* x;  // [images, channels, height, width]
-  int64_t images;
   int64_t channels;
-  int64_t height;
-  int64_t width;
-  int64_t kernel_height;
-  int64_t kernel_width;
-  int64_t stride_height;
-  int64_t stride_width;
-  int64_t padding_top;
-  int64_t padding_left;
-  int64_t dilation_height;
-  int64_t dilation_width;
-  int64_t out_height;
-  int64_t out_width;
   const float* threshold;  // [channels] or null (0)
   int32_t* words;          // [images, out_height, out_width, 2 * channels]
 

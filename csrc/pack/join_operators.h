@@ -40,9 +40,7 @@ struct JoinOperators {
 
   static Tensor float_rows(const Backend& backend, const Tensor& t, const char* op,
                            const char* name) {
-    backend.check(t, op, name);
-    check_dtype(t, ScalarType::Float, op, name);
-    check_dim(t, 2, op, name);
+    check_operand(backend, t, ScalarType::Float, 2, op, name);
     return as_contiguous(t);
   }
 
@@ -131,16 +129,5 @@ struct JoinOperators {
                   Output::kBits);
   }
 };
-
-template <class Backend, class Library>
-void register_joins(Library& m) {
-  using Operators = JoinOperators<Backend>;
-  m.impl("add_bbb", TORCH_BOX(&Operators::add_bbb));
-  m.impl("add_bbf", TORCH_BOX(&Operators::add_bbf));
-  m.impl("add_ffb", TORCH_BOX(&Operators::add_ffb));
-  m.impl("concat_bbb", TORCH_BOX(&Operators::concat_bbb));
-  m.impl("concat_bbf", TORCH_BOX(&Operators::concat_bbf));
-  m.impl("concat_ffb", TORCH_BOX(&Operators::concat_ffb));
-}
 
 }  // namespace bitgnn::ops

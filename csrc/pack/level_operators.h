@@ -21,9 +21,7 @@ struct LevelOperators {
     int64_t size = thresholds_in.size(0);
     OptionalTensor columns;
     if (columns_in.has_value()) {
-      backend.check(*columns_in, op, "columns");
-      check_dtype(*columns_in, ScalarType::Long, op, "columns");
-      check_dim(*columns_in, 1, op, "columns");
+      check_operand(backend, *columns_in, ScalarType::Long, 1, op, "columns");
       columns = as_contiguous(*columns_in);
       size = columns->size(0);
     } else {
@@ -38,7 +36,7 @@ struct LevelOperators {
     args.type = packable_type(x, op, "x");
     args.row_stride = x.stride(0);
     args.features = x.size(1);
-    args.columns = columns.has_value() ? columns->template const_data_ptr<int64_t>() : nullptr;
+    args.columns = data_or_null<int64_t>(columns);
     args.thresholds = thresholds.get();
     args.size = size;
     args.words = words.template mutable_data_ptr<int32_t>();
@@ -56,10 +54,5 @@ struct LevelOperators {
                    features, "), got ", values[i]);
   }
 };
-
-template <class Backend, class Library>
-void register_levels(Library& m) {
-  m.impl("pack_levels", TORCH_BOX(&LevelOperators<Backend>::pack_levels));
-}
 
 }  // namespace bitgnn::ops

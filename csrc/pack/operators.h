@@ -76,14 +76,4 @@ struct PackOperators {
   }
 };
 
-template <class Backend, class Library>
-void register_pack(Library& m) {
-  using Operators = PackOperators<Backend>;
-  m.impl("pack", TORCH_BOX(&Operators::pack));
-  m.impl("pack_scaled", TORCH_BOX(&Operators::pack_scaled));
-  m.impl("pack_standardized", TORCH_BOX(&Operators::pack_standardized));
-  m.impl("unpack", TORCH_BOX(&Operators::unpack));
-  m.impl("transpose_bits", TORCH_BOX(&Operators::transpose_bits));
-}
-
 }  // namespace bitgnn::ops

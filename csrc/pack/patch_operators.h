@@ -15,8 +15,7 @@ struct PatchOperators {
                      const OptionalTensor& threshold_in) {
     const char* op = "pack_patches";
     const Backend backend(x_in, op, "x");
-    check_dtype(x_in, ScalarType::Float, op, "x");
-    check_dim(x_in, 4, op, "x");
+    check_operand(backend, x_in, ScalarType::Float, 4, op, "x");
     check_numbers(kernel, 2, 1, op, "kernel");
     check_numbers(stride, 2, 1, op, "stride");
     check_numbers(padding, 4, 0, op, "padding");
@@ -32,18 +31,7 @@ struct PatchOperators {
     a.height = x.size(2);
     a.width = x.size(3);
     BITGNN_CHECK(a.channels >= 1, op, ": x must have channels, got none");
-    a.kernel_height = kernel[0];
-    a.kernel_width = kernel[1];
-    a.stride_height = stride[0];
-    a.stride_width = stride[1];
-    a.padding_top = padding[0];
-    a.padding_left = padding[2];
-    a.dilation_height = dilation[0];
-    a.dilation_width = dilation[1];
-    a.out_height = output_size(a.height, padding[0], padding[1], kernel[0], stride[0], dilation[0],
-                               op, "kernel");
-    a.out_width = output_size(a.width, padding[2], padding[3], kernel[1], stride[1], dilation[1],
-                              op, "kernel");
+    set_window(a, kernel, stride, padding, dilation, op, "kernel");
     const FloatVector threshold(backend, threshold_in, a.channels, op, "threshold");
     a.threshold = threshold.get();
     Tensor words =
@@ -53,10 +41,5 @@ struct PatchOperators {
     return words;
   }
 };
-
-template <class Backend, class Library>
-void register_patches(Library& m) {
-  m.impl("pack_patches", TORCH_BOX(&PatchOperators<Backend>::pack));
-}
 
 }  // namespace bitgnn::ops

@@ -78,11 +78,4 @@ struct FusedOperators {
   }
 };
 
-template <class Backend, class Library>
-void register_fused(Library& m) {
-  using Operators = FusedOperators<Backend>;
-  m.impl("bmm_add", TORCH_BOX(&Operators::bmm_add));
-  m.impl("bmm_bspmm", TORCH_BOX(&Operators::bmm_bspmm));
-}
-
 }  // namespace bitgnn::ops

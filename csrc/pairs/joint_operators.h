@@ -75,11 +75,4 @@ struct JointOperators {
   }
 };
 
-template <class Backend, class Library>
-void register_joint(Library& m) {
-  using Operators = JointOperators<Backend>;
-  m.impl("bspmm_bmm", TORCH_BOX(&Operators::csr));
-  m.impl("bspmm_bmm_sliced", TORCH_BOX(&Operators::sliced));
-}
-
 }  // namespace bitgnn::ops

@@ -15,35 +15,20 @@ struct NarrowOperators {
   using Problem = typename Problems::Problem;
   using Fused = FusedOperators<Backend>;
 
-  // Root term: a product of packed rows that is added to the scores, if its operands are given.
-  struct Root {
-    const OptionalTensor& x;
-    const OptionalTensor& w;
-    int64_t size;
-    const OptionalTensor& x_scale;
-    const OptionalTensor& w_scale;
-    const OptionalTensor& bias;
-  };
-
-  // Arguments of both forms of the operator, except the pattern.
+  // Arguments of the operator except the pattern. The root term, a product of packed rows that is
+  // added to the scores, is there if its operands are given.
   struct Request {
     const char* op;
     const Tensor& x;
     const Tensor& w;
     int64_t size;
-    const OptionalTensor& x_scale;
-    const OptionalTensor& w_scale;
-    const OptionalTensor& x_threshold;
-    const OptionalTensor& x_gain;
+    const OptionalTensor &x_scale, &w_scale, &x_threshold, &x_gain;
     bool scale;
-    const OptionalTensor& row;
-    const OptionalTensor& col;
-    const OptionalTensor& bias;
-    int64_t head;
-    const Root& root;
-    bool trusted;               // the caller vouches for the pattern
-    OptionalTensor order = {};  // of a CSR's rows
-    OptionalTensor shift = {};
+    const OptionalTensor &row, &col, &bias;
+    const OptionalTensor &root, &root_w;
+    int64_t root_size;
+    const OptionalTensor &root_scale, &root_w_scale, &root_bias;
+    const OptionalTensor& shift;
   };
 
   // The root term's arguments, checked and kept alive.
@@ -53,26 +38,25 @@ struct NarrowOperators {
     BmmArgs args{};
 
     RootProduct(const Backend& backend, const Request& q, int64_t rows) {
-      const Root& root = q.root;
-      BITGNN_CHECK(root.x.has_value() == root.w.has_value(), q.op,
+      BITGNN_CHECK(q.root.has_value() == q.root_w.has_value(), q.op,
                    ": root and root_w must be given together");
       if (!exists(q)) {
         BITGNN_CHECK(
-            !root.x_scale.has_value() && !root.w_scale.has_value() && !root.bias.has_value(), q.op,
-            ": root_scale, root_w_scale and root_bias must be left out ", "without root");
+            !q.root_scale.has_value() && !q.root_w_scale.has_value() && !q.root_bias.has_value(),
+            q.op, ": root_scale, root_w_scale and root_bias must be left out ", "without root");
         return;
       }
-      x = bit_rows(backend, *root.x, root.size, q.op, "root");
-      w = bit_rows(backend, *root.w, root.size, q.op, "root_w");
+      x = bit_rows(backend, *q.root, q.root_size, q.op, "root");
+      w = bit_rows(backend, *q.root_w, q.root_size, q.op, "root_w");
       check_size(x->size(0), rows, q.op, "rows of root");
       check_size(w->size(0), q.w.size(0), q.op, "rows of root_w");
-      x_scale = FloatVector(backend, root.x_scale, rows, q.op, "root_scale");
-      w_scale = FloatVector(backend, root.w_scale, w->size(0), q.op, "root_w_scale");
-      bias = FloatVector(backend, root.bias, w->size(0), q.op, "root_bias");
+      x_scale = FloatVector(backend, q.root_scale, rows, q.op, "root_scale");
+      w_scale = FloatVector(backend, q.root_w_scale, w->size(0), q.op, "root_w_scale");
+      bias = FloatVector(backend, q.root_bias, w->size(0), q.op, "root_bias");
       args.x = x->template const_data_ptr<int32_t>();
       args.w = w->template const_data_ptr<int32_t>();
       args.rows = rows;
-      args.size = root.size;
+      args.size = q.root_size;
       args.out_features = w->size(0);
       args.row_scale = x_scale.get();
       args.out_scale = w_scale.get();
@@ -81,7 +65,7 @@ struct NarrowOperators {
     RootProduct(const RootProduct&) = delete;
     RootProduct& operator=(const RootProduct&) = delete;
 
-    static bool exists(const Request& q) { return q.root.x.has_value(); }
+    static bool exists(const Request& q) { return q.root.has_value(); }
   };
 
   // The product and the factors of its aggregation; the pattern must be set before.
@@ -158,9 +142,7 @@ struct NarrowOperators {
   // The row order, checked like the pattern.
   static OptionalTensor checked_order(const Problem& p, const OptionalTensor& order, bool trusted) {
     if (!order.has_value()) return {};
-    p.backend.check(*order, p.op, "order");
-    check_dtype(*order, ScalarType::Long, p.op, "order");
-    check_dim(*order, 2, p.op, "order");
+    check_operand(p.backend, *order, ScalarType::Long, 2, p.op, "order");
     check_size(order->size(0), p.csr.rows, p.op, "rows of order");
     check_size(order->size(1), 2, p.op, "columns of order");
     const Tensor whole = as_contiguous(*order);
@@ -172,27 +154,6 @@ struct NarrowOperators {
     return whole;
   }
 
-  static Tensor over_csr(const Request& q, const Tensor& rowptr, const Tensor& indices) {
-    Fused::check_x_scale(q.x, q.x_scale, q.op);
-    const Head head = checked_head(q.head, q.w.size(0), q.op);
-    Problem p(q.x, q.op);
-    check_dim(q.x, 2, q.op, "x");
-    Problems::set_csr(p, rowptr, indices);
-    Problems::check_csr(p, q.x.size(0), q.trusted);
-    const OptionalTensor order = checked_order(p, q.order, q.trusted);
-    if (q.size > kMostShortFeatures) {
-      BITGNN_CHECK(!q.shift.has_value(), q.op, ": shift must be left out with more than ",
-                   kMostShortFeatures, " features, got ", q.size);
-      const Tensor sums =
-          Fused::bmm_bspmm(q.x, q.w, q.size, rowptr, indices, q.x_scale, q.w_scale, q.x_threshold,
-                           q.x_gain, q.scale, q.row, q.col, q.bias, {}, false, false, true);
-      return torch_head(p.backend, with_root(q, sums), head);
-    }
-    Call call(p, q);
-    call.args.order = order.has_value() ? order->template const_data_ptr<int64_t>() : nullptr;
-    return run(p, q, call.args, head);
-  }
-
   static Tensor bmm_bspmm_narrow(const Tensor& x, const Tensor& w, int64_t size,
                                  const Tensor& rowptr, const Tensor& indices,
                                  const OptionalTensor& x_scale, const OptionalTensor& w_scale,
@@ -202,19 +163,31 @@ struct NarrowOperators {
                                  const OptionalTensor& root, const OptionalTensor& root_w,
                                  int64_t root_size, const OptionalTensor& root_scale,
                                  const OptionalTensor& root_w_scale,
-                                 const OptionalTensor& root_bias, const OptionalTensor& order,
+                                 const OptionalTensor& root_bias, const OptionalTensor& order_in,
                                  const OptionalTensor& shift, bool trusted) {
-    const Root added{root, root_w, root_size, root_scale, root_w_scale, root_bias};
-    return over_csr({"bmm_bspmm_narrow", x, w, size, x_scale, w_scale, x_threshold, x_gain, scale,
-                     row, col, bias, head, added, trusted, order, shift},
-                    rowptr, indices);
+    const char* op = "bmm_bspmm_narrow";
+    const Request q = {
+        op,  x,    w,    size,   x_scale,   w_scale,    x_threshold,  x_gain,    scale, row,
+        col, bias, root, root_w, root_size, root_scale, root_w_scale, root_bias, shift};
+    Fused::check_x_scale(q.x, q.x_scale, q.op);
+    const Head checked = checked_head(head, q.w.size(0), q.op);
+    Problem p(q.x, q.op);
+    check_dim(q.x, 2, q.op, "x");
+    Problems::set_csr(p, rowptr, indices);
+    Problems::check_csr(p, q.x.size(0), trusted);
+    const OptionalTensor order = checked_order(p, order_in, trusted);
+    if (q.size > kMostShortFeatures) {
+      BITGNN_CHECK(!q.shift.has_value(), q.op, ": shift must be left out with more than ",
+                   kMostShortFeatures, " features, got ", q.size);
+      const Tensor sums =
+          Fused::bmm_bspmm(q.x, q.w, q.size, rowptr, indices, q.x_scale, q.w_scale, q.x_threshold,
+                           q.x_gain, q.scale, q.row, q.col, q.bias, {}, false, false, true);
+      return torch_head(p.backend, with_root(q, sums), checked);
+    }
+    Call call(p, q);
+    call.args.order = data_or_null<int64_t>(order);
+    return run(p, q, call.args, checked);
   }
 };
-
-template <class Backend, class Library>
-void register_narrow(Library& m) {
-  using Operators = NarrowOperators<Backend>;
-  m.impl("bmm_bspmm_narrow", TORCH_BOX(&Operators::bmm_bspmm_narrow));
-}
 
 }  // namespace bitgnn::ops

@@ -32,9 +32,7 @@ inline ValueType value_type(const OptionalType& dtype, bool integer, const char*
 template <class Backend>
 const float* positive_number(const Backend& backend, const Tensor& t, const char* op,
                              const char* name) {
-  backend.check(t, op, name);
-  check_dtype(t, ScalarType::Float, op, name);
-  check_dim(t, 0, op, name);
+  check_operand(backend, t, ScalarType::Float, 0, op, name);
   const float* number = t.const_data_ptr<float>();
   if (t.is_cpu())
     BITGNN_CHECK(*number > 0 && *number <= 3.402823466e38f, op, ": ", name,

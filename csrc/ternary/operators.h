@@ -12,15 +12,6 @@ template <class Backend>
 struct TernaryOperators {
   using Packed = std::tuple<Tensor, Tensor>;
 
-  // The leading sizes of x followed by `more`.
-  static std::vector<int64_t> sizes_of(const Tensor& x, int64_t leading,
-                                       std::initializer_list<int64_t> more) {
-    std::vector<int64_t> sizes;
-    for (int64_t i = 0; i < leading; ++i) sizes.push_back(x.size(i));
-    sizes.insert(sizes.end(), more);
-    return sizes;
-  }
-
   static Packed pack_rows(const Tensor& x_in, const Tensor& scale, bool boolean, const char* op) {
     const Backend backend(x_in, op, "x");
     TernaryPackArgs a{};
@@ -98,7 +89,7 @@ struct TernaryOperators {
       threshold = FloatVector(backend, threshold_in, a.out_features, op, "threshold");
       a.threshold = threshold.get();
       flip = flags(backend, flip_in, a.out_features, op);
-      a.flip = flip.has_value() ? flip->template const_data_ptr<bool>() : nullptr;
+      a.flip = data_or_null<bool>(flip);
     }
   };
 
@@ -118,14 +109,10 @@ struct TernaryOperators {
             const OptionalTensor& bias, const OptionalTensor& threshold, const OptionalTensor& flip,
             const char* op) {
       w = bit_rows(backend, w_in, size, op, "w");
-      backend.check(x_in, op, "x");
-      check_dtype(x_in, ScalarType::Int, op, "x");
-      check_dim(x_in, 3, op, "x");
+      check_operand(backend, x_in, ScalarType::Int, 3, op, "x");
       check_size(x_in.size(1), 2, op, "planes of x");
       check_size(x_in.size(2), words_for(size), op, "words of a plane of x");
-      backend.check(counts_in, op, "counts");
-      check_dtype(counts_in, ScalarType::Int, op, "counts");
-      check_dim(counts_in, 1, op, "counts");
+      check_operand(backend, counts_in, ScalarType::Int, 1, op, "counts");
       check_size(counts_in.size(0), x_in.size(0), op, "entries of counts");
       x = as_contiguous(x_in);
       counts = as_contiguous(counts_in);
@@ -203,16 +190,5 @@ struct TernaryOperators {
     return out;
   }
 };
-
-template <class Backend, class Library>
-void register_ternary(Library& m) {
-  using Operators = TernaryOperators<Backend>;
-  m.impl("pack_ternary", TORCH_BOX(&Operators::pack_ternary));
-  m.impl("pack_bool", TORCH_BOX(&Operators::pack_bool));
-  m.impl("pack_ternary_columns", TORCH_BOX(&Operators::pack_columns));
-  m.impl("bmm_tbf", TORCH_BOX(&Operators::tbf));
-  m.impl("bmm_tbb", TORCH_BOX(&Operators::tbb));
-  m.impl("linear_ternary", TORCH_BOX(&Operators::linear));
-}
 
 }  // namespace bitgnn::ops

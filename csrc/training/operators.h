@@ -10,17 +10,9 @@ namespace bitgnn::ops {
 
 template <class Backend>
 struct QuantiseOperators {
-  static std::vector<int64_t> sizes_of(const Tensor& t) {
-    std::vector<int64_t> sizes;
-    for (int64_t i = 0; i < t.dim(); ++i) sizes.push_back(t.size(i));
-    return sizes;
-  }
-
   // A float32 scalar; the caller must ensure that it is positive.
   static const float* number(const Backend& backend, const Tensor& t, const char* op) {
-    backend.check(t, op, "scale");
-    check_dtype(t, ScalarType::Float, op, "scale");
-    check_dim(t, 0, op, "scale");
+    check_operand(backend, t, ScalarType::Float, 0, op, "scale");
     return t.template const_data_ptr<float>();
   }
 
@@ -39,7 +31,7 @@ struct QuantiseOperators {
     check_dtype(x_in, ScalarType::Float, op, "x");
     check_levels(lowest, highest, op);
     const Tensor x = as_contiguous(x_in);
-    Tensor out = backend.empty_of(sizes_of(x), ScalarType::Float);
+    Tensor out = backend.empty_of(sizes_of(x, x.dim()), ScalarType::Float);
     RoundLevelsArgs a{};
     a.x = x.template const_data_ptr<float>();
     a.scale = number(backend, scale, op);
@@ -64,7 +56,7 @@ struct QuantiseOperators {
     BITGNN_CHECK(same, op, ": grad must have the shape of x");
     check_levels(lowest, highest, op);
     const Tensor grad = as_contiguous(grad_in), x = as_contiguous(x_in);
-    Tensor grad_x = backend.empty_of(sizes_of(x), ScalarType::Float);
+    Tensor grad_x = backend.empty_of(sizes_of(x, x.dim()), ScalarType::Float);
     Tensor grad_scale = backend.empty_of({}, ScalarType::Float);
     ClipGradientsArgs a{};
     a.grad = grad.template const_data_ptr<float>();
@@ -84,7 +76,7 @@ struct QuantiseOperators {
     const Backend backend(weight_in, op, "weight");
     check_dtype(weight_in, ScalarType::Float, op, "weight");
     const Tensor weight = as_contiguous(weight_in);
-    Tensor signs = backend.empty_of(sizes_of(weight), ScalarType::Float);
+    Tensor signs = backend.empty_of(sizes_of(weight, weight.dim()), ScalarType::Float);
     Tensor scale = backend.empty_of({}, ScalarType::Float);
     ShiftSignsArgs a{};
     a.weight = weight.template const_data_ptr<float>();
@@ -95,13 +87,5 @@ struct QuantiseOperators {
     return {signs, scale};
   }
 };
-
-template <class Backend, class Library>
-void register_quantise(Library& m) {
-  using Operators = QuantiseOperators<Backend>;
-  m.impl("round_levels", TORCH_BOX(&Operators::round_levels));
-  m.impl("clip_gradients", TORCH_BOX(&Operators::clip_gradients));
-  m.impl("shift_signs", TORCH_BOX(&Operators::shift_signs));
-}
 
 }  // namespace bitgnn::ops

@@ -48,9 +48,7 @@ struct LinearChainOperators {
                      count <= kMostChainLayers,
                  kName, ": layers must hold ", kChainLayerNumbers, " numbers for each of 1 to ",
                  kMostChainLayers, " layers, got ", layers.size(), " numbers");
-    backend.check(image_in, kName, "image");
-    check_dtype(image_in, ScalarType::Int, kName, "image");
-    check_dim(image_in, 1, kName, "image");
+    check_operand(backend, image_in, ScalarType::Int, 1, kName, "image");
     const Tensor image = as_contiguous(image_in);
     LinearChainArgs a{};
     a.count = static_cast<int>(count);
@@ -66,10 +64,5 @@ struct LinearChainOperators {
     return out;
   }
 };
-
-template <class Backend, class Library>
-void register_linear_chain(Library& m) {
-  m.impl("linear_chain", TORCH_BOX(&LinearChainOperators<Backend>::linear_chain));
-}
 
 }  // namespace bitgnn::ops

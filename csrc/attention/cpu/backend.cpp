@@ -3,7 +3,6 @@
 
 #include "attention/softmax_table.h"
 #include "core/cpu/backend.h"
-#include "ternary/cpu/kernel_table.h"
 
 namespace bitgnn::cpu {
 namespace {
@@ -21,15 +20,11 @@ Tensor Backend::pair_panels_of(const TernaryOperand& y, const int64_t (&batches)
   const int64_t count = batches[0] * batches[1] * p.per_batch();
   const Tensor panels = empty({count, p.panel_words()}, ScalarType::Int);
   p.panels = panels.mutable_data_ptr<int32_t>();
-  const auto& table = ternary_kernels();
-  torch::stable::parallel_for(
-      0, count, grain(p.panel_words(), kPanelGrain),
-      [&](int64_t begin, int64_t end) { table.pair_panels(p, begin, end); });
+  split(count, grain(p.panel_words(), kPanelGrain), kernels().pair_panels, p);
   return panels;
 }
 
 void Backend::matmul_ternary(const TernaryMatmulArgs& a) const {
-  const auto& table = ternary_kernels();
   ops::OptionalTensor panels;
   const int32_t* words = nullptr;
   if (!a.boolean) {
@@ -37,22 +32,19 @@ void Backend::matmul_ternary(const TernaryMatmulArgs& a) const {
     words = panels->const_data_ptr<int32_t>();
   }
   const int64_t tiles = a.batches[0] * a.batches[1] * tiles_of(a.rows);
-  torch::stable::parallel_for(
-      0, tiles, grain(kTernaryRows * a.columns * (words_for(a.size) + 1), kTileGrain),
-      [&](int64_t begin, int64_t end) { table.matmul(a, words, begin, end); });
+  split(tiles, grain(kTernaryRows * a.columns * (words_for(a.size) + 1), kTileGrain),
+        kernels().matmul_ternary, a, words);
 }
 
 void Backend::attention_ternary(const TernaryAttentionArgs& a) const {
-  const auto& table = ternary_kernels();
   std::vector<double> powers(static_cast<size_t>(a.table_entries()));
   softmax_table(a.scale, a.table_entries(), powers.data());
   const int64_t batches[2] = {a.batch, a.kv_heads};
   const Tensor panels = pair_panels_of(a.k, batches, a.keys, a.size);
   const auto* words = panels.const_data_ptr<int32_t>();
   const int64_t tiles = a.batch * a.heads * tiles_of(a.queries);
-  torch::stable::parallel_for(
-      0, tiles, grain(kTernaryRows * a.keys * (words_for(a.size) + 1), kTileGrain),
-      [&](int64_t begin, int64_t end) { table.attend(a, words, powers.data(), begin, end); });
+  split(tiles, grain(kTernaryRows * a.keys * (words_for(a.size) + 1), kTileGrain),
+        kernels().attend_ternary, a, words, powers.data());
 }
 
 }  // namespace bitgnn::cpu

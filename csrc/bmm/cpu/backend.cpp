@@ -1,9 +1,7 @@
 // CPU backend: pack, unpack and the packed-row product.
-#include <algorithm>
 #include <vector>
 
 #include "core/cpu/backend.h"
-#include "core/cpu/panels.h"
 #include "pack/binarise.h"
 
 namespace bitgnn::cpu {
@@ -28,32 +26,22 @@ std::vector<uint64_t> pack_few(const int32_t* w, int64_t out_features, int64_t w
   return panel;
 }
 
-void run(const BmmArgs& args, int64_t rows) {
-  const auto& table = kernels();
-  const int64_t panels = words_for(args.out_features);
+void run(const BmmArgs& args) {
+  const int64_t rows = args.rows, panels = words_for(args.out_features);
   // A panel costs the same whether it is full or not, plus its epilogue.
-  const int64_t row_work = (words_for(args.size) * kWordBits + kFinishWork) * panels;
+  const int64_t work = words_for(args.size) * kWordBits, row_work = (work + kFinishWork) * panels;
   const int64_t threads = torch::stable::get_num_threads();
-  if (rows >= kRowsToPackInside || panels < threads || rows >= panels) {
-    torch::stable::parallel_for(
-        0, rows, grain(row_work, kMultiplyGrain),
-        [&](int64_t begin, int64_t end) { table.bmm(args, begin, end, 0, panels); });
-  } else {
-    torch::stable::parallel_for(
-        0, panels, grain(words_for(args.size) * kWordBits * rows, kMultiplyGrain),
-        [&](int64_t begin, int64_t end) { table.bmm(args, 0, rows, begin, end); });
-  }
+  split_either(rows >= kRowsToPackInside || panels < threads || rows >= panels, rows,
+               grain(row_work, kMultiplyGrain), panels, grain(work * rows, kMultiplyGrain),
+               kernels().bmm, args);
 }
 
 }  // namespace
 
 void pack_panels(const int32_t* w, int64_t out_features, int64_t words, bool parities,
                  int32_t* to) {
-  torch::stable::parallel_for(0, words_for(out_features), grain(words * kWordBits, kMultiplyGrain),
-                              [&](int64_t begin, int64_t end) {
-                                kernels().pack_panels(w, out_features, words, parities, to, begin,
-                                                      end);
-                              });
+  split(words_for(out_features), grain(words * kWordBits, kMultiplyGrain), kernels().pack_panels, w,
+        out_features, words, parities, to);
 }
 
 std::vector<int32_t> pack_flags(const bool* flags, int64_t count) {
@@ -67,37 +55,26 @@ std::vector<int32_t> pack_flags(const bool* flags, int64_t count) {
 }
 
 void Backend::pack(const PackArgs& a, int64_t rows) const {
-  const auto& table = kernels();
-  torch::stable::parallel_for(0, rows, grain(a.cols, kPackGrain),
-                              [&](int64_t begin, int64_t end) { table.pack(a, begin, end); });
+  split(rows, grain(a.cols, kPackGrain), kernels().pack, a);
 }
 
 void Backend::pack_standardized(const StandardizedPackArgs& a, int64_t rows) const {
-  const auto& table = kernels();
-  torch::stable::parallel_for(0, rows, grain(a.cols, kPackGrain), [&](int64_t begin, int64_t end) {
-    table.pack_standardized(a, begin, end);
-  });
+  split(rows, grain(a.cols, kPackGrain), kernels().pack_standardized, a);
 }
 
 void Backend::unpack(const int32_t* words, int64_t rows, int64_t size, const float* scale,
                      float* out) const {
-  torch::stable::parallel_for(0, rows, grain(size, kPackGrain), [&](int64_t begin, int64_t end) {
+  split(rows, grain(size, kPackGrain), [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i)
       expand_bits(words + i * words_for(size), size, scale != nullptr ? scale[i] : 1.0f,
                   out + i * size);
   });
 }
 
-void Backend::multiply(const bitgnn::BmmArgs& a) const { multiply(a, nullptr, nullptr); }
-
-void Backend::multiply_narrow(const bitgnn::BmmArgs& a, const NarrowRows& out,
-                              const float* factor) const {
-  multiply(a, &out, factor);
-}
-
-void Backend::multiply(const bitgnn::BmmArgs& given, const NarrowRows* out_narrow,
-                       const float* narrow_factor) const {
-  bitgnn::BmmArgs a = given;
+void Backend::multiply(const bitgnn::BmmArgs& given, const NarrowRows* out,
+                       const float* factor) const {
+  BmmArgs a{};
+  static_cast<bitgnn::BmmArgs&>(a) = given;
   ops::Bits bits;
   // Rows are packed block by block inside the product, unless there are too few to give every
   // thread rows of its own.
@@ -109,45 +86,27 @@ void Backend::multiply(const bitgnn::BmmArgs& given, const NarrowRows* out_narro
     a.pack = nullptr;
   }
   const int64_t words = words_for(a.size);
-  const bool parities = words >= kernels().parity_words;
-  const bool few = out_narrow != nullptr && out_narrow->half_bytes == 4;
-  const bool in_place = a.rows <= kRowsInPlace && out_narrow == nullptr;
+  a.parities = words >= kernels().parity_words;
+  const bool few = out != nullptr && out->half_bytes == 4;
+  a.in_place = a.rows <= kRowsInPlace && out == nullptr;
   std::vector<uint64_t> few_panel;
   ops::OptionalTensor panels;
   if (few) {
     few_panel = pack_few(a.w, a.out_features, words);
-  } else if (!in_place) {
+    a.few_panel = few_panel.data();
+  } else if (!a.in_place) {
     panels = empty({words_for(a.out_features), words, kWordBits}, ScalarType::Int);
-    pack_panels(a.w, a.out_features, words, parities, panels->mutable_data_ptr<int32_t>());
+    pack_panels(a.w, a.out_features, words, a.parities, panels->mutable_data_ptr<int32_t>());
+    a.panels = panels->const_data_ptr<int32_t>();
   }
   std::vector<int32_t> flip;
-  if (a.flip != nullptr) flip = pack_flags(a.flip, a.out_features);
-  BmmArgs args{};
-  args.x = a.x;
-  args.pack = a.pack;
-  if (few) {
-    args.few_panel = few_panel.data();
-  } else if (in_place) {
-    args.w = a.w;
-  } else {
-    args.panels = panels->const_data_ptr<int32_t>();
+  if (a.flip != nullptr) {
+    flip = pack_flags(a.flip, a.out_features);
+    a.flip_bits = flip.data();
   }
-  args.parities = parities;
-  args.size = a.size;
-  args.out_features = a.out_features;
-  args.row_scale = a.row_scale;
-  args.packed_scale = a.packed_scale;
-  args.out_scale = a.out_scale;
-  args.bias = a.bias;
-  args.addend = a.addend;
-  args.threshold = a.threshold;
-  args.flip = a.flip != nullptr ? flip.data() : nullptr;
-  args.out_float = a.out_float;
-  args.out_int = a.out_int;
-  args.out_bits = a.out_bits;
-  args.out_narrow = out_narrow;
-  args.narrow_factor = narrow_factor;
-  run(args, a.rows);
+  a.out_narrow = out;
+  a.narrow_factor = factor;
+  run(a);
 }
 
 }  // namespace bitgnn::cpu

@@ -51,7 +51,7 @@ struct Epilogue {
         first(panel * kWordBits),
         count(a.out_features - first < kWordBits ? a.out_features - first : kWordBits),
         valid(count < kWordBits ? (1u << count) - 1u : 0xffffffffu),
-        flip(a.flip != nullptr ? static_cast<uint32_t>(a.flip[panel]) : 0u),
+        flip(a.flip_bits != nullptr ? static_cast<uint32_t>(a.flip_bits[panel]) : 0u),
         out_scale(vector_or(a.out_scale, 1.0f)),
         bias(vector_or(a.bias, 0.0f)),
         threshold(vector_or(a.threshold, 0.0f)) {}
@@ -249,7 +249,7 @@ void pack_panels(const int32_t* w, int64_t out_features, int64_t words, bool par
 }
 
 void bmm(const BmmArgs& a, int64_t begin, int64_t end, int64_t panel_begin, int64_t panel_end) {
-  if (a.w != nullptr) return multiply_in_place(a, begin, end, panel_begin, panel_end);
+  if (a.in_place) return multiply_in_place(a, begin, end, panel_begin, panel_end);
   a.parities ? multiply<true>(a, begin, end, panel_begin, panel_end)
              : multiply<false>(a, begin, end, panel_begin, panel_end);
 }

@@ -50,9 +50,7 @@ void Backend::bits_linear(const BitsLinearArgs& a) const {
   const Tensor tables = empty({groups, parts, kLinearEntries * kLinearTableLanes}, ScalarType::Int);
   auto* entries = static_cast<int32_t*>(tables.data_ptr());
   fill_tables(a, entries);
-  const auto kernel = kernels().bits_linear;
-  torch::stable::parallel_for(0, a.rows, grain(parts * groups, kLinearGrain),
-                              [&](int64_t begin, int64_t end) { kernel(a, entries, begin, end); });
+  split(a.rows, grain(parts * groups, kLinearGrain), kernels().bits_linear, a, entries);
 }
 
 }  // namespace bitgnn::cpu

@@ -27,27 +27,6 @@ __host__ __device__ constexpr bool adds(BmmOutput output) {
 template <BmmOutput kOutput>
 using OutputConstant = std::integral_constant<BmmOutput, kOutput>;
 
-// Calls f with the output kind as a compile-time constant; kScaled: only kinds that need scales.
-template <bool kScaled, class F>
-__device__ __forceinline__ void with_slab_output(BmmOutput output, const F& f) {
-  switch (output) {
-    case BmmOutput::kFloat:
-      return f(OutputConstant<BmmOutput::kFloat>{});
-    case BmmOutput::kSumFloat:
-      return f(OutputConstant<BmmOutput::kSumFloat>{});
-    case BmmOutput::kSumBits:
-      return f(OutputConstant<BmmOutput::kSumBits>{});
-    case BmmOutput::kInt:
-      if constexpr (!kScaled) return f(OutputConstant<BmmOutput::kInt>{});
-      return;
-    case BmmOutput::kSigns:
-      if constexpr (!kScaled) return f(OutputConstant<BmmOutput::kSigns>{});
-      return;
-    case BmmOutput::kBits:
-      return f(OutputConstant<BmmOutput::kBits>{});
-  }
-}
-
 // Column terms of a tile, in shared memory. Missing scales and biases are 1 and -0, which leave
 // every value unchanged.
 template <int kColumns>

@@ -18,13 +18,8 @@ cudaError_t bmm_compared(const BmmArgs& args, const Context& context);
 // args.x null; called by bmm() when `pack` is set.
 cudaError_t bmm_packing(const BmmArgs& args, const Context& context);
 
-// The same for any shape, on devices with 1-bit products and for types that are not rare: each warp
-// reads the weights it needs.
-cudaError_t bmm_streaming(const BmmArgs& args, const Context& context);
-
 // The same for bit outputs of contiguous float32 rows on Hopper, loaded by the TMA for each warp or
 // for teams of warps.
-cudaError_t bmm_packing_bulk(const BmmArgs& args, const Context& context);
-cudaError_t bmm_packing_teams(const BmmArgs& args, const Context& context);
+cudaError_t bmm_packing_tma(const BmmArgs& args, bool teams, const Context& context);
 
 }  // namespace bitgnn::cuda::bmm

@@ -178,7 +178,7 @@ struct CsrCounter {
                    int64_t end) {
     const auto tail = B::tail(words);
     const B valid = valid_bits<B>(a.features, first_word, words, tail);
-    const Neighbours n{a.indices, a.x_bits + first_word, a.x_stride};
+    const Neighbours n{a.indices, a.x_bits() + first_word, a.x_stride};
     CountBounds<B> bounds;
     const int64_t prefetch_end = a.prefetch ? a.row_begin(end) : 0;
     int64_t e = a.row_begin(begin);
@@ -226,8 +226,7 @@ void for_word_chunks(const Args& a, int64_t features, int64_t begin, int64_t end
 // lines one by one as random neighbours need them would take longer than the aggregation.
 inline void fetch_table(const CsrArgs& a) {
   if (a.prefetch) return;
-  const char* table = a.x_bits != nullptr ? reinterpret_cast<const char*>(a.x_bits)
-                                          : reinterpret_cast<const char*>(a.x_float);
+  const char* table = static_cast<const char*>(a.x);
   for (int64_t offset = 0; offset < a.x_bytes; offset += 64) prefetch(table + offset);
 }
 

@@ -1,6 +1,4 @@
 // Aggregation on the CPU.
-#include <algorithm>
-#include <memory>
 #include <vector>
 
 #include "core/cpu/backend.h"
@@ -13,54 +11,24 @@ namespace {
 constexpr int64_t kStreamBytes = int64_t{24} << 20;  // larger float results bypass the caches
 constexpr int64_t kConvertGrain = 1 << 17;           // elements per thread
 
-// Stands in for the rows of an empty tensor: kernels tell row types apart by their pointers.
-constexpr int64_t kNoRows = 0;
-
 CsrArgs csr_args(const AggregateArgs& given) {
-  const void* const x = given.x != nullptr ? given.x : &kNoRows;
   CsrArgs a{};
-  a.rowptr = given.rowptr;
-  a.rowptr64 = given.rowptr64;
-  a.indices = given.indices;
-  a.values = given.values;
-  a.row_scale = given.row_scale;
-  a.col_scale = given.col_scale;
-  a.bias = given.bias;
-  a.threshold = given.threshold;
-  a.features = given.features;
-  a.x_stride = given.x_stride;
-  switch (given.x_type) {
-    case RowType::kBits:
-      a.x_bits = static_cast<const int32_t*>(x);
-      break;
-    case RowType::kInt8:
-      a.x_int8 = static_cast<const int8_t*>(x);
-      break;
-    case RowType::kInt16:
-      a.x_int16 = static_cast<const int16_t*>(x);
-      break;
-    default:
-      a.x_float = static_cast<const float*>(x);
-  }
-  a.x_bytes = given.cols * a.x_stride * static_cast<int64_t>(sizeof(float));
+  static_cast<AggregateArgs&>(a) = given;
+  a.x_bytes = a.cols * a.x_stride * static_cast<int64_t>(sizeof(float));
   a.prefetch = a.x_bytes >= kPrefetchBytes;
-  a.out_float = given.out_float;
-  a.out_int = given.out_int;
-  a.out_bits = given.out_bits;
   a.stream = a.out_float != nullptr && a.features % kWordBits == 0 &&
-             given.rows * a.features * static_cast<int64_t>(sizeof(float)) >= kStreamBytes;
+             a.rows * a.features * static_cast<int64_t>(sizeof(float)) >= kStreamBytes;
   return a;
 }
 
 template <class T>
 void to_float32(const AggregateArgs& a, float* out) {
   const T* x = static_cast<const T*>(a.x);
-  torch::stable::parallel_for(0, a.cols, grain(a.features, kConvertGrain),
-                              [&](int64_t begin, int64_t end) {
-                                for (int64_t i = begin; i < end; ++i)
-                                  for (int64_t k = 0; k < a.features; ++k)
-                                    out[i * a.features + k] = to_float(x[i * a.x_stride + k]);
-                              });
+  split(a.cols, grain(a.features, kConvertGrain), [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i)
+      for (int64_t k = 0; k < a.features; ++k)
+        out[i * a.features + k] = to_float(x[i * a.x_stride + k]);
+  });
 }
 
 // Column indices of a sliced pattern in row order. The layout is made for a GPU's shared memory;
@@ -111,14 +79,12 @@ void Backend::check_row_pointer(const AggregateArgs& a, const char* op) const {
 
 void Backend::aggregate_bits(const AggregateArgs& given) const {
   const CsrArgs a = csr_args(given);
-  const auto kernel = kernels().aggregate_bits;
-  for_balanced_rows(a, given.rows, [&](int64_t begin, int64_t end) { kernel(a, begin, end); });
+  split_balanced(a, a.rows, kernels().aggregate_bits, a);
 }
 
 void Backend::aggregate_ternary(const AggregateArgs& given) const {
   const CsrArgs a = csr_args(given);
-  const auto kernel = kernels().aggregate_ternary;
-  for_balanced_rows(a, given.rows, [&](int64_t begin, int64_t end) { kernel(a, begin, end); });
+  split_balanced(a, a.rows, kernels().aggregate_ternary, a);
 }
 
 void Backend::aggregate_dense(const AggregateArgs& given) const {
@@ -135,22 +101,17 @@ void Backend::aggregate_dense(const AggregateArgs& given) const {
     converted.x_stride = given.features;
   }
   const CsrArgs a = csr_args(converted);
-  const auto kernel = kernels().aggregate_float;
-  for_balanced_rows(a, given.rows, [&](int64_t begin, int64_t end) { kernel(a, begin, end); });
+  split_balanced(a, a.rows, kernels().aggregate_float, a);
 }
 
 void Backend::aggregate_frdc(const bitgnn::FrdcArgs& given) const {
-  const FrdcArgs a{csr_args(given.csr), given.tiles, given.csr.rows, given.csr.cols, given.method};
-  const auto kernel = kernels().aggregate_frdc;
-  for_balanced_rows(a.csr, (a.num_rows + kTileDim - 1) / kTileDim,
-                    [&](int64_t begin, int64_t end) { kernel(a, begin, end); });
+  const FrdcArgs a{csr_args(given.csr), given.tiles, given.method};
+  split_balanced(a.csr, (a.csr.rows + kTileDim - 1) / kTileDim, kernels().aggregate_frdc, a);
 }
 
 void Backend::aggregate_slots(const SlotSumsArgs& given) const {
   const SlotCsrArgs a{csr_args(given.sums), given.addend, given.addend_stride};
-  const auto kernel = kernels().aggregate_slots;
-  for_balanced_rows(a.csr, given.sums.rows,
-                    [&](int64_t begin, int64_t end) { kernel(a, begin, end); });
+  split_balanced(a.csr, a.csr.rows, kernels().aggregate_slots, a);
 }
 
 void Backend::aggregate_sliced(const SlicedArgs& given) const {

@@ -29,7 +29,7 @@ class SignsOfCounts {
   SignsOfCounts(const CsrArgs& a, int64_t first_word)
       : rowptr_(static_cast<const Offset*>(a.rowptr)),
         indices_(a.indices),
-        table_(a.x_bits + first_word),
+        table_(a.x_bits() + first_word),
         stride_(a.x_stride),
         out_(a.out_bits + first_word),
         out_stride_(words_for(a.features)) {

@@ -4,7 +4,6 @@
 #include <limits>
 #include <tuple>
 
-#include "bspmm/cpu/csr_operators.h"
 #include "core/cpu/backend.h"
 
 namespace bitgnn::cpu {

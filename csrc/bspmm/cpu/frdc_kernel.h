@@ -34,7 +34,7 @@ struct TileSet {
       for (int r = 0; r < kTileDim; ++r) rows[r] |= ((tile >> (kTileDim * r)) & 0xfu) << shift;
       for (int c = 0; c < kTileDim; ++c) {
         const int64_t node = a.csr.indices[t] * kTileDim + c;
-        if (node < a.num_cols) nodes[shift + c] = node;
+        if (node < a.csr.cols) nodes[shift + c] = node;
       }
     }
   }
@@ -48,7 +48,7 @@ inline void add_tile_set(const FrdcArgs& a, const TileSet& set, int64_t word,
       for (uint32_t left = set.rows[r]; left != 0; left &= left - 1) {
         const int n = static_cast<int>(popcount((left & (0u - left)) - 1u));
         const uint32_t bits =
-            static_cast<uint32_t>(a.csr.x_bits[set.nodes[n] * a.csr.x_stride + word]);
+            static_cast<uint32_t>(a.csr.x_bits()[set.nodes[n] * a.csr.x_stride + word]);
         for (int l = 0; l < kWordBits; ++l) sums[r][l] += ((bits >> l) & 1u) != 0 ? 1 : -1;
       }
     }
@@ -58,7 +58,7 @@ inline void add_tile_set(const FrdcArgs& a, const TileSet& set, int64_t word,
   for (int n = 0; n < kWordBits; ++n)
     features[n] = set.nodes[n] < 0
                       ? 0u
-                      : static_cast<uint32_t>(a.csr.x_bits[set.nodes[n] * a.csr.x_stride + word]);
+                      : static_cast<uint32_t>(a.csr.x_bits()[set.nodes[n] * a.csr.x_stride + word]);
   transpose32(features);
   for (int r = 0; r < kTileDim; ++r) {
     const uint32_t row = set.rows[r];
@@ -86,7 +86,7 @@ void aggregate_frdc(const FrdcArgs& a, int64_t begin, int64_t end) {
       const TileSet set(a, t, t + kTilesPerSet < last ? t + kTilesPerSet : last);
       for (int64_t w = 0; w < words; ++w) add_tile_set(a, set, w, sums[w]);
     }
-    for (int64_t r = 0; r < kTileDim && tile_row * kTileDim + r < a.num_rows; ++r)
+    for (int64_t r = 0; r < kTileDim && tile_row * kTileDim + r < a.csr.rows; ++r)
       for (int64_t w = 0; w < words; ++w)
         finish_sums(a.csr, tile_row * kTileDim + r, w, load_ints(sums[w][r]));
   }

@@ -27,9 +27,9 @@ void gather_floats(const CsrArgs& a, int64_t first_word, int64_t begin, int64_t 
     for (auto& s : sum) s = zero_lanes();
     const int64_t last = a.row_begin(row + 1);
     for (int64_t e = a.row_begin(row); e < last; ++e) {
-      const float* x = a.x_float + a.indices[e] * a.x_stride + first;
+      const float* x = a.x_float() + a.indices[e] * a.x_stride + first;
       if (e + kGatherAhead < prefetch_end) {
-        const float* later = a.x_float + a.indices[e + kGatherAhead] * a.x_stride + first;
+        const float* later = a.x_float() + a.indices[e + kGatherAhead] * a.x_stride + first;
         for (int w = 0; w < 2 * W; ++w) prefetch(later + 16 * w);
       }
       const Lanes factor = broadcast_lanes(edge_factor(a, e));
@@ -49,7 +49,7 @@ void gather_narrow(const CsrArgs& a, int64_t begin, int64_t end) {
     HalfLanes sum = half_lanes(0.0f);
     const int64_t last = a.row_begin(row + 1);
     for (int64_t e = a.row_begin(row); e < last; ++e) {
-      const HalfLanes v = load_half(a.x_float + a.indices[e] * a.x_stride, a.features);
+      const HalfLanes v = load_half(a.x_float() + a.indices[e] * a.x_stride, a.features);
       sum = add(sum, scaled ? mul(half_lanes(edge_factor(a, e)), v) : v);
     }
     finish_values(a, row, 0, widen(sum));
@@ -65,7 +65,7 @@ void gather_bits(const CsrArgs& a, int64_t first_word, int64_t begin, int64_t en
     const int64_t last = a.row_begin(row + 1);
     for (int64_t e = a.row_begin(row); e < last; ++e) {
       const int64_t j = a.indices[e];
-      const int32_t* x = a.x_bits + j * a.x_stride + first_word;
+      const int32_t* x = a.x_bits() + j * a.x_stride + first_word;
       const float value = a.col_scale != nullptr ? a.values[e] * a.col_scale[j] : a.values[e];
       for (int w = 0; w < W; ++w)
         sum[w] = add(sum[w], signed_lanes(static_cast<uint32_t>(x[w]), value));
@@ -76,13 +76,14 @@ void gather_bits(const CsrArgs& a, int64_t first_word, int64_t begin, int64_t en
 
 template <int W>
 void gather_columns(const CsrArgs& a, int64_t first_word, int64_t begin, int64_t end) {
-  a.x_float != nullptr ? gather_floats<W>(a, first_word, begin, end)
-                       : gather_bits<W>(a, first_word, begin, end);
+  a.x_type == RowType::kFloat32 ? gather_floats<W>(a, first_word, begin, end)
+                                : gather_bits<W>(a, first_word, begin, end);
 }
 
 // Exact sums of small-integer rows, one word of features at a time; beyond int32 they wrap.
 template <class T>
-void gather_integers(const CsrArgs& a, const T* table, int64_t begin, int64_t end) {
+void gather_integers(const CsrArgs& a, int64_t begin, int64_t end) {
+  const T* const table = static_cast<const T*>(a.x);
   for (int64_t w = 0; w < words_for(a.features); ++w) {
     const int64_t first = w * kWordBits;
     const int64_t count = a.features - first < kWordBits ? a.features - first : kWordBits;
@@ -101,14 +102,15 @@ void gather_integers(const CsrArgs& a, const T* table, int64_t begin, int64_t en
 }
 
 void aggregate_float(const CsrArgs& a, int64_t begin, int64_t end) {
-  if (a.x_int8 != nullptr || a.x_int16 != nullptr) {
-    a.x_int8 != nullptr ? gather_integers(a, a.x_int8, begin, end)
-                        : gather_integers(a, a.x_int16, begin, end);
+  if (a.x_type == RowType::kInt8 || a.x_type == RowType::kInt16) {
+    a.x_type == RowType::kInt8 ? gather_integers<int8_t>(a, begin, end)
+                               : gather_integers<int16_t>(a, begin, end);
     if (a.stream) stream_fence();
     return;
   }
   fetch_table(a);
-  if (a.x_float != nullptr && a.features <= kWordBits / 2) return gather_narrow(a, begin, end);
+  if (a.x_type == RowType::kFloat32 && a.features <= kWordBits / 2)
+    return gather_narrow(a, begin, end);
   const int64_t words = words_for(a.features);
   int64_t w = 0;
   for (; w + 4 <= words; w += 4) gather_columns<4>(a, w, begin, end);

@@ -30,7 +30,7 @@ template <class Slot>
 void sum_slots(const SlotCsrArgs& a, int64_t first, int64_t count, int64_t begin, int64_t end) {
   using Value = typename Slot::Value;
   const CsrArgs& csr = a.csr;
-  const float* x = csr.x_float + first;
+  const float* x = csr.x_float() + first;
   for (int64_t row = begin; row < end; ++row) {
     const int64_t last = csr.row_begin(row + 1);
     Value total = Slot::zero();

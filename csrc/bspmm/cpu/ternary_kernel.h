@@ -41,7 +41,7 @@ struct TernaryCounter {
                    int64_t end) {
     const auto tail = B::tail(words);
     const B valid = valid_bits<B>(a.features, first_word, words, tail);
-    const int32_t* const pos = a.x_bits + first_word;
+    const int32_t* const pos = a.x_bits() + first_word;
     const Neighbours plus{a.indices, pos, a.x_stride};
     const Neighbours minus{a.indices, pos + words_for(a.features), a.x_stride};
     const int64_t prefetch_end = a.prefetch ? a.row_begin(end) : 0;

@@ -3,7 +3,6 @@
 #include <vector>
 
 #include "core/cpu/backend.h"
-#include "core/cpu/panels.h"
 
 namespace bitgnn::cpu {
 namespace {
@@ -48,19 +47,11 @@ bool reads_outside(const bitgnn::ConvArgs& c) {
 }
 
 void run(const ConvPanels& a, int64_t panels, int64_t words) {
-  const auto& table = kernels();
-  const bitgnn::ConvArgs& c = *a.conv;
-  const int64_t pixels = c.pixels(), threads = torch::stable::get_num_threads();
-  if (pixels >= kFewPixels * threads || pixels >= panels || c.groups > 1) {
-    const int64_t work = (words * kWordBits + kGatherWork) * panels;
-    torch::stable::parallel_for(
-        0, pixels, grain(work, kConvGrain),
-        [&](int64_t begin, int64_t end) { table.conv(a, begin, end, 0, panels); });
-  } else {
-    torch::stable::parallel_for(
-        0, panels, grain(words * kWordBits * pixels, kConvGrain),
-        [&](int64_t begin, int64_t end) { table.conv(a, 0, pixels, begin, end); });
-  }
+  const int64_t pixels = a.conv->pixels(), threads = torch::stable::get_num_threads();
+  const int64_t work = words * kWordBits, pixel_work = (work + kGatherWork) * panels;
+  split_either(pixels >= kFewPixels * threads || pixels >= panels || a.conv->groups > 1, pixels,
+               grain(pixel_work, kConvGrain), panels, grain(work * pixels, kConvGrain),
+               kernels().conv, a);
 }
 
 // Convolves; the epilogue is that of `add`, or of the convolution itself if `add` is null.
@@ -97,9 +88,7 @@ void convolve_with(const Backend& backend, const bitgnn::ConvArgs& given,
   a.flip = flip.empty() ? nullptr : flip.data();
   a.add = add;
   a.step = 1.0f;
-  torch::stable::parallel_for(
-      0, panels, grain(words * kWordBits, kConvGrain),
-      [&](int64_t begin, int64_t end) { kernels().finish_panels(a, begin, end); });
+  split(panels, grain(words * kWordBits, kConvGrain), kernels().finish_panels, a);
   run(a, panels, words);
 }
 
@@ -110,31 +99,25 @@ void Backend::convolve(const bitgnn::ConvArgs& a) const { convolve_with(*this, a
 void Backend::convolve_add(const bitgnn::ConvAddArgs& a) const { convolve_with(*this, a.conv, &a); }
 
 void Backend::pool_bits(const BitPoolArgs& a) const {
-  const auto& table = kernels();
-  torch::stable::parallel_for(
-      0, a.images * a.out_height,
-      grain(a.out_width * a.kernel_height * a.kernel_width * a.words, kPoolGrain),
-      [&](int64_t begin, int64_t end) { table.pool_bits(a, begin, end); });
+  split(a.images * a.out_height,
+        grain(a.out_width * a.kernel_height * a.kernel_width * a.words, kPoolGrain),
+        kernels().pool_bits, a);
 }
 
 void Backend::pack_patches(const PatchArgs& a) const {
-  const auto& table = kernels();
   const int64_t words = a.frame() + 2 * (a.reach() + 1) * a.out_width;
-  torch::stable::parallel_for(0, a.images * a.out_height,
-                              grain(a.out_width * a.kernel_height * a.channels, kPoolGrain),
-                              [&](int64_t begin, int64_t end) {
-                                std::vector<uint32_t> scratch(static_cast<size_t>(words));
-                                std::vector<int64_t> held(static_cast<size_t>(a.reach()));
-                                table.pack_patches(a, scratch.data(), held.data(), begin, end);
-                              });
+  split(a.images * a.out_height, grain(a.out_width * a.kernel_height * a.channels, kPoolGrain),
+        [&](int64_t begin, int64_t end) {
+          std::vector<uint32_t> scratch(static_cast<size_t>(words));
+          std::vector<int64_t> held(static_cast<size_t>(a.reach()));
+          kernels().pack_patches(a, scratch.data(), held.data(), begin, end);
+        });
 }
 
 void Backend::pack_images(const ImagePackArgs& a) const {
-  const auto& table = kernels();
   const int64_t blocks = a.images * ((a.pixels + kImageBlock - 1) / kImageBlock);
-  torch::stable::parallel_for(
-      0, blocks, grain(a.channels * std::min(a.pixels, kImageBlock), kImageGrain),
-      [&](int64_t begin, int64_t end) { table.pack_images(a, begin, end); });
+  split(blocks, grain(a.channels * std::min(a.pixels, kImageBlock), kImageGrain),
+        kernels().pack_images, a);
 }
 
 }  // namespace bitgnn::cpu

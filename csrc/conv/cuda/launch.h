@@ -6,6 +6,13 @@
 
 namespace bitgnn::cuda::conv {
 
+// 2 x 2 max pooling with stride 2: OR of the bits, inverted by flip before and after.
+// ConvArgs::out_bits then holds [images, out_height / 2, out_width / 2, words].
+struct ConvPool {
+  bool pools;
+  const int32_t* flip;  // [words_for(out_channels)] or null
+};
+
 // See ConvArgs. `prepared` is int32 [out_channels, taps + 2]: the popcount of the weights at each
 // tap, the smallest dot that satisfies the comparison (taps * channels / groups + 1: none does),
 // and whether the bit is inverted. If it is given, `prepared`, weights, threshold and flip must

@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "conv/arguments.h"
-#include "conv/cuda/pooled_launch.h"
+#include "conv/cuda/launch.h"
 #include "core/cuda/launch.h"
 
 namespace bitgnn::cuda::conv {

@@ -1,6 +1,8 @@
 // Binary convolution on mma.sync tensor cores; one source file per kind of output.
 #pragma once
 
+#include <type_traits>
+
 #include "conv/cuda/mma_plan.h"
 
 namespace bitgnn::cuda::conv {
@@ -20,30 +22,28 @@ constexpr bool walks(ConvTileKind kind) {
   return kind == ConvTileKind::kWalk || kind == ConvTileKind::kWideWalk;
 }
 
+// Calls f with a tile of the kind, and whether its kernel is persistent as a constant.
 template <class F>
 auto with_conv_tile(ConvTileKind kind, const F& f) {
   switch (kind) {
     case ConvTileKind::kTiny:
-      return f(ConvTinyTile{});
+      return f(ConvTinyTile{}, std::false_type{});
     case ConvTileKind::kSmall:
-      return f(ConvSmallTile{});
+      return f(ConvSmallTile{}, std::false_type{});
     case ConvTileKind::kMiddle:
-      return f(ConvMiddleTile{});
+      return f(ConvMiddleTile{}, std::false_type{});
     case ConvTileKind::kLarge:
-      return f(ConvLargeTile{});
+      return f(ConvLargeTile{}, std::false_type{});
     case ConvTileKind::kWalk:
-      return f(ConvWalkTile{});
+      return f(ConvWalkTile{}, std::true_type{});
     default:
-      return f(ConvWideWalkTile{});
+      return f(ConvWideWalkTile{}, std::true_type{});
   }
 }
 
-// `vector`: words per copy; `prefetches`: see ConvMmaPlan.
-cudaError_t conv_mma_bits(const ConvAddArgs& args, ConvTileKind kind, int vector,
-                          const ConvPool& pool, bool prefetches, const Context& context);
-cudaError_t conv_mma_values(const ConvAddArgs& args, ConvTileKind kind, int vector, bool prefetches,
-                            const Context& context);
-cudaError_t conv_mma_sums(const ConvAddArgs& args, ConvTileKind kind, int vector, bool prefetches,
-                          const Context& context);
+// `vector`: words per copy; `prefetches`: see ConvMmaPlan. Only bits are pooled.
+template <ConvResult kOutput>
+cudaError_t conv_mma(const ConvAddArgs& args, ConvTileKind kind, int vector, const ConvPool& pool,
+                     bool prefetches, const Context& context);
 
 }  // namespace bitgnn::cuda::conv

@@ -26,12 +26,12 @@ int copy_words(const ConvArgs& c) {
 
 // Whether the tile fits in shared memory.
 bool suits_tile(const ConvAddArgs& args, ConvTileKind kind, int vector, const Context& context) {
-  return with_conv_tile(kind, [&](auto tile) {
+  return with_conv_tile(kind, [&](auto tile, bool walks) {
     using Tile = decltype(tile);
     ConvMmaPlan plan{};
-    const size_t bytes = walks(kind) ? plan_conv_walk<Tile>(plan, args, vector, false)
-                                     : plan_conv_mma<Tile>(plan, args, vector, false);
-    const size_t tables = walks(kind) ? walk_table_bytes<Tile>() : 0;
+    const size_t bytes = walks ? plan_conv_walk<Tile>(plan, args, vector, false)
+                               : plan_conv_mma<Tile>(plan, args, vector, false);
+    const size_t tables = walks ? walk_table_bytes<Tile>() : 0;
     return bytes != 0 && bytes + tables <= static_cast<size_t>(context.device.shared_bytes);
   });
 }
@@ -79,9 +79,8 @@ ConvTileKind choose_tile(const ConvArgs& c, ConvResult result, const Context& co
 
 // Whether the warpgroup kernel takes the problem and is worthwhile for it: Hopper, one group of a
 // multiple of 128 channels, outputs in multiples of 32, kernels of up to 7 x 7, strides of 1 and 2,
-// no dilation, 16-bit addends and sums, enough tiles for the device. The kernel supports 64
-// channels too, but rows of few words are bound by gathers and comparisons, where the others are
-// faster.
+// no dilation, 16-bit addends and sums, enough tiles for the device. Rows of fewer words
+// are bound by gathers and comparisons, where the other kernels are faster.
 bool suits_warpgroups(const ConvAddArgs& args, const Context& context) {
   const ConvArgs& a = args.conv;
   if (!context.device.is_hopper() || a.groups != 1 || a.dilation_height != 1 ||
@@ -205,7 +204,8 @@ bool choose_pooled_tile(const ConvAddArgs& args, const Context& context, ConvTil
   if (walks(chosen)) return false;
   for (const ConvTileKind tried : {chosen, ConvTileKind::kSmall, ConvTileKind::kMiddle}) {
     kind = tried;
-    const int pixels = with_conv_tile(kind, [](auto tile) { return int{decltype(tile)::kPixels}; });
+    const int pixels =
+        with_conv_tile(kind, [](auto tile, bool) { return int{decltype(tile)::kPixels}; });
     if (suits_windows(args.conv, pixels) && suits_tile(args, kind, copy_words(args.conv), context))
       return true;
   }
@@ -240,11 +240,11 @@ cudaError_t run(ConvAddArgs args, ConvResult output, const ConvPool& pool, const
   if (!pool.pools && suits_warpgroups(args, context)) return conv_wgmma(args, sums, context);
   switch (output) {
     case ConvResult::kBits:
-      return conv_mma_bits(args, kind, vector, pool, prefetches, context);
+      return conv_mma<ConvResult::kBits>(args, kind, vector, pool, prefetches, context);
     case ConvResult::kValues:
-      return conv_mma_values(args, kind, vector, prefetches, context);
+      return conv_mma<ConvResult::kValues>(args, kind, vector, {}, prefetches, context);
     default:
-      return conv_mma_sums(args, kind, vector, prefetches, context);
+      return conv_mma<ConvResult::kSums>(args, kind, vector, {}, prefetches, context);
   }
 }
 

@@ -1,6 +1,10 @@
 // CPU backend of the operators; core/operands.h describes the backend interface.
 #pragma once
 
+#include <cstdint>
+#include <tuple>
+#include <vector>
+
 #include "attention/arguments.h"
 #include "core/cpu/buffer_cache.h"
 #include "core/cpu/kernel_table.h"
@@ -46,10 +50,10 @@ class Backend {
   void unpack(const int32_t* words, int64_t rows, int64_t size, const float* scale,
               float* out) const;
   void transpose_bits(const int32_t* words, int64_t rows, int64_t size, int32_t* out) const;
-  void multiply(const bitgnn::BmmArgs& a) const;
-  // Writes products to narrow rows, whose factors are the row scale times `factor` ([rows] or
-  // null).
-  void multiply_narrow(const bitgnn::BmmArgs& a, const NarrowRows& out, const float* factor) const;
+  // With `out`, writes products to narrow rows, whose factors are the row scale times `factor`
+  // ([rows] or null).
+  void multiply(const bitgnn::BmmArgs& a, const NarrowRows* out = nullptr,
+                const float* factor = nullptr) const;
   void aggregate_bits(const AggregateArgs& a) const;
   // x holds the two planes of ternary rows.
   void aggregate_ternary(const AggregateArgs& a) const;
@@ -109,17 +113,50 @@ class Backend {
     return Tensor(handle);
   }
 
-  void multiply(const bitgnn::BmmArgs& a, const NarrowRows* out_narrow,
-                const float* narrow_factor) const;
   // See PairPanels.
   Tensor pair_panels_of(const TernaryOperand& y, const int64_t (&batches)[2], int64_t rows,
                         int64_t size) const;
 };
 
+// Row pointer int32 [num_rows + 1] and columns int32 [E] of the pattern given by edges, int32 or
+// int64 [E]. With self_loops, one loop per node replaces the existing ones, and there is room for
+// [E + num_rows] columns, of which rowptr[num_rows] are filled.
+std::tuple<Tensor, Tensor> csr_from_edges_operator(const Tensor& sources,
+                                                   const Tensor& destinations, int64_t num_rows,
+                                                   int64_t num_cols, bool self_loops);
+
 // Minimum number of rows per thread for which starting a thread pays off.
 inline int64_t grain(int64_t work_per_row, int64_t least_work) {
   return work_per_row >= least_work ? 1 : least_work / (work_per_row + 1) + 1;
 }
+
+// Calls kernel(args..., begin, end) for ranges of [0, count), split over threads.
+template <class Kernel, class... Args>
+void split(int64_t count, int64_t grain_size, const Kernel& kernel, const Args&... args) {
+  torch::stable::parallel_for(0, count, grain_size,
+                              [&](int64_t begin, int64_t end) { kernel(args..., begin, end); });
+}
+
+// The same for kernels that take ranges of rows and of panels: splits the rows or the panels.
+template <class Kernel, class... Args>
+void split_either(bool by_rows, int64_t rows, int64_t row_grain, int64_t panels,
+                  int64_t panel_grain, const Kernel& kernel, const Args&... args) {
+  if (by_rows) {
+    split(rows, row_grain,
+          [&](int64_t begin, int64_t end) { kernel(args..., begin, end, 0, panels); });
+  } else {
+    split(panels, panel_grain,
+          [&](int64_t begin, int64_t end) { kernel(args..., 0, rows, begin, end); });
+  }
+}
+
+// Repacks rows [out_features, words] as [ceil(out_features / 32), words, 32]: the lanes of a vector
+// are 32 outputs, so products need no horizontal sum. Missing outputs are zero. With `parities`,
+// each word is the XOR of its output's words up to and including it.
+void pack_panels(const int32_t* w, int64_t out_features, int64_t words, bool parities, int32_t* to);
+
+// Packs one bit per flag, 32 per word.
+std::vector<int32_t> pack_flags(const bool* flags, int64_t count);
 
 // out[k] = value if bit k is set, else -value. Uses one mask per lane, since not every instruction
 // set has variable vector shifts.

@@ -14,13 +14,13 @@ constexpr int64_t kEdgeGrain = 1 << 13;
 constexpr int64_t kPrefetchBytes = int64_t{512} << 10;  // tables this large are prefetched
 constexpr int64_t kRowCost = 6;                         // a row's fixed cost, in neighbours
 
-// Calls f(first, last) for each thread's rows of [0, rows).
-template <class F>
-void for_balanced_rows(const CsrArgs& a, int64_t rows, const F& f) {
+// Calls kernel(args..., first, last) for each thread's rows of [0, rows).
+template <class Kernel, class... Args>
+void split_balanced(const CsrArgs& a, int64_t rows, const Kernel& kernel, const Args&... args) {
   if (rows == 0) return;
   const int64_t total = a.row_begin(rows) + rows * kRowCost;
   const int64_t parts = std::min<int64_t>(torch::stable::get_num_threads(), total / kEdgeGrain + 1);
-  if (parts <= 1) return f(0, rows);
+  if (parts <= 1) return kernel(args..., int64_t{0}, rows);
   const auto boundary = [&](int64_t part) {
     const int64_t target = total / parts * part;
     int64_t low = 0, high = rows;
@@ -35,9 +35,9 @@ void for_balanced_rows(const CsrArgs& a, int64_t rows, const F& f) {
     }
     return low;
   };
-  torch::stable::parallel_for(0, parts, 1, [&](int64_t begin, int64_t end) {
+  split(parts, 1, [&](int64_t begin, int64_t end) {
     const int64_t first = boundary(begin), last = boundary(end);
-    if (first < last) f(first, last);
+    if (first < last) kernel(args..., first, last);
   });
 }
 

@@ -35,21 +35,27 @@ inline float to_float(Half x) {
   return float_from_bits(bits | (static_cast<uint32_t>(x.bits & 0x8000u) << 16));
 }
 
-// Calls f with a zero of the element type.
+template <class T>
+constexpr FloatType float_type = FloatType::kFloat32;
+template <>
+constexpr FloatType float_type<double> = FloatType::kFloat64;
+template <>
+constexpr FloatType float_type<Half> = FloatType::kFloat16;
+template <>
+constexpr FloatType float_type<BFloat16> = FloatType::kBFloat16;
+template <>
+constexpr FloatType float_type<uint8_t> = FloatType::kUInt8;
+
+// Calls f with a zero of the element type, which is one of the list.
+template <class First, class... Others, class F>
+void with_type_of(FloatType type, const F& f) {
+  if constexpr (sizeof...(Others) > 0)
+    if (type != float_type<First>) return with_type_of<Others...>(type, f);
+  f(First{});
+}
 template <class F>
 void with_float_type(FloatType type, const F& f) {
-  switch (type) {
-    case FloatType::kFloat32:
-      return f(float{});
-    case FloatType::kFloat64:
-      return f(double{});
-    case FloatType::kFloat16:
-      return f(Half{});
-    case FloatType::kBFloat16:
-      return f(BFloat16{});
-    case FloatType::kUInt8:
-      return f(uint8_t{});
-  }
+  with_type_of<float, double, Half, BFloat16, uint8_t>(type, f);
 }
 
 }  // namespace bitgnn::cpu

@@ -6,6 +6,7 @@
 #include "conv/arguments.h"
 #include "first_layers/arguments.h"
 #include "pairs/arguments.h"
+#include "ternary/cpu/operands.h"
 
 namespace bitgnn::cpu {
 
@@ -28,66 +29,35 @@ struct NarrowRows {
   }
 };
 
-// Binary product and its epilogue: v = (row_scale * out_scale) * dot + bias + addend, written as a
-// value or a bit.
-struct BmmArgs {
-  const int32_t* x;       // [rows, words]; null if `pack` gives rows to binarise
-  const PackArgs* pack;   // row blocks to binarise on the fly; its words and scale are ignored
-  const int32_t* panels;  // weights from pack_panels: [ceil(out / 32), words, 32]
-  bool parities;          // panels are running parities over the words, see bmm/cpu/bmm_kernel.h
-  int64_t size;           // K, length of the dot product
-  int64_t out_features;
-  const float* row_scale;  // [rows] or null
-  bool packed_scale;       // use the scale measured while packing
-  const float* out_scale;  // [out] or null
-  const float* bias;       // [out] or null
-  const float* addend;     // [rows, out] or null
-  const float* threshold;  // [out] or null (0)
-  const int32_t* flip;     // bits [words_for(out)] or null
-  float* out_float;        // exactly one of the four outputs is set
-  int32_t* out_int;
-  int32_t* out_bits;
-  const NarrowRows* out_narrow;  // the scale goes into the factors; no other epilogue
+// A binary product with its weights as they are, or rearranged in one of two ways.
+struct BmmArgs : bitgnn::BmmArgs {
+  bool in_place;                 // reads w itself
+  const int32_t* panels;         // from pack_panels: [ceil(out / 32), words, 32]
+  const uint64_t* few_panel;     // [ceil(words / 2), kFewOutputs] of few outputs, or null
+  bool parities;                 // panels are running parities, see bmm/cpu/bmm_kernel.h
+  const int32_t* flip_bits;      // `flip` as [words_for(out)] or null
+  const NarrowRows* out_narrow;  // in place of outputs: scales go into the factors, no epilogue
   const float* narrow_factor;    // [rows] or null; multiplies the scale
-  const uint64_t* few_panel;     // [ceil(words / 2), kFewOutputs], in place of panels, or null
-  const int32_t* w;              // [out, words] without repacking, in place of panels, or null
 };
 
-// A 0/1 pattern in CSR and the per-row epilogue: v = row_scale * sum + bias.
-struct CsrArgs {
-  const void* rowptr;  // [rows + 1]
-  bool rowptr64;
-  const int32_t* indices;
-  const float* values;     // [edges] or null (all ones)
-  const float* row_scale;  // [rows] or null
-  const float* col_scale;  // [cols] or null
-  const float* bias;       // [features] or null
-  const float* threshold;  // [features] or null (0)
-  int64_t features;
-  const int32_t* x_bits;  // one of the four inputs
-  const float* x_float;
-  const int8_t* x_int8;
-  const int16_t* x_int16;
-  int64_t x_stride;  // elements or words per row
-  int64_t x_bytes;   // size of the table of x
-  bool prefetch;     // x exceeds a core's own cache
-  float* out_float;  // exactly one of the three outputs
-  int32_t* out_int;
-  int32_t* out_bits;
-  bool stream;  // write floats with streaming stores: the output exceeds the caches
+// An aggregation and what the kernels derive from it.
+struct CsrArgs : AggregateArgs {
+  int64_t x_bytes;  // size of the table of x
+  bool prefetch;    // x exceeds a core's own cache
+  bool stream;      // write floats with streaming stores: the output exceeds the caches
 
   int64_t row_begin(int64_t row) const {
     return rowptr64 ? static_cast<const int64_t*>(rowptr)[row]
                     : static_cast<const int32_t*>(rowptr)[row];
   }
+  const int32_t* x_bits() const { return static_cast<const int32_t*>(x); }
+  const float* x_float() const { return static_cast<const float*>(x); }
 };
 
-// FRDC 4 x 4 tiles: tile row R covers rows 4R .. 4R + 3; bit 4 r + c of a tile is (r, c).
+// Tiles of a pattern; see bitgnn::FrdcArgs.
 struct FrdcArgs {
-  CsrArgs csr;  // rowptr counts tiles, indices are tile columns
+  CsrArgs csr;
   const int16_t* tiles;
-  int64_t num_rows;
-  int64_t num_cols;
   Reconcile method;
 };
 
@@ -177,7 +147,7 @@ struct KernelTable {
                       int32_t* to, int64_t begin, int64_t end);
   void (*bmm)(const BmmArgs&, int64_t begin, int64_t end, int64_t panel_begin, int64_t panel_end);
   void (*aggregate_bits)(const CsrArgs&, int64_t begin, int64_t end);
-  // Ternary rows: pos in the first half of a row of x_bits, neg in the second.
+  // Ternary rows: pos in the first half of a row of x, neg in the second.
   void (*aggregate_ternary)(const CsrArgs&, int64_t begin, int64_t end);
   void (*aggregate_float)(const CsrArgs&, int64_t begin, int64_t end);
   void (*aggregate_frdc)(const FrdcArgs&, int64_t begin, int64_t end);
@@ -203,6 +173,19 @@ struct KernelTable {
   // Takes a range of output rows; see the kernel for the contents of the scratch.
   void (*pack_patches)(const PatchArgs&, uint32_t* scratch, int64_t* held, int64_t begin,
                        int64_t end);
+  // Packs rows of `planes` planes; a boolean row packed to two planes has an empty neg.
+  void (*pack_ternary)(const TernaryPackArgs&, int64_t planes, int64_t begin, int64_t end);
+  // [begin, end) counts chunks of 32 features over all matrices.
+  void (*pack_ternary_columns)(const TernaryColumnPackArgs&, int64_t begin, int64_t end);
+  void (*multiply_ternary)(const TernaryProduct&, int64_t begin, int64_t end, int64_t panel_begin,
+                           int64_t panel_end);
+  void (*pair_panels)(const PairPanels&, int64_t begin, int64_t end);  // over all batches
+  // [begin, end) counts tiles of kTernaryRows rows over all batches; no panels if x is boolean.
+  void (*matmul_ternary)(const TernaryMatmulArgs&, const int32_t* panels, int64_t begin,
+                         int64_t end);
+  // The same with the queries of all heads; `table` has args.table_entries() powers.
+  void (*attend_ternary)(const TernaryAttentionArgs&, const int32_t* panels, const double* table,
+                         int64_t begin, int64_t end);
 };
 
 extern const KernelTable kPortableKernels;

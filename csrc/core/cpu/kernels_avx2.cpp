@@ -2,11 +2,13 @@
 #if defined(__x86_64__)
 
 #include <immintrin.h>
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
 #include <memory>
 #include <type_traits>
+#include <vector>
 
 #include "core/cpu/float_types.h"
 #include "core/cpu/kernel_table.h"
@@ -15,15 +17,14 @@
 
 #define BITGNN_ISA avx2
 #include "core/cpu/simd/dots_avx2.h"
-#include "core/cpu/simd/int_sums_avx2.h"
 #include "core/cpu/simd/narrow_avx2.h"
-#include "core/cpu/simd/rows_avx2.h"
+#include "ternary/cpu/vectors_avx2.h"
 //
 #include "core/cpu/all_kernels.h"
 
 namespace bitgnn::cpu {
 
-const KernelTable kAvx2Kernels = BITGNN_KERNEL_TABLE("avx2");
+const KernelTable kAvx2Kernels = avx2::kernel_table("avx2");
 
 }  // namespace bitgnn::cpu
 

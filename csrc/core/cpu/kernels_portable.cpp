@@ -1,20 +1,21 @@
 // The CPU kernels compiled as plain C++, which runs on any CPU.
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
 #include <memory>
 #include <type_traits>
+#include <vector>
 
 #define BITGNN_ISA portable
 #include "core/cpu/simd/dots_portable.h"
-#include "core/cpu/simd/int_sums_portable.h"
 #include "core/cpu/simd/narrow_portable.h"
-#include "core/cpu/simd/rows_portable.h"
+#include "ternary/cpu/vectors_portable.h"
 //
 #include "core/cpu/all_kernels.h"
 
 namespace bitgnn::cpu {
 
-const KernelTable kPortableKernels = BITGNN_KERNEL_TABLE("portable");
+const KernelTable kPortableKernels = portable::kernel_table("portable");
 
 }  // namespace bitgnn::cpu

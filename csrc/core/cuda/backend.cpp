@@ -7,10 +7,6 @@
 namespace bitgnn::cuda {
 namespace {
 
-void check_status(cudaError_t status, const char* what) {
-  BITGNN_CHECK(status == cudaSuccess, "bitgnn: ", what, " failed: ", cudaGetErrorString(status));
-}
-
 int attribute(cudaDeviceAttr which, int32_t index) {
   int value = 0;
   check_status(cudaDeviceGetAttribute(&value, which, index), "reading a device property");
@@ -79,74 +75,13 @@ Tensor Backend::on_host(const Tensor& t, const char* op) const {
   return torch::stable::to(t, torch::stable::Device(torch::headeronly::DeviceType::CPU));
 }
 
-template <class Launch>
-void Backend::run(const Launch& launch) const {
-  if (is_dry_) {
-    CountingWorkspace workspace;
-    const DryRun dry;
-    return check_status(launch(Context{dry_device(), nullptr, workspace}), "a dry run");
-  }
-  TensorWorkspace workspace(index_);
-  const Context context{device_properties(index_), stream_, workspace};
-  check_status(launch(context), "launching a CUDA kernel");
-}
-
-void Backend::pack(const PackArgs& a, int64_t rows) const {
-  run([&](const Context& c) { return pack::pack(a, rows, c); });
-}
-
-void Backend::pack_standardized(const StandardizedPackArgs& a, int64_t rows) const {
-  run([&](const Context& c) { return pack::pack_standardized(a, rows, c); });
-}
-
-void Backend::pack_levels(const LevelPackArgs& a, int64_t rows) const {
-  run([&](const Context& c) { return pack::pack_levels(a, rows, c); });
-}
-
-void Backend::unpack(const int32_t* words, int64_t rows, int64_t size, const float* scale,
-                     float* out) const {
-  run([&](const Context& c) { return pack::unpack(words, rows, size, scale, out, c); });
-}
-
-void Backend::transpose_bits(const int32_t* words, int64_t rows, int64_t size, int32_t* out) const {
-  run([&](const Context& c) { return pack::transpose_bits(words, rows, size, out, c); });
-}
-
-void Backend::multiply(const BmmArgs& a) const {
-  run([&](const Context& c) { return bmm::bmm(a, c); });
-}
-
-void Backend::convolve(const ConvArgs& a) const {
-  run([&](const Context& c) { return conv::convolve(a, c); });
-}
-
 bool Backend::convolve_pooled(const ConvArgs& a, const BitPoolArgs& pool) const {
   bool pools = false;
-  run([&](const Context& c) {
+  launch([&](const Context& c) {
     pools = conv::suits_pooled_convolution(a, pool, c);
     return pools ? conv::convolve_pooled(a, pool.flip, c) : cudaSuccess;
   });
   return pools;
-}
-
-void Backend::convolve_add(const ConvAddArgs& a) const {
-  run([&](const Context& c) { return conv::convolve_add(a, c); });
-}
-
-void Backend::aggregate_bits(const AggregateArgs& a) const {
-  run([&](const Context& c) { return bspmm::aggregate_bits(a, c); });
-}
-
-void Backend::aggregate_ternary(const AggregateArgs& a) const {
-  run([&](const Context& c) { return bspmm::aggregate_ternary(a, c); });
-}
-
-void Backend::aggregate_dense(const AggregateArgs& a) const {
-  run([&](const Context& c) { return bspmm::aggregate_dense(a, c); });
-}
-
-void Backend::aggregate_frdc(const FrdcArgs& a) const {
-  run([&](const Context& c) { return bspmm::aggregate_frdc(a, c); });
 }
 
 void Backend::check_slice_size(const SlicedArgs& a, const char* op) const {
@@ -156,50 +91,8 @@ void Backend::check_slice_size(const SlicedArgs& a, const char* op) const {
                " on this device, got ", a.slice_size);
 }
 
-void Backend::aggregate_narrow(const NarrowCall& a) const {
-  run([&](const Context& c) { return pairs::aggregate_narrow(a, c); });
-}
-
-void Backend::aggregate_sliced(const SlicedArgs& a) const {
-  check_slice_size(a, "bspmm_*_sliced");
-  run([&](const Context& c) { return bspmm::aggregate_sliced(a, c); });
-}
-
-void Backend::aggregate_product(const AggregateArgs& sums, const BmmArgs& product) const {
-  run([&](const Context& c) { return pairs::aggregate_product(sums, product, c); });
-}
-
-void Backend::aggregate_product(const SlicedArgs& sums, const BmmArgs& product) const {
-  check_slice_size(sums, "bspmm_bmm_sliced");
-  run([&](const Context& c) { return pairs::aggregate_product_sliced(sums, product, c); });
-}
-
-void Backend::pack_images(const ImagePackArgs& a) const {
-  run([&](const Context& c) { return pack::pack_images(a, c); });
-}
-
-void Backend::pool_bits(const BitPoolArgs& a) const {
-  run([&](const Context& c) { return conv::pool_bits(a, c); });
-}
-
-void Backend::pack_patches(const PatchArgs& a) const {
-  run([&](const Context& c) { return pack::pack_patches(a, c); });
-}
-
-void Backend::convolve_fixed(const FixedConvArgs& a) const {
-  run([&](const Context& c) { return first_layers::convolve_fixed(a, c); });
-}
-
-void Backend::bits_linear(const BitsLinearArgs& a) const {
-  run([&](const Context& c) { return bmm::bits_linear(a, c); });
-}
-
-void Backend::aggregate_slots(const SlotSumsArgs& a) const {
-  run([&](const Context& c) { return bspmm::aggregate_slots(a, c); });
-}
-
 void Backend::linear_chain(const LinearChainArgs& a) const {
-  run([&](const Context& c) {
+  launch([&](const Context& c) {
     BITGNN_CHECK(whole_model::suits_linear_chain(a, c),
                  "linear_chain: layers must have weights that ",
                  "fit the shared memory of a cluster of blocks, on a device of compute ",
@@ -208,59 +101,11 @@ void Backend::linear_chain(const LinearChainArgs& a) const {
   });
 }
 
-void Backend::round_levels(const RoundLevelsArgs& a) const {
-  run([&](const Context& c) { return training::round_levels(a, c); });
-}
-
-void Backend::clip_gradients(const ClipGradientsArgs& a) const {
-  run([&](const Context& c) { return training::clip_gradients(a, c); });
-}
-
-void Backend::shift_signs(const ShiftSignsArgs& a) const {
-  run([&](const Context& c) { return training::shift_signs(a, c); });
-}
-
-void Backend::pack_ternary(const TernaryPackArgs& a) const {
-  run([&](const Context& c) { return ternary::pack_ternary(a, c); });
-}
-
-void Backend::pack_ternary_columns(const TernaryColumnPackArgs& a) const {
-  run([&](const Context& c) { return ternary::pack_ternary_columns(a, c); });
-}
-
-void Backend::multiply_ternary(const TernaryBmmArgs& a) const {
-  run([&](const Context& c) { return ternary::multiply_ternary(a, c); });
-}
-
-void Backend::linear_ternary(const TernaryLinearArgs& a) const {
-  run([&](const Context& c) { return ternary::linear_ternary(a, c); });
-}
-
-void Backend::add(const JoinArgs& a) const {
-  run([&](const Context& c) { return pack::add(a, c); });
-}
-
-void Backend::concat(const JoinArgs& a) const {
-  run([&](const Context& c) { return pack::concat(a, c); });
-}
-
-void Backend::matmul_ternary(const TernaryMatmulArgs& a) const {
-  run([&](const Context& c) { return ternary::matmul_ternary(a, c); });
-}
-
 void Backend::attention_ternary(const TernaryAttentionArgs& a) const {
   const int64_t largest = attention::largest_attention_head(device());
   BITGNN_CHECK(a.size <= largest, "attention_ternary: heads must have at most ", largest,
                " features on this device, got ", a.size);
-  run([&](const Context& c) { return attention::attention_ternary(a, c); });
-}
-
-bool Backend::suits_floats(const TernaryFloatAttentionArgs& a) const {
-  return attention::suits_floats(a, device());
-}
-
-void Backend::attention_ternary_floats(const TernaryFloatAttentionArgs& a) const {
-  run([&](const Context& c) { return attention::attention_ternary_floats(a, c); });
+  launch(attention::attention_ternary, a);
 }
 
 }  // namespace bitgnn::cuda

@@ -32,6 +32,10 @@ Device as_compiled(Device device);
 // Properties of a device, read once.
 const Device& device_properties(int32_t index);
 
+inline void check_status(cudaError_t status, const char* what) {
+  BITGNN_CHECK(status == cudaSuccess, "bitgnn: ", what, " failed: ", cudaGetErrorString(status));
+}
+
 // Raises an error that names the allocation that failed.
 inline void check_memory(AOTITorchError status, int64_t bytes, int32_t index) {
   BITGNN_CHECK(status == 0, "bitgnn: CUDA out of memory: no ", bytes, " bytes on cuda:", index,
@@ -79,46 +83,74 @@ class Backend {
   // Returns a copy, for which the host waits; an error during stream capture.
   Tensor on_host(const Tensor& t, const char* op) const;
 
-  void pack(const PackArgs& a, int64_t rows) const;
-  void pack_standardized(const StandardizedPackArgs& a, int64_t rows) const;
-  void pack_levels(const LevelPackArgs& a, int64_t rows) const;
+  void pack(const PackArgs& a, int64_t rows) const { launch(pack::pack, a, rows); }
+  void pack_standardized(const StandardizedPackArgs& a, int64_t rows) const {
+    launch(pack::pack_standardized, a, rows);
+  }
+  void pack_levels(const LevelPackArgs& a, int64_t rows) const {
+    launch(pack::pack_levels, a, rows);
+  }
   void unpack(const int32_t* words, int64_t rows, int64_t size, const float* scale,
-              float* out) const;
-  void transpose_bits(const int32_t* words, int64_t rows, int64_t size, int32_t* out) const;
-  void multiply(const BmmArgs& a) const;
-  void convolve(const ConvArgs& a) const;
+              float* out) const {
+    launch(pack::unpack, words, rows, size, scale, out);
+  }
+  void transpose_bits(const int32_t* words, int64_t rows, int64_t size, int32_t* out) const {
+    launch(pack::transpose_bits, words, rows, size, out);
+  }
+  void pack_images(const ImagePackArgs& a) const { launch(pack::pack_images, a); }
+  void pack_patches(const PatchArgs& a) const { launch(pack::pack_patches, a); }
+  void add(const JoinArgs& a) const { launch(pack::add, a); }
+  void concat(const JoinArgs& a) const { launch(pack::concat, a); }
+
+  void multiply(const BmmArgs& a) const { launch(bmm::bmm, a); }
+  void bits_linear(const BitsLinearArgs& a) const { launch(bmm::bits_linear, a); }
+
+  void aggregate_bits(const AggregateArgs& a) const { launch(bspmm::aggregate_bits, a); }
+  void aggregate_ternary(const AggregateArgs& a) const { launch(bspmm::aggregate_ternary, a); }
+  void aggregate_dense(const AggregateArgs& a) const { launch(bspmm::aggregate_dense, a); }
+  void aggregate_frdc(const FrdcArgs& a) const { launch(bspmm::aggregate_frdc, a); }
+  void aggregate_slots(const SlotSumsArgs& a) const { launch(bspmm::aggregate_slots, a); }
+  void aggregate_sliced(const SlicedArgs& a) const {
+    check_slice_size(a, "bspmm_*_sliced");
+    launch(bspmm::aggregate_sliced, a);
+  }
+
+  bool suits_head(const NarrowCall& a, Head) const { return pairs::suits_head(a); }
+  void aggregate_narrow(const NarrowCall& a) const { launch(pairs::aggregate_narrow, a); }
+  void aggregate_product(const AggregateArgs& sums, const BmmArgs& product) const {
+    launch(pairs::aggregate_product, sums, product);
+  }
+  void aggregate_product(const SlicedArgs& sums, const BmmArgs& product) const {
+    check_slice_size(sums, "bspmm_bmm_sliced");
+    launch(pairs::aggregate_product_sliced, sums, product);
+  }
+
+  void convolve(const ConvArgs& a) const { launch(conv::convolve, a); }
   // Convolves and pools in one launch; returns false if there is no such kernel.
   bool convolve_pooled(const ConvArgs& a, const BitPoolArgs& pool) const;
-  void convolve_add(const ConvAddArgs& a) const;
-  void aggregate_bits(const AggregateArgs& a) const;
-  void aggregate_ternary(const AggregateArgs& a) const;
-  void aggregate_dense(const AggregateArgs& a) const;
-  void aggregate_frdc(const FrdcArgs& a) const;
-  void aggregate_sliced(const SlicedArgs& a) const;
-  bool suits_head(const NarrowCall& a, Head) const { return pairs::suits_head(a); }
-  void aggregate_narrow(const NarrowCall& a) const;
-  void aggregate_product(const AggregateArgs& sums, const BmmArgs& product) const;
-  void aggregate_product(const SlicedArgs& sums, const BmmArgs& product) const;
-  void pack_images(const ImagePackArgs& a) const;
-  void pool_bits(const BitPoolArgs& a) const;
-  void pack_patches(const PatchArgs& a) const;
-  void convolve_fixed(const FixedConvArgs& a) const;
-  void bits_linear(const BitsLinearArgs& a) const;
-  void aggregate_slots(const SlotSumsArgs& a) const;
+  void convolve_add(const ConvAddArgs& a) const { launch(conv::convolve_add, a); }
+  void pool_bits(const BitPoolArgs& a) const { launch(conv::pool_bits, a); }
+  void convolve_fixed(const FixedConvArgs& a) const { launch(first_layers::convolve_fixed, a); }
   void linear_chain(const LinearChainArgs& a) const;
-  void pack_ternary(const TernaryPackArgs& a) const;
-  void pack_ternary_columns(const TernaryColumnPackArgs& a) const;
-  void multiply_ternary(const TernaryBmmArgs& a) const;
-  void linear_ternary(const TernaryLinearArgs& a) const;
-  void round_levels(const RoundLevelsArgs& a) const;
-  void clip_gradients(const ClipGradientsArgs& a) const;
-  void shift_signs(const ShiftSignsArgs& a) const;
-  void add(const JoinArgs& a) const;
-  void concat(const JoinArgs& a) const;
-  void matmul_ternary(const TernaryMatmulArgs& a) const;
+
+  void pack_ternary(const TernaryPackArgs& a) const { launch(ternary::pack_ternary, a); }
+  void pack_ternary_columns(const TernaryColumnPackArgs& a) const {
+    launch(ternary::pack_ternary_columns, a);
+  }
+  void multiply_ternary(const TernaryBmmArgs& a) const { launch(ternary::multiply_ternary, a); }
+  void linear_ternary(const TernaryLinearArgs& a) const { launch(ternary::linear_ternary, a); }
+  void matmul_ternary(const TernaryMatmulArgs& a) const { launch(ternary::matmul_ternary, a); }
   void attention_ternary(const TernaryAttentionArgs& a) const;
-  bool suits_floats(const TernaryFloatAttentionArgs& a) const;
-  void attention_ternary_floats(const TernaryFloatAttentionArgs& a) const;
+  bool suits_floats(const TernaryFloatAttentionArgs& a) const {
+    return attention::suits_floats(a, device());
+  }
+  void attention_ternary_floats(const TernaryFloatAttentionArgs& a) const {
+    launch(attention::attention_ternary_floats, a);
+  }
+
+  void round_levels(const RoundLevelsArgs& a) const { launch(training::round_levels, a); }
+  void clip_gradients(const ClipGradientsArgs& a) const { launch(training::clip_gradients, a); }
+  void shift_signs(const ShiftSignsArgs& a) const { launch(training::shift_signs, a); }
 
  private:
   // Allocates a contiguous tensor and fills the strides.
@@ -147,9 +179,19 @@ class Backend {
 
   void check_slice_size(const SlicedArgs& a, const char* op) const;
 
-  // Runs launch(context) and raises the error it returns.
-  template <class Launch>
-  void run(const Launch& launch) const;
+  // Calls launcher(args..., context) and raises the error it returns.
+  template <class Launcher, class... Args>
+  void launch(const Launcher& launcher, const Args&... args) const {
+    if (is_dry_) {
+      CountingWorkspace workspace;
+      const DryRun dry;
+      return check_status(launcher(args..., Context{dry_device(), nullptr, workspace}),
+                          "a dry run");
+    }
+    TensorWorkspace workspace(index_);
+    const Context context{device_properties(index_), stream_, workspace};
+    check_status(launcher(args..., context), "launching a CUDA kernel");
+  }
 
   const Device& device() const { return is_dry_ ? dry_device() : device_properties(index_); }
 

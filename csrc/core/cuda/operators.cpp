@@ -1,59 +1,11 @@
 // Registers every operator's CUDA kernel.
-#include "bmm/operators.h"
-#include "attention/operators.h"
-#include "bmm/digits_operators.h"
-#include "bspmm/layout_operators.h"
-#include "bspmm/operators.h"
-#include "bspmm/slot_operators.h"
-#include "bspmm/ternary_operators.h"
-#include "conv/add_operators.h"
-#include "conv/operators.h"
-#include "conv/pool_operators.h"
-#include "core/cuda/backend.h"
-#include "core/schema.h"
-#include "first_layers/operators.h"
-#include "pack/join_operators.h"
-#include "pack/level_operators.h"
-#include "pack/operators.h"
-#include "pack/patch_operators.h"
-#include "pairs/fused_operators.h"
-#include "pairs/joint_operators.h"
-#include "pairs/narrow_operators.h"
-#include "ternary/operators.h"
-#include "training/operators.h"
-#include "whole_model/linear_chain_operators.h"
-
 #include <sstream>
 
+#include "core/all_operators.h"
+#include "core/cuda/backend.h"
+#include "core/schema.h"
+
 namespace {
-
-using bitgnn::ops::Tensor;
-
-template <class Backend, class Library>
-void register_all(Library& m) {
-  using namespace bitgnn::ops;
-  register_pack<Backend>(m);
-  register_levels<Backend>(m);
-  register_bmm<Backend>(m);
-  register_conv<Backend>(m);
-  register_conv_add<Backend>(m);
-  register_fixed_conv<Backend>(m);
-  register_bit_pool<Backend>(m);
-  register_patches<Backend>(m);
-  register_bspmm<Backend>(m);
-  register_bspmm_layouts<Backend>(m);
-  register_bspmm_ternary<Backend>(m);
-  register_joins<Backend>(m);
-  register_fused<Backend>(m);
-  register_narrow<Backend>(m);
-  register_joint<Backend>(m);
-  register_bits_linear<Backend>(m);
-  register_slots<Backend>(m);
-  register_linear_chain<Backend>(m);
-  register_quantise<Backend>(m);
-  register_ternary<Backend>(m);
-  register_ternary_attention<Backend>(m);
-}
 
 void set_dry_device(int64_t capability, int64_t sm_count, int64_t shared_bytes,
                     int64_t cache_bytes) {
@@ -77,7 +29,7 @@ std::string take_dry_notes() {
 
 }  // namespace
 
-STABLE_TORCH_LIBRARY_IMPL(bitgnn, CUDA, m) { register_all<bitgnn::cuda::Backend>(m); }
+STABLE_TORCH_LIBRARY_IMPL(bitgnn, CUDA, m) { bitgnn::ops::register_all<bitgnn::cuda::Backend>(m); }
 
 // The same operators without a device, for bitgnn.ops.route.
 STABLE_TORCH_LIBRARY(bitgnn_dry, m) {
@@ -86,7 +38,9 @@ STABLE_TORCH_LIBRARY(bitgnn_dry, m) {
   m.def("take_notes() -> str");
 }
 
-STABLE_TORCH_LIBRARY_IMPL(bitgnn_dry, CPU, m) { register_all<bitgnn::cuda::DryBackend>(m); }
+STABLE_TORCH_LIBRARY_IMPL(bitgnn_dry, CPU, m) {
+  bitgnn::ops::register_all<bitgnn::cuda::DryBackend>(m);
+}
 
 STABLE_TORCH_LIBRARY_IMPL(bitgnn_dry, CompositeExplicitAutograd, m) {
   m.impl("set_device", TORCH_BOX(&set_dry_device));

@@ -4,7 +4,6 @@
 #include <vector>
 
 #include "core/cpu/backend.h"
-#include "core/cpu/panels.h"
 
 namespace bitgnn::cpu {
 namespace {
@@ -105,11 +104,8 @@ void Backend::convolve_fixed(const FixedConvArgs& given) const {
   const Tensor weights = empty({panels, panel_size}, ScalarType::Short);
   auto* to = static_cast<int16_t*>(weights.data_ptr());
   const std::vector<SignPair> pairs = sign_pairs(c, runs);
-  torch::stable::parallel_for(
-      0, panels, grain(panel_size, kExpandGrain), [&](int64_t begin, int64_t end) {
-        kernels().expand_signs(bits, words, pairs.data(), static_cast<int64_t>(pairs.size()), to,
-                               begin, end);
-      });
+  split(panels, grain(panel_size, kExpandGrain), kernels().expand_signs, bits, words, pairs.data(),
+        static_cast<int64_t>(pairs.size()), to);
   p.weights = to;
   std::vector<int32_t> flip;
   if (c.flip != nullptr) flip = pack_flags(c.flip, c.out_channels);
@@ -121,17 +117,9 @@ void Backend::convolve_fixed(const FixedConvArgs& given) const {
   const int64_t shares = (c.images * c.out_height + threads - 1) / threads;
   p.band_rows = std::max<int64_t>(1, std::min({fitting, shares, c.out_height}));
   const int64_t bands = c.images * ((c.out_height + p.band_rows - 1) / p.band_rows);
-  const auto& table = kernels();
   const int64_t row_work = panel_size / 2 * c.out_width * p.band_rows;
-  if (bands >= threads || bands >= panels) {
-    torch::stable::parallel_for(
-        0, bands, grain(row_work * panels, kFixedGrain),
-        [&](int64_t begin, int64_t end) { table.fixed_conv(a, p, begin, end, 0, panels); });
-  } else {
-    torch::stable::parallel_for(
-        0, panels, grain(row_work * bands, kFixedGrain),
-        [&](int64_t begin, int64_t end) { table.fixed_conv(a, p, 0, bands, begin, end); });
-  }
+  split_either(bands >= threads || bands >= panels, bands, grain(row_work * panels, kFixedGrain),
+               panels, grain(row_work * bands, kFixedGrain), kernels().fixed_conv, a, p);
 }
 
 }  // namespace bitgnn::cpu

@@ -59,20 +59,6 @@ void round_rows(const FixedConvArgs& a, const FixedPanels& p, int64_t image, int
   }
 }
 
-void round_band(const FixedConvArgs& a, const FixedPanels& p, int64_t image, int64_t row,
-                int64_t rows, int16_t* to) {
-  switch (a.type) {
-    case FloatType::kFloat32:
-      return round_rows<float>(a, p, image, row, rows, to);
-    case FloatType::kFloat16:
-      return round_rows<Half>(a, p, image, row, rows, to);
-    case FloatType::kBFloat16:
-      return round_rows<BFloat16>(a, p, image, row, rows, to);
-    default:
-      return round_rows<uint8_t>(a, p, image, row, rows, to);
-  }
-}
-
 void expand_signs(const int32_t* panels, int64_t panel_words, const SignPair* pairs, int64_t count,
                   int16_t* to, int64_t begin, int64_t end) {
   for (int64_t panel = begin; panel < end; ++panel) {
@@ -115,7 +101,9 @@ void fixed_conv(const FixedConvArgs& a, const FixedPanels& p, int64_t begin, int
     const int64_t first = band % bands * p.band_rows;
     const int64_t rows = std::min(p.band_rows, c.out_height - first);
     const int64_t used = (rows - 1) * c.stride_height + reach;
-    round_band(a, p, band / bands, first * c.stride_height, used, image.get());
+    with_type_of<float, Half, BFloat16, uint8_t>(a.type, [&](auto zero) {
+      round_rows<decltype(zero)>(a, p, band / bands, first * c.stride_height, used, image.get());
+    });
     const int64_t pixel = (band / bands * c.out_height + first) * c.out_width;
     for (int64_t panel = panel_begin; panel < panel_end; ++panel) {
       const ConvEpilogue epilogue(p.outputs, panel);

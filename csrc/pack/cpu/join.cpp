@@ -12,7 +12,7 @@ constexpr int64_t kGrain = 1 << 18;  // features per thread
 // Calls f(row, buffer) for every row, split over the threads; the buffer holds a row of floats.
 template <class F>
 void for_rows(int64_t rows, int64_t features, const F& f) {
-  torch::stable::parallel_for(0, rows, grain(features, kGrain), [&](int64_t begin, int64_t end) {
+  split(rows, grain(features, kGrain), [&](int64_t begin, int64_t end) {
     std::vector<float> buffer(static_cast<size_t>(features));
     for (int64_t i = begin; i < end; ++i) f(i, buffer.data());
   });

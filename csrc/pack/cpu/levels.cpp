@@ -33,9 +33,7 @@ void Backend::pack_levels(const LevelPackArgs& a, int64_t rows) const {
   const std::vector<LevelGroup> groups = groups_of(a);
   const auto count = static_cast<int64_t>(groups.size());
   const LevelGroups all{a, groups.data(), count};
-  torch::stable::parallel_for(0, rows, grain(count, kLevelGrain), [&](int64_t begin, int64_t end) {
-    kernels().pack_levels(all, begin, end);
-  });
+  split(rows, grain(count, kLevelGrain), kernels().pack_levels, all);
 }
 
 }  // namespace bitgnn::cpu

@@ -29,27 +29,26 @@ void transpose_squares(uint32_t (&rows)[kWordBits][kSquares]) {
 
 void Backend::transpose_bits(const int32_t* words, int64_t rows, int64_t size, int32_t* out) const {
   const int64_t row_words = words_for(size), out_words = words_for(rows);
-  torch::stable::parallel_for(
-      0, out_words, grain(row_words, kTransposeGrain), [&](int64_t begin, int64_t end) {
-        uint32_t squares[kWordBits][kSquares];
-        for (int64_t block = begin; block < end; ++block) {
-          const int64_t first = block * kWordBits, count = std::min(rows - first, kWordBits);
-          for (int64_t w = 0; w < row_words; w += kSquares) {
-            const int64_t wide = std::min(row_words - w, kSquares);
-            std::fill(&squares[0][0], &squares[0][0] + kWordBits * kSquares, 0u);
-            for (int64_t r = 0; r < count; ++r) {
-              const int32_t* from = words + (first + r) * row_words + w;
-              std::copy(from, from + wide, squares[r]);
-            }
-            transpose_squares(squares);
-            for (int64_t s = 0; s < wide; ++s) {
-              const int64_t feature = (w + s) * kWordBits;
-              for (int64_t r = 0; r < std::min(size - feature, kWordBits); ++r)
-                out[(feature + r) * out_words + block] = static_cast<int32_t>(squares[r][s]);
-            }
-          }
+  split(out_words, grain(row_words, kTransposeGrain), [&](int64_t begin, int64_t end) {
+    uint32_t squares[kWordBits][kSquares];
+    for (int64_t block = begin; block < end; ++block) {
+      const int64_t first = block * kWordBits, count = std::min(rows - first, kWordBits);
+      for (int64_t w = 0; w < row_words; w += kSquares) {
+        const int64_t wide = std::min(row_words - w, kSquares);
+        std::fill(&squares[0][0], &squares[0][0] + kWordBits * kSquares, 0u);
+        for (int64_t r = 0; r < count; ++r) {
+          const int32_t* from = words + (first + r) * row_words + w;
+          std::copy(from, from + wide, squares[r]);
         }
-      });
+        transpose_squares(squares);
+        for (int64_t s = 0; s < wide; ++s) {
+          const int64_t feature = (w + s) * kWordBits;
+          for (int64_t r = 0; r < std::min(size - feature, kWordBits); ++r)
+            out[(feature + r) * out_words + block] = static_cast<int32_t>(squares[r][s]);
+        }
+      }
+    }
+  });
 }
 
 }  // namespace bitgnn::cpu

@@ -41,10 +41,7 @@ cudaError_t add_bits(const JoinArgs& args, const ExpandedBits& a, const Expanded
   if (args.threshold == nullptr && !scaled) return or_words(args, args.rows * words, context);
   unsigned blocks = 0;
   const FlatRange range = flat_range(args.rows, words, 1, context, blocks);
-  if (args.threshold == nullptr)
-    add_scaled_bits_kernel<<<blocks, kFlatThreads, 0, context.stream>>>(
-        a, b, range, last_word_mask(size), args.out_bits);
-  else if (!scaled && words <= kMaxTabledWords)
+  if (!scaled && words <= kMaxTabledWords)
     add_bits_kernel<<<blocks, kFlatThreads, 0, context.stream>>>(
         args.a_bits, args.b_bits, range, size, args.threshold, args.out_bits);
   else

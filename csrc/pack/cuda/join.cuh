@@ -13,6 +13,10 @@ __device__ __forceinline__ uint32_t load_word(const int32_t* p) {
   return static_cast<uint32_t>(__ldg(p));
 }
 
+__device__ __forceinline__ float threshold_at(const float* threshold, int64_t feature) {
+  return threshold != nullptr ? __ldg(threshold + feature) : 0.0f;
+}
+
 // Float rows of a + b.
 struct AddedRows {
   static constexpr bool kScales = false;
@@ -104,23 +108,6 @@ struct SumMasks {
   }
 };
 
-// Words of a_scale * a + b_scale * b >= 0, from masks per row.
-__global__ void __launch_bounds__(kFlatThreads)
-    add_scaled_bits_kernel(ExpandedBits a, ExpandedBits b, FlatRange range, uint32_t last_mask,
-                           int32_t* out) {
-  for_flat<1>(
-      range,
-      [&](int64_t i, int64_t row, uint32_t column) {
-        const float x = a.row_scale(row), y = b.row_scale(row);
-        const uint32_t valid = column == a.pitch - 1 ? last_mask : 0xffffffffu;
-        const SumMasks masks{
-            __fadd_rn(x, y) >= 0.0f ? valid : 0u, __fsub_rn(x, y) >= 0.0f ? valid : 0u,
-            __fsub_rn(y, x) >= 0.0f ? valid : 0u, __fsub_rn(-x, y) >= 0.0f ? valid : 0u};
-        return masks.of(load_word(a.words + i), load_word(b.words + i));
-      },
-      [&](int64_t i, uint32_t word) { out[i] = static_cast<int32_t>(word); });
-}
-
 // Words of a + b >= threshold, where the sum is 2, 0 or -2, from a table of masks per column.
 __global__ void __launch_bounds__(kFlatThreads)
     add_bits_kernel(const int32_t* a, const int32_t* b, FlatRange range, int64_t features,
@@ -157,7 +144,7 @@ __global__ void __launch_bounds__(kFlatThreads)
   const float none = __int_as_float(0x7fffffff);  // NaN: no bit is set
   if (tabled) {
     for (int i = threadIdx.x; i < range.size * kWarp; i += kFlatThreads)
-      table[i % kWarp][i / kWarp] = i < features ? __ldg(threshold + i) : none;
+      table[i % kWarp][i / kWarp] = i < features ? threshold_at(threshold, i) : none;
   }
   __syncthreads();
   for_flat<1>(
@@ -172,7 +159,7 @@ __global__ void __launch_bounds__(kFlatThreads)
         for (int j = 0; j < kWarp; ++j) {
           const int64_t feature = static_cast<int64_t>(column) * kWarp + j;
           const float t = tabled               ? table[j][column]
-                          : feature < features ? __ldg(threshold + feature)
+                          : feature < features ? threshold_at(threshold, feature)
                                                : none;
           const bool in_b = (b_word >> j & 1u) != 0;
           const float sum =

@@ -164,14 +164,14 @@ __device__ __forceinline__ uint32_t pack_turn(const typename Source::Row (&row)[
 // Packs words [first_word, last_word) of rows first_row .. first_row + kRows - 1 (those past `rows`
 // repeat the last one); rows must have at least kWords words. Calls store(word, bits, fresh) in
 // every lane: the lane's bits are those of word `word` + its word_column(), and new if `fresh`.
-// kShift is set if there is a threshold or a gain. Adds the lane's |(x - threshold) * gain| to
-// `sum`.
+// kShift is set if there is a threshold or a gain. Returns fold_lanes() of |(x - threshold) * gain|
+// summed over those words, if scales are wanted.
 template <int kRows, int kWords, bool kScale, bool kShift, class Source, class Store>
-__device__ __forceinline__ void pack_words(const Source& source, const PackArgs& args,
+__device__ __forceinline__ float pack_rows(const Source& source, const PackArgs& args,
                                            int64_t first_row, int64_t rows, int first_word,
-                                           int last_word, int lane, float (&sum)[kRows],
-                                           const Store& store) {
+                                           int last_word, int lane, const Store& store) {
   using Tile = PackTile<kRows, kWords>;
+  float sum[kRows] = {};
   const int64_t column = static_cast<int64_t>(first_word) * kWarp + lane;
   const int existing = static_cast<int>(min(rows - first_row, static_cast<int64_t>(kRows)));
   typename Source::Row row[kRows];
@@ -209,16 +209,6 @@ __device__ __forceinline__ void pack_words(const Source& source, const PackArgs&
   const int word_column = Tile::word_column(lane);
   if (word_column == kWords - 1) bits &= 0xffffffffu >> (kWarp - features);
   store(start, bits, word_column >= skip);
-}
-
-// pack_words() for complete scales: returns fold_lanes() of the sums.
-template <int kRows, int kWords, bool kScale, bool kShift, class Source, class Store>
-__device__ __forceinline__ float pack_rows(const Source& source, const PackArgs& args,
-                                           int64_t first_row, int64_t rows, int first_word,
-                                           int last_word, int lane, const Store& store) {
-  float sum[kRows] = {};
-  pack_words<kRows, kWords, kScale, kShift>(source, args, first_row, rows, first_word, last_word,
-                                            lane, sum, store);
   if constexpr (kScale) return fold_lanes(sum, lane);
   return 0.0f;
 }

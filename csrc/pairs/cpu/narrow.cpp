@@ -65,7 +65,7 @@ int64_t class_of(const float* scores, int64_t count) {
 }
 
 // The classes of rows [begin, end), whose scores are not kept.
-void find_classes(const NarrowCsrArgs& a, int64_t begin, int64_t end, int64_t* classes) {
+void find_classes(const NarrowCsrArgs& a, int64_t* classes, int64_t begin, int64_t end) {
   const int64_t features = a.csr.features;
   const size_t pointer_bytes = a.csr.rowptr64 ? sizeof(int64_t) : sizeof(int32_t);
   std::vector<float> scores(static_cast<size_t>(std::min(end - begin, kTileRows) * features));
@@ -98,21 +98,14 @@ void Backend::aggregate_narrow(const NarrowCall& given) const {
   a.out_scale = product.out_scale;
   a.shift = given.shift;
   product.out_scale = nullptr;
-  multiply_narrow(product, rows, sums.col_scale);
+  multiply(product, &rows, sums.col_scale);
 
-  a.csr.rowptr = sums.rowptr;
-  a.csr.rowptr64 = sums.rowptr64;
-  a.csr.indices = sums.indices;
-  a.csr.row_scale = sums.row_scale;
-  a.csr.bias = sums.bias;
-  a.csr.features = sums.features;
-  a.csr.out_float = sums.out_float;
+  static_cast<AggregateArgs&>(a.csr) = sums;
   a.csr.prefetch = product.rows * rows.stride >= kPrefetchBytes;
-  const auto kernel = kernels().aggregate_narrow;
-  for_balanced_rows(a.csr, sums.rows, [&](int64_t begin, int64_t end) {
-    given.head == Head::kClasses ? find_classes(a, begin, end, given.classes)
-                                 : kernel(a, begin, end);
-  });
+  if (given.head == Head::kClasses)
+    split_balanced(a.csr, sums.rows, find_classes, a, given.classes);
+  else
+    split_balanced(a.csr, sums.rows, kernels().aggregate_narrow, a);
   if (given.root == nullptr) return;
   bitgnn::BmmArgs root = *given.root;
   root.addend = root.out_float = sums.out_float;

@@ -1,10 +1,7 @@
 // CPU backend of ternary packing and of products with +-1 weights.
-#include <algorithm>
 #include <vector>
 
 #include "core/cpu/backend.h"
-#include "core/cpu/panels.h"
-#include "ternary/cpu/kernel_table.h"
 
 namespace bitgnn::cpu {
 namespace {
@@ -16,34 +13,19 @@ constexpr int64_t kFinishWork = 64;          // epilogue cost per row and panel,
 constexpr int64_t kRowsInPlace = 8;
 
 void pack_planes(const TernaryPackArgs& a, int64_t planes) {
-  const auto& table = ternary_kernels();
-  torch::stable::parallel_for(
-      0, a.rows(), grain(a.size, kPackGrain),
-      [&](int64_t begin, int64_t end) { table.pack(a, planes, begin, end); });
+  split(a.rows(), grain(a.size, kPackGrain), kernels().pack_ternary, a, planes);
 }
 
 }  // namespace
 
-const TernaryTable& ternary_kernels() {
-#if defined(__x86_64__)
-  if (&kernels() == &kAvx512Kernels) return kAvx512Ternary;
-  if (&kernels() == &kAvx2Kernels) return kAvx2Ternary;
-#endif
-  return kPortableTernary;
-}
-
 void Backend::pack_ternary(const TernaryPackArgs& a) const { pack_planes(a, a.boolean ? 1 : 2); }
 
 void Backend::pack_ternary_columns(const TernaryColumnPackArgs& a) const {
-  const auto& table = ternary_kernels();
   const int64_t chunks = a.batches[0] * a.batches[1] * words_for(a.features);
-  torch::stable::parallel_for(
-      0, chunks, grain(a.length * kWordBits, kPackGrain),
-      [&](int64_t begin, int64_t end) { table.pack_columns(a, begin, end); });
+  split(chunks, grain(a.length * kWordBits, kPackGrain), kernels().pack_ternary_columns, a);
 }
 
 void Backend::multiply_ternary(const TernaryBmmArgs& a) const {
-  const auto& table = ternary_kernels();
   const int64_t words = words_for(a.size), panels = words_for(a.out_features);
   TernaryProduct product{&a, nullptr, nullptr};
   std::vector<int32_t> flip;
@@ -59,15 +41,9 @@ void Backend::multiply_ternary(const TernaryBmmArgs& a) const {
   }
   const int64_t threads = torch::stable::get_num_threads();
   const int64_t panel_work = words * kWordBits + kFinishWork;
-  if (product.panels != nullptr && (a.rows >= panels || panels < threads)) {
-    torch::stable::parallel_for(
-        0, a.rows, grain(panel_work * panels, kMultiplyGrain),
-        [&](int64_t begin, int64_t end) { table.multiply(product, begin, end, 0, panels); });
-  } else {
-    torch::stable::parallel_for(
-        0, panels, grain(panel_work * a.rows, kMultiplyGrain),
-        [&](int64_t begin, int64_t end) { table.multiply(product, 0, a.rows, begin, end); });
-  }
+  split_either(product.panels != nullptr && (a.rows >= panels || panels < threads), a.rows,
+               grain(panel_work * panels, kMultiplyGrain), panels,
+               grain(panel_work * a.rows, kMultiplyGrain), kernels().multiply_ternary, product);
 }
 
 void Backend::linear_ternary(const TernaryLinearArgs& a) const {

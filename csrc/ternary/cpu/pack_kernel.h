@@ -1,7 +1,7 @@
 // Ternary and boolean packing: two comparisons per value; bound by reading the input.
 // Included once per instruction set; BITGNN_ISA names the namespace of its primitives.
 
-#include "ternary/cpu/kernel_table.h"
+#include "ternary/cpu/operands.h"
 
 namespace bitgnn::cpu::BITGNN_ISA {
 namespace {
@@ -54,21 +54,11 @@ void pack_ternary_rows(const TernaryPackArgs& a, int64_t planes, int64_t begin, 
   }
 }
 
-template <class T>
-void pack_ternary_typed(const TernaryPackArgs& a, int64_t planes, int64_t begin, int64_t end) {
-  a.boolean ? pack_ternary_rows<T, true>(a, planes, begin, end)
-            : pack_ternary_rows<T, false>(a, planes, begin, end);
-}
-
 void pack_ternary(const TernaryPackArgs& a, int64_t planes, int64_t begin, int64_t end) {
-  switch (a.type) {
-    case FloatType::kFloat16:
-      return pack_ternary_typed<Half>(a, planes, begin, end);
-    case FloatType::kBFloat16:
-      return pack_ternary_typed<BFloat16>(a, planes, begin, end);
-    default:
-      return pack_ternary_typed<float>(a, planes, begin, end);
-  }
+  with_type_of<float, Half, BFloat16>(a.type, [&](auto zero) {
+    a.boolean ? pack_ternary_rows<decltype(zero), true>(a, planes, begin, end)
+              : pack_ternary_rows<decltype(zero), false>(a, planes, begin, end);
+  });
 }
 
 // Transposes 32 words of 32 bits: bit l of word d comes from bit d of word l.
@@ -116,19 +106,10 @@ void pack_feature_chunk(const TernaryColumnPackArgs& a, int64_t matrix, int64_t 
 
 void pack_ternary_columns(const TernaryColumnPackArgs& a, int64_t begin, int64_t end) {
   const int64_t chunks = words_for(a.features);
-  for (int64_t i = begin; i < end; ++i) {
-    const int64_t matrix = i / chunks, chunk = i % chunks;
-    switch (a.type) {
-      case FloatType::kFloat16:
-        pack_feature_chunk<Half>(a, matrix, chunk);
-        break;
-      case FloatType::kBFloat16:
-        pack_feature_chunk<BFloat16>(a, matrix, chunk);
-        break;
-      default:
-        pack_feature_chunk<float>(a, matrix, chunk);
-    }
-  }
+  with_type_of<float, Half, BFloat16>(a.type, [&](auto zero) {
+    for (int64_t i = begin; i < end; ++i)
+      pack_feature_chunk<decltype(zero)>(a, i / chunks, i % chunks);
+  });
 }
 
 }  // namespace

@@ -2,7 +2,7 @@
 // Included once per instruction set; BITGNN_ISA names the namespace of its primitives.
 #pragma once
 
-#include "ternary/cpu/kernel_table.h"
+#include "ternary/cpu/operands.h"
 
 namespace bitgnn::cpu::BITGNN_ISA {
 namespace {

@@ -43,23 +43,29 @@ __device__ __forceinline__ T rounded(float value) {
   }
 }
 
+// Calls f with a zero of the result type.
+template <class F>
+__device__ __forceinline__ void with_value(ValueType type, const F& f) {
+  if (type == ValueType::kFloat32)
+    f(float{});
+  else if (type == ValueType::kFloat16)
+    f(__half{});
+  else if (type == ValueType::kBFloat16)
+    f(__nv_bfloat16{});
+  else
+    f(int32_t{});
+}
+
 // Applies the epilogue to `dot` and stores the result as element `at` of the output.
 __device__ __forceinline__ void store_value(const TernaryBmmArgs& a, int64_t at,
                                             const TernaryTerms& terms, int32_t dot) {
-  switch (a.type) {
-    case ValueType::kFloat32:
-      static_cast<float*>(a.out)[at] = terms.value(dot);
-      break;
-    case ValueType::kFloat16:
-      static_cast<__half*>(a.out)[at] = rounded<__half>(terms.value(dot));
-      break;
-    case ValueType::kBFloat16:
-      static_cast<__nv_bfloat16*>(a.out)[at] = rounded<__nv_bfloat16>(terms.value(dot));
-      break;
-    case ValueType::kInt32:
-      static_cast<int32_t*>(a.out)[at] = dot;
-      break;
-  }
+  with_value(a.type, [&](auto zero) {
+    using T = decltype(zero);
+    if constexpr (std::is_same_v<T, int32_t>)
+      static_cast<T*>(a.out)[at] = dot;
+    else
+      static_cast<T*>(a.out)[at] = rounded<T>(terms.value(dot));
+  });
 }
 
 }  // namespace bitgnn::cuda::ternary

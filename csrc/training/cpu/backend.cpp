@@ -18,12 +18,11 @@ int64_t pieces_of(int64_t count) { return (count + kPiece - 1) / kPiece; }
 template <class Work>
 double sum_of_pieces(int64_t count, const Work& work) {
   std::vector<double> partial(static_cast<size_t>(pieces_of(count)));
-  torch::stable::parallel_for(0, pieces_of(count), kPiecesPerThread,
-                              [&](int64_t first, int64_t last) {
-                                for (int64_t piece = first; piece < last; ++piece)
-                                  partial[static_cast<size_t>(piece)] =
-                                      work(piece * kPiece, std::min(count, (piece + 1) * kPiece));
-                              });
+  split(pieces_of(count), kPiecesPerThread, [&](int64_t first, int64_t last) {
+    for (int64_t piece = first; piece < last; ++piece)
+      partial[static_cast<size_t>(piece)] =
+          work(piece * kPiece, std::min(count, (piece + 1) * kPiece));
+  });
   double sum = 0.0;
   for (const double part : partial) sum += part;
   return sum;
@@ -48,11 +47,9 @@ double sum_of_terms(int64_t begin, int64_t end, const Term& term) {
 void Backend::round_levels(const RoundLevelsArgs& a) const {
   const float scale = *a.scale;
   const auto lowest = static_cast<float>(a.lowest), highest = static_cast<float>(a.highest);
-  torch::stable::parallel_for(0, a.count, kPiece * kPiecesPerThread,
-                              [&](int64_t begin, int64_t end) {
-                                for (int64_t i = begin; i < end; ++i)
-                                  a.out[i] = rounded_level(a.x[i], scale, lowest, highest);
-                              });
+  split(a.count, kPiece * kPiecesPerThread, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) a.out[i] = rounded_level(a.x[i], scale, lowest, highest);
+  });
 }
 
 void Backend::clip_gradients(const ClipGradientsArgs& a) const {

@@ -63,7 +63,7 @@ void Backend::linear_chain(const LinearChainArgs& a) const {
     widest = std::max({widest, words_for(layer.size), words_for(layer.outputs)});
     work += layer.outputs * words_for(layer.size);
   }
-  torch::stable::parallel_for(0, a.rows, grain(work, kChainGrain), [&](int64_t begin, int64_t end) {
+  split(a.rows, grain(work, kChainGrain), [&](int64_t begin, int64_t end) {
     std::vector<uint32_t> row(widest), next(widest);
     for (int64_t i = begin; i < end; ++i) chain_row(a, i, row, next);
   });

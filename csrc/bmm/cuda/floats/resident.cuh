@@ -111,9 +111,9 @@ __global__ void __launch_bounds__(kPackingThreads, packing_blocks(kMode))
     uint32_t* packed = tiles + buffer * layout.tile_words();
     int32_t* counts = reinterpret_cast<int32_t*>(packed + layout.tile_rows * layout.pitch);
     float* scales = reinterpret_cast<float*>(counts + layout.tile_rows);
-    pack_tile<kRows, kWords, kScale>(source, pack, PitchedRows{packed, layout.pitch},
-                                     PackedTerms{layout.tile_rows, counts, scales, nullptr},
-                                     first_row, a.rows, 0, layout.words, warp, kPackingWarps, lane);
+    pack_tile<kRows, kWords, kScale>(
+        source, pack, PackedTile{packed, layout.pitch, layout.tile_rows, counts, scales}, first_row,
+        a.rows, warp, kPackingWarps, lane);
     __syncthreads();
     const int64_t left = a.rows - first_row;
     const PackingTile tile{

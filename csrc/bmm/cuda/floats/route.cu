@@ -7,7 +7,7 @@
 
 #include "bmm/cuda/epilogue_terms.cuh"
 #include "bmm/cuda/floats/resident.cuh"
-#include "bmm/cuda/hopper/packing_tma_warps.cuh"
+#include "bmm/cuda/hopper/packing_tma.cuh"
 #include "bmm/cuda/launch.h"
 #include "pack/cuda/launch.h"
 
@@ -31,10 +31,14 @@ int tile_rows(const BmmArgs& args, const Context& context) {
   return args.out_features > kFewColumns ? 32 : 64;
 }
 
-// True if the weights stay in a block's shared memory.
+// True if the weights stay in a block's shared memory. On Hopper, products of many rows with many
+// outputs are faster apart, where half of the multiprocessors get a tile of the warpgroup product.
 bool suits_resident(const BmmArgs& args, const Context& context) {
   const int64_t words = words_for(args.size);
   if (words < 1 || words > kMaxWords || args.out_features > kMaxColumns) return false;
+  if (context.device.is_hopper() && args.out_features > kMostResident &&
+      args.rows >= 64 * context.device.sm_count)
+    return false;
   return packing_layout(args, tile_rows(args, context)).bytes() <=
          std::min<int64_t>(kSharedBytes, context.device.shared_bytes);
 }
@@ -73,12 +77,6 @@ bool suits_packing(const BmmArgs& args, const Context& context) {
          type != FloatType::kUInt8;
 }
 
-// True if packing rows into scratch memory first, for a product of packed rows, beats streaming
-// weights: on Hopper if half of the multiprocessors get a tile of its warpgroup product.
-bool suits_apart(const BmmArgs& args, const Context& context) {
-  return context.device.is_hopper() && args.size > 0 && args.rows >= 64 * context.device.sm_count;
-}
-
 // True for bit outputs of many contiguous float32 rows on Hopper.
 bool suits_bulk(const BmmArgs& args, const Context& context) {
   constexpr int64_t kLeastRows = 5000;     // fewer do not amortise starting large blocks
@@ -96,7 +94,7 @@ bool suits_bulk(const BmmArgs& args, const Context& context) {
                      args.rows >= kLeastRows && args.rows < kMostRows && is_aligned(args.pack->x) &&
                      is_aligned(args.out_bits);
   return suits &&
-         bulk_plan(args, context).warps >= (args.rows < kManyRows ? kWarpsForFewRows : kLeastWarps);
+         bulk_plan(args, context).teams >= (args.rows < kManyRows ? kWarpsForFewRows : kLeastWarps);
 }
 
 // Of these, long rows that teams of warps should share. With few columns this gains nothing if a
@@ -105,11 +103,12 @@ bool suits_teams(const BmmArgs& args, const Context& context) {
   constexpr int64_t kLeastFeatures = 256;
   constexpr int kManyWarps = 12;
   const BulkPlan plan = bulk_plan(args, context);
-  const bool few = plan.tiles <= int64_t{context.device.sm_count} * plan.warps;
-  const bool alone = plan.passes == 1 && (few || plan.warps >= kManyWarps);
+  const bool few = plan.tiles <= int64_t{context.device.sm_count} * plan.teams;
+  const bool alone = plan.passes == 1 && (few || plan.teams >= kManyWarps);
   return plan.cols >= kLeastFeatures && !alone;
 }
 
+// Packs the rows into scratch memory, for a product of packed rows.
 cudaError_t bmm_apart(const BmmArgs& given, const Context& context) {
   BmmArgs args = given;
   PackArgs pack = *given.pack;
@@ -133,13 +132,8 @@ cudaError_t bmm_apart(const BmmArgs& given, const Context& context) {
 cudaError_t bmm_packing(const BmmArgs& args, const Context& context) {
   if (args.rows == 0 || args.out_features == 0) return cudaSuccess;
   if (!suits_packing(args, context)) return bmm_apart(args, context);
-  if (suits_bulk(args, context))
-    return suits_teams(args, context) ? bmm_packing_teams(args, context)
-                                      : bmm_packing_bulk(args, context);
-  const bool resident = suits_resident(args, context);
-  if ((!resident || args.out_features > kMostResident) && suits_apart(args, context))
-    return bmm_apart(args, context);
-  if (!resident) return bmm_streaming(args, context);
+  if (suits_bulk(args, context)) return bmm_packing_tma(args, suits_teams(args, context), context);
+  if (!suits_resident(args, context)) return bmm_apart(args, context);
   return with_quantised_type(
       args.pack->type, [&](auto zero) { return launch_typed<decltype(zero)>(args, context); });
 }

@@ -1,23 +1,22 @@
 // Launches the Hopper products whose float rows are loaded by the TMA.
-#include "bmm/arguments.h"
-#include "bmm/cuda/hopper/packing_tma_warps.cuh"
+#include "bmm/cuda/hopper/packing_tma.cuh"
 
 #include <type_traits>
 
-#include "bmm/cuda/hopper/packing_tma_teams.cuh"
 #include "bmm/cuda/routes.h"
 
 namespace bitgnn::cuda::bmm {
 namespace {
 
-// Calls f with compile-time constants: whether all columns are compared with zero, whether rows are
+// With compile-time constants for whether all columns are compared with zero, whether rows are
 // compared with thresholds, and the floats per access.
-template <class F>
-cudaError_t with_bulk_form(const BmmArgs& args, const F& f) {
+template <bool kTeams>
+cudaError_t launch(const BmmArgs& args, const Context& context) {
   const auto with_vector = [&](auto same, auto shift) {
-    if (args.size % 4 == 0) return f(same, shift, std::integral_constant<int, 4>());
-    if (args.size % 2 == 0) return f(same, shift, std::integral_constant<int, 2>());
-    return f(same, shift, std::integral_constant<int, 1>());
+    constexpr bool kSame = decltype(same)::value, kShift = decltype(shift)::value;
+    if (args.size % 4 == 0) return launch_bmm_packing_tma<kTeams, kSame, kShift, 4>(args, context);
+    if (args.size % 2 == 0) return launch_bmm_packing_tma<kTeams, kSame, kShift, 2>(args, context);
+    return launch_bmm_packing_tma<kTeams, kSame, kShift, 1>(args, context);
   };
   const auto with_shift = [&](auto same) {
     return args.pack->threshold != nullptr ? with_vector(same, std::true_type())
@@ -29,20 +28,8 @@ cudaError_t with_bulk_form(const BmmArgs& args, const F& f) {
 
 }  // namespace
 
-cudaError_t bmm_packing_bulk(const BmmArgs& args, const Context& context) {
-  const BulkPlan plan = bulk_plan(args, context);
-  return with_bulk_form(args, [&](auto same, auto shift, auto vector) {
-    return launch_bmm_packing_bulk<decltype(same)::value, decltype(shift)::value,
-                                   decltype(vector)::value>(args, plan, context);
-  });
-}
-
-cudaError_t bmm_packing_teams(const BmmArgs& args, const Context& context) {
-  const TeamPlan plan = team_plan(args, context);
-  return with_bulk_form(args, [&](auto same, auto shift, auto vector) {
-    return launch_bmm_packing_teams<decltype(same)::value, decltype(shift)::value,
-                                    decltype(vector)::value>(args, plan, context);
-  });
+cudaError_t bmm_packing_tma(const BmmArgs& args, bool teams, const Context& context) {
+  return teams ? launch<true>(args, context) : launch<false>(args, context);
 }
 
 }  // namespace bitgnn::cuda::bmm

@@ -141,18 +141,7 @@ bool plan_conv_box(ConvBoxPlan& plan, const ConvAddArgs& args, ConvOutput output
   const ConvArgs& a = args.conv;
   if (!suits(args)) return false;
   plan = {};
-  plan.images = static_cast<int>(a.images);
-  plan.out_height = static_cast<int>(a.out_height);
-  plan.out_width = static_cast<int>(a.out_width);
-  plan.stride_height = static_cast<int>(a.stride_height);
-  plan.stride_width = static_cast<int>(a.stride_width);
-  plan.padding_top = static_cast<int>(a.padding_top);
-  plan.padding_left = static_cast<int>(a.padding_left);
-  plan.row_axis =
-      conv_axis(a.height, a.out_height, a.kernel_height, a.stride_height, a.padding_top);
-  plan.column_axis =
-      conv_axis(a.width, a.out_width, a.kernel_width, a.stride_width, a.padding_left);
-  plan.classes = plan.row_axis.classes * plan.column_axis.classes;
+  static_cast<ConvGeometry&>(plan) = conv_geometry(a);
   const int height = static_cast<int>(a.kernel_height), width = static_cast<int>(a.kernel_width);
   plan.pitch = plan.out_width + (width - 1) / plan.stride_width;
   plan.by_pitch = frame_divider(plan.pitch);

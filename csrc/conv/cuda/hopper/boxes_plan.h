@@ -40,13 +40,7 @@ constexpr int kBoxQuadPitch = 20;
 constexpr int kBoxBitPitch = 4 * kBoxQuadPitch;
 constexpr int kBoxSumPitch = kBoxColumns;
 
-struct ConvBoxPlan {
-  int images, out_height, out_width;
-  int stride_height, stride_width;
-  int padding_top, padding_left;
-  ConvAxis row_axis;
-  ConvAxis column_axis;
-  int classes;
+struct ConvBoxPlan : ConvGeometry {
   int pitch;
   FrameDivider by_pitch;
   FrameDivider by_image;  // positions

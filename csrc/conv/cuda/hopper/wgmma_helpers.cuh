@@ -100,7 +100,7 @@ __device__ __forceinline__ void help_conv(ConvShared& shared, unsigned char* raw
     first = false;
     if (new_tile) {
       auto* counts =
-          reinterpret_cast<int32_t*>(raw + plan.counts_at) + parity * plan.count_sets * plan.rows;
+          reinterpret_cast<int32_t*>(raw + plan.counts_at) + parity * plan.phases * plan.rows;
       wait_for_copies(ahead);
       count_slabs(counts, raw + plan.slots_at + slot.at * plan.slot_bytes, plan, thread);
       group_sync(kBarrier, kConvHelpers);

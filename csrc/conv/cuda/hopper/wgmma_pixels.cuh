@@ -41,11 +41,6 @@ __device__ __forceinline__ int find_pixel(const ConvPlan& plan, int position, in
   return exists ? (at.image * plan.height + y) * plan.width + x : -1;
 }
 
-__device__ __forceinline__ void copy_async_8(uint32_t to, const int32_t* from, int bytes) {
-  asm volatile("cp.async.ca.shared.global [%0], [%1], 8, %2;\n" ::"r"(to), "l"(from), "r"(bytes)
-               : "memory");
-}
-
 __device__ __forceinline__ void copy_async_piece(uint32_t to, const int32_t* from, int bytes) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;\n" ::"r"(to), "l"(from), "r"(bytes)
                : "memory");
@@ -59,19 +54,6 @@ __device__ __forceinline__ void load_slabs(uint32_t slot, const int32_t* x, cons
   for (int row = thread; row < plan.rows; row += kConvHelpers) {
     const int position = tile * kConvTileRows + row;
     const uint32_t to = slot + row * kConvPieceBytes;
-    if (plan.pieces == 0) {
-#pragma unroll 1
-      for (int i = 0; i < plan.copies; ++i) {
-        const ConvSlab& slab = plan.slab[i];
-#pragma unroll
-        for (int half = 0; half < 2; ++half) {
-          const int pixel = find_pixel(plan, position + slab.shift[half], slab.phase[half]);
-          copy_async_8(to + slab.place * pitch + half * 8, x + int64_t{max(pixel, 0)} * 2,
-                       pixel >= 0 ? 8 : 0);
-        }
-      }
-      continue;
-    }
 #pragma unroll 1
     for (int phase = 0; phase < plan.phases; ++phase) {
       const int pixel = find_pixel(plan, position, plan.phase_index[phase]);
@@ -83,7 +65,7 @@ __device__ __forceinline__ void load_slabs(uint32_t slot, const int32_t* x, cons
         copy_async_piece(phase_to + piece * pitch, from + piece * 4, bytes);
 #pragma unroll 1
       for (int i = 0; i < plan.copies; ++i)
-        if (plan.slab[i].phase[0] == plan.phase_index[phase])
+        if (plan.slab[i].phase == plan.phase_index[phase])
           copy_async_piece(to + plan.slab[i].place * pitch, from + plan.slab[i].piece * 4, bytes);
     }
   }
@@ -99,14 +81,6 @@ __device__ __forceinline__ void count_slabs(int32_t* counts, const unsigned char
   const auto* rows = reinterpret_cast<const uint4*>(slot);
 #pragma unroll 1
   for (int row = thread; row < plan.rows; row += kConvHelpers) {
-    if (plan.pieces == 0) {
-#pragma unroll 1
-      for (int set = 0; set + 1 < plan.count_sets; ++set)
-        counts[set * plan.rows + row] = count_piece(rows[set * plan.rows + row]);
-      const uint4 v = rows[plan.half_set * plan.rows + row];
-      counts[(plan.count_sets - 1) * plan.rows + row] = __popc(v.x) + __popc(v.y);
-      continue;
-    }
 #pragma unroll 1
     for (int phase = 0; phase < plan.phases; ++phase) {
       const uint4* from = rows + plan.phase_place[phase] * plan.rows + row;

@@ -39,8 +39,7 @@ struct Piece {
 };
 
 bool same_source(const ConvSlab& a, const ConvSlab& b) {
-  return a.phase[0] == b.phase[0] && a.phase[1] == b.phase[1] && a.piece == b.piece &&
-         a.shift[0] == b.shift[0] && a.shift[1] == b.shift[1];
+  return a.phase == b.phase && a.piece == b.piece;
 }
 
 // Slabs in storage order.
@@ -64,12 +63,11 @@ struct Slabs {
 bool place_shared(ConvPlan& plan, int columns, const Device& device) {
   const int stage_bytes = columns * kConvStageRowBytes;
   plan.slot_bytes = (plan.slabs * plan.rows * kConvPieceBytes + 127) / 128 * 128;
-  plan.classes = plan.row_axis.classes * plan.column_axis.classes;
   // Terms of the classes, then a scale and a bias, or a limit, per output.
   const int table_bytes = 2 * (plan.classes + 2) * conv_table_pitch(columns) * 4;
   // make_terms() reads up to two words past the last mask and multiplies them by zero.
   const int mask_bytes = (plan.classes * (plan.masks + 1) + 2) * 4;
-  const int count_bytes = 2 * plan.count_sets * plan.rows * 4;
+  const int count_bytes = 2 * plan.phases * plan.rows * 4;
   const int fixed = 1024 + static_cast<int>(sizeof(ConvShared)) +
                     (table_bytes + mask_bytes + count_bytes + 127) / 128 * 128;
   const int room = device.shared_bytes - fixed;
@@ -101,15 +99,6 @@ bool place_shared(ConvPlan& plan, int columns, const Device& device) {
   return plan.shared_bytes <= device.shared_bytes;
 }
 
-}  // namespace
-
-FrameDivider frame_divider(int64_t divisor) {
-  uint32_t shift = 0;
-  while ((int64_t{1} << shift) < divisor) ++shift;
-  const uint64_t over = (uint64_t{1} << 32) * ((uint64_t{1} << shift) - divisor) / divisor;
-  return {static_cast<uint32_t>(divisor), static_cast<uint32_t>(over + 1), shift};
-}
-
 ConvAxis conv_axis(int64_t size, int64_t out, int64_t kernel, int64_t stride, int64_t padding) {
   const int64_t leading = std::min(out, (padding + stride - 1) / stride);
   // The first output whose last tap lies past the image.
@@ -119,6 +108,33 @@ ConvAxis conv_axis(int64_t size, int64_t out, int64_t kernel, int64_t stride, in
     return {static_cast<int>(out), static_cast<int>(out), static_cast<int>(out)};
   return {static_cast<int>(leading), static_cast<int>(trailing),
           static_cast<int>(leading + 1 + out - trailing)};
+}
+
+}  // namespace
+
+FrameDivider frame_divider(int64_t divisor) {
+  uint32_t shift = 0;
+  while ((int64_t{1} << shift) < divisor) ++shift;
+  const uint64_t over = (uint64_t{1} << 32) * ((uint64_t{1} << shift) - divisor) / divisor;
+  return {static_cast<uint32_t>(divisor), static_cast<uint32_t>(over + 1), shift};
+}
+
+ConvGeometry conv_geometry(const ConvArgs& a) {
+  ConvGeometry to{
+      static_cast<int>(a.images),
+      static_cast<int>(a.height),
+      static_cast<int>(a.width),
+      static_cast<int>(a.out_height),
+      static_cast<int>(a.out_width),
+      static_cast<int>(a.stride_height),
+      static_cast<int>(a.stride_width),
+      static_cast<int>(a.padding_top),
+      static_cast<int>(a.padding_left),
+      conv_axis(a.height, a.out_height, a.kernel_height, a.stride_height, a.padding_top),
+      conv_axis(a.width, a.out_width, a.kernel_width, a.stride_width, a.padding_left),
+      0};
+  to.classes = to.row_axis.classes * to.column_axis.classes;
+  return to;
 }
 
 bool plan_conv(ConvPlan& plan, const ConvArgs& a, int columns, const Device& device) {
@@ -138,27 +154,14 @@ bool plan_conv(ConvPlan& plan, const ConvArgs& a, int columns, const Device& dev
   if (positions > INT32_MAX / 2) return false;
   if (a.images * a.height * a.width > INT32_MAX / 2) return false;
   plan = {};
-  plan.images = static_cast<int>(a.images);
-  plan.height = static_cast<int>(a.height);
-  plan.width = static_cast<int>(a.width);
-  plan.out_height = static_cast<int>(a.out_height);
-  plan.out_width = static_cast<int>(a.out_width);
-  plan.stride_height = static_cast<int>(a.stride_height);
-  plan.stride_width = static_cast<int>(a.stride_width);
-  plan.padding_top = static_cast<int>(a.padding_top);
-  plan.padding_left = static_cast<int>(a.padding_left);
+  static_cast<ConvGeometry&>(plan) = conv_geometry(a);
   plan.pitch = frame_divider(pitch);
   plan.frame = frame_divider(frame);
-  plan.row_axis =
-      conv_axis(a.height, a.out_height, a.kernel_height, a.stride_height, a.padding_top);
-  plan.column_axis =
-      conv_axis(a.width, a.out_width, a.kernel_width, a.stride_width, a.padding_left);
   plan.tiles = static_cast<int>((positions + kConvTileRows - 1) / kConvTileRows);
   plan.column_tiles = static_cast<int>((a.out_channels + columns - 1) / columns);
 
-  const bool halves = a.channels == 64;
-  plan.pieces = halves ? 0 : static_cast<int>(a.channels / 128);
-  const int64_t count = halves ? (taps + 1) / 2 : taps * plan.pieces;
+  plan.pieces = static_cast<int>(a.channels / 128);
+  const int64_t count = taps * plan.pieces;
   plan.steps = static_cast<int>((count + 1) / 2);
   plan.blocks = (plan.steps + 3) / 4;
   plan.masks = static_cast<int>((taps + 3) / 4);
@@ -177,26 +180,16 @@ bool plan_conv(ConvPlan& plan, const ConvArgs& a, int columns, const Device& dev
   plan.rows = static_cast<int>(kConvTileRows + farthest);
   const auto piece = [&](int64_t q) {
     Piece p{};
-    if (halves) {
-      const int64_t first = 2 * q, second = std::min(first + 1, taps - 1);
-      p.offset = tap_offset(first);
-      p.slab.phase[0] = tap_phase(first);
-      // After the last tap the weights are zero, so any neighbour works.
-      p.slab.phase[1] = first == second ? tap_phase(first) : tap_phase(second);
-      p.slab.shift[1] =
-          first == second ? int16_t{1} : static_cast<int16_t>(tap_offset(second) - p.offset);
-    } else {
-      p.offset = tap_offset(q / plan.pieces);
-      p.slab.phase[0] = p.slab.phase[1] = tap_phase(q / plan.pieces);
-      p.slab.piece = static_cast<uint8_t>(q % plan.pieces);
-    }
+    p.offset = tap_offset(q / plan.pieces);
+    p.slab.phase = tap_phase(q / plan.pieces);
+    p.slab.piece = static_cast<uint8_t>(q % plan.pieces);
     return p;
   };
 
   Slabs slabs;
   for (int64_t q = 0; q < count; ++q)
     if (slabs.find(piece(q).slab, 0) < 0) return false;
-  const int originals = plan.originals = slabs.count;
+  const int originals = slabs.count;
   for (int step = 0; step < plan.steps; ++step) {
     const Piece first = piece(2 * step);
     const int64_t start = slabs.find(first.slab, 0) * int64_t{plan.rows} + first.offset;
@@ -215,11 +208,10 @@ bool plan_conv(ConvPlan& plan, const ConvArgs& a, int columns, const Device& dev
     if (start >= 1 << 14 || distance >= 1 << 14) return false;
   }
   plan.slabs = slabs.count;
-  for (int i = halves ? 0 : originals; i < slabs.count; ++i)
-    plan.slab[plan.copies++] = slabs.slab[i];
+  for (int i = originals; i < slabs.count; ++i) plan.slab[plan.copies++] = slabs.slab[i];
   // Slab index of each phase that taps read, in the order of the first tap that does.
-  for (int i = 0; !halves && i < originals; i += plan.pieces) {
-    plan.phase_index[plan.phases] = slabs.slab[i].phase[0];
+  for (int i = 0; i < originals; i += plan.pieces) {
+    plan.phase_index[plan.phases] = slabs.slab[i].phase;
     plan.phase_place[plan.phases++] = i;
   }
   const auto phase_order = [&](int phase) {
@@ -228,25 +220,11 @@ bool plan_conv(ConvPlan& plan, const ConvArgs& a, int columns, const Device& dev
     return i;
   };
 
-  // A window's popcount is a sum of counts: per phase for each tap, or per slab for each pair of
-  // taps, where an unpaired last tap is counted by itself.
-  if (halves) {
-    plan.count_sets = originals + 1;
-    plan.window_terms = static_cast<int>(count);
-    for (int64_t q = 0; q < count; ++q) {
-      const Piece p = piece(q);
-      const int set = taps % 2 == 1 && q == count - 1 ? originals : slabs.find(p.slab, 0);
-      plan.window[q] = static_cast<int32_t>(set * plan.rows + p.offset);
-    }
-    plan.half_set = slabs.find(piece(count - 1).slab, 0);
-  } else {
-    plan.count_sets = plan.phases;
-    plan.window_terms = static_cast<int>(taps);
-    for (int64_t tap = 0; tap < taps; ++tap) {
-      plan.window[tap] =
-          static_cast<int32_t>(phase_order(tap_phase(tap)) * plan.rows + tap_offset(tap));
-    }
-  }
+  // A window's popcount is the sum over its taps of the counts of their phases.
+  plan.taps = static_cast<int>(taps);
+  for (int64_t tap = 0; tap < taps; ++tap)
+    plan.window[tap] =
+        static_cast<int32_t>(phase_order(tap_phase(tap)) * plan.rows + tap_offset(tap));
   return place_shared(plan, columns, device);
 }
 

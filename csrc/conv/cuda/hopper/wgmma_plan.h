@@ -59,12 +59,11 @@ struct FrameDivider {
 FrameDivider frame_divider(int64_t divisor);
 
 // A slab holds 16 bytes for each of `rows` positions from the tile's first: a piece of the channels
-// of one phase's pixels, or the 64 channels of two pixels that two consecutive taps read.
+// of one phase's pixels.
 struct ConvSlab {
-  uint8_t phase[2];
+  uint8_t phase;
   uint8_t place;  // in the slot, in slabs
   uint8_t piece;  // of a pixel, in 16-byte units
-  int16_t shift[2];
 };
 
 // Classes of outputs along one axis by the taps inside the image: one class for each of the
@@ -75,34 +74,35 @@ struct ConvAxis {
   int classes;
 };
 
-// Without dilation.
-ConvAxis conv_axis(int64_t size, int64_t out, int64_t kernel, int64_t stride, int64_t padding);
-
-struct ConvPlan {
+// The geometry of a convolution without dilation.
+struct ConvGeometry {
   int images, height, width;
   int out_height, out_width;
   int stride_height, stride_width;
   int padding_top, padding_left;
-  FrameDivider frame;
-  FrameDivider pitch;
   ConvAxis row_axis;
   ConvAxis column_axis;
+  int classes;  // of both axes
+};
+
+ConvGeometry conv_geometry(const ConvArgs& args);
+
+struct ConvPlan : ConvGeometry {
+  FrameDivider frame;
+  FrameDivider pitch;
   int tiles;
   int column_tiles;
-  int groups;     // blocks per column tile if blocks keep their weights, otherwise 0
-  int rows;       // positions per slab
-  int slabs;      // per slot
-  int originals;  // of those; the others are copies
+  int groups;  // blocks per column tile if blocks keep their weights, otherwise 0
+  int rows;    // positions per slab
+  int slabs;   // per slot, `copies` of them a second time
   int phases;
-  int copies;  // entries of `slab`: copies, or all slabs if a pixel has 8 bytes
-  int pieces;  // of 16 bytes, per pixel; 0 if a pixel has 8 bytes
+  int copies;  // entries of `slab`
+  int pieces;  // of 16 bytes, per pixel
   int steps;   // products of 256 bits
   int blocks;  // of four steps; one stage of the ring each
   int stages;
   int slots;
-  int window_terms;
-  int count_sets;
-  int half_set;  // the slab whose first halves are counted alone, in the last set
+  int taps;
   // Offsets in shared memory.
   int slot_bytes;
   int slots_at;
@@ -110,7 +110,6 @@ struct ConvPlan {
   int tables_at;
   int counts_at;
   int shared_bytes;
-  int classes;
   int masks;  // per class, four taps each
   int masks_at;
   int phase_place[kConvMostPhases];  // first slab of a phase

@@ -32,9 +32,9 @@ __device__ __forceinline__ void describe_rows(ConvRowInfo* rows, const int32_t* 
     int sum = 0;
 #pragma unroll
     for (int i = 0; i < kTerms; ++i)
-      if (i < plan.window_terms) sum += counts[plan.window[i] + row];
+      if (i < plan.taps) sum += counts[plan.window[i] + row];
 #pragma unroll 1
-    for (int i = kTerms; i < plan.window_terms; ++i) sum += counts[plan.window[i] + row];
+    for (int i = kTerms; i < plan.taps; ++i) sum += counts[plan.window[i] + row];
     const FramePlace at(tile * kConvTileRows + row, plan);
     const bool exists = at.image < plan.images && at.y < plan.out_height && at.x < plan.out_width;
     const int index = exists ? find_class(plan.row_axis, at.y) * plan.column_axis.classes +

@@ -3,9 +3,7 @@
 
 namespace bitgnn::cuda::conv {
 
-cudaError_t conv_mma_bits(const ConvAddArgs& args, ConvTileKind kind, int vector,
-                          const ConvPool& pool, bool prefetches, const Context& context) {
-  return run_conv_tile<ConvResult::kBits>(args, kind, vector, pool, prefetches, context);
-}
+template cudaError_t conv_mma<ConvResult::kBits>(const ConvAddArgs&, ConvTileKind, int,
+                                                 const ConvPool&, bool, const Context&);
 
 }  // namespace bitgnn::cuda::conv

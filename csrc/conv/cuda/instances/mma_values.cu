@@ -3,9 +3,7 @@
 
 namespace bitgnn::cuda::conv {
 
-cudaError_t conv_mma_values(const ConvAddArgs& args, ConvTileKind kind, int vector, bool prefetches,
-                            const Context& context) {
-  return run_conv_tile<ConvResult::kValues>(args, kind, vector, ConvPool{}, prefetches, context);
-}
+template cudaError_t conv_mma<ConvResult::kValues>(const ConvAddArgs&, ConvTileKind, int,
+                                                   const ConvPool&, bool, const Context&);
 
 }  // namespace bitgnn::cuda::conv

@@ -7,11 +7,12 @@ cudaError_t conv_strips_bits(const ConvArgs& args, const ConvPool& pool, bool pr
                              const Context& context) {
   return with_strip_shape(args, [&](auto words, auto stride) {
     constexpr int kWords = decltype(words)::value, kStride = decltype(stride)::value;
-    if (!pool.pools)
-      return launch_conv_strips<kWords, kStride, false>(args, pool, prefetches, context);
-    if constexpr (kStride == 1)
-      return launch_conv_strips<kWords, kStride, true>(args, pool, prefetches, context);
-    return cudaErrorInvalidValue;
+    constexpr int kFragments = strip_fragments(kWords), kBlocks = strip_resident(kWords);
+    auto kernel = conv_strips_kernel<kWords, kFragments, kStride, false, kBlocks>;
+    if constexpr (kStride == 1) {
+      if (pool.pools) kernel = conv_strips_kernel<kWords, kFragments, kStride, true, kBlocks>;
+    }
+    return launch_strips<kWords>(kernel, args, prefetches, context, args, pool);
   });
 }
 

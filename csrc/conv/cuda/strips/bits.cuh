@@ -51,11 +51,9 @@ __global__ void __launch_bounds__(kStripWarps* kWarp, kBlocks)
   uint32_t pool_flip = 0;
   if (kPools && pool.flip != nullptr) pool_flip = static_cast<uint32_t>(pool.flip[word_at]);
   turned ^= pool_flip;
-  const int64_t warps = static_cast<int64_t>(gridDim.x) * kStripWarps;
-  const int64_t warp = static_cast<int64_t>(blockIdx.x) * kStripWarps + thread / kWarp;
-  auto left = static_cast<int>(p.strips * (warp + 1) / warps - p.strips * warp / warps);
+  auto [strip, left] = StripShare(p);
   Walk walk;
-  walk.begin(p.strips * warp / warps, c, p, lane);
+  walk.begin(strip, c, p, lane);
   __syncthreads();
   if (p.prefetches) wait_for_previous();
   if (left == 0) return;
@@ -80,18 +78,10 @@ __global__ void __launch_bounds__(kStripWarps* kWarp, kBlocks)
          word_at;
   };
   place_output();
-  StripWords<kWords> rows[Walk::kRows];
-  const auto load_all = [&] {
-#pragma unroll
-    for (int k = 0; k < Walk::kRows; ++k) rows[k] = walk.load(p, walk.top(p, walk.row) + k);
-  };
-  load_all();
+  StripWords<kWords> rows[Walk::kRows], ahead[Walk::kNew];
+  walk.load_all(rows, p);
   while (true) {
-    StripWords<kWords> ahead[Walk::kNew];
-    const int below = walk.top(p, walk.row + 1) + Walk::kRows - Walk::kNew;
-#pragma unroll
-    for (int k = 0; k < Walk::kNew; ++k)
-      ahead[k] = left > 1 && walk.row + 1 < p.rows ? walk.load(p, below + k) : StripWords<kWords>{};
+    walk.load_ahead(ahead, p, left > 1);
     StripSums<kFragments> sums;
     sums.template multiply<kWords, kStride>(rows, weights);
 
@@ -139,13 +129,10 @@ __global__ void __launch_bounds__(kStripWarps* kWarp, kBlocks)
     to += out_step;
     if (--left == 0) break;
     if (walk.advance(c, p, lane)) {
-#pragma unroll
-      for (int k = 0; k < Walk::kRows; ++k)
-        rows[k] = k < Walk::kRows - Walk::kNew ? rows[k + Walk::kNew]
-                                               : ahead[k - (Walk::kRows - Walk::kNew)];
+      Walk::shift(rows, ahead);
     } else {
       place_output();
-      load_all();
+      walk.load_all(rows, p);
     }
   }
 }
@@ -163,16 +150,17 @@ inline int64_t strip_blocks(const ConvStripPlan& plan, int64_t tiles, int reside
 // As many fragments of weights as fit in registers.
 constexpr int strip_fragments(int words) { return words == 8 ? 4 : 8; }
 
-template <int kWords, int kStride, bool kPools>
-cudaError_t launch_conv_strips(const ConvArgs& args, const ConvPool& pool, bool prefetches,
-                               const Context& context) {
-  constexpr int kFragments = strip_fragments(kWords);
-  constexpr int kBlocks = kWords == 2 ? 3 : 2;
-  const ConvStripPlan plan = plan_conv_strips(args, prefetches);
-  const int64_t tiles = args.out_channels / StripTile<kFragments>::kChannels;
-  const dim3 grid(grid_size(strip_blocks(plan, tiles, kBlocks, context)), grid_size(tiles));
-  return launch_dependent(conv_strips_kernel<kWords, kFragments, kStride, kPools, kBlocks>, grid,
-                          kStripWarps * kWarp, 0, context, args, pool, plan);
+constexpr int strip_resident(int words) { return words == 2 ? 3 : 2; }  // blocks
+
+// Launches a kernel for words per pixel that takes `args` and the plan of the convolution.
+template <int kWords, class Kernel, class... Args>
+cudaError_t launch_strips(const Kernel& kernel, const ConvArgs& conv, bool prefetches,
+                          const Context& context, const Args&... args) {
+  const ConvStripPlan plan = plan_conv_strips(conv, prefetches);
+  const int64_t tiles = conv.out_channels / StripTile<strip_fragments(kWords)>::kChannels;
+  const int64_t blocks = strip_blocks(plan, tiles, strip_resident(kWords), context);
+  return launch_dependent(kernel, dim3(grid_size(blocks), grid_size(tiles)), kStripWarps * kWarp, 0,
+                          context, args..., plan);
 }
 
 // Calls f with the words per pixel and the stride as constants.

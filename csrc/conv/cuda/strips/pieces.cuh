@@ -110,16 +110,10 @@ __device__ __forceinline__ uint32_t transpose_bytes(uint32_t v, int quad) {
   return __byte_perm(v, __shfl_xor_sync(kFullWarp, v, 1), (quad & 1) != 0 ? 0x3715 : 0x6240);
 }
 
-// Loads four or eight consecutive 16-bit numbers.
-template <int kCount>
-__device__ __forceinline__ void load_halves(int32_t (&pairs)[kCount / 2], const int16_t* from) {
-  if constexpr (kCount == 8) {
-    const int4 v = *reinterpret_cast<const int4*>(from);
-    pairs[0] = v.x, pairs[1] = v.y, pairs[2] = v.z, pairs[3] = v.w;
-  } else {
-    const int2 v = *reinterpret_cast<const int2*>(from);
-    pairs[0] = v.x, pairs[1] = v.y;
-  }
+// Loads four consecutive 16-bit numbers.
+__device__ __forceinline__ void load_four_halves(int32_t (&pairs)[2], const int16_t* from) {
+  const int2 v = *reinterpret_cast<const int2*>(from);
+  pairs[0] = v.x, pairs[1] = v.y;
 }
 
 template <int kCount>
@@ -132,13 +126,10 @@ __device__ __forceinline__ void store_halves(int16_t* to, const int32_t (&v)[kCo
   }
 }
 
-// Stores the bits of 16 or 32 channels from `channel` on, for the pixel whose words begin at `at`.
-template <int kBits>
-__device__ __forceinline__ void store_part(int32_t* words, int64_t at, int channel, uint32_t bits) {
-  if constexpr (kBits == 32)
-    words[at + channel / kWordBits] = static_cast<int32_t>(bits);
-  else
-    reinterpret_cast<uint16_t*>(words + at)[channel / 16] = static_cast<uint16_t>(bits);
+// Stores the bits of 16 channels from `channel` on, for the pixel whose words begin at `at`.
+__device__ __forceinline__ void store_half_word(int32_t* words, int64_t at, int channel,
+                                                uint32_t bits) {
+  reinterpret_cast<uint16_t*>(words + at)[channel / 16] = static_cast<uint16_t>(bits);
 }
 
 // A lane's position in a strip: pixel g of both rows, and column q of the taps under it.
@@ -195,6 +186,42 @@ struct StripWalk {
   // Image row under the first taps of a strip.
   __device__ __forceinline__ int top(const ConvStripPlan& p, int of_row) const {
     return of_row * kStripHeight * kStride - p.padding_top;
+  }
+
+  // Loads the rows of the strip.
+  __device__ __forceinline__ void load_all(StripWords<kWords> (&rows)[kRows],
+                                           const ConvStripPlan& p) const {
+#pragma unroll
+    for (int k = 0; k < kRows; ++k) rows[k] = load(p, top(p, row) + k);
+  }
+  // Loads the rows that the strip below adds, if there is one and it is wanted.
+  __device__ __forceinline__ void load_ahead(StripWords<kWords> (&ahead)[kNew],
+                                             const ConvStripPlan& p, bool wanted) const {
+    const int below = top(p, row + 1) + kRows - kNew;
+#pragma unroll
+    for (int k = 0; k < kNew; ++k)
+      ahead[k] = wanted && row + 1 < p.rows ? load(p, below + k) : StripWords<kWords>{};
+  }
+  // Moves from the rows of a strip to those of the strip below.
+  __device__ __forceinline__ static void shift(StripWords<kWords> (&rows)[kRows],
+                                               const StripWords<kWords> (&ahead)[kNew]) {
+#pragma unroll
+    for (int k = 0; k < kRows; ++k)
+      rows[k] = k < kRows - kNew ? rows[k + kNew] : ahead[k - (kRows - kNew)];
+  }
+};
+
+// The strips that fall to a warp.
+struct StripShare {
+  int64_t first;
+  int left;
+
+  __device__ __forceinline__ explicit StripShare(const ConvStripPlan& p) {
+    const int64_t warps = static_cast<int64_t>(gridDim.x) * kStripWarps;
+    const int64_t warp =
+        static_cast<int64_t>(blockIdx.x) * kStripWarps + static_cast<int>(threadIdx.x) / kWarp;
+    first = p.strips * warp / warps;
+    left = static_cast<int>(p.strips * (warp + 1) / warps - first);
   }
 };
 

@@ -7,18 +7,16 @@ cudaError_t conv_split_strips_bits(const ConvArgs& args, const ConvPool& pool, b
                                    const Context& context) {
   ConvAddArgs all{};
   all.conv = args;
-  return with_split_shape(args, [&](auto parts, auto stride) {
-    return launch_conv_split_strips<decltype(parts)::value, decltype(stride)::value,
-                                    ConvResult::kBits>(all, pool, prefetches, context);
-  });
+  return args.stride_height == 1
+             ? launch_conv_split_strips<1, ConvResult::kBits>(all, pool, prefetches, context)
+             : launch_conv_split_strips<2, ConvResult::kBits>(all, pool, prefetches, context);
 }
 
 cudaError_t conv_split_strips_sums(const ConvAddArgs& args, bool prefetches,
                                    const Context& context) {
-  return with_split_shape(args.conv, [&](auto parts, auto stride) {
-    return launch_conv_split_strips<decltype(parts)::value, decltype(stride)::value,
-                                    ConvResult::kSums>(args, ConvPool{}, prefetches, context);
-  });
+  return args.conv.stride_height == 1
+             ? launch_conv_split_strips<1, ConvResult::kSums>(args, {}, prefetches, context)
+             : launch_conv_split_strips<2, ConvResult::kSums>(args, {}, prefetches, context);
 }
 
 }  // namespace bitgnn::cuda::conv

@@ -1,4 +1,4 @@
-// Binary 3 x 3 convolution with 256 or 512 channels and few pixels, in strips of 8 x 2 pixels. The
+// Binary 3 x 3 convolution with 512 channels and few pixels, in strips of 8 x 2 pixels. The four
 // warps of a block split the channels of a pixel, keep their part of the weights of 64 outputs in
 // registers, exchange their sums, and each finish a part of the outputs. Bound by latency: after
 // the previous kernel ends there is one load of pixels, the products, the exchange and the stores.
@@ -8,22 +8,20 @@
 #pragma once
 
 #include <algorithm>
-#include <type_traits>
 
 #include "conv/cuda/strips/pieces.cuh"
 
 namespace bitgnn::cuda::conv {
 
-// kParts warps split a pixel's channels, four words each.
-template <int kPartsOf>
+// A warp's words of a pixel and fragments of outputs, of which it finishes kOwn: kLane consecutive
+// channels per lane.
 struct SplitStrip {
-  static constexpr int kParts = kPartsOf;
+  static constexpr int kParts = kStripWarps;
   static constexpr int kWords = 4, kFragments = 8;
   static constexpr int kChannels = kFragments * kMmaColumns;
-  static constexpr int kOwn = kFragments / kParts;  // fragments that a warp finishes
-  static constexpr int kLane = 2 * kOwn;            // consecutive channels per lane
-  static constexpr int kTeams = kStripWarps / kParts;
-  static constexpr int kExchanged = kParts * kParts * kWarp * 2 * kLane;  // words per team
+  static constexpr int kOwn = kFragments / kParts;
+  static constexpr int kLane = 2 * kOwn;
+  static constexpr int kExchanged = kParts * kParts * kWarp * 2 * kLane;  // words
 
   // The channel of column n of fragment j: those that a lane finishes are consecutive.
   __device__ static int channel(int j, int n) {
@@ -31,27 +29,21 @@ struct SplitStrip {
   }
 };
 
-// Synchronises the warps of a team.
-template <int kThreads>
-__device__ __forceinline__ void wait_for_team(int team) {
-  asm volatile("bar.sync %0, %1;\n" ::"r"(team + 1), "n"(kThreads) : "memory");
-}
-
-template <class Split, int kStride, ConvResult kOutput, int kBlocks>
+template <int kStride, ConvResult kOutput, int kBlocks>
 __global__ void __launch_bounds__(kStripWarps* kWarp, kBlocks)
     conv_split_strips_kernel(const __grid_constant__ ConvAddArgs a,
                              const __grid_constant__ ConvPool pool,
                              const __grid_constant__ ConvStripPlan p) {
+  using Split = SplitStrip;
   constexpr int kParts = Split::kParts, kWords = Split::kWords, kLane = Split::kLane;
   constexpr int kChannels = Split::kChannels, kRows = kStride + 3;
   constexpr bool kAdds = kOutput == ConvResult::kSums;
   using Words = StripWords<kWords>;
   __shared__ __align__(16) int32_t terms[kStripClasses * kChannels];
   __shared__ __align__(16) int32_t limits[kAdds ? kChannels : 4];
-  __shared__ __align__(16) int32_t exchanged[Split::kTeams][Split::kExchanged];
+  __shared__ __align__(16) int32_t exchanged[Split::kExchanged];
   const ConvArgs& c = a.conv;
-  const int thread = static_cast<int>(threadIdx.x), lane = thread % kWarp, warp = thread / kWarp;
-  const int part = warp % kParts, team = warp / kParts;
+  const int thread = static_cast<int>(threadIdx.x), lane = thread % kWarp, part = thread / kWarp;
   const int quad = fragment_quad(lane), group = fragment_group(lane);
   const int first = static_cast<int>(blockIdx.y) * kChannels;
 
@@ -85,9 +77,8 @@ __global__ void __launch_bounds__(kStripWarps* kWarp, kBlocks)
   if (p.prefetches) wait_for_previous();
 
   const int channel = own + quad * kLane;  // the lane's first
-  const int step = static_cast<int>(gridDim.x) * Split::kTeams;
-  for (int strip = static_cast<int>(blockIdx.x) * Split::kTeams + team; strip < p.strips;
-       strip += step) {
+  for (int strip = static_cast<int>(blockIdx.x); strip < p.strips;
+       strip += static_cast<int>(gridDim.x)) {
     const int line = strip / p.rows, row = strip - line * p.rows;
     const int image = line / p.columns;
     const int x = (line - image * p.columns) * kStripWidth + group;
@@ -115,7 +106,7 @@ __global__ void __launch_bounds__(kStripWarps* kWarp, kBlocks)
             channel < static_cast<int>(a.addend_channels)) {
           const auto* at =
               static_cast<const int16_t*>(a.addend) + addend_offset(a, image, y, x) + channel;
-          load_halves<kLane>(addends[h], at);
+          load_four_halves(addends[h], at);
         }
       }
     }
@@ -123,7 +114,7 @@ __global__ void __launch_bounds__(kStripWarps* kWarp, kBlocks)
     sums.template multiply<kWords, kStride>(rows, weights);
 
     // Every warp hands its sums to the warp that finishes them.
-    auto* const mine = reinterpret_cast<int4*>(exchanged[team]);
+    auto* const mine = reinterpret_cast<int4*>(exchanged);
 #pragma unroll
     for (int to = 0; to < kParts; ++to) {
 #pragma unroll
@@ -138,7 +129,7 @@ __global__ void __launch_bounds__(kStripWarps* kWarp, kBlocks)
         }
       }
     }
-    wait_for_team<kParts * kWarp>(team);
+    __syncthreads();
     uint32_t words[2];
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
@@ -167,7 +158,7 @@ __global__ void __launch_bounds__(kStripWarps* kWarp, kBlocks)
         }
         if (a.sums != nullptr && y < p.out_height && x < p.out_width) {
           const int64_t pixel = (static_cast<int64_t>(image) * p.out_height + y) * p.out_width + x;
-          store_halves<kLane>(static_cast<int16_t*>(a.sums) + pixel * c.out_channels + channel, v);
+          store_halves(static_cast<int16_t*>(a.sums) + pixel * c.out_channels + channel, v);
         }
         if (c.out_bits != nullptr) {
 #pragma unroll
@@ -192,47 +183,34 @@ __global__ void __launch_bounds__(kStripWarps* kWarp, kBlocks)
         word |= __shfl_xor_sync(kFullWarp, word, 4);
         const int height = p.out_height / 2, width = p.out_width / 2;
         if (quad == 0 && group % 2 == 0 && row < height && x / 2 < width)
-          store_part<kLane * 4>(
+          store_half_word(
               c.out_bits,
               ((static_cast<int64_t>(image) * height + row) * width + x / 2) * p.out_words, own,
               word ^ pool_flip);
       } else {
         const int y = row * kStripHeight + quad;
         if (quad < 2 && y < p.out_height && x < p.out_width)
-          store_part<kLane * 4>(
+          store_half_word(
               c.out_bits,
               ((static_cast<int64_t>(image) * p.out_height + y) * p.out_width + x) * p.out_words,
               own, quad == 0 ? words[0] : words[1]);
       }
     }
     // The exchanged sums have been read before the next strip's sums overwrite them.
-    wait_for_team<kParts * kWarp>(team);
+    __syncthreads();
   }
 }
 
-template <int kParts, int kStride, ConvResult kOutput>
+template <int kStride, ConvResult kOutput>
 cudaError_t launch_conv_split_strips(const ConvAddArgs& args, const ConvPool& pool, bool prefetches,
                                      const Context& context) {
-  using Split = SplitStrip<kParts>;
   constexpr int kBlocks = 2;
   const ConvStripPlan plan = plan_conv_strips(args.conv, prefetches);
-  const int64_t tiles = args.conv.out_channels / Split::kChannels;
+  const int64_t tiles = args.conv.out_channels / SplitStrip::kChannels;
   const int64_t most = std::max<int64_t>(1, int64_t{kBlocks} * context.device.sm_count / tiles);
-  const int64_t blocks = std::min(most, ceil_div(plan.strips, Split::kTeams));
-  const dim3 grid(grid_size(blocks), grid_size(tiles));
-  return launch_dependent(conv_split_strips_kernel<Split, kStride, kOutput, kBlocks>, grid,
+  const dim3 grid(grid_size(std::min<int64_t>(most, plan.strips)), grid_size(tiles));
+  return launch_dependent(conv_split_strips_kernel<kStride, kOutput, kBlocks>, grid,
                           kStripWarps * kWarp, 0, context, args, pool, plan);
-}
-
-// Calls f with the number of warps that split the channels and the stride as constants.
-template <class F>
-cudaError_t with_split_shape(const ConvArgs& c, const F& f) {
-  const auto with_parts = [&](auto parts) {
-    if (c.stride_height == 1) return f(parts, std::integral_constant<int, 1>{});
-    return f(parts, std::integral_constant<int, 2>{});
-  };
-  if (c.channels == 256) return with_parts(std::integral_constant<int, 2>{});
-  return with_parts(std::integral_constant<int, 4>{});
 }
 
 }  // namespace bitgnn::cuda::conv

@@ -5,8 +5,11 @@ namespace bitgnn::cuda::conv {
 
 cudaError_t conv_strips_sums(const ConvAddArgs& args, bool prefetches, const Context& context) {
   return with_strip_shape(args.conv, [&](auto words, auto stride) {
-    return launch_conv_strip_sums<decltype(words)::value, decltype(stride)::value>(args, prefetches,
-                                                                                   context);
+    constexpr int kWords = decltype(words)::value;
+    return launch_strips<kWords>(
+        conv_strip_sums_kernel<kWords, strip_fragments(kWords), decltype(stride)::value,
+                               strip_resident(kWords)>,
+        args.conv, prefetches, context, args);
   });
 }
 

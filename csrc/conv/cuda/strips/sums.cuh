@@ -84,11 +84,9 @@ __global__ void __launch_bounds__(kStripWarps* kWarp, kBlocks)
       if (t == own_word) turned = word;
     }
   }
-  const int64_t warps = static_cast<int64_t>(gridDim.x) * kStripWarps;
-  const int64_t warp = static_cast<int64_t>(blockIdx.x) * kStripWarps + thread / kWarp;
-  auto left = static_cast<int>(p.strips * (warp + 1) / warps - p.strips * warp / warps);
+  auto [strip, left] = StripShare(p);
   Walk walk;
-  walk.begin(p.strips * warp / warps, c, p, lane);
+  walk.begin(strip, c, p, lane);
   __syncthreads();
   if (p.prefetches) wait_for_previous();
   if (left == 0) return;
@@ -123,19 +121,11 @@ __global__ void __launch_bounds__(kStripWarps* kWarp, kBlocks)
         c.out_bits + pixel * p.out_words + first / kWordBits + own_word + quad / 2 * bits_line;
   };
   place_outputs();
-  StripWords<kWords> rows[Walk::kRows];
-  const auto load_all = [&] {
-#pragma unroll
-    for (int k = 0; k < Walk::kRows; ++k) rows[k] = walk.load(p, walk.top(p, walk.row) + k);
-  };
-  load_all();
+  StripWords<kWords> rows[Walk::kRows], ahead[Walk::kNew];
+  walk.load_all(rows, p);
   int slot = 0;
   while (true) {
-    StripWords<kWords> ahead[Walk::kNew];
-    const int below = walk.top(p, walk.row + 1) + Walk::kRows - Walk::kNew;
-#pragma unroll
-    for (int k = 0; k < Walk::kNew; ++k)
-      ahead[k] = left > 1 && walk.row + 1 < p.rows ? walk.load(p, below + k) : StripWords<kWords>{};
+    walk.load_ahead(ahead, p, left > 1);
     copy_addends(slot == 0 ? kAddendStrips - 1 : slot - 1);
     StripSums<kFragments> sums;
     sums.template multiply<kWords, kStride>(rows, weights);
@@ -166,7 +156,7 @@ __global__ void __launch_bounds__(kStripWarps* kWarp, kBlocks)
           total[k] += 4 * sums.sum[t * 4 + k / 2][2 * h + k % 2];
         }
         if (a.sums != nullptr && exists && walk.row * kStripHeight + h < p.out_height)
-          store_halves<8>(sums_to + h * sums_line + t * 32, total);
+          store_halves(sums_to + h * sums_line + t * 32, total);
 #pragma unroll
         for (int k = 7; k >= 0; --k) bits[h] = push_sign(bits[h], limit[k] - total[k]);
       }
@@ -182,27 +172,12 @@ __global__ void __launch_bounds__(kStripWarps* kWarp, kBlocks)
     slot = slot + 1 == kAddendStrips ? 0 : slot + 1;
     if (--left == 0) break;
     if (walk.advance(c, p, lane)) {
-#pragma unroll
-      for (int k = 0; k < Walk::kRows; ++k)
-        rows[k] = k < Walk::kRows - Walk::kNew ? rows[k + Walk::kNew]
-                                               : ahead[k - (Walk::kRows - Walk::kNew)];
+      Walk::shift(rows, ahead);
     } else {
       place_outputs();
-      load_all();
+      walk.load_all(rows, p);
     }
   }
-}
-
-template <int kWords, int kStride>
-cudaError_t launch_conv_strip_sums(const ConvAddArgs& args, bool prefetches,
-                                   const Context& context) {
-  constexpr int kFragments = strip_fragments(kWords);
-  constexpr int kBlocks = kWords == 2 ? 3 : 2;
-  const ConvStripPlan plan = plan_conv_strips(args.conv, prefetches);
-  const int64_t tiles = args.conv.out_channels / StripTile<kFragments>::kChannels;
-  const dim3 grid(grid_size(strip_blocks(plan, tiles, kBlocks, context)), grid_size(tiles));
-  return launch_dependent(conv_strip_sums_kernel<kWords, kFragments, kStride, kBlocks>, grid,
-                          kStripWarps * kWarp, 0, context, args, plan);
 }
 
 }  // namespace bitgnn::cuda::conv

@@ -172,9 +172,9 @@ __global__ void __launch_bounds__(kGroupThreads, 1)
     if (plan.fours) {
       values.template store<Half>(j * 8, 0, terms, dot);
     } else {
-      with_value_type(a.type, [&](auto type) {
-        store_tile_values<decltype(type)::value>(a, TilePlace{first_row + j * 8, first_output},
-                                                 terms, dot, lane);
+      with_value(a.type, [&](auto zero) {
+        store_tile_values<decltype(zero)>(a, TilePlace{first_row + j * 8, first_output}, terms, dot,
+                                          lane);
       });
     }
   }

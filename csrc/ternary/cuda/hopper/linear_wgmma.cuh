@@ -188,24 +188,10 @@ __device__ __forceinline__ void store_ternary_values(Shared& shared, int table,
                                                      const int32_t (&sum)[kColumns / 2],
                                                      const int32_t (&difference)[2], int64_t row,
                                                      int64_t column, int warp, int lane) {
-  switch (a.type) {
-    case ValueType::kFloat32:
-      store_ternary<kColumns, float>(shared, table, a, plan, sum, difference, row, column, warp,
-                                     lane);
-      break;
-    case ValueType::kFloat16:
-      store_ternary<kColumns, __half>(shared, table, a, plan, sum, difference, row, column, warp,
-                                      lane);
-      break;
-    case ValueType::kBFloat16:
-      store_ternary<kColumns, __nv_bfloat16>(shared, table, a, plan, sum, difference, row, column,
-                                             warp, lane);
-      break;
-    case ValueType::kInt32:
-      store_ternary<kColumns, int32_t>(shared, table, a, plan, sum, difference, row, column, warp,
-                                       lane);
-      break;
-  }
+  with_value(a.type, [&](auto zero) {
+    store_ternary<kColumns, decltype(zero)>(shared, table, a, plan, sum, difference, row, column,
+                                            warp, lane);
+  });
 }
 
 template <int kColumns>

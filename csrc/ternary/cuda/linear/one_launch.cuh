@@ -317,9 +317,9 @@ __global__ void __launch_bounds__(Few::kThreads)
     if (plan.fours) {
       values.template store<HalfOf<T>>(0, i * kMmaRows, terms[i], dot[i][0]);
     } else {
-      with_value_type(a.type, [&](auto type) {
-        store_tile_values<decltype(type)::value>(
-            a, TilePlace{first_row, first_output + i * kMmaRows}, terms[i], dot[i][0], lane);
+      with_value(a.type, [&](auto zero) {
+        store_tile_values<decltype(zero)>(a, TilePlace{first_row, first_output + i * kMmaRows},
+                                          terms[i], dot[i][0], lane);
       });
     }
   }

@@ -215,9 +215,9 @@ __global__ void __launch_bounds__(Tile::kThreads)
       store_tile_bits(a, at, t, dot, lane);
     });
   } else {
-    with_value_type(a.type, [&](auto type) {
+    with_value(a.type, [&](auto zero) {
       finish([&](const TilePlace& at, const LaneTerms& t, const int32_t (&dot)[4]) {
-        store_tile_values<decltype(type)::value>(a, at, t, dot, lane);
+        store_tile_values<decltype(zero)>(a, at, t, dot, lane);
       });
     });
   }

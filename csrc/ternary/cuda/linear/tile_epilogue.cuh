@@ -120,34 +120,20 @@ __device__ __forceinline__ void store_words(const TernaryBmmArgs& a, const TileP
   }
 }
 
-template <ValueType kType>
+template <class T>
 __device__ __forceinline__ void store_tile_values(const TernaryBmmArgs& a, const TilePlace& at,
                                                   const LaneTerms& terms, const int32_t (&dot)[4],
                                                   int lane) {
-  if constexpr (kType == ValueType::kInt32) {
+  if constexpr (std::is_same_v<T, int32_t>) {
     store_words(a, at, dot, lane);
   } else {
     float v[4];
 #pragma unroll
     for (int k = 0; k < 4; ++k) v[k] = terms.value[k / 2].terms().value(dot[k]);
-    if constexpr (kType == ValueType::kFloat32) store_words(a, at, v, lane);
-    if constexpr (kType == ValueType::kFloat16) store_halves<__half>(a, at, v, lane);
-    if constexpr (kType == ValueType::kBFloat16) store_halves<__nv_bfloat16>(a, at, v, lane);
-  }
-}
-
-// Calls f with the type as a constant.
-template <class F>
-__device__ __forceinline__ void with_value_type(ValueType type, const F& f) {
-  switch (type) {
-    case ValueType::kFloat32:
-      return f(std::integral_constant<ValueType, ValueType::kFloat32>{});
-    case ValueType::kFloat16:
-      return f(std::integral_constant<ValueType, ValueType::kFloat16>{});
-    case ValueType::kBFloat16:
-      return f(std::integral_constant<ValueType, ValueType::kBFloat16>{});
-    case ValueType::kInt32:
-      return f(std::integral_constant<ValueType, ValueType::kInt32>{});
+    if constexpr (sizeof(T) == 4)
+      store_words(a, at, v, lane);
+    else
+      store_halves<T>(a, at, v, lane);
   }
 }
 
