@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch_geometric.data import Data
 
-from bench.command import ROOT, data_folder, exits_with_status, finish
+from bench.command import ROOT, data_folder, exits_with_status, finish, save_record
 from bench.tables.timings import training_cost_table, training_steps_table
 from bench.training_steps import SIZES, measured_cases
 from bitgnn.measure.environment import environment
@@ -121,11 +121,14 @@ def _measure_steps(parsed: argparse.Namespace) -> int:
         "benchmark": "training cuda",
         "environment": environment(ROOT),
         "settings": {"repeats": parsed.repeats},
-        "cases": list(
-            measured_cases(parsed.graphs, parsed.data_root, parsed.device, parsed.repeats)
-        ),
+        "cases": [],
     }
-    return finish(parsed.output or Path("training_cuda.json"), record, training_steps_table)
+    output = parsed.output or Path("training_cuda.json")
+    for case in measured_cases(parsed.graphs, parsed.data_root, parsed.device, parsed.repeats):
+        record["cases"].append(case)
+        print(case["graph"], case["layer"], flush=True)
+        save_record(output, record)
+    return finish(output, record, training_steps_table)
 
 
 if __name__ == "__main__":
