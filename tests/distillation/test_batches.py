@@ -258,7 +258,7 @@ def test_bad_arguments_beside_good_batches() -> None:
     with pytest.raises(DistillError, match="of a Stream with batches of its own none can"):
         bitgnn.distill(network(), Stream((IMAGES, LABELS)), epochs=1)
     binary = bitgnn.binarize(network())
-    with pytest.raises(DistillError, match="binarize: the model has no layer"):
+    with pytest.raises(DistillError, match="is binary already"):
         bitgnn.distill(binary, data, validation=data, epochs=1)
     with pytest.raises(DistillError, match=r"scores \[B, C\] of 16 rows"):
         bitgnn.distill(network()[:-2], data, validation=data, epochs=1)
