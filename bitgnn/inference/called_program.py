@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import cached_property
 from typing import Any, get_args
 
 import numpy as np
@@ -34,7 +33,7 @@ class CalledProgram(GraphProgram):
     Arguments and errors are those of :class:`GraphProgram`.
     """
 
-    @cached_property
+    @property
     def _ready_types(self) -> tuple[torch.dtype, ...]:
         """Types of features that the first step reads as they are."""
         return _PACKABLE if self.program.entry == 1 else (torch.float32,)

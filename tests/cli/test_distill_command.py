@@ -151,7 +151,8 @@ def test_goes_on_where_it_was_stopped(graph, tmp_path, monkeypatch, stop):
     assert "result is the best epoch" not in result.stderr
     assert not (stopped / "distill.json").exists()
     assert _distill(graph, stopped).exit_code == 0
-    assert len(calls) == 2 * EPOCHS + 1
+    # What no checkpoint holds yet is done again: epochs here are shorter than writing one.
+    assert 2 * EPOCHS + 1 <= len(calls) < 2 * EPOCHS + 1 + stop
     monkeypatch.undo()
     assert _distill(graph, whole).exit_code == 0
     scores = [json.loads((f / "distill.json").read_text())["scores"] for f in (whole, stopped)]

@@ -2,7 +2,6 @@
 
 import pytest
 import torch
-from bench.networks.structures import STRUCTURES
 from torch import fx, nn
 from torch.nn import functional
 
@@ -37,17 +36,6 @@ def _shapes(network: nn.Module) -> list[tuple[int, ...]]:
         elif isinstance(layer, nn.Linear):
             shapes.append((layer.in_features, layer.out_features))
     return shapes
-
-
-@pytest.mark.parametrize("precision", ["binary", "fp32"])
-@pytest.mark.parametrize("name", STRUCTURES)
-def test_structures_are_those_of_the_benchmark(name, precision):
-    with torch.device("meta"):
-        network = IMAGE_NETWORKS[name](precision)
-        plain = STRUCTURES[name].build()
-    assert _shapes(network) == _shapes(plain)
-    kinds = [type(layer) for layer in network.modules()]
-    assert kinds.count(nn.MaxPool2d) == sum(isinstance(m, nn.MaxPool2d) for m in plain.modules())
 
 
 @pytest.mark.parametrize(
