@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import hashlib
 import inspect
+import statistics
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
@@ -39,7 +40,7 @@ __all__ = ["distill"]
 
 TEACHER_SHARE = 1 / 3
 """Part of a budget for a teacher that is not trained yet."""
-FRESH_COPIES = 5
+FRESH_COPIES, DEVIATIONS = 5, 3
 LOOKED_AT = 1_000_000
 """Entries of a tensor that tell it from another one."""
 
@@ -348,10 +349,11 @@ def _fingerprint(model: nn.Module, example: Inputs) -> str:
 
 
 def _untrained(model: nn.Module, problem: Problem) -> float:
-    """The best score of copies with fresh weights, which can be far above chance for links."""
+    """What copies with fresh weights hardly reach, which can be far above chance for links."""
     objective = problem.objective
     copies = (_fresh(model) for _ in range(FRESH_COPIES))
-    return max(float(objective.score(*_results(problem, one)["val"])) for one in copies)
+    scores = [float(objective.score(*_results(problem, one)["val"])) for one in copies]
+    return statistics.mean(scores) + DEVIATIONS * statistics.stdev(scores)
 
 
 def _seconds(session: Fit) -> float:

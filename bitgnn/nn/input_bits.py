@@ -258,7 +258,7 @@ class InputBits(nn.Module):
     def _thermometer(self, x: Tensor, dropout: float) -> InputWords:
         """Bits of dense features; dropped ones are those of the feature's median.
 
-        The gain acts on what differs from the medians, so that dropout changes no mean.
+        The gain acts on what differs from what dropped bits are, so that dropout changes no mean.
         """
         features = self.median.numel()
         if x.size(1) < features:
@@ -274,13 +274,18 @@ class InputBits(nn.Module):
         words = self._levels(x)
         if gone is None and dropout == 0.0:
             return InputWords(words, size, False, None, self.offset, self.columns)
-        middle = self._levels(self.median.unsqueeze(0))
+        # A dropout in front leaves 0 where features have zeros of their own.
+        left = torch.where(self.rare, self.median, 0.0)
+        middles = self._levels(torch.stack((self.median, left)))
+        offset = self.offset
+        middle, left = torch.ops.bitgnn.unpack(middles, size)
+        if gone is not None:
+            offset = offset + (1.0 - gain) * left
         if dropout > 0.0:
             keep, probability = keep_words(words.size(0), size, dropout, words)
-            words = (words & keep) | (middle & ~keep)
+            words = (words & keep) | (middles[:1] & ~keep)
+            offset = offset + (gain - gain / probability) * middle
             gain = gain / probability
-        middle = torch.ops.bitgnn.unpack(middle, size)[0]
-        offset = self.offset + (1.0 - gain) * middle
         return InputWords(words, size, False, gain, offset, self.columns)
 
     def _levels(self, x: Tensor) -> Tensor:
