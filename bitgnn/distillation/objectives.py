@@ -49,9 +49,13 @@ class Objective(ABC):
         """What each row adds to the metric; None where it is no mean over rows."""
 
     def chance(self, y: Tensor) -> float:
-        """Score of a model that knows nothing of its input; one this low was never trained."""
+        """Score of a model that knows nothing of its input."""
         del y
         return 0.0
+
+    @abstractmethod
+    def constant(self, y: Tensor) -> float:
+        """Loss of labels that the best constant scores have."""
 
 
 class Classes(Objective):
@@ -81,9 +85,13 @@ class Classes(Objective):
         return (scores.argmax(dim=-1) == y).double()
 
     def chance(self, y: Tensor) -> float:
-        """Share of the commonest class, and two standard errors."""
-        share = float(torch.bincount(y).max()) / y.numel()
-        return share + 2 * (share * (1 - share) / y.numel()) ** 0.5
+        """Share of the commonest class."""
+        return float(torch.bincount(y).max()) / y.numel()
+
+    def constant(self, y: Tensor) -> float:
+        """Entropy of the classes' shares."""
+        shares = torch.bincount(y).double() / y.numel()
+        return float(-torch.special.xlogy(shares, shares).sum())
 
 
 class MultiLabel(Objective):
@@ -123,6 +131,13 @@ class MultiLabel(Objective):
         share = float((y > 0).sum()) / max(int(torch.isfinite(y).sum()), 1)
         return 2 * share / (1 + share)
 
+    def constant(self, y: Tensor) -> float:
+        """Entropy of each label's share, mean over known labels."""
+        known = torch.isfinite(y).sum(0).double()
+        shares = (y > 0).sum(0).double() / known.clamp(min=1)
+        entropy = -torch.special.xlogy(shares, shares) - torch.special.xlogy(1 - shares, 1 - shares)
+        return float((known * entropy).sum() / known.sum().clamp(min=1))
+
 
 class Values(Objective):
     """Regression: squared error in units of the training labels' variance, and R squared.
@@ -156,6 +171,10 @@ class Values(Objective):
         y = y.view_as(scores).double()
         error = (scores - y).square().mean()
         return 1 - error / y.var(correction=0).clamp(min=LEAST)
+
+    def constant(self, y: Tensor) -> float:
+        """Variance of the rows over that of the training labels."""
+        return float(y.double().var(correction=0)) / self.variance
 
     def successes(self, scores: Tensor, y: Tensor) -> None:
         """None: R squared is no mean over rows."""

@@ -81,9 +81,9 @@ def distill(
     on all nodes by Adam with a cosine schedule; the state with the best validation score stays.
     Where validation nodes say that it helps, the teacher's class probabilities are smoothed over
     the graph first, with the training labels in them (see
-    :class:`~bitgnn.distillation.targets.Smoothing`). A model that is no better on the validation
-    rows than chance or than copies of it with fresh weights counts as untrained: a copy is trained
-    on the labels and teaches.
+    :class:`~bitgnn.distillation.targets.Smoothing`). A model whose loss on the validation rows is
+    no lower than that of constant scores, and whose score is no better than that of copies with
+    fresh weights, counts as untrained: a copy is trained on the labels and teaches.
 
     A student of images or texts starts from the teacher's weights and becomes binary in stages, see
     :func:`~bitgnn.distillation.stages.stages_of`.
@@ -146,19 +146,16 @@ def distill(
         start = _fingerprint(model, problem.example)
         teacher = copy.deepcopy(model).eval()
         teacher_fit = None
-        with torch.no_grad():
-            known = problem.results(teacher)["val"]
-        score = float(problem.objective.score(*known))
-        chance = max(problem.objective.chance(known[1]), _untrained(model, problem))
+        score, knows = _standing(problem, teacher)
         remaining = budget
-        if not score > chance:
+        if not (knows or score > _untrained(model, problem)):
             identity: dict[str, Any] = {"part": "teacher", "seed": seed, "of": start}
             teacher_fit = Fit(teacher, of_teacher, identity)
             share = None if budget is None else TEACHER_SHARE * budget
             stopped = fit(teacher_fit, problem, None, budget=share, folder=folder, title="teacher")
             if stopped and folder is not None:
                 raise KeyboardInterrupt
-            score = float(problem.objective.score(*_results(problem, teacher)["val"]))
+            score, knows = _standing(problem, teacher)
             if budget is not None:
                 remaining = budget - _seconds(teacher_fit)
                 if remaining <= 0:
@@ -169,7 +166,7 @@ def distill(
             if fresh is model:
                 student = _binary(teacher, precision, problem)
         ask, smoothing = _asking(problem, teacher, of_student)
-        if not score > chance:
+        if not (knows or score > problem.objective.chance(_results(problem, teacher)["val"][1])):
             warnings.warn(
                 f"distill: the teacher is at chance, {problem.objective.metric} {score:.4f} on "
                 "validation rows; the student learns from the labels alone",
@@ -348,12 +345,23 @@ def _fingerprint(model: nn.Module, example: Inputs) -> str:
     return found.hexdigest()[:16]
 
 
+def _standing(problem: Problem, model: nn.Module) -> tuple[float, bool]:
+    """The score on validation rows, and whether the loss there is below that of any constant."""
+    scores, y = _results(problem, model)["val"]
+    loss = float(problem.objective.labels(scores, y))
+    return float(problem.objective.score(scores, y)), loss < problem.objective.constant(y)
+
+
 def _untrained(model: nn.Module, problem: Problem) -> float:
-    """What copies with fresh weights hardly reach, which can be far above chance for links."""
+    """Score that a model without training hardly reaches: of chance, or copies with fresh weights.
+
+    It decides about models whose loss is no lower than a constant's, as that of overfitted ones.
+    """
     objective = problem.objective
-    copies = (_fresh(model) for _ in range(FRESH_COPIES))
-    scores = [float(objective.score(*_results(problem, one)["val"])) for one in copies]
-    return statistics.mean(scores) + DEVIATIONS * statistics.stdev(scores)
+    results = [_results(problem, _fresh(model))["val"] for _ in range(FRESH_COPIES)]
+    scores = [float(objective.score(*result)) for result in results]
+    reach = statistics.mean(scores) + DEVIATIONS * statistics.stdev(scores)
+    return max(objective.chance(results[0][1]), reach)
 
 
 def _seconds(session: Fit) -> float:

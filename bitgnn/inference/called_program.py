@@ -17,6 +17,7 @@ from bitgnn.inference.bound_program import Features
 from bitgnn.inference.graph import PreparedGraph
 from bitgnn.inference.graph_program import Graph, GraphProgram
 from bitgnn.inference.own_call import Call
+from bitgnn.inference.program import Program
 
 __all__ = ["CalledProgram", "as_tensor"]
 
@@ -33,10 +34,10 @@ class CalledProgram(GraphProgram):
     Arguments and errors are those of :class:`GraphProgram`.
     """
 
-    @property
-    def _ready_types(self) -> tuple[torch.dtype, ...]:
-        """Types of features that the first step reads as they are."""
-        return _PACKABLE if self.program.entry == 1 else (torch.float32,)
+    def __init__(self, program: Program, *args: Any) -> None:
+        super().__init__(program, *args)
+        # Types of features that the first step reads as they are.
+        self._ready_types = _PACKABLE if program.entry == 1 else (torch.float32,)
 
     def forward(
         self, x: Features | Any = None, adjacency: Graph | Any = None, /, *args: Any, **kwargs: Any
