@@ -41,6 +41,8 @@ __all__ = ["distill"]
 TEACHER_SHARE = 1 / 3
 """Part of a budget for a teacher that is not trained yet."""
 FRESH_COPIES, DEVIATIONS = 5, 3
+CLEARLY = 0.97
+"""Fresh weights give nearly constant scores, whose loss may fall short of a constant's by luck."""
 LOOKED_AT = 1_000_000
 """Entries of a tensor that tell it from another one."""
 
@@ -346,10 +348,11 @@ def _fingerprint(model: nn.Module, example: Inputs) -> str:
 
 
 def _standing(problem: Problem, model: nn.Module) -> tuple[float, bool]:
-    """The score on validation rows, and whether the loss there is below that of any constant."""
+    """The score on validation rows, and whether score and loss there are better than constants'."""
+    objective = problem.objective
     scores, y = _results(problem, model)["val"]
-    loss = float(problem.objective.labels(scores, y))
-    return float(problem.objective.score(scores, y)), loss < problem.objective.constant(y)
+    score, loss = (float(found(scores, y)) for found in (objective.score, objective.labels))
+    return score, score > objective.chance(y) and loss < CLEARLY * objective.constant(y)
 
 
 def _untrained(model: nn.Module, problem: Problem) -> float:

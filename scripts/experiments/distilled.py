@@ -124,11 +124,15 @@ def summary(runs: list[dict[str, Any]]) -> list[dict[str, Any]]:
             by.setdefault(result["graph"], []).append(result["students"][form]["gap"])
         gaps = {name: statistics.mean(values) for name, values in by.items()}
         worst = max(gaps, key=lambda name: gaps[name])
-        cost = [r["students"][form]["seconds"] / r["teacher_seconds"] for r in mine]
+        cost = [
+            r["students"][form]["seconds"] / r["teacher_seconds"]
+            for r in mine
+            if "teacher_seconds" in r
+        ]
         rows.append({
             "model": model, "form": form, "graphs": len(gaps), "runs": len(mine),
             "mean_gap": statistics.mean(gaps.values()), "worst_graph": worst,
-            "worst_gap": gaps[worst], "cost": statistics.median(cost), "gaps": gaps,
+            "worst_gap": gaps[worst], "cost": statistics.median(cost) if cost else None, "gaps": gaps,
         })  # fmt: skip
     return rows
 
