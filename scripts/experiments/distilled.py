@@ -132,7 +132,8 @@ def summary(runs: list[dict[str, Any]]) -> list[dict[str, Any]]:
         rows.append({
             "model": model, "form": form, "graphs": len(gaps), "runs": len(mine),
             "mean_gap": statistics.mean(gaps.values()), "worst_graph": worst,
-            "worst_gap": gaps[worst], "cost": statistics.median(cost) if cost else None, "gaps": gaps,
+            "worst_gap": gaps[worst], "cost": statistics.median(cost) if cost else None,
+            "gaps": gaps,
         })  # fmt: skip
     return rows
 
