@@ -17,9 +17,7 @@
 
 #define BITGNN_ISA avx2
 #include "core/cpu/simd/dots_avx2.h"
-#include "core/cpu/simd/int_sums_avx2.h"
 #include "core/cpu/simd/narrow_avx2.h"
-#include "core/cpu/simd/rows_avx2.h"
 #include "ternary/cpu/vectors_avx2.h"
 //
 #include "core/cpu/all_kernels.h"

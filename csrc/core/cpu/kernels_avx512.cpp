@@ -17,7 +17,6 @@
 
 #define BITGNN_ISA avx512
 #include "core/cpu/simd/dots_avx512.h"
-#include "core/cpu/simd/int_sums_avx512.h"
 #include "core/cpu/simd/narrow_avx512.h"
 #include "core/cpu/simd/rows_avx512.h"
 #include "ternary/cpu/vectors_avx512.h"

@@ -9,9 +9,7 @@
 
 #define BITGNN_ISA portable
 #include "core/cpu/simd/dots_portable.h"
-#include "core/cpu/simd/int_sums_portable.h"
 #include "core/cpu/simd/narrow_portable.h"
-#include "core/cpu/simd/rows_portable.h"
 #include "ternary/cpu/vectors_portable.h"
 //
 #include "core/cpu/all_kernels.h"

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "core/cpu/float_types.h"
-#include "core/cpu/simd/rows_avx2.h"
+#include "core/cpu/simd/dots_avx2.h"
 
 namespace bitgnn::cpu::avx2 {
 

@@ -1,7 +1,8 @@
-// Dot products of packed rows in plain C++; the reference for dots_avx2.h and dots_avx512.h.
+// Dot products and distances of packed rows in plain C++; the reference for dots_avx2.h,
+// dots_avx512.h and rows_avx512.h.
 #pragma once
 
-#include "core/cpu/simd/plain_parities.h"
+#include "core/cpu/simd/plain.h"
 #include "core/cpu/simd/vectors_portable.h"
 
 namespace bitgnn::cpu::portable {
@@ -113,6 +114,17 @@ inline IntLanes listed_dots(const int32_t* x, const int32_t* places, int64_t cou
     }
   }
   return dots;
+}
+
+// Counts the bits in which x differs from each of R rows.
+template <int R>
+inline void distances(const int32_t* x, const int32_t* rows, int64_t words, int32_t* counts) {
+  for (int r = 0; r < R; ++r) {
+    uint32_t count = 0;
+    for (int64_t w = 0; w < words; ++w)
+      count += popcount(static_cast<uint32_t>(x[w] ^ rows[r * words + w]));
+    counts[r] = static_cast<int32_t>(count);
+  }
 }
 
 }  // namespace bitgnn::cpu::portable

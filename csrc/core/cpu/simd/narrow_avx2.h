@@ -3,7 +3,7 @@
 
 #include <cstring>
 
-#include "core/cpu/simd/plain_counts.h"
+#include "core/cpu/simd/plain.h"
 #include "core/cpu/simd/vectors_avx2.h"
 
 namespace bitgnn::cpu::avx2 {

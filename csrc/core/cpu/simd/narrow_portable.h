@@ -2,7 +2,7 @@
 // or of two or four rows side by side. The reference for narrow_avx2.h and narrow_avx512.h.
 #pragma once
 
-#include "core/cpu/simd/plain_counts.h"
+#include "core/cpu/simd/plain.h"
 #include "core/cpu/simd/vectors_portable.h"
 
 namespace bitgnn::cpu::portable {

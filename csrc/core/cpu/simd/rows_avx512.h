@@ -1,4 +1,4 @@
-// Rows of words on AVX-512; same contract as rows_portable.h.
+// Rows of words on AVX-512; same contract as plain.h and dots_portable.h.
 #pragma once
 
 #include "conv/cpu/window_part.h"

@@ -145,74 +145,54 @@ inline Bits2 operator&(Bits2 a, Bits2 b) { return {_mm_and_si128(a.v, b.v)}; }
 inline Bits2 operator|(Bits2 a, Bits2 b) { return {_mm_or_si128(a.v, b.v)}; }
 inline Bits2 operator^(Bits2 a, Bits2 b) { return {_mm_xor_si128(a.v, b.v)}; }
 
-struct Bits4 {
-  static constexpr int64_t kWords = 4;
-  using Tail = __mmask8;
-  __m128i v;
-
-  static Tail tail(int64_t words) {
-    return static_cast<Tail>(words >= kWords ? 0xf : (1 << words) - 1);
-  }
-  static Bits4 zero() { return {_mm_setzero_si128()}; }
-  static Bits4 load(const int32_t* p, Tail t) { return {_mm_maskz_loadu_epi32(t, p)}; }
-  static void store(int32_t* p, Bits4 a, Tail t) { _mm_mask_storeu_epi32(p, t, a.v); }
-  static Bits4 ones() { return {_mm_set1_epi32(-1)}; }
-  static Bits4 sum(Bits4 a, Bits4 b, Bits4 c) {
-    return {_mm_ternarylogic_epi32(a.v, b.v, c.v, 0x96)};
-  }
-  static Bits4 carry(Bits4 a, Bits4 b, Bits4 c) {
-    return {_mm_ternarylogic_epi32(a.v, b.v, c.v, 0xE8)};
-  }
-};
-inline Bits4 operator&(Bits4 a, Bits4 b) { return {_mm_and_si128(a.v, b.v)}; }
-inline Bits4 operator|(Bits4 a, Bits4 b) { return {_mm_or_si128(a.v, b.v)}; }
-inline Bits4 operator^(Bits4 a, Bits4 b) { return {_mm_xor_si128(a.v, b.v)}; }
-
-struct Bits8 {
-  static constexpr int64_t kWords = 8;
-  using Tail = __mmask8;
-  __m256i v;
-
-  static Tail tail(int64_t words) {
-    return static_cast<Tail>(words >= kWords ? 0xff : (1 << words) - 1);
-  }
-  static Bits8 zero() { return {_mm256_setzero_si256()}; }
-  static Bits8 load(const int32_t* p, Tail t) { return {_mm256_maskz_loadu_epi32(t, p)}; }
-  static void store(int32_t* p, Bits8 a, Tail t) { _mm256_mask_storeu_epi32(p, t, a.v); }
-  static Bits8 ones() { return {_mm256_set1_epi32(-1)}; }
-  static Bits8 sum(Bits8 a, Bits8 b, Bits8 c) {
-    return {_mm256_ternarylogic_epi32(a.v, b.v, c.v, 0x96)};
-  }
-  static Bits8 carry(Bits8 a, Bits8 b, Bits8 c) {
-    return {_mm256_ternarylogic_epi32(a.v, b.v, c.v, 0xE8)};
-  }
-};
-inline Bits8 operator&(Bits8 a, Bits8 b) { return {_mm256_and_si256(a.v, b.v)}; }
-inline Bits8 operator|(Bits8 a, Bits8 b) { return {_mm256_or_si256(a.v, b.v)}; }
-inline Bits8 operator^(Bits8 a, Bits8 b) { return {_mm256_xor_si256(a.v, b.v)}; }
-
-struct Bits16 {
-  static constexpr int64_t kWords = 16;
+// W words of bits with a mask of the valid ones.
+template <class Vector, int64_t W>
+struct WordVector {
+  static constexpr int64_t kWords = W;
   using Tail = __mmask16;
-  __m512i v;
+  Vector v;
 
   static Tail tail(int64_t words) {
-    return static_cast<Tail>(words >= kWords ? 0xffff : (1 << words) - 1);
+    return static_cast<Tail>(words >= kWords ? (1 << kWords) - 1 : (1 << words) - 1);
   }
-  static Bits16 zero() { return {_mm512_setzero_si512()}; }
-  static Bits16 load(const int32_t* p, Tail t) { return {_mm512_maskz_loadu_epi32(t, p)}; }
-  static void store(int32_t* p, Bits16 a, Tail t) { _mm512_mask_storeu_epi32(p, t, a.v); }
-  static Bits16 ones() { return {_mm512_set1_epi32(-1)}; }
-  static Bits16 sum(Bits16 a, Bits16 b, Bits16 c) {
-    return {_mm512_ternarylogic_epi32(a.v, b.v, c.v, 0x96)};
+  static WordVector zero() { return {Vector{}}; }
+  static WordVector load(const int32_t* p, Tail t) {
+    const auto few = static_cast<__mmask8>(t);
+    if constexpr (W == 4) return {_mm_maskz_loadu_epi32(few, p)};
+    if constexpr (W == 8) return {_mm256_maskz_loadu_epi32(few, p)};
+    if constexpr (W == 16) return {_mm512_maskz_loadu_epi32(t, p)};
   }
-  static Bits16 carry(Bits16 a, Bits16 b, Bits16 c) {
-    return {_mm512_ternarylogic_epi32(a.v, b.v, c.v, 0xE8)};
+  static void store(int32_t* p, WordVector a, Tail t) {
+    const auto few = static_cast<__mmask8>(t);
+    if constexpr (W == 4) _mm_mask_storeu_epi32(p, few, a.v);
+    if constexpr (W == 8) _mm256_mask_storeu_epi32(p, few, a.v);
+    if constexpr (W == 16) _mm512_mask_storeu_epi32(p, t, a.v);
   }
+  static WordVector ones() { return {~Vector{}}; }
+  template <int kTable>
+  static WordVector logic(WordVector a, WordVector b, WordVector c) {
+    if constexpr (W == 4) return {_mm_ternarylogic_epi32(a.v, b.v, c.v, kTable)};
+    if constexpr (W == 8) return {_mm256_ternarylogic_epi32(a.v, b.v, c.v, kTable)};
+    if constexpr (W == 16) return {_mm512_ternarylogic_epi32(a.v, b.v, c.v, kTable)};
+  }
+  static WordVector sum(WordVector a, WordVector b, WordVector c) { return logic<0x96>(a, b, c); }
+  static WordVector carry(WordVector a, WordVector b, WordVector c) { return logic<0xE8>(a, b, c); }
 };
-inline Bits16 operator&(Bits16 a, Bits16 b) { return {_mm512_and_si512(a.v, b.v)}; }
-inline Bits16 operator|(Bits16 a, Bits16 b) { return {_mm512_or_si512(a.v, b.v)}; }
-inline Bits16 operator^(Bits16 a, Bits16 b) { return {_mm512_xor_si512(a.v, b.v)}; }
+template <class Vector, int64_t W>
+inline WordVector<Vector, W> operator&(WordVector<Vector, W> a, WordVector<Vector, W> b) {
+  return {a.v & b.v};
+}
+template <class Vector, int64_t W>
+inline WordVector<Vector, W> operator|(WordVector<Vector, W> a, WordVector<Vector, W> b) {
+  return {a.v | b.v};
+}
+template <class Vector, int64_t W>
+inline WordVector<Vector, W> operator^(WordVector<Vector, W> a, WordVector<Vector, W> b) {
+  return {a.v ^ b.v};
+}
+using Bits4 = WordVector<__m128i, 4>;
+using Bits8 = WordVector<__m256i, 8>;
+using Bits16 = WordVector<__m512i, 16>;
 
 inline IntLanes signed_sums(const int32_t* planes, int64_t plane_stride, int count,
                             int64_t degree) {
@@ -256,5 +236,32 @@ inline BytePair signed_byte_sums(const int32_t* planes, int64_t plane_stride, in
 }
 
 inline void prefetch(const void* p) { _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T0); }
+
+inline uint32_t first_lanes(int64_t count) {
+  return count >= kWordBits ? 0xffffffffu : (1u << count) - 1u;
+}
+inline IntLanes add(const IntLanes& a, const IntLanes& b) {
+  return {_mm512_add_epi32(a.lo, b.lo), _mm512_add_epi32(a.hi, b.hi)};
+}
+inline IntLanes load_some_ints(const int32_t* p, int64_t count) {
+  const uint32_t mask = first_lanes(count);
+  return {_mm512_maskz_loadu_epi32(static_cast<__mmask16>(mask), p),
+          _mm512_maskz_loadu_epi32(static_cast<__mmask16>(mask >> 16), p + 16)};
+}
+inline IntLanes load_some_ints(const int16_t* p, int64_t count) {
+  const __m512i v = _mm512_maskz_loadu_epi16(first_lanes(count), p);
+  return {_mm512_cvtepi16_epi32(_mm512_castsi512_si256(v)),
+          _mm512_cvtepi16_epi32(_mm512_extracti64x4_epi64(v, 1))};
+}
+inline void store_some_ints(int32_t* p, const IntLanes& a, int64_t count) {
+  const uint32_t mask = first_lanes(count);
+  _mm512_mask_storeu_epi32(p, static_cast<__mmask16>(mask), a.lo);
+  _mm512_mask_storeu_epi32(p + 16, static_cast<__mmask16>(mask >> 16), a.hi);
+}
+inline void store_some_ints(int16_t* p, const IntLanes& a, int64_t count) {
+  const __m512i v = _mm512_inserti64x4(_mm512_castsi256_si512(_mm512_cvtsepi32_epi16(a.lo)),
+                                       _mm512_cvtsepi32_epi16(a.hi), 1);
+  _mm512_mask_storeu_epi16(p, first_lanes(count), v);
+}
 
 }  // namespace bitgnn::cpu::avx512
