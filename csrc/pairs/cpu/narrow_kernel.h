@@ -56,7 +56,7 @@ struct IntegerRows {
       if constexpr (kFactors) {
         float factor;
         std::memcpy(&factor, whole, sizeof(factor));
-        slot[w] = multiply_add(half_lanes(factor), to_lanes(halves), slot[w]);
+        slot[w] = multiply_add(half_lanes(factor), to_half_lanes(halves), slot[w]);
       } else {
         slot[w] = add(slot[w], halves);
       }
@@ -194,7 +194,7 @@ BITGNN_INLINE void aggregate_narrow_part(const NarrowCsrArgs& a, int64_t row, in
     } else {
       HalfIntLanes dots = add(total[w], total[w]);
       if (a.rows.odd) dots = add(dots, half_ints(static_cast<int32_t>(end - begin)));
-      v = to_lanes(dots);
+      v = to_half_lanes(dots);
       ones = static_cast<float>(end - begin);
     }
     finish_narrow(a, row, first + w * kHalfLanes, v, ones);

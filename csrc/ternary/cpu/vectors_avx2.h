@@ -6,6 +6,41 @@
 
 namespace bitgnn::cpu::avx2 {
 
+inline uint32_t lt_mask(const Lanes& a, const Lanes& b) {
+  uint32_t bits = 0;
+  for (int i = 0; i < 4; ++i)
+    bits |= static_cast<uint32_t>(_mm256_movemask_ps(_mm256_cmp_ps(a.v[i], b.v[i], _CMP_LT_OQ)))
+            << (8 * i);
+  return bits;
+}
+
+inline Lanes load_values(const float* p) { return load_lanes(p); }
+inline Lanes load_values(const Half* p) {
+  Lanes r;
+  for (int i = 0; i < 4; ++i)
+    r.v[i] = _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p + 8 * i)));
+  return r;
+}
+inline Lanes load_values(const BFloat16* p) {
+  Lanes r;
+  for (int i = 0; i < 4; ++i) {
+    const __m128i bits = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p + 8 * i));
+    r.v[i] = _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(bits), 16));
+  }
+  return r;
+}
+
+inline void store_halves(uint16_t* p, const Lanes& a) {
+  for (int i = 0; i < 4; ++i)
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(p + 8 * i),
+                     _mm256_cvtps_ph(a.v[i], _MM_FROUND_TO_NEAREST_INT));
+}
+
+inline IntLanes twice_less(IntLanes a, int32_t b) {
+  for (auto& v : a.v) v = _mm256_sub_epi32(_mm256_add_epi32(v, v), _mm256_set1_epi32(b));
+  return a;
+}
+
 constexpr int kSelectRows = 2;
 constexpr int64_t kWordsOfBytes = 31;  // a byte can sum this many counts of at most 8
 

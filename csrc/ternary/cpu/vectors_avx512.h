@@ -8,6 +8,40 @@
 
 namespace bitgnn::cpu::avx512 {
 
+inline uint32_t lt_mask(const Lanes& a, const Lanes& b) {
+  const uint32_t lo = _mm512_cmp_ps_mask(a.lo, b.lo, _CMP_LT_OQ);
+  const uint32_t hi = _mm512_cmp_ps_mask(a.hi, b.hi, _CMP_LT_OQ);
+  return lo | (hi << 16);
+}
+
+inline Lanes load_values(const float* p) { return load_lanes(p); }
+inline Lanes load_values(const Half* p) {
+  const auto half = [p](int64_t at) {
+    return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p + at)));
+  };
+  return {half(0), half(16)};
+}
+inline Lanes load_values(const BFloat16* p) {
+  const auto half = [p](int64_t at) {
+    const __m256i bits = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p + at));
+    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(bits), 16));
+  };
+  return {half(0), half(16)};
+}
+
+inline void store_halves(uint16_t* p, const Lanes& a) {
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p),
+                      _mm512_cvtps_ph(a.lo, _MM_FROUND_TO_NEAREST_INT));
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p + 16),
+                      _mm512_cvtps_ph(a.hi, _MM_FROUND_TO_NEAREST_INT));
+}
+
+inline IntLanes twice_less(IntLanes a, int32_t b) {
+  const __m512i less = _mm512_set1_epi32(b);
+  return {_mm512_sub_epi32(_mm512_add_epi32(a.lo, a.lo), less),
+          _mm512_sub_epi32(_mm512_add_epi32(a.hi, a.hi), less)};
+}
+
 constexpr int kSelectRows = 4;
 
 template <int R, class Emit>

@@ -10,6 +10,12 @@ namespace bitgnn::cpu::avx512 {
 constexpr int kHalfLanes = 16;
 constexpr int kNarrowVectors = 3;  // times eight slots, with registers left for gathered data
 
+struct HalfIntLanes {
+  __m512i v;
+};
+
+inline HalfIntLanes half_ints(int32_t value) { return {_mm512_set1_epi32(value)}; }
+
 inline HalfIntLanes load_integers(const int8_t* row) {
   return {_mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(row)))};
 }
@@ -30,31 +36,36 @@ template <int E>
 inline HalfIntLanes load_words(const int32_t* const (&rows)[E]) {
   const float* words[E];
   for (int e = 0; e < E; ++e) words[e] = reinterpret_cast<const float*>(rows[e]);
-  return {_mm512_castps_si512(load_words(words).v[0])};
+  return {_mm512_castps_si512(load_words(words).v)};
 }
 template <int E>
 inline HalfLanes spread_last(HalfLanes a) {
   if constexpr (E == 4) {
-    return {_mm512_permute_ps(a.v[0], 0xFF)};
+    return {_mm512_permute_ps(a.v, 0xFF)};
   } else {
     const __m512i last = _mm512_setr_epi32(7, 7, 7, 7, 7, 7, 7, 7, 15, 15, 15, 15, 15, 15, 15, 15);
-    return {_mm512_permutexvar_ps(last, a.v[0])};
+    return {_mm512_permutexvar_ps(last, a.v)};
   }
 }
 template <int E>
 inline HalfLanes with_last_one(HalfLanes a) {
-  return {_mm512_mask_blend_ps(E == 4 ? 0x8888 : 0x8080, a.v[0], _mm512_set1_ps(1.0f))};
+  return {_mm512_mask_blend_ps(E == 4 ? 0x8888 : 0x8080, a.v, _mm512_set1_ps(1.0f))};
+}
+inline HalfLanes to_half_lanes(HalfIntLanes a) { return {_mm512_cvtepi32_ps(a.v)}; }
+inline HalfIntLanes add(HalfIntLanes a, HalfIntLanes b) { return {_mm512_add_epi32(a.v, b.v)}; }
+inline HalfLanes multiply_add(HalfLanes a, HalfLanes b, HalfLanes c) {
+  return {_mm512_fmadd_ps(a.v, b.v, c.v)};
 }
 template <int N>
 inline HalfLanes fold(HalfLanes a) {
-  return {_mm512_add_ps(a.v[0], _mm512_shuffle_f32x4(a.v[0], a.v[0], N == 8 ? 0xEE : 0x55))};
+  return {_mm512_add_ps(a.v, _mm512_shuffle_f32x4(a.v, a.v, N == 8 ? 0xEE : 0x55))};
 }
 template <int N>
 inline HalfIntLanes fold(HalfIntLanes a) {
-  return {_mm512_add_epi32(a.v[0], _mm512_shuffle_i32x4(a.v[0], a.v[0], N == 8 ? 0xEE : 0x55))};
+  return {_mm512_add_epi32(a.v, _mm512_shuffle_i32x4(a.v, a.v, N == 8 ? 0xEE : 0x55))};
 }
 inline void store_half(float* p, HalfLanes a, int64_t count) {
-  _mm512_mask_storeu_ps(p, static_cast<__mmask16>((1u << count) - 1u), a.v[0]);
+  _mm512_mask_storeu_ps(p, static_cast<__mmask16>((1u << count) - 1u), a.v);
 }
 
 struct EightCounts {

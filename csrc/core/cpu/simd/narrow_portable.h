@@ -53,7 +53,7 @@ inline HalfLanes with_last_one(HalfLanes a) {
   for (int l = kHalfLanes / E - 1; l < kHalfLanes; l += kHalfLanes / E) a.v[l] = 1.0f;
   return a;
 }
-inline HalfLanes to_lanes(const HalfIntLanes& a) {
+inline HalfLanes to_half_lanes(const HalfIntLanes& a) {
   HalfLanes r;
   for (int l = 0; l < kHalfLanes; ++l) r.v[l] = static_cast<float>(a.v[l]);
   return r;

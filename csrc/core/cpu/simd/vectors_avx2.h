@@ -1,4 +1,4 @@
-// Vector primitives on AVX2 (with POPCNT, F16C, FMA); same contract as vectors_portable.h.
+// Vector primitives on AVX2 (with POPCNT, F16C); same contract as vectors_portable.h.
 #pragma once
 
 #include <immintrin.h>
@@ -7,121 +7,72 @@
 #include <cstring>
 
 #include "core/common.h"
-#include "core/cpu/float_types.h"
 
 namespace bitgnn::cpu::avx2 {
 
-using Floats = __m256;
-using Ints = __m256i;
-constexpr int kFloats = 8;
+// Operators are defined outside their classes: GCC does not apply its target pragma to friends
+// defined inside.
 
-inline Floats set_floats(float value) { return _mm256_set1_ps(value); }
-inline Floats load_floats(const float* p) { return _mm256_loadu_ps(p); }
-inline Floats load_floats(const Half* p) {
-  return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
-}
-inline Floats load_floats(const BFloat16* p) {
-  const __m128i bits = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
-  return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(bits), 16));
-}
-inline void store_floats(float* p, Floats a) { _mm256_storeu_ps(p, a); }
-inline void stream_floats(float* p, Floats a) { _mm256_stream_ps(p, a); }
-inline void store_float16(uint16_t* p, Floats a) {
-  _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm256_cvtps_ph(a, _MM_FROUND_TO_NEAREST_INT));
-}
-inline Floats magnitudes(Floats a) { return _mm256_andnot_ps(_mm256_set1_ps(-0.0f), a); }
-inline Floats fused(Floats a, Floats b, Floats c) { return _mm256_fmadd_ps(a, b, c); }
-inline uint32_t ge_bits(Floats a, Floats b) {
-  return static_cast<uint32_t>(_mm256_movemask_ps(_mm256_cmp_ps(a, b, _CMP_GE_OQ)));
-}
-inline uint32_t lt_bits(Floats a, Floats b) {
-  return static_cast<uint32_t>(_mm256_movemask_ps(_mm256_cmp_ps(a, b, _CMP_LT_OQ)));
-}
-inline Ints set_ints(int32_t value) { return _mm256_set1_epi32(value); }
-inline Ints load_integers(const int32_t* p) {
-  return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
-}
-inline void store_integers(int32_t* p, Ints a) {
-  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), a);
-}
-inline Floats to_floats(Ints a) { return _mm256_cvtepi32_ps(a); }
-inline Ints half_ints_of(Ints a) { return _mm256_srai_epi32(a, 1); }
-inline Ints add_ints(Ints a, Ints b) { return _mm256_add_epi32(a, b); }
-inline Ints sub_ints(Ints a, Ints b) { return _mm256_sub_epi32(a, b); }
-
-// Two 256-bit halves, in place of the 512-bit vector of AVX-512.
-struct TwoVectors {
-  __m256i lo, hi;
+struct Lanes {
+  __m256 v[4];
 };
-inline TwoVectors operator&(TwoVectors a, TwoVectors b) { return {a.lo & b.lo, a.hi & b.hi}; }
-inline TwoVectors operator|(TwoVectors a, TwoVectors b) { return {a.lo | b.lo, a.hi | b.hi}; }
-inline TwoVectors operator^(TwoVectors a, TwoVectors b) { return {a.lo ^ b.lo, a.hi ^ b.hi}; }
-inline TwoVectors operator~(TwoVectors a) { return {~a.lo, ~a.hi}; }
 
-// Two words are a scalar, whose mask is their number.
-template <class Vector>
-using MaskOf = std::conditional_t<sizeof(Vector) == 8, int64_t, Vector>;
-template <class Vector>
-inline MaskOf<Vector> first_words(int64_t words) {
-  if constexpr (sizeof(Vector) == 8) return words < 2 ? words : 2;
-  const int count = words < 16 ? static_cast<int>(words) : 16;
-  if constexpr (sizeof(Vector) == 16)
-    return _mm_cmpgt_epi32(_mm_set1_epi32(count), _mm_setr_epi32(0, 1, 2, 3));
-  if constexpr (sizeof(Vector) == 32)
-    return _mm256_cmpgt_epi32(_mm256_set1_epi32(count), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
-  if constexpr (sizeof(Vector) == 64)
-    return {first_words<__m256i>(words), first_words<__m256i>(words - 8)};
+inline Lanes zero_lanes() {
+  Lanes r;
+  for (auto& v : r.v) v = _mm256_setzero_ps();
+  return r;
 }
-template <class Vector>
-inline Vector load_masked(const int32_t* p, MaskOf<Vector> t) {
-  if constexpr (sizeof(Vector) == 8) {
-    Vector both = static_cast<uint32_t>(*p);
-    if (t > 1) std::memcpy(&both, p, sizeof(both));
-    return both;
-  }
-  if constexpr (sizeof(Vector) == 16) return _mm_maskload_epi32(p, t);
-  if constexpr (sizeof(Vector) == 32) return _mm256_maskload_epi32(p, t);
-  if constexpr (sizeof(Vector) == 64)
-    return {_mm256_maskload_epi32(p, t.lo), _mm256_maskload_epi32(p + 8, t.hi)};
+inline Lanes load_lanes(const float* p) {
+  Lanes r;
+  for (int i = 0; i < 4; ++i) r.v[i] = _mm256_loadu_ps(p + 8 * i);
+  return r;
 }
-template <class Vector>
-inline void store_masked(int32_t* p, MaskOf<Vector> t, Vector a) {
-  if constexpr (sizeof(Vector) == 8) {
-    *p = static_cast<int32_t>(a);
-    if (t > 1) std::memcpy(p, &a, sizeof(a));
-  }
-  if constexpr (sizeof(Vector) == 16) _mm_maskstore_epi32(p, t, a);
-  if constexpr (sizeof(Vector) == 32) _mm256_maskstore_epi32(p, t, a);
-  if constexpr (sizeof(Vector) == 64) {
-    _mm256_maskstore_epi32(p, t.lo, a.lo);
-    _mm256_maskstore_epi32(p + 8, t.hi, a.hi);
-  }
-}
-template <class Vector>
-inline Vector odd_bits(Vector a, Vector b, Vector c) {
-  return a ^ b ^ c;
-}
-template <class Vector>
-inline Vector most_bits(Vector a, Vector b, Vector c) {
-  return (a & b) | (c & (a ^ b));
-}
-
-}  // namespace bitgnn::cpu::avx2
-
-#include "core/cpu/simd/vectors_wide.h"
-
-namespace bitgnn::cpu::avx2 {
-
 inline Lanes load_lanes(const float* p, int64_t count) {
   alignas(32) float buffer[kWordBits] = {};
   std::memcpy(buffer, p, static_cast<size_t>(count) * sizeof(float));
   return load_lanes(buffer);
+}
+inline void store_lanes(float* p, const Lanes& a) {
+  for (int i = 0; i < 4; ++i) _mm256_storeu_ps(p + 8 * i, a.v[i]);
 }
 inline void store_lanes(float* p, const Lanes& a, int64_t count) {
   alignas(32) float buffer[kWordBits];
   store_lanes(buffer, a);
   std::memcpy(p, buffer, static_cast<size_t>(count) * sizeof(float));
 }
+// Streaming store to a 32-byte aligned address; readers need a stream_fence() first.
+inline void stream_lanes(float* p, const Lanes& a) {
+  for (int i = 0; i < 4; ++i) _mm256_stream_ps(p + 8 * i, a.v[i]);
+}
+inline void stream_fence() { _mm_sfence(); }
+inline Lanes add(Lanes a, const Lanes& b) {
+  for (int i = 0; i < 4; ++i) a.v[i] = _mm256_add_ps(a.v[i], b.v[i]);
+  return a;
+}
+inline Lanes sub(Lanes a, const Lanes& b) {
+  for (int i = 0; i < 4; ++i) a.v[i] = _mm256_sub_ps(a.v[i], b.v[i]);
+  return a;
+}
+inline Lanes mul(Lanes a, const Lanes& b) {
+  for (int i = 0; i < 4; ++i) a.v[i] = _mm256_mul_ps(a.v[i], b.v[i]);
+  return a;
+}
+inline Lanes abs(Lanes a) {
+  const __m256 sign = _mm256_set1_ps(-0.0f);
+  for (int i = 0; i < 4; ++i) a.v[i] = _mm256_andnot_ps(sign, a.v[i]);
+  return a;
+}
+inline Lanes broadcast_lanes(float value) {
+  Lanes r;
+  for (auto& v : r.v) v = _mm256_set1_ps(value);
+  return r;
+}
+// 16 floats, for rows of at most 16.
+struct HalfLanes {
+  __m256 lo, hi;
+};
+
+inline HalfLanes half_lanes(float value) { return {_mm256_set1_ps(value), _mm256_set1_ps(value)}; }
 inline __m256 load_eight(const float* p, int64_t count) {
   const __m256i valid = _mm256_cmpgt_epi32(_mm256_set1_epi32(static_cast<int>(count)),
                                            _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
@@ -130,6 +81,52 @@ inline __m256 load_eight(const float* p, int64_t count) {
 inline HalfLanes load_half(const float* p, int64_t count) {
   return {load_eight(p, count), count > 8 ? load_eight(p + 8, count - 8) : _mm256_setzero_ps()};
 }
+inline HalfLanes add(const HalfLanes& a, const HalfLanes& b) {
+  return {_mm256_add_ps(a.lo, b.lo), _mm256_add_ps(a.hi, b.hi)};
+}
+inline HalfLanes mul(const HalfLanes& a, const HalfLanes& b) {
+  return {_mm256_mul_ps(a.lo, b.lo), _mm256_mul_ps(a.hi, b.hi)};
+}
+inline Lanes widen(const HalfLanes& a) {
+  return {{a.lo, a.hi, _mm256_setzero_ps(), _mm256_setzero_ps()}};
+}
+
+struct IntLanes {
+  __m256i v[4];
+};
+
+inline IntLanes load_ints(const int32_t* p) {
+  IntLanes r;
+  for (int i = 0; i < 4; ++i)
+    r.v[i] = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p + 8 * i));
+  return r;
+}
+inline void store_ints(int32_t* p, const IntLanes& a) {
+  for (int i = 0; i < 4; ++i) _mm256_storeu_si256(reinterpret_cast<__m256i*>(p + 8 * i), a.v[i]);
+}
+inline Lanes to_lanes(const IntLanes& a) {
+  Lanes r;
+  for (int i = 0; i < 4; ++i) r.v[i] = _mm256_cvtepi32_ps(a.v[i]);
+  return r;
+}
+inline IntLanes halved(IntLanes a) {
+  for (auto& v : a.v) v = _mm256_srai_epi32(v, 1);
+  return a;
+}
+inline uint32_t ge_mask(const Lanes& a, const Lanes& b) {
+  uint32_t bits = 0;
+  for (int i = 0; i < 4; ++i)
+    bits |= static_cast<uint32_t>(_mm256_movemask_ps(_mm256_cmp_ps(a.v[i], b.v[i], _CMP_GE_OQ)))
+            << (8 * i);
+  return bits;
+}
+
+inline uint32_t ge_mask(const HalfLanes& a, const HalfLanes& b) {
+  const int lo = _mm256_movemask_ps(_mm256_cmp_ps(a.lo, b.lo, _CMP_GE_OQ));
+  const int hi = _mm256_movemask_ps(_mm256_cmp_ps(a.hi, b.hi, _CMP_GE_OQ));
+  return static_cast<uint32_t>(lo | hi << 8);
+}
+
 inline Lanes signed_lanes(uint32_t bits, float value) {
   const __m256i bit = _mm256_setr_epi32(1, 2, 4, 8, 16, 32, 64, 128);
   const __m256 plus = _mm256_set1_ps(value), minus = _mm256_set1_ps(-value);
@@ -142,10 +139,116 @@ inline Lanes signed_lanes(uint32_t bits, float value) {
   return r;
 }
 
-using Bits2 = WordVector<uint64_t, 2>;
-using Bits4 = WordVector<__m128i, 4>;
-using Bits8 = WordVector<__m256i, 8>;
-using Bits16 = WordVector<TwoVectors, 16>;
+inline uint32_t popcount(uint32_t x) { return static_cast<uint32_t>(__builtin_popcount(x)); }
+
+struct Bits2 {
+  static constexpr int64_t kWords = 2;
+  using Tail = int64_t;
+  uint64_t v;
+
+  static Tail tail(int64_t words) { return words < kWords ? words : kWords; }
+  static Bits2 zero() { return {0}; }
+  static Bits2 load(const int32_t* p, Tail t) {
+    if (t == 1) return {static_cast<uint32_t>(*p)};
+    Bits2 r;
+    std::memcpy(&r.v, p, sizeof(r.v));
+    return r;
+  }
+  static void store(int32_t* p, Bits2 a, Tail t) {
+    if (t == 1) {
+      *p = static_cast<int32_t>(a.v);
+    } else {
+      std::memcpy(p, &a.v, sizeof(a.v));
+    }
+  }
+  static Bits2 ones() { return {~uint64_t{0}}; }
+  static Bits2 sum(Bits2 a, Bits2 b, Bits2 c);
+  static Bits2 carry(Bits2 a, Bits2 b, Bits2 c);
+};
+inline Bits2 operator&(Bits2 a, Bits2 b) { return {a.v & b.v}; }
+inline Bits2 operator|(Bits2 a, Bits2 b) { return {a.v | b.v}; }
+inline Bits2 operator^(Bits2 a, Bits2 b) { return {a.v ^ b.v}; }
+inline Bits2 Bits2::sum(Bits2 a, Bits2 b, Bits2 c) { return a ^ b ^ c; }
+inline Bits2 Bits2::carry(Bits2 a, Bits2 b, Bits2 c) { return (a & b) | (c & (a ^ b)); }
+
+struct Bits4 {
+  static constexpr int64_t kWords = 4;
+  using Tail = __m128i;
+  __m128i v;
+
+  static Tail tail(int64_t words) {
+    return _mm_cmpgt_epi32(_mm_set1_epi32(words < kWords ? static_cast<int>(words) : 4),
+                           _mm_setr_epi32(0, 1, 2, 3));
+  }
+  static Bits4 zero() { return {_mm_setzero_si128()}; }
+  static Bits4 load(const int32_t* p, Tail t) { return {_mm_maskload_epi32(p, t)}; }
+  static void store(int32_t* p, Bits4 a, Tail t) { _mm_maskstore_epi32(p, t, a.v); }
+  static Bits4 ones() { return {_mm_set1_epi32(-1)}; }
+  static Bits4 sum(Bits4 a, Bits4 b, Bits4 c);
+  static Bits4 carry(Bits4 a, Bits4 b, Bits4 c);
+};
+inline Bits4 operator&(Bits4 a, Bits4 b) { return {_mm_and_si128(a.v, b.v)}; }
+inline Bits4 operator|(Bits4 a, Bits4 b) { return {_mm_or_si128(a.v, b.v)}; }
+inline Bits4 operator^(Bits4 a, Bits4 b) { return {_mm_xor_si128(a.v, b.v)}; }
+inline Bits4 Bits4::sum(Bits4 a, Bits4 b, Bits4 c) { return a ^ b ^ c; }
+inline Bits4 Bits4::carry(Bits4 a, Bits4 b, Bits4 c) { return (a & b) | (c & (a ^ b)); }
+
+struct Bits8 {
+  static constexpr int64_t kWords = 8;
+  using Tail = __m256i;
+  __m256i v;
+
+  static Tail tail(int64_t words) {
+    return _mm256_cmpgt_epi32(_mm256_set1_epi32(words < kWords ? static_cast<int>(words) : 8),
+                              _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
+  }
+  static Bits8 zero() { return {_mm256_setzero_si256()}; }
+  static Bits8 load(const int32_t* p, Tail t) { return {_mm256_maskload_epi32(p, t)}; }
+  static void store(int32_t* p, Bits8 a, Tail t) { _mm256_maskstore_epi32(p, t, a.v); }
+  static Bits8 ones() { return {_mm256_set1_epi32(-1)}; }
+  static Bits8 sum(Bits8 a, Bits8 b, Bits8 c);
+  static Bits8 carry(Bits8 a, Bits8 b, Bits8 c);
+};
+inline Bits8 operator&(Bits8 a, Bits8 b) { return {_mm256_and_si256(a.v, b.v)}; }
+inline Bits8 operator|(Bits8 a, Bits8 b) { return {_mm256_or_si256(a.v, b.v)}; }
+inline Bits8 operator^(Bits8 a, Bits8 b) { return {_mm256_xor_si256(a.v, b.v)}; }
+inline Bits8 Bits8::sum(Bits8 a, Bits8 b, Bits8 c) { return a ^ b ^ c; }
+inline Bits8 Bits8::carry(Bits8 a, Bits8 b, Bits8 c) { return (a & b) | (c & (a ^ b)); }
+
+// Two 256-bit halves, with the interface of the 512-bit vector of AVX-512.
+struct Bits16 {
+  static constexpr int64_t kWords = 16;
+  struct Tail {
+    __m256i lo, hi;
+  };
+  __m256i lo, hi;
+
+  static Tail tail(int64_t words) {
+    return {Bits8::tail(words), Bits8::tail(words > 8 ? words - 8 : 0)};
+  }
+  static Bits16 zero() { return {_mm256_setzero_si256(), _mm256_setzero_si256()}; }
+  static Bits16 load(const int32_t* p, const Tail& t) {
+    return {_mm256_maskload_epi32(p, t.lo), _mm256_maskload_epi32(p + 8, t.hi)};
+  }
+  static void store(int32_t* p, Bits16 a, const Tail& t) {
+    _mm256_maskstore_epi32(p, t.lo, a.lo);
+    _mm256_maskstore_epi32(p + 8, t.hi, a.hi);
+  }
+  static Bits16 ones() { return {_mm256_set1_epi32(-1), _mm256_set1_epi32(-1)}; }
+  static Bits16 sum(Bits16 a, Bits16 b, Bits16 c);
+  static Bits16 carry(Bits16 a, Bits16 b, Bits16 c);
+};
+inline Bits16 operator&(Bits16 a, Bits16 b) {
+  return {_mm256_and_si256(a.lo, b.lo), _mm256_and_si256(a.hi, b.hi)};
+}
+inline Bits16 operator|(Bits16 a, Bits16 b) {
+  return {_mm256_or_si256(a.lo, b.lo), _mm256_or_si256(a.hi, b.hi)};
+}
+inline Bits16 operator^(Bits16 a, Bits16 b) {
+  return {_mm256_xor_si256(a.lo, b.lo), _mm256_xor_si256(a.hi, b.hi)};
+}
+inline Bits16 Bits16::sum(Bits16 a, Bits16 b, Bits16 c) { return a ^ b ^ c; }
+inline Bits16 Bits16::carry(Bits16 a, Bits16 b, Bits16 c) { return (a & b) | (c & (a ^ b)); }
 
 inline IntLanes signed_sums(const int32_t* planes, int64_t plane_stride, int count,
                             int64_t degree) {
@@ -200,6 +303,13 @@ inline BytePair signed_byte_sums(const int32_t* planes, int64_t plane_stride, in
   return sum;
 }
 
+inline void prefetch(const void* p) { _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T0); }
+
+inline IntLanes add(const IntLanes& a, const IntLanes& b) {
+  IntLanes r;
+  for (int i = 0; i < 4; ++i) r.v[i] = _mm256_add_epi32(a.v[i], b.v[i]);
+  return r;
+}
 inline IntLanes widen(const int16_t* p) {
   IntLanes r;
   for (int i = 0; i < 4; ++i)

@@ -6,103 +6,96 @@
 #include <cstdint>
 
 #include "core/common.h"
-#include "core/cpu/float_types.h"
 
 namespace bitgnn::cpu::avx512 {
 
-using Floats = __m512;
-using Ints = __m512i;
-constexpr int kFloats = 16;
+// Operators are defined outside their classes: GCC does not apply its target pragma to friends
+// defined inside.
 
-inline Floats set_floats(float value) { return _mm512_set1_ps(value); }
-inline Floats load_floats(const float* p) { return _mm512_loadu_ps(p); }
-inline Floats load_floats(const Half* p) {
-  return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
-}
-inline Floats load_floats(const BFloat16* p) {
-  const __m256i bits = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
-  return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(bits), 16));
-}
-inline void store_floats(float* p, Floats a) { _mm512_storeu_ps(p, a); }
-inline void stream_floats(float* p, Floats a) { _mm512_stream_ps(p, a); }
-inline void store_float16(uint16_t* p, Floats a) {
-  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm512_cvtps_ph(a, _MM_FROUND_TO_NEAREST_INT));
-}
-inline Floats magnitudes(Floats a) { return _mm512_abs_ps(a); }
-inline Floats fused(Floats a, Floats b, Floats c) { return _mm512_fmadd_ps(a, b, c); }
-inline uint32_t ge_bits(Floats a, Floats b) { return _mm512_cmp_ps_mask(a, b, _CMP_GE_OQ); }
-inline uint32_t lt_bits(Floats a, Floats b) { return _mm512_cmp_ps_mask(a, b, _CMP_LT_OQ); }
-inline Ints set_ints(int32_t value) { return _mm512_set1_epi32(value); }
-inline Ints load_integers(const int32_t* p) { return _mm512_loadu_si512(p); }
-inline void store_integers(int32_t* p, Ints a) { _mm512_storeu_si512(p, a); }
-inline Floats to_floats(Ints a) { return _mm512_cvtepi32_ps(a); }
-inline Ints half_ints_of(Ints a) { return _mm512_srai_epi32(a, 1); }
-inline Ints add_ints(Ints a, Ints b) { return _mm512_add_epi32(a, b); }
-inline Ints sub_ints(Ints a, Ints b) { return _mm512_sub_epi32(a, b); }
+struct Lanes {
+  __m512 lo, hi;
+};
 
-template <class Vector>
-using MaskOf = __mmask16;
-template <class Vector>
-inline __mmask16 first_words(int64_t words) {
-  constexpr int kAll = sizeof(Vector) / sizeof(int32_t);
-  return static_cast<__mmask16>((1u << (words < kAll ? static_cast<int>(words) : kAll)) - 1u);
-}
-template <class Vector>
-inline Vector load_masked(const int32_t* p, __mmask16 t) {
-  const auto few = static_cast<__mmask8>(t);
-  if constexpr (sizeof(Vector) == 16) return _mm_maskz_loadu_epi32(few, p);
-  if constexpr (sizeof(Vector) == 32) return _mm256_maskz_loadu_epi32(few, p);
-  if constexpr (sizeof(Vector) == 64) return _mm512_maskz_loadu_epi32(t, p);
-}
-template <class Vector>
-inline void store_masked(int32_t* p, __mmask16 t, Vector a) {
-  const auto few = static_cast<__mmask8>(t);
-  if constexpr (sizeof(Vector) == 16) _mm_mask_storeu_epi32(p, few, a);
-  if constexpr (sizeof(Vector) == 32) _mm256_mask_storeu_epi32(p, few, a);
-  if constexpr (sizeof(Vector) == 64) _mm512_mask_storeu_epi32(p, t, a);
-}
-template <int kTable, class Vector>
-inline Vector ternary_logic(Vector a, Vector b, Vector c) {
-  if constexpr (sizeof(Vector) == 16) return _mm_ternarylogic_epi32(a, b, c, kTable);
-  if constexpr (sizeof(Vector) == 32) return _mm256_ternarylogic_epi32(a, b, c, kTable);
-  if constexpr (sizeof(Vector) == 64) return _mm512_ternarylogic_epi32(a, b, c, kTable);
-}
-template <class Vector>
-inline Vector odd_bits(Vector a, Vector b, Vector c) {
-  return ternary_logic<0x96>(a, b, c);
-}
-template <class Vector>
-inline Vector most_bits(Vector a, Vector b, Vector c) {
-  return ternary_logic<0xE8>(a, b, c);
-}
-
-}  // namespace bitgnn::cpu::avx512
-
-#include "core/cpu/simd/vectors_wide.h"
-
-namespace bitgnn::cpu::avx512 {
-
-inline uint32_t all_lanes(int64_t count) {
-  return count >= kWordBits ? 0xffffffffu : (1u << count) - 1u;
-}
-inline __mmask16 lane_mask(int64_t count, int vector) {
-  return static_cast<__mmask16>(all_lanes(count) >> (kFloats * vector));
-}
+inline Lanes zero_lanes() { return {_mm512_setzero_ps(), _mm512_setzero_ps()}; }
+inline Lanes load_lanes(const float* p) { return {_mm512_loadu_ps(p), _mm512_loadu_ps(p + 16)}; }
 inline Lanes load_lanes(const float* p, int64_t count) {
-  return each_vector<Lanes>(
-      [=](int i) { return _mm512_maskz_loadu_ps(lane_mask(count, i), p + kFloats * i); });
+  const uint32_t mask = count >= 32 ? 0xffffffffu : (1u << count) - 1u;
+  return {_mm512_maskz_loadu_ps(static_cast<__mmask16>(mask), p),
+          _mm512_maskz_loadu_ps(static_cast<__mmask16>(mask >> 16), p + 16)};
+}
+inline void store_lanes(float* p, const Lanes& a) {
+  _mm512_storeu_ps(p, a.lo);
+  _mm512_storeu_ps(p + 16, a.hi);
 }
 inline void store_lanes(float* p, const Lanes& a, int64_t count) {
-  for_vectors([&](int i) { _mm512_mask_storeu_ps(p + kFloats * i, lane_mask(count, i), a.v[i]); });
+  const uint32_t mask = count >= 32 ? 0xffffffffu : (1u << count) - 1u;
+  _mm512_mask_storeu_ps(p, static_cast<__mmask16>(mask), a.lo);
+  _mm512_mask_storeu_ps(p + 16, static_cast<__mmask16>(mask >> 16), a.hi);
 }
+// Streaming store to a 64-byte aligned address; readers need a stream_fence() first.
+inline void stream_lanes(float* p, const Lanes& a) {
+  _mm512_stream_ps(p, a.lo);
+  _mm512_stream_ps(p + 16, a.hi);
+}
+inline void stream_fence() { _mm_sfence(); }
+inline Lanes add(const Lanes& a, const Lanes& b) {
+  return {_mm512_add_ps(a.lo, b.lo), _mm512_add_ps(a.hi, b.hi)};
+}
+inline Lanes sub(const Lanes& a, const Lanes& b) {
+  return {_mm512_sub_ps(a.lo, b.lo), _mm512_sub_ps(a.hi, b.hi)};
+}
+inline Lanes mul(const Lanes& a, const Lanes& b) {
+  return {_mm512_mul_ps(a.lo, b.lo), _mm512_mul_ps(a.hi, b.hi)};
+}
+inline Lanes abs(const Lanes& a) { return {_mm512_abs_ps(a.lo), _mm512_abs_ps(a.hi)}; }
+inline Lanes broadcast_lanes(float value) { return {_mm512_set1_ps(value), _mm512_set1_ps(value)}; }
+// 16 floats, for rows of at most 16.
+struct HalfLanes {
+  __m512 v;
+};
+
+inline HalfLanes half_lanes(float value) { return {_mm512_set1_ps(value)}; }
 inline HalfLanes load_half(const float* p, int64_t count) {
-  return {_mm512_maskz_loadu_ps(lane_mask(count, 0), p)};
+  return {_mm512_maskz_loadu_ps(static_cast<__mmask16>((1u << count) - 1u), p)};
 }
+inline HalfLanes add(HalfLanes a, HalfLanes b) { return {_mm512_add_ps(a.v, b.v)}; }
+inline HalfLanes mul(HalfLanes a, HalfLanes b) { return {_mm512_mul_ps(a.v, b.v)}; }
+inline Lanes widen(HalfLanes a) { return {a.v, _mm512_setzero_ps()}; }
+
+struct IntLanes {
+  __m512i lo, hi;
+};
+
+inline IntLanes load_ints(const int32_t* p) {
+  return {_mm512_loadu_si512(p), _mm512_loadu_si512(p + 16)};
+}
+inline void store_ints(int32_t* p, const IntLanes& a) {
+  _mm512_storeu_si512(p, a.lo);
+  _mm512_storeu_si512(p + 16, a.hi);
+}
+inline Lanes to_lanes(const IntLanes& a) {
+  return {_mm512_cvtepi32_ps(a.lo), _mm512_cvtepi32_ps(a.hi)};
+}
+inline IntLanes halved(const IntLanes& a) {
+  return {_mm512_srai_epi32(a.lo, 1), _mm512_srai_epi32(a.hi, 1)};
+}
+inline uint32_t ge_mask(const Lanes& a, const Lanes& b) {
+  const uint32_t lo = _mm512_cmp_ps_mask(a.lo, b.lo, _CMP_GE_OQ);
+  const uint32_t hi = _mm512_cmp_ps_mask(a.hi, b.hi, _CMP_GE_OQ);
+  return lo | (hi << 16);
+}
+
+inline uint32_t ge_mask(HalfLanes a, HalfLanes b) {
+  return _mm512_cmp_ps_mask(a.v, b.v, _CMP_GE_OQ);
+}
+
 inline Lanes signed_lanes(uint32_t bits, float value) {
   const __m512 plus = _mm512_set1_ps(value), minus = _mm512_set1_ps(-value);
   return {_mm512_mask_blend_ps(static_cast<__mmask16>(bits), minus, plus),
           _mm512_mask_blend_ps(static_cast<__mmask16>(bits >> 16), minus, plus)};
 }
+
+inline uint32_t popcount(uint32_t x) { return static_cast<uint32_t>(__builtin_popcount(x)); }
 
 // Counts of up to 64 features in bytes: a set bit becomes a byte of -1, which is subtracted.
 struct ByteCounts {
@@ -152,6 +145,51 @@ inline Bits2 operator&(Bits2 a, Bits2 b) { return {_mm_and_si128(a.v, b.v)}; }
 inline Bits2 operator|(Bits2 a, Bits2 b) { return {_mm_or_si128(a.v, b.v)}; }
 inline Bits2 operator^(Bits2 a, Bits2 b) { return {_mm_xor_si128(a.v, b.v)}; }
 
+// W words of bits with a mask of the valid ones.
+template <class Vector, int64_t W>
+struct WordVector {
+  static constexpr int64_t kWords = W;
+  using Tail = __mmask16;
+  Vector v;
+
+  static Tail tail(int64_t words) {
+    return static_cast<Tail>(words >= kWords ? (1 << kWords) - 1 : (1 << words) - 1);
+  }
+  static WordVector zero() { return {Vector{}}; }
+  static WordVector load(const int32_t* p, Tail t) {
+    const auto few = static_cast<__mmask8>(t);
+    if constexpr (W == 4) return {_mm_maskz_loadu_epi32(few, p)};
+    if constexpr (W == 8) return {_mm256_maskz_loadu_epi32(few, p)};
+    if constexpr (W == 16) return {_mm512_maskz_loadu_epi32(t, p)};
+  }
+  static void store(int32_t* p, WordVector a, Tail t) {
+    const auto few = static_cast<__mmask8>(t);
+    if constexpr (W == 4) _mm_mask_storeu_epi32(p, few, a.v);
+    if constexpr (W == 8) _mm256_mask_storeu_epi32(p, few, a.v);
+    if constexpr (W == 16) _mm512_mask_storeu_epi32(p, t, a.v);
+  }
+  static WordVector ones() { return {~Vector{}}; }
+  template <int kTable>
+  static WordVector logic(WordVector a, WordVector b, WordVector c) {
+    if constexpr (W == 4) return {_mm_ternarylogic_epi32(a.v, b.v, c.v, kTable)};
+    if constexpr (W == 8) return {_mm256_ternarylogic_epi32(a.v, b.v, c.v, kTable)};
+    if constexpr (W == 16) return {_mm512_ternarylogic_epi32(a.v, b.v, c.v, kTable)};
+  }
+  static WordVector sum(WordVector a, WordVector b, WordVector c) { return logic<0x96>(a, b, c); }
+  static WordVector carry(WordVector a, WordVector b, WordVector c) { return logic<0xE8>(a, b, c); }
+};
+template <class Vector, int64_t W>
+inline WordVector<Vector, W> operator&(WordVector<Vector, W> a, WordVector<Vector, W> b) {
+  return {a.v & b.v};
+}
+template <class Vector, int64_t W>
+inline WordVector<Vector, W> operator|(WordVector<Vector, W> a, WordVector<Vector, W> b) {
+  return {a.v | b.v};
+}
+template <class Vector, int64_t W>
+inline WordVector<Vector, W> operator^(WordVector<Vector, W> a, WordVector<Vector, W> b) {
+  return {a.v ^ b.v};
+}
 using Bits4 = WordVector<__m128i, 4>;
 using Bits8 = WordVector<__m256i, 8>;
 using Bits16 = WordVector<__m512i, 16>;
@@ -197,23 +235,33 @@ inline BytePair signed_byte_sums(const int32_t* planes, int64_t plane_stride, in
   return {sum};
 }
 
+inline void prefetch(const void* p) { _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T0); }
+
+inline uint32_t first_lanes(int64_t count) {
+  return count >= kWordBits ? 0xffffffffu : (1u << count) - 1u;
+}
+inline IntLanes add(const IntLanes& a, const IntLanes& b) {
+  return {_mm512_add_epi32(a.lo, b.lo), _mm512_add_epi32(a.hi, b.hi)};
+}
 inline IntLanes load_some_ints(const int32_t* p, int64_t count) {
-  return {_mm512_maskz_loadu_epi32(lane_mask(count, 0), p),
-          _mm512_maskz_loadu_epi32(lane_mask(count, 1), p + 16)};
+  const uint32_t mask = first_lanes(count);
+  return {_mm512_maskz_loadu_epi32(static_cast<__mmask16>(mask), p),
+          _mm512_maskz_loadu_epi32(static_cast<__mmask16>(mask >> 16), p + 16)};
 }
 inline IntLanes load_some_ints(const int16_t* p, int64_t count) {
-  const __m512i v = _mm512_maskz_loadu_epi16(all_lanes(count), p);
+  const __m512i v = _mm512_maskz_loadu_epi16(first_lanes(count), p);
   return {_mm512_cvtepi16_epi32(_mm512_castsi512_si256(v)),
           _mm512_cvtepi16_epi32(_mm512_extracti64x4_epi64(v, 1))};
 }
 inline void store_some_ints(int32_t* p, const IntLanes& a, int64_t count) {
-  _mm512_mask_storeu_epi32(p, lane_mask(count, 0), a.v[0]);
-  _mm512_mask_storeu_epi32(p + 16, lane_mask(count, 1), a.v[1]);
+  const uint32_t mask = first_lanes(count);
+  _mm512_mask_storeu_epi32(p, static_cast<__mmask16>(mask), a.lo);
+  _mm512_mask_storeu_epi32(p + 16, static_cast<__mmask16>(mask >> 16), a.hi);
 }
 inline void store_some_ints(int16_t* p, const IntLanes& a, int64_t count) {
-  const __m512i v = _mm512_inserti64x4(_mm512_castsi256_si512(_mm512_cvtsepi32_epi16(a.v[0])),
-                                       _mm512_cvtsepi32_epi16(a.v[1]), 1);
-  _mm512_mask_storeu_epi16(p, all_lanes(count), v);
+  const __m512i v = _mm512_inserti64x4(_mm512_castsi256_si512(_mm512_cvtsepi32_epi16(a.lo)),
+                                       _mm512_cvtsepi32_epi16(a.hi), 1);
+  _mm512_mask_storeu_epi16(p, first_lanes(count), v);
 }
 
 }  // namespace bitgnn::cpu::avx512
