@@ -18,7 +18,7 @@ from bench.tables.operators import (
     cuda_profile_table,
     profile_table,
 )
-from bench.tables.plain_loop import depth_table, plain_loop_table
+from bench.tables.plain_loop import depth_table, distilled_table, plain_loop_table
 from bench.tables.timings import (
     decoder_speed_table,
     default_speed_table,
@@ -54,6 +54,7 @@ ONE: Mapping[str, tuple[str, Callable[[Record], str]]] = {
     "accuracy_ternary": ("accuracy_ternary", accuracies_table),
     "plain_loop": ("plain_loop", plain_loop_table),
     "plain_loop_depth": ("plain_loop_depth", plain_loop_table),
+    "distilled": ("distilled", distilled_table),
     "default_speed_cpu": ("default_speed_cpu", default_speed_table),
     "default_speed_cuda": ("default_speed_cuda", default_speed_table),
     "depth": ("depth", depth_table),

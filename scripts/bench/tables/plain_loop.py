@@ -1,4 +1,4 @@
-"""Markdown of what ``scripts/experiments/plain_loop.py`` and ``depth.py`` record."""
+"""Markdown of what ``plain_loop.py``, ``distilled.py`` and ``depth.py`` record."""
 
 from __future__ import annotations
 
@@ -49,6 +49,33 @@ def plain_loop_table(record: Record) -> str:
         same = f"{sum(checked)} of {len(checked)} runs"
         line += f" Frozen equals trained on every node in {same}."
     return f"{line}\n\n{found}{_failures(record['runs'])}"
+
+
+def distilled_table(record: Record) -> str:
+    """One row a graph: how far each model's forms are behind their teachers; means and cost."""
+    summary = record["summary"]
+    graphs = dict.fromkeys(graph for row in summary for graph in row["gaps"])
+    counts = Counter((run["graph"], run["model"]) for run in record["runs"]).values()
+
+    def cell(row: Record, line: str) -> str:
+        if line == "mean":
+            return _points(row["mean_gap"])
+        if line == "cost":
+            return shown(row["cost"], lambda cost: f"{cost:.1f}×")
+        return _points(row["gaps"].get(line))
+
+    found = table(
+        [*graphs, "mean", "cost"],
+        ("graph", str),
+        *((f"{row['model']}: {row['form']}", partial(cell, row)) for row in summary),
+    )
+    seeds = str(max(counts)) if min(counts) == max(counts) else f"{min(counts)} or {max(counts)}"
+    students = [s for run in record["runs"] for s in run["students"].values()]
+    checked = [s["differing_nodes"] == 0 for s in students if "differing_nodes" in s]
+    line = (
+        f"{trained_on(record, pyg=True)}; seeds: {seeds}. Frozen equals trained on every node in "
+    )
+    return f"{line}{sum(checked)} of {len(checked)} students.\n\n{found}"
 
 
 def depth_table(record: Record) -> str:
