@@ -164,3 +164,19 @@ def test_columns_that_are_loaded_are_checked():
     state["columns"] = state["columns"] + K
     with pytest.raises(ValueError, match=rf"columns must lie in \[0, {K}\)"):
         InputBits("GCNConv").load_state_dict(state)
+
+
+@pytest.mark.parametrize("inside", [0.0, 0.3])
+def test_dropout_in_front_changes_no_mean(inside):
+    """Looked at without dropout, columns with and without zeros of their own, as an example is."""
+    rows = torch.randn(400, 6)
+    rows[:, :3] = rows[:, :3].abs() * (torch.rand(400, 3) < 0.7)
+    bits = InputBits("Layer").eval()
+    bits.look_up(rows)
+    assert bits.kind == "thermometer"
+    assert bits.rare.tolist() == [False] * 3 + [True] * 3
+    expected = values_of(bits(rows))
+    bits.train()
+    draws = [values_of(bits(functional.dropout(rows, 0.5), inside)) for _ in range(200)]
+    means = torch.stack(draws).mean(0).mean(0)
+    assert torch.allclose(means, expected.mean(0), atol=0.06)
