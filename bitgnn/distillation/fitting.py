@@ -211,9 +211,7 @@ def step_epoch(
         progress: share of the training that is over.
     """
     recipe, model, objective = session.recipe, session.model, problem.objective
-    rate = recipe.learning_rate
-    if recipe.schedule == "cosine":
-        rate *= (1 + math.cos(math.pi * progress)) / 2
+    rate = recipe.rate(progress * recipe.epochs)
     for group in session.optimizer.param_groups:
         group["lr"] = rate
     model.train()

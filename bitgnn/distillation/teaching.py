@@ -32,7 +32,7 @@ from bitgnn.distillation.kinds import batched_problem
 from bitgnn.distillation.problems import Nodes, Part, Problem
 from bitgnn.distillation.result import Distilled, gap_between
 from bitgnn.distillation.stages import Stage, run_stages
-from bitgnn.distillation.widening import widened
+from bitgnn.distillation.widening import reset_weights, widened
 from bitgnn.inference import Frozen
 from bitgnn.train.randomness import seeded
 
@@ -120,7 +120,7 @@ def distill(
 
     Raises:
         DistillError: something about model or data that nothing can be learnt with; the message
-            names it. Nothing was trained then.
+            names it, before anything is trained. Or ``budget`` leaves the student no time.
         CheckpointError: ``log`` holds a training of something else.
         FolderInUseError: another process trains in ``log``.
         TypeError: ``model`` or another argument is of a wrong type.
@@ -273,10 +273,7 @@ def _problem(model: nn.Module, data: Any, loader: Any, validation: Any, seed: in
 def _fresh(model: nn.Module) -> nn.Module:
     """A copy whose layers start anew."""
     result = copy.deepcopy(model)
-    for module in result.modules():
-        reset = getattr(module, "reset_parameters", None)
-        if callable(reset):
-            reset()
+    reset_weights(result)
     return result
 
 

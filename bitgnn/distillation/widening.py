@@ -13,10 +13,10 @@ from torch_geometric.nn import MessagePassing
 
 from bitgnn.distillation.calling import call
 from bitgnn.distillation.errors import DistillError
+from bitgnn.nn.roles import found_producers, leave_mark
 
-__all__ = ["widened"]
+__all__ = ["reset_weights", "widened"]
 
-MARK = "bitgnn_widening"
 INPUTS = ("in_channels", "in_features")
 OUTPUTS = ("out_channels", "out_features")
 NORMS = ("num_features", "normalized_shape", "num_channels", "num_parameters")
@@ -66,10 +66,7 @@ def widened(model: nn.Module, data: BaseData, factor: float) -> nn.Module:
             f"widen: {type(model).__name__} has no hidden channels between two layers that say "
             "their sizes; make a wider model yourself and pass it as widen"
         )
-    for module in result.modules():
-        reset = getattr(module, "reset_parameters", None)
-        if callable(reset):
-            reset()
+    reset_weights(result)
     if hasattr(result, "hidden_channels") and isinstance(result.hidden_channels, int):
         result.hidden_channels = _grown(result.hidden_channels, factor)
     try:
@@ -86,6 +83,14 @@ def widened(model: nn.Module, data: BaseData, factor: float) -> nn.Module:
             f"{factor} times the hidden channels; make a wider model yourself and pass it as widen"
         )
     return result.train(model.training)
+
+
+def reset_weights(model: nn.Module) -> None:
+    """Let all layers that know how start anew."""
+    for module in model.modules():
+        reset = getattr(module, "reset_parameters", None)
+        if callable(reset):
+            reset()
 
 
 def _layers(model: nn.Module) -> dict[str, nn.Module]:
@@ -128,28 +133,27 @@ def _flow(
 ) -> tuple[dict[str, set[str]], set[str], torch.Size]:
     """The makers in front of each layer that ran, those of the result, and its shape."""
     before: dict[str, set[str]] = {}
+    names = {module: name for name, module in layers.items()}
+
+    def producers(tensor: Tensor) -> set[str]:
+        return {names[layer] for layer in found_producers(tensor)}
 
     def look(name: str) -> Any:
         def hook(module: nn.Module, args: Any, kwargs: Any) -> None:
             del module
             tensors = [v for v in (*args, *kwargs.values()) if isinstance(v, Tensor)]
             tensors += [v for v in args if isinstance(v, tuple) for v in v if isinstance(v, Tensor)]
-            found = [_producers(tensor) for tensor in tensors]
-            before.setdefault(name, set()).update(*found)
+            before.setdefault(name, set()).update(*map(producers, tensors))
 
         return hook
 
-    def mark(name: str) -> Any:
-        def hook(module: nn.Module, args: Any, result: Any) -> None:
-            del module, args
-            if isinstance(result, Tensor) and result.grad_fn is not None:
-                node: Any = result.grad_fn
-                node.metadata[MARK] = name
-
-        return hook
+    def mark(module: nn.Module, args: Any, result: Any) -> None:
+        del args
+        if isinstance(result, Tensor):
+            leave_mark(module, result)
 
     handles = [m.register_forward_pre_hook(look(n), with_kwargs=True) for n, m in layers.items()]
-    handles += [layers[name].register_forward_hook(mark(name)) for name in makers]
+    handles += [layers[name].register_forward_hook(mark) for name in makers]
     was = model.training
     try:
         with torch.enable_grad():
@@ -158,25 +162,7 @@ def _flow(
         for handle in handles:
             handle.remove()
         model.train(was)
-    return before, _producers(found), found.shape
-
-
-def _producers(tensor: Tensor) -> set[str]:
-    """The marked layers nearest to a tensor along autograd's graph."""
-    found: set[str] = set()
-    seen: set[Any] = set()
-    stack: list[Any] = [tensor.grad_fn]
-    while stack:
-        node = stack.pop()
-        if node is None or node in seen:
-            continue
-        seen.add(node)
-        mark = node.metadata.get(MARK)
-        if mark is None:
-            stack.extend(parent for parent, _ in node.next_functions)
-        else:
-            found.add(mark)
-    return found
+    return before, producers(found), found.shape
 
 
 def _remade(module: nn.Module, sizes: dict[str, Any], name: str) -> nn.Module:

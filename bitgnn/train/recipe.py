@@ -107,14 +107,14 @@ class Schedule(Strict):
     schedule: Literal["constant", "cosine"] = "constant"
     warmup: int = Field(0, ge=0)
 
-    def rate(self, epoch: int) -> float:
+    def rate(self, epoch: float) -> float:
         """Learning rate of an epoch.
 
         With ``warmup`` w it first rises as ``(epoch + 1) / w``; over the other epochs n it is
         constant or ``(1 + cos(pi k / n)) / 2`` of ``learning_rate`` at the k-th of them, from 0.
 
         Args:
-            epoch: from 0.
+            epoch: from 0; parts of one are where time, not epochs, ends the training.
         """
         if epoch < self.warmup:
             return self.learning_rate * (epoch + 1) / self.warmup
