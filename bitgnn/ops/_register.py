@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from bitgnn import _library
-from bitgnn.ops.reference.table import OPERATORS, TABLE, on_one_device
+from bitgnn.ops.reference.table import HOST_TABLE, TABLE, on_one_device
 
 # The library object keeps the registrations alive.
 _LIBRARY = torch.library.Library("bitgnn", "FRAGMENT")
@@ -22,7 +22,8 @@ def register() -> None:
     require gradients.
     """
     cpu, _, problem = _library.load_libraries()
-    lacking = [name for name in OPERATORS if not _has_kernel(name)]
+    rows = TABLE | HOST_TABLE
+    lacking = [name for name in rows if not _has_kernel(name)]
     if cpu is not None and lacking:
         problem = f"{cpu} lacks {lacking}: it belongs to another version. Reinstall bitgnn."
     if lacking and not _library.library_info().disabled:
@@ -30,14 +31,17 @@ def register() -> None:
         warnings.warn(
             f"bitgnn runs its slow reference operators. {problem}", RuntimeWarning, stacklevel=4
         )
-    for name, function in OPERATORS.items():
+    for name, row in rows.items():
+        function = row.reference
         if name in lacking:
             _LIBRARY.define(name + torch.library.infer_schema(function, mutates_args=()))
-        fallback = function if name in lacking else _announced(name, function)
+        # On other devices than the CPU, references of HOST_TABLE are errors.
+        announces = name not in lacking and name in TABLE
+        fallback = _announced(name, function) if announces else function
         # Without no_grad PyTorch would record the reference's own operations for autograd.
         _LIBRARY.impl(name, torch.no_grad()(fallback), "CompositeExplicitAutograd")
         _LIBRARY.impl(name, torch.library.fallthrough_kernel, "Autograd")
-        _register_fake(name, TABLE[name].fake)
+        _register_fake(name, row.fake)
     for name, fake in (("csr_from_edges", _csr_from_edges), ("run_stages", _run_stages)):
         # What has no reference exists only where it was compiled.
         if _has_kernel(name):

@@ -10,6 +10,11 @@ void define_operators(Library& m) {
   m.def(
       "csr_from_edges(Tensor sources, Tensor destinations, int num_rows, int num_cols, "
       "bool self_loops=False) -> (Tensor, Tensor)");
+  m.def(
+      "sample_neighbors(Tensor[] colptrs, Tensor[] rows, Tensor[] seeds, int[] num_nodes, "
+      "int[] sources, int[] destinations, int[] fanouts, int random_seed, bool replace=False, "
+      "bool disjoint=False, bool induced=False) "
+      "-> (Tensor[], Tensor[], Tensor[], Tensor[], Tensor[], Tensor, Tensor)");
 
   m.def("pack(Tensor x, Tensor? threshold=None) -> Tensor");
   m.def("pack_scaled(Tensor x, Tensor? threshold=None, Tensor? gain=None) -> (Tensor, Tensor)");

@@ -17,8 +17,18 @@ from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
+from torch.utils._pytree import tree_leaves
 
-__all__ = ["OPERATORS", "TABLE", "Operator", "Vector", "on_one_device", "operator", "words_for"]
+__all__ = [
+    "HOST_TABLE",
+    "OPERATORS",
+    "TABLE",
+    "Operator",
+    "Vector",
+    "on_one_device",
+    "operator",
+    "words_for",
+]
 
 WORD_BITS = 32
 """Features in a word; also the number of lanes of the canonical row scale."""
@@ -122,18 +132,21 @@ class Operator:
 
 TABLE: dict[str, Operator] = {}
 """Every operator that has a reference, by name."""
+HOST_TABLE: dict[str, Operator] = {}
+"""Those for the CPU alone; values of their operands set the sizes of their results."""
 OPERATORS: dict[str, Callable[..., Any]] = {}
 """The references, by name."""
 
 
 def operator(
-    row: str, results: Callable[..., Any] | None = None
+    row: str, results: Callable[..., Any] | None = None, *, on_host: bool = False
 ) -> Callable[[Reference], Reference]:
     """Enter a reference in the table.
 
     Args:
         row: operands and, behind an arrow, results.
         results: in place of an arrow, makes results out of the arguments that it names.
+        on_host: the operator is for the CPU alone.
     """
 
     def enter(reference: Reference) -> Reference:
@@ -141,8 +154,11 @@ def operator(
         left, _, right = row.partition("->")
         operands = {key: sizes for key, sizes in _parts(left).items() if key in parameters}
         made = results or tuple(_parts(right).items())
-        TABLE[name] = Operator(name, reference, operands, made, _vectors(operands, parameters))
-        OPERATORS[name] = reference
+        made_row = Operator(name, reference, operands, made, _vectors(operands, parameters))
+        if on_host:
+            HOST_TABLE[name] = made_row
+        else:
+            TABLE[name], OPERATORS[name] = made_row, reference
         return reference
 
     return enter
@@ -156,8 +172,8 @@ def on_one_device(name: str, fake: Callable[..., Any]) -> Callable[..., Any]:
     """
 
     def checked(*arguments: Any, **keywords: Any) -> Any:
-        values = (*arguments, *keywords.values())
-        devices = {value.device for value in values if isinstance(value, Tensor)}
+        leaves = tree_leaves((arguments, keywords))
+        devices = {value.device for value in leaves if isinstance(value, Tensor)}
         if len(devices) > 1:
             found = " and ".join(sorted(map(str, devices)))
             raise RuntimeError(f"{name}: tensors must be on one device, got {found}")
