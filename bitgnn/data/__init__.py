@@ -16,6 +16,8 @@ if TYPE_CHECKING:
         load_images,
     )
     from bitgnn.data.loading import dataset_names, load, load_pyg
+    from bitgnn.data.neighbor_loader import NeighborLoader
+    from bitgnn.data.neighbor_sampler import NeighborSampler
     from bitgnn.data.own_graphs import read_graph, write_graph
     from bitgnn.data.splits import per_class_split
     from bitgnn.data.synthetic_graphs import synthetic
@@ -26,6 +28,8 @@ _LAZY = {
     "CharacterData": "tokens",
     "ImageData": "images",
     "ImageSet": "images",
+    "NeighborLoader": "neighbor_loader",
+    "NeighborSampler": "neighbor_sampler",
     "PackedFeatureStore": "feature_store",
     "TextData": "glue",
     "TextSet": "glue",
@@ -51,6 +55,8 @@ __all__ = [
     "DataError",
     "ImageData",
     "ImageSet",
+    "NeighborLoader",
+    "NeighborSampler",
     "PackedFeatureStore",
     "TextData",
     "TextSet",

@@ -13,15 +13,17 @@ from typing import Any, BinaryIO
 import torch
 from sampler import Sampler
 from torch import Tensor
+from torch.utils._pytree import tree_leaves
 
 import bitgnn.ops  # noqa: F401  (defines torch.ops.bitgnn)
-from bitgnn.ops.reference import OPERATORS
+from bitgnn.ops.reference.table import HOST_TABLE, TABLE
 
 # No crash and no result that the reference does not give; what kind of error is told by tests of
 # single operators.
 ERRORS = (RuntimeError, ValueError, TypeError, IndexError, NotImplementedError)
 SECONDS = 600  # for all calls
 SHAPES = ((6, 70, 9), (3, 33, 1))  # of even and of odd seeds
+REFERENCES = {name: row.reference for name, row in (TABLE | HOST_TABLE).items()}
 HUGE = (-1, 0, 2**31, 2**62, 2**63 - 1, 2**63 - 64, -(2**63))
 
 
@@ -85,8 +87,8 @@ def others(value: Any) -> Iterator[tuple[str, Any]]:
         yield "longer", [*value, 1]
         yield "empty", []
         for place in range(len(value)):
-            for _, number in others(value[place]):
-                yield f"{number} at {place}", [*value[:place], number, *value[place + 1 :]]
+            for what, number in others(value[place]):
+                yield f"{what} at {place}", [*value[:place], number, *value[place + 1 :]]
 
 
 def moved(value: Any, device: str) -> Any:
@@ -114,7 +116,7 @@ def outcome(function: Any, arguments: dict[str, Any]) -> tuple[Tensor, ...] | Ex
             torch.cuda.synchronize()
     except ERRORS as error:
         return error
-    return result if isinstance(result, tuple) else (result,)
+    return tuple(tree_leaves(result))
 
 
 def same(mine: tuple[Tensor, ...], theirs: tuple[Tensor, ...], by_shape: bool) -> bool:
@@ -142,7 +144,7 @@ def breaks_padding(parameter: str, what: str, value: Any) -> bool:
 def main(log: BinaryIO, device: str, seed: int) -> int:
     """Make all calls of a seed; gives how many went wrong."""
     count = wrong = 0
-    for name in OPERATORS:
+    for name in REFERENCES:
         operator = getattr(torch.ops.bitgnn, name)
         for parameter, what, arguments in calls(name, seed, device):
             call = f"{name}: {parameter} {what}"
@@ -157,13 +159,14 @@ def main(log: BinaryIO, device: str, seed: int) -> int:
                     problem = f"names C++: {result}"
             elif not any(t.is_meta for t in result):
                 on_host = {key: moved(value, "cpu") for key, value in arguments.items()}
-                expected = outcome(OPERATORS[name], on_host)
+                expected = outcome(REFERENCES[name], on_host)
                 result = tuple(t.cpu() for t in result)
                 if isinstance(expected, tuple) and not same(result, expected, by_shape):
                     problem = "differs from the reference"
-                if any(isinstance(v, Tensor) and v.is_meta for v in arguments.values()):
+                tensors = [v for v in tree_leaves(arguments) if isinstance(v, Tensor)]
+                if any(tensor.is_meta for tensor in tensors):
                     problem = "results although an operand has no memory"
-                on_device = {v.device for v in arguments.values() if isinstance(v, Tensor)}
+                on_device = {tensor.device for tensor in tensors}
                 if len(on_device) > 1:
                     problem = f"results of operands on {on_device}"
             if problem:

@@ -7,6 +7,7 @@ import torch
 from fused_arguments import FusedArguments
 from image_arguments import ImageArguments
 from quantise_arguments import QuantiseArguments
+from sampling_arguments import SamplingArguments
 from ternary_arguments import TernaryArguments
 
 from bitgnn.ops.reference import OPERATORS
@@ -16,7 +17,9 @@ __all__ = ["Sampler"]
 TERNARY_LETTERS = ("_tbf", "_tbb", "_ttf", "_btf")
 
 
-class Sampler(FusedArguments, ImageArguments, QuantiseArguments, TernaryArguments):
+class Sampler(
+    FusedArguments, ImageArguments, QuantiseArguments, SamplingArguments, TernaryArguments
+):
     """Draws arguments of operators from one seeded generator."""
 
     def arguments(
@@ -29,6 +32,8 @@ class Sampler(FusedArguments, ImageArguments, QuantiseArguments, TernaryArgument
         """
         if name in ("bmm_add", "bmm_bspmm", "bmm_bspmm_narrow"):
             return self._fused_arguments(name, n, k, m, optional)
+        if name == "sample_neighbors":
+            return self._sampling_arguments(n, k, m, optional)
         if name == "bspmm_slots":
             return self._slot_arguments(n, k, m, optional)
         if name == "linear_chain":

@@ -86,7 +86,11 @@ def sample_neighbors(
     _check_sizes(colptrs, rows, seeds, num_nodes, sources, destinations)
     _check_range("fanouts", fanouts, -1, MOST_DRAWS if replace else 2**63 - 2)
     hops = len(fanouts) // len(rows) if rows else 0
-    _require(len(fanouts) == hops * len(rows), "fanouts must have one entry a relation and hop")
+    _require(
+        len(fanouts) == hops * len(rows),
+        f"fanouts must have one entry a relation and hop, got {len(fanouts)} for {len(rows)} "
+        "relations",
+    )
     total = sum(map(len, seeds))
     _require(
         not disjoint or total * max(num_nodes) < 2**63,

@@ -64,7 +64,9 @@ std::tuple<Tensors, Tensors, Tensors, Tensors, Tensors, Tensor, Tensor> sample_n
   check_each(destinations, 0, static_cast<int64_t>(types) - 1, "destinations");
   check_each(fanouts, -1, replace ? kMostDraws : kMost, "fanouts");
   const size_t hops = relations > 0 ? fanouts.size() / relations : 0;
-  check_count(fanouts.size(), hops * relations, "the number of fanouts");
+  BITGNN_CHECK(fanouts.size() == hops * relations, kOp,
+               ": fanouts must have one entry a relation and hop, got ", fanouts.size(), " for ",
+               relations, " relations");
 
   const Backend backend(seeds_in[0], kOp, "seeds[0]");
   const Tensors colptrs = index_vectors(backend, colptrs_in, "colptrs");

@@ -1,0 +1,163 @@
+"""NeighborSampler: PyG's sampler of neighbourhoods on this package's operator."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, TypeVar
+
+import torch
+import torch_geometric.sampler
+from torch import Tensor
+from torch_geometric.data import Data, FeatureStore, GraphStore, HeteroData, remote_backend_utils
+from torch_geometric.sampler import HeteroSamplerOutput, SamplerOutput
+from torch_geometric.sampler.base import NumNeighbors, SubgraphType
+from torch_geometric.typing import EdgeType, NodeType
+
+__all__ = ["Graph", "NeighborSampler"]
+
+Graph = Data | HeteroData | tuple[FeatureStore, GraphStore]
+"""What PyG's loaders sample from."""
+SEEDS = 2**63 - 1
+"""Random seeds of the operator."""
+Value = TypeVar("Value")
+
+
+class NeighborSampler(torch_geometric.sampler.NeighborSampler):  # type: ignore[misc]
+    """PyG's ``NeighborSampler`` without pyg-lib and torch-sparse: uniform sampling hop by hop.
+
+    It serves every loader that takes a sampler: ``NodeLoader(data, sampler, ...)`` and
+    ``LinkLoader(data, sampler, ...)``, PyG's ``NeighborLoader`` and ``LinkNeighborLoader`` as
+    ``neighbor_sampler=``. Draws follow ``torch.manual_seed`` and do not depend on the number of
+    threads. Seeds come first among the nodes, and repeated ones stay. Where pyg-lib or torch-sparse
+    is installed, PyG's own sampler is there, too.
+
+    Args:
+        data: ``Data``, ``HeteroData`` or a pair of feature store and graph store.
+        num_neighbors: neighbours of each node, one number a hop, -1 for all of them; of a
+            heterogeneous graph also by edge type.
+        replace: draw with replacement.
+        subgraph_type: ``"directional"`` returns the edges drawn, ``"bidirectional"`` these in both
+            directions, ``"induced"`` all edges between the nodes.
+        disjoint: give each seed nodes of its own; batches tell them apart by ``batch``.
+        is_sorted: ``edge_index`` is sorted by destination.
+        share_memory: hold the graph in shared memory, for loaders with workers.
+        sample_direction: ``"forward"`` samples sources of edges, ``"backward"`` destinations.
+
+    Raises:
+        ValueError: an option has another value, or numbers of hops differ.
+    """
+
+    def __init__(
+        self,
+        data: Graph,
+        num_neighbors: NumNeighbors | Sequence[int] | Mapping[EdgeType, Sequence[int]],
+        *,
+        replace: bool = False,
+        subgraph_type: SubgraphType | str = "directional",
+        disjoint: bool = False,
+        is_sorted: bool = False,
+        share_memory: bool = False,
+        sample_direction: Literal["forward", "backward"] = "forward",
+    ) -> None:
+        if sample_direction not in ("forward", "backward"):
+            raise ValueError(
+                "NeighborSampler: sample_direction must be 'forward' or 'backward', got "
+                f"{sample_direction!r}"
+            )
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "Using '.*' without a 'pyg-lib' installation")
+            super().__init__(
+                data,
+                num_neighbors,
+                subgraph_type=subgraph_type,
+                replace=replace,
+                disjoint=disjoint,
+                is_sorted=is_sorted,
+                share_memory=share_memory,
+                sample_direction=sample_direction,
+            )
+        if self.is_hetero:
+            # Stores list node types with features only.
+            ends = {kind[side] for kind in self.edge_types for side in (0, -1)}
+            for kind in sorted(ends - set(self.num_nodes)):
+                self.node_types.append(kind)
+                self.num_nodes[kind] = remote_backend_utils.size(*data, kind)
+
+    def _sample(
+        self, seed: Tensor | Mapping[NodeType, Tensor], seed_time: Any = None, **_: Any
+    ) -> SamplerOutput | HeteroSamplerOutput:
+        """What PyG's ``sample_from_nodes`` and ``sample_from_edges`` call for their seeds.
+
+        Raises:
+            NotImplementedError: seeds have times.
+        """
+        if seed_time is not None:
+            raise NotImplementedError(
+                "NeighborSampler: temporal sampling is not supported; use PyG's with pyg-lib"
+            )
+        if isinstance(seed, Mapping):
+            return self._sample_types(seed)
+        fanouts = self.num_neighbors.get_mapped_values()
+        found = self._draw(
+            [self.colptr], [self.row], [seed.long()], [len(self.colptr) - 1], [0], [0], fanouts
+        )
+        nodes, batches, rows, cols, edges, num_nodes, num_edges = found
+        is_induced = self.subgraph_type == SubgraphType.induced
+        return SamplerOutput(
+            node=nodes[0],
+            row=rows[0],
+            col=cols[0],
+            edge=edges[0],
+            batch=batches[0] if self.disjoint else None,
+            num_sampled_nodes=None if is_induced else num_nodes[0].tolist(),
+            num_sampled_edges=None if is_induced else num_edges[0].tolist(),
+        )
+
+    def _sample_types(self, seeds: Mapping[NodeType, Tensor]) -> HeteroSamplerOutput:
+        """The same with several types of nodes and edges."""
+        names = [self.to_rel_type[kind] for kind in self.edge_types]
+        place = {kind: i for i, kind in enumerate(self.node_types)}
+        none = torch.empty(0, dtype=torch.int64)
+        fanouts = self.num_neighbors.get_mapped_values(self.edge_types)
+        found = self._draw(
+            [self.colptr_dict[name] for name in names],
+            [self.row_dict[name] for name in names],
+            [seeds.get(kind, none).long() for kind in self.node_types],
+            [self.num_nodes[kind] for kind in self.node_types],
+            [place[kind[0]] for kind in self.edge_types],
+            [place[kind[-1]] for kind in self.edge_types],
+            [fanout for name in names for fanout in fanouts[name]],
+        )
+        nodes, batches, rows, cols, edges, num_nodes, num_edges = found
+        edge_types = self.edge_types
+        if self.sample_direction == "backward":
+            edge_types = [self.to_restored_edge_type[kind] for kind in edge_types]
+        is_induced = self.subgraph_type == SubgraphType.induced
+        return HeteroSamplerOutput(
+            node=_by(self.node_types, nodes),
+            row=_by(edge_types, rows),
+            col=_by(edge_types, cols),
+            edge=_by(edge_types, edges),
+            batch=_by(self.node_types, batches) if self.disjoint else None,
+            num_sampled_nodes=None if is_induced else _by(self.node_types, num_nodes.tolist()),
+            num_sampled_edges=None if is_induced else _by(edge_types, num_edges.tolist()),
+        )
+
+    def _draw(self, *graph: Any) -> Any:
+        """Results of the operator, source and destination in the direction of the graph's edges."""
+        found = torch.ops.bitgnn.sample_neighbors(
+            *graph,
+            int(torch.randint(SEEDS, ())),
+            self.replace,
+            self.disjoint,
+            self.subgraph_type == SubgraphType.induced,
+        )
+        if self.sample_direction == "backward":
+            nodes, batches, rows, cols, *rest = found
+            return nodes, batches, cols, rows, *rest
+        return found
+
+
+def _by(kinds: Sequence[Any], values: Sequence[Value]) -> dict[Any, Value]:
+    return dict(zip(kinds, values, strict=True))

@@ -1,0 +1,308 @@
+"""NeighborLoader and NeighborSampler: batches as PyG's loaders make them, without its libraries."""
+
+import pytest
+import torch
+from torch_geometric.data import Data, HeteroData
+from torch_geometric.loader import LinkLoader, LinkNeighborLoader, NodeLoader
+from torch_geometric.sampler import NegativeSampling, NumNeighbors
+from torch_geometric.utils import k_hop_subgraph
+
+from bitgnn import BitTensor
+from bitgnn.bits import BitFeatures
+from bitgnn.data import NeighborLoader, NeighborSampler, PackedFeatureStore
+
+NODES, EDGES, SIZE = 60, 400, 40
+WRITES = ("author", "writes", "paper")
+CITES = ("paper", "cites", "paper")
+REV = ("paper", "rev_writes", "author")
+
+
+def make_graph(seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    edge_index = torch.randint(NODES - 2, (2, EDGES), generator=generator)  # two nodes alone
+    x = torch.randn(NODES, SIZE, generator=generator)
+    return Data(x=x, edge_index=edge_index, edge_attr=torch.arange(EDGES), y=torch.arange(NODES))
+
+
+def make_hetero(seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    data = HeteroData()
+    data["paper"].x = BitTensor.from_float(
+        torch.randn(NODES, SIZE, generator=generator)
+    ).as_features()
+    data["author"].x = torch.randn(20, 3, generator=generator)
+    papers = torch.randint(NODES, (EDGES,), generator=generator)
+    authors = torch.randint(20, (EDGES,), generator=generator)
+    data[WRITES].edge_index = torch.stack([authors, papers])
+    data[CITES].edge_index = torch.stack([papers.roll(3), papers])
+    data[REV].edge_index = torch.stack([papers, authors])
+    return data
+
+
+@pytest.fixture
+def data():
+    return make_graph()
+
+
+def pairs(edge_index):
+    return sorted(map(tuple, edge_index.t().tolist()))
+
+
+def check_batch(batch, data):
+    """Features, labels, edges and their numbers are those of the graph."""
+    assert torch.equal(batch.x, data.x[batch.n_id])
+    assert torch.equal(batch.y, batch.n_id)
+    assert torch.equal(batch.n_id[batch.edge_index], data.edge_index[:, batch.e_id])
+    assert torch.equal(batch.edge_attr, batch.e_id)
+    assert torch.equal(batch.n_id[: batch.batch_size], batch.input_id)
+
+
+def test_batches_are_parts_of_the_graph(data):
+    seen = []
+    loader = NeighborLoader(data, [3, 2], batch_size=16, shuffle=True)
+    assert len(loader) == 4
+    for batch in loader:
+        check_batch(batch, data)
+        seen.append(batch.input_id)
+        assert sum(batch.num_sampled_nodes) == batch.num_nodes
+        assert sum(batch.num_sampled_edges) == batch.num_edges
+        assert batch.num_sampled_nodes[0] == batch.batch_size
+        assert batch.batch is None
+    assert torch.equal(torch.cat(seen).sort().values, torch.arange(NODES))
+
+
+@pytest.mark.parametrize("subgraph_type", ["directional", "induced"])
+def test_all_neighbours_are_the_neighbourhood(data, subgraph_type):
+    seeds = torch.tensor([5, 0, NODES - 1])
+    (batch,) = NeighborLoader(data, [-1, -1], seeds, batch_size=3, subgraph_type=subgraph_type)
+    nodes, among, _, _ = k_hop_subgraph(seeds, 2, data.edge_index, num_nodes=NODES)
+    assert torch.equal(batch.n_id.sort().values, nodes)
+    inner = k_hop_subgraph(seeds, 1, data.edge_index, num_nodes=NODES)[0]
+    into_inner = data.edge_index[:, torch.isin(data.edge_index[1], inner)]
+    expected = among if subgraph_type == "induced" else into_inner
+    assert pairs(batch.n_id[batch.edge_index]) == pairs(expected)
+    assert (batch.num_sampled_nodes is None) == (subgraph_type == "induced")
+
+
+def test_masks_numbers_and_sorted_edges(data):
+    mask = torch.arange(NODES) % 3 == 0
+    order = data.edge_index[1].argsort(stable=True)
+    ordered = Data(edge_index=data.edge_index[:, order], num_nodes=NODES)
+    for graph, options in ((data, {}), (ordered, {"is_sorted": True})):
+        batches = []
+        for seeds in (mask, mask.nonzero().flatten(), mask.nonzero().flatten().int()):
+            torch.manual_seed(3)
+            batches.append(list(NeighborLoader(graph, [2], seeds, batch_size=7, **options)))
+        for one, *others in zip(*batches, strict=True):
+            for other in others:
+                assert torch.equal(one.n_id, other.n_id)
+                assert torch.equal(one.edge_index, other.edge_index)
+
+
+@pytest.mark.parametrize("options", [{}, {"num_workers": 2}], ids=["alone", "workers"])
+def test_batches_follow_the_seed_of_torch(data, options):
+    def batches(seed):
+        torch.manual_seed(seed)
+        loader = NeighborLoader(data, [3, 3], batch_size=20, shuffle=True, **options)
+        return [batch.e_id.tolist() for batch in loader]
+
+    assert batches(1) == batches(1)
+    assert batches(1) != batches(2)
+
+
+@pytest.mark.parametrize("context", ["fork", "spawn"])
+@pytest.mark.parametrize("in_worker", [False, True])
+def test_workers(data, context, in_worker):
+    data.x = BitTensor.from_float(data.x).as_features()
+    loader = NeighborLoader(
+        data,
+        [3, 2],
+        batch_size=30,
+        num_workers=1,
+        multiprocessing_context=context,
+        filter_per_worker=in_worker,
+    )
+    for batch in loader:
+        assert batch.x.equal(data.x[batch.n_id])
+        assert isinstance(batch.x, BitFeatures)
+        assert torch.equal(batch.n_id[batch.edge_index], data.edge_index[:, batch.e_id])
+
+
+def test_transforms(data):
+    def number(batch):
+        batch.number = batch.num_nodes
+        return batch
+
+    def note(found):
+        noted.append(len(found.node))
+        return found
+
+    noted = []
+    loader = NeighborLoader(
+        data, [2], batch_size=20, transform=number, transform_sampler_output=note
+    )
+    assert [batch.number for batch in loader] == noted
+
+
+def test_disjoint_and_bidirectional(data):
+    for batch in NeighborLoader(data, [4, 4], batch_size=10, disjoint=True):
+        check_batch(batch, data)
+        source, into = batch.batch[batch.edge_index]
+        assert torch.equal(source, into)
+        assert torch.equal(batch.batch[:10], torch.arange(10))
+    for batch in NeighborLoader(data, [4, 4], batch_size=10, subgraph_type="bidirectional"):
+        both = pairs(batch.edge_index)
+        assert both == pairs(batch.edge_index.flip(0))
+
+
+def test_other_graphs_have_no_edges():
+    (batch,) = NeighborLoader(Data(num_nodes=4), [3], batch_size=4)
+    assert batch.n_id.tolist() == [0, 1, 2, 3]
+    edges = torch.zeros(2, 0, dtype=torch.int64)
+    (batch,) = NeighborLoader(Data(edge_index=edges, num_nodes=2), [3, 3], batch_size=2)
+    assert batch.edge_index.shape == (2, 0)
+
+
+def test_backward_samples_destinations(data):
+    sampler = NeighborSampler(data, [2], sample_direction="backward")
+    for batch in NodeLoader(data, sampler, batch_size=15):
+        check_batch(batch, data)
+        assert bool((batch.edge_index[0] < batch.batch_size).all())
+    hetero = make_hetero()
+    sampler = NeighborSampler(hetero, [-1], sample_direction="backward")
+    (batch,) = NodeLoader(hetero, sampler, input_nodes=("author", torch.tensor([3])), batch_size=1)
+    wanted = hetero[WRITES].edge_index[1][hetero[WRITES].edge_index[0] == 3]
+    found = batch["paper"].n_id[batch[WRITES].edge_index[1]]
+    assert torch.equal(found.sort().values, wanted.sort().values)
+    assert batch[WRITES].edge_index[0].tolist() == [0] * len(wanted)
+
+
+@pytest.mark.parametrize("neighbors", [[3, 2], {WRITES: [2, 1], CITES: [3, 0], REV: [0, 2]}])
+def test_heterogeneous_graphs(neighbors):
+    data = make_hetero()
+    loader = NeighborLoader(data, neighbors, ("paper", torch.arange(12)), batch_size=5)
+    for batch in loader:
+        assert torch.equal(
+            batch["paper"].n_id[: batch["paper"].batch_size], batch["paper"].input_id
+        )
+        assert batch["paper"].x.equal(data["paper"].x[batch["paper"].n_id])
+        assert torch.equal(batch["author"].x, data["author"].x[batch["author"].n_id])
+        for kind in data.node_types:
+            assert sum(batch[kind].num_sampled_nodes) == batch[kind].num_nodes
+        for kind in data.edge_types:
+            source, into = batch[kind].edge_index
+            ends = torch.stack([batch[kind[0]].n_id[source], batch[kind[-1]].n_id[into]])
+            assert torch.equal(ends, data[kind].edge_index[:, batch[kind].e_id])
+            assert sum(batch[kind].num_sampled_edges) == source.numel()
+        if isinstance(neighbors, dict):
+            counts = [batch[kind].num_sampled_edges for kind in (CITES, REV)]
+            assert counts[0][1] == counts[1][0] == 0
+
+
+def test_heterogeneous_options():
+    data, seeds = make_hetero(), ("paper", torch.arange(8))
+    (batch,) = NeighborLoader(data, [2, 2], seeds, batch_size=8, disjoint=True)
+    for kind in data.edge_types:
+        source, into = batch[kind].edge_index
+        assert torch.equal(batch[kind[0]].batch[source], batch[kind[-1]].batch[into])
+    (batch,) = NeighborLoader(data, [2, 2], seeds, batch_size=8, subgraph_type="induced")
+    nodes = {kind: batch[kind].n_id for kind in data.node_types}
+    for kind, part in data.subgraph(nodes).edge_items():
+        assert part.edge_index.size(1) == batch[kind].edge_index.size(1)
+
+
+@pytest.mark.parametrize("negatives", ["binary", "triplet"])
+@pytest.mark.parametrize("disjoint", [False, True])
+def test_links(data, negatives, disjoint):
+    sampler = NeighborSampler(data, [2, 2], disjoint=disjoint)
+    options = {"edge_label_index": data.edge_index[:, :50], "batch_size": 25}
+    sampling = NegativeSampling(negatives)
+    first = LinkLoader(data, sampler, neg_sampling=sampling, **options)
+    second = LinkNeighborLoader(
+        data, [2, 2], neighbor_sampler=sampler, neg_sampling=sampling, **options
+    )
+    for loader in (first, second):
+        for i, batch in enumerate(loader):
+            wanted = data.edge_index[:, 25 * i : 25 * i + 25]
+            if negatives == "binary":
+                found = batch.n_id[batch.edge_label_index[:, :25]]
+                assert batch.edge_label.tolist() == [1.0] * 25 + [0.0] * 25
+            else:
+                found = torch.stack([batch.n_id[batch.src_index], batch.n_id[batch.dst_pos_index]])
+            assert torch.equal(found, wanted)
+
+
+def test_links_between_types():
+    data = make_hetero()
+    loader = LinkLoader(
+        data,
+        NeighborSampler(data, NumNeighbors({WRITES: [2]}, default=[1])),
+        edge_label_index=(WRITES, data[WRITES].edge_index[:, :30]),
+        neg_sampling="binary",
+        batch_size=30,
+    )
+    (batch,) = loader
+    source, into = batch[WRITES].edge_label_index
+    found = torch.stack([batch["author"].n_id[source], batch["paper"].n_id[into]])
+    assert torch.equal(found[:, :30], data[WRITES].edge_index[:, :30])
+
+
+def test_packed_features_in_a_file(tmp_path, data):
+    packed = BitTensor.from_float(data.x)
+    PackedFeatureStore.write(tmp_path / "x", [packed], data.edge_index)
+    store = PackedFeatureStore(tmp_path / "x")
+    store.put_edge_index(data.edge_index, edge_type=None, layout="coo", size=(NODES, NODES))
+    store.put_tensor(data.y, group_name=None, attr_name="y", index=None)
+    for workers in (0, 1):
+        loader = NeighborLoader(
+            (store, store), [3, 2], torch.arange(NODES), batch_size=25, num_workers=workers
+        )
+        for batch in loader:
+            assert batch.x.equal(packed[batch.n_id])
+            assert torch.equal(batch.y, batch.n_id)
+            assert torch.equal(batch.n_id[batch.edge_index], data.edge_index[:, batch.e_id])
+
+
+def test_stores_with_types(tmp_path):
+    data = make_hetero()
+    PackedFeatureStore.write(tmp_path / "paper", [BitTensor(data["paper"].x.words, SIZE)])
+    store = PackedFeatureStore({"paper": tmp_path / "paper"})  # authors have no features
+    for kind in (WRITES, CITES, REV):
+        sizes = [{"paper": NODES, "author": 20}[kind[side]] for side in (0, -1)]
+        store.put_edge_index(data[kind].edge_index, edge_type=kind, layout="coo", size=tuple(sizes))
+    for batch in NeighborLoader((store, store), [3, 2], ("paper", torch.arange(9)), batch_size=4):
+        assert batch["paper"].x.equal(data["paper"].x[batch["paper"].n_id])
+        source, into = batch[WRITES].edge_index
+        ends = torch.stack([batch["author"].n_id[source], batch["paper"].n_id[into]])
+        assert torch.equal(ends, data[WRITES].edge_index[:, batch[WRITES].e_id])
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"time_attr": "y"}, "time_attr asks for temporal sampling"),
+        ({"input_time": torch.zeros(2)}, "input_time asks for temporal sampling"),
+        ({"temporal_strategy": "last"}, "temporal_strategy asks for temporal sampling"),
+        ({"weight_attr": "edge_attr"}, "weight_attr asks for weighted sampling"),
+    ],
+)
+def test_what_is_not_supported_is_told(data, options, message):
+    with pytest.raises(NotImplementedError, match=f"NeighborLoader: {message}.* with pyg-lib"):
+        NeighborLoader(data, [2], **options)
+
+
+def test_wrong_calls(data):
+    with pytest.raises(ValueError, match="sample_direction must be"):
+        NeighborSampler(data, [2], sample_direction="both")
+    with pytest.raises(ValueError, match="'sideways' is not a valid SubgraphType"):
+        NeighborLoader(data, [2], subgraph_type="sideways")
+    with pytest.raises(TypeError, match="unexpected keyword argument 'directed'"):
+        NeighborLoader(data, [2], directed=False)
+    with pytest.raises(NotImplementedError, match="temporal sampling is not supported"):
+        sampler = NeighborSampler(data, [2], disjoint=True)
+        list(NodeLoader(data, sampler, input_time=torch.zeros(NODES)))
+    for seeds in (torch.tensor([NODES]), torch.tensor([-1])):
+        with pytest.raises((RuntimeError, ValueError), match=r"seeds\[0\] must"):
+            list(NeighborLoader(data, [2], seeds))
+    with pytest.raises((RuntimeError, ValueError), match="fanouts must be from -1"):
+        list(NeighborLoader(data, [-2]))
