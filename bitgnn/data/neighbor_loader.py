@@ -15,7 +15,7 @@ from bitgnn.data.neighbor_sampler import Graph, NeighborSampler
 __all__ = ["NeighborLoader"]
 
 
-class NeighborLoader(NodeLoader):  # type: ignore[misc]
+class NeighborLoader(NodeLoader):
     """PyG's ``NeighborLoader`` without pyg-lib and torch-sparse, called the same way.
 
     Batches are PyG's: the seeds' nodes come first, and ``batch_size``, ``input_id``, ``n_id``,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, TypeAlias, TypeVar
 
 import torch
 import torch_geometric.sampler
@@ -16,14 +16,14 @@ from torch_geometric.typing import EdgeType, NodeType
 
 __all__ = ["Graph", "NeighborSampler"]
 
-Graph = Data | HeteroData | tuple[FeatureStore, GraphStore]
+Graph: TypeAlias = Data | HeteroData | tuple[FeatureStore, GraphStore]
 """What PyG's loaders sample from."""
 SEEDS = 2**63 - 1
 """Random seeds of the operator."""
 Value = TypeVar("Value")
 
 
-class NeighborSampler(torch_geometric.sampler.NeighborSampler):  # type: ignore[misc]
+class NeighborSampler(torch_geometric.sampler.NeighborSampler):
     """PyG's ``NeighborSampler`` without pyg-lib and torch-sparse: uniform sampling hop by hop.
 
     It serves every loader that takes a sampler: ``NodeLoader(data, sampler, ...)`` and

@@ -81,7 +81,7 @@ def test_all_neighbours_are_the_neighbourhood(data, subgraph_type):
     into_inner = data.edge_index[:, torch.isin(data.edge_index[1], inner)]
     expected = among if subgraph_type == "induced" else into_inner
     assert pairs(batch.n_id[batch.edge_index]) == pairs(expected)
-    assert (batch.num_sampled_nodes is None) == (subgraph_type == "induced")
+    assert ("num_sampled_nodes" in batch) == (subgraph_type == "directional")
 
 
 def test_masks_numbers_and_sorted_edges(data):
@@ -298,9 +298,9 @@ def test_wrong_calls(data):
         NeighborLoader(data, [2], subgraph_type="sideways")
     with pytest.raises(TypeError, match="unexpected keyword argument 'directed'"):
         NeighborLoader(data, [2], directed=False)
+    timed = NodeLoader(data, NeighborSampler(data, [2]), input_time=torch.zeros(NODES))
     with pytest.raises(NotImplementedError, match="temporal sampling is not supported"):
-        sampler = NeighborSampler(data, [2], disjoint=True)
-        list(NodeLoader(data, sampler, input_time=torch.zeros(NODES)))
+        list(timed)
     for seeds in (torch.tensor([NODES]), torch.tensor([-1])):
         with pytest.raises((RuntimeError, ValueError), match=r"seeds\[0\] must"):
             list(NeighborLoader(data, [2], seeds))

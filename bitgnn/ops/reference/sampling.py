@@ -257,9 +257,9 @@ def _check_sizes(
     for name, vectors in (("seeds", seeds), ("colptrs", colptrs), ("rows", rows)):
         for i, vector in enumerate(vectors):
             if vector.dtype != torch.int64 or vector.dim() != 1 or vector.device.type != "cpu":
-                found = f"{vector.dtype} {list(vector.shape)} on {vector.device}"
                 raise TypeError(
-                    f"sample_neighbors: {name}[{i}] must be an int64 vector on the CPU, got {found}"
+                    f"sample_neighbors: {name}[{i}] must be an int64 vector on the CPU, got "
+                    f"{vector.dtype} {list(vector.shape)} on {vector.device}"
                 )
     for r, colptr in enumerate(colptrs):
         expected = num_nodes[destinations[r]] + 1
