@@ -28,11 +28,10 @@ REQUIRED = (
     "scikit-learn",
 )
 SPARSE = "pip install --no-build-isolation 'bitgnn[sparse]'"
-SAMPLERS = ("pyg-lib", "torch-sparse")
-"""Packages one of which PyG's samplers of mini-batches need."""
 OPTIONAL = {
-    "pyg-lib": "NeighborLoader; a wheel for the installed torch is at https://data.pyg.org/whl",
-    "torch-sparse": f"SparseTensor input, NeighborLoader; {SPARSE}",
+    "pyg-lib": "temporal and weighted sampling; a wheel for the installed torch is at "
+    "https://data.pyg.org/whl",
+    "torch-sparse": f"SparseTensor input, GraphSAINT's random walks; {SPARSE}",
     "ogb": "ogbn data sets; pip install 'bitgnn[ogb]'",
 }
 
@@ -67,10 +66,6 @@ def missing() -> list[str]:
         for name in REQUIRED
         if package_version(name) is None
     ]
-    if not any(map(package_version, SAMPLERS)):
-        problems.append(
-            f"PyG's NeighborLoader needs {' or '.join(SAMPLERS)}; neither is installed: {SPARSE}"
-        )
     info = _library.library_info()
     if info.disabled:
         problems.append(f"{info.problem} Unset {_library.DISABLE_VARIABLE} to use them.")

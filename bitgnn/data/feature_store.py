@@ -22,9 +22,10 @@ FEATURES = "x"
 class PackedFeatureStore(FeatureStore, GraphStore):
     """Packed features of any size in files, beside a graph and labels in memory.
 
-    Loaders of PyG take it in both roles: ``NeighborLoader((store, store), ...)``. Rows are read
-    from the mapped file when a batch needs them and are :class:`~bitgnn.bits.BitFeatures`. Other
-    tensors, labels for example, and edge indices are put in as PyG's stores have it::
+    :class:`~bitgnn.data.NeighborLoader` and PyG's loaders take it in both roles, as a pair
+    ``(store, store)``. Rows are read from the mapped file when a batch needs them and are
+    :class:`~bitgnn.bits.BitFeatures`. Other tensors, labels for example, and edge indices are put
+    in as PyG's stores have it::
 
         PackedFeatureStore.write("x.safetensors", blocks, edge_index)
         store = PackedFeatureStore("x.safetensors")

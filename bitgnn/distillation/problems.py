@@ -195,7 +195,7 @@ class Nodes(Problem):
     Args:
         data: the graph, with ``x``, ``y``, ``train_mask`` and what the forward takes.
         model: for its number of scores.
-        loader: batches of the graph (``NeighborLoader`` and others of PyG); None is the whole.
+        loader: batches of the graph (``bitgnn.data.NeighborLoader``, PyG's); None is the whole.
         validation: mask or indices of validation nodes, or a share of the training nodes; None is
             ``val_mask``.
         seed: of the share.

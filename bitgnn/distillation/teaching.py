@@ -100,8 +100,8 @@ def distill(
         widen: the student has this many times the hidden channels; or a model of your own, wider
             or deeper, whose weights are made anew. ``result.costs()`` tells time and bytes beside
             those of the same width.
-        loader: batches of the training data, such as ``NeighborLoader``; None is the whole graph,
-            or batches of 64 graphs.
+        loader: batches of the training data, such as ``bitgnn.data.NeighborLoader``; None is the
+            whole graph, or batches of 64 graphs.
         epochs: of the training; None is 200 for whole graphs, about 2 000 steps of batches.
         budget: seconds for all training; the learning rate falls to 0 in that time.
         seed: of all random numbers; those outside are left as they were.

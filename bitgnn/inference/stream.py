@@ -46,7 +46,7 @@ def stream(
 
     Args:
         model: frozen model on any device.
-        batches: a PyG ``NeighborLoader``, or anything that gives ``Data``-like objects with
+        batches: a ``bitgnn.data.NeighborLoader``, or anything that gives ``Data``-like objects with
             ``edge_index`` (or ``adj_t``), with ``x`` or, for ``features``, ``n_id``; ``batch_size``
             tells how many nodes in front are seeds, and all are without it; ``edge_weight`` goes
             to the layers that were given one in training.

@@ -33,7 +33,7 @@ class GraphSAGE(NodeModel):
     mean of a node's hidden units tells them apart no better: there training may stand still
     without ``output_norm="batch"``, which takes off each unit's mean over the nodes instead.
 
-    It runs on whole graphs and on the subgraphs of a sampler such as PyG's ``NeighborLoader``
+    It runs on whole graphs and on the subgraphs of a sampler such as ``bitgnn.data.NeighborLoader``
     alike: the same ``edge_index`` serves every layer, and the rows of interest are the caller's.
 
     Args:

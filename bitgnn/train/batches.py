@@ -9,8 +9,9 @@ import torch
 from torch import Tensor
 from torch_geometric import typing as pyg
 from torch_geometric.data import Data
-from torch_geometric.loader import GraphSAINTRandomWalkSampler, NeighborLoader
+from torch_geometric.loader import GraphSAINTRandomWalkSampler
 
+from bitgnn.data import NeighborLoader
 from bitgnn.train.recipe import FullGraph, Neighbors, RandomWalks
 from bitgnn.train.task import NodeTask
 
@@ -55,7 +56,7 @@ def make_batches(
         task: the graph.
 
     Raises:
-        LoaderError: PyG's sampler lacks its library.
+        LoaderError: PyG's sampler of random walks lacks its library.
     """
     if isinstance(loader, FullGraph):
         whole = Batch(task.x, task.edge_index, task.y, task.train)
@@ -74,10 +75,6 @@ def make_batches(
 def _neighbor_batches(
     loader: Neighbors, task: NodeTask, graph: Data
 ) -> Callable[[], Iterator[Batch]]:
-    if not (pyg.WITH_PYG_LIB or pyg.WITH_TORCH_SPARSE):
-        raise LoaderError(
-            f"loader neighbor: PyG's NeighborLoader needs pyg-lib or torch-sparse: {INSTALL}"
-        )
     sampler = NeighborLoader(
         graph,
         num_neighbors=list(loader.neighbors),

@@ -45,7 +45,7 @@ class FullGraph(Strict):
 
 
 class Neighbors(Strict):
-    """PyG's ``NeighborLoader``: steps see sampled neighbourhoods of training nodes.
+    """``bitgnn.data.NeighborLoader``: steps see sampled neighbourhoods of training nodes.
 
     Attributes:
         kind: ``neighbor``.

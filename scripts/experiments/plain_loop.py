@@ -20,11 +20,10 @@ from kept_runs import mean_tests, run_and_keep, study_parser
 from torch import nn
 from torch.nn import functional
 from torch_geometric.data import Data
-from torch_geometric.loader import NeighborLoader
 from torch_geometric.utils import stochastic_blockmodel_graph
 
 import bitgnn
-from bitgnn.data import load
+from bitgnn.data import NeighborLoader, load
 
 GRAPHS = (
     "Cora", "CiteSeer", "PubMed", "Cora 60/20/20", "CiteSeer 60/20/20", "Cora_ML", "Photo", "CS",

@@ -12,7 +12,6 @@ from torch_geometric.loader.utils import (
     filter_custom_store,
     get_input_nodes,
 )
-from torch_geometric.typing import WITH_PYG_LIB, WITH_TORCH_SPARSE
 
 import bitgnn
 from bitgnn import BitTensor, FileError
@@ -110,18 +109,6 @@ def test_heterogeneous_graphs(tmp_path):
     assert len(get_input_nodes((store, store), "paper")[1]) == NODES
     with pytest.raises(FileError, match=r"author: holds features of 3 nodes, the graph has 4"):
         store.put_edge_index(edges, edge_type=key, layout="coo", size=(4, NODES))
-
-
-@pytest.mark.skipif(not (WITH_PYG_LIB or WITH_TORCH_SPARSE), reason="no sampler is installed")
-def test_neighbor_loader(tmp_path):
-    from torch_geometric.loader import NeighborLoader
-
-    whole = written(tmp_path / "x")
-    store = PackedFeatureStore(tmp_path / "x")
-    store.put_edge_index(EDGES, edge_type=None, layout="coo", size=(NODES, NODES))
-    nodes = torch.arange(NODES)
-    for batch in NeighborLoader((store, store), [2], batch_size=4, input_nodes=nodes):
-        assert batch.x.equal(whole[batch.n_id])
 
 
 def damage(path, change):

@@ -4,10 +4,10 @@ import pytest
 import torch
 from torch_geometric.data import Data, HeteroData, InMemoryDataset
 from torch_geometric.datasets import FakeDataset, KarateClub
-from torch_geometric.loader import GraphSAINTRandomWalkSampler, NeighborLoader
+from torch_geometric.loader import GraphSAINTRandomWalkSampler
 from torch_geometric.typing import WITH_TORCH_SPARSE
 
-from bitgnn.data import DataError, load_pyg
+from bitgnn.data import DataError, NeighborLoader, load_pyg
 
 SMALL = {"train_per_class": 1, "val_per_class": 1}
 
@@ -115,11 +115,16 @@ def test_other_kinds():
         load_pyg(Hetero())
 
 
-@pytest.mark.skipif(not WITH_TORCH_SPARSE, reason="PyG's samplers need torch-sparse")
-def test_samplers_take_loaded_graphs(data):
+def test_neighborhoods_of_loaded_graphs(data):
     loaded = load_pyg(data, **SMALL)
     for batch in NeighborLoader(loaded, [2, 2], batch_size=5):
         assert batch.train_mask.shape == (batch.num_nodes,)
+        assert not batch.synthetic
+
+
+@pytest.mark.skipif(not WITH_TORCH_SPARSE, reason="PyG's random walks need torch-sparse")
+def test_random_walks_in_loaded_graphs(data):
+    loaded = load_pyg(data, **SMALL)
     for batch in GraphSAINTRandomWalkSampler(loaded, batch_size=2, walk_length=2, num_steps=2):
         assert batch.train_mask.shape == (batch.num_nodes,)
         assert not batch.synthetic

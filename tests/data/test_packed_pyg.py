@@ -12,6 +12,7 @@ from torch_geometric.typing import WITH_METIS, WITH_PYG_LIB, WITH_TORCH_SPARSE
 
 from bitgnn import BitTensor, freeze
 from bitgnn.bits import BitFeatures
+from bitgnn.data import NeighborLoader
 from bitgnn.models import GCN
 from bitgnn.nn import BinaryLinear, GCNConv, GraphConv, SAGEConv
 
@@ -97,7 +98,7 @@ def test_loader_of_nodes(workers):
 
 
 def test_parts_of_samplers():
-    """What NeighborLoader, ClusterLoader and GraphSAINT do with features behind their samplers."""
+    """What ClusterLoader, GraphSAINT and NeighborLoader do with features behind their samplers."""
     packed, floats = pair()
     node, edge = torch.tensor([3, 1, 7]), torch.tensor([4, 2])
     row, col = torch.tensor([0, 1]), torch.tensor([2, 2])
@@ -120,10 +121,7 @@ def test_parts_of_samplers():
     assert Batch.from_data_list([hetero, hetero])["author"].x.shape == (8, SIZE)
 
 
-@pytest.mark.skipif(not (WITH_PYG_LIB or WITH_TORCH_SPARSE), reason="no sampler is installed")
 def test_neighbor_loader():
-    from torch_geometric.loader import NeighborLoader
-
     packed, _ = pair()
     for batch in NeighborLoader(packed, num_neighbors=[3, 3], batch_size=4):
         assert batch.x.equal(packed.x[batch.n_id])

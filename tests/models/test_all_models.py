@@ -5,13 +5,12 @@ import torch
 from torch import fx
 from torch.nn import functional
 from torch_geometric.data import Data
-from torch_geometric.loader import NeighborLoader
 from torch_geometric.nn import MessagePassing
-from torch_geometric.typing import WITH_PYG_LIB, WITH_TORCH_SPARSE
 from torch_geometric.utils import k_hop_subgraph
 
 from bitgnn import freeze
 from bitgnn.bits import BitAdjacency
+from bitgnn.data import NeighborLoader
 from bitgnn.nn import LayerPrecision
 
 PRECISIONS = ["fp32", "full", "bin"]
@@ -171,8 +170,6 @@ def test_a_sample_with_all_neighbours_gives_the_scores_of_the_whole_graph(
 
 @pytest.mark.parametrize("precision", PRECISIONS)
 def test_neighbour_loader(build, x, edges, precision):
-    if not (WITH_PYG_LIB or WITH_TORCH_SPARSE):
-        pytest.skip("PyG's NeighborLoader needs pyg-lib or torch-sparse")
     data = Data(x=x, edge_index=edges, y=torch.arange(len(x)) % 3)
     model = build(precision).eval()
     for batch in NeighborLoader(data, num_neighbors=[2, 2], batch_size=7):

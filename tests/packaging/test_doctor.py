@@ -61,16 +61,6 @@ def test_missing_package_comes_with_its_cure(monkeypatch):
     assert "scipy is not installed: pip install scipy" in doctor.missing()
 
 
-@pytest.mark.parametrize("installed", [None, "pyg-lib", "torch-sparse"])
-def test_samplers_need_one_of_two_packages(monkeypatch, installed):
-    def version(name):
-        return None if name in doctor.SAMPLERS and name != installed else "1.0"
-
-    monkeypatch.setattr(doctor, "package_version", version)
-    told = any("NeighborLoader needs pyg-lib or torch-sparse" in line for line in doctor.missing())
-    assert told == (installed is None)
-
-
 def test_missing_library_comes_with_its_cure(tmp_path):
     environ = {**os.environ, _library.DISABLE_VARIABLE: "1"}
     command = [sys.executable, "-m", "bitgnn.doctor"]

@@ -17,13 +17,10 @@ from bitgnn.train.recipe import FullGraph, Neighbors, RandomWalks
 QUIET = Console(file=io.StringIO())
 NEIGHBORS = Neighbors(kind="neighbor", neighbors=(4, 3), batch_size=11)
 WALKS = RandomWalks(kind="saint_rw", roots=20, walk_length=2, steps=3)
-needs_sampler = pytest.mark.skipif(
-    not (pyg.WITH_PYG_LIB or pyg.WITH_TORCH_SPARSE), reason="needs pyg-lib or torch-sparse"
-)
 needs_sparse = pytest.mark.skipif(not pyg.WITH_TORCH_SPARSE, reason="needs torch-sparse")
 LOADERS = [
-    pytest.param("gcn", NEIGHBORS, marks=needs_sampler),
-    pytest.param("graphsage", NEIGHBORS, marks=needs_sampler),
+    ("gcn", NEIGHBORS),
+    ("graphsage", NEIGHBORS),
     pytest.param("graphsaint", WALKS, marks=needs_sparse),
 ]
 
@@ -41,21 +38,13 @@ def test_the_whole_graph_is_one_batch(config, data):
     assert torch.equal(batch.train, data.train_mask.nonzero().flatten())
 
 
-@pytest.mark.parametrize(
-    ("loader", "message"),
-    [
-        (NEIGHBORS, "loader neighbor: .* needs pyg-lib or torch-sparse: pip install .*sparse"),
-        (WALKS, "loader saint_rw: .* needs torch-sparse: pip install .*sparse"),
-    ],
-)
-def test_missing_library_is_named(config, data, monkeypatch, loader, message):
-    monkeypatch.setattr(batches.pyg, "WITH_PYG_LIB", False)
+def test_missing_library_is_named(config, data, monkeypatch):
     monkeypatch.setattr(batches.pyg, "WITH_TORCH_SPARSE", False)
+    message = "loader saint_rw: .* needs torch-sparse: pip install .*sparse"
     with pytest.raises(LoaderError, match=message):
-        make_batches(loader, make_task(config, "full", data))
+        make_batches(WALKS, make_task(config, "full", data))
 
 
-@needs_sampler
 def test_neighbourhoods_cover_the_training_nodes_once(config, data):
     config = sampled(config, "graphsage", NEIGHBORS)
     task = make_task(config, "full", data)
