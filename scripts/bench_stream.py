@@ -16,11 +16,11 @@ from torch_geometric.loader import PrefetchLoader
 
 from bench.cases import WrongResultError
 from bench.command import exits_with_status, parse, run_benchmark
-from bench.sampling import neighbour_batches
 from bench.tables.timings import stream_table
 from bench.tasks import QUICK_GRAPH, SEED, NodeTask, load_task, untrained_model
 from bitgnn.bits import BitTensor
 from bitgnn.convert import freeze
+from bitgnn.data import NeighborLoader
 from bitgnn.inference import FrozenModel, stream
 from bitgnn.inference.bound_program import Features
 from bitgnn.inference.stream import gathered
@@ -121,16 +121,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     key = QUICK_GRAPH if arguments.quick else GRAPHS[arguments.device]
     task = load_task(key, arguments.device, arguments.data_root)
     task = replace(task, x=task.x.cpu(), edge_index=task.edge_index.cpu())
-    sampled = neighbour_batches(
-        task.edge_index, task.num_nodes, fanouts=FANOUTS, batch_size=BATCH_SIZE, random_seed=SEED
-    )
-    batches = list(islice(sampled, NUM_BATCHES))
+    torch.manual_seed(SEED)
+    graph = Data(edge_index=task.edge_index, num_nodes=task.num_nodes)
+    loader = NeighborLoader(graph, list(FANOUTS), batch_size=BATCH_SIZE)
+    batches = list(islice(loader, NUM_BATCHES))
     return run_benchmark(
         arguments,
         [StreamCase(kind, task, batches) for kind in KINDS],
         lambda record: stream_table([record]),
         line=_line,
-        sampler="random neighbours in plain torch, ahead of the timing",
+        sampler="bitgnn.data.NeighborLoader, ahead of the timing",
         fanouts=FANOUTS,
         batch_size=BATCH_SIZE,
     )

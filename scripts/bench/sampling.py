@@ -1,60 +1,105 @@
-"""Random neighbours hop by hop in plain torch: mini-batches where no sampler of PyG's is there."""
+"""Samplers of neighbourhoods: this package's, those PyG can use, and one in plain torch."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
 
 import torch
+import torch_geometric.sampler
 from torch import Tensor
 from torch_geometric.data import Data
+from torch_geometric.sampler import NodeSamplerInput
+from torch_geometric.typing import WITH_PYG_LIB, WITH_TORCH_SPARSE
+
+from bitgnn.data import NeighborSampler
+from bitgnn.measure.timing import Clock, compare
 
 
-def neighbour_batches(
-    edge_index: Tensor,
-    num_nodes: int,
-    *,
-    fanouts: Sequence[int],
-    batch_size: int,
-    seeds: Tensor | None = None,
-    random_seed: int = 0,
-) -> Iterator[Data]:
-    """Batches as PyG's ``NeighborLoader`` gives them, which needs ``pyg-lib`` or ``torch-sparse``.
+@dataclass(frozen=True)
+class SamplingCase:
+    """One way of sampling a graph, by every sampler that has it.
 
-    A node's neighbours are drawn with replacement and each edge is kept once, so a node gets at
-    most ``fanout`` of them, fewer where a draw repeats.
-
-    Yields:
-        ``Data`` with ``edge_index`` (numbers inside the batch), ``n_id`` (its nodes in the whole
-        graph, seeds first) and ``batch_size``.
+    Attributes:
+        name: of the way.
+        graph: with ``edge_index`` and ``num_nodes``.
+        seeds: nodes of a batch.
+        fanouts: neighbours of a node in each hop.
+        options: of the sampler, ``replace`` or ``disjoint``.
     """
-    generator = torch.Generator().manual_seed(random_seed)
-    sources, destinations = edge_index
-    if bool((destinations.diff() < 0).any()):
-        sources = sources[torch.argsort(destinations, stable=True)]
-    rowptr = torch.zeros(num_nodes + 1, dtype=torch.int64)
-    torch.cumsum(torch.bincount(destinations, minlength=num_nodes), 0, out=rowptr[1:])
-    places = torch.full((num_nodes,), -1, dtype=torch.int64)
-    every = torch.arange(num_nodes) if seeds is None else seeds
-    for batch in every.split(batch_size):
-        nodes, edges = [batch], []
-        places[batch] = torch.arange(len(batch))
-        for fanout in fanouts:
-            frontier = nodes[-1]
-            drawn = _drawn(frontier, rowptr, fanout, generator)
-            owners = torch.searchsorted(rowptr, drawn, right=True) - 1
-            found = sources[drawn]
-            new = torch.unique(found[places[found] < 0])
-            places[new] = torch.arange(len(new)) + sum(map(len, nodes))
-            nodes.append(new)
-            edges.append(torch.stack([places[found], places[owners]]))
-        n_id = torch.cat(nodes)
-        places[n_id] = -1
-        yield Data(edge_index=torch.cat(edges, dim=1), n_id=n_id, batch_size=len(batch))
+
+    name: str
+    graph: Data
+    seeds: Tensor
+    fanouts: Sequence[int]
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    group = "sampling"
+
+    def run(self, clock: Clock, repeats: int) -> dict[str, Any]:
+        """Times all samplers in the same rounds.
+
+        Returns:
+            A JSON-ready record: times, edges of a batch and edges a second.
+        """
+        calls = self.samplers()
+        torch.manual_seed(0)
+        edges = {name: call().numel() for name, call in calls.items()}
+        timings = compare(calls, repeats=repeats)
+        return {
+            "fanouts": list(self.fanouts),
+            "seeds": self.seeds.numel(),
+            "contenders": {
+                name: timing.to_dict()
+                | {"edges": edges[name], "edges_per_second": edges[name] / timing.median}
+                for name, timing in timings.items()
+            },
+        }
+
+    def samplers(self) -> dict[str, Callable[[], Tensor]]:
+        """Calls that sample a batch and return its edges."""
+        ours = NeighborSampler(self.graph, list(self.fanouts), **self.options)
+        seeds = NodeSamplerInput(None, self.seeds)
+        calls: dict[str, Callable[[], Tensor]] = {
+            "bitgnn": lambda: ours.sample_from_nodes(seeds).edge
+        }
+        if WITH_PYG_LIB:
+            peer = torch_geometric.sampler.NeighborSampler(
+                self.graph, list(self.fanouts), **self.options
+            )
+            calls["PyG with pyg-lib"] = lambda: peer.sample_from_nodes(seeds).edge
+        if self.options.get("disjoint"):
+            return calls
+        if WITH_TORCH_SPARSE:
+            sample = partial(
+                torch.ops.torch_sparse.neighbor_sample, ours.colptr, ours.row, self.seeds,
+                list(self.fanouts), self.options.get("replace", False), True,
+            )  # fmt: skip
+            calls["torch-sparse"] = lambda: sample()[3]
+        calls["plain torch"] = partial(
+            plain_sample, ours.colptr, ours.row, self.seeds, self.fanouts
+        )
+        return calls
 
 
-def _drawn(nodes: Tensor, rowptr: Tensor, fanout: int, generator: torch.Generator) -> Tensor:
-    """Places of the edges drawn for ``nodes``, each once, in order."""
-    degree = rowptr[nodes + 1] - rowptr[nodes]
-    place = torch.rand(len(nodes), fanout, generator=generator, dtype=torch.float64)
-    edge = rowptr[nodes].unsqueeze(1) + (place * degree.unsqueeze(1)).long()
-    return torch.unique(edge[degree > 0])
+def plain_sample(colptr: Tensor, row: Tensor, seeds: Tensor, fanouts: Sequence[int]) -> Tensor:
+    """Edges ``[e]`` of a sample in vector operations of torch.
+
+    Neighbours are drawn with replacement and repeated draws dropped, so a node gets at most
+    ``fanout`` of them.
+    """
+    places = torch.full((len(colptr) - 1,), -1)
+    places[seeds] = torch.arange(len(seeds))
+    frontier, edges, count = seeds, [], len(seeds)
+    for fanout in fanouts:
+        begin = colptr[frontier]
+        degree = colptr[frontier + 1] - begin
+        drawn = (torch.rand(len(frontier), fanout, dtype=torch.float64) * degree[:, None]).long()
+        edges.append(torch.unique((begin[:, None] + drawn)[degree > 0]))
+        found = row[edges[-1]]
+        frontier = torch.unique(found[places[found] < 0])
+        places[frontier] = torch.arange(count, count + len(frontier))
+        count += len(frontier)
+    return torch.cat(edges)

@@ -11,6 +11,7 @@ from bitgnn.data import DataError
 
 BENCHMARKS = {
     "bench_layers": (),
+    "bench_sampling": (),
     "bench_stream": (),
     "bench_training": ("--only", "gcn_cora"),
     "bench_tune_runs": ("--only", "cora_sage"),

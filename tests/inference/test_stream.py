@@ -7,8 +7,8 @@ from torch import nn
 from torch_geometric.data import Data
 from torch_geometric.loader import PrefetchLoader
 
-from bench.sampling import neighbour_batches
 from bitgnn.convert import freeze
+from bitgnn.data import NeighborLoader
 from bitgnn.inference import predict, stream
 from bitgnn.nn import Linear
 
@@ -19,7 +19,7 @@ SLEEP = 100_000_000
 
 @pytest.fixture
 def batches(edges):
-    return list(neighbour_batches(edges, N, fanouts=[4, 3], batch_size=17))
+    return list(NeighborLoader(Data(edge_index=edges, num_nodes=N), [4, 3], batch_size=17))
 
 
 def expected(frozen, batch, x):

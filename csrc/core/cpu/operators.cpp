@@ -1,7 +1,7 @@
 // Registers every operator's CPU kernel.
+#include "sampling/operators.h"
 #include "core/all_operators.h"
 #include "core/cpu/backend.h"
-#include "sampling/operators.h"
 
 STABLE_TORCH_LIBRARY_IMPL(bitgnn, CPU, m) {
   bitgnn::ops::register_all<bitgnn::cpu::Backend>(m);

@@ -4,75 +4,39 @@
 #include <algorithm>
 #include <utility>
 
+#include "sampling/cpu/place_set.h"
 #include "sampling/cpu/random_stream.h"
 
 namespace bitgnn::cpu {
 namespace {
 
-constexpr int64_t kNodeGrain = 256;  // nodes per thread, whose neighbours take about 10 us
+constexpr int64_t kNodeGrain = 256;  // nodes per thread, whose edges take about 50 us
 constexpr int64_t kBlock = 32;       // nodes whose edges are drawn before their sources are read
-constexpr int64_t kAhead = 16;       // keys whose slots are prefetched
+constexpr int64_t kAhead = 16;       // sources whose slots are prefetched
 
 int64_t draws_of(int64_t degree, int64_t fanout, bool replace) {
   if (fanout < 0 || degree == 0) return degree;
   return replace ? fanout : std::min(fanout, degree);
 }
 
-// A set of places among a node's neighbours; every use leaves it empty.
-class PlaceSet {
- public:
-  void reserve(int64_t places) {
-    const auto words = static_cast<size_t>(places / 64 + 1);
-    if (words_.size() < words) words_.resize(words);
-  }
-  // False if the place is there.
-  bool insert(int64_t place) {
-    uint64_t& word = words_[static_cast<size_t>(place / 64)];
-    const uint64_t bit = uint64_t{1} << (place % 64);
-    const bool is_new = (word & bit) == 0;
-    word |= bit;
-    return is_new;
-  }
-  void clear_word(int64_t place) { words_[static_cast<size_t>(place / 64)] = 0; }
-
- private:
-  std::vector<uint64_t> words_;
-};
-
-// `count` of a node's `degree` places: with `replace` each drawn by itself, else all of them, or a
-// set by Robert Floyd's algorithm, every one being equally likely.
+// `count` of `degree` places: with `replace` each drawn by itself, else all of them or a set, every
+// set being equally likely (Robert Floyd's algorithm).
 void draw_places(RandomStream& stream, int64_t degree, int64_t count, bool replace, PlaceSet& taken,
                  int64_t* places) {
-  if (!replace && count < degree) {
-    taken.reserve(degree);
-    for (int64_t j = 0; j < count; ++j) {
-      const int64_t last = degree - count + j;
-      int64_t place = stream.below(last + 1);
-      if (!taken.insert(place)) taken.insert(place = last);
-      places[j] = place;
-    }
-    for (int64_t j = 0; j < count; ++j) taken.clear_word(places[j]);
+  if (replace || count == degree) {
+    for (int64_t j = 0; j < count; ++j) places[j] = replace ? stream.below(degree) : j;
     return;
   }
-  for (int64_t j = 0; j < count; ++j) places[j] = replace ? stream.below(degree) : j;
+  taken.reserve(degree);
+  for (int64_t j = 0; j < count; ++j) {
+    const int64_t last = degree - count + j;
+    places[j] = stream.below(last + 1);
+    if (!taken.insert(places[j])) taken.insert(places[j] = last);
+  }
+  for (int64_t j = 0; j < count; ++j) taken.erase(places[j]);
 }
 
 }  // namespace
-
-void EdgeList::grow(int64_t more) {
-  std::vector<Tensor> grown;
-  for (size_t i = 0; i < 3; ++i) {
-    grown.push_back(backend_.empty({size_ + more}, ScalarType::Long));
-    if (size_ > 0) std::copy_n(data(i), size_, grown[i].mutable_data_ptr<int64_t>());
-  }
-  vectors_ = std::move(grown);
-  size_ += more;
-}
-
-void EdgeList::clear() {
-  size_ = 0;
-  grow(0);
-}
 
 NeighbourSampler::NeighbourSampler(const Backend& backend, std::vector<Relation> relations,
                                    std::vector<int64_t> num_nodes, int64_t num_seeds,
@@ -81,9 +45,7 @@ NeighbourSampler::NeighbourSampler(const Backend& backend, std::vector<Relation>
       relations_(std::move(relations)),
       num_nodes_(std::move(num_nodes)),
       options_(options),
-      edges_(relations_.size(), EdgeList(backend)),
-      node_counts_(num_nodes_.size()),
-      edge_counts_(relations_.size()) {
+      node_counts_(num_nodes_.size()) {
   for (const int64_t nodes : num_nodes_) {
     int64_t bound = nodes;
     BITGNN_CHECK(!options.disjoint || !__builtin_mul_overflow(nodes, num_seeds, &bound),
@@ -91,6 +53,8 @@ NeighbourSampler::NeighbourSampler(const Backend& backend, std::vector<Relation>
                  " and ", num_seeds);
     tables_.emplace_back(bound);
   }
+  const auto none = [&] { return backend.empty({0}, ScalarType::Long); };
+  for (size_t r = 0; r < relations_.size(); ++r) edges_.push_back({none(), none(), none(), {}});
 }
 
 void NeighbourSampler::add_seeds(size_t type, const int64_t* seeds, int64_t count) {
@@ -98,17 +62,16 @@ void NeighbourSampler::add_seeds(size_t type, const int64_t* seeds, int64_t coun
   for (int64_t i = 0; i < count; ++i) {
     BITGNN_CHECK(seeds[i] >= 0 && seeds[i] < nodes, "sample_neighbors: seeds[", type,
                  "] must lie in [0, ", nodes, "), got ", seeds[i], " at ", i);
-    tables_[type].append(options_.disjoint ? seeds_ * nodes + seeds[i] : seeds[i]);
-    ++seeds_;
+    tables_[type].append(options_.disjoint ? num_seeds_ * nodes + seeds[i] : seeds[i]);
+    ++num_seeds_;
   }
 }
 
 void NeighbourSampler::sample(int64_t hops) {
-  std::vector<int64_t> begin(tables_.size(), 0), end(tables_.size());
+  std::vector<int64_t> begin(tables_.size()), end(tables_.size(), 0);
   for (int64_t hop = 0; hop <= hops; ++hop) {
     for (size_t type = 0; type < tables_.size(); ++type) {
-      begin[type] = hop > 0 ? end[type] : 0;
-      end[type] = tables_[type].size();
+      begin[type] = std::exchange(end[type], tables_[type].size());
       node_counts_[type].push_back(end[type] - begin[type]);
     }
     for (size_t r = 0; hop < hops && r < relations_.size(); ++r) {
@@ -144,93 +107,109 @@ void NeighbourSampler::check_reads(size_t relation) const {
 
 void NeighbourSampler::make_room(size_t relation, std::vector<int64_t>& counts) {
   check_reads(relation);
-  int64_t place = edges_[relation].size();
+  SampledEdges& found = edges_[relation];
+  const int64_t before = found.edge.size(0);
+  int64_t place = before;
   for (int64_t& count : counts) place += std::exchange(count, place);
-  edges_[relation].grow(place - edges_[relation].size());
+  for (Tensor* held : {&found.row, &found.col, &found.edge}) {
+    Tensor grown = backend_.empty({place}, ScalarType::Long);
+    std::copy_n(held->const_data_ptr<int64_t>(), before, grown.mutable_data_ptr<int64_t>());
+    *held = grown;
+  }
 }
 
 void NeighbourSampler::draw(size_t relation, int64_t hop, int64_t begin, int64_t end) {
   const Relation& r = relations_[relation];
-  EdgeList& list = edges_[relation];
-  const int64_t fanout = r.fanouts[hop], *keys = tables_[r.destination].keys().data();
-  const int64_t before = list.size();
-  std::vector<int64_t> places(static_cast<size_t>(fanout == 0 ? 0 : end - begin));
-  split(static_cast<int64_t>(places.size()), kNodeGrain, [&](int64_t first, int64_t last) {
+  SampledEdges& found = edges_[relation];
+  const int64_t fanout = r.fanouts[hop], before = found.edge.size(0);
+  const int64_t* keys = tables_[r.destination].keys().data() + begin;
+  const bool replace = options_.replace && fanout >= 0;
+  const int64_t nodes = fanout == 0 ? 0 : end - begin;
+  // Place of each node's first edge, and at last the end of the last one's.
+  std::vector<int64_t> places(static_cast<size_t>(nodes) + 1, 0);
+  split(nodes, kNodeGrain, [&](int64_t first, int64_t last) {
     for (int64_t i = first; i < last; ++i) {
-      const int64_t degree = neighbours(r, node_of(r.destination, keys[begin + i])).degree;
-      places[static_cast<size_t>(i)] = draws_of(degree, fanout, options_.replace);
+      const int64_t degree = neighbours(r, node_of(r.destination, keys[i])).degree;
+      places[static_cast<size_t>(i)] = draws_of(degree, fanout, replace);
     }
   });
   make_room(relation, places);
-  int64_t *row = list.row(), *col = list.col(), *edge = list.edge();
-  split(static_cast<int64_t>(places.size()), kNodeGrain, [&](int64_t first, int64_t last) {
+
+  int64_t* row = found.row.mutable_data_ptr<int64_t>();
+  int64_t* col = found.col.mutable_data_ptr<int64_t>();
+  int64_t* edge = found.edge.mutable_data_ptr<int64_t>();
+  const auto draw_edges = [&](int64_t i, PlaceSet& taken) {
+    const int64_t place = places[static_cast<size_t>(i)];
+    const int64_t draws = places[static_cast<size_t>(i + 1)] - place;
+    const Neighbours all = neighbours(r, node_of(r.destination, keys[i]));
+    RandomStream stream(options_.random_seed, relation, static_cast<uint64_t>(begin + i));
+    draw_places(stream, all.degree, draws, replace, taken, edge + place);
+    for (int64_t j = place; j < place + draws; ++j) {
+      edge[j] += all.begin;
+      __builtin_prefetch(r.row + edge[j]);
+    }
+  };
+  const auto read_sources = [&](int64_t i) {
+    const int64_t batch = batch_of(r.destination, keys[i]);
+    const int64_t last = places[static_cast<size_t>(i + 1)];
+    for (int64_t j = places[static_cast<size_t>(i)]; j < last; ++j) {
+      row[j] = source_key(r, edge[j], batch);
+      col[j] = begin + i;
+    }
+  };
+  split(nodes, kNodeGrain, [&](int64_t first, int64_t last) {
     PlaceSet taken;
     for (int64_t block = first; block < last; block += kBlock) {
       const int64_t block_end = std::min(block + kBlock, last);
-      for (int64_t i = block; i < block_end; ++i) {
-        const int64_t number = begin + i;
-        const Neighbours found = neighbours(r, node_of(r.destination, keys[number]));
-        const int64_t draws = draws_of(found.degree, fanout, options_.replace);
-        RandomStream stream(options_.random_seed, relation, static_cast<uint64_t>(number));
-        int64_t* const drawn = edge + places[static_cast<size_t>(i)];
-        draw_places(stream, found.degree, draws, options_.replace && fanout >= 0, taken, drawn);
-        for (int64_t j = 0; j < draws; ++j) {
-          drawn[j] += found.begin;
-          __builtin_prefetch(r.row + drawn[j]);
-        }
-      }
-      for (int64_t i = block; i < block_end; ++i) {
-        const int64_t batch = batch_of(r.destination, keys[begin + i]);
-        const int64_t end_place =
-            i + 1 < end - begin ? places[static_cast<size_t>(i + 1)] : list.size();
-        for (int64_t j = places[static_cast<size_t>(i)]; j < end_place; ++j) {
-          row[j] = source_key(r, edge[j], batch);
-          col[j] = begin + i;
-        }
-      }
+      for (int64_t i = block; i < block_end; ++i) draw_edges(i, taken);
+      for (int64_t i = block; i < block_end; ++i) read_sources(i);
     }
   });
   check_reads(relation);
+
   NodeTable& table = tables_[r.source];
-  for (int64_t j = before; j < list.size(); ++j) {
-    table.prefetch(row[std::min(j + kAhead, list.size() - 1)]);
+  const int64_t size = found.edge.size(0);
+  for (int64_t j = before; j < size; ++j) {
+    table.prefetch(row[std::min(j + kAhead, size - 1)]);
     row[j] = table.insert(row[j]);
   }
-  edge_counts_[relation].push_back(list.size() - before);
-  if (options_.induced) list.clear();
+  found.counts.push_back(size - before);
 }
 
 void NeighbourSampler::induce(size_t relation) {
   const Relation& r = relations_[relation];
-  EdgeList& list = edges_[relation];
   const NodeTable& sources = tables_[r.source];
   const std::vector<int64_t>& keys = tables_[r.destination].keys();
-  // Calls found(edge, source) for each edge to a node from another one.
-  const auto visit = [&](int64_t number, const auto& found) {
-    const int64_t key = keys[static_cast<size_t>(number)], batch = batch_of(r.destination, key);
+  // Calls visit(edge, source) for each edge from a node of the sample into its i-th.
+  const auto edges_into = [&](int64_t i, const auto& visit) {
+    const int64_t key = keys[static_cast<size_t>(i)], batch = batch_of(r.destination, key);
     const Neighbours all = neighbours(r, node_of(r.destination, key));
     const int64_t end = all.begin + all.degree;
     for (int64_t edge = all.begin; edge < end; ++edge) {
       sources.prefetch(source_key(r, std::min(edge + kAhead, end - 1), batch));
       const int64_t source = sources.find(source_key(r, edge, batch));
-      if (source >= 0) found(edge, source);
+      if (source >= 0) visit(edge, source);
     }
   };
-  std::vector<int64_t> places(keys.size(), 0);
+  SampledEdges& found = edges_[relation];
+  found.edge = backend_.empty({0}, ScalarType::Long);
   const auto nodes = static_cast<int64_t>(keys.size());
+  std::vector<int64_t> places(keys.size(), 0);
   split(nodes, kNodeGrain, [&](int64_t first, int64_t last) {
     for (int64_t i = first; i < last; ++i)
-      visit(i, [&](int64_t, int64_t) { ++places[static_cast<size_t>(i)]; });
+      edges_into(i, [&](int64_t, int64_t) { ++places[static_cast<size_t>(i)]; });
   });
   make_room(relation, places);
-  int64_t *row = list.row(), *col = list.col(), *edge = list.edge();
+  int64_t* row = found.row.mutable_data_ptr<int64_t>();
+  int64_t* col = found.col.mutable_data_ptr<int64_t>();
+  int64_t* to = found.edge.mutable_data_ptr<int64_t>();
   split(nodes, kNodeGrain, [&](int64_t first, int64_t last) {
     for (int64_t i = first; i < last; ++i) {
       int64_t place = places[static_cast<size_t>(i)];
-      visit(i, [&](int64_t e, int64_t source) {
+      edges_into(i, [&](int64_t edge, int64_t source) {
         row[place] = source;
         col[place] = i;
-        edge[place++] = e;
+        to[place++] = edge;
       });
     }
   });

@@ -2,7 +2,6 @@
 #include "sampling/operators.h"
 
 #include <algorithm>
-#include <functional>
 #include <limits>
 #include <string>
 
@@ -37,12 +36,12 @@ void check_count(size_t found, size_t expected, const char* what) {
   ops::check_size(static_cast<int64_t>(found), static_cast<int64_t>(expected), kOp, what);
 }
 
-// [rows of counts, entries of each]
-Tensor matrix(const Backend& backend, size_t rows, int64_t columns,
-              const std::function<const std::vector<int64_t>&(size_t)>& row) {
+// Counts [rows, columns], of which row(i) points to the i-th row.
+template <class Row>
+Tensor matrix(const Backend& backend, size_t rows, int64_t columns, const Row& row) {
   Tensor out = backend.empty({static_cast<int64_t>(rows), columns}, ScalarType::Long);
   int64_t* to = out.mutable_data_ptr<int64_t>();
-  for (size_t i = 0; i < rows; ++i) to = std::copy_n(row(i).begin(), columns, to);
+  for (size_t i = 0; i < rows; ++i) to = std::copy_n(row(i), columns, to);
   return out;
 }
 
@@ -96,16 +95,17 @@ std::tuple<Tensors, Tensors, Tensors, Tensors, Tensors, Tensor, Tensor> sample_n
     batches.push_back(sampler.batch(type));
   }
   for (size_t r = 0; r < relations; ++r) {
-    edge_rows.push_back(sampler.edges(r).vector(0));
-    edge_cols.push_back(sampler.edges(r).vector(1));
-    edges.push_back(sampler.edges(r).vector(2));
+    const SampledEdges& found = sampler.edges(r);
+    edge_rows.push_back(found.row);
+    edge_cols.push_back(found.col);
+    edges.push_back(found.edge);
   }
   const auto columns = static_cast<int64_t>(hops);
-  const auto nodes_of = [&](size_t i) -> const auto& { return sampler.node_counts(i); };
-  const auto edges_of = [&](size_t i) -> const auto& { return sampler.edge_counts(i); };
-  return {nodes,     batches, edge_rows,
-          edge_cols, edges,   matrix(backend, types, columns + 1, nodes_of),
-          matrix(backend, relations, columns, edges_of)};
+  const Tensor node_counts =
+      matrix(backend, types, columns + 1, [&](size_t i) { return sampler.node_counts(i).begin(); });
+  const Tensor edge_counts = matrix(backend, relations, columns,
+                                    [&](size_t i) { return sampler.edges(i).counts.begin(); });
+  return {nodes, batches, edge_rows, edge_cols, edges, node_counts, edge_counts};
 }
 
 }  // namespace bitgnn::cpu

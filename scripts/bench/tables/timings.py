@@ -117,6 +117,24 @@ def stream_table(records: Sequence[Record]) -> str:
     )
 
 
+def sampling_table(record: Record) -> str:
+    """Markdown of a record of ``scripts/bench_sampling.py``: a row for each way and sampler."""
+    rows = [
+        (result["name"], name, contender)
+        for result in record["results"]
+        for name, contender in result["contenders"].items()
+    ]
+    found = table(
+        rows,
+        ("sampling", lambda row: row[0]),
+        ("sampler", lambda row: row[1]),
+        ("a batch", lambda row: format_seconds(row[2]["median"])),
+        ("edges a batch", lambda row: f"{row[2]['edges']}"),
+        ("million edges a second", lambda row: f"{row[2]['edges_per_second'] / 1e6:.1f}"),
+    )
+    return f"{environment_line(record)}\n\n{found}"
+
+
 def training_cost_table(record: Record) -> str:
     """Markdown of a record of ``scripts/bench_training.py``: one row a graph and form."""
 
