@@ -191,26 +191,38 @@ void NeighbourSampler::induce(size_t relation) {
       if (source >= 0) visit(edge, source);
     }
   };
+  const auto nodes = static_cast<int64_t>(keys.size());
+  // Room for all edges into each node, and how many of them were found.
+  std::vector<int64_t> starts(keys.size() + 1, 0), places(keys.size(), 0);
+  for (size_t i = 0; i < keys.size(); ++i)
+    starts[i + 1] = starts[i] + neighbours(r, node_of(r.destination, keys[i])).degree;
+  check_reads(relation);
+  Tensor room_row = backend_.empty({starts.back()}, ScalarType::Long);
+  Tensor room_edge = backend_.empty({starts.back()}, ScalarType::Long);
+  int64_t* all_rows = room_row.mutable_data_ptr<int64_t>();
+  int64_t* all_edges = room_edge.mutable_data_ptr<int64_t>();
+  split(nodes, kNodeGrain, [&](int64_t first, int64_t last) {
+    for (int64_t i = first; i < last; ++i) {
+      const int64_t start = starts[static_cast<size_t>(i)];
+      int64_t& count = places[static_cast<size_t>(i)];
+      edges_into(i, [&](int64_t edge, int64_t source) {
+        all_rows[start + count] = source;
+        all_edges[start + count++] = edge;
+      });
+    }
+  });
+  const std::vector<int64_t> counts = places;
   SampledEdges& found = edges_[relation];
   found.edge = backend_.empty({0}, ScalarType::Long);
-  const auto nodes = static_cast<int64_t>(keys.size());
-  std::vector<int64_t> places(keys.size(), 0);
-  split(nodes, kNodeGrain, [&](int64_t first, int64_t last) {
-    for (int64_t i = first; i < last; ++i)
-      edges_into(i, [&](int64_t, int64_t) { ++places[static_cast<size_t>(i)]; });
-  });
   make_room(relation, places);
   int64_t* row = found.row.mutable_data_ptr<int64_t>();
   int64_t* col = found.col.mutable_data_ptr<int64_t>();
   int64_t* to = found.edge.mutable_data_ptr<int64_t>();
   split(nodes, kNodeGrain, [&](int64_t first, int64_t last) {
-    for (int64_t i = first; i < last; ++i) {
-      int64_t place = places[static_cast<size_t>(i)];
-      edges_into(i, [&](int64_t edge, int64_t source) {
-        row[place] = source;
-        col[place] = i;
-        to[place++] = edge;
-      });
+    for (auto i = static_cast<size_t>(first); i < static_cast<size_t>(last); ++i) {
+      std::copy_n(all_rows + starts[i], counts[i], row + places[i]);
+      std::fill_n(col + places[i], counts[i], static_cast<int64_t>(i));
+      std::copy_n(all_edges + starts[i], counts[i], to + places[i]);
     }
   });
 }

@@ -29,10 +29,8 @@ class NodeTable {
   // The number of a key, a new one if it is not there.
   int64_t insert(int64_t key) {
     int32_t* slot = &slots_[place(key)];
-    while (*slot != kEmpty) {
-      if (keys_[static_cast<size_t>(*slot)] == key) return *slot;
-      slot = next(slot);
-    }
+    while (*slot != kEmpty && !holds(*slot, key)) slot = next(slot);
+    if (*slot != kEmpty) return *slot;
     const int64_t number = size();
     BITGNN_CHECK(number < std::numeric_limits<int32_t>::max(),
                  "sample_neighbors: a sample must have fewer than 2^31 nodes");
@@ -45,7 +43,7 @@ class NodeTable {
   // The number of a key, -1 if it is not there.
   int64_t find(int64_t key) const {
     const int32_t* slot = &slots_[place(key)];
-    while (*slot != kEmpty && keys_[static_cast<size_t>(*slot)] != key) slot = next(slot);
+    while (*slot != kEmpty && !holds(*slot, key)) slot = next(slot);
     return *slot;
   }
 
@@ -58,6 +56,11 @@ class NodeTable {
   size_t place(int64_t key) const {
     if (is_direct_) return static_cast<size_t>(key);
     return static_cast<size_t>((static_cast<uint64_t>(key) * 0x9e3779b97f4a7c15u) >> shift_);
+  }
+
+  // Whether the key of a slot's number is this one.
+  bool holds(int32_t number, int64_t key) const {
+    return is_direct_ || keys_[static_cast<size_t>(number)] == key;
   }
 
   // Slots are as many as a power of two; the end leads to the start.
@@ -73,7 +76,7 @@ class NodeTable {
     for (size_t left = slots; left > 1; left /= 2) --shift_;
     for (size_t i = 0; i < keys_.size(); ++i) {
       int32_t* slot = &slots_[place(keys_[i])];
-      while (*slot != kEmpty && keys_[static_cast<size_t>(*slot)] != keys_[i]) slot = next(slot);
+      while (*slot != kEmpty && !holds(*slot, keys_[i])) slot = next(slot);
       if (*slot == kEmpty) *slot = static_cast<int32_t>(i);
     }
   }
