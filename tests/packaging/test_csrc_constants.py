@@ -24,6 +24,7 @@ ops.reference.linear_chain.LAYER_NUMBERS whole_model/linear_chain.h kChainLayerN
 ops.reference.linear_chain.STEP_WORDS whole_model/linear_chain.h kChainStepWords
 ops.reference.linear_chain.HIDDEN_TABLE whole_model/linear_chain.h kHiddenTable
 ops.reference.linear_chain.LAST_TABLE whole_model/linear_chain.h kLastTable
+ops.reference.sampling.MOST_DRAWS sampling/cpu/operators.cpp kMostDraws
 inference.fusions.products.MOST_NARROW_COLUMNS pairs/cuda/narrow/route.cu kMostColumns
 inference.fusions.products.MOST_OFTEN_FEATURES pairs/cuda/narrow/table.cuh kMostFeatures
 inference.fusions.products.OFTEN pairs/cuda/narrow/route.cu kWideUses

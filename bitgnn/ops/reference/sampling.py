@@ -15,7 +15,7 @@ __all__ = ["sample_neighbors"]
 WORD = 2**64
 STEP = 0x9E3779B97F4A7C15
 """Distance between successive states of SplitMix64."""
-MOST_DRAWS = 2**24
+MOST_DRAWS = 1 << 24
 """Of a node, with replacement."""
 
 Key = tuple[int, int]

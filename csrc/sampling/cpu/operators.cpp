@@ -11,7 +11,7 @@ namespace bitgnn::cpu {
 namespace {
 
 constexpr const char* kOp = "sample_neighbors";
-constexpr int64_t kMostDraws = int64_t{1} << 24;  // of a node with replacement
+constexpr int64_t kMostDraws = 1 << 24;  // of a node with replacement
 
 Tensor index_vector(const Backend& backend, const Tensor& t, const char* name, size_t place) {
   const std::string full = std::string(name) + "[" + std::to_string(place) + "]";
