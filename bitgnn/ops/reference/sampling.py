@@ -132,14 +132,12 @@ def sample_neighbors(
             for edge in relation.edges(node)
             if (key := (batch, relation.source(edge))) in known
         ]
-    columns = [torch.tensor(found, dtype=torch.int64).reshape(-1, 3) for found in edges]
-    batches = [[batch for batch, _ in found.keys if disjoint] for found in nodes]
     return (
         [_vector([node for _, node in found.keys]) for found in nodes],
-        [_vector(batch) for batch in batches],
-        [column[:, 0].contiguous() for column in columns],
-        [column[:, 1].contiguous() for column in columns],
-        [column[:, 2].contiguous() for column in columns],
+        [_vector([batch for batch, _ in found.keys if disjoint]) for found in nodes],
+        [_vector([source for source, _, _ in found]) for found in edges],
+        [_vector([into for _, into, _ in found]) for found in edges],
+        [_vector([edge for _, _, edge in found]) for found in edges],
         _vector(node_counts),
         _vector(edge_counts).view(len(rows), hops),
     )
