@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.tables.plain_loop import depth_table, plain_loop_table
+from bench.tables.plain_loop import depth_table, plain_loop_table, study_table
 
 SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "experiments" / "plain_loop.py"
 MACHINE = {
@@ -73,3 +73,24 @@ def test_depth_has_a_row_for_each_variant(monkeypatch):
     assert "| layers | variant | Cora | Photo | points behind |" in text
     assert "| 3 | float | 80.5 | 90.5 | 0.0 |" in text
     assert "| 3 | batch norm | 79.0 | 89.0 | 1.5 |" in text
+
+
+def test_a_study_judges_forms_on_graphs_that_did_not_choose_them():
+    gaps = {
+        "bin": {"a": 1.0, "b": 2.0, "c": 0.0},
+        "bin:1:sharpen=1": {"a": -4.0, "b": 3.0, "c": 0.5},
+        "bin:1:epochs=400": {"a": -9.0, "b": -9.0, "c": -9.0},
+        "full": {"a": -9.0, "b": -9.0, "c": -9.0},
+    }
+    rows = [
+        {"model": "GCNConv", "form": form, "gaps": of, "mean_gap": sum(of.values()) / 3,
+         "worst_gap": max(of.values())}
+        for form, of in gaps.items()
+    ]  # fmt: skip
+    text = study_table(
+        {"environment": MACHINE, "runs": [{"seed": 0}, {"seed": 1}], "summary": rows}
+    )
+    assert "| GCNConv | bin:1:sharpen=1 | -0.2 | 3.0 | -4.0 | 3.0 | 0.5 |" in text
+    assert "seeds: 2." in text
+    # Without a, "bin" is better (1.0 there); without b and c the other one (3.0 and 0.5).
+    assert "is 1.5 points behind on the mean of the graphs left out" in text
