@@ -28,6 +28,7 @@ CXX_FLAGS = [
     PREFIX_MAP,
     "-std=c++17",
     "-O3",
+    "-g0",  # Python's own flags ask for debug information, which takes long and is stripped
     "-ffp-contract=off",
     "-fvisibility=hidden",
     "-Wall",
