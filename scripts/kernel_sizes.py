@@ -10,8 +10,6 @@ import sys
 from collections import Counter, defaultdict
 from pathlib import Path
 
-from elftools.elf.elffile import ELFFile
-
 LARGEST_FILES = 15
 # Layout of device code: containers of entries, of which one is made for a GPU or for later ones.
 MAGIC = 0xBA55ED50
@@ -40,6 +38,8 @@ def device_bytes(fatbin: bytes) -> Counter[str]:
 
 def object_bytes(path: Path) -> Counter[str]:
     """Bytes of an object that reach the library: device code by target, host code and tables."""
+    from elftools.elf.elffile import ELFFile  # comes with auditwheel
+
     with path.open("rb") as file:
         elf = ELFFile(file)
         fatbin = elf.get_section_by_name(".nv_fatbin")
@@ -62,6 +62,7 @@ def table(rows: dict[str, Counter[str]]) -> list[str]:
 
 
 def main(folder: Path) -> None:
+    """Print both tables for a folder of objects."""
     files = {path.name.removesuffix(".o"): object_bytes(path) for path in folder.glob("*.o")}
     if not files:
         sys.exit(f"{folder} holds no objects: run scripts/build_cuda.sh first")
