@@ -6,9 +6,9 @@ RUN apt-get update \
  && rm -rf /var/lib/apt/lists/*
 
 # torch without CUDA, to build and to run.
-ENV PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu PIP_NO_CACHE_DIR=1 BITGNN_BUILD=cpu
+ENV PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu BITGNN_BUILD=cpu
 COPY . /source
-RUN pip install /source && rm -rf /source
+RUN --mount=type=cache,target=/root/.cache/pip pip install /source && rm -rf /source
 
 WORKDIR /work
 CMD ["bitgnn", "demo"]
