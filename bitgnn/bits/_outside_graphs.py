@@ -16,4 +16,4 @@ __all__ = ["transposed"]
 @torch.compiler.disable(reason="what is kept beside a pattern is nothing a graph can hold")
 def transposed(adjacency: BitAdjacency) -> tuple[Tensor, Tensor]:
     """As :meth:`BitAdjacency.transposed`."""
-    return adjacency.transposed()
+    return adjacency._layouts().transposed()
