@@ -1,25 +1,21 @@
-"""Entry point of the command `bitgnn`: Ctrl-C ends it without a word while libraries are imported.
+"""Entry point of the command `bitgnn`, which reads its command line before it imports torch.
 
-It stands beside the package, since importing any part of that imports torch.
+It stands beside the package, whose `__init__` imports torch.
 """
 
-import os
-import signal
-from types import FrameType
+import sys
+from importlib.util import find_spec, module_from_spec
 
 __all__ = ["main"]
 
-INTERRUPTED = 130
-
-
-def _leave(number: int, frame: FrameType | None) -> None:
-    os._exit(INTERRUPTED)  # nothing was begun; an exception might be caught by whatever is imported
-
 
 def main() -> None:
-    """Run the command."""
-    signal.signal(signal.SIGINT, _leave)
-    from bitgnn.cli import main as run
+    """Run the command: submodules are found from the start, `__init__` runs when a job begins."""
+    spec = find_spec("bitgnn")
+    assert spec is not None
+    sys.modules["bitgnn"] = module_from_spec(spec)
+    from bitgnn._ctrl_c import ctrl_c_ends_silently
 
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+    with ctrl_c_ends_silently():
+        from bitgnn.cli import main as run
     run()

@@ -19,7 +19,6 @@ import subprocess
 import sys
 import sysconfig
 import warnings
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -79,9 +78,7 @@ def missing_for_cuda() -> str:
     return ""
 
 
-def extension(
-    factory: Any, name: str, files: list[str], arguments: Any, link: Sequence[str] = ()
-) -> Any:
+def extension(factory: Any, name: str, files: list[str], arguments: Any, link: list[str]) -> Any:
     """One library of operators, loaded with torch.ops.load_library rather than imported."""
     if not files:
         sys.exit(f"bitgnn: no sources for {name} below {CSRC.name}/")
@@ -92,7 +89,7 @@ def extension(
         define_macros=flags.MACROS,
         depends=flags.sources("**/*.h", "**/*.cuh"),
         extra_compile_args=arguments,
-        extra_link_args=[*link, *(SANITIZE_FLAGS[:1] if sanitize() else ["-Wl,-s"])],
+        extra_link_args=SANITIZE_FLAGS[:1] if sanitize() else link,
         py_limited_api=True,
     )
 
@@ -115,7 +112,8 @@ def extensions(mode: str) -> list[Any]:
     from torch.utils.cpp_extension import CppExtension, CUDAExtension
 
     cxx = flags.CXX_FLAGS + (SANITIZE_FLAGS if sanitize() else [])
-    built = [extension(CppExtension, "bitgnn._C_cpu", flags.cpu_sources(), {"cxx": cxx})]
+    cpu = "bitgnn._C_cpu", flags.cpu_sources(), {"cxx": cxx}, flags.LINK_FLAGS
+    built = [extension(CppExtension, *cpu)]
     if mode == "cpu":
         return built
     missing = missing_for_cuda()

@@ -3,9 +3,14 @@
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from bitgnn import ops
-from bitgnn._files import FileError
-from bitgnn.bits import BitAdjacency, BitTensor, TernaryTensor, cat, stack
+from bitgnn._torch_range import check_torch
+from bitgnn._version import __version__
+
+check_torch()
+
+from bitgnn import ops  # noqa: E402
+from bitgnn._files import FileError  # noqa: E402
+from bitgnn.bits import BitAdjacency, BitTensor, TernaryTensor, cat, stack  # noqa: E402
 
 if TYPE_CHECKING:
     from bitgnn import (  # noqa: F401
@@ -32,8 +37,6 @@ if TYPE_CHECKING:
     )
     from bitgnn.distillation import distill
     from bitgnn.inference import load, save
-
-__version__ = "0.1.0"
 
 # Imported on first use: these need PyTorch Geometric, whose import takes seconds.
 _LAZY = {

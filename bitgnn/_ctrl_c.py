@@ -1,16 +1,35 @@
-"""Ctrl-C that no destructor can swallow."""
+"""Ctrl-C that no destructor and no import can swallow."""
 
 from __future__ import annotations
 
 import _thread
+import os
+import signal
 import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import FrameType
 
-__all__ = ["ctrl_c_always_stops"]
+__all__ = ["INTERRUPTED", "ctrl_c_always_stops", "ctrl_c_ends_silently"]
 
 AGAIN_SECONDS = 0.05
+INTERRUPTED = 130
+"""Exit status of a command that Ctrl-C has ended."""
+
+
+def _leave(number: int, frame: FrameType | None) -> None:
+    os._exit(INTERRUPTED)  # nothing was begun; an exception might be caught by whatever is imported
+
+
+@contextmanager
+def ctrl_c_ends_silently() -> Iterator[None]:
+    """End the process without a word at Ctrl-C: for imports, which may catch any exception."""
+    before = signal.signal(signal.SIGINT, _leave)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 @contextmanager

@@ -59,7 +59,8 @@ def load_libraries(folder: Path | None = None) -> tuple[Path | None, Path | None
         return None, None, f"{DISABLE_VARIABLE}=1 switched the compiled operators off."
     folder = Path(__file__).parent if folder is None else folder
     cpu, problem = _load(folder, "_C_cpu")
-    if cpu is None or not torch.cuda.is_available():
+    # Whether a GPU is there is not asked: that would start its driver, in every import.
+    if cpu is None or torch.version.cuda is None:
         return cpu, None, problem
     cuda, problem = _load(folder, "_C_cuda")
     return cpu, cuda, problem
@@ -138,6 +139,8 @@ def load_for_dry_runs() -> str:
 def library_info() -> LibraryInfo:
     """Report which compiled libraries are in use; see :class:`LibraryInfo`."""
     cpu, cuda, problem = load_libraries()
+    if cpu is not None and not torch.cuda.is_available():
+        problem = ""  # at most one of the CUDA library, which nothing would call
     capability, available = None, ""
     if cpu is not None:
         capability = torch.ops.bitgnn.cpu_capability()

@@ -10,20 +10,18 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NoReturn
 
-import torch
 import typer
-from rich.console import Console
 
-from bitgnn import __version__
-from bitgnn._ctrl_c import ctrl_c_always_stops
+from bitgnn._ctrl_c import INTERRUPTED, ctrl_c_always_stops
 from bitgnn._one_line import say, warnings_in_one_line
+from bitgnn._package import load_package
+from bitgnn._version import __version__
 
 if TYPE_CHECKING:
     from bitgnn.train import ExperimentConfig, RunOptions
 
 __all__ = ["app", "main"]
 
-INTERRUPTED = 130
 LIMITS_MISSED = 3
 OWN_PROCESS = "own process"
 """Object of the context where a command is all that its process does: starting it counts too."""
@@ -202,6 +200,8 @@ def distill_command(
     """
 
     def job() -> None:
+        from rich.console import Console
+
         from bitgnn.distillation.command import DistillCommand, DistillInterrupted, run_distill
         from bitgnn.tune.budget import parse_seconds
 
@@ -276,6 +276,8 @@ def tune(
     """
 
     def job() -> None:
+        from rich.console import Console
+
         from bitgnn.tune.budget import age_of_process
         from bitgnn.tune.command import TuneCommand, run_tune
         from bitgnn.tune.tuner import TuneInterrupted
@@ -316,6 +318,8 @@ def _run_experiment(
     options: RunOptions,
     workers: int = 1,
 ) -> None:
+    from rich.console import Console
+
     from bitgnn.train.command import TrainInterrupted, run_experiment
 
     try:
@@ -340,6 +344,9 @@ def _guard(job: Callable[[], None], threads: int | None) -> None:
     """Run ``job``; what a user can mend becomes one line and exit status 1, Ctrl-C a status."""
     try:
         with ctrl_c_always_stops(), warnings_in_one_line():
+            load_package()
+            import torch
+
             from bitgnn.train import MENDABLE
 
             if threads is not None:

@@ -97,7 +97,9 @@ def _build() -> dict[str, str]:
 def _operators() -> dict[str, str]:
     """What works of each compiled library, tried in a process of its own: it may die."""
     info = _library.library_info()
-    libraries = {"cpu": info.cpu_library, "cuda": info.cuda_library}
+    libraries = {"cpu": info.cpu_library}
+    if torch.cuda.is_available():
+        libraries["cuda"] = info.cuda_library
     return {
         f"{device} library": _tried(device) for device, library in libraries.items() if library
     } or {"compiled": "none loaded"}

@@ -28,6 +28,7 @@ CXX_FLAGS = [
     PREFIX_MAP,
     "-std=c++17",
     "-O3",
+    "-g0",  # Python's own flags ask for debug information, which takes long and is stripped
     "-ffp-contract=off",
     "-fvisibility=hidden",
     "-Wall",
@@ -58,7 +59,9 @@ WRAPPED = [
     "cudaPeekAtLastError",
     "cudaGetDriverEntryPointByVersion",
 ]
-CUDA_LINK_FLAGS = [f"-Wl,--wrap={name}" for name in WRAPPED]
+# Libraries register their operators when they are loaded; nothing is looked up by name.
+LINK_FLAGS = [f"-Wl,--version-script={CSRC / 'exports.map'}", "-Wl,-s"]
+CUDA_LINK_FLAGS = [*LINK_FLAGS, *(f"-Wl,--wrap={name}" for name in WRAPPED)]
 # Ampere and, as PTX, whatever comes later; Hopper.
 CUDA_TARGETS = "8.0+PTX;9.0"
 HOPPER = "90"

@@ -52,7 +52,7 @@ while [ "$jobs" -gt 0 ]; do
   jobs=$((jobs - 1))
 done
 # libtorch is named although nothing of a torch without CUDA is needed from it: where torch has CUDA, it brings that.
-mapfile -t wraps < <(python "$root/csrc/flags.py" --link)
-nvcc -shared -cudart shared "${wraps[@]/#-Wl,/-Xlinker=}" -o "$output/_C_cuda.abi3.so" "${objects[@]}" -L"$torch/lib" \
-  -Xlinker --no-as-needed -ltorch -ltorch_cpu -Xlinker -s
+mapfile -t link < <(python "$root/csrc/flags.py" --link)
+nvcc -shared -cudart shared "${link[@]/#-Wl,/-Xlinker=}" -o "$output/_C_cuda.abi3.so" "${objects[@]}" -L"$torch/lib" \
+  -Xlinker --no-as-needed -ltorch -ltorch_cpu
 ls -l "$output/_C_cuda.abi3.so"

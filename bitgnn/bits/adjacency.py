@@ -297,9 +297,12 @@ class BitAdjacency:
             derived is not None and derived.fits(self.rowptr, self.indices) and derived.has_sliced()
         )
 
-    @torch.compiler.disable(reason="what is kept beside a pattern is nothing a graph can hold")
     def transposed(self) -> tuple[Tensor, Tensor]:
         """Row pointer ``[N + 1]`` and int32 ``[E]`` indices of the transposed pattern, kept."""
+        if torch.compiler.is_compiling():
+            from bitgnn.bits._outside_graphs import transposed
+
+            return transposed(self)
         return self._layouts().transposed()
 
     def row_order(self) -> Tensor | None:

@@ -226,3 +226,14 @@ EYE = torch.eye(3).to_sparse_coo()
 def test_from_edge_index_errors(arguments, error, message):
     with pytest.raises(error, match=f"BitAdjacency.from_edge_index: .*{message}"):
         BitAdjacency.from_edge_index(*arguments)
+
+
+def test_transposed_pattern_is_left_out_of_graphs(monkeypatch):
+    adjacency = BitAdjacency.from_edge_index(GRAPH, NODES)
+    expected = adjacency.transposed()
+    compiled = torch.compile(lambda pattern: pattern.transposed()[1] + 1, backend="eager")
+    assert torch.equal(compiled(adjacency), expected[1] + 1)
+    monkeypatch.setattr(
+        torch.compiler, "is_compiling", lambda: True
+    )  # as while a model is exported
+    assert all(map(torch.equal, adjacency.transposed(), expected))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-ENTRY = Path(__file__).parents[2] / "bitgnn_command.py"
+ROOT = Path(__file__).parents[2]
 PROGRAM = "import bitgnn_command; bitgnn_command.main()"
 INTERRUPT = "import os, signal; os.kill(os.getpid(), signal.SIGINT)"
 
@@ -15,9 +15,10 @@ INTERRUPT = "import os, signal; os.kill(os.getpid(), signal.SIGINT)"
 @pytest.fixture
 def package(tmp_path):
     """A package of the same name, whose import and command the test chooses."""
-    shutil.copy(ENTRY, tmp_path)
+    shutil.copy(ROOT / "bitgnn_command.py", tmp_path)
     (tmp_path / "bitgnn").mkdir()
     (tmp_path / "bitgnn" / "__init__.py").touch()
+    shutil.copy(ROOT / "bitgnn" / "_ctrl_c.py", tmp_path / "bitgnn")
     return tmp_path / "bitgnn" / "cli.py"
 
 
@@ -41,3 +42,12 @@ def test_behind_the_imports_interrupts_are_the_commands(package):
     )
     done = run(package)
     assert (done.returncode, done.stdout, done.stderr) == (0, "stopped\n", "")
+
+
+def test_interrupt_while_a_job_imports_the_package_is_a_status_alone(package):
+    for name in ("_one_line.py", "_package.py"):
+        shutil.copy(ROOT / "bitgnn" / name, package.parent)
+    (package.parent / "__init__.py").write_text(f"{INTERRUPT}\nprint('imported')\n")
+    package.write_text("from bitgnn._package import load_package\nmain = load_package\n")
+    done = run(package)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")

@@ -1,0 +1,19 @@
+"""What graphs of a compiler leave out; apart, since marking it imports the whole compiler."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+if TYPE_CHECKING:
+    from bitgnn.bits.adjacency import BitAdjacency
+
+__all__ = ["transposed"]
+
+
+@torch.compiler.disable(reason="what is kept beside a pattern is nothing a graph can hold")
+def transposed(adjacency: BitAdjacency) -> tuple[Tensor, Tensor]:
+    """As :meth:`BitAdjacency.transposed`."""
+    return adjacency._layouts().transposed()

@@ -1,0 +1,174 @@
+"""Workflows, forms, citation and image: they are well-formed, and what they name exists."""
+
+import ast
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+import yaml
+
+import bitgnn
+
+ROOT = Path(__file__).resolve().parents[2]
+GITHUB = ROOT / ".github"
+if not GITHUB.is_dir():
+    pytest.skip("the archive of sources holds no workflows", allow_module_level=True)
+WORKFLOWS = {
+    path.stem: yaml.safe_load(path.read_text(encoding="utf-8"))
+    for path in sorted((GITHUB / "workflows").glob("*.yml"))
+}
+PROJECT = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+CI_SCRIPT = (ROOT / ".ci" / "run").read_text(encoding="utf-8")
+DOCKERFILE = (ROOT / "Dockerfile").read_text(encoding="utf-8")
+INSTALLED = {
+    "bash", "bitgnn", "clang-format", "echo", "find", "grep", "lint-imports", "mkdocs", "mypy",
+    "pip", "pytest", "python", "ruff", "typos", "xargs",
+}  # fmt: skip
+"""Commands that need no file of this repository."""
+
+
+def steps(workflow, job=None):
+    jobs = workflow["jobs"]
+    chosen = jobs.values() if job is None else [jobs[job]]
+    return [step for job in chosen for step in job.get("steps", [])]
+
+
+def commands(workflow, job=None):
+    lines = "\n".join(step["run"] for step in steps(workflow, job) if "run" in step)
+    return [line.strip() for line in lines.splitlines() if line.strip()]
+
+
+def ci_function(name):
+    return re.search(rf"^{name}\(\) [({{](.*?)[)}}]\n\n", CI_SCRIPT, re.M | re.S)[1]
+
+
+COMMANDS = [(name, line) for name, flow in WORKFLOWS.items() for line in commands(flow)]
+
+
+def test_workflows_are_those_expected():
+    assert sorted(WORKFLOWS) == ["ci", "docs", "release", "wheels"]
+    for workflow in WORKFLOWS.values():
+        assert workflow["name"]
+        assert True in workflow  # YAML's reading of the key `on`
+        assert "contents" in workflow["permissions"]
+        for job in workflow["jobs"].values():
+            assert set(job.get("needs", "").split()) <= set(workflow["jobs"])
+        for step in steps(workflow):
+            assert ("uses" in step) != ("run" in step)
+
+
+@pytest.mark.parametrize(("workflow", "line"), COMMANDS)
+def test_commands_of_workflows_exist(workflow, line):
+    words = shlex.split(line)
+    while "=" in words[0]:  # environment variables
+        words.pop(0)
+    if words[0] not in INSTALLED and not words[0].startswith("/"):
+        assert (ROOT / words[0]).is_file()
+    for word in words:
+        if re.match(r"(scripts|tests|\.ci|bitgnn)/", word):
+            assert (ROOT / word).exists(), word
+    if "-m" in words and words[0] == "pytest":
+        assert f'"{words[words.index("-m") + 1]}: ' in PROJECT
+    if words[:2] == ["pip", "install"] and words[2].startswith(".["):
+        for extra in words[2][2:-1].split(","):
+            assert re.search(rf"^{extra} = \[", PROJECT, re.M), extra
+    if words[:2] == ["bitgnn", "demo"]:
+        assert "--seeds" in words
+
+
+def test_files_that_workflows_name_exist():
+    for workflow in WORKFLOWS.values():
+        for job in workflow["jobs"].values():
+            if "uses" in job:
+                assert (ROOT / job["uses"]).is_file()
+
+
+def test_lint_is_that_of_the_ci_script():
+    expected = ci_function("static_checks").replace('cd "$tree"', "").split()
+    found = [line for line in commands(WORKFLOWS["ci"], "lint") if not line.startswith("pip")]
+    *found, documentation = found
+    assert " ".join(found).split() == expected
+    assert documentation.rpartition(" ")[0] in ci_function("documentation")
+
+
+def test_shards_hold_all_tests_once():
+    shards = WORKFLOWS["ci"]["jobs"]["tests"]["strategy"]["matrix"]["folders"]
+    folders = [folder for shard in shards for folder in shard.split()]
+    expected = {path.parent for path in (ROOT / "tests").glob("*/test_*.py")}
+    assert sorted(folders) == sorted(str(path.relative_to(ROOT)) for path in expected)
+
+
+def test_tests_have_the_environment_of_the_ci_script():
+    for name in ("OMP_NUM_THREADS", "MPLBACKEND"):
+        assert f"{name}={WORKFLOWS['ci']['env'][name]}" in CI_SCRIPT
+    for job, function in (("reference", "without_binaries"), ("kernels", "capability_tests")):
+        test = commands(WORKFLOWS["ci"], job)[-1].replace("-n auto ", "")
+        assert test in ci_function(function)
+
+
+def test_tested_pythons_begin_with_the_oldest():
+    oldest = re.search(r'requires-python = ">=([\d.]+)"', PROJECT)[1]
+    for workflow, job in (("ci", "tests"), ("wheels", "wheel")):
+        pythons = WORKFLOWS[workflow]["jobs"][job]["strategy"]["matrix"]["python"]
+        assert pythons[0] == oldest
+
+
+def test_publishing_is_trusted_without_a_token():
+    publish = WORKFLOWS["release"]["jobs"]["publish"]
+    assert publish["permissions"] == {"id-token": "write"}
+    assert publish["needs"] == "wheels"
+    assert WORKFLOWS["release"]["jobs"]["wheels"]["needs"] == "version"
+    assert "secrets." not in str(WORKFLOWS)
+
+
+def test_the_tag_is_compared_with_the_version():
+    check = commands(WORKFLOWS["release"], "version")[0]
+    line = f'__version__ = "{bitgnn.__version__}"'
+    assert shlex.split(check.replace("${GITHUB_REF_NAME#v}", bitgnn.__version__))[2] == line
+    assert line in (ROOT / "bitgnn" / "_version.py").read_text(encoding="utf-8").splitlines()
+
+
+@pytest.mark.parametrize("path", sorted((GITHUB / "ISSUE_TEMPLATE").glob("*.yml")), ids=str)
+def test_issue_forms(path):
+    form = yaml.safe_load(path.read_text(encoding="utf-8"))
+    if path.name == "config.yml":
+        assert form == {"blank_issues_enabled": False}
+        return
+    assert form["name"]
+    assert form["description"]
+    for field in form["body"]:
+        assert field["type"] in ("textarea", "dropdown")
+        assert field["attributes"]["label"]
+        assert field["type"] != "dropdown" or field["attributes"]["options"]
+
+
+def test_citation_has_what_readers_of_it_require():
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
+    assert citation["cff-version"] == "1.2.0"
+    assert citation["version"] == bitgnn.__version__
+    assert f'license = "{citation["license"]}"' in PROJECT
+    for work in (citation, *citation["references"]):
+        assert work["title"]
+        assert work["authors"]
+        for author in work["authors"]:
+            assert set(author) in ({"name"}, {"family-names", "given-names"})
+    assert citation["message"]
+    assert citation["type"] == "software"
+
+
+def test_image_installs_and_runs_the_main_job():
+    instructions = re.findall(r"^([A-Z]+) (.*)$", DOCKERFILE, re.M)
+    assert re.fullmatch(r"python:3\.\d+-slim", dict(instructions)["FROM"])
+    assert "pip install /source" in DOCKERFILE
+    command = " ".join(ast.literal_eval(dict(instructions)["CMD"]))
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert f"pip install . && {command}\n" in readme
+
+
+def test_contributing_names_what_exists():
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    for path in re.findall(r"`(?:bash )?([\w.]+/[\w./]*)`", text):
+        assert (ROOT / path).exists(), path
+    for marker in re.findall(r"`(cuda|kernels|slow)`", text):
+        assert f'"{marker}: ' in PROJECT
