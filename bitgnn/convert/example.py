@@ -15,8 +15,8 @@ from bitgnn.convert.tracing.arguments import Arguments
 from bitgnn.convert.tracing.trace import evaluating, has_forward, trace_model
 from bitgnn.convert.tracing.tracer import NotTraced
 from bitgnn.inference.own_call import Argument, OwnCall
-from bitgnn.nn.input_bits import InputBits
-from bitgnn.nn.looks_up import LooksUp
+from bitgnn.nn.products.input_bits import InputBits
+from bitgnn.nn.products.looks_up import LooksUp
 
 __all__ = ["Example", "is_example", "run_example"]
 

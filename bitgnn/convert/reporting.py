@@ -17,7 +17,7 @@ from bitgnn.nn import (
     BWTAMultiheadAttention,
     InputBits,
 )
-from bitgnn.nn.binary_product import BinaryProduct
+from bitgnn.nn.products.binary_product import BinaryProduct
 
 __all__ = ["BinarizeReport", "LayerReport", "keep_report", "report_of"]
 

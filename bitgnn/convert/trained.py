@@ -11,8 +11,8 @@ from torch_geometric.nn import MessagePassing
 
 from bitgnn.convert.network.layers import letters_of
 from bitgnn.nn import LayerPrecision
-from bitgnn.nn.binary_product import BinaryProduct
-from bitgnn.nn.seen_bits import ConstantBits
+from bitgnn.nn.products.binary_product import BinaryProduct
+from bitgnn.nn.products.seen_bits import ConstantBits
 
 __all__ = ["check_trained"]
 

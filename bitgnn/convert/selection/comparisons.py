@@ -1,4 +1,4 @@
-"""Signs behind functions and pools as comparisons with thresholds, channels turned round."""
+"""Signs behind functions and pools as comparisons with thresholds, with flipped channels."""
 
 from __future__ import annotations
 

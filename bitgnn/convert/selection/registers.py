@@ -37,7 +37,7 @@ _READ_RAW = ("flatten", "call")
 
 
 class Bits(NamedTuple):
-    """Register of some signs, and the channels that are turned round in it."""
+    """Register of some signs, and the channels that are flipped in it."""
 
     register: int
     size: int
@@ -117,7 +117,7 @@ class Registers:
         self.bits.setdefault(canonical(value), bits)
 
     def _plain(self, value: Value) -> Bits:
-        """The bits of a value's signs with no channel turned round."""
+        """The bits of a value's signs with no channel flipped."""
         target = canonical(value)
         self.bits[target] = self._unflipped(self.bits[target], target.layer)
         return self.bits[target]

@@ -12,8 +12,8 @@ from torch.nn.utils import parametrize
 from torch_geometric.nn import MessagePassing
 
 from bitgnn.convert.network.graph_layers import SUPPORTED, row_of
-from bitgnn.nn.binary_product import LOOKED_UP, NORMS, QUANTIZERS
-from bitgnn.nn.looks_up import GAINS
+from bitgnn.nn.products.binary_product import LOOKED_UP, NORMS, QUANTIZERS
+from bitgnn.nn.products.looks_up import GAINS
 
 __all__ = ["OWN", "carry_over", "carry_tree", "copied", "uncalled_hooks", "why_float"]
 

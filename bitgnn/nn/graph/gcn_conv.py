@@ -12,11 +12,11 @@ from torch_geometric.typing import OptTensor, SparseTensor
 from torch_geometric.utils import add_remaining_self_loops
 
 from bitgnn.bits import BitAdjacency
-from bitgnn.nn.adjacency import gcn_adjacency, kept_adjacency
-from bitgnn.nn.binary_layer import BinaryLayer
 from bitgnn.nn.float_inputs import unpacked
-from bitgnn.nn.looked_up_products import Part
+from bitgnn.nn.graph.adjacency import gcn_adjacency, kept_adjacency
+from bitgnn.nn.graph.binary_layer import BinaryLayer
 from bitgnn.nn.precision import LayerPrecision
+from bitgnn.nn.products.looked_up_products import Part
 from bitgnn.quantize import fast_dropout
 from bitgnn.quantize.centred_bits import centred_bits
 

@@ -13,8 +13,8 @@ from torch_geometric.nn.dense.linear import is_uninitialized_parameter
 
 from bitgnn._checks import check_type, name_type
 from bitgnn.nn.activation_quantizer import ActivationQuantizer
-from bitgnn.nn.looks_up import GAINS, LooksUp
 from bitgnn.nn.precision import InputNorm, LayerPrecision
+from bitgnn.nn.products.looks_up import GAINS, LooksUp
 from bitgnn.nn.standardize import NodeStandardize
 from bitgnn.quantize import binary_linear, binary_sign, fast_dropout, row_scale
 

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from bitgnn._checks import check_value
-from bitgnn.nn.bwta_attention import BWTAAttention
+from bitgnn.nn.attention.bwta_attention import BWTAAttention
 
 __all__ = [
     "CORE",

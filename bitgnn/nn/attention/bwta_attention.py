@@ -11,8 +11,8 @@ from torch.nn import functional
 
 from bitgnn._checks import check_value
 from bitgnn.nn.activation_quantizer import ActivationQuantizer, Kind
-from bitgnn.nn.attention_bits import attended_keys
-from bitgnn.nn.attention_forward import Attended, AttentionForward, allowed_keys, score_factor
+from bitgnn.nn.attention.attended_keys import attended_keys
+from bitgnn.nn.attention.forward import Attended, AttentionForward, allowed_keys, score_factor
 from bitgnn.quantize.levels import clipped_gradients
 
 __all__ = ["BWTAAttention"]
@@ -42,9 +42,10 @@ class BWTAAttention(AttentionForward, nn.Module):
 
     q, k and v are the ternary integers of queries, keys and values, c is ``scale`` and b is 1 where
     :math:`P \ge 0.5 s_P`. The softmax is one of floats. In evaluation at level 1, b is decided as
-    packed attention decides (:func:`bitgnn.nn.attention_bits.attended_keys`: float64 sums in a
-    fixed order), so that frozen forms give the same values bit for bit; in training, and at higher
-    levels, by torch's float32 softmax, which differs where P is within rounding of the limit.
+    packed attention decides (:func:`bitgnn.nn.attention.attended_keys.attended_keys`: float64 sums
+    in a fixed order), so that frozen forms give the same values bit for bit; in training, and at
+    higher levels, by torch's float32 softmax, which differs where P is within rounding of the
+    limit.
 
     A query that may attend to no key gives 0, also in full precision. Keys and values may have
     fewer heads than queries (grouped-query attention).

@@ -11,7 +11,7 @@ from torch_geometric.typing import OptPairTensor, OptTensor
 
 from bitgnn.bits import BitAdjacency
 from bitgnn.nn.float_inputs import as_pair, unpacked
-from bitgnn.nn.neighbour_layer import NeighbourLayer, dropped
+from bitgnn.nn.graph.neighbour_layer import NeighbourLayer, dropped
 from bitgnn.nn.precision import LayerPrecision
 
 __all__ = ["GraphConv"]

@@ -11,10 +11,10 @@ from torch_geometric import EdgeIndex
 from torch_geometric.utils import is_sparse
 
 from bitgnn.bits import BitAdjacency
-from bitgnn.nn.adjacency import kept_adjacency, neighbour_adjacency
-from bitgnn.nn.binary_layer import BinaryLayer
-from bitgnn.nn.integer_sums import IntegerProduct
-from bitgnn.nn.looked_up_products import Part
+from bitgnn.nn.graph.adjacency import kept_adjacency, neighbour_adjacency
+from bitgnn.nn.graph.binary_layer import BinaryLayer
+from bitgnn.nn.products.integer_sums import IntegerProduct
+from bitgnn.nn.products.looked_up_products import Part
 from bitgnn.quantize import fast_dropout
 
 __all__ = ["NeighbourLayer", "dropped"]
@@ -26,7 +26,7 @@ MEAN_ROOT = 0.3
 
 
 class NeighbourLayer(BinaryLayer):
-    """Mixin of layers ``aggregate(x) W^T + b + x W_root^T``, which binary forms turn round.
+    """Mixin of layers ``aggregate(x) W^T + b + x W_root^T``, which binary forms reorder.
 
     A sum or mean of neighbours commutes with the linear map: the product comes first, so that the
     aggregation moves few bits or floats a feature and letters read as in every other layer.

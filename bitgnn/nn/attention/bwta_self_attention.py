@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from bitgnn._checks import check_type, check_value, name_type
 from bitgnn.nn.activation_quantizer import Kind
-from bitgnn.nn.bwta_attention import BWTAAttention
+from bitgnn.nn.attention.bwta_attention import BWTAAttention
 from bitgnn.nn.bwta_linear import BWTALinear
 
 __all__ = ["BWTASelfAttention", "Rotary"]

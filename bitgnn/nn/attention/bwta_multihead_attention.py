@@ -9,9 +9,9 @@ from torch.nn import functional
 
 from bitgnn._checks import check_value
 from bitgnn.nn.activation_quantizer import ActivationQuantizer, Kind
-from bitgnn.nn.bwta_attention import BWTAAttention
+from bitgnn.nn.attention.bwta_attention import BWTAAttention
+from bitgnn.nn.attention.multihead_forward import NAME, MultiheadForward
 from bitgnn.nn.bwta_linear import BWTALinear, bwta_product
-from bitgnn.nn.multihead_forward import NAME, MultiheadForward
 
 __all__ = ["BWTAMultiheadAttention"]
 

@@ -1,4 +1,4 @@
-"""Which float map of a layer comes first, that of the features or that of the graph.
+"""Order of a layer's two products: features times weights first, or the aggregation first.
 
 ``A (x W)`` and ``(A x) W`` are the same up to the rounding of floats. Where no sign behind it could
 notice, freezing takes the order with less work, and a plan may force either.
@@ -11,7 +11,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from bitgnn.convert.network.fold_linear import become, binarised, fold_linear_maps, readers_of
+from bitgnn.convert.network.fold_linear import binarised, fold_linear_maps, readers_of, replace_with
 from bitgnn.convert.network.values import ROWS, Network, Value, is_unit, ordered
 
 __all__ = ["settle_orders"]
@@ -86,12 +86,14 @@ def _exchange(value: Value) -> None:
     tensors, layer = {**inner.tensors, **value.tensors}, value.layer
     if inner.kind == "linear":
         sums = Value("aggregate", layer, (source,), source.size, spec=value.spec)
-        become(value, Value("linear", layer, (sums,), value.size, tensors=tensors))
+        replace_with(value, Value("linear", layer, (sums,), value.size, tensors=tensors))
     else:
         weight = {"weight": tensors.pop("weight")}
         mapped = Value("linear", layer, (source,), value.size, tensors=weight)
         spec = inner.spec
-        become(value, Value("aggregate", layer, (mapped,), value.size, tensors=tensors, spec=spec))
+        replace_with(
+            value, Value("aggregate", layer, (mapped,), value.size, tensors=tensors, spec=spec)
+        )
 
 
 def _fold_last_norm(network: Network) -> None:
@@ -117,7 +119,7 @@ def _fold_last_norm(network: Network) -> None:
         "bias": shift if bias is None else bias * gain + shift,
     }
     network.folded[product.layer] = f"takes the batch norm {end.layer} into its scale and bias"
-    become(
+    replace_with(
         end,
         Value(
             "product", product.layer, product.inputs, product.size, "", product.attributes,

@@ -1,4 +1,4 @@
-"""Changes the letters of a model's layers, for a plan to trace and for copies to train."""
+"""Changes the precision of a model's layers: for a plan to trace, and for copies to train."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from bitgnn.convert.swap.graphs import HasPrecision, swapped_layer
 from bitgnn.nn import LayerPrecision
 from bitgnn.nn.precision import NORM_OPTIONS, PRODUCT_OPTIONS
 
-__all__ = ["in_letters", "own_letters", "planned_form", "with_options"]
+__all__ = ["own_letters", "planned_form", "with_letters", "with_options"]
 
 Precision = str | LayerPrecision
 FLOAT = LayerPrecision.parse("fp32")
@@ -26,7 +26,7 @@ def own_letters(model: nn.Module) -> dict[str, str]:
     return {name: _spelled(layer, _own(layer)) for name, layer in tunable_layers(model).items()}
 
 
-def in_letters(
+def with_letters(
     model: nn.Module,
     letters: Mapping[str, str],
     options: Mapping[str, Mapping[str, Any]] | None = None,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from torch_geometric.inspector import Inspector
 
 if TYPE_CHECKING:
-    from bitgnn.nn.binary_layer import BinaryLayer
+    from bitgnn.nn.graph.binary_layer import BinaryLayer
 
 __all__ = ["as_pyg_layer"]
 

@@ -9,14 +9,14 @@ import torch
 from torch import Tensor, nn
 
 import bitgnn.ops  # noqa: F401  (defines torch.ops.bitgnn)
-from bitgnn.nn.constant_columns import MANY, warn_of_constant_columns
-from bitgnn.nn.roles import KeptEntries
-from bitgnn.nn.thermometer import (
+from bitgnn.nn.products.constant_columns import MANY, warn_of_constant_columns
+from bitgnn.nn.products.thermometer import (
     TINY,
     dropped_share,
     near_probability,
     thresholds_of,
 )
+from bitgnn.nn.roles import KeptEntries
 from bitgnn.quantize.constants import filled
 from bitgnn.quantize.dropout import all_words, keep_words
 from bitgnn.quantize.looked_up_linear import MIDDLE, InputWords

@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from bitgnn.nn.input_bits import InputBits
 from bitgnn.nn.precision import LayerPrecision
+from bitgnn.nn.products.input_bits import InputBits
+from bitgnn.nn.products.seen_bits import NotesBits
 from bitgnn.nn.roles import KeptEntries, kept_entries
-from bitgnn.nn.seen_bits import NotesBits
 from bitgnn.nn.weight_decay import spare_from_decay
 from bitgnn.quantize import binary_sign
 from bitgnn.quantize.constants import made_once

@@ -11,11 +11,11 @@ from torch_geometric.nn import MessagePassing
 from torch_geometric.nn.aggr import MeanAggregation, SumAggregation
 
 from bitgnn.bits import BitAdjacency
-from bitgnn.nn.adjacency import Reduction
-from bitgnn.nn.aggregate import aggregate
-from bitgnn.nn.binary_product import BinaryProduct, on_rows
-from bitgnn.nn.integer_sums import IntegerProduct, with_value
-from bitgnn.nn.scripting import as_pyg_layer
+from bitgnn.nn.graph.adjacency import Reduction
+from bitgnn.nn.graph.aggregate import aggregate
+from bitgnn.nn.graph.scripting import as_pyg_layer
+from bitgnn.nn.products.binary_product import BinaryProduct, on_rows
+from bitgnn.nn.products.integer_sums import IntegerProduct, with_value
 from bitgnn.quantize import binary_sign
 
 __all__ = ["BinaryLayer"]

@@ -10,10 +10,10 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.nn.dense.linear import is_uninitialized_parameter
 
-from bitgnn.nn.input_bits import InputBits
-from bitgnn.nn.integer_sums import IntegerProduct
-from bitgnn.nn.looked_up_products import MATRIX, LookedUpProducts
 from bitgnn.nn.precision import LayerPrecision
+from bitgnn.nn.products.input_bits import InputBits
+from bitgnn.nn.products.integer_sums import IntegerProduct
+from bitgnn.nn.products.looked_up_products import MATRIX, LookedUpProducts
 from bitgnn.nn.roles import Role, chosen_precision, found_producers, leave_mark, named_forms
 from bitgnn.ops.reference.narrow import MAX_NARROW_SIZE
 from bitgnn.quantize.looked_up_linear import output_affine
