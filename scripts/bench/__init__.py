@@ -5,5 +5,5 @@
 - tables: make_tables.py; show: load_cora.py, load_reddit.py.
 - Shared by all: cases (what is compared, and its record), command (arguments and the loop over
   cases), graphs, tasks and sampling (on what), ceilings and cuda_ceilings (what a machine can do),
-  kernels (of one call on a GPU), report and charts.
+  kernels (of one call on a GPU), report and the chart.
 """

@@ -1,11 +1,8 @@
-"""The mini-batch benchmark: its sampler, and what a quick run leaves."""
-
-import json
+"""The mini-batch benchmark: its sampler."""
 
 import torch
 
 from bench.sampling import neighbour_batches
-from bench_stream import main as stream_main
 
 
 def _graph(num_nodes=50, num_edges=400):
@@ -28,19 +25,3 @@ def test_batches_are_parts_of_the_graph_with_their_seeds_in_front():
         reached = set(batch.edge_index[0].tolist()) | set(range(batch.batch_size))
         assert reached == set(range(len(batch.n_id)))
         assert int(batch.edge_index[1].bincount().max()) <= 4
-
-
-def test_quick_run(tmp_path, capsys):
-    output = tmp_path / "stream_cpu.json"
-    assert stream_main(["--quick", "--repeats", "7", "--output", str(output)]) == 0
-    record = json.loads(output.read_text())
-    assert record["benchmark"] == "stream_cpu"
-    assert [result["model"] for result in record["results"]] == ["GCN", "GraphSAGE"]
-    for result in record["results"]:
-        assert result["checked"]
-        assert result["contenders"].keys() == {
-            "bitgnn, packed rows", "bitgnn, float rows", "PyG fp32, float rows",
-        }  # fmt: skip
-        for entry in [*result["contenders"].values(), *result["parts"].values()]:
-            assert len(entry["seconds"]) == 7
-    assert "conversion" in capsys.readouterr().out
