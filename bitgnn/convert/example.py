@@ -89,7 +89,7 @@ def _call_of(model: nn.Module, example: Any) -> tuple[list[Any], dict[str, Any]]
 
 
 def _declared(model: nn.Module, data: BaseData) -> list[Argument]:
-    """What the signature says, where no trace does: one argument of no attribute is the data."""
+    """Arguments by the signature, where there is no trace: a single one takes the data."""
     parameters = [
         parameter
         for parameter in inspect.signature(model.forward).parameters.values()

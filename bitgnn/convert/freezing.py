@@ -222,7 +222,7 @@ def _check_input(network: Network) -> None:
 
 
 def _nothing(model: nn.Module) -> str:
-    """That a model has no binary layer, and which layers it has."""
+    """Error message for a model without binary layers: the layers it has."""
     kinds = (MessagePassing, nn.Linear, torch_geometric.nn.Linear, nn.Conv2d)
     found: dict[str, str] = {}
     for name, layer in model.named_modules():

@@ -71,7 +71,7 @@ def with_letters(
 def planned_form(
     model: nn.Module, letters: Mapping[str, str]
 ) -> tuple[nn.Module, dict[str, LayerPrecision]]:
-    """What to trace for these letters, and the layers whose precision the trace does not show.
+    """The model to trace for these letters, and the layers whose precision its trace lacks.
 
     A model that knows its own binary forms decides by its letters what stands between layers, so
     it is made anew; any other one keeps its code.

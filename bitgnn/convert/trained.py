@@ -1,4 +1,4 @@
-"""What freeze() refuses: layers that never looked at their input, and bits that say nothing."""
+"""Checks of freeze(): layers that never looked at their input, and constant bits."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def _is_read(what: str, letters: LayerPrecision) -> bool:
 
 
 def _cure(what: str, layer: Any, letters: LayerPrecision) -> str:
-    """What makes bits vary; only graph layers can look them up."""
+    """Advice against constant bits; only graph layers can look theirs up."""
     if what == "hidden":
         return TRAIN
     return BY_NAME if isinstance(layer, MessagePassing) and not letters.looks_up else CENTRE

@@ -67,7 +67,7 @@ def binarised(scores: Value) -> set[Value]:
 
 
 def readers_of(scores: Value) -> Counter[Value]:
-    """How often each value that the scores depend on is read."""
+    """Number of readers of each value that the scores depend on."""
     return Counter(source for value in ordered(scores) for source in value.inputs)
 
 
@@ -245,7 +245,7 @@ class _Terms:
 
 
 def _product_weight(product: Value) -> Tensor:
-    """What a product multiplies the signs with."""
+    """The weight that a product multiplies the signs with."""
     if not product.binary_weight:
         return product.tensors["float_weight"].double()
     weight = product.tensors["weight"]

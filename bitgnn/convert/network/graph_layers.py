@@ -41,7 +41,7 @@ __all__ = ["SUPPORTED", "GraphLayer", "lower_graph_layer", "row_of"]
 
 @dataclass(frozen=True)
 class GraphLayer:
-    """What conversion knows of a graph layer.
+    """Conversion rule of a graph layer.
 
     Attributes:
         kind: PyG's class, of which the binary one is a subclass.

@@ -83,7 +83,7 @@ def narrowed_weight(layer: Any, linear: Any) -> Tensor:
 
 
 def _bits_for(layer: Any, linear: Any) -> InputBits | None:
-    """What a map of a layer sees of its input; destinations may have features of their own."""
+    """Input bits of a map of a layer; destinations may have features of their own."""
     own: InputBits | None = getattr(layer, "root_bits", None)
     roots = (getattr(layer, "lin_r", None), getattr(layer, "lin_root", None))
     if own is not None and any(linear is root for root in roots):

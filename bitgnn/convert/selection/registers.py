@@ -27,7 +27,7 @@ from bitgnn.convert.selection.writer import ProgramWriter
 __all__ = ["ALSO_FLOATS", "BY_LETTERS", "Bits", "Registers", "width_of"]
 
 BY_LETTERS = "its letters ask for"
-"""How reasons begin that the user gave."""
+"""Beginning of the reasons that the user gave."""
 ALSO_FLOATS = "its value is read in floats as well as by sign"
 LAYERS = ("product", "linear", "aggregate", "ternary_product", "ternary_aggregate", "call")
 LAYERS_OF_IMAGES = ("product", "conv", "linear", "call", "add")

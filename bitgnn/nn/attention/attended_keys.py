@@ -1,4 +1,4 @@
-"""Which keys a query's boolean attention keeps: the definition that packed attention decides by."""
+"""Keys that a query's boolean attention keeps, by the definition of packed attention."""
 
 from __future__ import annotations
 

@@ -129,7 +129,7 @@ class BWTAAttention(AttentionForward, nn.Module):
         need_weights: bool = False,
         need_probabilities: bool = False,
     ) -> Attended:
-        """What :meth:`forward` gives, on checked shapes, and the weights."""
+        """The result of :meth:`forward` on checked shapes, and the weights."""
         allowed = allowed_keys(query.size(2), key.size(2), key_mask, allowed, causal, query.device)
         groups = query.size(1) // key.size(1)
         if groups > 1:

@@ -1,4 +1,4 @@
-"""What attention in training and attention on bits share: arguments, checks, masks."""
+"""Arguments, checks and masks of attention, in training and on bits."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["Attended", "AttentionForward", "allowed_keys", "score_factor"]
 
 
 class Attended(NamedTuple):
-    """What attention gives.
+    """Result of attention.
 
     Attributes:
         out: ``[B, H, N, D]``.
@@ -56,7 +56,7 @@ def allowed_keys(
 
 
 def score_factor(factor: float | None, size: int) -> float:
-    """What scores of heads of ``size`` features are multiplied by: ``factor``, or 1 / sqrt(D).
+    """Factor of the scores of heads of ``size`` features: ``factor``, or 1 / sqrt(D).
 
     One expression for training and bits: its last bit may decide one of attention's.
     """
@@ -88,7 +88,7 @@ class AttentionForward:
         need_weights: bool = False,
         need_probabilities: bool = False,
     ) -> Attended:
-        """What :meth:`forward` gives, on checked shapes, and the weights."""
+        """The result of :meth:`forward` on checked shapes, and the weights."""
         raise NotImplementedError
 
     def forward(

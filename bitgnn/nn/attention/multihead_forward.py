@@ -181,7 +181,7 @@ class MultiheadForward:
 
 
 def visible(mask: Tensor | None, name: str) -> Tensor | None:
-    """What a mask of torch's lets through: the inverse of a bool one, 0 of one of 0 and -inf.
+    """Keys that a mask of torch's lets through: False in a bool mask, 0 in one of 0 and -inf.
 
     Raises:
         TypeError: it is no tensor of bools or floats.

@@ -1,4 +1,4 @@
-"""What binary graph layers share: aggregation over bits or PyG's messages, norm and output."""
+"""Base of the binary graph layers: aggregation over bits or PyG's messages, norm and output."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class BinaryLayer(BinaryProduct):
         return next(base for base in cls.__mro__ if base.__module__.startswith("torch_geometric."))
 
     def __prepare_scriptable__(self) -> Any:
-        """What ``torch.jit.script`` compiles in place of a float layer."""
+        """The layer that ``torch.jit.script`` compiles in place of a float one."""
         return as_pyg_layer(self, self._pyg_class())
 
     def _set_jittable_templates(self, raise_on_error: bool = False) -> None:
@@ -201,7 +201,7 @@ class BinaryLayer(BinaryProduct):
         return out if bias is None else out + bias
 
     def _as_messages(self, z: Tensor) -> Tensor:
-        """What PyG's message passing aggregates in place of ternary values: their floats."""
+        """Floats of ternary values, for PyG's message passing."""
         if self.hidden_quantizer is None:
             return z
         q, scale = self.hidden_quantizer(z)

@@ -23,7 +23,7 @@ from bitgnn.quantize.centred_bits import centred_bits
 __all__ = ["OWN_BITS", "GCNConv"]
 
 OWN_BITS = 2.0
-"""What a node's own -1/+1 bits count beside its aggregate: less wins little, more drowns it."""
+"""Weight of a node's own -1/+1 bits beside its aggregate: less wins little, more drowns it."""
 
 
 class GCNConv(BinaryLayer, torch_geometric.nn.GCNConv):

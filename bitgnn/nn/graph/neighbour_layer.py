@@ -1,4 +1,4 @@
-"""What SAGEConv and GraphConv share: neighbours and node, each through its own product."""
+"""Base of SAGEConv and GraphConv: neighbours and node, each through its own product."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = ["NeighbourLayer", "dropped"]
 Sizes = tuple[int, int]
 
 MEAN_ROOT = 0.3
-"""How large a node's own product starts beside a mean of neighbours."""
+"""Initial size of a node's own product beside a mean of neighbours."""
 
 
 class NeighbourLayer(BinaryLayer):

@@ -1,4 +1,4 @@
-"""What layers with a binary dense product share: precision, norms, the product itself."""
+"""Base of layers with a binary dense product: precision, norms, the product itself."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ class BinaryProduct(LooksUp):
         return weight
 
     def _prepare(self, x: Tensor) -> Tensor:
-        """What the sign sees: the input behind norm and hardtanh."""
+        """Input of the sign: ``x`` behind norm and hardtanh."""
         check_type(
             isinstance(x, Tensor),
             lambda: f"{type(self).__name__}: x must be a tensor, got {name_type(x)}",

@@ -1,4 +1,4 @@
-"""What a binary layer sees of its input: a pattern, or thresholds looked up from the data."""
+"""Input bits of a binary layer: a pattern, or thresholds looked up from the data."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ class InputBits(nn.Module):
 
     @property
     def bit_offset(self) -> Tensor | None:
-        """What is added to the bits: minus their means, or None as long as nothing is known."""
+        """Offset of the bits: minus their means, or None as long as nothing is known."""
         return self.offset if self.offset.numel() else None
 
     def _apply(self, fn: Any, recurse: bool = True) -> InputBits:
@@ -301,7 +301,7 @@ class InputBits(nn.Module):
         return gone if x.is_cuda or bool(gone.any()) else None
 
     def _gain(self, words: Tensor, size: int) -> Tensor | None:
-        """What makes up for the share of bits that a dropout in front of the layer takes."""
+        """Factor that makes up for the bits that a dropout in front of the layer takes."""
         if not self.training and self._knows_share:
             return None
         ones = all_words(size, words)
@@ -342,7 +342,7 @@ class InputBits(nn.Module):
         self._has_trained, self._knows_share = (self.present[:2] > 0).tolist()
 
     def extra_repr(self) -> str:
-        """What the bits are."""
+        """Kind and number of the bits."""
         if self.kind == "thermometer":
             return f"thermometer, {self.thresholds.numel()} bits"
         return "not looked at yet" if self.kind is None else self.kind

@@ -27,7 +27,7 @@ MATRIX = 2
 
 
 class SeenInput(NamedTuple):
-    """What products with looked-up bits take of an input ``[*, K]``.
+    """Operands that products with looked-up bits take of an input ``[*, K]``.
 
     Attributes:
         x: the input.
@@ -76,7 +76,7 @@ class LookedUpProducts(NotesBits):
 
     @property
     def output_gain(self) -> Tensor | None:
-        r"""What multiplies a last layer's product: ``[1]``, :math:`e^{10 l - 2}`, or None.
+        r"""Gain of a last layer's product: ``[1]``, :math:`e^{10 l - 2}`, or None.
 
         Scores start small, so that a few labelled nodes do not settle all of the signs before the
         loss has said much; Adam, whose steps know no scale, lets them grow in a few epochs where
@@ -92,7 +92,7 @@ class LookedUpProducts(NotesBits):
         return None if level is None else self.root_start * _gain(level.detach())
 
     def _kept(self, x: Tensor, bits: InputBits) -> KeptEntries | None:
-        """What dropout has kept of an activation; None of features: not known."""
+        """Entries of an activation that dropout has kept; None for features, not known there."""
         if not (self.training and x.requires_grad):
             return None
         if torch.compiler.is_compiling():

@@ -134,7 +134,7 @@ class LooksUp(LookedUpProducts):
         return out
 
     def _integers(self, x: Tensor, linear: Any) -> IntegerProduct | None:
-        """What a layer sums in evaluation; None where its sums are of floats or of signs."""
+        """The integers that a layer sums in evaluation; None where it sums floats or signs."""
         bits, letters = self.input_bits, self.letters
         if self.training or bits is None or not bits.is_settled or x.dim() != MATRIX:
             return None

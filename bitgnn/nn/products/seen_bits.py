@@ -1,4 +1,4 @@
-"""Which bits of a layer had but one value in the forwards of late, at next to no cost."""
+"""Counts the bits of a layer that were constant in recent forwards, at next to no cost."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LEAST_ROWS = 8
 
 
 class ConstantBits(NamedTuple):
-    """How many bits had one value in all rows looked at.
+    """Number of bits that had one value in all rows looked at.
 
     Attributes:
         constant: their number.
@@ -108,7 +108,7 @@ class SeenBits:
 
     @property
     def constant(self) -> ConstantBits | None:
-        """What is known; None where fewer than 8 rows were looked at."""
+        """The counts so far; None where fewer than 8 rows were looked at."""
         if self._low is None or self._high is None or self._rows < LEAST_ROWS:
             return None
         varying = torch.ops.bitgnn.unpack((self._low ^ self._high).unsqueeze(0), self._size)
@@ -130,7 +130,7 @@ class NotesBits:
         self._seen = {}
 
     def constant_bits(self) -> dict[str, ConstantBits]:
-        """How many bits had one value in all rows of the last forwards, of those looked at.
+        """Number of bits that had one value in all rows looked at in the last forwards.
 
         By what they are: ``"input"``, ``"root input"`` of a bipartite graph's destinations, and
         ``"hidden"`` in front of an aggregation of bits. Compiled forwards are not looked at.

@@ -13,12 +13,12 @@ LEVELS = 15
 """Bits of a dense feature at most: 16 levels. Half as many cost points of accuracy on block models
 of 64 to 512 features; twice as many hardly win any."""
 UNIFORM = 0.1
-"""How much columns' shares of zeros may differ where all of the zeros come from dropout."""
+"""Maximum difference between columns' shares of zeros where all zeros come from dropout."""
 MOST_VARY = 0.5
 """Share of columns that must have several values beside 0 where zeros count as dropped."""
 STEPS = 20
 CLOSE = 0.01
-"""How far the share of zeros may be from the probability, a multiple of 1 / 20."""
+"""Maximum distance of the share of zeros from the probability, a multiple of 1 / 20."""
 
 
 def dropped_share(rows: Tensor, zeros: Tensor) -> float:
