@@ -9,12 +9,13 @@ import torch
 from torch import Tensor, nn
 
 import bitgnn.ops  # noqa: F401  (defines torch.ops.bitgnn)
-from bitgnn.nn.products.constant_columns import MANY, warn_of_constant_columns
+from bitgnn.nn.products.columns import check_finite_columns, warn_of_constant_columns
 from bitgnn.nn.products.thermometer import (
     TINY,
     dropped_share,
+    exact_offset,
     near_probability,
-    thresholds_of,
+    thermometers_of,
 )
 from bitgnn.nn.roles import KeptEntries
 from bitgnn.quantize.constants import filled
@@ -35,7 +36,6 @@ RARE = 0.05
 DEVIATIONS = 4.0
 MOST_GAIN = 20.0
 LEAST_SHARE = 1e-3
-OFFSET_STEPS = 2.0**16
 
 KEPT_FLOAT = ("thresholds", "offset", "median", "unit", "present")
 """Buffers that are float32 whatever a model is cast to."""
@@ -147,27 +147,23 @@ class InputBits(nn.Module):
             step = rows.size(0) / LOOKED_AT
             rows = rows[(torch.arange(LOOKED_AT, device=x.device) * step).long()]
         rows = rows.float()
-        finite = torch.isfinite(rows)
-        if not bool(finite.all()):
-            columns = (~finite).any(0).nonzero().view(-1).tolist()
-            more = ", ..." if len(columns) > MANY else ""
-            raise ValueError(
-                f"{self.owner}: x must be finite where its bits are looked up, got NaN or infinity "
-                f"in columns {', '.join(map(str, columns[:MANY]))}{more}"
-            )
+        check_finite_columns(self.owner, rows)
         zeros = (rows == 0).float().mean(0)
         dropped = dropped_share(rows, zeros) if self.training else 0.0
         share = (float(zeros.mean()) - dropped) / (1 - dropped)
         if share >= SPARSE and bool((rows >= 0).all()):
             self.settle("pattern")
             warn_of_constant_columns(self.owner, rows, few_are_usual=True)
-            self.offset = _in_steps((rows >= TINY).float().mean(0).neg())
+            self.offset = exact_offset((rows >= TINY).float().mean(0).neg())
             self.unit.fill_(1 / math.sqrt(max((1 - share) * x.size(1), 1)))
             return
         warn_of_constant_columns(self.owner, rows)
         noise = DEVIATIONS * math.sqrt(dropped * (1 - dropped) / rows.size(0))
         self.rare = zeros - dropped <= max(RARE * (1 - dropped), noise)
-        self._settle_thermometers(rows * (1 - dropped), self.rare if dropped > 0.0 else None)
+        found = thermometers_of(rows * (1 - dropped), self.rare if dropped > 0.0 else None)
+        self.settle("thermometer")
+        self.columns, self.thresholds, self.offset, self.median = found
+        self.unit.fill_(1 / math.sqrt(max(self.thresholds.numel(), 1)))
 
     def settle_activation(self, x: Tensor) -> None:
         """One bit a feature, of both signs."""
@@ -175,30 +171,6 @@ class InputBits(nn.Module):
         self.offset = torch.full((x.size(1),), MIDDLE, device=x.device)
         # The bits are halves.
         self.unit.fill_(2 / math.sqrt(max(x.size(1), 1)))
-
-    def _settle_thermometers(self, rows: Tensor, dropped: Tensor | None) -> None:
-        """Thresholds, offsets and medians; zeros of features in ``dropped`` are no values."""
-        columns: list[Tensor] = []
-        thresholds: list[Tensor] = []
-        means: list[Tensor] = []
-        medians: list[Tensor] = []
-        for number, column in enumerate(rows.t()):
-            is_dropped = dropped is not None and bool(dropped[number])
-            values = column[column != 0] if is_dropped else column
-            values = values if values.numel() else column
-            values = values.sort().values
-            at = thresholds_of(values)
-            columns.append(torch.full((at.numel(),), number))
-            thresholds.append(at)
-            below = torch.searchsorted(values, at) / values.numel()
-            means.append(1 - 2 * below)
-            medians.append(values[(values.numel() - 1) // 2])
-        self.settle("thermometer")
-        self.columns = torch.cat(columns).to(rows.device)
-        self.thresholds = torch.cat(thresholds)
-        self.offset = _in_steps(torch.cat(means).neg())
-        self.median = torch.stack(medians)
-        self.unit.fill_(1 / math.sqrt(max(self.thresholds.numel(), 1)))
 
     def forward(
         self, x: Tensor, dropout: float = 0.0, kept: KeptEntries | None = None
@@ -312,7 +284,7 @@ class InputBits(nn.Module):
                 # none of inference mode.
                 with torch.inference_mode(False), torch.no_grad():
                     ratio = torch.where(self.present[0] > 0, share / self.present[0], 1.0)
-                    self.offset = _in_steps(self.offset * ratio.clamp(1.0, MOST_GAIN))
+                    self.offset = exact_offset(self.offset * ratio.clamp(1.0, MOST_GAIN))
                 self.present[1], self._knows_share = share, True
             return None
         late = self.present[0]
@@ -346,8 +318,3 @@ class InputBits(nn.Module):
         if self.kind == "thermometer":
             return f"thermometer, {self.thresholds.numel()} bits"
         return "not looked at yet" if self.kind is None else self.kind
-
-
-def _in_steps(offset: Tensor) -> Tensor:
-    """Multiples of 2^-16, whose sums are exact in any order."""
-    return (offset.float() * OFFSET_STEPS).round() / OFFSET_STEPS

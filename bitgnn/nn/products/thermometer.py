@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import torch
 from torch import Tensor
 
-__all__ = ["LEVELS", "TINY", "dropped_share", "near_probability", "thresholds_of"]
+__all__ = [
+    "LEVELS", "TINY", "Thermometers", "dropped_share", "exact_offset", "near_probability",
+    "thermometers_of",
+]  # fmt: skip
 
 TINY = torch.finfo(torch.float32).tiny
 """From which on a value counts as above 0: no device disagrees about normal numbers."""
@@ -19,6 +24,23 @@ MOST_VARY = 0.5
 STEPS = 20
 CLOSE = 0.01
 """Maximum distance of the share of zeros from the probability, a multiple of 1 / 20."""
+OFFSET_STEPS = 2.0**16
+
+
+class Thermometers(NamedTuple):
+    """Bits ``[B]`` of features ``[K]``.
+
+    Attributes:
+        columns: int64 ``[B]``, the feature of each bit.
+        thresholds: float32 ``[B]``.
+        offset: float32 ``[B]``, minus the mean of each bit.
+        median: float32 ``[K]``.
+    """
+
+    columns: Tensor
+    thresholds: Tensor
+    offset: Tensor
+    median: Tensor
 
 
 def dropped_share(rows: Tensor, zeros: Tensor) -> float:
@@ -46,7 +68,7 @@ def near_probability(share: Tensor) -> Tensor:
     return torch.where(((share - near).abs() <= CLOSE) | (near == 0), near, share)
 
 
-def thresholds_of(values: Tensor) -> Tensor:
+def _thresholds_of(values: Tensor) -> Tensor:
     """Thresholds for sorted values: quantiles of those that are not 0, and 0 itself."""
     different = torch.unique(values)
     if different.numel() <= LEVELS + 1:
@@ -62,3 +84,35 @@ def thresholds_of(values: Tensor) -> Tensor:
     extra = at.new_tensor(edges)
     at = torch.unique(torch.cat([at, extra]))
     return at[at > values[0]]
+
+
+def thermometers_of(rows: Tensor, dropped: Tensor | None) -> Thermometers:
+    """Thermometers of features ``[N, K]``.
+
+    Args:
+        rows: finite floats.
+        dropped: bool ``[K]``, features whose zeros are no values; None for none.
+    """
+    columns: list[Tensor] = []
+    thresholds: list[Tensor] = []
+    means: list[Tensor] = []
+    medians: list[Tensor] = []
+    for number, column in enumerate(rows.t()):
+        is_dropped = dropped is not None and bool(dropped[number])
+        values = column[column != 0] if is_dropped else column
+        values = values if values.numel() else column
+        values = values.sort().values
+        at = _thresholds_of(values)
+        columns.append(torch.full((at.numel(),), number))
+        thresholds.append(at)
+        below = torch.searchsorted(values, at) / values.numel()
+        means.append(1 - 2 * below)
+        medians.append(values[(values.numel() - 1) // 2])
+    offset = exact_offset(torch.cat(means).neg())
+    at_rows = torch.cat(columns).to(rows.device)
+    return Thermometers(at_rows, torch.cat(thresholds), offset, torch.stack(medians))
+
+
+def exact_offset(offset: Tensor) -> Tensor:
+    """Multiples of 2^-16, whose sums are exact in any order."""
+    return (offset.float() * OFFSET_STEPS).round() / OFFSET_STEPS

@@ -1,15 +1,36 @@
-"""Says which columns of the features are constant where their bits are looked up."""
+"""Names columns of features that are constant or not finite where their bits are looked up."""
 
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
 
+import torch
 from torch import Tensor
 
-__all__ = ["MANY", "warn_of_constant_columns"]
+__all__ = ["check_finite_columns", "warn_of_constant_columns"]
 
 MANY = 5
 """Columns that a message names at most."""
+
+
+def check_finite_columns(owner: str, rows: Tensor) -> None:
+    """Check features whose bits are looked up.
+
+    Args:
+        owner: name of the layer's class.
+        rows: ``[N, K]`` features.
+
+    Raises:
+        ValueError: a value is NaN or infinite.
+    """
+    finite = torch.isfinite(rows)
+    if not bool(finite.all()):
+        columns = (~finite).any(0).nonzero().view(-1).tolist()
+        raise ValueError(
+            f"{owner}: x must be finite where its bits are looked up, got NaN or infinity "
+            f"in columns {_named(columns)}"
+        )
 
 
 def warn_of_constant_columns(owner: str, rows: Tensor, few_are_usual: bool = False) -> None:
@@ -30,10 +51,12 @@ def warn_of_constant_columns(owner: str, rows: Tensor, few_are_usual: bool = Fal
     if number == size:
         found = f"got {rows.size(0)} equal rows, whose bits tell no node from another"
     else:
-        more = ", ..." if number > MANY else ""
-        named = ", ".join(map(str, columns[:MANY]))
         found = f"got the same value in all {rows.size(0)} rows of column{'s' * (number > 1)} "
-        found += f"{named}{more}, whose bits say nothing"
+        found += f"{_named(columns)}, whose bits say nothing"
     warnings.warn(
         f"{owner}: x must vary where its bits are looked up, {found}", UserWarning, stacklevel=2
     )
+
+
+def _named(columns: Sequence[int]) -> str:
+    return ", ".join(map(str, columns[:MANY])) + (", ..." if len(columns) > MANY else "")
