@@ -99,7 +99,7 @@ class _TwoReaders(nn.Module):
         _network(3, 5, front=[nn.BatchNorm2d(3)]),
         _network(3, 5, front=[nn.MaxPool2d(2)]),
     ],
-    ids=["small kernel", "many channels", "33 taps", "groups", "turned round", "pooled"],
+    ids=["small kernel", "many channels", "33 taps", "groups", "flipped", "pooled"],
 )
 def test_others_read_packed_images(model):
     if isinstance(model[0], nn.BatchNorm2d):
