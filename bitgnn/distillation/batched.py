@@ -59,7 +59,6 @@ class Batched(Problem):
         if len(labels) == 1:
             raise DistillError("validation must hold a batch at least, got an empty loader")
         self.objective = objective_of(torch.cat(labels), self.outputs)
-        self.labelled_share = 1.0
         self.steps = _length(self.loader)
 
     @abstractmethod

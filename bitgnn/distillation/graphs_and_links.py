@@ -90,7 +90,6 @@ class Graphs(Problem):
         labels = labels_of(kept).to(self.device)
         flat = labels.squeeze(1) if labels.size(1) == 1 else labels
         self.objective = objective_of(flat, outputs.size(1))
-        self.labelled_share = 1.0
         self.steps = -(-len(kept) // BATCH) if loader is None else len(list(loader))
 
     def _labels(self, batch: BaseData, count: int) -> Tensor:
@@ -162,7 +161,6 @@ class LinkPairs(Problem):
             torch.manual_seed(seed)
             self.val_negative = self._draw(self.val_positive.size(1))
         self.positive = positive
-        self.labelled_share = 1.0
         self.steps = 1
 
     def _draw(self, count: int) -> Tensor:

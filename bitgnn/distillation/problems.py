@@ -61,7 +61,6 @@ class Problem(ABC):
         objective: loss and metric.
         example: a graph or batch that a model can be tried on, on the device.
         device: where all of it is.
-        labelled_share: part of the rows that have a training label.
         steps: parts of an epoch.
         keeps_weights: whether a student starts from the teacher's weights, not from fresh ones.
         teacher_options: what is special about the recipe of the teacher.
@@ -75,7 +74,6 @@ class Problem(ABC):
     objective: Objective
     example: Inputs
     device: torch.device
-    labelled_share: float
     steps: int
 
     @abstractmethod
@@ -263,7 +261,6 @@ class Nodes(Problem):
         self.loader = loader
         self.is_train = torch.zeros(count, dtype=torch.bool, device=self.device)
         self.is_train[train] = True
-        self.labelled_share = train.numel() / count
         self.steps = 1 if loader is None else _length(loader)
 
     def parts(self) -> Iterator[Part]:

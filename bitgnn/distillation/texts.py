@@ -24,7 +24,9 @@ class Texts(Batched):
     """
 
     teacher_options: ClassVar[Mapping[str, Any]] = {"learning_rate": 5e-4, "weight_decay": 0.0}
-    student_options: ClassVar[Mapping[str, Any]] = {"learning_rate": 1e-3, "sharpen": 1.0}
+    student_options: ClassVar[Mapping[str, Any]] = {
+        "learning_rate": 1e-3, "teacher_weight": 0.5, "sharpen": 1.0, "dropout": 1.0,
+    }  # fmt: skip
 
     def config(self, precision: Any) -> BWTAConfig:
         """A configuration as it is; ``"bin"`` is all layers and attention.

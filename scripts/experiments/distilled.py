@@ -2,8 +2,8 @@
 
 One teacher a graph, model and seed, and a student for each form; a form is a precision, and behind
 a colon what its hidden channels are multiplied by (``bin:2``); further fields of the recipe follow
-(``bin:1:sharpen=1:smooth=False``). Finished runs are kept in
-OUTPUT.jsonl and not done again.
+(``bin:1:sharpen=1:smooth=False``). ``--study`` runs the forms that tell why the recipe is as it is.
+Finished runs are kept in OUTPUT.jsonl and not done again.
 """
 
 from __future__ import annotations
@@ -28,6 +28,14 @@ import bitgnn
 LINK_GRAPHS = ("Cora", "CiteSeer", "PubMed")
 LINK_SHARES = {"num_val": 0.05, "num_test": 0.1}
 EMBEDDING = 16
+FORMS = ("bin", "full", "bin:2")
+STUDY = (
+    "bin", "bin:1:teacher_weight=0", "bin:1:teacher_weight=0.6", "bin:1:teacher_weight=1",
+    "bin:1:dropout=0", "bin:1:dropout=1", "bin:1:sharpen=1", "bin:1:smooth=False",
+    "bin:1:schedule=constant", "bin:1:learning_rate=0.005", "bin:1:learning_rate=0.02",
+    "bin:1:weight_decay=0.0005", "bin:1:epochs=400", "full", "TBF+TBF", "bin:2",
+)  # fmt: skip
+"""The recipe, then it with one field changed, then other precisions and widths."""
 
 
 class Own(nn.Module):
@@ -110,7 +118,8 @@ def cases(arguments: argparse.Namespace) -> Iterator[dict[str, Any]]:
         for model in arguments.models:
             for name in LINK_GRAPHS if model == "GAE" else arguments.graphs:
                 if name in arguments.graphs:
-                    yield {"graph": name, "model": model, "seed": seed, "forms": arguments.forms}
+                    case = {"graph": name, "model": model, "seed": seed}
+                    yield {**case, "forms": list(arguments.forms)}
 
 
 def summary(runs: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -142,7 +151,8 @@ def main() -> int:
     parser = study_parser(__doc__, "distilled.json", GRAPHS)
     models = ["GCNConv", "SAGEConv", "Own", "GAE"]
     parser.add_argument("--models", nargs="+", default=models, choices=models)
-    parser.add_argument("--forms", nargs="+", default=["bin", "full", "bin:2"])
+    parser.add_argument("--forms", nargs="+", default=FORMS)
+    parser.add_argument("--study", dest="forms", action="store_const", const=STUDY)
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     arguments = parser.parse_args()

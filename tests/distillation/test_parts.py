@@ -158,8 +158,8 @@ def test_numbers_of_the_recipe_follow_from_the_data() -> None:
     whole = Nodes(data, gcn(), None, None, 0)
     teacher, student = recipe_for(whole, None)
     assert (teacher.epochs, student.epochs) == (200, 200)
-    assert student.teacher_weight == 1 - 0.25 / 2
-    assert teacher.teacher_weight == 0
+    assert (student.teacher_weight, student.dropout) == (0.3, 0.5)
+    assert (teacher.teacher_weight, teacher.dropout) == (0, 1)
     batches = Nodes(data, gcn(), [data] * 50, None, 0)
     assert recipe_for(batches, None)[1].epochs == 40
     assert recipe_for(Nodes(data, gcn(), [data] * 5000, None, 0), None)[1].epochs == 20

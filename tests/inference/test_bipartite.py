@@ -163,6 +163,28 @@ def test_widths_that_differ_stay_as_trained(graph):
     assert frozen.report.floats["first.user__likes__item"] == reason
 
 
+class Plain(nn.Module):
+    """PyG's layers, which learn their widths from the first batch."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.last = (pyg.SAGEConv((-1, -1), size) for size in (24, CLASSES))
+
+    def forward(self, x, edge_index):
+        return self.last(self.first(x, edge_index).relu(), edge_index)
+
+
+@pytest.mark.parametrize("is_hetero_first", [True, False])
+def test_layers_of_unknown_widths_are_binarized(is_hetero_first, graph):
+    x, edges = graph
+    kinds = list(x), list(edges)
+    if is_hetero_first:
+        model = bitgnn.binarize(to_hetero(Plain(), kinds))
+    else:
+        model = to_hetero(bitgnn.binarize(Plain()), kinds)
+    assert len(check(trained(model, graph), graph).letters) == 6
+
+
 @pytest.mark.parametrize("form", ["edge index", "csr", "csc", "coo", "SparseTensor"])
 @pytest.mark.parametrize("make", [SAGEConv, GraphConv])
 def test_forms_of_the_graph(make, form, graph):

@@ -178,7 +178,9 @@ class LooksUp(LookedUpProducts):
         products = {id(linear) for linear in self._products()}
         for name, linear in module.named_children():
             loaded = state_dict.get(f"{prefix}{name}.weight")
-            if id(linear) not in products or loaded is None or loaded.dim() != MATRIX:
+            if id(linear) not in products or loaded is None or is_uninitialized_parameter(loaded):
+                continue
+            if loaded.dim() != MATRIX:
                 continue
             held: Any = linear.weight
             # Without thermometers a product has its features' width.

@@ -18,7 +18,12 @@ from bench.tables.operators import (
     cuda_profile_table,
     profile_table,
 )
-from bench.tables.plain_loop import depth_table, distilled_table, plain_loop_table
+from bench.tables.plain_loop import (
+    depth_table,
+    distilled_table,
+    plain_loop_table,
+    study_table,
+)
 from bench.tables.timings import (
     decoder_speed_table,
     default_speed_table,
@@ -55,6 +60,7 @@ ONE: Mapping[str, tuple[str, Callable[[Record], str]]] = {
     "plain_loop": ("plain_loop", plain_loop_table),
     "plain_loop_depth": ("plain_loop_depth", plain_loop_table),
     "distilled": ("distilled", distilled_table),
+    "distilled_study": ("distilled_study", study_table),
     "default_speed_cpu": ("default_speed_cpu", default_speed_table),
     "default_speed_cuda": ("default_speed_cuda", default_speed_table),
     "depth": ("depth", depth_table),

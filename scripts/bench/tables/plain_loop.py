@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import partial
 
 from bench.report import Record, shown, table, trained_on
@@ -76,6 +76,52 @@ def distilled_table(record: Record) -> str:
         f"{trained_on(record, pyg=True)}; seeds: {seeds}. Frozen equals trained on every node in "
     )
     return f"{line}{sum(checked)} of {len(checked)} students.\n\n{found}"
+
+
+def study_table(record: Record) -> str:
+    """One row a form of the recipe: how far its students are behind, on all graphs and on each.
+
+    Then what a recipe chosen without a graph reaches on it.
+    """
+    rows = record["summary"]
+    graphs = dict.fromkeys(graph for row in rows for graph in row["gaps"])
+    found = table(
+        rows,
+        ("model", lambda row: row["model"]),
+        ("form", lambda row: row["form"]),
+        ("mean", lambda row: _points(row["mean_gap"])),
+        ("worst", lambda row: _points(row["worst_gap"])),
+        *((graph, lambda row, graph=graph: _points(row["gaps"].get(graph))) for graph in graphs),
+    )
+    seeds = len({run["seed"] for run in record["runs"]})
+    text = f"{trained_on(record, pyg=True)}; seeds: {seeds}.\n\n{found}"
+    for model in dict.fromkeys(row["model"] for row in rows):
+        gaps = [row["gaps"] for row in rows if row["model"] == model and _same_cost(row["form"])]
+        left_out = _left_out(gaps)
+        if left_out is not None:
+            text += (
+                f"\n{model}: the form with the lowest mean gap on all other graphs is "
+                f"{_points(left_out)} points behind on the mean of the graphs left out.\n"
+            )
+    return text
+
+
+def _same_cost(form: str) -> bool:
+    """Whether a form is "bin" of the teacher's width, trained as long as the recipe says."""
+    return (form == "bin" or form.startswith("bin:1:")) and "epochs" not in form
+
+
+def _left_out(gaps: Sequence[dict[str, float]]) -> float | None:
+    """Mean gap of forms on graphs that did not take part in choosing them."""
+    graphs = [graph for graph in gaps[0] if all(graph in one for one in gaps)] if gaps else []
+    if len(graphs) < 2:
+        return None
+    found = []
+    for graph in graphs:
+        others = [other for other in graphs if other != graph]
+        best = min(gaps, key=lambda one: statistics.mean(one[other] for other in others))
+        found.append(best[graph])
+    return statistics.mean(found)
 
 
 def depth_table(record: Record) -> str:

@@ -1,0 +1,54 @@
+"""Dropout that a recipe scales: functions, modules, defaults, nesting."""
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+
+from bitgnn.distillation.dropout import scaled_dropout
+
+ROWS = 100_000
+
+
+def share_of_zeros(call) -> float:
+    torch.manual_seed(0)
+    return float((call(torch.ones(ROWS)) == 0).float().mean())
+
+
+CALLS = {
+    "positional": (lambda x: functional.dropout(x, 0.6, True), 0.6),
+    "named": (lambda x: functional.dropout(x, p=0.6, training=True), 0.6),
+    "default": (lambda x: functional.dropout(x, training=True), 0.5),
+    "named input": (lambda x: functional.dropout(input=x, p=0.6, training=True), 0.6),
+    "module": (nn.Dropout(0.6).train(), 0.6),
+    "in place": (lambda x: functional.dropout(x, 0.6, True, True), 0.6),
+    "torch's own": (lambda x: torch.dropout(x, 0.6, True), 0.6),
+    "channels": (lambda x: functional.dropout1d(x.view(1, -1, 1), 0.6).flatten(), 0.6),
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+@pytest.mark.parametrize("factor", [0.0, 0.5, 1.0, 1.5, 4.0])
+def test_probabilities_are_multiplied(name: str, factor: float) -> None:
+    call, p = CALLS[name]
+    with scaled_dropout(factor):
+        found = share_of_zeros(call)
+    assert found == pytest.approx(min(factor * p, 1.0), abs=0.01)
+    assert share_of_zeros(call) == pytest.approx(p, abs=0.01)
+
+
+def test_evaluation_drops_nothing() -> None:
+    with scaled_dropout(0.5):
+        assert share_of_zeros(nn.Dropout(0.6).eval()) == 0
+
+
+def test_what_is_kept_is_scaled_by_the_probability_in_use() -> None:
+    torch.manual_seed(0)
+    with scaled_dropout(0.5):
+        kept = functional.dropout(torch.ones(1000), 0.5)
+    assert kept.unique().tolist() == pytest.approx([0.0, 4 / 3])
+
+
+def test_a_wrong_probability_is_refused_as_ever() -> None:
+    with scaled_dropout(0.1), pytest.raises(ValueError, match="between 0 and 1"):
+        functional.dropout(torch.ones(3), 1.5)
