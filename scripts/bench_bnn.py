@@ -1,17 +1,15 @@
-"""Times binary convolutions and networks: JSON, CSV and chart."""
+"""Times binary convolutions and networks: a JSON record."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 
 import torch
 
-from bench.charts import ratios_chart
 from bench.command import exits_with_status, is_wanted, parse, run_benchmark
 from bench.networks.layers import conv_cases, cpu_conv_cases, linear_cases
 from bench.networks.networks import compile_ahead, cpu_network_cases, network_cases
-from bench.tables.networks import bnn_csv, bnn_table
+from bench.tables.networks import bnn_table
 from bitgnn.measure.timing import Clock
 
 REPEAT_SECONDS = {"cpu": None, "cuda": 4e-3}
@@ -39,8 +37,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         cases,
         bnn_table,
         clock=Clock(arguments.device, REPEAT_SECONDS[arguments.device]),
-        chart=partial(ratios_chart, title="Binary convolutions and networks"),
-        csv=bnn_csv,
         compile_seconds=compile_seconds,
     )
 

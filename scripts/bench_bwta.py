@@ -1,14 +1,12 @@
-"""Times BWTA layers (binary weights, ternary activations): JSON, CSV and chart."""
+"""Times BWTA layers (binary weights, ternary activations): a JSON record."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 
 from bench.bwta.cases import attention_cases, gemv_cases, linear_cases, product_cases
-from bench.charts import ratios_chart
 from bench.command import exits_with_status, parse, run_benchmark
-from bench.tables.networks import bnn_csv, bnn_table
+from bench.tables.networks import bnn_table
 from bench_bnn import REPEAT_SECONDS
 from bitgnn.measure.timing import Clock
 
@@ -28,8 +26,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         cases,
         bnn_table,
         clock=Clock(arguments.device, REPEAT_SECONDS[arguments.device]),
-        chart=partial(ratios_chart, title="Binary weights, ternary activations"),
-        csv=bnn_csv,
     )
 
 

@@ -1,4 +1,4 @@
-"""Times whole frozen models against PyG's: JSON, CSV and chart."""
+"""Times whole frozen models against PyG's: JSON and chart."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from bench.command import exits_with_status, parse, run_benchmark
 from bench.cuda_ceilings import measure_ceilings
 from bench.models.case import ModelCase, describe
 from bench.models.floor import CpuRates, Rates
-from bench.tables.models import models_csv, models_table
+from bench.tables.models import models_table
 from bench.tasks import MODELS, QUICK_GRAPH, load_task
 
 GRAPHS = {
@@ -42,9 +42,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Sparse", category=UserWarning)
         return run_benchmark(
-            arguments, cases, models_table, line=describe, chart=models_chart, csv=models_csv,
-            ceilings=ceilings,
-        )  # fmt: skip
+            arguments, cases, models_table, line=describe, chart=models_chart, ceilings=ceilings
+        )
 
 
 def _rates(arguments: Any) -> tuple[list[dict[str, Any]], Rates | None, str | None]:

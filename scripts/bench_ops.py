@@ -1,11 +1,10 @@
-"""Times pack, BMM and BSpMM against torch: JSON and chart."""
+"""Times pack, BMM and BSpMM against torch: a JSON record."""
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
 
-from bench.charts import ceilings_chart, ratios_chart
 from bench.command import exits_with_status, parse, run_benchmark
 from bench.cuda_ceilings import measure_ceilings
 from bench.operators import cpu, cuda, cuda_graphs
@@ -21,16 +20,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     quick, root = arguments.quick, arguments.data_root
     if arguments.device == "cpu":
         cases = cpu.cases(cpu.QUICK if quick else cpu.Sizes(), root)
-        return run_benchmark(arguments, cases, cases_table, line=describe, chart=ratios_chart)
+        return run_benchmark(arguments, cases, cases_table, line=describe)
     ceilings = measure_ceilings(arguments.ceilings)
     every = itertools.chain(
         cuda.dense_cases(cuda.QUICK if quick else cuda.Sizes(), ceilings),
         cuda_graphs.graph_cases(ceilings, root, quick),
     )
-    return run_benchmark(
-        arguments, every, cases_table, line=describe, chart=ceilings_chart,
-        ceilings=ceilings.entries,
-    )  # fmt: skip
+    return run_benchmark(arguments, every, cases_table, line=describe, ceilings=ceilings.entries)
 
 
 if __name__ == "__main__":

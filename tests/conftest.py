@@ -8,6 +8,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import pytest
 import torch
+from fake_time import FakeTime
 from hypothesis import HealthCheck, settings
 
 settings.register_profile(
@@ -29,6 +30,12 @@ GPUS = [pytest.param("cuda", marks=pytest.mark.cuda)] if torch.cuda.is_available
 def device(request: pytest.FixtureRequest) -> torch.device:
     """Every device that operators run on."""
     return torch.device(request.param)
+
+
+@pytest.fixture
+def fake_time(monkeypatch: pytest.MonkeyPatch) -> FakeTime:
+    """The clock of everything that is measured on a CPU."""
+    return FakeTime(monkeypatch)
 
 
 def pytest_collection_finish() -> None:

@@ -1,4 +1,4 @@
-"""What bits look like: packed tensors, and adjacencies with their layouts."""
+"""Packed tensors, and adjacencies with their layouts."""
 
 import torch
 

@@ -1,4 +1,4 @@
-"""What packed tensors and packed images have in common: words, a scale and their checks."""
+"""Words, scale and checks that packed tensors and packed images have in common."""
 
 from __future__ import annotations
 

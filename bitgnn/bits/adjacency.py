@@ -212,7 +212,7 @@ class BitAdjacency:
 
     @property
     def tensors(self) -> tuple[Tensor | None, ...]:
-        """What it consists of: row pointer, indices and both factors."""
+        """Its parts: row pointer, indices and both factors."""
         return self.rowptr, self.indices, self.row_scale, self.col_scale
 
     def plan_layout(self, words: int, layout: str, method: str | None = None) -> None:
@@ -253,7 +253,7 @@ class BitAdjacency:
 
     @property
     def frdc_arguments(self) -> tuple[Any, ...]:
-        """What operators on FRDC tiles take of the pattern, with the number of the method.
+        """Arguments of operators on FRDC tiles, with the number of the method.
 
         Raises:
             ValueError: an edge occurs twice, which tiles cannot hold.

@@ -100,7 +100,7 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
 
 
 def call(function: Any, args: Any, kwargs: Any) -> Any:
-    """What ``__torch_function__`` of packed tensors does.
+    """Implements ``__torch_function__`` of packed tensors.
 
     Raises:
         TypeError: the function is none of those that packed tensors have.
@@ -115,7 +115,7 @@ def call(function: Any, args: Any, kwargs: Any) -> Any:
 
 
 def dispatch(operator: Any, args: Any, kwargs: Any) -> Any:
-    """What ``__torch_dispatch__`` of packed tensors does.
+    """Implements ``__torch_dispatch__`` of packed tensors.
 
     Raises:
         TypeError: the operator is none of those that packed tensors have.

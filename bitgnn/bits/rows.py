@@ -1,4 +1,4 @@
-"""What packed tensors share with torch.Tensor: rows, moves, copies, pickles, values and a repr."""
+"""Packed tensors as torch.Tensors behave: rows, moves, copies, pickles, values and a repr."""
 
 from __future__ import annotations
 
@@ -327,7 +327,7 @@ class PackedRows:
 
 
 def rebuild(kind: str, *state: Any) -> PackedRows:
-    """What a pickle holds: a packed tensor of a kind from its constructor's arguments, checked.
+    """Unpickles a packed tensor of a kind from its constructor's arguments, checked.
 
     Raises:
         TypeError: a tensor has another dtype.

@@ -31,7 +31,7 @@ DEFAULT_SHARED_BYTES = 227 * 1024
 """Shared memory of a block assumed where there is no device to ask (Hopper's)."""
 
 RESERVED_SHARED_BYTES = 2048
-"""What a block needs of it for other things."""
+"""Shared memory that a block needs for other things."""
 
 _BANKED_ROWS = 8
 """Rows of a slice beside each other that lie in different banks of shared memory."""
@@ -80,7 +80,7 @@ class SlicedLayout:
 
     @property
     def arguments(self) -> tuple[Any, ...]:
-        """What operators over column slices take after x and the number of features."""
+        """Arguments of operators over column slices, behind x and the number of features."""
         return (
             self.rowptr, self.local_indices, self.group_steps, self.group_places,
             self.slice_groups, self.row_slots, self.row_items, self.slice_size, self.places,

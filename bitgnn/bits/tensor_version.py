@@ -51,7 +51,7 @@ def counted(tensor: Tensor) -> Tensor:
 
 
 class Made(NamedTuple):
-    """What was made of tensors: these, as they were then, and the result."""
+    """A result with the tensors it was made of, as they were then."""
 
     tensors: tuple[weakref.ref[Tensor] | None, ...]
     states: tuple[Any, ...]
@@ -59,7 +59,7 @@ class Made(NamedTuple):
 
 
 class TensorMemory:
-    """What was made of tensors, as long as these live and nothing writes to them.
+    """Results made of tensors, kept as long as these live and nothing writes to them.
 
     Tensors are told apart by identity and are not kept alive: an entry goes with the first of its
     tensors. Threads may share a memory; at worst two of them make the same thing. A copy begins
@@ -82,7 +82,7 @@ class TensorMemory:
     def get(
         self, tensors: tuple[Tensor | None, ...], options: Hashable, make: Callable[[], Any]
     ) -> Any:
-        """What ``make()`` gives, or gave for the same tensors and options.
+        """Result of ``make()``, or the kept one for the same tensors and options.
 
         Args:
             tensors: what it depends on; None stands for a tensor that is not there. Where writes to

@@ -20,11 +20,11 @@ __all__ = ["BooleanTensor", "TernaryTensor", "check_positive", "check_scale", "s
 
 WORD_BITS = 32
 QUANTISED = (torch.float32, torch.float16, torch.bfloat16)
-"""What can be made ternary."""
+"""Dtypes that can be made ternary."""
 
 
 class _CountedRows(PackedRows):
-    """What ternary and boolean rows have in common: words, set bits of each row, one scale."""
+    """Base of ternary and boolean rows: words, set bits of each row, one scale."""
 
     HAS_ONE_BATCH = False
     PLANES: ClassVar[tuple[int, ...]]

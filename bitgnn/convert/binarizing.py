@@ -27,7 +27,7 @@ from bitgnn.convert.swap.images import binarize_images, is_for_images
 from bitgnn.convert.walker import is_compiled, unwrapped
 from bitgnn.inference import Frozen
 from bitgnn.nn import BWTAAttention
-from bitgnn.nn.pretrained_attention import attention_modules
+from bitgnn.nn.attention.pretrained import attention_modules
 
 __all__ = ["binarize"]
 

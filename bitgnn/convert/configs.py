@@ -75,7 +75,7 @@ class Config:
 
 @dataclass(frozen=True)
 class GraphConfig(Config):
-    """What :func:`bitgnn.binarize` does with graph layers and, where asked, linear ones.
+    """Configuration of :func:`bitgnn.binarize` for graph layers and, where asked, linear ones.
 
     Attributes:
         precision: ``"bin"`` or ``"full"``, whose form follows each layer's place in the model, or
@@ -123,7 +123,7 @@ class GraphConfig(Config):
 
 @dataclass(frozen=True)
 class ImageConfig(Config):
-    """What :func:`bitgnn.binarize` does with convolutions and linear layers of images and rows.
+    """Configuration of :func:`bitgnn.binarize` for convolutional and fully connected networks.
 
     Attributes:
         skip: module names to leave alone; a string is one name.

@@ -15,8 +15,8 @@ from bitgnn.convert.tracing.arguments import Arguments
 from bitgnn.convert.tracing.trace import evaluating, has_forward, trace_model
 from bitgnn.convert.tracing.tracer import NotTraced
 from bitgnn.inference.own_call import Argument, OwnCall
-from bitgnn.nn.input_bits import InputBits
-from bitgnn.nn.looks_up import LooksUp
+from bitgnn.nn.products.input_bits import InputBits
+from bitgnn.nn.products.looks_up import LooksUp
 
 __all__ = ["Example", "is_example", "run_example"]
 
@@ -89,7 +89,7 @@ def _call_of(model: nn.Module, example: Any) -> tuple[list[Any], dict[str, Any]]
 
 
 def _declared(model: nn.Module, data: BaseData) -> list[Argument]:
-    """What the signature says, where no trace does: one argument of no attribute is the data."""
+    """Arguments by the signature, where there is no trace: a single one takes the data."""
     parameters = [
         parameter
         for parameter in inspect.signature(model.forward).parameters.values()

@@ -14,12 +14,12 @@ from torch import nn
 from torch_geometric.nn import MessagePassing
 
 from bitgnn.convert.bwta import freeze_bwta, has_bwta
-from bitgnn.convert.in_letters import planned_form, with_options
 from bitgnn.convert.layerwise import freeze_layers, has_binary_layers
+from bitgnn.convert.letters import planned_form, with_options
 from bitgnn.convert.network.graph_layers import SUPPORTED
 from bitgnn.convert.network.lower import is_image_network, lower_images, lower_trace
-from bitgnn.convert.network.orders import settle_orders
 from bitgnn.convert.network.output import BEHIND_SIGNS, Output, set_output
+from bitgnn.convert.network.product_order import settle_orders
 from bitgnn.convert.network.values import Network, ordered
 from bitgnn.convert.plan import Plan, is_plan_path, tunable_layers
 from bitgnn.convert.selection.registers import ALSO_FLOATS, BY_LETTERS
@@ -222,7 +222,7 @@ def _check_input(network: Network) -> None:
 
 
 def _nothing(model: nn.Module) -> str:
-    """That a model has no binary layer, and which layers it has."""
+    """Error message for a model without binary layers: the layers it has."""
     kinds = (MessagePassing, nn.Linear, torch_geometric.nn.Linear, nn.Conv2d)
     found: dict[str, str] = {}
     for name, layer in model.named_modules():

@@ -45,7 +45,7 @@ BITS_OF_FORMS = {"bits": 1, "image_bits": 1, "sums": 16}
 
 @torch.no_grad()
 def summary(model: nn.Module, data: Any = None, *, repeats: int = REPEATS) -> Summary:
-    """What is binary in a model, what it weighs and how fast it is.
+    """Table of a model's layers: binary share, bytes and speed.
 
     Args:
         model: a model of supported layers, of graphs or of images, that torch.fx can trace,

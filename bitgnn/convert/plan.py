@@ -23,7 +23,7 @@ from bitgnn.nn import LayerPrecision
 __all__ = ["LayerShape", "ModelShape", "Order", "Plan", "is_plan_path", "tunable_layers"]
 
 Order = Literal["transform_first", "aggregate_first"]
-"""Which of a layer's two float linear maps comes first: that of the features or of the graph."""
+"""Order of a layer's two float linear maps, that of the features and that of the graph."""
 
 FORMAT = 1
 YAML_SUFFIXES = (".yaml", ".yml")
@@ -66,7 +66,7 @@ class LayerShape:
 
 @dataclass(frozen=True)
 class ModelShape:
-    """What tells a model from others as far as a plan goes: classes and widths, not weights.
+    """Identity of a model as far as a plan goes: classes and widths, not weights.
 
     Attributes:
         type: class name of the model.

@@ -1,4 +1,4 @@
-"""What binarize() did, and what became of each layer since: report_of()."""
+"""report_of(): the changes that binarize() made, and the present state of each layer."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from bitgnn.nn import (
     BWTAMultiheadAttention,
     InputBits,
 )
-from bitgnn.nn.binary_product import BinaryProduct
+from bitgnn.nn.products.binary_product import BinaryProduct
 
 __all__ = ["BinarizeReport", "LayerReport", "keep_report", "report_of"]
 
@@ -59,7 +59,7 @@ class LayerReport:
 
 @dataclass(frozen=True)
 class BinarizeReport:
-    """What :func:`binarize` did; prints as a table.
+    """Changes made by :func:`binarize`; prints as a table.
 
     Attributes:
         swapped: precision of each swapped layer by module name.
@@ -115,7 +115,7 @@ def keep_report(model: nn.Module, report: BinarizeReport) -> None:
 
 
 def report_of(model: nn.Module) -> BinarizeReport:
-    """What the :func:`binarize` call that made ``model`` did, and how its layers stand now.
+    """Changes made by the :func:`binarize` call behind ``model``, and its layers as they are now.
 
     Roles and input bits are found in the first training batch, or on an example; before that the
     report says that they are not known yet. Models made of layers of :mod:`bitgnn.nn` have a

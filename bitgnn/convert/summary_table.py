@@ -1,4 +1,4 @@
-"""What a summary holds, and how it prints."""
+"""The rows of a summary, printed as a table."""
 
 from __future__ import annotations
 

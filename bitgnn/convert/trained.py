@@ -1,4 +1,4 @@
-"""What freeze() refuses: layers that never looked at their input, and bits that say nothing."""
+"""Checks of freeze(): layers that never looked at their input, and constant bits."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from torch_geometric.nn import MessagePassing
 
 from bitgnn.convert.network.layers import letters_of
 from bitgnn.nn import LayerPrecision
-from bitgnn.nn.binary_product import BinaryProduct
-from bitgnn.nn.seen_bits import ConstantBits
+from bitgnn.nn.products.binary_product import BinaryProduct
+from bitgnn.nn.products.seen_bits import ConstantBits
 
 __all__ = ["check_trained"]
 
@@ -80,7 +80,7 @@ def _is_read(what: str, letters: LayerPrecision) -> bool:
 
 
 def _cure(what: str, layer: Any, letters: LayerPrecision) -> str:
-    """What makes bits vary; only graph layers can look them up."""
+    """Advice against constant bits; only graph layers can look theirs up."""
     if what == "hidden":
         return TRAIN
     return BY_NAME if isinstance(layer, MessagePassing) and not letters.looks_up else CENTRE

@@ -19,7 +19,7 @@ from bitgnn.exchange.norms import (
 )
 from bitgnn.exchange.roles import NORMS, norm_roles
 from bitgnn.nn import BinaryConv2d, BinaryLinear
-from bitgnn.nn.binary_product import BinaryProduct
+from bitgnn.nn.products.binary_product import BinaryProduct
 from bitgnn.quantize import canonical_row_scale
 
 __all__ = ["Layer", "describe", "entries", "exported", "importer"]

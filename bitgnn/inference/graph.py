@@ -13,7 +13,7 @@ from torch_geometric.typing import SparseTensor
 from torch_geometric.utils import is_sparse, to_edge_index
 
 from bitgnn.bits import BitAdjacency, _pytrees
-from bitgnn.nn.adjacency import gcn_adjacency, neighbour_adjacency
+from bitgnn.nn.graph.adjacency import gcn_adjacency, neighbour_adjacency
 
 __all__ = ["Adjacency", "FloatAdjacency", "GraphSpec", "PreparedGraph"]
 

@@ -17,7 +17,7 @@ FAR = 1e30
 
 
 def _ordered_to_float(key: Tensor) -> Tensor:
-    """Floats in ascending order for ascending int64 keys: the IEEE bits, negatives turned round."""
+    """Floats in ascending order for ascending int64 keys: the IEEE bits, negatives reversed."""
     bits = torch.where(key >= 0, key, SIGN_BIT - key - 1)
     return bits.to(torch.int32).view(torch.float32)
 

@@ -1,4 +1,4 @@
-"""What the models share: one precision a layer, copies in another precision, input checks."""
+"""Base of the models: one precision a layer, copies in another precision, input checks."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ INITIAL_STD = 0.02
 
 @dataclass
 class BertStates:
-    """What distillation compares, layer by layer.
+    """States that distillation compares, layer by layer.
 
     Attributes:
         hidden: ``[B, T, width]`` behind each layer, the embeddings first.

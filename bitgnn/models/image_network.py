@@ -1,4 +1,4 @@
-"""What the networks for images share: their forward, and layers in binary or full precision."""
+"""Base of the networks for images: their forward, and layers in binary or full precision."""
 
 from __future__ import annotations
 

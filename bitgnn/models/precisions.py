@@ -12,7 +12,7 @@ from bitgnn.nn.precision import NORM_OPTIONS, PRODUCT_OPTIONS, model_letters
 __all__ = ["Precision", "describe_precision", "layer_precisions"]
 
 Precision = str | LayerPrecision | Sequence[str | LayerPrecision]
-"""What ``precision=`` of a model takes: one name, letters or object, or one of them a layer."""
+"""Values of ``precision=`` of a model: one name, letters or object, or one of them a layer."""
 
 SEPARATOR = ","
 

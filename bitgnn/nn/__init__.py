@@ -1,20 +1,20 @@
 """Trainable layers with PyG's signatures and a precision, binary and BWTA ones with torch's."""
 
 from bitgnn.nn.activation_quantizer import ActivationQuantizer
+from bitgnn.nn.attention.bwta_attention import BWTAAttention
+from bitgnn.nn.attention.bwta_multihead_attention import BWTAMultiheadAttention
+from bitgnn.nn.attention.bwta_self_attention import BWTASelfAttention
 from bitgnn.nn.binary_conv2d import BinaryConv2d
 from bitgnn.nn.binary_linear import BinaryLinear
-from bitgnn.nn.bwta_attention import BWTAAttention
 from bitgnn.nn.bwta_linear import BWTALinear
-from bitgnn.nn.bwta_multihead_attention import BWTAMultiheadAttention
-from bitgnn.nn.bwta_self_attention import BWTASelfAttention
 from bitgnn.nn.channel_shortcut import ChannelShortcut
-from bitgnn.nn.gcn_conv import GCNConv
-from bitgnn.nn.graph_conv import GraphConv
-from bitgnn.nn.input_bits import InputBits
+from bitgnn.nn.graph.gcn_conv import GCNConv
+from bitgnn.nn.graph.graph_conv import GraphConv
+from bitgnn.nn.graph.sage_conv import SAGEConv
 from bitgnn.nn.linear import Linear
 from bitgnn.nn.precision import PRESETS, LayerPrecision
+from bitgnn.nn.products.input_bits import InputBits
 from bitgnn.nn.roles import default_precision
-from bitgnn.nn.sage_conv import SAGEConv
 from bitgnn.nn.standardize import NodeStandardize
 
 __all__ = [

@@ -1,4 +1,4 @@
-"""What layers refuse as input before anything is computed, trained and frozen ones alike."""
+"""Checks of inputs before anything is computed, for trained and frozen layers alike."""
 
 from __future__ import annotations
 

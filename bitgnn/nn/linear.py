@@ -7,8 +7,8 @@ from collections.abc import Iterable
 import torch_geometric.nn
 from torch import Tensor
 
-from bitgnn.nn.binary_product import BinaryProduct, on_rows
 from bitgnn.nn.precision import PRESETS, LayerPrecision
+from bitgnn.nn.products.binary_product import BinaryProduct, on_rows
 from bitgnn.quantize import binary_sign, fast_dropout
 
 __all__ = ["Linear"]

@@ -43,7 +43,7 @@ _CHOICES: dict[str, tuple[object, ...]] = {
 
 @dataclass(frozen=True)
 class LayerPrecision:
-    """What is binary in a layer, and how it is trained.
+    """The binary parts of a layer, and their training arithmetic.
 
     Attributes:
         bmm: activation, weight and output of the dense product; F full precision, B bits; as

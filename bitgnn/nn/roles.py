@@ -56,7 +56,7 @@ def default_precision(precision: str | LayerPrecision) -> Iterator[None]:
 
 
 def chosen_precision(precision: str | LayerPrecision | None) -> str | LayerPrecision:
-    """What a layer was asked for, or the default."""
+    """The precision a layer was asked for, or the default."""
     return _default.get() if precision is None else precision
 
 
@@ -113,7 +113,7 @@ LOOKED_AT = 4096
 
 
 class KeptEntries(NamedTuple):
-    """What dropout in front of a layer has kept.
+    """Entries that dropout in front of a layer has kept.
 
     Attributes:
         mask: bool tensor of as many elements as the input, in its order; None is not known, or all.
@@ -125,7 +125,7 @@ class KeptEntries(NamedTuple):
 
 
 def kept_entries(x: Tensor) -> KeptEntries:
-    """What dropout between ``x`` and the layer in front has kept.
+    """Entries that dropout between ``x`` and the layer in front has kept.
 
     Read from autograd's graph, along operations that leave a 0 a 0 and an entry where it is.
     """

@@ -105,5 +105,5 @@ def pool_window(
 
 
 def _mask(flip: Tensor | None) -> Tensor | None:
-    """A row of words whose set bits are channels that are turned round."""
+    """A row of words whose set bits are the flipped channels."""
     return None if flip is None else image_words(flip.view(1, 1, 1, -1)).flatten()

@@ -10,7 +10,7 @@ the products of +-1 values, an exact integer.
   x) is taken in the same pass. B operands bring the scale they hold, if any.
 - z = F: float32 ``(x_scale[i] * w_scale[o]) * dot + bias[o]``; scales are left out with
   ``scale=False``; ``integer=True`` returns ``dot`` as int32.
-- z = B: bit of ``result >= threshold[o]`` (0 without one), turned round where ``flip[o]``. Without
+- z = B: bit of ``result >= threshold[o]`` (0 without one), inverted where ``flip[o]``. Without
   bias and threshold no scale is computed, as a positive one cannot change the bit.
 
 - ``transpose_x`` and ``transpose_w`` of the products of bits: the operand is stored the other way

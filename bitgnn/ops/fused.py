@@ -60,7 +60,7 @@ def bmm_add_bits(
     x_gain: Tensor | None = None,
     check_finite: bool = False,
 ) -> BitTensor:
-    """Bits of ``bmm_add(...) >= threshold[o]`` (0 without one), turned round where ``flip[o]``."""
+    """Bits of ``bmm_add(...) >= threshold[o]`` (0 without one), inverted where ``flip[o]``."""
     name = "fused.bmm_add_bits"
     words = _sum(
         name, x, w, addend, scale, bias, threshold, flip, x_threshold, x_gain, check_finite, True

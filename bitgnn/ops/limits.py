@@ -19,7 +19,7 @@ def integer_limits(
         like: ``[O]`` on the device of ``bit``.
 
     Returns:
-        int64 limits in ``[-bound, bound + 1]``, and where the comparison is turned round. What is
+        int64 limits in ``[-bound, bound + 1]``, and where the comparison is reversed. What is
         always true has the limit ``-bound``, what never is has ``bound + 1``; neither is turned.
     """
     below = torch.full_like(like, -bound, dtype=torch.int64)

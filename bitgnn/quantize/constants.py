@@ -16,7 +16,7 @@ _kept: dict[Hashable, Tensor] = {}
 
 
 def made_once(key: Hashable, like: Tensor, make: Callable[[], Tensor]) -> Tensor:
-    """What ``make()`` gives, for reading alone.
+    """Result of ``make()``, for reading alone.
 
     Args:
         key: what it depends on beside the device.

@@ -11,7 +11,7 @@ from torch import Tensor
 __all__ = ["LEAST_SCALE", "initial_scale", "lsq_scale", "positive_scale"]
 
 LEAST_SCALE = 1e-8
-"""What a scale that training drove to zero or below counts as."""
+"""Value of a scale that training drove to zero or below."""
 
 
 class _ScaledGradient(torch.autograd.Function):

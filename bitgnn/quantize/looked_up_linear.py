@@ -16,7 +16,7 @@ __all__ = ["GAIN_SPEED", "InputWords", "looked_up_linear", "output_affine"]
 CHUNK = 64
 """Words of a row that the backward pass unpacks at a time: thermometers have many."""
 GAIN_SPEED = 10.0
-"""What one step of Adam moves the logarithm of a gain by, in learning rates."""
+"""Step of Adam in the logarithm of a gain, in learning rates."""
 
 
 class InputWords(NamedTuple):

@@ -14,7 +14,7 @@ import bitgnn.ops  # noqa: F401  (defines torch.ops.bitgnn)
 __all__ = ["Surrogate", "binary_sign", "sgn", "surrogate_slope", "within"]
 
 Surrogate = Literal["ste", "approx"]
-"""What stands in place of the derivative of the sign, see :func:`surrogate_slope`."""
+"""Surrogates for the derivative of the sign, see :func:`surrogate_slope`."""
 
 
 def sgn(x: Tensor) -> Tensor:

@@ -11,7 +11,7 @@ from matplotlib.ticker import MaxNLocator
 from bitgnn.measure.report import format_bytes, format_seconds, open_frame, png
 from bitgnn.train.deploy import FormResult
 
-__all__ = ["draw_chart", "form_color"]
+__all__ = ["draw_chart"]
 
 FORM_COLORS = {"fp32": "#8a8f98", "full": "#3d7ea6", "bin": "#d1603d"}
 OTHER_COLORS = ("#6a9a5b", "#8a6fb0", "#c9a227", "#4fa3a0", "#b0647f")
@@ -24,7 +24,7 @@ PARTS = {
 """Name, attribute and colour of each part of the memory."""
 
 
-def form_color(form: str, number: int) -> str:
+def _form_color(form: str, number: int) -> str:
     """Colour of the ``number``-th form."""
     return FORM_COLORS.get(form, OTHER_COLORS[number % len(OTHER_COLORS)])
 
@@ -47,7 +47,7 @@ def draw_chart(
     panels = figure.subplots(1, 3, sharey=True)
     accuracy, memory, latency = panels
     names = [labels[result.form] for result in results]
-    colors = [form_color(result.form, number) for number, result in enumerate(results)]
+    colors = [_form_color(result.form, number) for number, result in enumerate(results)]
 
     means, spreads = [r.mean for r in results], [r.std for r in results]
     error = {"ecolor": "#333333", "capsize": 3}

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from bitgnn.convert import Plan
-from bitgnn.convert.in_letters import own_letters
+from bitgnn.convert.letters import own_letters
 from bitgnn.convert.tracing.trace import evaluating
 from bitgnn.tune.space import Space
 from bitgnn.tune.workload import Workload

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch_geometric.nn import MessagePassing
 from torch_geometric.utils import to_torch_csr_tensor
 
-from bitgnn.convert.in_letters import in_letters
+from bitgnn.convert.letters import with_letters
 from bitgnn.convert.plan import ModelShape, tunable_layers
 from bitgnn.measure.memory import cuda_peak_allocation, peak_allocation, stored_bytes
 from bitgnn.measure.pyg import graph_forms
@@ -88,7 +88,7 @@ def _in_letters(model: nn.Module, letters: str) -> nn.Module:
         name: letters if isinstance(layer, MessagePassing) else letters[:LINEAR_LETTERS]
         for name, layer in tunable_layers(model).items()
     }
-    return in_letters(model, wanted)
+    return with_letters(model, wanted)
 
 
 def _fastest(workload: Workload, family: str, model: nn.Module) -> Baseline:

@@ -23,7 +23,7 @@ from bitgnn.convert.network.values import Network, Value, is_nowhere_negative, o
 from bitgnn.convert.plan import tunable_layers
 from bitgnn.convert.swap.graphs import HasPrecision
 from bitgnn.convert.tracing.trace import trace_model
-from bitgnn.nn.binary_product import QUANTIZERS
+from bitgnn.nn.products.binary_product import QUANTIZERS
 
 __all__ = ["Chains", "LayerRule", "layer_rules", "matches"]
 

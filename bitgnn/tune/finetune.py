@@ -11,7 +11,7 @@ from typing import Any
 from torch import nn
 from torch_geometric.utils import to_torch_csr_tensor
 
-from bitgnn.convert.in_letters import in_letters
+from bitgnn.convert.letters import with_letters
 from bitgnn.train.loop import TrainingError, train_model
 from bitgnn.train.randomness import seeded
 from bitgnn.train.recipe import Loader, Recipe
@@ -87,7 +87,7 @@ def fine_tune(
         def scored(model: nn.Module) -> Score:
             return score_logits(workload, logits(model))
 
-        model = in_letters(workload.model, letters, _norms(workload.model, letters))
+        model = with_letters(workload.model, letters, _norms(workload.model, letters))
         before = scored(model)
         if should_stop():
             return FineTuned(model.eval(), before, before, 0)

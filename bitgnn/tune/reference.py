@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from torch import nn
 
-from bitgnn.convert.in_letters import own_letters
+from bitgnn.convert.letters import own_letters
 from bitgnn.train.loop import TrainedModel, TrainingError, train_model
 from bitgnn.train.randomness import seeded
 from bitgnn.train.recipe import Recipe

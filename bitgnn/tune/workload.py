@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from bitgnn.convert import Plan, freeze
-from bitgnn.convert.in_letters import own_letters
+from bitgnn.convert.letters import own_letters
 from bitgnn.measure.environment import cpu_model
 from bitgnn.train.task import MASKS, CountRight, Metric, RocAuc, check_data
 

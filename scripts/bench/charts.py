@@ -1,8 +1,8 @@
-"""Charts of benchmark records: bars of ratios, times and parts of ceilings, sweeps of layers."""
+"""The chart of the whole-model benchmark: latency, memory and speed-up as bars."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +18,6 @@ from bitgnn.measure.report import format_bytes, format_ratio, format_seconds
 Record = dict[str, Any]
 Values = Sequence[float | None]
 
-OURS, GOAL, COLOURS = "#f58518", "#e45756", ("#4c78a8", "#9ecae9", "#79706e", "#54a24b", "#b279a2")
-SWEEP = "BConv"
-"""Groups that begin so are drawn over their channels."""
-BAR_INCHES = 0.28
 MODEL_COLOURS = {
     "PyG fp32": "#bab0ac",
     "PyG's best": "#79706e",
@@ -38,9 +34,6 @@ def draw_bars(
     labels: Sequence[str],
     series: Mapping[str, tuple[str, Values]],
     text: Callable[[float], str],
-    *,
-    start: float = 0.0,
-    beside: bool = True,
 ) -> None:
     """Horizontal bars from the top, each with its value behind its end.
 
@@ -49,19 +42,18 @@ def draw_bars(
         labels: of the rows.
         series: colour, and a value for each row or None, by name.
         text: a value as text.
-        start: where bars begin.
-        beside: series stand beside each other in a row, which else has one bar.
     """
-    step = 0.86 / len(series) if beside else 0.8
+    step = 0.86 / len(series)
     for number, (colour, values) in enumerate(series.values()):
-        offset = (number - (len(series) - 1) / 2) * step if beside else 0.0
+        offset = (number - (len(series) - 1) / 2) * step
         for row, value in enumerate(values):
             if value is None:
                 continue
-            axes.barh(row + offset, value - start, left=start, height=0.9 * step, color=colour)
-            place = max(value, start), row + offset
-            axes.annotate(text(value), place, (3, 0), textcoords="offset points", va="center",
-                          fontsize=6 if beside and len(series) > 1 else 7)  # fmt: skip
+            axes.barh(row + offset, value, height=0.9 * step, color=colour)
+            axes.annotate(
+                text(value), (value, row + offset), (3, 0), textcoords="offset points",
+                va="center", fontsize=6,
+            )  # fmt: skip
     axes.set_yticks(range(len(labels)), labels, fontsize=7)
     if not axes.yaxis_inverted():
         axes.invert_yaxis()
@@ -74,91 +66,11 @@ def _save(figure: Figure, path: str | Path, title: str, record: Record) -> None:
     figure.savefig(path, dpi=110)
 
 
-def _titled(result: Record) -> str:
-    return f"{result['group'].partition(',')[0]}: {result['name']}"
-
-
 def _logarithmic(axes: Axes, text: Callable[[float], str], base: int = 10) -> None:
     axes.set_xscale("log", base=base)
     axes.xaxis.set_major_formatter(lambda value, place: text(value))
     axes.xaxis.set_minor_formatter(NullFormatter())
     axes.grid(axis="x", linewidth=0.3)
-
-
-def ratios_chart(path: str | Path, record: Record, title: str = "Operators") -> None:
-    """Draws ratios of all cases that are no sweep, and times of each sweep over the channels."""
-    groups: dict[str, list[Record]] = {}
-    for result in record["results"]:
-        groups.setdefault(result["group"], []).append(result)
-    sweeps = {g: r for g, r in groups.items() if g.startswith(SWEEP) and len(r) > 1}
-    bars = [r for g, found in groups.items() if g not in sweeps for r in found if r["ratio"]]
-    panels = len(sweeps) + bool(bars)
-    columns = min(3, panels)
-    rows = -(-panels // columns)
-    height = max(4.2, 1.2 + BAR_INCHES * len(bars) / rows) * rows
-    figure = Figure(figsize=((9.0, 6.0, 5.6)[columns - 1] * columns, height), layout="constrained")
-    axes = list(figure.subplots(rows, columns, squeeze=False).flat)
-    if bars:
-        values = [result["ratio"] for result in bars]
-        draw_bars(axes[0], list(map(_titled, bars)), {"": (OURS, values)}, format_ratio, start=1.0)
-        _logarithmic(axes[0], lambda value: f"{value:g}×")
-        axes[0].axvline(1.0, color="grey", linewidth=0.8)
-        for row, goal in _ratio_goals(bars):
-            axes[0].vlines(goal, row - 0.45, row + 0.45, color=GOAL)
-        axes[0].set_title("times faster than the best of the others (red: goal)", fontsize=9)
-    for place, (group, results) in zip(axes[bool(bars) :], sweeps.items(), strict=False):
-        _sweep(place, group, results)
-    for unused in axes[panels:]:
-        unused.set_axis_off()
-    _save(figure, path, title, record)
-
-
-def _ratio_goals(results: Iterable[Record]) -> Iterable[tuple[int, float]]:
-    for row, result in enumerate(results):
-        goals = [g["value"] for g in result.get("goals", ()) if g["kind"] == "ratio"]
-        yield from ((row, value) for value in [*goals, result.get("target")] if value)
-
-
-def _sweep(axes: Axes, group: str, results: Sequence[Record]) -> None:
-    """Time over the channels of each contender."""
-    counted = "outputs" if len({result["outputs"] for result in results}) > 1 else "channels"
-    colours = iter(COLOURS)
-    points: dict[tuple[str, bool], list[tuple[float, float]]] = {}
-    for result in results:
-        for c in result["contenders"]:
-            if c["timing"] is not None:
-                point = result[counted], 1e6 * c["timing"]["median"]
-                points.setdefault((c["name"], c["ours"]), []).append(point)
-    for (name, ours), line in points.items():
-        colour, label = (OURS, f"bitgnn, {name}") if ours else (next(colours, "black"), name)
-        axes.plot(*zip(*line, strict=True), marker="o", markersize=3, color=colour, label=label)
-    axes.set_xscale("log", base=2)
-    axes.set_yscale("log")
-    for axis in (axes.xaxis, axes.yaxis):
-        axis.set_major_formatter(lambda value, place: f"{value:g}")
-    axes.set_xlabel(counted, fontsize=8)
-    axes.set_ylabel("µs", fontsize=8)
-    axes.grid(linewidth=0.3)
-    axes.tick_params(labelsize=7)
-    axes.set_title(group, fontsize=9)
-    axes.legend(fontsize=7)
-
-
-def ceilings_chart(path: str | Path, record: Record) -> None:
-    """Bars of how much of its ceiling each case reaches, coloured by what binds it."""
-    results = [r for r in record["results"] if r["ceiling_fraction"] is not None]
-    series = {
-        binds: (colour, [r["ceiling_fraction"] if r["binds"] == binds else None for r in results])
-        for binds, colour in zip(sorted({r["binds"] for r in results}), COLOURS, strict=False)
-    }
-    size = (9, 1.4 + BAR_INCHES * len(results))
-    figure = Figure(figsize=size, layout="constrained")
-    axes = figure.subplots()
-    draw_bars(axes, list(map(_titled, results)), series, lambda part: f"{part:.0%}", beside=False)
-    axes.axvline(1.0, color="grey", linewidth=0.8)
-    handles = [Patch(color=colour, label=name) for name, (colour, _) in series.items()]
-    axes.legend(handles=handles, title="bound by", fontsize=8)
-    _save(figure, path, "Part of the ceiling of the same run that is reached", record)
 
 
 def _of_forms(result: Record, value: Callable[[Any], float]) -> dict[str, float | None]:

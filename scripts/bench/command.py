@@ -182,7 +182,6 @@ def run_benchmark(
     clock: Clock | None = None,
     line: Callable[[Record], str] = describe,
     chart: Callable[[Path, Record], None] | None = None,
-    csv: Callable[[Record], str] | None = None,
     **body: Any,
 ) -> int:
     """Runs the cases that are wanted; the record is on disk after each of them.
@@ -196,7 +195,6 @@ def run_benchmark(
         clock: None takes that of the device.
         line: a result for the terminal.
         chart: draws the record.
-        csv: the record's contenders.
         **body: further entries of the record.
 
     Returns:
@@ -235,7 +233,7 @@ def run_benchmark(
             print(line(result), flush=True)
         if found["results"]:
             save_record(arguments.output, found)
-    return finish(arguments.output, found, table, chart=chart, csv=csv)
+    return finish(arguments.output, found, table, chart=chart)
 
 
 def is_wanted(arguments: argparse.Namespace, case: Runnable | Skipped) -> bool:
@@ -281,9 +279,8 @@ def finish(
     table: Callable[[Record], str],
     *,
     chart: Callable[[Path, Record], None] | None = None,
-    csv: Callable[[Record], str] | None = None,
 ) -> int:
-    """Writes a record with its chart and CSV beside it, prints its table and what went wrong.
+    """Writes a record with its chart beside it, prints its table and what went wrong.
 
     Returns:
         Exit status: 1 where a result is wrong, or something failed or was left out.
@@ -292,8 +289,6 @@ def finish(
         Unmeasured: The record has no figures; nothing is written.
     """
     save_record(output, found)
-    if csv is not None:
-        output.with_suffix(".csv").write_text(csv(found), encoding="utf-8")
     if chart is not None:
         chart(output.with_suffix(".png"), found)
     print(f"\n{table(found)}\nwritten: {output}")

@@ -6,12 +6,11 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from bitgnn.measure.report import csv_text, format_seconds
+from bitgnn.measure.report import format_seconds
 
 Record = dict[str, Any]
 Row = TypeVar("Row")
 Value = TypeVar("Value")
-STATISTICS = ("median", "p10", "p90")
 
 
 def table(rows: Iterable[Row], *columns: tuple[str, Callable[[Row], str]]) -> str:
@@ -118,34 +117,3 @@ def not_measured(record: Record) -> str:
     entries = [*record.get("skipped", ()), *record.get("failed", ())]
     lines = [f"- not measured: {entry['name']}: {entry['reason']}\n" for entry in entries]
     return "\n" + "".join(lines) if lines else ""
-
-
-def contenders_csv(
-    record: Mapping[str, Any],
-    kinds: Sequence[str],
-    head: Mapping[str, Callable[[Record, Record], Any]],
-    tail: Mapping[str, Callable[[Record, Record], Any]],
-) -> str:
-    """Every contender of every case, one a line; times in seconds of a call.
-
-    Args:
-        record: of a benchmark whose results have contenders.
-        kinds: of times.
-        head: columns in front of the times: of a result and a contender.
-        tail: columns behind them.
-    """
-    times = [f"{kind}_{statistic}" for kind in kinds for statistic in STATISTICS]
-    rows: list[list[Any]] = [[*head, *times, "repeats", *tail, "failure"]]
-    for result in record["results"]:
-        for c in result["contenders"]:
-            found = [
-                shown(c[kind], lambda timing, s=s: f"{timing[s]:.4g}")  # type: ignore[misc]
-                for kind in kinds
-                for s in STATISTICS
-            ]
-            repeats = 0 if c["timing"] is None else len(c["timing"]["seconds"])
-            before, behind = (
-                [value(result, c) for value in part.values()] for part in (head, tail)
-            )
-            rows.append([*before, *found, repeats, *behind, c["failure"] or ""])
-    return csv_text(rows)

@@ -169,10 +169,10 @@ def run(job: tuple[dict[str, Any], str | None, str]) -> dict[str, Any]:
     sizes = [data["x"].size(1), *[HIDDEN] * (case["layers"] - 1), int(y.max()) + 1]
     model = Ablation(sizes, VARIANTS[case["variant"]])
 
-    def step_losses() -> Iterator[Tensor]:
-        yield functional.cross_entropy(model(graph)[nodes], y[nodes])
+    def loss() -> Tensor:
+        return functional.cross_entropy(model(graph)[nodes], y[nodes])
 
-    return {**case, "test": fit(model, data, DECAY, EPOCHS, step_losses, lambda: model(graph))[1]}
+    return {**case, "test": fit(model, data, DECAY, EPOCHS, loss, lambda: model(graph))[1]}
 
 
 def summary(runs: list[dict[str, Any]]) -> list[dict[str, Any]]:

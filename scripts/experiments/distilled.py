@@ -12,12 +12,11 @@ import argparse
 import statistics
 import warnings
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import torch
 import torch_geometric.nn as pyg
-from kept_runs import run_and_keep
+from kept_runs import run_and_keep, study_parser
 from plain_loop import DROPOUT, GRAPHS, HIDDEN, Tutorial, read
 from torch import Tensor, nn
 from torch.nn import functional
@@ -149,17 +148,13 @@ def summary(runs: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def main() -> int:
     """Entry point."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--data", help="folder with raw data (default: BITGNN_DATA)")
-    parser.add_argument("--output", type=Path, default=Path("distilled.json"))
-    parser.add_argument("--graphs", nargs="+", default=list(GRAPHS), choices=GRAPHS)
+    parser = study_parser(__doc__, "distilled.json", GRAPHS)
     models = ["GCNConv", "SAGEConv", "Own", "GAE"]
     parser.add_argument("--models", nargs="+", default=models, choices=models)
     parser.add_argument("--forms", nargs="+", default=FORMS)
     parser.add_argument("--study", dest="forms", action="store_const", const=STUDY)
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
-    parser.add_argument("--workers", type=int, default=1)
     arguments = parser.parse_args()
     return run_and_keep(
         cases(arguments), run, summary, arguments.output, arguments.data, arguments.device,

@@ -19,7 +19,6 @@ import torch_geometric.nn
 from kept_runs import mean_tests, run_and_keep, study_parser
 from torch import nn
 from torch.nn import functional
-from torch_geometric.data import Data
 from torch_geometric.utils import stochastic_blockmodel_graph
 
 import bitgnn
@@ -31,7 +30,6 @@ GRAPHS = (
     "block model, 20 classes",
 )  # fmt: skip
 EPOCHS, LEARNING_RATE, DROPOUT, HIDDEN = 200, 0.01, 0.5, 64
-BATCH_EPOCHS, FAN_OUT = 30, 10
 SHARES = (0.6, 0.2)
 BLOCK_NODES, BLOCK_FEATURES, BLOCK_DEGREE = 6000, 64, 12.0
 
@@ -39,11 +37,11 @@ BLOCK_NODES, BLOCK_FEATURES, BLOCK_DEGREE = 6000, 64, 12.0
 class Tutorial(nn.Module):
     """PyG's tutorial GCN, of any depth and layer: functional ReLU and dropout between layers."""
 
-    def __init__(self, layer: str, sizes: list[int], batched: bool = False) -> None:
+    def __init__(self, layer: str, sizes: list[int]) -> None:
         super().__init__()
         kind = getattr(torch_geometric.nn, layer)
         # PyG keeps the normalised graph, so that both forms train fast on one graph.
-        options = {"cached": not batched} if layer == "GCNConv" else {}
+        options = {"cached": True} if layer == "GCNConv" else {}
         self.convs = nn.ModuleList(kind(a, b, **options) for a, b in pairwise(sizes))
 
     def forward(self, x: torch.Tensor, edge_index: torch.Tensor) -> torch.Tensor:
@@ -98,32 +96,12 @@ def read(name: str, root: str | None) -> dict[str, torch.Tensor]:
     return {"x": x, "edges": edges, "y": y, **dict(zip(names, masks, strict=True))}
 
 
-def whole_graph(graph: dict[str, torch.Tensor]) -> Iterator[tuple[torch.Tensor, ...]]:
-    """Features, edges, labels and the nodes whose scores count, once an epoch."""
-    yield graph["x"], graph["edges"], graph["y"], graph["train"]
-
-
-class Batches:
-    """The same for sampled neighbourhoods of training nodes."""
-
-    def __init__(self, graph: dict[str, torch.Tensor], size: int, hops: int) -> None:
-        data = Data(graph["x"], graph["edges"], y=graph["y"])
-        self.loader = NeighborLoader(
-            data, [FAN_OUT] * hops, batch_size=size, input_nodes=graph["train"], shuffle=True
-        )
-
-    def __iter__(self) -> Iterator[tuple[torch.Tensor, ...]]:
-        for batch in self.loader:
-            nodes = torch.arange(batch.batch_size, device=batch.x.device)
-            yield batch.x, batch.edge_index, batch.y, nodes
-
-
 def fit(
     model: nn.Module,
     graph: dict[str, torch.Tensor],
     decay: float,
     epochs: int,
-    step_losses: Callable[[], Iterator[torch.Tensor]],
+    step_loss: Callable[[], torch.Tensor],
     scores: Callable[[], torch.Tensor],
 ) -> tuple[float, float]:
     """The tutorial's loop: validation and test accuracy where validation is best, in per cent.
@@ -133,7 +111,7 @@ def fit(
         graph: of :func:`read`.
         decay: of the weights.
         epochs: how many.
-        step_losses: the loss of each step of an epoch.
+        step_loss: the loss of an epoch's step.
         scores: of every node, in evaluation.
     """
     optimizer = torch.optim.Adam(model.parameters(), lr=LEARNING_RATE, weight_decay=decay)
@@ -141,10 +119,8 @@ def fit(
     for _ in range(epochs):
         model.train()
         optimizer.zero_grad()
-        for loss in step_losses():
-            loss.backward()
-            optimizer.step()
-            optimizer.zero_grad()
+        step_loss().backward()
+        optimizer.step()
         model.eval()
         with torch.no_grad():
             right = scores().argmax(1) == graph["y"]
@@ -154,20 +130,14 @@ def fit(
     return 100 * best, 100 * test
 
 
-def train(
-    model: nn.Module, graph: dict[str, torch.Tensor], decay: float, batch_size: int, hops: int
-) -> dict[str, Any]:
+def train(model: nn.Module, graph: dict[str, torch.Tensor], decay: float) -> dict[str, Any]:
     """Accuracies and time of the loop, and how the frozen model compares."""
-    x, edges = graph["x"], graph["edges"]
-    batches = Batches(graph, batch_size, hops) if batch_size else None
-
-    def step_losses() -> Iterator[torch.Tensor]:
-        for features, graph_edges, labels, nodes in batches or whole_graph(graph):
-            scores = model(features, graph_edges)[nodes]
-            yield functional.cross_entropy(scores, labels[nodes])
-
-    start, epochs = time.perf_counter(), BATCH_EPOCHS if batches else EPOCHS
-    best, test = fit(model, graph, decay, epochs, step_losses, lambda: model(x, edges))
+    x, edges, y, nodes = (graph[name] for name in ("x", "edges", "y", "train"))
+    start = time.perf_counter()
+    best, test = fit(
+        model, graph, decay, EPOCHS,
+        lambda: functional.cross_entropy(model(x, edges)[nodes], y[nodes]), lambda: model(x, edges),
+    )  # fmt: skip
     seconds = time.perf_counter() - start
     found: dict[str, Any] = {"test": test, "val": best, "seconds": seconds}
     if any(isinstance(m, bitgnn.nn.InputBits) for m in model.modules()):
@@ -187,8 +157,7 @@ def cases(arguments: argparse.Namespace) -> Iterator[dict[str, Any]]:
                 for seed in range(int(seeds)):
                     yield {
                         "graph": name, "layer": layer, "layers": int(layers), "form": form,
-                        "weight_decay": float(decay), "batch_size": arguments.batch_size,
-                        "seed": seed,
+                        "weight_decay": float(decay), "seed": seed,
                     }  # fmt: skip
 
 
@@ -206,12 +175,11 @@ def run(job: tuple[dict[str, Any], str | None, str]) -> dict[str, Any]:
     torch.manual_seed(case["seed"])
     classes = int(graph["y"].max()) + 1
     sizes = [graph["x"].size(1), *[HIDDEN] * (case["layers"] - 1), classes]
-    model: nn.Module = Tutorial(case["layer"], sizes, case["batch_size"] > 0)
+    model: nn.Module = Tutorial(case["layer"], sizes)
     if case["form"] != "fp32":
         model = bitgnn.binarize(model, case["form"])
     try:
-        details = case["weight_decay"], case["batch_size"], case["layers"]
-        return {**case, **train(model.to(device), graph, *details)}
+        return {**case, **train(model.to(device), graph, case["weight_decay"])}
     except torch.OutOfMemoryError:  # PyG's messages of every edge in floats
         return {**case, "failed": "out of memory"}
     finally:
@@ -242,13 +210,6 @@ def main() -> int:
     """Entry point."""
     parser = study_parser(__doc__, "plain_loop.json", GRAPHS)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
-    parser.add_argument(
-        "--batch-size",
-        type=int,
-        default=0,
-        help=f"nodes of a batch of NeighborLoader, {BATCH_EPOCHS} epochs of which are trained; "
-        "0 is the whole graph",
-    )
     parser.add_argument(
         "--plans",
         nargs="+",

@@ -1,6 +1,5 @@
-"""The benchmark of binary networks: record, table, CSV and chart; failures; weights; kernels."""
+"""The benchmark of binary networks: weights, wrong results, kernels."""
 
-import csv
 import json
 
 import pytest
@@ -16,35 +15,6 @@ from bench.networks.networks import (
     plain_network,
 )
 from bench_bnn import main as bnn_main
-
-
-def main(folder, *arguments):
-    output = folder / "bnn.json"
-    options = ["--quick", "--repeats", "7", "--threads", "1", "--output", str(output)]
-    status = bnn_main([*options, "--only", "BinaryConv2d", *arguments])
-    return status, json.loads(output.read_text()) if output.exists() else None
-
-
-def test_a_run_leaves_record_table_and_chart(tmp_path, capsys):
-    status, record = main(tmp_path)
-    assert status == 0
-    assert record["benchmark"] == "bnn_cpu"
-    (result,) = record["results"]
-    assert result["checked"]
-    assert all(len(c["timing"]["seconds"]) == 7 for c in result["contenders"])
-    assert {c["name"]: c["ours"] for c in result["contenders"]} == {
-        "torch fp32 contiguous": False,
-        "torch fp32 channels_last": False,
-        "bits in and out": True,
-        "bits in, int32 out": True,
-        "floats in and out": True,
-    }
-    assert result["form"] == "bits in and out"  # the others are not ranked
-    assert result["ratio"] == pytest.approx(result["peer_seconds"] / result["seconds"])
-    assert "| 32 to 32, 3x3, 8x8 |" in capsys.readouterr().out
-    with (tmp_path / "bnn.csv").open() as file:
-        assert len(list(csv.DictReader(file))) == len(result["contenders"])
-    assert (tmp_path / "bnn.png").read_bytes().startswith(b"\x89PNG")
 
 
 def weights_of(network):

@@ -1,33 +1,18 @@
-"""The conversion benchmark: a quick run leaves a whole record; graphs it cannot use are refused."""
-
-import json
+"""The conversion benchmark: its stages are the whole; graphs it cannot use are refused."""
 
 import pytest
 import torch
 
-from bench_conversion import MODELS, QUICK_EDGES, STAGES, ConversionCase, conversion_table
-from bench_conversion import main as conversion_main
+from bench_conversion import STAGES, ConversionCase, distinct_edges
 from bitgnn.measure.timing import Clock
 
 
-def test_quick_run_leaves_a_record(tmp_path, capsys):
-    output = tmp_path / "out" / "conversion.json"
-    arguments = ["--quick", "--repeats", "7", "--threads", "1", "--output", str(output)]
-    assert conversion_main(arguments) == 0
-    record = json.loads(output.read_text())
-    assert record["benchmark"] == "conversion"
-    assert len(record["results"]) == len(MODELS)
-    for result in record["results"]:
-        assert "synthetic" in result["name"]
-        assert result["reached"] is None
-        assert list(result["stages"]) == list(STAGES)
-        assert all(len(seconds) == 7 for seconds in result["stages"].values())
-        parts = [sum(p) for p in zip(*result["stages"].values(), strict=True)]
-        assert result["seconds"] == pytest.approx(parts)
-        assert f"{QUICK_EDGES} edges" in result["name"]
-    table = conversion_table(record)
-    assert all(result["name"] in table for result in record["results"])
-    assert table in capsys.readouterr().out
+def test_stages_are_the_whole():
+    result = ConversionCase("GCN", 200, distinct_edges(200, 900)).run(Clock("cpu"), 7)
+    assert list(result["stages"]) == list(STAGES)
+    parts = [sum(part) for part in zip(*result["stages"].values(), strict=True)]
+    assert len(parts) == 7
+    assert result["seconds"] == pytest.approx(parts)
 
 
 def test_duplicate_edges_are_refused():

@@ -1,4 +1,4 @@
-"""Runs of experiments side by side: finished ones are not done again."""
+"""Runs of experiments side by side: finished ones are not done again, summaries are theirs."""
 
 import importlib
 import json
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-FOLDER = Path(__file__).resolve().parents[2] / "scripts" / "experiments"
+SCRIPTS = Path(__file__).resolve().parents[2] / "scripts"
 
 
 # Workers import what they run, and cannot import a test.
@@ -25,7 +25,7 @@ def squared_until_three(job):
 
 @pytest.fixture
 def run_and_keep(monkeypatch):
-    monkeypatch.syspath_prepend(str(FOLDER))
+    monkeypatch.syspath_prepend(str(SCRIPTS / "experiments"))
     return importlib.import_module("kept_runs").run_and_keep
 
 
@@ -54,3 +54,18 @@ def test_finished_runs_are_not_done_again(run_and_keep, jobs, tmp_path, capsys):
     assert {run["where"] for run in record["runs"]} == {"an earlier call", "folder cpu"}
     assert not output.with_suffix(".jsonl").exists()
     assert "{'total': 120}" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("script", "name"),
+    [
+        ("plain_loop", "plain_loop"),
+        ("plain_loop", "plain_loop_depth"),
+        ("depth", "depth"),
+        ("distilled", "distilled"),
+    ],
+)
+def test_summaries_are_those_of_the_records(script, name, monkeypatch):
+    monkeypatch.syspath_prepend(str(SCRIPTS / "experiments"))
+    record = json.loads((SCRIPTS / "results" / f"{name}.json").read_text())
+    assert importlib.import_module(script).summary(record["runs"]) == record["summary"]

@@ -6,6 +6,7 @@ from pathlib import Path
 from bench.operators.case import OperatorCase
 from bench.tables.documents import NOT_MEASURED, TABLES, documents, fill
 from bench.tables.operators import cases_table
+from bench.tables.plain_loop import study_table
 from bitgnn.measure.timing import Clock
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -37,6 +38,28 @@ def test_operators_table_names_machine_result_and_goal():
     assert "| BMM: BBF |" in text
     assert "| 12.3× | 20× |" in text
     assert "- not measured: absent: no data" in text
+
+
+def test_a_study_judges_forms_on_graphs_that_did_not_choose_them():
+    gaps = {
+        "bin": {"a": 1.0, "b": 2.0, "c": 0.0},
+        "bin:1:sharpen=1": {"a": -4.0, "b": 3.0, "c": 0.5},
+        "bin:1:epochs=400": {"a": -9.0, "b": -9.0, "c": -9.0},
+        "full": {"a": -9.0, "b": -9.0, "c": -9.0},
+    }
+    rows = [
+        {"model": "GCNConv", "form": form, "gaps": of, "mean_gap": sum(of.values()) / 3,
+         "worst_gap": max(of.values())}
+        for form, of in gaps.items()
+    ]  # fmt: skip
+    machine = MACHINE | {"gpu": "Some GPU"}
+    text = study_table(
+        {"environment": machine, "runs": [{"seed": 0}, {"seed": 1}], "summary": rows}
+    )
+    assert "| GCNConv | bin:1:sharpen=1 | -0.2 | 3.0 | -4.0 | 3.0 | 0.5 |" in text
+    assert "seeds: 2." in text
+    # Without a, "bin" is better (1.0 there); without b and c the other one (3.0 and 0.5).
+    assert "is 1.5 points behind on the mean of the graphs left out" in text
 
 
 def test_fill_replaces_what_stands_between_the_markers(tmp_path):

@@ -5,13 +5,7 @@ import torch
 
 from bitgnn import BitAdjacency
 
-CUDA = pytest.param(
-    "cuda",
-    marks=[
-        pytest.mark.cuda,
-        pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device"),
-    ],
-)
+CUDA = pytest.param("cuda", marks=pytest.mark.cuda)
 DEGREES = {
     "no rows": [],
     "one empty row": [0],
@@ -69,7 +63,6 @@ def test_another_order_for_another_pattern(change, inference):
 
 
 @pytest.mark.cuda
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 def test_nothing_of_a_capture_is_kept():
     adjacency = with_degrees([1, 4, 0], device="cuda")
     with torch.cuda.graph(torch.cuda.CUDAGraph()):

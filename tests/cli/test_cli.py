@@ -34,13 +34,6 @@ def config(tmp_path):
     return file
 
 
-@pytest.fixture(autouse=True)
-def _keep_threads():
-    threads = torch.get_num_threads()
-    yield
-    torch.set_num_threads(threads)
-
-
 def _one_line(result):
     assert result.exit_code == 1
     lines = result.stderr.strip().splitlines()

@@ -6,7 +6,6 @@ import sys
 import numpy as np
 import pytest
 import safetensors.torch
-import torch
 from torch_geometric.nn import GCN
 from typer.testing import CliRunner
 
@@ -50,13 +49,6 @@ def wrong(in_channels, heads):
 
 made = Net(12, 3)
 """
-
-
-@pytest.fixture(autouse=True)
-def _keep_threads():
-    threads = torch.get_num_threads()
-    yield
-    torch.set_num_threads(threads)
 
 
 @pytest.fixture(scope="module")

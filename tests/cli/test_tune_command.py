@@ -7,7 +7,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-import torch
 from typer.testing import CliRunner
 
 from bitgnn import cli
@@ -23,13 +22,6 @@ from bitgnn.tune import budget, command, search, training
 runner = CliRunner()
 QUICK = ["tune", "--dataset", "digits", "--epochs", "1", "--hidden", "8", "--threads", "1"]
 PINS = ["--pin", "convs.0=FBB+BBB", "--pin", "convs.1=BBF+F*F"]
-
-
-@pytest.fixture(autouse=True)
-def _keep_threads():
-    threads = torch.get_num_threads()
-    yield
-    torch.set_num_threads(threads)
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ from torch import nn
 from bitgnn import GraphConfig, Plan, binarize, freeze, load, save
 from bitgnn._vouched import sealed
 from bitgnn.convert import ModelShape
-from bitgnn.convert.in_letters import in_letters, own_letters
+from bitgnn.convert.letters import own_letters, with_letters
 from bitgnn.models import GCN, GraphSAGE, GraphSAINT
 from bitgnn.nn import GCNConv, LayerPrecision, Linear
 
@@ -87,7 +87,7 @@ def test_letters_as_the_model_in_them(name, x, graph, device):
     before = {key: tensor.clone() for key, tensor in model.state_dict().items()}
     plan = planned(model, texts)
     frozen = freeze(model, plan)
-    copy = in_letters(model, plan.letters).eval()
+    copy = with_letters(model, plan.letters).eval()
     assert own_letters(copy) == dict(plan.letters)
     with torch.no_grad():
         torch.testing.assert_close(frozen(x, graph), copy(x, graph), rtol=1e-5, atol=1e-5)
@@ -102,7 +102,7 @@ def test_own_letters_change_nothing(x, graph):
     expected = freeze(model)(x, graph)
     assert freeze(model, Plan(own))(x, graph).equal(expected)
     assert freeze(model, Plan({}))(x, graph).equal(expected)
-    copy = in_letters(model, own)
+    copy = with_letters(model, own)
     assert copy is not model
     assert freeze(copy)(x, graph).equal(expected)
 

@@ -7,7 +7,7 @@ from pretrained import batch, bert, llama, transformers
 import bitgnn
 from bitgnn.convert import report_of
 from bitgnn.nn import BWTAAttention, BWTALinear
-from bitgnn.nn.pretrained_attention import attend
+from bitgnn.nn.attention.pretrained import attend
 
 
 def test_bert(tmp_path) -> None:

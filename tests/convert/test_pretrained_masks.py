@@ -7,7 +7,7 @@ import torch
 from pretrained import batch, bert, llama, transformers
 
 import bitgnn
-from bitgnn.nn.pretrained_attention import attend
+from bitgnn.nn.attention.pretrained import attend
 
 
 def forms(model: torch.nn.Module) -> tuple[torch.nn.Module, torch.nn.Module]:

@@ -36,21 +36,10 @@ forms:
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ("epochs: 3", "epochs: 0", "forms.fp32.epochs.*found 0"),
-        (
-            "epochs: 3",
-            "epochs: 3, rate: 3",
-            "unknown key 'forms.fp32.rate'.*expected one of epochs",
-        ),
         ("model: mlp", "model: lenet", "key 'model': found 'lenet'"),
         ("teacher: fp32, ", "", "forms.binary: distill above 0 and teacher need each other"),
         ("teacher: fp32", "teacher: binary", "teacher must name a form trained before"),
         ("  fp32:", "  half:", "forms.half: a form must be one of fp32, binary"),
-        (
-            "seeds: 2",
-            "seed: 2",
-            "unknown key 'seed'.*expected 'seeds' perhaps, or one of name, title",
-        ),
     ],
 )
 def test_mistakes_in_a_configuration_are_named(old, new, message, tmp_path):
@@ -94,7 +83,6 @@ def run(project, *arguments):
 def test_the_command_trains_records_and_finds_its_runs_again(project, capsys, monkeypatch):
     assert run(project, "--frozen") == 0
     record = json.loads((project / "runs/images_tiny.json").read_text())
-    assert (project / "runs/images.png").read_bytes().startswith(b"\x89PNG")
     assert record["dataset"] == {"name": "mnist", "train": 48, "test": 48, "image": [1, 6, 6]}
     for form, epochs in (("fp32", 3), ("binary", 2)):
         runs = record["forms"][form]["runs"]

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from fake_time import TICK
 
 from bitgnn.measure import latency
 from bitgnn.measure.latency import glance, gpu_seconds, measure_in_turns, noise
@@ -10,23 +11,25 @@ from bitgnn.measure.timing import Timing
 CPU = torch.device("cpu")
 
 
-def test_runs_take_turns():
+def test_runs_take_turns(fake_time):
     order = []
     timings = measure_in_turns([lambda: order.append(1), lambda: order.append(2)], CPU, rounds=3)
-    assert [len(timing.seconds) for timing in timings] == [3, 3]
+    assert [timing.seconds for timing in timings] == [pytest.approx([TICK] * 3)] * 2
     blocks = [a for a, b in zip(order, [*order[1:], None], strict=True) if a != b]
     assert blocks == [1, 2] * 4  # warmed up in turn, then three rounds
 
 
-def test_slow_runs_are_told_from_fast_ones():
-    x = torch.randn(600, 600)
-    slow, fast = measure_in_turns([lambda: x @ x @ x, lambda: None], CPU, rounds=3)
-    assert slow.median > fast.median > 0
+def test_slow_runs_are_told_from_fast_ones(fake_time):
+    runs = [lambda: fake_time.sleep(0.5), lambda: fake_time.sleep(0.002)]
+    slow, fast = measure_in_turns(runs, CPU, rounds=3)
+    assert (slow.median, slow.calls) == (pytest.approx(0.5 + TICK), 1)
+    assert (fast.median, fast.calls) == (pytest.approx(0.002 + TICK), 2)
 
 
-def test_no_round_begins_behind_the_bound():
-    (timing,) = measure_in_turns([lambda: None], CPU, rounds=50, seconds=0.0)
-    assert len(timing.seconds) == 1
+@pytest.mark.parametrize(("seconds", "done"), [(0.0, 1), (5.0, 4), (None, 9)])
+def test_no_round_begins_behind_the_bound(fake_time, seconds, done):
+    (timing,) = measure_in_turns([lambda: fake_time.sleep(1)], CPU, rounds=9, seconds=seconds)
+    assert len(timing.seconds) == done
 
 
 def test_progress_counts_every_repeat():
@@ -48,8 +51,9 @@ def test_errors_of_a_run_are_raised():
         measure_in_turns([fails], CPU)
 
 
-def test_latency_is_positive():
-    assert glance(lambda: None, CPU) > 0
+def test_a_glance_is_the_least_of_a_few(fake_time):
+    lasting = iter([0.004, 0.003, 0.001, 0.002])
+    assert glance(lambda: fake_time.sleep(next(lasting)), CPU) == pytest.approx(0.001 + TICK)
 
 
 def test_a_cpu_has_no_time_of_a_gpu():

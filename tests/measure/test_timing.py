@@ -1,10 +1,9 @@
 """Timing: every repeat is kept, contenders take turns, statistics follow from the repeats."""
 
-import time
-
 import pytest
+from fake_time import TICK
 
-from bitgnn.measure.timing import WARM_UPS, Clock, Ready, Timing, compare
+from bitgnn.measure.timing import REPEAT_SECONDS, WARM_UPS, Clock, Ready, Timing, compare
 
 
 def test_statistics_follow_from_the_repeats():
@@ -27,29 +26,28 @@ def timed(fn, **options):
     return compare({"fn": fn}, **options)["fn"]
 
 
-def test_a_timing_is_as_long_as_the_function():
+def test_a_timing_is_as_long_as_the_function(fake_time):
     # Longer than a repeat must be at least, so that one call makes one repeat.
-    timing = timed(lambda: time.sleep(0.015), repeats=7)
-    assert len(timing.seconds) == 7
+    timing = timed(lambda: fake_time.sleep(0.015), repeats=7)
     assert timing.calls == 1
-    assert timing.minimum >= 0.015
+    assert timing.seconds == pytest.approx([0.015 + TICK] * 7)
 
 
-def test_short_functions_are_called_many_times_a_repeat():
+def test_short_functions_are_called_many_times_a_repeat(fake_time):
     calls = []
     timing = timed(lambda: calls.append(None), repeats=7)
-    assert timing.calls > 10
+    assert timing.calls == round(REPEAT_SECONDS["cpu"] / TICK)
     # In front of each repeat stands an untimed one.
     assert len(calls) == WARM_UPS + 7 * 2 * timing.calls
 
 
-def test_contenders_take_turns():
+def test_contenders_take_turns(fake_time):
     order = []
 
     def contender(name):
         def run():
             order.append(name)
-            time.sleep(0.015)
+            fake_time.sleep(0.015)
 
         return run
 

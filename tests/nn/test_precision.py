@@ -49,6 +49,8 @@ def test_letters_that_do_not_fit_are_named():
         LayerPrecision.parse("half")
     with pytest.raises(ValueError, match=r"or three letters .* got 'FBB[+]BBF'"):
         LayerPrecision.parse_linear("FBB+BBF")
+    with pytest.raises(ValueError, match="'looked_up' needs bits times binary weights, got 'BFF'"):
+        LayerPrecision("BFF", "FBF", **LOOKED_UP)
     for parse in (LayerPrecision.parse, LayerPrecision.parse_linear):
         with pytest.raises(TypeError, match="a string or a LayerPrecision, got int"):
             parse(1)

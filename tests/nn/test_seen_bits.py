@@ -8,7 +8,7 @@ from torch import nn
 
 import bitgnn
 from bitgnn.nn import GCNConv
-from bitgnn.nn.seen_bits import EVERY, MOST, ConstantBits, SeenBits
+from bitgnn.nn.products.seen_bits import EVERY, MOST, ConstantBits, SeenBits
 
 N, K = 41, 37
 EDGES = torch.randint(0, N, (2, 120), generator=torch.Generator().manual_seed(1))

@@ -53,7 +53,7 @@ def test_adds_the_nodes_own_bits(form):
 @pytest.mark.parametrize("options", [{}, {"norm": "batch"}, {"act": "elu"}, {"jk": "cat"}], ids=str)
 def test_frozen_is_trained(form, options, tmp_path):
     model = trained(layers=4, form=form, **options)
-    for module in model.modules():  # channels turned round, and constant ones
+    for module in model.modules():  # flipped channels, and constant ones
         if isinstance(module, torch.nn.BatchNorm1d):
             module.weight.data.normal_()
             module.weight.data[3] = 0.0

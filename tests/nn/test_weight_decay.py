@@ -122,6 +122,22 @@ def test_decoupled_decay_is_left_alone(kind, options):
         assert torch.equal(one, other)
 
 
+def test_optimisers_that_are_not_known_keep_their_gradients():
+    class Own(torch.optim.Optimizer):
+        def __init__(self, params):
+            super().__init__(params, {"weight_decay": DECAY})
+
+        def step(self):
+            self.seen = self.param_groups[0]["params"][0].grad.clone()
+
+    weight = nn.Parameter(torch.ones(3))
+    spare_from_decay(weight)
+    weight.grad = torch.ones(3)
+    optimiser = Own([weight])
+    optimiser.step()
+    assert torch.equal(optimiser.seen, torch.ones(3))
+
+
 def _step(model, x, y, decay):
     """One step, whose gradients are returned."""
     optimiser = torch.optim.SGD(model.parameters(), lr=0.5, weight_decay=decay)

@@ -6,10 +6,7 @@ import torch
 from bitgnn.bits import BitImages
 from bitgnn.ops import conv
 
-pytestmark = [
-    pytest.mark.cuda,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device"),
-]
+pytestmark = pytest.mark.cuda
 
 # Images, height, width, channels, outputs, kernel, stride, padding: layers of networks; channels
 # with an odd number of 128-bit pieces; outputs that fill no tile; borders of many classes; images

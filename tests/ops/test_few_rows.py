@@ -4,10 +4,7 @@ import pytest
 import torch
 
 CUDA = torch.device("cuda")
-pytestmark = [
-    pytest.mark.cuda,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device"),
-]
+pytestmark = pytest.mark.cuda
 
 
 @pytest.mark.parametrize("name", ["bmm_bbb", "bmm_bbf"])

@@ -1,17 +1,13 @@
-"""First layers in fixed point: the reference, torch's convolution, rounding, clear errors."""
+"""First layers in fixed point: torch's convolution, rounding, clear errors."""
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 from torch import Tensor
 from torch.nn import functional
 from wrong_calls import check_wrong_calls
 
 from bitgnn.bits import BitImages
 from bitgnn.ops import conv
-
-NAMES = ("conv_fbb", "conv_fbf")
 
 
 def drawn(*shape: int, seed: int = 0) -> Tensor:
@@ -20,23 +16,6 @@ def drawn(*shape: int, seed: int = 0) -> Tensor:
 
 def sgn(x: Tensor) -> Tensor:
     return torch.where(x >= 0, 1.0, -1.0).double()
-
-
-@pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("channels", [1, 2, 3, 4, 31, 33, 64])
-def test_equals_the_reference(name, channels, device, sampler, assert_kernel_equals_reference):
-    draw = sampler(seed=channels)
-    for outputs in (1, 32, 40, 70):
-        for optional in (False, True, None, None):
-            arguments = draw.arguments(name, 1, channels, outputs, optional)
-            assert_kernel_equals_reference(name, arguments, device)
-
-
-@pytest.mark.parametrize("name", NAMES)
-@given(k=st.integers(1, 40), m=st.integers(1, 100), seed=st.integers(0, 10**6))
-def test_property(name, k, m, seed, device, sampler, assert_kernel_equals_reference):
-    arguments = sampler(seed=seed, special=True).arguments(name, 1, k, m)
-    assert_kernel_equals_reference(name, arguments, device)
 
 
 @pytest.mark.parametrize(

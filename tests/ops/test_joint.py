@@ -8,10 +8,6 @@ from bitgnn.ops import bmm, bspmm
 from bitgnn.ops.joint import bspmm_bmm_bits
 
 CUDA = torch.device("cuda")
-cuda = [
-    pytest.mark.cuda,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device"),
-]
 
 
 def star(num_nodes, hub_edges, edges):
@@ -68,8 +64,8 @@ PATTERNS = [
 # some.
 @pytest.mark.parametrize("size", [100, 200, 500, 601])
 @pytest.mark.parametrize(("hub_edges", "outputs", "edges"), PATTERNS)
-@pytest.mark.parametrize("mark", [pytest.param(None, marks=cuda)])
-def test_hubs_and_degrees_on_a_gpu(hub_edges, outputs, edges, size, mark):
+@pytest.mark.cuda
+def test_hubs_and_degrees_on_a_gpu(hub_edges, outputs, edges, size):
     adjacency = star(40000, hub_edges, edges)
     x, w, h, (sum_bias, bias, threshold) = operands(40000, size, outputs)
     vectors = {"sum_bias": sum_bias, "bias": bias, "threshold": threshold}
@@ -87,8 +83,8 @@ def test_hubs_and_degrees_on_a_gpu(hub_edges, outputs, edges, size, mark):
 
 
 @pytest.mark.parametrize(("nodes", "outputs", "size"), [(32769, 256, 512), (32783, 100, 256)])
-@pytest.mark.parametrize("mark", [pytest.param(None, marks=cuda)])
-def test_values_without_order_on_a_gpu(nodes, outputs, size, mark):
+@pytest.mark.cuda
+def test_values_without_order_on_a_gpu(nodes, outputs, size):
     """NaN and infinities in every factor, rows of every degree up to what a byte counts and on."""
     generator = torch.Generator().manual_seed(nodes)
     degrees = torch.zeros(nodes, dtype=torch.int64)
@@ -120,8 +116,8 @@ def test_values_without_order_on_a_gpu(nodes, outputs, size, mark):
 @pytest.mark.parametrize("columns", [1, 3, 7, 8, 9, 16, 30, 41, 64, 100])
 @pytest.mark.parametrize("hub_edges", [0, 300, 5425])
 @pytest.mark.parametrize("padding", [0, 1, 4])
-@pytest.mark.parametrize("mark", [pytest.param(None, marks=cuda)])
-def test_slots_on_a_gpu_equal_the_cpu(columns, hub_edges, padding, mark):
+@pytest.mark.cuda
+def test_slots_on_a_gpu_equal_the_cpu(columns, hub_edges, padding):
     adjacency = star(9000, hub_edges, 90_000)
     generator = torch.Generator().manual_seed(columns)
     wide = torch.randn(9000, (columns + 3) // 4 * 4 + padding, generator=generator)

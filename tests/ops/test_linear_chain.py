@@ -91,7 +91,6 @@ def test_without_scale_and_bias_it_is_the_dot_product(device):
 
 
 @pytest.mark.cuda
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 def test_what_does_not_fit_is_refused():
     network = Network((8192, 8192, 10), torch.device("cuda"))
     assert not network.chain().fits()
@@ -100,7 +99,6 @@ def test_what_does_not_fit_is_refused():
 
 
 @pytest.mark.cuda
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 def test_behind_other_kernels_in_a_graph():
     network = Network((784, 1024, 1024, 1024, 10), torch.device("cuda"))
     chain, x = network.chain(), torch.randn(8, 784, device="cuda")

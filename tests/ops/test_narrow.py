@@ -279,7 +279,6 @@ def test_bits_out_take_no_integers():
 
 
 @pytest.mark.cuda
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 def test_results_repeat_on_cuda():
     cuda = torch.device("cuda")
     adjacency = star(20000, 20000, 5000).to(cuda)

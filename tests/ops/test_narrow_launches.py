@@ -5,10 +5,7 @@ import torch
 
 from bitgnn import BitAdjacency, BitTensor
 
-pytestmark = [
-    pytest.mark.cuda,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device"),
-]
+pytestmark = pytest.mark.cuda
 
 NODES = 500
 

@@ -10,12 +10,6 @@ from bitgnn.bits import BitImages
 from bitgnn.ops import conv, patches
 
 
-@given(k=st.integers(1, 7), seed=st.integers(0, 10**6))
-def test_property(k, seed, device, sampler, assert_kernel_equals_reference):
-    arguments = sampler(seed=seed).arguments("pack_patches", 1, k, 1)
-    assert_kernel_equals_reference("pack_patches", arguments, device)
-
-
 @pytest.mark.parametrize("size", [(96, 96), (33, 200), (5, 5), (70, 3)])
 def test_large_images_on_several_threads(size, device, assert_kernel_equals_reference):
     x = torch.randn(3, 3, *size)

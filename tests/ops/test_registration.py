@@ -29,9 +29,10 @@ def test_schema_is_that_of_the_reference(name):
 
 @pytest.mark.skipif(library_info().cpu_library is None, reason="no compiled library is loaded")
 @pytest.mark.parametrize("name", OPERATORS)
-def test_compiled_kernel_is_the_one_that_runs(name):
+def test_compiled_kernel_is_the_one_that_runs(name, device):
     # Else the fallback would be compared with itself.
-    assert torch._C._dispatch_has_kernel_for_dispatch_key(f"bitgnn::{name}", "CPU")
+    key = device.type.upper()
+    assert torch._C._dispatch_has_kernel_for_dispatch_key(f"bitgnn::{name}", key)
 
 
 @pytest.mark.parametrize("name", OPERATORS)
@@ -64,20 +65,21 @@ def test_fake_shape_and_dtype(name, sampler):
 
 
 @pytest.mark.parametrize("dynamic", [False, True])
-def test_compile_whole_graph(dynamic):
+def test_compile_whole_graph(dynamic, device):
     torch.manual_seed(0)
-    w = BitTensor.from_float(torch.randn(40, 70), scale="mean")
+    w = BitTensor.from_float(torch.randn(40, 70), scale="mean").to(device)
     edge_index = torch.randint(12, (2, 50))
     adjacency = BitAdjacency.from_edge_index(edge_index, 12, normalize="sym", coalesce=True)
+    adjacency = adjacency.to(device)
     # Layouts are built from the data, which a graph cannot trace.
     adjacency.frdc()
     adjacency.sliced()
 
     def layer(x, layout):
         hidden = bmm.fbb(x, w)
-        return bspmm.bbf(hidden, adjacency, bias=torch.ones(40), layout=layout)
+        return bspmm.bbf(hidden, adjacency, bias=torch.ones(40, device=device), layout=layout)
 
-    x = torch.randn(12, 70)
+    x = torch.randn(12, 70, device=device)
     for layout in (None, "csr", "frdc", "sliced"):
         torch._dynamo.reset()  # each layout is a graph of its own, and their number is limited
         compiled = torch.compile(layer, fullgraph=True, dynamic=dynamic, backend="aot_eager")

@@ -144,7 +144,6 @@ def test_arguments_are_checked(device):
 
 # Where the kernels look for long rows first, and where rows are in the order of their degrees.
 @pytest.mark.cuda
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 @pytest.mark.parametrize(("rows", "most"), [(33_001, 20), (40_000, 440)])
 @pytest.mark.parametrize(("size", "classes"), [(256, 7), (64, 3), (127, 7), (300, 20)])
 def test_large_graphs(size, classes, rows, most):

@@ -24,7 +24,6 @@ def pattern(dtype):
 
 
 @pytest.mark.cuda
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 @pytest.mark.parametrize("features", [1, 97, 128, 200, 256, 384])
 @pytest.mark.parametrize("dtype", [torch.int32, torch.int64])
 @pytest.mark.parametrize("letter", ["b", "t"])

@@ -7,10 +7,7 @@ import torch
 
 from bitgnn.bits import BitTensor
 
-pytestmark = [
-    pytest.mark.cuda,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device"),
-]
+pytestmark = pytest.mark.cuda
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 OUTPUTS = (torch.float32, torch.float16, torch.bfloat16, torch.int32)
 OPS = torch.ops.bitgnn
@@ -196,13 +193,3 @@ def test_many_rows_between_others():
             wide.cuda()[1:, first : first + 2040], w.cuda(), 2040, scale.cuda()
         )
         assert same(on_gpu, OPS.linear_ternary(x, w, 2040, scale)), first
-
-
-def test_errors_name_the_argument():
-    x, w, scale = numbers(4, 64).cuda(), sign_words(5, 64).cuda(), torch.tensor(1.0).cuda()
-    with pytest.raises(RuntimeError, match="linear_ternary: w must be on"):
-        OPS.linear_ternary(x, w.cpu(), 64, scale)
-    with pytest.raises(RuntimeError, match="linear_ternary: scale must be on"):
-        OPS.linear_ternary(x, w, 64, scale.cpu())
-    with pytest.raises(RuntimeError, match="linear_ternary: x must be float32"):
-        OPS.linear_ternary(x.double(), w, 64, scale)

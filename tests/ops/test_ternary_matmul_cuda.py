@@ -6,10 +6,7 @@ import torch
 from bitgnn.bits import BooleanTensor, TernaryTensor
 from bitgnn.ops import ternary
 
-pytestmark = [
-    pytest.mark.cuda,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device"),
-]
+pytestmark = pytest.mark.cuda
 DTYPES = (torch.int32, torch.float32, torch.float16, torch.bfloat16)
 
 

@@ -7,10 +7,7 @@ from bitgnn import BitTensor
 from bitgnn.ops.reference.bmm import _dot
 from bitgnn.ops.reference.pack import signs
 
-pytestmark = [
-    pytest.mark.cuda,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device"),
-]
+pytestmark = pytest.mark.cuda
 CUDA = torch.device("cuda")
 PIECE = 16
 """Edges of a piece, as csrc/bspmm/narrow_sums.h has it."""

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from bitgnn.ops.reference.pack import row_scale as reference_scale
 from bitgnn.quantize import binary_sign, canonical_row_scale, fast_dropout, row_scale, sgn
 from bitgnn.quantize.dropout import all_words, keep_words
-from bitgnn.quantize.sign import within
+from bitgnn.quantize.sign import surrogate_slope, within
 
 VALUES = [-3.0, -1.0, -0.5, -0.0, 0.0, 0.25, 1.0, 1.5, float("inf"), float("-inf"), float("nan")]
 
@@ -45,6 +45,7 @@ def test_windows_are_closed(bound, dtype):
     x = torch.stack([edge, -edge, *around, *(-value for value in around), 0 * edge] * 9)
     grad = torch.arange(1.0, x.numel() + 1).to(dtype)
     assert torch.equal(within(grad, x, bound), grad * (x.abs() <= bound))
+    assert torch.equal(surrogate_slope(x, "ste", bound), x.abs() <= bound)
     mixed = within(grad.double(), x, bound)
     assert mixed.dtype == torch.float64
     assert torch.equal(mixed, grad.double() * (x.abs() <= bound))

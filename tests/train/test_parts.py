@@ -142,7 +142,6 @@ def test_the_first_best_epoch_within_patience_is_kept(values, patience, epoch):
 
 
 @pytest.mark.cuda
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 def test_choice_on_the_device_is_that_on_the_cpu():
     values = [3.0, math.nan, 2.0, 4.0, 5.0, 1.0]
     model = nn.Linear(1, 1, bias=False).cuda()

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from bitgnn import Plan, freeze
-from bitgnn.convert.in_letters import own_letters
+from bitgnn.convert.letters import own_letters
 from bitgnn.tune.accuracy import Accuracy, score_logits
 from bitgnn.tune.space import Space
 from bitgnn.tune.workload import Workload

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from bitgnn import Plan, freeze
-from bitgnn.convert.in_letters import own_letters
+from bitgnn.convert.letters import own_letters
 from bitgnn.models import GCN
 from bitgnn.train.recipe import Recipe
 from bitgnn.tune.accuracy import Score

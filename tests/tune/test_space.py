@@ -8,7 +8,7 @@ from torch import nn
 import bitgnn
 from bitgnn import Plan
 from bitgnn.convert import ModelShape
-from bitgnn.convert.in_letters import in_letters
+from bitgnn.convert.letters import with_letters
 from bitgnn.models import GCN, GraphSAGE, GraphSAINT
 from bitgnn.nn import GraphConv, Linear
 from bitgnn.tune.space import Space
@@ -82,7 +82,7 @@ def test_every_plan_runs_and_gives_what_the_model_gives(name, data):
     space = Space.from_workload(Workload.of(trained(make(), data), data))
     assert space.num_chains == count
     for letters in list(space.chains)[::every]:
-        model = in_letters(space.workload.model, letters).eval()
+        model = with_letters(space.workload.model, letters).eval()
         with torch.no_grad():
             expected = model(data.x, data.edge_index)
         plans = space.plans(letters)

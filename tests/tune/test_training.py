@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from bitgnn.convert import binarize
-from bitgnn.convert.in_letters import own_letters
+from bitgnn.convert.letters import own_letters
 from bitgnn.data import load
 from bitgnn.train.loop import train_model
 from bitgnn.train.store import RunStore

@@ -14,7 +14,7 @@ from torch import nn
 
 import bitgnn
 from bitgnn.convert import Plan, freeze
-from bitgnn.convert.in_letters import own_letters
+from bitgnn.convert.letters import own_letters
 from bitgnn.models import GraphSAGE, GraphSAINT
 from bitgnn.nn import GCNConv, Linear
 from bitgnn.tune import explore, search, study

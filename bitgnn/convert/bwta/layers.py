@@ -1,4 +1,4 @@
-"""Which modules of a model can become BWTA, and how much that changes their output."""
+"""Modules of a model that can become BWTA, and the error in their output if they do."""
 
 from __future__ import annotations
 
@@ -211,7 +211,7 @@ def measure_layers(
     names: Iterable[str] | None = None,
     activation: Kind = "ternary",
 ) -> dict[str, Measured]:
-    """What :func:`output_errors` reports, as sums.
+    """Sums behind the errors of :func:`output_errors`.
 
     Args:
         model: unchanged.

@@ -23,7 +23,7 @@ from bitgnn.convert.walker import put_everywhere
 from bitgnn.inference.bwta.architecture import leave_fast_paths
 from bitgnn.nn import BWTAAttention
 from bitgnn.nn.activation_quantizer import Kind
-from bitgnn.nn.pretrained_attention import add_attention, is_pretrained
+from bitgnn.nn.attention.pretrained import add_attention, is_pretrained
 
 __all__ = ["binarize_bwta"]
 

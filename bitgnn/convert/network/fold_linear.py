@@ -19,7 +19,7 @@ from torch import Tensor
 
 from bitgnn.convert.network.values import Network, Value, canonical, is_unit, ordered
 
-__all__ = ["become", "binarised", "fold_linear_maps", "readers_of"]
+__all__ = ["binarised", "fold_linear_maps", "readers_of", "replace_with"]
 
 MEAN_DEGREE = 8
 """Neighbours of a node where costs are weighed: a low guess, so that aggregations count little."""
@@ -67,7 +67,7 @@ def binarised(scores: Value) -> set[Value]:
 
 
 def readers_of(scores: Value) -> Counter[Value]:
-    """How often each value that the scores depend on is read."""
+    """Number of readers of each value that the scores depend on."""
     return Counter(source for value in ordered(scores) for source in value.inputs)
 
 
@@ -103,14 +103,14 @@ def _replace(scores: Value, target: Value, value: Value) -> bool:
     """Let ``target``, which others read, compute what ``value`` does, if that is less work."""
     before = _total_bytes(scores)
     kept = replace(target)
-    become(target, value)
+    replace_with(target, value)
     if _total_bytes(scores) < before:
         return True
-    become(target, kept)
+    replace_with(target, kept)
     return False
 
 
-def become(target: Value, value: Value) -> None:
+def replace_with(target: Value, value: Value) -> None:
     """Let a value that others read be computed as another one."""
     for entry in fields(Value):
         if entry.name != "layer":
@@ -245,7 +245,7 @@ class _Terms:
 
 
 def _product_weight(product: Value) -> Tensor:
-    """What a product multiplies the signs with."""
+    """The weight that a product multiplies the signs with."""
     if not product.binary_weight:
         return product.tensors["float_weight"].double()
     weight = product.tensors["weight"]

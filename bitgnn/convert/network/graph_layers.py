@@ -34,14 +34,14 @@ from bitgnn.convert.network.values import (
 from bitgnn.convert.tracing.tracer import NotTraced
 from bitgnn.inference.graph import GraphSpec
 from bitgnn.nn import LayerPrecision
-from bitgnn.nn.gcn_conv import OWN_BITS
+from bitgnn.nn.graph.gcn_conv import OWN_BITS
 
 __all__ = ["SUPPORTED", "GraphLayer", "lower_graph_layer", "row_of"]
 
 
 @dataclass(frozen=True)
 class GraphLayer:
-    """What conversion knows of a graph layer.
+    """Conversion rule of a graph layer.
 
     Attributes:
         kind: PyG's class, of which the binary one is a subclass.

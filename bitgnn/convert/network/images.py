@@ -1,4 +1,4 @@
-"""What modules and functions compute on images, and on their shapes, as values."""
+"""Modules and functions on images, and on their shapes, as values."""
 
 from __future__ import annotations
 

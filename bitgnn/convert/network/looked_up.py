@@ -10,8 +10,8 @@ from torch import Tensor
 from bitgnn.convert.network.values import Value, named, with_size
 from bitgnn.inference.fusions.products import MOST_NARROW_COLUMNS, is_wide
 from bitgnn.nn import LayerPrecision
-from bitgnn.nn.input_bits import InputBits
-from bitgnn.nn.thermometer import TINY
+from bitgnn.nn.products.input_bits import InputBits
+from bitgnn.nn.products.thermometer import TINY
 from bitgnn.ops.reference.narrow import MAX_NARROW_SIZE
 from bitgnn.ops.reference.pack import LEVEL_SLOT
 from bitgnn.quantize.looked_up_linear import output_affine
@@ -83,7 +83,7 @@ def narrowed_weight(layer: Any, linear: Any) -> Tensor:
 
 
 def _bits_for(layer: Any, linear: Any) -> InputBits | None:
-    """What a map of a layer sees of its input; destinations may have features of their own."""
+    """Input bits of a map of a layer; destinations may have features of their own."""
     own: InputBits | None = getattr(layer, "root_bits", None)
     roots = (getattr(layer, "lin_r", None), getattr(layer, "lin_root", None))
     if own is not None and any(linear is root for root in roots):

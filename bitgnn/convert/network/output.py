@@ -11,7 +11,7 @@ from bitgnn.convert.network.values import Network, Unsupported, Value, ordered
 from bitgnn.inference.steps.calls import RESULTS, FloatCall, Input
 from bitgnn.inference.steps.known_calls import unsaved
 from bitgnn.nn import BinaryLinear
-from bitgnn.nn.binary_product import BinaryProduct
+from bitgnn.nn.products.binary_product import BinaryProduct
 
 __all__ = [
     "BEHIND_SIGNS", "LAST_DIMENSIONS", "Output", "RowMaximum", "classes_of", "part_of",
@@ -19,20 +19,20 @@ __all__ = [
 ]  # fmt: skip
 
 Output = Literal["log_softmax", "softmax", "classes"]
-"""What a frozen model can be asked to hand out in place of its own scores."""
+"""Outputs that a frozen model can give in place of its own scores."""
 
 LAST_DIMENSIONS = (-1, 1)
-"""How a forward names the features of a matrix ``[N, size]``."""
+"""Names of the feature dimension of a matrix ``[N, size]`` in a forward."""
 
 BEHIND_SIGNS = "it comes behind the last sign"
-"""How the reasons of float steps begin that nothing could make bits."""
+"""Beginning of the reasons of float steps that cannot become bits."""
 
 _SIGN_READERS = ("product", "ternary_product", "ternary_aggregate")
 _NORMALISATIONS = ("softmax", "log_softmax")
 
 
 class RowMaximum(NamedTuple):
-    """What ``max(dim=-1)`` gives: the largest feature of each node and its place."""
+    """Result of ``max(dim=-1)``: the largest feature of each node and its place."""
 
     values: Value
     indices: Value

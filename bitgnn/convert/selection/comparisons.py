@@ -1,4 +1,4 @@
-"""Signs behind functions and pools as comparisons with thresholds, channels turned round."""
+"""Signs behind functions and pools as comparisons with thresholds, with flipped channels."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _pack = torch.ops.bitgnn.pack.default
 
 
 def functions_of(links: Iterable[Value], rank: int | None = None) -> list[Function]:
-    """What values of kind ``"function"`` do to the one in front of each, on channels ``[1, C]``."""
+    """Functions of values of kind ``"function"``, on channels ``[1, C]`` of the one in front."""
     made = [partial(_applied, link) for link in links if link.kind == "function"]
     return [partial(_on_images, function) for function in made] if rank == IMAGES else [*made]
 

@@ -31,7 +31,7 @@ def is_bit_flatten(value: Value) -> bool:
 
 
 class Demands:
-    """What the readers of each value need, found from the scores backwards.
+    """Needs of the readers of each value, found from the scores backwards.
 
     Args:
         scores: the end of the network.
@@ -185,7 +185,7 @@ def is_standardized(value: Value) -> bool:
 
 
 def standardized_source(value: Value) -> tuple[Value, bool]:
-    """What a standardised value is made of, and whether through a ReLU."""
+    """Source of a standardised value, and whether it went through a ReLU."""
     (source,) = value.inputs
     if source.kind == "function" and source.name == "relu":
         return source.inputs[0], True

@@ -278,7 +278,7 @@ def _prepared(
     flip: Tensor | None = None,
     **options: Any,
 ) -> Tensor:
-    """What kernels on a GPU would make of the weights and the comparison at each call."""
+    """Tables that kernels on a GPU would otherwise make of weights and comparison at each call."""
     weight = value.tensors["weight"]
     channels = weight.size(1)
     return conv.prepare(BitImages(words, channels), threshold=threshold, flip=flip, **options)

@@ -27,7 +27,7 @@ from bitgnn.convert.selection.writer import ProgramWriter
 __all__ = ["ALSO_FLOATS", "BY_LETTERS", "Bits", "Registers", "width_of"]
 
 BY_LETTERS = "its letters ask for"
-"""How reasons begin that the user gave."""
+"""Beginning of the reasons that the user gave."""
 ALSO_FLOATS = "its value is read in floats as well as by sign"
 LAYERS = ("product", "linear", "aggregate", "ternary_product", "ternary_aggregate", "call")
 LAYERS_OF_IMAGES = ("product", "conv", "linear", "call", "add")
@@ -37,7 +37,7 @@ _READ_RAW = ("flatten", "call")
 
 
 class Bits(NamedTuple):
-    """Register of some signs, and the channels that are turned round in it."""
+    """Register of some signs, and the channels that are flipped in it."""
 
     register: int
     size: int
@@ -117,7 +117,7 @@ class Registers:
         self.bits.setdefault(canonical(value), bits)
 
     def _plain(self, value: Value) -> Bits:
-        """The bits of a value's signs with no channel turned round."""
+        """The bits of a value's signs with no channel flipped."""
         target = canonical(value)
         self.bits[target] = self._unflipped(self.bits[target], target.layer)
         return self.bits[target]

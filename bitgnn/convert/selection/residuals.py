@@ -49,7 +49,7 @@ class Residuals:
                 self._found[value] = residual
 
     def get(self, value: Value) -> Residual | None:
-        """How a value is a residual sum in integers, or None."""
+        """The form of a residual sum in integers, or None."""
         return self._found.get(value)
 
     def is_wide(self, value: Value) -> bool:

@@ -212,7 +212,7 @@ def _parsed(name: str, given: Any, is_linear: bool) -> LayerPrecision:
 
 
 def _nothing_to_swap(model: nn.Module, linear: Collection[str], kept: Mapping[str, str]) -> str:
-    """What to say of a model without a layer to swap: what it has, and what would work.
+    """Error message for a model without a layer to swap: its layers, and what would work.
 
     Args:
         model: the model.

@@ -1,4 +1,4 @@
-"""What a swap must not lose: why a layer stays as it is, and what its successor takes over."""
+"""State that a swap keeps: reasons to leave a layer alone, and what its successor takes over."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from torch.nn.utils import parametrize
 from torch_geometric.nn import MessagePassing
 
 from bitgnn.convert.network.graph_layers import SUPPORTED, row_of
-from bitgnn.nn.binary_product import LOOKED_UP, NORMS, QUANTIZERS
-from bitgnn.nn.looks_up import GAINS
+from bitgnn.nn.products.binary_product import LOOKED_UP, NORMS, QUANTIZERS
+from bitgnn.nn.products.looks_up import GAINS
 
 __all__ = ["OWN", "carry_over", "carry_tree", "copied", "uncalled_hooks", "why_float"]
 
 OWN = (*(f"{name}." for name in (*NORMS, *QUANTIZERS, *LOOKED_UP)), *GAINS, "role_code")
-"""How tensors begin that binary layers have beside PyG's."""
+"""Prefixes of the tensors that binary layers have beside PyG's."""
 
 _OWNERS = ("torch_geometric.", "bitgnn.nn", "torch.nn.")
 _HARMLESS = ("reset_parameters", "extra_repr")
@@ -60,7 +60,7 @@ def _own_weight(layer: nn.Module) -> bool:
 
 
 def _changed_names(layer: nn.Module) -> list[str]:
-    """What the class, or the object itself, defines beyond the layer of PyG, torch or bitgnn.nn."""
+    """Names that the class, or the object itself, defines beyond PyG, torch or bitgnn.nn."""
     kinds = type(layer).__mro__
     owner = next(i for i, kind in enumerate(kinds) if kind.__module__.startswith(_OWNERS))
     found = dict.fromkeys(

@@ -64,7 +64,7 @@ def _relu_calls(traced: Traced, names: Collection[str]) -> ReluCalls:
 
 
 def _own_calls(module: nn.Module) -> int:
-    """How many ReLU calls the module's own forward has; 0 where that cannot be told."""
+    """Number of ReLU calls in the module's own forward; 0 where that cannot be told."""
     try:
         counts = {_count(module, training) for training in (True, False)}
         return counts.pop() if len(counts) == 1 else 0
@@ -135,7 +135,7 @@ def _subclass(base: type[nn.Module], places: tuple[int, ...], clip: bool) -> Any
 
 
 def _unfinished(base: type[nn.Module], places: tuple[int, ...], clip: bool) -> Any:
-    """What copying and unpickling start from; the state that follows completes it."""
+    """Start of copying and unpickling; the state that follows completes it."""
     kind = _subclass(base, places, clip)
     return kind.__new__(kind)
 
@@ -149,7 +149,7 @@ CALL_CURE = f"remove the call, make it an nn.ReLU, which activation='drop' takes
 
 
 def relu_warnings(model: nn.Module) -> tuple[str, ...]:
-    """What to say of binary layers whose input is never negative.
+    """Warnings about binary layers whose input is never negative.
 
     Args:
         model: the binarised model.

@@ -1,4 +1,4 @@
-"""What the arguments of a traced forward are: features, graph, edge weights, further inputs."""
+"""Roles of a traced forward's arguments: features, graph, edge weights, further inputs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _GRAPH_ROLES: tuple[Role, Role] = ("edge_index", "edge_weight")
 OF_DATA = ("x", *GRAPHS, EDGE_WEIGHT, "edge_attr", BATCH, "pos", "num_nodes", "num_graphs")
 """Attributes that tell a ``Data`` object from a tensor."""
 MAPPING = "_dict"
-"""How PyG's names of mappings by type of nodes or edges end."""
+"""Endings of PyG's names of mappings by type of nodes or edges."""
 MAY_LACK = {EDGE_WEIGHT, "edge_attr", BATCH, "pos", "y"}
 """Attributes that are None where a ``Data`` object lacks them, as in the trained forward."""
 

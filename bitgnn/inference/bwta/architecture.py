@@ -15,7 +15,7 @@ from bitgnn.inference.bwta.attention import FrozenBWTAAttention, FrozenSignAtten
 from bitgnn.inference.bwta.linear import FrozenBWTALayer, FrozenBWTALinear
 from bitgnn.inference.bwta.multihead_attention import FrozenBWTAMultiheadAttention
 from bitgnn.nn import BWTAAttention, BWTALinear, BWTAMultiheadAttention
-from bitgnn.nn.pretrained_attention import CORE, IMPLEMENTATION, is_pretrained, use_implementation
+from bitgnn.nn.attention.pretrained import CORE, IMPLEMENTATION, is_pretrained, use_implementation
 
 __all__ = [
     "build",

@@ -1,14 +1,12 @@
-"""Tables of the whole-model benchmark: best executors, memory, and every contender as CSV."""
+"""Tables of the whole-model benchmark: best executors and memory."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
-from typing import Any
 
 from bench.report import (
     Record,
-    contenders_csv,
     environment_line,
     format_reached,
     not_measured,
@@ -18,7 +16,7 @@ from bench.report import (
 from bitgnn.measure.report import format_bytes, format_ratio, format_seconds
 
 MEMORY_MODEL = "GCN"
-"""The documents show memory of this model; the CSV has all."""
+"""The documents show memory of this model."""
 FEATURES = {"floats": ("floats",), "packed": ("packed", "packed dense")}
 
 
@@ -144,27 +142,4 @@ def memory_table(records: Sequence[Record]) -> str:
         ("predicted", lambda row: format_bytes(row[5]["predicted_memory"]["peak"])),
         ("ratio", lambda row: format_ratio(row[1] / row[4])),
         ("goal", lambda row: shown(row[6], lambda goal: f"≤ {format_bytes(goal)}")),
-    )
-
-
-def models_csv(record: Record) -> str:
-    """Every contender of every case, one a line; memory in bytes."""
-
-    def of_contender(name: str, result: Record, c: Record) -> Any:
-        return c[name]
-
-    def bytes_of(name: str, result: Record, c: Record) -> Any:
-        return shown(c["memory"], lambda memory: memory[name])
-
-    names = ("family", "form", "features", "executor", "in_graph")
-    memory = ("stored", "peak_allocation", "total")
-    return contenders_csv(
-        record,
-        ("timing", "launched", "cold"),
-        {
-            "graph": lambda result, c: result["graph_name"],
-            "model": lambda result, c: result["model"],
-            **{name: partial(of_contender, name) for name in names},
-        },
-        {name: partial(bytes_of, name) for name in memory},
     )

@@ -1,4 +1,4 @@
-"""Tables of the benchmarks of binary networks and BWTA layers, and their contenders as CSV."""
+"""Tables of the benchmarks of binary networks and BWTA layers."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from bench.kernels import PARTS, parts_of
 from bench.report import (
     Record,
-    contenders_csv,
     environment_line,
     goal_text,
     markdown_table,
@@ -19,8 +18,8 @@ from bitgnn.measure.report import format_ratio, format_seconds
 
 WITH_PACKING = "packing included"
 """The contender that starts from floats where the ranked one's operands were packed before."""
-CHARTED = "BConv, 1 image"
-"""Groups that begin so stand in the chart alone."""
+UNLISTED = "BConv, 1 image"
+"""Groups that begin so stand in the record alone."""
 
 
 def format_rate(per_second: float) -> str:
@@ -35,7 +34,7 @@ def bnn_table(record: Record) -> str:
     """Markdown of one record: a table for most groups of cases, what was not measured below."""
     groups = dict.fromkeys(result["group"] for result in record["results"])
     parts = [environment_line(record)]
-    for group in (group for group in groups if not group.startswith(CHARTED)):
+    for group in (group for group in groups if not group.startswith(UNLISTED)):
         found = table(
             (row for r in record["results"] if r["group"] == group for row in _rows(r)),
             (group, lambda r: r["name"]),
@@ -101,19 +100,3 @@ def parts_table(record: Record) -> str:
         time, count = format_seconds(ours["timing"]["median"]), str(len(ours["kernels"]))
         rows.append([result["name"], time, count, *(f"{parts[p] / whole:.0%}" for p in PARTS)])
     return markdown_table(["frozen network", "time", "kernels", *PARTS], rows)
-
-
-def bnn_csv(record: Record) -> str:
-    """Every contender of every case, one a line."""
-    return contenders_csv(
-        record,
-        ("timing", "cold", "launched"),
-        {
-            "group": lambda result, c: result["group"],
-            "case": lambda result, c: result["name"],
-            "contender": lambda result, c: c["name"],
-            "ours": lambda result, c: c["ours"],
-            "in_graph": lambda result, c: c["in_graph"],
-        },
-        {"images": lambda result, c: shown(result["work"])},
-    )

@@ -10,13 +10,12 @@ from typing import Any
 
 from rich.console import Console
 
-from bitgnn._files import write_atomically
 from bitgnn.measure.report import write_json
 from bitgnn.train.build import GraphSource
 from bitgnn.train.config import ExperimentConfig, load_config
 from bitgnn.train.report import graph_record
 from bitgnn.train.workers import Finished, Job, train_side_by_side
-from experiments.accuracy.record import Table, accuracy_chart, accuracy_csv, accuracy_record
+from experiments.accuracy.record import Table, accuracy_record
 from experiments.training.commands import experiment_parser, options_of, overridden, status_of
 
 __all__ = ["TABLES", "main"]
@@ -78,8 +77,6 @@ def _reproduce(parsed: argparse.Namespace, console: Console) -> dict[str, Any]:
     )
     record = accuracy_record(table, list(_experiments(jobs, finished, parsed.data_root)), before)
     write_json(base.with_suffix(".json"), record)
-    write_atomically(base.with_suffix(".csv"), accuracy_csv(record).encode())
-    write_atomically(base.with_suffix(".png"), accuracy_chart(record))
     _print(record, console)
     return record
 

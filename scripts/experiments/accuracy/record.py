@@ -2,31 +2,19 @@
 
 from __future__ import annotations
 
-import math
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from matplotlib.figure import Figure
-
 from bitgnn.measure.environment import environment
-from bitgnn.measure.report import csv_text, open_frame, png
-from bitgnn.train.chart import form_color
 from bitgnn.train.config import ExperimentConfig
 from bitgnn.train.workers import Finished
 
-__all__ = ["PAPER", "Table", "accuracy_chart", "accuracy_csv", "accuracy_record"]
+__all__ = ["PAPER", "Table", "accuracy_record"]
 
 FLOAT_FORM = "fp32"
-FORM_DISTANCE = 0.22
-"""Most between the points of a graph in the chart, as a share of the way to the next graph."""
-GRAPH_WIDTH = 0.7
-"""Of that way, what all points of a graph may take."""
-GRAPH_INCHES, POINT_INCHES = 1.8, 0.5
-"""What a graph, or a point, takes of the chart at least."""
-MOST_LEGEND_COLUMNS = 4
 PAPER_TOLERANCE = 0.3
 """Points a mean may stay below the paper's and still reproduce it."""
 
@@ -209,81 +197,3 @@ def _table_goals(table: Table, graphs: Mapping[str, Any]) -> list[dict[str, Any]
     ]
     text = f"bin: at most {table.mean_gap} behind fp32 on the mean of the graphs"
     return [_goal(text, statistics.mean(gaps), -table.mean_gap)]
-
-
-def accuracy_csv(record: Mapping[str, Any]) -> str:
-    """One row a graph and form."""
-    rows: list[list[Any]] = [
-        ["graph", "metric", "form", "seeds", "mean_percent", "std_points", "paper_percent",
-         "seconds", "seconds_with_needs", "frozen_equal"]
-    ]  # fmt: skip
-    for title, entry in record["graphs"].items():
-        paper = PAPER.get(title)
-        for form, values in entry["forms"].items():
-            frozen = values["frozen"]
-            equal = ""
-            if frozen is not None:
-                equal = f"{frozen['equal_on_every_node']}/{frozen['checked']}"
-            rows.append(
-                [
-                    title,
-                    entry["metric"],
-                    form,
-                    len(values["runs"]),
-                    f"{values['score_mean_percent']:.3f}",
-                    f"{values['score_std_points']:.3f}",
-                    getattr(paper, form, ""),
-                    f"{values['seconds_mean']:.2f}",
-                    f"{values['seconds_with_needs']:.2f}",
-                    equal,
-                ]
-            )
-    return csv_text(rows)
-
-
-def accuracy_chart(record: Mapping[str, Any]) -> bytes:
-    """Mean and spread of every form side by side for each graph, as a PNG.
-
-    Points rather than bars: the forms lie within a few per cent, far from 0.
-    """
-    graphs = record["graphs"]
-    forms = list(dict.fromkeys(form for entry in graphs.values() for form in entry["forms"]))
-    points = sum(len(entry["forms"]) for entry in graphs.values())
-    width = 2.0 + max(GRAPH_INCHES * len(graphs), POINT_INCHES * points)
-    figure = Figure(figsize=(width, 4.0), layout="constrained")
-    axes = figure.subplots()
-    is_named = False
-    for number, form in enumerate(forms):
-        places, means, spreads, paper = [], [], [], []
-        for place, entry in enumerate(graphs.values()):
-            if form in entry["forms"]:
-                own = [name for name in forms if name in entry["forms"]]
-                distance = min(FORM_DISTANCE, GRAPH_WIDTH / len(own))
-                places.append(place + (own.index(form) - (len(own) - 1) / 2) * distance)
-                means.append(entry["forms"][form]["score_mean_percent"])
-                spreads.append(entry["forms"][form]["score_std_points"])
-                paper.append((entry["paper"] or {}).get(form, math.nan))
-        color = form_color(form, number)
-        axes.errorbar(places, means, spreads, fmt="o", color=color, label=form, capsize=3)
-        if not all(map(math.isnan, paper)):
-            label = None if is_named else "paper"
-            axes.plot(places, paper, "_", color="#333333", markersize=14, label=label)
-            is_named = True
-        for x, mean in zip(places, means, strict=True):
-            axes.annotate(f"{mean:.1f}", (x, mean), xytext=(6, 0), textcoords="offset points",
-                          fontsize=7, va="center")  # fmt: skip
-    axes.set_xticks(range(len(graphs)), list(graphs), fontsize=8)
-    axes.set_xlim(-0.6, len(graphs) - 0.4)
-    axes.set_ylabel("test score, %")
-    counts = {
-        len(values["runs"]) for entry in graphs.values() for values in entry["forms"].values()
-    }
-    seeds = " to ".join(str(count) for count in sorted({min(counts), max(counts)}))
-    axes.set_title(f"Two-layer GCN, mean ± standard deviation of {seeds} seeds", fontsize=10)
-    axes.grid(axis="y", color="#dddddd", linewidth=0.6)
-    axes.legend(
-        fontsize=8, frameon=False, ncols=min(len(forms) + 1, MOST_LEGEND_COLUMNS), loc="upper right"
-    )
-    axes.margins(y=0.15)
-    open_frame(axes)
-    return png(figure)

@@ -12,19 +12,17 @@ import torch
 from rich.console import Console
 from torch import nn
 
-from bitgnn._files import write_atomically
 from bitgnn.data import ImageData, load_images
 from bitgnn.measure.report import write_json
 from bitgnn.models import IMAGE_NETWORKS
 from bitgnn.train.unit import RunOptions, machine_name
 from experiments.images.recipe import ImageConfig, load_image_config
-from experiments.images.record import FrozenCheck, check_frozen, image_chart, image_record
+from experiments.images.record import FrozenCheck, check_frozen, image_record
 from experiments.images.task import ImageTask
 from experiments.training.commands import (
     experiment_parser,
     options_of,
     overridden,
-    records_at,
     status_of,
 )
 from experiments.training.experiment import Experiment, Unit, train_units
@@ -127,13 +125,7 @@ def main(arguments: Sequence[str] | None = None, root: Path = Path()) -> int:
 def _run(parsed: argparse.Namespace, console: Console) -> list[str]:
     """Train and record; what is wrong with the frozen networks."""
     results = parsed.results or parsed.output
-    differing = [
-        line for name in parsed.only for line in _experiment(name, parsed, results, console)
-    ]
-    records = records_at(results, "images", EXPERIMENTS)
-    if records:
-        write_atomically(results / "images.png", image_chart(records))
-    return differing
+    return [line for name in parsed.only for line in _experiment(name, parsed, results, console)]
 
 
 def _experiment(

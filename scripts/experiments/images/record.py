@@ -4,26 +4,24 @@ from __future__ import annotations
 
 import copy
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
-from matplotlib.figure import Figure
 from torch import Tensor, nn
 
 import bitgnn
 from bitgnn.data import ImageData, ImageSet
 from bitgnn.measure.environment import environment
-from bitgnn.measure.report import open_frame, png
 from experiments.images.recipe import ImageConfig
 from experiments.images.task import TEST_BATCH, normalized
 
 if TYPE_CHECKING:
     from experiments.images.command import ImageRun
 
-__all__ = ["FrozenCheck", "check_frozen", "class_scores", "image_chart", "image_record"]
+__all__ = ["FrozenCheck", "check_frozen", "class_scores", "image_record"]
 
 
 @dataclass(frozen=True)
@@ -76,14 +74,10 @@ def class_scores(model: nn.Module, part: ImageSet) -> Tensor:
     )
 
 
-COLORS = {"fp32": "#8a8f98", "binary": "#d1603d"}
-PUBLISHED_COLOR = "#3d7ea6"
-
-
 def image_record(
     config: ImageConfig, data: ImageData, finished: Sequence[tuple[ImageRun, Sequence[FrozenCheck]]]
 ) -> dict[str, Any]:
-    """Everything that table and chart show and what it rests on, in plain values.
+    """Everything that the table shows and what it rests on, in plain values.
 
     Args:
         config: the experiment.
@@ -122,38 +116,3 @@ def image_record(
         "mean and sample standard deviation over seeds",
         "forms": forms,
     }
-
-
-def image_chart(records: Sequence[Mapping[str, Any]]) -> bytes:
-    """Test accuracy over the epochs, one panel an experiment, as a PNG.
-
-    Args:
-        records: of :func:`image_record`.
-    """
-    figure = Figure(figsize=(4.3 * len(records), 3.9), layout="constrained")
-    panels = figure.subplots(1, len(records), squeeze=False)[0]
-    for axes, record in zip(panels, records, strict=True):
-        lowest = 100.0
-        for form, entry in record["forms"].items():
-            curves = [
-                [100 * row["test_accuracy"] for row in run["history"]] for run in entry["runs"]
-            ]
-            for curve in curves:
-                axes.plot(range(1, len(curve) + 1), curve, color=COLORS[form], alpha=0.35, lw=0.8)
-            means = [statistics.mean(values) for values in zip(*curves, strict=True)]
-            label = f"{form}: {means[-1]:.1f} %"
-            axes.plot(range(1, len(means) + 1), means, color=COLORS[form], lw=1.8, label=label)
-            lowest = min(lowest, means[len(means) // 4])
-        published = record["config"]["published"]
-        if published is not None:
-            axes.axhspan(*published, color=PUBLISHED_COLOR, alpha=0.15, lw=0, label="papers")
-            lowest = min(lowest, published[0])
-        margin = 0.25 * (100 - lowest)
-        axes.set_ylim(max(0.0, lowest - margin), None)
-        axes.set_title(record["config"]["title"], fontsize=10)
-        axes.set_xlabel("epoch")
-        axes.grid(color="#dddddd", linewidth=0.6)
-        axes.legend(fontsize=8, frameon=False, loc="lower right")
-        open_frame(axes)
-    panels[0].set_ylabel("test accuracy, %")
-    return png(figure)

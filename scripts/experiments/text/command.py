@@ -10,19 +10,17 @@ from typing import Any
 import torch
 from rich.console import Console
 
-from bitgnn._files import write_atomically
 from bitgnn.data import character_data, load_text, tokenize
 from bitgnn.measure.report import write_json
 from experiments.text.experiment import TextExperiment, TextRun
 from experiments.text.frozen_decoders import compare_decoders
 from experiments.text.hidden_tokens import pretraining_text
 from experiments.text.recipe import PRETRAINING, DecoderConfig, load_text_config
-from experiments.text.record import text_chart, text_record
+from experiments.text.record import text_record
 from experiments.training.commands import (
     experiment_parser,
     options_of,
     overridden,
-    records_at,
     status_of,
 )
 from experiments.training.experiment import Unit, train_units
@@ -75,9 +73,6 @@ def _run(parsed: argparse.Namespace, console: Console) -> list[str]:
         # What is finished is recorded also when the others are stopped.
         for experiment in experiments:
             _write(experiment, runs, results)
-    records = records_at(results, "text", EXPERIMENTS)
-    if records:
-        write_atomically(results / "text.png", text_chart(records))
     return []
 
 

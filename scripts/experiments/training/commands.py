@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import argparse
-import json
 import signal
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from bitgnn.train import MENDABLE, RunOptions
 from bitgnn.train.recipe import Strict
 from bitgnn.train.store import alone_in
 
-__all__ = ["experiment_parser", "options_of", "overridden", "records_at", "status_of"]
+__all__ = ["experiment_parser", "options_of", "overridden", "status_of"]
 
 FAILED, INTERRUPTED = 1, 130
 Config = TypeVar("Config", bound=Strict)
@@ -114,9 +113,3 @@ def overridden(config: Config, parsed: argparse.Namespace) -> Config:
         for recipe in content["forms"].values():
             recipe["epochs"] = parsed.epochs
     return type(config).model_validate(content)
-
-
-def records_at(results: Path, kind: str, names: Sequence[str]) -> list[dict[str, Any]]:
-    """The records ``KIND_NAME.json`` at hand, in the order of the names."""
-    paths = [results / f"{kind}_{name}.json" for name in names]
-    return [json.loads(path.read_text("utf-8")) for path in paths if path.is_file()]

@@ -18,7 +18,7 @@ class TrainingConfig(Strict):
 
     Attributes:
         name: short name of the experiment.
-        title: what tables and charts call it.
+        title: what tables call it.
         seeds: number of repeats; repeat ``i`` uses seed ``i``.
         forms: recipe by form, trained in this order.
     """

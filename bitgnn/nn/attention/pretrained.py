@@ -1,0 +1,239 @@
+"""Attention of Hugging Face transformers as BWTA, through its interface of attention functions."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from bitgnn._checks import check_value
+from bitgnn.nn.attention.bwta_attention import BWTAAttention
+
+__all__ = [
+    "CORE",
+    "IMPLEMENTATION",
+    "add_attention",
+    "attention_modules",
+    "is_pretrained",
+    "use_implementation",
+]
+
+CORE = "bwta_attention"
+"""Name of the module that attends, inside of a module of the library that calls it."""
+IMPLEMENTATION = "bwta"
+"""Name of the attention function in the library's registry."""
+HIDDEN = -1e4
+"""The library's masks of floats hide keys by this or less."""
+BIASES = ("position_bias", "s_aux")
+"""Options of attention functions that add to scores or to their sum."""
+
+
+def is_pretrained(model: nn.Module) -> bool:
+    """Whether a model is one of the library's."""
+    library = sys.modules.get("transformers")
+    return library is not None and isinstance(model, library.PreTrainedModel)
+
+
+def attention_modules(model: nn.Module) -> dict[str, Any]:
+    """Modules that call an attention function of the library, by name.
+
+    They have the factor of scores and say whether they are causal.
+    """
+    return {
+        name: module
+        for name, module in model.named_modules()
+        if hasattr(module, "scaling")
+        and hasattr(module, "is_causal")
+        and hasattr(module, "config")
+        and any(isinstance(child, nn.Linear) for child in module.children())
+    }
+
+
+def add_attention(model: Any, skip: tuple[str, ...], level: int | None, sign: bool) -> list[str]:
+    """Give every attention module of a model a :class:`BWTAAttention`, changed in place.
+
+    Args:
+        model: of the library.
+        skip: names of attention modules that keep floats.
+        level: of the activations.
+        sign: binary queries, keys and values rather than ternary ones.
+
+    Returns:
+        Names of the modules, less those of ``skip``.
+
+    Raises:
+        ValueError: the model has no such modules, or does not let its function be chosen.
+    """
+    modules = attention_modules(model)
+    check_value(
+        bool(modules),
+        lambda: f"binarize: {type(model).__name__} has no attention modules that choose a function",
+    )
+    for name, module in modules.items():
+        core = BWTAAttention(
+            activation="sign" if sign else "ternary",
+            level=None if name in skip else level,
+            scale=float(module.scaling),
+            device=next(module.parameters()).device,
+        )
+        setattr(module, CORE, core.train(module.training))
+    use_implementation(model)
+    return [name for name in modules if name not in skip]
+
+
+def use_implementation(model: Any) -> None:
+    """Make a model of the library call :func:`attend` in every attention module.
+
+    Raises:
+        ValueError: it does not let its function be chosen.
+    """
+    from transformers import AttentionInterface, AttentionMaskInterface
+
+    AttentionInterface.register(IMPLEMENTATION, attend)
+    AttentionMaskInterface.register(IMPLEMENTATION, mask_of)
+    model.set_attn_implementation(IMPLEMENTATION)
+    check_value(
+        model.config._attn_implementation == IMPLEMENTATION,
+        lambda: f"binarize: {type(model).__name__} does not let its attention function be chosen",
+    )
+
+
+def mask_of(
+    batch_size: int,
+    q_length: int,
+    kv_length: int,
+    q_offset: Any = 0,
+    kv_offset: int = 0,
+    mask_function: Any = None,
+    attention_mask: Tensor | None = None,
+    local_size: int | None = None,
+    allow_is_causal_skip: bool = True,
+    allow_is_bidirectional_skip: bool = False,
+    **options: Any,
+) -> Tensor | None:
+    """The library's mask function: bool ``[B, L]`` or None where the module's causality says all.
+
+    Masks of any other kind (packed sequences, windows shorter than the keys, chunks, caches with
+    room for keys to come) are written out, ``[B, 1, N, L]``. The signature is the library's.
+    """
+    from transformers import masking_utils as library
+
+    whole = (library.causal_mask_function, library.bidirectional_mask_function)
+    within_window = local_size is not None and kv_length <= local_size
+    plain = mask_function in (None, *whole) or (
+        within_window and (allow_is_causal_skip or allow_is_bidirectional_skip)
+    )
+    # A tensor is the offset of a cache of fixed length, whose last keys are not there yet.
+    ends_alike = isinstance(q_offset, int) and q_offset + q_length == kv_offset + kv_length
+    if plain and (ends_alike or mask_function is library.bidirectional_mask_function):
+        if attention_mask is None:
+            return None
+        room = kv_offset + kv_length - attention_mask.shape[-1]
+        seen = functional.pad(attention_mask.bool(), (0, max(room, 0)))
+        return seen[:, kv_offset : kv_offset + kv_length]
+    written: Tensor | None = library.sdpa_mask(
+        batch_size,
+        q_length,
+        kv_length,
+        q_offset,
+        kv_offset,
+        library.causal_mask_function if mask_function is None else mask_function,
+        attention_mask,
+        local_size,
+        allow_is_causal_skip=False,
+        allow_is_bidirectional_skip=False,
+        **options,
+    )
+    return written
+
+
+def attend(
+    module: Any,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    scaling: float | None = None,
+    dropout: float = 0.0,
+    is_causal: bool | None = None,
+    sliding_window: int | None = None,
+    softcap: float | None = None,
+    output_attentions: bool = False,
+    **options: Any,
+) -> tuple[Tensor, Tensor | None]:
+    """The library's attention function: ``[B, N, H, D]`` by the module's :data:`CORE`.
+
+    Args:
+        module: that calls.
+        query: ``[B, H, N, D]``.
+        key: ``[B, Hk, L, D]``.
+        value: ``[B, Hk, L, D]``.
+        attention_mask: ``[B, L]`` or ``[B, 1, N, L]`` of :func:`mask_of`, or ``[B, 1, N, L]`` of
+            the caller's own: bool, or floats of 0 and of at most :data:`HIDDEN`.
+        scaling: the factor of the scores, which the core has.
+        dropout: probability of dropping a weight.
+        is_causal: overrides what the module says.
+        sliding_window: keys that a query may look back at.
+        softcap: refused.
+        output_attentions: return the weights ``[B, H, N, L]`` that values are multiplied by.
+        options: of other functions; biases and sinks among them are refused.
+
+    Raises:
+        ValueError: scores are capped or biased, which has no ternary form.
+    """
+    for name in ("softcap", *BIASES):
+        check_value(
+            (softcap if name == "softcap" else options.get(name)) is None,
+            lambda name=name: (  # type: ignore[misc]
+                f"attention: {name} has no ternary form, must be None; binarize with "
+                "attention=False leaves attention in floats"
+            ),
+        )
+    core: Any = getattr(module, CORE, None)
+    if core is None:
+        # A module that calls the function and was not known to: full precision.
+        core = BWTAAttention(level=None, scale=scaling).train(module.training)
+    if core.training:
+        core.dropout = dropout
+    causal = getattr(module, "is_causal", False) if is_causal is None else is_causal
+    seen, allowed = attention_mask, None
+    if attention_mask is not None and attention_mask.dim() == 4:
+        seen = None
+        allowed = _allowed(attention_mask)
+        causal = False
+    if sliding_window is not None and causal and key.size(2) > sliding_window:
+        allowed = recent_keys(query, key, sliding_window)
+    core.check(query, key, value, seen, allowed)
+    attended = core.attend(query, key, value, seen, allowed, causal, output_attentions)
+    return attended.out.transpose(1, 2), attended.weights if output_attentions else None
+
+
+def _allowed(mask: Tensor) -> Tensor:
+    """A mask of bools of one of the caller's own.
+
+    Raises:
+        ValueError: it holds floats other than 0 and those that hide.
+    """
+    if not mask.is_floating_point():
+        return mask.bool()
+    allowed = mask == 0
+    capturing = mask.is_cuda and torch.cuda.is_current_stream_capturing()
+    if not (torch.compiler.is_compiling() or capturing):
+        check_value(
+            bool((allowed | (mask <= HIDDEN)).all()),
+            lambda: (
+                f"attention: attention_mask must hold bools, or 0 and floats of at most {HIDDEN}: "
+                "ternary scores take no bias"
+            ),
+        )
+    return allowed
+
+
+def recent_keys(query: Tensor, key: Tensor, window: int) -> Tensor:
+    """Bool ``[N, L]``: the ``window`` last keys up to each query's own."""
+    queries, keys = query.size(2), key.size(2)
+    ones = query.new_ones(queries, keys, dtype=torch.bool)
+    return ones.triu(keys - queries - window + 1)

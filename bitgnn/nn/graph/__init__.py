@@ -1,0 +1,1 @@
+"""Graph layers with names and signatures of PyG: GCNConv, SAGEConv and GraphConv."""

@@ -1,0 +1,234 @@
+"""GCNConv with binary products: PyG's layer plus a precision."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import torch_geometric.nn
+from torch import Tensor
+from torch_geometric.nn.conv.gcn_conv import gcn_norm
+from torch_geometric.typing import OptTensor, SparseTensor
+from torch_geometric.utils import add_remaining_self_loops
+
+from bitgnn.bits import BitAdjacency
+from bitgnn.nn.float_inputs import unpacked
+from bitgnn.nn.graph.adjacency import gcn_adjacency, kept_adjacency
+from bitgnn.nn.graph.binary_layer import BinaryLayer
+from bitgnn.nn.precision import LayerPrecision
+from bitgnn.nn.products.looked_up_products import Part
+from bitgnn.quantize import fast_dropout
+from bitgnn.quantize.centred_bits import centred_bits
+
+__all__ = ["OWN_BITS", "GCNConv"]
+
+OWN_BITS = 2.0
+"""Weight of a node's own -1/+1 bits beside its aggregate: less wins little, more drowns it."""
+
+
+class GCNConv(BinaryLayer, torch_geometric.nn.GCNConv):
+    r"""PyG's ``GCNConv`` whose two products can be binary.
+
+    With :math:`\hat A = \hat D^{-1/2}(A + I)\hat D^{-1/2}`, :math:`\alpha_i = \mathrm{mean}|X_i|`
+    and :math:`m_o = \mathrm{mean}|W_o|`:
+
+    * ``"fp32"``: :math:`\hat A X W^\top + b`, PyG's own code.
+    * ``"full"`` (``"FBF+FBF"``): :math:`\hat A Y + b` with
+      :math:`Y_{io} = \alpha_i m_o\,\mathrm{sgn}(X_i)\cdot\mathrm{sgn}(W_o)` (Bi-GCN).
+    * ``"bin"`` (``"FBB+BBF"``): :math:`\hat D^{-1/2} (A + I)\,\mathrm{sgn}(Y) + b`; on bits the
+      column factor cannot act and is left out.
+    * letters ``"xyz+xyz"``: activation, weight and output of the dense product, then activation,
+      adjacency and output of the aggregation. A B activation of the dense product is used by its
+      sign alone; an F weight is used as it is; a B output is :math:`\mathrm{sgn}` of the value, as
+      floats +1 and -1; an F adjacency uses the float edge weights exactly instead of their
+      factorisation. A T activation is ternary, {-1, 0, +1} times a learnt scale, beside a B weight
+      or adjacency alone; in the aggregation it is made of the floats of the product, and the column
+      factor is left out as on bits.
+    * a :class:`~bitgnn.nn.LayerPrecision` also places norms and hardtanh and chooses the rules of
+      the backward pass.
+
+    The layer computes in floats with surrogate gradients what the frozen layer computes on bits.
+    The bias is added after the aggregation, as in PyG. In the binary forms no gradient reaches
+    ``edge_weight`` unless the adjacency letter is F. An explainer or a message hook makes the
+    aggregation run on PyG's messages, weighted by the factors: same values, masks act.
+
+    Sources: Kipf and Welling 2017; Wang et al., Bi-GCN, 2021; Chen et al., BitGNN, 2023.
+
+    Args:
+        in_channels: size of each input sample, or -1 to take it from the first input.
+        out_channels: size of each output sample.
+        improved: as in PyG.
+        cached: keep the normalised graph of the first call.
+        add_self_loops: as in PyG.
+        normalize: as in PyG.
+        bias: as in PyG.
+        precision: ``"fp32"``, ``"full"``, ``"bin"``, letters, or a LayerPrecision.
+        dropout: probability of dropping an activation in front of the dense product in training;
+            in binary forms it acts on the binarised activation.
+        **kwargs: further arguments of PyG's ``MessagePassing``. An ``aggr`` other than sum and mean
+            keeps the dense product binary and aggregates floats, with one warning.
+
+    Raises:
+        ValueError: unknown precision or ``dropout`` outside [0, 1).
+    """
+
+    propagate_type = {"x": Tensor, "edge_weight": OptTensor}  # noqa: RUF012
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        improved: bool = False,
+        cached: bool = False,
+        add_self_loops: bool | None = None,
+        normalize: bool = True,
+        bias: bool = True,
+        precision: str | LayerPrecision | None = None,
+        dropout: float = 0.0,
+        **kwargs: Any,
+    ) -> None:
+        self._set_precision(precision, dropout)
+        super().__init__(
+            in_channels, out_channels, improved, cached, add_self_loops, normalize, bias, **kwargs
+        )
+        self._complete(in_channels, out_channels)
+
+    def _products(self) -> Iterable[torch_geometric.nn.Linear]:
+        return (self.lin,)
+
+    def forward(self, x: Any, edge_index: Any, edge_weight: Tensor | None = None) -> Tensor:
+        """Apply the layer.
+
+        Args:
+            x: ``[N, in_channels]`` floats (packed or not), or ``[*, N, in_channels]`` over a graph.
+            edge_index: ``[2, E]`` edge index, transposed sparse adjacency (torch sparse tensor or
+                ``torch_sparse.SparseTensor``), or a ``BitAdjacency``, which is used as it is:
+                already normalised, no self loops added.
+            edge_weight: ``[E]`` float weights beside an edge index.
+
+        Returns:
+            ``[N, out_channels]`` float tensor; +1 and -1 if the output letter is B.
+
+        Raises:
+            TypeError: ``x`` is no tensor.
+            ValueError: ``x`` is a pair or its width is not ``in_channels``, the graph does not
+                fit, or an F adjacency letter is given a ``BitAdjacency``.
+        """
+        x, letters = unpacked(x), self.letters
+        ready = isinstance(edge_index, BitAdjacency)
+        if isinstance(x, tuple | list) or (letters.is_float and not ready):
+            # PyG's layer refuses pairs with a text of its own.
+            if self.dropout > 0.0 and isinstance(x, Tensor):
+                x = fast_dropout(x, self.dropout, self.training)
+            out: Tensor = super().forward(x, edge_index, edge_weight)
+            return out
+        self._needs_edges(edge_index)
+        u = self._prepare(x)
+        self._look(u, self.input_bits, self.lin)
+        nodes = u.size(self.node_dim)
+        if not ready and (letters.bspmm[1] == "F" or self._aggregates_messages):
+            z, own = self._hidden_of(u)
+            graph, weight = self._float_graph(z, edge_index, edge_weight)
+        else:
+            adjacency = self._bit_adjacency(nodes, edge_index, edge_weight)
+            self._warn_of_factors(adjacency, edge_weight)
+            shows = self._shows_messages
+            integers = None if shows else self._integers(u, self.lin)
+            if self._sums_alone(u, integers) and not self.has_shortcut:
+                summed = self._aggregate_pattern(None, adjacency, self.bias, integers)
+                return self._output(summed.to(u.dtype))
+            z, own = self._hidden_of(u)
+            if not shows:
+                out = self._aggregate_pattern(z, adjacency, self.bias, integers)
+                return self._output(out if own is None else out + own)
+            graph = edge_index
+            if self.add_self_loops:
+                graph, _ = add_remaining_self_loops(graph, num_nodes=nodes)
+            weight = self._edge_factors(graph, adjacency).to(z.dtype)
+        out = self.propagate(graph, x=self._as_messages(z), edge_weight=weight)
+        out = out if self.bias is None else out + self.bias
+        return self._output(out if own is None else out + own)
+
+    @property
+    def has_shortcut(self) -> bool:
+        """Whether the node's own bits are added to what it aggregates."""
+        bits = self.input_bits
+        is_inner = bits is not None and bits.kind == "activation"
+        return self.letters.shortcut and is_inner and self.lin.in_channels == self.lin.out_channels
+
+    def _hidden_of(self, u: Tensor) -> tuple[Tensor, Tensor | None]:
+        """The product of a prepared input behind norm and sign, and the node's shortcut, if any."""
+        weight, bits = self._ready(self.lin, u), self.input_bits
+        if bits is None:
+            return self._hidden(self._product(u, weight, self._signs_product)), None
+        seen = self._see(u, bits, self.dropout)
+        norm = None if self.letters.hidden_norm is None else self.hidden_norm
+        z = self._bits_product(seen, bits, Part(weight, norm, self.letters.bmm[2] == "B"))
+        if not self.has_shortcut:
+            return z, None
+        return z, 2.0 * OWN_BITS * centred_bits(u, seen.words, seen.window)
+
+    def _bit_adjacency(
+        self, num_nodes: int, edge_index: Any, edge_weight: Tensor | None
+    ) -> BitAdjacency:
+        """The pattern to aggregate with: the given one, the cached one, or a new one."""
+        if isinstance(edge_index, BitAdjacency):
+            return edge_index
+        held = self._cached(edge_index)
+        if held is not None:
+            adjacency: BitAdjacency = held[0]
+            return adjacency
+        adjacency = kept_adjacency(
+            gcn_adjacency,
+            edge_index,
+            edge_weight,
+            num_nodes,
+            normalize=self.normalize,
+            add_self_loops=self.add_self_loops,
+            improved=self.improved,
+            flow=self.flow,
+            reduction=self._reduction or "add",
+        )
+        self._cache(edge_index, adjacency, None)
+        return adjacency
+
+    def _float_graph(
+        self, z: Tensor, edge_index: Any, edge_weight: Tensor | None
+    ) -> tuple[Any, Tensor | None]:
+        """Edges and weights as PyG normalises them."""
+        if not self.normalize:
+            return edge_index, edge_weight
+        held = self._cached(edge_index)
+        if held is not None:
+            return held
+        normalized = gcn_norm(
+            edge_index,
+            edge_weight,
+            z.size(self.node_dim),
+            self.improved,
+            self.add_self_loops,
+            self.flow,
+            z.dtype,
+        )
+        is_pair = not isinstance(edge_index, SparseTensor)
+        graph, weight = normalized if is_pair else (normalized, None)
+        self._cache(edge_index, graph, weight)
+        return graph, weight
+
+    # PyG's own two caches, so that whatever looks at them or clears them keeps working.
+
+    def _cached(self, edge_index: Any) -> tuple[Any, Tensor | None] | None:
+        if not self.normalize:
+            return None
+        if isinstance(edge_index, SparseTensor):
+            return None if self._cached_adj_t is None else (self._cached_adj_t, None)
+        pair: tuple[Any, Tensor | None] | None = self._cached_edge_index
+        return pair
+
+    def _cache(self, edge_index: Any, graph: Any, weight: Tensor | None) -> None:
+        if not (self.cached and self.normalize):
+            return
+        if isinstance(edge_index, SparseTensor):
+            self._cached_adj_t = graph
+        else:
+            self._cached_edge_index = (graph, weight)

@@ -1,0 +1,1 @@
+"""Binary dense products of trainable layers: the bits of their inputs, norms and gains."""

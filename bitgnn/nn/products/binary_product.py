@@ -1,0 +1,217 @@
+"""Base of layers with a binary dense product: precision, norms, the product itself."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+import torch
+import torch_geometric.nn
+from torch import Tensor, nn
+from torch.nn import functional
+from torch_geometric.nn.dense.linear import is_uninitialized_parameter
+
+from bitgnn._checks import check_type, name_type
+from bitgnn.nn.activation_quantizer import ActivationQuantizer
+from bitgnn.nn.precision import InputNorm, LayerPrecision
+from bitgnn.nn.products.looks_up import GAINS, LooksUp
+from bitgnn.nn.standardize import NodeStandardize
+from bitgnn.quantize import binary_linear, binary_sign, fast_dropout, row_scale
+
+__all__ = ["LOOKED_UP", "NORMS", "QUANTIZERS", "BinaryProduct", "on_rows"]
+
+NORMS = ("input_norm", "hidden_norm", "output_norm")
+QUANTIZERS = ("input_quantizer", "hidden_quantizer")
+LOOKED_UP = ("input_bits", "root_bits", "root_norm")
+"""Modules that layers have beside PyG's."""
+
+
+class BinaryProduct(LooksUp):
+    """Mixin of every layer with a binary dense product, in front of one of PyG's layers.
+
+    Attributes:
+        letters: the layer's precision with its options.
+        dropout: probability of dropping an activation in front of the dense product in training;
+            in binary forms it acts on the binarised activation.
+        input_norm: module on the layer's input, or None.
+        hidden_norm: module behind the dense product, or None.
+        output_norm: module in front of the output, or None.
+        input_quantizer: of ternary activations, or None.
+        hidden_quantizer: of what is aggregated as ternary values, or None.
+    """
+
+    letters: LayerPrecision
+    dropout: float
+    training: bool
+    input_norm: nn.Module | None
+    hidden_norm: nn.Module | None
+    output_norm: nn.Module | None
+    input_quantizer: ActivationQuantizer | None
+    hidden_quantizer: ActivationQuantizer | None
+
+    def _set_precision(self, precision: str | LayerPrecision | None, dropout: float) -> None:
+        """Settle what PyG's constructor needs when it calls ``reset_parameters``."""
+        if not 0.0 <= dropout < 1.0:
+            raise ValueError(f"{type(self).__name__}: dropout must be in [0, 1), got {dropout}")
+        self._choose_precision(precision)
+        self.dropout = dropout
+
+    def _add_norms(self, in_channels: int | tuple[int, int], out_channels: int) -> None:
+        """Create the norms and quantisers that the precision asks for."""
+        kinds = self.letters if self._forms is None else self._forms["hidden"]
+        self._add_inputs(not isinstance(in_channels, int) or bool(getattr(self, "project", False)))
+        self.input_quantizer = ActivationQuantizer() if kinds.takes_ternary else None
+        self.hidden_quantizer = ActivationQuantizer() if kinds.sums_ternary else None
+        self.input_norm = _input_norm(type(self).__name__, kinds.input_norm, in_channels)
+        self.hidden_norm = None if kinds.hidden_norm is None else nn.BatchNorm1d(out_channels)
+        self.output_norm = None if kinds.output_norm is None else nn.BatchNorm1d(out_channels)
+
+    @property
+    def precision(self) -> str:
+        """Name or letters of the layer's precision, without its options.
+
+        "bin" and "full" are names of more than letters: those of other layers are spelled out.
+        """
+        if self._forms is not None:
+            return str(self._precision_name)
+        return str(self.letters) if self.letters.is_float else self.letters.pair
+
+    def _products(self) -> Iterable[torch_geometric.nn.Linear]:
+        """The linear maps whose weights take part in binary products."""
+        raise NotImplementedError
+
+    def reset_parameters(self) -> None:
+        """Draw the weights anew and reset the norms; binary weights start at N(0, 1 / in)."""
+        super().reset_parameters()  # type: ignore[misc]
+        for linear in self._products():
+            self._reset_product(linear)
+        self.forget_constant_bits()
+        # PyG's constructors call this before these exist.
+        for name in GAINS:
+            level = getattr(self, name, None)
+            if level is not None:
+                nn.init.zeros_(level)
+        for name in (*NORMS, *QUANTIZERS, *LOOKED_UP):
+            part = getattr(self, name, None)
+            if isinstance(part, nn.BatchNorm1d | ActivationQuantizer):
+                part.reset_parameters()
+
+    def _reset_product(self, linear: torch_geometric.nn.Linear) -> None:
+        """Bi-GCN's initialisation; PyG's stays where the product is a float one."""
+        if self.letters.is_float_linear or is_uninitialized_parameter(linear.weight):
+            return
+        nn.init.normal_(linear.weight, std=1.0 / math.sqrt(max(linear.weight.size(1), 1)))
+        if linear.bias is not None:
+            nn.init.zeros_(linear.bias)
+
+    def _ready(self, linear: torch_geometric.nn.Linear, x: Tensor) -> Tensor:
+        """The weight of a linear map, made now if its width was left to the first input."""
+        if is_uninitialized_parameter(linear.weight):
+            linear.initialize_parameters(linear, (x,))
+            self._reset_product(linear)
+        weight: Tensor = linear.weight
+        # A weight that thermometers have widened has more columns than the input.
+        width = linear.in_channels if self.letters.looks_up else weight.size(1)
+        if x.dim() == 0 or x.size(-1) != width:
+            raise ValueError(f"{type(self).__name__}: x must be [N, {width}], got {list(x.shape)}")
+        return weight
+
+    def _prepare(self, x: Tensor) -> Tensor:
+        """Input of the sign: ``x`` behind norm and hardtanh."""
+        check_type(
+            isinstance(x, Tensor),
+            lambda: f"{type(self).__name__}: x must be a tensor, got {name_type(x)}",
+        )
+        if x.layout != torch.strided:
+            # A missing entry is a 0, whose sign is +1: the signs are dense.
+            x = x.to_dense()
+        if self.input_norm is not None:
+            x = on_rows(self.input_norm, x)
+        return functional.hardtanh(x) if self.letters.hardtanh else x
+
+    def _product(self, u: Tensor, weight: Tensor, sign_output: bool | int = False) -> Tensor:
+        """The dense product ``[*, M]`` of prepared activations ``[*, K]`` and ``[M, K]``."""
+        letters = self.letters
+        if letters.is_float_linear:
+            return functional.linear(fast_dropout(u, self.dropout, self.training), weight)
+        if "B" in letters.bmm[:2] and self.input_quantizer is None:
+            self._note_signs("input", u)
+        if self.input_quantizer is not None:
+            return self._ternary_product(u, weight, self.input_quantizer, sign_output)
+        out = binary_linear(
+            u if u.dim() == 2 else u.reshape(-1, u.size(-1)),
+            weight,
+            x_scale=letters.bmm[0] == "F",
+            binary_weight=letters.bmm[1] == "B",
+            sign_output=sign_output,
+            dropout=self.dropout,
+            training=self.training,
+            surrogate=letters.surrogate,
+            weight_gradient=letters.weight_gradient,
+        )
+        return out if u.dim() == 2 else out.view(*u.shape[:-1], -1)
+
+    def _ternary_product(
+        self,
+        u: Tensor,
+        weight: Tensor,
+        quantizer: ActivationQuantizer,
+        sign_output: bool | int,
+    ) -> Tensor:
+        """``(s m_o) dot`` of ternary activations; Bi-GCN's gradients reach the weights."""
+        letters = self.letters
+        with torch.autocast(u.device.type, enabled=False):
+            q, scale = quantizer(u)
+            q = fast_dropout(q, self.dropout, self.training)
+            weight_scale = row_scale(weight).float()
+            if letters.weight_gradient == "ste":
+                weight_scale = weight_scale.detach()
+            signs = binary_sign(weight, letters.surrogate).float()
+            out = ((scale * weight_scale) * functional.linear(q, signs)).to(u.dtype)
+        if sign_output is True:
+            return binary_sign(out, letters.surrogate)
+        if sign_output:
+            first = binary_sign(out[..., :sign_output], letters.surrogate)
+            return torch.cat([first, out[..., sign_output:]], -1)
+        return out
+
+    @property
+    def _signs_product(self) -> bool:
+        """Whether the sign is taken of the product itself, not of what a norm makes of it."""
+        return self.letters.bmm[2] == "B" and self.letters.hidden_norm is None
+
+    def _hidden(self, z: Tensor) -> Tensor:
+        """The product behind its norm, on the way to the next product."""
+        if self.hidden_norm is None or self.letters.hidden_norm is None:
+            return z
+        z = on_rows(self.hidden_norm, z)
+        return binary_sign(z, self.letters.surrogate) if self.letters.bmm[2] == "B" else z
+
+
+def _input_norm(
+    layer: str, kind: InputNorm | None, in_channels: int | tuple[int, int]
+) -> nn.Module | None:
+    """The norm of a layer's input; a batch norm of unknown width takes that of the first input."""
+    if kind is None:
+        return None
+    if kind == "standardize":
+        return NodeStandardize()
+    widths = {in_channels} if isinstance(in_channels, int) else set(in_channels)
+    if len(widths) > 1:
+        raise ValueError(
+            f"{layer}: input_norm='batch' needs sources and destinations of one width, "
+            f"got in_channels {in_channels}"
+        )
+    width = widths.pop()
+    if width > 0:
+        return nn.BatchNorm1d(width, affine=False)
+    return nn.LazyBatchNorm1d(affine=False)
+
+
+def on_rows(module: nn.Module, x: Tensor) -> Tensor:
+    """A module for matrices ``[N, K]`` on ``[*, K]``."""
+    if x.dim() == 2:
+        out: Tensor = module(x)
+        return out
+    rows: Tensor = module(x.reshape(-1, x.size(-1)))
+    return rows.view(x.shape)

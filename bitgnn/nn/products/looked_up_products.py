@@ -1,0 +1,205 @@
+"""Products with looked-up bits behind their norms and gains, as trained and as evaluated."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from bitgnn.nn.precision import LayerPrecision
+from bitgnn.nn.products.input_bits import InputBits
+from bitgnn.nn.products.seen_bits import NotesBits
+from bitgnn.nn.roles import KeptEntries, kept_entries
+from bitgnn.nn.weight_decay import spare_from_decay
+from bitgnn.quantize import binary_sign
+from bitgnn.quantize.constants import made_once
+from bitgnn.quantize.looked_up_linear import GAIN_SPEED, InputWords, looked_up_linear
+
+__all__ = ["MATRIX", "LookedUpProducts", "Part", "SeenInput"]
+
+WINDOW = 4.0
+"""Half-width of a pattern's straight-through window, in root mean squares of the input."""
+GAIN_START = -2.0
+"""Logarithm of a last layer's gain at first. Starting at 0 loses 4 points on few labels."""
+MATRIX = 2
+
+
+class SeenInput(NamedTuple):
+    """Operands that products with looked-up bits take of an input ``[*, K]``.
+
+    Attributes:
+        x: the input.
+        words: its bits, as rows.
+        window: how far from 0 its gradient reaches; None: everywhere, or it has none.
+        total: ``[N, 1]`` sums of rows, which are finite where all of a row is.
+    """
+
+    x: Tensor
+    words: InputWords
+    window: Tensor | None
+    total: Tensor
+
+
+class Part(NamedTuple):
+    """One of the products with an input's bits.
+
+    Attributes:
+        weight: ``[M, B]`` latent weights.
+        norm: behind the product, or None: a gain is there instead.
+        to_signs: whether the sign of the result is wanted.
+        is_root: whether it is the nodes' own product.
+    """
+
+    weight: Tensor
+    norm: Any
+    to_signs: bool = False
+    is_root: bool = False
+
+
+class LookedUpProducts(NotesBits):
+    """Mixin of layers that multiply looked-up bits with binary weights.
+
+    Attributes:
+        gain_level: ``[1]`` parameter behind the gain of a last layer's product, or None.
+        root_gain_level: the same of the nodes' own product, where there is one beside the other.
+        root_start: what the latter's gain is multiplied by.
+    """
+
+    letters: LayerPrecision
+    training: bool
+    root_bits: InputBits | None
+    gain_level: nn.Parameter | None
+    root_gain_level: nn.Parameter | None
+    root_start: float
+
+    @property
+    def output_gain(self) -> Tensor | None:
+        r"""Gain of a last layer's product: ``[1]``, :math:`e^{10 l - 2}`, or None.
+
+        Scores start small, so that a few labelled nodes do not settle all of the signs before the
+        loss has said much; Adam, whose steps know no scale, lets them grow in a few epochs where
+        many nodes or classes ask for it. The gradient that reaches the level :math:`l` is a tenth
+        of the logarithm's, so that a step of plain gradient descent is one of the logarithm.
+        """
+        return None if self.gain_level is None else _gain(self.gain_level.detach())
+
+    @property
+    def root_gain(self) -> Tensor | None:
+        """The same for the nodes' own product, which starts at a share of the neighbours'."""
+        level = self.root_gain_level
+        return None if level is None else self.root_start * _gain(level.detach())
+
+    def _kept(self, x: Tensor, bits: InputBits) -> KeptEntries | None:
+        """Entries of an activation that dropout has kept; None for features, not known there."""
+        if not (self.training and x.requires_grad):
+            return None
+        if torch.compiler.is_compiling():
+            return KeptEntries(None, bits.kept_share)
+        entries = kept_entries(x)
+        bits.kept_share = entries.share
+        return entries
+
+    def _words(self, x: Tensor, bits: InputBits, dropout: float) -> InputWords:
+        """Bits of ``[*, K]`` as rows; a pattern where nothing was looked up yet."""
+        if not bits.is_settled and torch.is_grad_enabled():
+            if x.requires_grad:
+                bits.settle_activation(x)
+            else:
+                bits.settle("pattern")
+        words: InputWords = bits(x.reshape(-1, x.size(-1)), dropout, self._kept(x, bits))
+        self._note_words("root input" if bits is self.root_bits else "input", words, x)
+        return words
+
+    def _see(self, x: Tensor, bits: InputBits, dropout: float) -> SeenInput:
+        """Bits of an input, and what else its products share."""
+        words = self._words(x, bits, dropout)
+        held, window = x.detach(), None
+        if x.requires_grad and words.columns is None:
+            norm = torch.linalg.vector_norm(held, dtype=torch.float32)
+            window = norm * (WINDOW / math.sqrt(max(x.numel(), 1)))
+        return SeenInput(x, words, window, _rows(held).sum(1, keepdim=True))
+
+    def _bits_product(self, seen: SeenInput, bits: InputBits, part: Part) -> Tensor:
+        """The product of looked-up bits behind its norm or gain; its sign where that is wanted.
+
+        Rows with NaN or infinity give NaN, as they do in floats.
+        """
+        rows, norm = _rows(seen.x), part.norm
+        learns = self._learns(norm, rows)
+        gain = level = None
+        if norm is None and self.training:
+            level, gain = self._levels((part,))
+        elif norm is None:
+            gain = self.root_gain if part.is_root else self.output_gain
+        if self.training:
+            spare_from_decay(part.weight)
+        out = looked_up_linear(
+            rows, part.weight, seen.words, bits.unit, gain, None if learns else norm, seen.window,
+            level,
+        )  # fmt: skip
+        return self._finished(out, seen, part, learns)
+
+    def _bits_products(
+        self, seen: SeenInput, bits: InputBits, *parts: Part
+    ) -> tuple[Tensor | None, ...]:
+        """Several products of equally many outputs, in training as one with all the weights."""
+        rows = _rows(seen.x)
+        learns = [self._learns(part.norm, rows) for part in parts]
+        has_gains = all(part.norm is None for part in parts)
+        if not (self.training and (has_gains or all(learns))):
+            return tuple(self._bits_product(seen, bits, part) for part in parts)
+        for part in parts:
+            spare_from_decay(part.weight)
+        level, gain = self._levels(parts) if has_gains else (None, None)
+        weight = torch.cat([part.weight for part in parts])
+        out = looked_up_linear(rows, weight, seen.words, bits.unit, gain, None, seen.window, level)
+        each = out.split(parts[0].weight.size(0), 1)
+        return tuple(
+            self._finished(out, seen, part, not has_gains)
+            for out, part in zip(each, parts, strict=True)
+        )
+
+    @staticmethod
+    def _learns(norm: Any, rows: Tensor) -> bool:
+        """Whether a norm takes the statistics of the batch, behind the product."""
+        return norm is not None and norm.training and rows.size(0) > 1
+
+    def _levels(self, parts: tuple[Part, ...]) -> tuple[Tensor, Tensor]:
+        """In training: levels of the gains of products, and the gains."""
+        levels = [self.root_gain_level if part.is_root else self.gain_level for part in parts]
+        starts = tuple(
+            GAIN_START + math.log(self.root_start if part.is_root else 1.0) for part in parts
+        )
+        held: list[Tensor] = [level for level in levels if level is not None]
+        assert len(held) == len(parts)
+        for each in held:
+            spare_from_decay(each)
+        level = held[0] if len(held) == 1 else torch.cat(held)
+        return level, _training_gain(level.detach(), starts)
+
+    def _finished(self, out: Tensor, seen: SeenInput, part: Part, learns: bool) -> Tensor:
+        """A product behind its norm and sign."""
+        if learns:
+            out = part.norm(out)
+        if part.to_signs:
+            out = binary_sign(out, self.letters.surrogate)
+        out = out.add(seen.total, alpha=0)
+        return out if seen.x.dim() == MATRIX else out.view(*seen.x.shape[:-1], -1)
+
+
+def _rows(x: Tensor) -> Tensor:
+    return x if x.dim() == MATRIX else x.reshape(-1, x.size(-1))
+
+
+def _gain(level: Tensor) -> Tensor:
+    """The gain of a level."""
+    steps = level / GAIN_SPEED + level * (GAIN_SPEED - 1 / GAIN_SPEED)
+    return (steps.float() + GAIN_START).exp()
+
+
+def _training_gain(level: Tensor, starts: tuple[float, ...]) -> Tensor:
+    """Gains of levels, whose logarithms have these starts, in two launches."""
+    start = made_once(starts, level, lambda: torch.tensor(starts, device=level.device))
+    return torch.add(start, level, alpha=GAIN_SPEED).exp()

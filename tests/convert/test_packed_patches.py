@@ -1,0 +1,152 @@
+"""freeze() of networks whose first convolution of signs reads packed patches."""
+
+import copy
+import json
+
+import pytest
+import torch
+from image_networks import expected_of, frozen_quietly, trained
+from torch import nn
+
+import bitgnn
+from bitgnn._vouched import sealed
+from bitgnn.inference.costs import weights_of
+from bitgnn.nn import BinaryConv2d, BinaryLinear
+
+
+def _network(channels=3, kernel=5, scale=False, front=(), behind=(), **options):
+    torch.manual_seed(3)
+    return trained(
+        nn.Sequential(
+            *front, BinaryConv2d(channels, 40, kernel, scale=scale, bias=False, **options), *behind,
+            nn.BatchNorm2d(40), nn.Hardtanh(), BinaryConv2d(40, 33, 3, bias=False),
+            nn.BatchNorm2d(33), nn.Hardtanh(), nn.AdaptiveAvgPool2d(1), nn.Flatten(),
+            BinaryLinear(33, 4),
+        )
+    )  # fmt: skip
+
+
+def _kinds(frozen):
+    return [step.kind for step in frozen.program.steps]
+
+
+def _has_patches(frozen):
+    kinds = _kinds(frozen)
+    assert ("pack_patches" in kinds) == ("patches_bbb" in kinds)
+    assert ("pack_patches" in kinds) != ("pack_images" in kinds)
+    return "pack_patches" in kinds
+
+
+@pytest.mark.parametrize("scale", [False, True])
+@pytest.mark.parametrize(
+    ("channels", "kernel", "options"),
+    [
+        (3, 5, {"padding": 2}),
+        (1, 3, {}),
+        (3, (4, 5), {"padding": (1, 3), "stride": (2, 1)}),
+        (2, (3, 4), {"padding": "same", "dilation": 2}),
+        (7, (8, 4), {"padding": 1}),
+    ],
+)
+def test_few_channels_are_cut_into_patches(channels, kernel, options, scale, tmp_path):
+    model = _network(channels, kernel, scale, **options)
+    x = torch.randn(3, channels, 17, 15)
+    x[0, 0, 0, 0] = float("nan")
+    frozen, expected = frozen_quietly(model, fold=False), expected_of(model, x)
+    assert _has_patches(frozen)
+    assert torch.equal(frozen(x), expected)
+    assert torch.equal(frozen(x.to(memory_format=torch.channels_last)), expected)
+    assert torch.equal(frozen(frozen.pack_features(x)), expected)
+    assert torch.equal(bitgnn.load(bitgnn.save(frozen, tmp_path))(x), expected)
+    (product,) = (step for step in frozen.program.steps if step.kind == "patches_bbb")
+    assert weights_of(frozen, product) == model[0].weight.numel()
+    frozen.set_features("packed")
+    with pytest.raises(ValueError, match="packed"):
+        frozen(x)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.uint8])
+def test_patches_of_every_dtype(dtype):
+    model = _network(padding=2, front=[nn.BatchNorm2d(3)])
+    nn.init.ones_(model[0].weight)  # positive gains: thresholds alone stand in front
+    x = (torch.rand(2, 3, 9, 8) * 255).to(dtype)
+    frozen = frozen_quietly(model, fold=False)
+    assert _has_patches(frozen)
+    assert torch.equal(frozen(x), expected_of(model, x.float()))
+    assert torch.equal(frozen(frozen.pack_features(x)), frozen(x))
+
+
+class _TwoReaders(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.one, self.two = (
+            nn.Sequential(BinaryConv2d(3, 33, 5, padding=p, bias=False), nn.BatchNorm2d(33))
+            for p in (0, 0)
+        )
+        self.head = nn.Sequential(nn.Hardtanh(), BinaryConv2d(33, 5, 3), nn.Flatten(2))
+
+    def forward(self, x):
+        return self.head(self.one(x)).mean(2) + self.head(self.two(x)).mean(2)
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        _network(3, 3),
+        _network(16, (8, 4)),
+        _network(3, (3, 11)),
+        _network(4, 5, groups=2),
+        _network(3, 5, front=[nn.BatchNorm2d(3)]),
+        _network(3, 5, front=[nn.MaxPool2d(2)]),
+    ],
+    ids=["small kernel", "many channels", "33 taps", "groups", "flipped", "pooled"],
+)
+def test_others_read_packed_images(model):
+    if isinstance(model[0], nn.BatchNorm2d):
+        nn.init.constant_(model[0].weight, -1.0)  # training has made gains of either sign
+    first = next(layer for layer in model if isinstance(layer, BinaryConv2d))
+    x = torch.randn(2, first.in_channels, 20, 32)
+    frozen = frozen_quietly(model, fold=False)
+    assert not _has_patches(frozen)
+    assert torch.equal(frozen(x), expected_of(model, x))
+
+
+def test_two_readers_share_packed_images():
+    model, x = trained(_TwoReaders()), torch.randn(2, 3, 11, 11)
+    frozen = frozen_quietly(model, fold=False)
+    assert not _has_patches(frozen)
+    torch.testing.assert_close(frozen(x), expected_of(model, x))
+
+
+@pytest.mark.parametrize(
+    ("kind", "change", "message"),
+    [
+        ("pack_patches", {"kernel": [7, 5]}, "at most 32 pixels"),
+        ("pack_patches", {"kernel": [0, 5]}, "at least 1"),
+        ("pack_patches", {"channels": 2}, "size must be 128"),
+        ("pack_patches", {"padding": [0, 0]}, "padding must be 4 numbers"),
+        ("patches_bbb", {"taps": 40}, "taps must be 1 to 32"),
+        ("patches_bbb", {"out": 39}, "39 kernels"),
+    ],
+)
+def test_damaged_checkpoints_are_refused(kind, change, message, tmp_path):
+    folder = bitgnn.save(frozen_quietly(_network()), tmp_path)
+    (path,) = tmp_path.glob("**/*.json")
+    description = json.loads(path.read_text())
+    steps = copy.deepcopy(description["program"]["steps"])
+    next(step for step in steps if step["kind"] == kind)["attributes"].update(change)
+    description["program"]["steps"] = steps
+    path.write_text(json.dumps(sealed(description)))
+    with pytest.raises(ValueError, match=message):
+        bitgnn.load(folder)
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("batch", [1, 33])
+def test_patches_on_a_gpu(batch):
+    model, x = _network(padding=2), torch.randn(batch, 3, 31, 33)
+    frozen = frozen_quietly(model, fold=False)
+    on_gpu = copy.deepcopy(frozen).to("cuda")
+    assert _has_patches(on_gpu)
+    assert torch.equal(on_gpu(x.cuda()).cpu(), frozen(x))
+    assert torch.equal(on_gpu.executor("cuda_graph")(x.cuda()).cpu(), frozen(x))
