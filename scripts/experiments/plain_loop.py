@@ -22,7 +22,7 @@ from torch.nn import functional
 from torch_geometric.utils import stochastic_blockmodel_graph
 
 import bitgnn
-from bitgnn.data import NeighborLoader, load
+from bitgnn.data import load
 
 GRAPHS = (
     "Cora", "CiteSeer", "PubMed", "Cora 60/20/20", "CiteSeer 60/20/20", "Cora_ML", "Photo", "CS",
