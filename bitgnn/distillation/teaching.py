@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import hashlib
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,7 @@ from bitgnn.distillation.errors import DistillError
 from bitgnn.distillation.fitting import DistillRecipe, Fit, fit, recipe_for
 from bitgnn.distillation.graphs_and_links import Graphs, LinkPairs, has_links
 from bitgnn.distillation.kinds import batched_problem
-from bitgnn.distillation.problems import Nodes, Problem
+from bitgnn.distillation.problems import Nodes, Part, Problem
 from bitgnn.distillation.result import Distilled, gap_between
 from bitgnn.distillation.stages import Stage, run_stages
 from bitgnn.distillation.standing import asking, results_of, standing, untrained
@@ -56,6 +56,7 @@ def distill(
     seed: int = 0,
     validation: Any = None,
     log: str | Path | None = None,
+    trained: bool | None = None,
     recipe: Mapping[str, Any] | None = None,
 ) -> Distilled:
     r"""A binary model that is taught by ``model``, ready for :func:`bitgnn.freeze`.
@@ -108,6 +109,7 @@ def distill(
             else a fifth of the training labels with a warning.
         log: folder for checkpoints and the log of epochs. A call with the same arguments goes on
             where it was stopped.
+        trained: whether ``model`` is trained; None looks at its scores, see above.
         recipe: fields of the student's :class:`~bitgnn.distillation.DistillRecipe` to set by hand,
             for studies; the rule for all data is the default.
 
@@ -148,7 +150,9 @@ def distill(
         teacher_fit = None
         score, knows = standing(problem, teacher)
         remaining = budget
-        if not (knows or score > untrained(model, problem)):
+        if trained is None:
+            trained = knows or score > untrained(model, problem)
+        if not trained:
             identity: dict[str, Any] = {"part": "teacher", "seed": seed, "of": start}
             teacher_fit = Fit(teacher, of_teacher, identity)
             share = None if budget is None else TEACHER_SHARE * budget
@@ -165,6 +169,7 @@ def distill(
                     )
             if plain is model:
                 student = binary_student(teacher, precision, problem)
+        ask: Callable[[Part], Tensor] | None
         ask, smoothing = asking(problem, teacher, of_student)
         if not (knows or score > problem.objective.chance(results_of(problem, teacher)["val"][1])):
             warnings.warn(
@@ -185,6 +190,9 @@ def distill(
         taught = run_stages(
             student, stages, problem, ask, identity, budget=remaining, folder=folder
         )
+        ended = taught.ended
+        if teacher_fit is not None:
+            ended = {"teacher": teacher_fit.ended, **ended}
         scores = [results_of(problem, one) for one in (teacher, student)]
         of_one, of_other, gap, error = gap_between(problem.objective, *scores)
         return Distilled(
@@ -201,6 +209,7 @@ def distill(
             seconds=taught.seconds,
             teacher_seconds=0.0 if teacher_fit is None else _seconds(teacher_fit),
             interrupted=taught.interrupted,
+            ended=ended,
             example=problem.example,
             same_width=same_width,
         )
