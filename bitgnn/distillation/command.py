@@ -127,6 +127,7 @@ def _distill(command: DistillCommand, model: nn.Module, data: Data) -> Distilled
                 budget=command.budget,
                 seed=command.seed,
                 log=command.output / LOG,
+                trained=command.model.is_trained,
             )
     except KeyboardInterrupt:
         raise stopped from None

@@ -79,6 +79,11 @@ class NamedModel:
     layers: int | None = None
     state: Path | None = None
 
+    @property
+    def is_trained(self) -> bool | None:
+        """Whether it comes trained, as distill() takes it; None where its scores tell."""
+        return None if self.state is not None or is_import_path(self.model) else False
+
     def make(self, data: Data, seed: int, device: torch.device) -> nn.Module:
         """The model for a graph.
 

@@ -89,6 +89,7 @@ def run_tune(command: TuneCommand, console: Console) -> TuneResult:
             limits,
             widen=command.widen,
             pins=command.pins or None,
+            trained=command.model.is_trained,
             epochs=command.epochs,
             budget=budget,
             seed=command.seed,

@@ -69,6 +69,7 @@ class Students:
         folder: for checkpoints and logs; a call with the same arguments goes on from there.
         epochs: of each training; None for the rule of distill().
         seed: of all trainings.
+        trained: whether the model that was given is; None looks at its scores.
         teacher: trained; None before the first student.
         doubt: why the teacher is worse than it should be; None where it is not.
         taught: number of students so far.
@@ -79,6 +80,7 @@ class Students:
     folder: Path
     epochs: int | None = None
     seed: int = 0
+    trained: bool | None = None
     teacher: nn.Module | None = None
     doubt: str | None = None
     taught: int = field(default=0, init=False)
@@ -112,7 +114,7 @@ class Students:
                 budget=_first_budget(log, budget),
                 seed=self.seed,
                 log=log,
-                trained=None if self.teacher is None else True,
+                trained=self.trained if self.teacher is None else True,
             )
         if found.interrupted:
             raise KeyboardInterrupt

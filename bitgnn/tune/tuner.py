@@ -47,6 +47,7 @@ def tune(
     widen: float | Sequence[float] = WIDTHS,
     pins: Pins | None = None,
     allow: Mapping[str, Sequence[str]] | None = None,
+    trained: bool | None = None,
     epochs: int | None = None,
     budget: str | float | Budget | None = None,
     metric: MetricName = "accuracy",
@@ -75,6 +76,7 @@ def tune(
         pins: letters that are settled, such as ``{"conv1": "FBB+BBB"}`` or
             ``["first layer stays F"]``.
         allow: values to choose from, by ``"features"`` or ``"order"``.
+        trained: whether ``model`` is trained; None looks at its scores.
         epochs: of each training; None for the rule of :func:`bitgnn.distill`.
         budget: time for all of it, such as ``"60s"``; None for as long as it takes.
         metric: ``"accuracy"`` or ``"roc_auc"``.
@@ -125,7 +127,7 @@ def tune(
         if folder is not None:
             held.enter_context(alone_in(folder))
         place = Path(held.enter_context(TemporaryDirectory())) if folder is None else folder
-        students = Students(workload, data, place / STUDENTS, epochs, seed)
+        students = Students(workload, data, place / STUDENTS, epochs, seed, trained)
         settings = {"constraints": limits, "objective": objective, "seed": seed}
         tuning = Tuning(students, budget, pins, allow, storage, settings, progress)
         try:

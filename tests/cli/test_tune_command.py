@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 from bitgnn import cli
 from bitgnn.cli import app
 from bitgnn.convert import Plan
+from bitgnn.distillation.named import NamedModel
 from bitgnn.inference import load as read_model
 from bitgnn.tune import budget, command, search
 from bitgnn.tune.command import TuneCommand
@@ -115,6 +116,9 @@ def test_defaults_are_those_of_the_command_line(tmp_path, monkeypatch):
     monkeypatch.setattr(command, "run_tune", caught)
     runner.invoke(app, ["tune", *DIGITS, "-o", str(tmp_path)])
     assert found == [TuneCommand("digits", output=tmp_path)]
+    assert found[0].model.is_trained is False
+    for made in (NamedModel(state=tmp_path), NamedModel("package.module:model")):
+        assert made.is_trained is None  # its scores tell
 
 
 def test_interrupt_says_how_to_go_on(folder, monkeypatch):
