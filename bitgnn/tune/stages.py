@@ -31,10 +31,10 @@ __all__ = ["TuneInterrupted", "Tuning"]
 
 FINALISTS, FINAL_ROUNDS = 4, 15
 """Plans distilled beside "bin" of each width, and repeats of the last measurement of each."""
-SEARCHED_BY, DISTILLED_BY = 0.6, 0.9
+SEARCHED_BY, DISTILLED_BY = 0.7, 0.95
 """Parts of the budget that searching, and distilling the finalists behind it, may use up."""
 TAUGHT_SHARE = 0.6
-"""Part of the time of a width that distilling its first student may use up."""
+"""Part of the searching time left that distilling a width's first student may use up."""
 LEAST_SHARE = 0.5
 """Part of the time of its width's first student below which no finalist is begun."""
 TITLES = {"letters": "letters scored, plans timed briefly", "measure": "plans measured"}
@@ -90,17 +90,18 @@ class Tuning:
                 self._left_out(f"hidden channels × {left}")
                 break
             begin = self.budget.spent
-            self._search(widen, self.budget.part(SEARCHED_BY))
+            self._search(widen)
             self.budget.did("width", self.budget.spent - begin)
         if not any(search.measured for _, search in self.firsts):
             reasons = sorted({r for _, search in self.firsts for r in search.failed.values()})
             raise ObjectiveError(f"tune: no plan can be run ({'; '.join(reasons)})")
         return self._result(self._distilled(self._finalists()))
 
-    def _search(self, widen: float, budget: Budget) -> None:
+    def _search(self, widen: float) -> None:
         """Distill the first student of a width and look at all plans in its weights."""
         self._say(f"distilling bin, hidden channels × {widen:g}")
-        first = self.students.teach(widen, budget=_seconds(budget.part(TAUGHT_SHARE)))
+        budget = self.budget.part(SEARCHED_BY).part(TAUGHT_SHARE)
+        first = self.students.teach(widen, budget=_seconds(budget))
         if self.baseline is None:
             assert self.students.teacher is not None, "it was there before its student"
             workload = replace(self.students.workload, model=self.students.teacher)
@@ -109,8 +110,8 @@ class Tuning:
         store = TrialStore(self.storage, signature_of(first.workload), widen)
         with _stage_bars(self.progress, f"× {widen:g}") as show:
             search = Search(
-                space, Accuracy(space), store, self.baseline.score.validation, budget=budget,
-                progress=show, **self.settings,
+                space, Accuracy(space), store, self.baseline.score.validation,
+                budget=self.budget.part(SEARCHED_BY), progress=show, **self.settings,
             )  # fmt: skip
             self.firsts.append((first, search))
             self.complete &= search.explore()
