@@ -22,10 +22,13 @@ from bitgnn.train.keeping import Keeper, Keeping, RunLog
 from bitgnn.train.recipe import Schedule
 from bitgnn.train.session import BestState, Session
 
-__all__ = ["DistillRecipe", "Fit", "fit", "recipe_for"]
+__all__ = ["ALL_EPOCHS", "BUDGET_SPENT", "DistillRecipe", "Fit", "fit", "recipe_for"]
 
 WHOLE_EPOCHS = 200
 STEPS, LEAST_EPOCHS = 2000, 20
+ASKED = 25
+"""Epochs between looks at whether training on a GPU is over."""
+ALL_EPOCHS, BUDGET_SPENT = "after all epochs", "by the budget"
 TIE = 1e-4
 """What a unit of divergence weighs beside the score where the best state is chosen."""
 
@@ -39,7 +42,8 @@ class DistillRecipe(Schedule):
         sharpen: exponent of the teacher's probabilities.
         smooth: smooth them over the graph where validation nodes gain.
         dropout: factor of the model's own dropout probabilities in training.
-        patience: epochs without a better one after which training stops.
+        patience: share of the epochs, but at least 20, without a better one after which training
+            at a constant rate stops; None trains them all. Falling rates have the best ones last.
     """
 
     weight_decay: float = Field(0.0, ge=0)
@@ -47,7 +51,7 @@ class DistillRecipe(Schedule):
     sharpen: float = Field(2.0, gt=0)
     smooth: bool = True
     dropout: float = Field(1.0, ge=0)
-    patience: int | None = Field(None, gt=0)
+    patience: float | None = Field(1 / 3, gt=0, le=1)
 
 
 def recipe_for(problem: Problem, epochs: int | None) -> tuple[DistillRecipe, DistillRecipe]:
@@ -82,6 +86,9 @@ class Fit(Session):
         model: trained in place.
         recipe: how.
         identity: plain values that a checkpoint must agree in.
+
+    Attributes:
+        ended: why it ended, behind :func:`fit`.
     """
 
     columns = ("train_loss", "val_score", "divergence", "learning_rate", "seconds")
@@ -93,8 +100,12 @@ class Fit(Session):
         )
         super().__init__(model, recipe, optimizer)
         self.recipe = recipe
-        self.best = BestState(model, recipe.patience)
+        patience = None
+        if recipe.patience is not None and recipe.schedule == "constant":
+            patience = max(LEAST_EPOCHS, int(recipe.patience * recipe.epochs))
+        self.best = BestState(model, patience)
         self.identity = identity
+        self.ended = ""
 
     def settle(self, since: float) -> float:
         """Wait for a GPU to do what it was told."""
@@ -153,7 +164,7 @@ def fit(
     bar = tqdm(total=recipe.epochs, initial=session.epoch, desc=title, disable=None, leave=False)
     begin = time.perf_counter()
     try:
-        while session.epoch < recipe.epochs and not _is_over(session, spent, budget):
+        while not (ended := _why_over(session, spent, budget)):
             done = spent / budget if budget else 0.0
             between = False
             step_epoch(session, problem, ask, max(done, session.epoch / recipe.epochs))
@@ -168,7 +179,7 @@ def fit(
     except KeyboardInterrupt:
         if not (session.history and is_last):
             raise
-        interrupted = True
+        interrupted, ended = True, "by Ctrl-C"
         warnings.warn(
             f"distill: stopped by Ctrl-C after {session.epoch} of {recipe.epochs} epochs; the "
             "result is the best epoch so far",
@@ -189,18 +200,24 @@ def fit(
             f"no epoch of {session.epoch} had a finite validation score; training of the "
             f"{title} diverged"
         )
+    session.ended = ended
     model.load_state_dict(session.best.state)
     model.eval()
     return interrupted
 
 
-def _is_over(session: Fit, spent: float, budget: float | None) -> bool:
+def _why_over(session: Fit, spent: float, budget: float | None) -> str:
+    """Why no other epoch follows; empty where one does."""
+    if session.epoch >= session.recipe.epochs:
+        return ALL_EPOCHS
     if budget is not None and spent >= budget:
-        return True
-    stop = (
-        session.best.stop_after() if session.recipe.patience and session.epoch % 25 == 0 else None
-    )
-    return stop is not None and session.epoch > stop
+        return BUDGET_SPENT
+    # A GPU is asked now and then; whatever it trains beyond does not count.
+    is_asked = session.device.type == "cpu" or session.epoch % ASKED == 0
+    stop = session.best.stop_after() if is_asked else None
+    if stop is None or session.epoch <= stop:
+        return ""
+    return f"after {session.best.patience} epochs without a better one"
 
 
 def step_epoch(

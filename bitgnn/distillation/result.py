@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from bitgnn.convert import freeze
 from bitgnn.distillation.calling import Inputs, arguments_of, scores_in
+from bitgnn.distillation.fitting import ALL_EPOCHS
 from bitgnn.distillation.objectives import Objective
 from bitgnn.measure.report import format_bytes, format_seconds, open_frame, png
 from bitgnn.measure.timing import compare
@@ -70,6 +71,7 @@ class Distilled:
         seconds: of the student's training.
         teacher_seconds: of the teacher's.
         interrupted: whether Ctrl-C ended the training early.
+        ended: why each training ended, ``"teacher"`` and ``"student"`` or its stages.
     """
 
     model: nn.Module
@@ -85,6 +87,7 @@ class Distilled:
     seconds: float
     teacher_seconds: float
     interrupted: bool
+    ended: dict[str, str]
     example: Inputs = field(repr=False)
     same_width: nn.Module | None = field(default=None, repr=False)
 
@@ -100,7 +103,8 @@ class Distilled:
         trained = f"trained in {format_seconds(self.seconds)}"
         if self.teacher_history:
             trained += f", the teacher in {format_seconds(self.teacher_seconds)}"
-        lines.append(trained)
+        early = [f"{name} ended {why}" for name, why in self.ended.items() if why != ALL_EPOCHS]
+        lines.append("; ".join([trained, *early]))
         return "\n".join(lines)
 
     @cached_property

@@ -114,11 +114,13 @@ class Taught:
         history: a row an epoch, those of all stages in a row.
         seconds: of all stages.
         interrupted: whether Ctrl-C ended the last one early.
+        ended: why each stage ended, by its title.
     """
 
     history: list[dict[str, float]]
     seconds: float
     interrupted: bool
+    ended: dict[str, str]
 
 
 def run_stages(
@@ -146,6 +148,7 @@ def run_stages(
         KeyboardInterrupt: Ctrl-C before the last stage had an epoch; the student is not binary yet.
     """
     history: list[dict[str, float]] = []
+    ended: dict[str, str] = {}
     seconds = 0.0
     interrupted = False
     for number, stage in enumerate(stages):
@@ -157,7 +160,8 @@ def run_stages(
             session, problem, ask, budget=share, folder=folder, title=stage.title,
             is_last=number + 1 == len(stages),
         )  # fmt: skip
+        ended[stage.title] = session.ended
         seconds += float(session.table()[:, -1].sum())
         for row in session.rows():
             history.append({**row, "epoch": len(history), "stage": number})
-    return Taught(history, seconds, interrupted)
+    return Taught(history, seconds, interrupted, ended)

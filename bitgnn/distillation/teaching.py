@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import copy
 import hashlib
-import inspect
-import statistics
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -21,10 +19,10 @@ from torch_geometric.nn import GAE
 from torch_geometric.nn.dense.linear import is_uninitialized_parameter
 
 from bitgnn._files import FolderInUseError, locked
-from bitgnn.convert import binarize
+from bitgnn.convert import Plan
 from bitgnn.convert.configs import BWTAConfig, GraphConfig, ImageConfig
 from bitgnn.distillation.batched import Batched
-from bitgnn.distillation.calling import Inputs, arguments_of, tensors_of
+from bitgnn.distillation.calling import Inputs, tensors_of
 from bitgnn.distillation.errors import DistillError
 from bitgnn.distillation.fitting import DistillRecipe, Fit, fit, recipe_for
 from bitgnn.distillation.graphs_and_links import Graphs, LinkPairs, has_links
@@ -32,7 +30,9 @@ from bitgnn.distillation.kinds import batched_problem
 from bitgnn.distillation.problems import Nodes, Part, Problem
 from bitgnn.distillation.result import Distilled, gap_between
 from bitgnn.distillation.stages import Stage, run_stages
-from bitgnn.distillation.widening import reset_weights, widened
+from bitgnn.distillation.standing import asking, results_of, standing, untrained
+from bitgnn.distillation.students import binary_student, described, fresh
+from bitgnn.distillation.widening import widened
 from bitgnn.inference import Frozen
 from bitgnn.train.randomness import seeded
 
@@ -40,9 +40,6 @@ __all__ = ["distill"]
 
 TEACHER_SHARE = 1 / 3
 """Part of a budget for a teacher that is not trained yet."""
-FRESH_COPIES, DEVIATIONS = 5, 3
-CLEARLY = 0.97
-"""Fresh weights give nearly constant scores, whose loss may fall short of a constant's by luck."""
 LOOKED_AT = 1_000_000
 """Entries of a tensor that tell it from another one."""
 
@@ -50,7 +47,7 @@ LOOKED_AT = 1_000_000
 def distill(
     model: nn.Module,
     data: BaseData | Sequence[BaseData] | Iterable[Any],
-    precision: str | GraphConfig | ImageConfig | BWTAConfig = "bin",
+    precision: str | Plan | GraphConfig | ImageConfig | BWTAConfig = "bin",
     *,
     widen: float | nn.Module | None = None,
     loader: Iterable[BaseData] | None = None,
@@ -59,6 +56,7 @@ def distill(
     seed: int = 0,
     validation: Any = None,
     log: str | Path | None = None,
+    trained: bool | None = None,
     recipe: Mapping[str, Any] | None = None,
 ) -> Distilled:
     r"""A binary model that is taught by ``model``, ready for :func:`bitgnn.freeze`.
@@ -95,7 +93,8 @@ def distill(
             where all happens.
         data: graph, or a sequence of graphs; of images or texts a ``DataLoader``, another iterable
             of batches, or a dataset of samples.
-        precision: ``"bin"``, ``"full"``, letters, or a configuration; ``"bin"`` is a
+        precision: ``"bin"``, ``"full"``, letters, a configuration, or a :class:`~bitgnn.Plan`, in
+            whose letters the layers of ``"bin"`` learn; ``"bin"`` is a
             :class:`~bitgnn.ImageConfig` for images, a :class:`~bitgnn.BWTAConfig` for texts.
         widen: the student has this many times the hidden channels; or a model of your own, wider
             or deeper, whose weights are made anew. ``result.costs()`` tells time and bytes beside
@@ -110,6 +109,7 @@ def distill(
             else a fifth of the training labels with a warning.
         log: folder for checkpoints and the log of epochs. A call with the same arguments goes on
             where it was stopped.
+        trained: whether ``model`` is trained; None looks at its scores, see above.
         recipe: fields of the student's :class:`~bitgnn.distillation.DistillRecipe` to set by hand,
             for studies; the rule for all data is the default.
 
@@ -135,29 +135,31 @@ def distill(
         of_student = _changed(of_student, recipe or {})
         source = model if widen is None else widen
         if widen is None and problem.keeps_weights:
-            fresh = model
+            plain = model
         elif isinstance(source, nn.Module):
-            fresh = _fresh(source)
+            plain = fresh(source)
         else:
-            fresh = widened(model, problem.example, source)
-        student = _binary(fresh, precision, problem)
+            plain = widened(model, problem.example, source)
+        student = binary_student(plain, precision, problem)
         same_width = None
         if isinstance(widen, int | float) and widen > 1:
-            same_width = _binary(_fresh(model), precision, problem)
+            same_width = binary_student(fresh(model), precision, problem)
 
         start = _fingerprint(model, problem.example)
         teacher = copy.deepcopy(model).eval()
         teacher_fit = None
-        score, knows = _standing(problem, teacher)
+        score, knows = standing(problem, teacher)
         remaining = budget
-        if not (knows or score > _untrained(model, problem)):
+        if trained is None:
+            trained = knows or score > untrained(model, problem)
+        if not trained:
             identity: dict[str, Any] = {"part": "teacher", "seed": seed, "of": start}
             teacher_fit = Fit(teacher, of_teacher, identity)
             share = None if budget is None else TEACHER_SHARE * budget
             stopped = fit(teacher_fit, problem, None, budget=share, folder=folder, title="teacher")
             if stopped and folder is not None:
                 raise KeyboardInterrupt
-            score, knows = _standing(problem, teacher)
+            score, knows = standing(problem, teacher)
             if budget is not None:
                 remaining = budget - _seconds(teacher_fit)
                 if remaining <= 0:
@@ -165,10 +167,11 @@ def distill(
                         f"budget must leave time for the student, got {budget:g} seconds, all of "
                         f"which the teacher's {teacher_fit.epoch} epochs took"
                     )
-            if fresh is model:
-                student = _binary(teacher, precision, problem)
-        ask, smoothing = _asking(problem, teacher, of_student)
-        if not (knows or score > problem.objective.chance(_results(problem, teacher)["val"][1])):
+            if plain is model:
+                student = binary_student(teacher, precision, problem)
+        ask: Callable[[Part], Tensor] | None
+        ask, smoothing = asking(problem, teacher, of_student)
+        if not (knows or score > problem.objective.chance(results_of(problem, teacher)["val"][1])):
             warnings.warn(
                 f"distill: the teacher is at chance, {problem.objective.metric} {score:.4f} on "
                 "validation rows; the student learns from the labels alone",
@@ -178,7 +181,7 @@ def distill(
             ask = None
         identity = {
             "part": "student", "seed": seed, "of": start, "teacher": score,
-            "precision": _described(precision, problem),
+            "precision": described(precision, problem),
             "widen": widen if isinstance(widen, int | float) else None,
         }  # fmt: skip
         stages = [Stage("student", of_student)]
@@ -187,7 +190,10 @@ def distill(
         taught = run_stages(
             student, stages, problem, ask, identity, budget=remaining, folder=folder
         )
-        scores = [_results(problem, one) for one in (teacher, student)]
+        ended = taught.ended
+        if teacher_fit is not None:
+            ended = {"teacher": teacher_fit.ended, **ended}
+        scores = [results_of(problem, one) for one in (teacher, student)]
         of_one, of_other, gap, error = gap_between(problem.objective, *scores)
         return Distilled(
             model=student,
@@ -203,6 +209,7 @@ def distill(
             seconds=taught.seconds,
             teacher_seconds=0.0 if teacher_fit is None else _seconds(teacher_fit),
             interrupted=taught.interrupted,
+            ended=ended,
             example=problem.example,
             same_width=same_width,
         )
@@ -270,67 +277,6 @@ def _problem(model: nn.Module, data: Any, loader: Any, validation: Any, seed: in
     )
 
 
-def _fresh(model: nn.Module) -> nn.Module:
-    """A copy whose layers start anew."""
-    result = copy.deepcopy(model)
-    reset_weights(result)
-    return result
-
-
-def _binary(model: nn.Module, precision: Any, problem: Problem) -> nn.Module:
-    """The binary form of a model, its layers settled on the data."""
-    try:
-        if isinstance(problem, Batched):
-            return problem.binary(model, precision)
-        if isinstance(model, GAE):
-            result = binarize(model, precision)
-            encoder = model.encoder
-            args, named = arguments_of(encoder, problem.example)
-            result.encoder = binarize(encoder, precision, example=_example(encoder, args, named))
-            return result
-        args, named = arguments_of(model, problem.example)
-        return binarize(model, precision, example=_example(model, args, named))
-    except ValueError as error:
-        if isinstance(error, DistillError):
-            raise
-        raise DistillError(str(error)) from error
-
-
-def _example(model: nn.Module, args: list[Any], named: dict[str, Any]) -> Any:
-    """Arguments as binarize() takes them: by name where some are."""
-    if not named:
-        return tuple(args)
-    names = list(inspect.signature(model.forward).parameters)
-    return {**dict(zip(names, args, strict=False)), **named}
-
-
-@torch.no_grad()
-def _asking(problem: Problem, teacher: nn.Module, recipe: DistillRecipe) -> Any:
-    """What the teacher wants of a part, and how it was smoothed."""
-    wanted, smoothing = problem.wanted(teacher, recipe.sharpen, recipe.smooth)
-
-    @torch.no_grad()
-    def ask(part: Part) -> Tensor:
-        if wanted is not None and part.rows is None:
-            return wanted
-        if wanted is not None and part.nodes is not None:
-            return wanted[part.nodes]
-        scores = problem.scores(teacher, part)
-        rows = scores if part.rows is None else scores[part.rows]
-        return problem.objective.wanted(rows, recipe.sharpen)
-
-    return ask, smoothing
-
-
-@torch.no_grad()
-def _results(problem: Problem, model: nn.Module) -> dict[str, tuple[Tensor, Tensor]]:
-    return problem.results(model.eval())
-
-
-def _described(precision: Any, problem: Problem) -> str:
-    return problem.described(precision) if isinstance(problem, Batched) else str(precision)
-
-
 def _fingerprint(model: nn.Module, example: Inputs) -> str:
     """Tells trainings of other weights or other data apart."""
     found = hashlib.sha256()
@@ -342,26 +288,6 @@ def _fingerprint(model: nn.Module, example: Inputs) -> str:
             some = value.detach().flatten()[::every].cpu().contiguous()
             found.update(some.view(torch.uint8).numpy().tobytes())
     return found.hexdigest()[:16]
-
-
-def _standing(problem: Problem, model: nn.Module) -> tuple[float, bool]:
-    """The score on validation rows, and whether score and loss there are better than constants'."""
-    objective = problem.objective
-    scores, y = _results(problem, model)["val"]
-    score, loss = (float(found(scores, y)) for found in (objective.score, objective.labels))
-    return score, score > objective.chance(y) and loss < CLEARLY * objective.constant(y)
-
-
-def _untrained(model: nn.Module, problem: Problem) -> float:
-    """Score that a model without training hardly reaches: of chance, or copies with fresh weights.
-
-    It decides about models whose loss is no lower than a constant's, as that of overfitted ones.
-    """
-    objective = problem.objective
-    results = [_results(problem, _fresh(model))["val"] for _ in range(FRESH_COPIES)]
-    scores = [float(objective.score(*result)) for result in results]
-    reach = statistics.mean(scores) + DEVIATIONS * statistics.stdev(scores)
-    return max(objective.chance(results[0][1]), reach)
 
 
 def _seconds(session: Fit) -> float:

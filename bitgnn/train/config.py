@@ -5,19 +5,20 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, ClassVar, Literal, TypeVar
 
 import pydantic
 from pydantic import BaseModel, Field
-from pydantic_core import ErrorDetails
 
 from bitgnn._files import FileError
 from bitgnn._plain import read_yaml
+from bitgnn.data.own_graphs import graph_title
 from bitgnn.data.splits import Split
 from bitgnn.models.precisions import layer_precisions
-from bitgnn.train.recipe import FullGraph, Loader, Neighbors, RandomWalks, Recipe, Strict
+from bitgnn.train.explaining import LOADERS, explained
+from bitgnn.train.inheritance import inherited
+from bitgnn.train.recipe import FullGraph, Loader, Neighbors, Recipe, Strict
 from bitgnn.train.recipe import layer_options as _layer_options
 
 __all__ = [
@@ -35,16 +36,9 @@ PACKAGE = Path(__file__).resolve().parents[1]
 # Beside the package in a source tree, inside of it where it is installed.
 BUILT_IN = (PACKAGE / "configs", PACKAGE.parent / "configs")
 PRESETS = ("fp32", "full", "bin")
-# Keys of several types: pydantic complains once for each.
-UNION_KEYS = {"split", "precision"}
 # Form names become parts of file names.
 FORM_NAME = re.compile(r"[a-z0-9_]+")
 SAINT_LAYERS = 2
-LOADERS: dict[str, type[BaseModel]] = {
-    "full": FullGraph,
-    "neighbor": Neighbors,
-    "saint_rw": RandomWalks,
-}
 Config = TypeVar("Config", bound=Strict)
 
 
@@ -163,6 +157,16 @@ class ExperimentConfig(Strict):
                 if getattr(self.forms[start], key) != getattr(recipe, key):
                     raise ValueError(f"{where}: {key} must be that of {start!r}")
 
+    def on(self, data: str) -> ExperimentConfig:
+        """The same experiment on another graph, whose name its own name ends in.
+
+        Raises:
+            ConfigError: the name is empty.
+        """
+        dataset = check_config({"name": data}, DatasetConfig, "data")
+        name = f"{self.name}_{graph_title(data).lower()}"
+        return self.model_copy(update={"dataset": dataset, "name": name})
+
     def precision(self, form: str) -> str | tuple[str, ...]:
         """Precision of a form, as the models take it."""
         return self.forms[form].precision or form
@@ -210,6 +214,10 @@ def load_config(path: str | os.PathLike[str]) -> ExperimentConfig:
 def read_config(path: str | os.PathLike[str], kind: type[Config]) -> Config:
     """Read and check a YAML configuration.
 
+    A key ``base`` names another one, whose values hold where this one says nothing: a file beside
+    it or a built-in configuration. A form's key ``like`` names another form in the same way. A form
+    that is null is left out.
+
     Args:
         path: the file.
         kind: what it configures.
@@ -223,14 +231,21 @@ def read_config(path: str | os.PathLike[str], kind: type[Config]) -> Config:
     """
     file = Path(path)
     try:
+        content = inherited(file, _content, find_config)
+    except FileError as error:
+        raise ConfigError(str(error)) from error
+    return check_config(content, kind, str(file))
+
+
+def _content(file: Path) -> dict[str, Any]:
+    """Keys and values of a file."""
+    try:
         content = read_yaml(file)
     except OSError as error:
         raise ConfigError(f"{file}: cannot be read ({error.strerror})") from error
-    except FileError as error:
-        raise ConfigError(str(error)) from error
     if not isinstance(content, dict):
         raise ConfigError(f"{file}: expected keys and values, found {type(content).__name__}")
-    return check_config(content, kind, str(file))
+    return content
 
 
 def check_config(content: Mapping[str, Any], kind: type[Config], where: str) -> Config:
@@ -247,67 +262,4 @@ def check_config(content: Mapping[str, Any], kind: type[Config], where: str) -> 
     try:
         return kind.model_validate(content)
     except pydantic.ValidationError as error:
-        raise ConfigError(f"{where}: {_explain(error, kind)}") from error
-
-
-def _explain(error: pydantic.ValidationError, kind: type[Strict]) -> str:
-    """The problem to mend first, in one line, and how many more there are.
-
-    An unknown key comes first: it may be the misspelt name of one that is missing.
-    """
-    problems = sorted(error.errors(), key=lambda problem: problem["type"] != "extra_forbidden")
-    first = problems[0]
-    location = _location(first)
-    same = [first]
-    for name in UNION_KEYS & {part for part in location if isinstance(part, str)}:
-        location = location[: location.index(name) + 1]
-        same = [problem for problem in problems if problem["loc"][: len(location)] == location]
-    key = _key_of(location)
-    found = _shorten(first.get("input"))
-    if first["type"] == "extra_forbidden":
-        known = _keys_at(first["loc"], kind)
-        near = get_close_matches(str(location[-1]), known, n=1)
-        meant = f"{near[0]!r} perhaps, or " if near else ""
-        text = f"unknown key {key!r} (found {key}: {found}), expected {meant}one of "
-        text += ", ".join(known)
-    elif first["type"] == "missing":
-        same = [problem for problem in problems if problem["type"] == "missing"]
-        keys = [repr(_key_of(_location(problem))) for problem in same]
-        text = f"key {keys[0]} is" if len(keys) == 1 else f"keys {', '.join(keys)} are"
-        text += " missing"
-    elif first["type"] == "value_error":
-        text = str(first["ctx"]["error"]) if "ctx" in first else first["msg"]
-    elif first["type"].startswith("union_tag"):
-        text = f"key 'loader.kind': found {found}, expected: one of {', '.join(LOADERS)}"
-    else:
-        expected = " or ".join(_expectation(problem["msg"]) for problem in same)
-        text = f"key {key!r}: found {found}, expected: {expected}"
-    more = len(problems) - len(same)
-    return text if not more else f"{text} (and {more} more)"
-
-
-def _location(problem: ErrorDetails) -> tuple[int | str, ...]:
-    """Where a problem is; pydantic puts the kind of loader between the section and its key."""
-    location = problem["loc"]
-    return location[:1] + location[1 + (location[:1] == ("loader",)) :]
-
-
-def _key_of(location: tuple[int | str, ...]) -> str:
-    return ".".join(str(part) for part in location if part != "[key]")
-
-
-def _expectation(message: str) -> str:
-    return message.removeprefix("Input should be ").split(", unable to")[0]
-
-
-def _shorten(value: Any, limit: int = 60) -> str:
-    text = repr(value)
-    return text if len(text) <= limit else text[: limit - 3] + "..."
-
-
-def _keys_at(location: tuple[int | str, ...], kind: type[Strict]) -> list[str]:
-    """Known keys of the section that holds ``location``."""
-    if len(location) == 1:
-        return list(kind.model_fields)
-    name = location[1] if location[0] == "loader" else location[0]
-    return list(kind.sections[str(name)].model_fields)
+        raise ConfigError(f"{where}: {explained(error, kind)}") from error

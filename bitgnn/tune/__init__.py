@@ -1,4 +1,4 @@
-"""The tuner: precision of each layer for a model and a graph.
+"""The tuner: precision of each layer, order and width for a model and a graph.
 
 The package itself is the function: ``bitgnn.tune(model, data, ...)`` is
 :func:`bitgnn.tune.tuner.tune`.
@@ -13,15 +13,13 @@ from typing import Any
 # Imported on first use: a plan is read and frozen without what searching for one needs.
 _HOMES = {
     "Accuracy": "accuracy",
-    "FineTuned": "finetune",
     "LimitsMissed": "result",
     "Space": "space",
     "Workload": "workload",
-    "fine_tune": "finetune",
     "tune": "tuner",
 }
 
-__all__ = ["Accuracy", "FineTuned", "LimitsMissed", "Space", "Workload", "fine_tune", "tune"]
+__all__ = ["Accuracy", "LimitsMissed", "Space", "Workload", "tune"]
 
 
 def __getattr__(name: str) -> Any:

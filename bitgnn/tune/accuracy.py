@@ -9,7 +9,6 @@ import torch
 from torch import Tensor, nn
 
 from bitgnn.convert import Plan
-from bitgnn.convert.letters import own_letters
 from bitgnn.convert.tracing.trace import evaluating
 from bitgnn.tune.space import Space
 from bitgnn.tune.workload import Workload
@@ -57,7 +56,6 @@ class Accuracy:
     def __init__(self, space: Space) -> None:
         self.space = space
         self._known: dict[str, Score] = {}
-        self._own: Score | None = None
 
     def of(self, plan: Plan) -> Score:
         """The score of a plan.
@@ -69,14 +67,6 @@ class Accuracy:
         if key not in self._known:
             self._known[key] = self._measure(Plan(plan.letters, plan.order))
         return self._known[key]
-
-    @property
-    def own(self) -> Score:
-        """The score of the model as it was given, with the letters it was trained in."""
-        if self._own is None:
-            # Pins may leave these letters out of the space.
-            self._own = self._measure(Plan(own_letters(self.space.workload.model)))
-        return self._own
 
     def _measure(self, plan: Plan) -> Score:
         return score_logits(self.space.workload, self.space.candidates.make(plan).kernels())

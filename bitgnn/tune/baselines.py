@@ -1,8 +1,9 @@
-"""What plans are set against: PyG's own float layers, and Bi-GCN emulated in floats."""
+"""What plans are set against: the teacher in PyG's own float layers."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import copy
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -10,90 +11,44 @@ from typing import Any
 import torch
 import torch_geometric.nn
 from torch import Tensor, nn
-from torch_geometric.nn import MessagePassing
 from torch_geometric.utils import to_torch_csr_tensor
 
-from bitgnn.convert.letters import with_letters
-from bitgnn.convert.plan import ModelShape, tunable_layers
+from bitgnn.convert.plan import ModelShape
 from bitgnn.measure.memory import cuda_peak_allocation, peak_allocation, stored_bytes
 from bitgnn.measure.pyg import graph_forms
 from bitgnn.measure.timing import Clock
-from bitgnn.nn.precision import PRESETS
 from bitgnn.tune.accuracy import Score, logits_of, score_logits
 from bitgnn.tune.workload import Workload
 
-__all__ = ["BI_GCN", "PYG", "Baseline", "baselines", "in_floats"]
+__all__ = ["PYG", "Baseline", "baseline_of"]
 
-PYG, BI_GCN = "PyG fp32", "Bi-GCN emulated"
-LETTERS = {PYG: PRESETS["fp32"], BI_GCN: "FBF+FFF"}
+PYG = "PyG fp32"
 MESSAGE_LIMIT = 2 * 2**30
 """Bytes of messages beyond which graphs are not given as an edge index, unless it is the only
 form."""
 FLOAT_BYTES = 4
-LINEAR_LETTERS = 3
 
 
 @dataclass(frozen=True)
 class Baseline:
-    """A model that is not frozen, in the form of the graph that is fastest for it.
+    """A float model in the form of the graph that is fastest for it.
 
     Attributes:
-        family: ``PYG`` or ``BI_GCN``.
-        form: of the graph.
+        name: with the form of the graph.
         run: one forward.
         score: of its logits.
         memory: bytes of weights, features and graph, and of the allocator's peak on top.
     """
 
-    family: str
-    form: str
+    name: str
     run: Callable[[], Tensor]
     score: Score
     memory: float
 
-    @property
-    def name(self) -> str:
-        """Family and form."""
-        return f"{self.family} ({self.form})"
 
-
-def baselines(workload: Workload, trained: Mapping[str, nn.Module] | None = None) -> list[Baseline]:
-    """Both baselines of a workload.
-
-    Args:
-        workload: model and data.
-        trained: models that were trained for this by family; where one is missing, the workload's
-            own weights are taken in floats, or with binary products alone.
-
-    Raises:
-        ValueError: an unknown family, or a model that cannot have these letters.
-    """
-    given = dict(trained or {})
-    unknown = sorted(set(given) - set(LETTERS))
-    if unknown:
-        raise ValueError(f"tune: baselines must be of {list(LETTERS)}, got {unknown}")
-    return [
-        _fastest(workload, family, _in_letters(given.get(family, workload.model), letters))
-        for family, letters in LETTERS.items()
-    ]
-
-
-def in_floats(model: nn.Module) -> nn.Module:
-    """A copy of a model in PyG's arithmetic, with the same weights."""
-    return _in_letters(model, LETTERS[PYG])
-
-
-def _in_letters(model: nn.Module, letters: str) -> nn.Module:
-    wanted = {
-        name: letters if isinstance(layer, MessagePassing) else letters[:LINEAR_LETTERS]
-        for name, layer in tunable_layers(model).items()
-    }
-    return with_letters(model, wanted)
-
-
-def _fastest(workload: Workload, family: str, model: nn.Module) -> Baseline:
-    """The form of the graph whose second forward takes least time."""
-    model = model.to(workload.device).eval()
+def baseline_of(workload: Workload) -> Baseline:
+    """The float model of a workload, with the graph whose second forward takes least time."""
+    model = copy.deepcopy(workload.model).eval()  # it keeps graphs
     clock = Clock(workload.device.type)
     found = []
     for form, graph in _forms(workload).items():
@@ -107,7 +62,7 @@ def _fastest(workload: Workload, family: str, model: nn.Module) -> Baseline:
     score = score_logits(workload, run())
     peak = cuda_peak_allocation if workload.x.is_cuda else peak_allocation
     memory = stored_bytes(model, workload.x, graph) + peak(run)
-    return Baseline(family, form, run, score, float(memory))
+    return Baseline(f"{PYG} ({form})", run, score, float(memory))
 
 
 def _forms(workload: Workload) -> dict[str, Any]:

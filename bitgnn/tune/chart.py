@@ -11,14 +11,13 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from bitgnn.measure.report import format_bytes, format_seconds, open_frame, png
-from bitgnn.tune.baselines import PYG
 from bitgnn.tune.objective import Measures, pareto_front
 from bitgnn.tune.result import Point, TuneResult
 
 __all__ = ["draw_points"]
 
 PLAN, BEST, LIMIT = "#3d7ea6", "#d1603d", "#8a8f98"
-BASELINE = {PYG: "#555555", "": "#c9a227"}
+BASELINE = "#555555"
 SMALLEST, LARGEST = 30.0, 420.0
 """Areas of marks in points squared."""
 
@@ -77,8 +76,7 @@ def _sizes(memory: Sequence[float]) -> list[float]:
 def _draw(axes: Axes, point: Point, size: float, is_best: bool) -> None:
     x, y = [point.timing.median], [100 * point.score.validation]
     if point.plan is None:
-        color = BASELINE[PYG if point.name.startswith(PYG) else ""]
-        axes.scatter(x, y, s=size, marker="D", color=color, edgecolor="white", zorder=4)
+        axes.scatter(x, y, s=size, marker="D", color=BASELINE, edgecolor="white", zorder=4)
     elif is_best:
         axes.scatter(x, y, s=size, color=BEST, edgecolor="black", zorder=5)
     else:
@@ -105,12 +103,11 @@ def _legend(axes: Axes, result: TuneResult) -> None:
     chosen = "recommended: " if result.missed is None else "nearest to the limits: "
     marks = [
         _mark("o", BEST, chosen + format_seconds(result.recommended.timing.median)),
-        _mark("o", PLAN, "other measured plans"),
+        _mark("o", PLAN, "other distilled plans"),
     ]
     for point in result.points:
         if point.plan is None:
-            color = BASELINE[PYG if point.name.startswith(PYG) else ""]
-            marks.append(_mark("D", color, point.name))
+            marks.append(_mark("D", BASELINE, point.name))
     marks.append(
         Line2D([], [], marker="o", markerfacecolor="none", markeredgecolor="black",
                markersize=5, color=BEST, label="Pareto front")

@@ -48,31 +48,27 @@ class Explorer:
         space: of the plans.
         accuracy: scores letters.
         store: where finished trials go.
+        reference: validation score that the loss of accuracy is counted from.
         constraints: what it must keep.
         budget: time there is.
         seed: of the sampler.
         progress: called with a stage's name, what is done of it, and all of it.
-        thorough: whether to look at every order of letters that miss the accuracy limit too;
-            else their first one stands for them.
         chains: trials by letters.
         sizes: plans by letters, looked at or not.
         failed: plans that cannot run, with the reason.
-        counted_from: validation score that the loss of accuracy is counted from; None for that of
-            the model as it was given.
     """
 
     space: Space
     accuracy: Accuracy
     store: TrialStore
+    reference: float
     constraints: Sequence[Constraint] = ()
     budget: Budget = field(default_factory=Budget)
     seed: int = 0
     progress: Callable[[str, int, int], Any] = _ignore
-    thorough: bool = False
     chains: dict[str, list[Trial]] = field(default_factory=dict)
     sizes: dict[str, int] = field(default_factory=dict)
     failed: dict[Plan, str] = field(default_factory=dict)
-    counted_from: float | None = None
 
     def __post_init__(self) -> None:
         self.device = self.space.workload.device
@@ -99,11 +95,6 @@ class Explorer:
         if not self.chains:
             return 0
         return round(sum(self.sizes.values()) * self.space.num_chains / len(self.sizes))
-
-    @property
-    def reference(self) -> float:
-        """Validation score that the loss of accuracy is counted from."""
-        return self.accuracy.own.validation if self.counted_from is None else self.counted_from
 
     def meets(self, measures: Measures) -> bool:
         """Whether every limit is kept."""
@@ -208,17 +199,14 @@ class Explorer:
         self.store.study.tell(trial, values_of(best))
 
     def _worthwhile(self, plans: list[Plan]) -> list[Plan]:
-        """Plans of some letters that are looked at."""
+        """Plans of some letters that are looked at: one of letters that seem to miss the limit."""
         first = plans[0]
         try:
             accurate = Measures(self.accuracy.of(first).validation, 0.0, 0.0)
         except (RuntimeError, ValueError):
             return plans
         limits = [limit for limit in self.constraints if limit.what == "accuracy drop"]
-        # Its own letters may have better weights later on.
-        is_own = first.letters == own_letters(self.space.workload.model)
-        keeps = all(limit.is_met(accurate, self.reference) for limit in limits)
-        if self.thorough or is_own or keeps:
+        if all(limit.is_met(accurate, self.reference) for limit in limits):
             return plans
         return [plan for plan in plans if plan.order == first.order]
 
@@ -233,7 +221,9 @@ class Explorer:
                 score = self.accuracy.of(plan)
                 candidate = self.space.candidates.make(plan)
                 memory = float(candidate.memory.peak)
-                plans.append(Trial(plan, score, memory, glance(candidate.run, self.device)))
+                seconds = glance(candidate.run, self.device)
+                widen = self.space.workload.widen
+                plans.append(Trial(plan, score, memory, seconds, widen=widen))
             except (RuntimeError, ValueError) as error:
                 self.failed[plan] = first_line(error)
         if plans:

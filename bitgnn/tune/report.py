@@ -15,15 +15,12 @@ from bitgnn.measure.environment import environment
 from bitgnn.measure.report import csv_text, format_bytes, format_seconds, write_json
 from bitgnn.tune.chart import draw_points
 from bitgnn.tune.objective import Measures
-from bitgnn.tune.reference import AS_GIVEN
 from bitgnn.tune.result import Point, TuneResult, cells_of
 
 __all__ = ["reasons_for", "result_record", "result_table", "write_result"]
 
 LEAST_POINTS = 0.005
 """Differences of accuracy below this are none."""
-POOR_POINTS = 5.0
-"""A model that loses so much to fp32 was trained too little, whatever the limits are."""
 
 
 def reasons_for(result: TuneResult) -> tuple[str, ...]:
@@ -42,26 +39,25 @@ def reasons_for(result: TuneResult) -> tuple[str, ...]:
     if result.missed is None:
         limits = " and ".join(map(str, result.constraints)) or "no limits"
         lines = [
-            f"Take {best.plan.describe()}.",
-            f"It has the best {result.objective} of {result.measured} measured plans under "
+            f"Take {_said(best)}.",
+            f"It has the best {result.objective} of {_distilled(result)} distilled plans under "
             f"{limits}: {facts}.",
         ]
     else:
         lines = [
             f"No plan is recommended: {result.missed}.",
-            f"The plan nearest to the limits is {best.plan.describe()}: {facts}.",
+            f"The plan nearest to the limits is {_said(best)}: {facts}.",
         ]
     if result.doubt is not None and not result.meets(best):
         lines.append(f"Accuracies are lower than they can be: {result.doubt}.")
-    lines += _poor(result)
     if best.gpu_seconds is not None:
         lines.append(
             f"Of the {format_seconds(found.latency)} from a call until its result is there the GPU "
             f"works {format_seconds(best.gpu_seconds)}; the rest is the host's, which launches and "
             "waits."
         )
-    if best.epochs:
-        lines.append(f"Its weights were fine-tuned for {best.epochs} epochs in these letters.")
+    if best.student is not None:
+        lines.append(f"It was distilled in these letters for {best.student.epochs} epochs.")
     if result.missed is None:
         lines += [f"{_against(found, point)}." for point in result.points if point.plan is None]
         lines += _next_best(result)
@@ -84,19 +80,20 @@ def _change(result: TuneResult, accuracy: float) -> str:
     change = f"{drop:.2f} points below" if drop > 0 else f"{-drop:.2f} points above"
     change = "the same as" if abs(drop) < LEAST_POINTS else change
     score = "" if abs(drop) < LEAST_POINTS else f" ({100 * result.reference:.2f}%)"
-    return f"{change} {result.counted_from}{score}"
+    return f"{change} the float model{score}"
 
 
-def _poor(result: TuneResult) -> list[str]:
-    """A word on a model that no plan can make good."""
-    drop = 100 * (result.reference - result.own)
-    if result.counted_from == AS_GIVEN or drop < POOR_POINTS:
-        return []
-    return [
-        f"The model itself has only {100 * result.own:.2f}% on the validation nodes, "
-        f"{drop:.2f} points less than {result.counted_from}: train it longer before tuning, or use "
-        "finetune to train the finalists."
-    ]
+def _said(point: Point) -> str:
+    """A plan in words, with the width where it is another one."""
+    assert point.plan is not None
+    assert point.student is not None
+    widen = point.student.workload.widen
+    wider = "" if widen == 1 else f", {widen:g} times the hidden channels"
+    return f"{point.plan.describe()}{wider}"
+
+
+def _distilled(result: TuneResult) -> int:
+    return sum(point.plan is not None for point in result.points)
 
 
 def _against(found: Measures, point: Point) -> str:
@@ -122,21 +119,20 @@ def _next_best(result: TuneResult) -> list[str]:
     if not passed:
         return []
     point = min(passed, key=lambda p: p.measures.rank(result.objective))
-    assert point.plan is not None
     missed = [
         f"{limit.what} {limit.show(limit.value(point.measures, result.reference))}"
         for limit in result.constraints
         if not limit.is_met(point.measures, result.reference)
     ]
     return [
-        f"Passed over: {point.plan.describe()} with {format_seconds(point.timing.median)}, "
+        f"Passed over: {_said(point)} with {format_seconds(point.timing.median)}, "
         f"for it misses a limit ({', '.join(missed)})."
     ]
 
 
 COLUMNS = (
-    "name", "letters", "order", "features", "fine_tuned_epochs", "validation", "test",
-    "latency_seconds", "estimate_seconds", "memory_bytes", "measured", "meets_limits", "on_front",
+    "name", "widen", "letters", "order", "features", "distilled_epochs", "validation", "test",
+    "latency_seconds", "estimate_seconds", "memory_bytes", "distilled", "meets_limits", "on_front",
     "recommended",
 )  # fmt: skip
 MARK = "x"
@@ -144,7 +140,7 @@ RECOMMENDED, NEAREST = "*", "nearest"
 
 
 def result_table(result: TuneResult, most: int) -> Table:
-    """Baselines, then plans, the best first; the front is marked.
+    """The baseline, then plans, the best first; the front is marked.
 
     Args:
         result: of a search.
@@ -155,7 +151,7 @@ def result_table(result: TuneResult, most: int) -> Table:
     table = Table(box=SIMPLE_HEAD, title=title, caption=_legend(result))
     for name in ("", "letters", "order, features"):
         table.add_column(name)
-    for name in ("validation", "latency", "memory", "limits"):
+    for name in ("width", "validation", "latency", "memory", "limits"):
         table.add_column(name, justify="right")
     front = {id(point) for point in result.front}
     plans = [point for point in result.points if point.plan is not None]
@@ -181,7 +177,7 @@ def _legend(result: TuneResult) -> str:
     limits = ", ".join(map(str, result.constraints)) or "none"
     text = f"{chosen}; front: nothing else is at least as good in everything; limits: {limits}"
     if any(limit.what == "accuracy drop" for limit in result.constraints):
-        text += f", counted from {result.counted_from} ({100 * result.reference:.2f}%)"
+        text += f", counted from the float model ({100 * result.reference:.2f}%)"
     return text
 
 
@@ -193,6 +189,7 @@ def _row(point: Point, mark: str, verdict: str) -> list[str]:
     return [
         mark,
         *what,
+        "" if point.student is None else f"×{point.student.workload.widen:g}",
         f"{100 * point.score.validation:.2f}%",
         format_seconds(point.timing.median),
         format_bytes(point.memory),
@@ -210,7 +207,6 @@ def result_record(result: TuneResult) -> dict[str, Any]:
         "objective": result.objective,
         "constraints": [str(limit) for limit in result.constraints],
         "reference": result.reference,
-        "counted_from": result.counted_from,
         "missed": result.missed,
         "space": result.space,
         "measured": result.measured,
@@ -228,9 +224,8 @@ def result_record(result: TuneResult) -> dict[str, Any]:
                 "test": _finite(point.score.test),
                 "latency": point.timing.to_dict(),
                 "gpu_seconds": point.gpu_seconds,
-                "estimate": point.estimate,
                 "memory": point.memory,
-                "fine_tuned_epochs": point.epochs,
+                **_student_record(point),
                 "meets_limits": result.meets(point),
                 "on_front": id(point) in front,
             }
@@ -245,30 +240,40 @@ def result_record(result: TuneResult) -> dict[str, Any]:
     }
 
 
+def _student_record(point: Point) -> dict[str, Any]:
+    """Width and epochs of a point; none of the baseline."""
+    student = point.student
+    return {
+        "widen": None if student is None else student.workload.widen,
+        "distilled_epochs": None if student is None else student.epochs,
+    }
+
+
 def _finite(value: float | None) -> float | None:
     return value if value is not None and math.isfinite(value) else None
 
 
 def _csv(result: TuneResult) -> str:
-    """Every point, then every plan that was timed briefly alone."""
+    """Every point, then every plan as the search saw it, in the weights of another one."""
     front = {id(point) for point in result.front}
     rows: list[Sequence[Any]] = [COLUMNS]
     for point in result.points:
         plan, score = point.plan, point.score
         is_best = point is result.recommended and result.missed is None
         marks = (True, result.meets(point), id(point) in front, is_best)
+        widen, epochs = _student_record(point).values()
         rows.append([
-            point.name, *(["", "", ""] if plan is None else cells_of(plan)), point.epochs,
-            score.validation, _finite(score.test), point.timing.median, point.estimate,
+            point.name, widen, *(["", "", ""] if plan is None else cells_of(plan)), epochs,
+            score.validation, _finite(score.test), point.timing.median, "",
             int(point.memory), *(MARK if mark else "" for mark in marks),
         ])  # fmt: skip
     rows += [
         [
-            "timed briefly", *cells_of(trial.plan), 0, trial.score.validation,
-            _finite(trial.score.test), "", trial.estimate, int(trial.memory), "", "", "", "",
+            "not distilled", trial.widen, *cells_of(trial.plan), "", trial.score.validation,
+            _finite(trial.score.test), "" if trial.timing is None else trial.timing.median,
+            trial.estimate, int(trial.memory), "", "", "", "",
         ]
         for trial in result.trials
-        if trial.timing is None
     ]  # fmt: skip
     return csv_text(rows)
 

@@ -1,4 +1,4 @@
-"""TuneResult: the plans a search measured beside the baselines, and which one to take and why."""
+"""TuneResult: the distilled plans beside the float model, and which one to take and why."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from bitgnn.tune.objective import (
     pareto_front,
     preference,
 )
-from bitgnn.tune.reference import AS_GIVEN
+from bitgnn.tune.students import Student
 from bitgnn.tune.trial import Trial
 
 __all__ = ["LimitsMissed", "Point", "TuneResult", "choose"]
@@ -32,16 +32,15 @@ __all__ = ["LimitsMissed", "Point", "TuneResult", "choose"]
 
 @dataclass(frozen=True)
 class Point:
-    """A plan or a baseline whose latency was measured.
+    """A distilled plan, or the float model beside it, with everything measured.
 
     Attributes:
         name: what to call it.
         score: on the validation nodes, and on the test nodes for information.
         memory: bytes at the peak of a forward.
         timing: of whole forwards.
-        plan: the plan; None for a baseline.
-        estimate: seconds of the brief timing; None for a baseline.
-        epochs: of fine-tuning behind the score; 0 for the weights as they were given.
+        plan: the plan; None for the baseline.
+        student: the distilled model that the plan is for; None for the baseline.
         gpu_seconds: what a GPU works in a forward, the host's launches and waiting left out; None
             on a CPU, and where it was not measured.
     """
@@ -51,14 +50,23 @@ class Point:
     memory: float
     timing: Timing
     plan: Plan | None = None
-    estimate: float | None = None
-    epochs: int = 0
+    student: Student | None = None
     gpu_seconds: float | None = None
 
     @property
     def measures(self) -> Measures:
         """Accuracy, latency and memory."""
         return Measures(self.score.validation, self.timing.median, self.memory)
+
+    def freeze(self) -> FrozenModel:
+        """The distilled model frozen with the plan.
+
+        Raises:
+            ValueError: it is the baseline.
+        """
+        if self.plan is None or self.student is None:
+            raise ValueError(f"{self.name}: has no plan to freeze")
+        return freeze(self.student.model, self.plan, check=False)  # scored in this form
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,12 +76,12 @@ class TuneResult:
     Attributes:
         recommended: the best plan that keeps every limit; where :attr:`missed` is not None, the one
             that comes nearest.
-        model: the model that the recommended plan is for: the one given, or a fine-tuned copy.
-        points: baselines, then measured plans.
+        teacher: the float model, trained, that the students learnt from.
+        points: the teacher as a baseline, then the distilled plans.
         trials: every plan that was looked at, most of them timed briefly alone.
         objective: what the recommended plan is best at.
         constraints: what it keeps.
-        reference: validation score that the loss of accuracy is counted from.
+        reference: the teacher's validation score, which losses of accuracy count from.
         space: number of plans there are.
         workload: sizes and names for the record.
         seconds: time the search took.
@@ -81,14 +89,12 @@ class TuneResult:
         complete: whether nothing was left out for lack of time.
         noise: what to say of a machine that was not quiet, or None.
         failed: plans that could not run, with the reason.
-        counted_from: the model that the loss of accuracy is counted from, in words.
-        own: validation score of the model as it was given.
-        doubt: why the score of the model that the loss is counted from is too low, or None.
+        doubt: why the teacher's score is lower than it can be, or None.
         remarks: further sentences for :attr:`reasons`.
     """
 
     recommended: Point
-    model: nn.Module
+    teacher: nn.Module
     points: tuple[Point, ...]
     trials: tuple[Trial, ...]
     objective: Objective
@@ -101,8 +107,6 @@ class TuneResult:
     complete: bool = True
     noise: str | None = None
     failed: Mapping[Plan, str] = field(default_factory=dict)
-    counted_from: str = AS_GIVEN
-    own: float = 0.0
     doubt: str | None = None
     remarks: tuple[str, ...] = ()
 
@@ -113,10 +117,17 @@ class TuneResult:
         return tuple(self.points[place] for place in places)
 
     @property
+    def model(self) -> nn.Module:
+        """The distilled model that the recommended plan is for."""
+        assert self.recommended.student is not None
+        return self.recommended.student.model
+
+    @property
     def plan(self) -> Plan:
         """The recommended plan, with what was measured in its notes."""
-        assert self.recommended.plan is not None
-        found, plan = self.recommended, self.recommended.plan
+        found, plan, student = self.recommended, self.recommended.plan, self.recommended.student
+        assert plan is not None
+        assert student is not None
         notes = {
             "accuracy": found.score.validation,
             "test_accuracy": found.score.test,
@@ -125,7 +136,8 @@ class TuneResult:
             "memory_bytes": int(found.memory),
             "device": str(self.workload["device"]),
             "graph": {key: self.workload[key] for key in ("nodes", "edges", "features")},
-            "fine_tuned_epochs": found.epochs,
+            "widen": student.workload.widen,
+            "distilled_epochs": student.epochs,
             "keeps_limits": self.missed is None,
             "reasons": list(self.reasons),
         }
@@ -144,8 +156,8 @@ class TuneResult:
         return reasons_for(self)
 
     def freeze(self) -> FrozenModel:
-        """The model frozen with the recommended plan."""
-        return freeze(self.model, self.plan, check=False)  # the plan was scored in this form
+        """The recommended point's model frozen with its plan."""
+        return self.recommended.freeze()
 
     def meets(self, point: Point) -> bool:
         """Whether a point keeps every limit."""
@@ -161,8 +173,8 @@ class TuneResult:
     def missed(self) -> str | None:
         """Which limits the recommended plan misses, or why nobody can tell; None if it keeps all.
 
-        A loss of accuracy says nothing where the model that it is counted from was not trained for
-        as long as it should be.
+        A loss of accuracy says nothing where the teacher was not trained for as long as it should
+        be.
         """
         if not self.meets(self.recommended):
             found = [point.measures for point in self.points if point.plan is not None]
@@ -174,10 +186,10 @@ class TuneResult:
         return f"it is not known whether {' and '.join(limits)} is kept: {self.doubt}"
 
     def table(self, most: int = 20) -> Table:
-        """Baselines, the front, and the best of the rest, for a terminal.
+        """The baseline, the front, and the best of the rest, for a terminal.
 
         Args:
-            most: rows beside the baselines and the recommended plan.
+            most: rows beside the baseline and the recommended plan.
         """
         from bitgnn.tune.report import result_table
 
@@ -221,7 +233,7 @@ def choose(
     """The plan to recommend: the best one that keeps every limit, else the nearest one.
 
     Args:
-        points: baselines and plans, of which there is one at least.
+        points: the baseline and plans, of which there is one at least.
         constraints: limits.
         reference: score that the loss of accuracy is counted from.
         objective: what it is best at.

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 __all__ = ["StorageError", "TrialStore", "check_file", "environment_of", "signature_of"]
 
-STUDY = "bitgnn tune"
+STUDY = "bitgnn tune, x{:g}"
 DRIVER_FILE = Path("/proc/driver/nvidia/version")
 DIRECTIONS: tuple[Literal["maximize", "minimize"], ...] = ("maximize", "minimize", "minimize")
 SQLITE_HEAD = b"SQLite format 3\0"
@@ -94,19 +94,22 @@ def signature_of(workload: Workload) -> str:
 class TrialStore:
     """Trials of one workload, kept in a file where one is named.
 
-    Processes that name the same file share its trials. Each letter choice is one trial of the
-    study with its plans and brief timings, each measured plan another one.
+    Processes that name the same file share its trials; each width has a study of its own there.
+    Each letter choice is one trial of the study with its plans and brief timings, each measured
+    plan another one.
 
     Args:
         path: SQLite file; None keeps trials in memory alone.
         signature: of :func:`signature_of`.
+        widen: multiple of the hidden channels.
 
     Raises:
         StorageError: the file is something else, or of another workload.
     """
 
-    def __init__(self, path: str | Path | None, signature: str) -> None:
+    def __init__(self, path: str | Path | None, signature: str, widen: float = 1.0) -> None:
         self.path = None if path is None else Path(path)
+        self._name = STUDY.format(widen)
         self._read: set[int] = set()
         if self.path is None:
             return
@@ -149,7 +152,10 @@ class TrialStore:
                     "sqlite:///trials", engine_kwargs={"creator": partial(_connected, self.path)}
                 )
                 return optuna.create_study(
-                    storage=storage, study_name=STUDY, directions=DIRECTIONS, load_if_exists=True
+                    storage=storage,
+                    study_name=self._name,
+                    directions=DIRECTIONS,
+                    load_if_exists=True,
                 )
             except DatabaseError as error:  # also where another process makes the file just now
                 if attempt == ATTEMPTS:
@@ -213,6 +219,20 @@ class TrialStore:
         """Keep plans that were measured as a whole."""
         for trial in trials:
             self._add("measured", trial, [trial], 1)
+
+    @property
+    def has_front(self) -> bool:
+        """Whether a call before has measured the Pareto front."""
+        if self.path is None:
+            return False
+        with self._errors_named():
+            return bool(self.study.user_attrs.get("front"))
+
+    def add_front(self) -> None:
+        """Keep that the Pareto front is measured: going on would choose other plans each time."""
+        if self.path is not None:
+            with self._errors_named():
+                self.study.set_user_attr("front", True)
 
     def drop(self, asked: optuna.Trial) -> None:
         """Close a trial that came to nothing."""

@@ -26,6 +26,7 @@ class Trial:
         memory: bytes at the peak of a forward.
         estimate: seconds of a forward, timed briefly.
         timing: of whole forwards; None where none was measured.
+        widen: multiple of the hidden channels that the model has.
     """
 
     plan: Plan
@@ -33,6 +34,7 @@ class Trial:
     memory: float
     estimate: float
     timing: Timing | None = None
+    widen: float = 1.0
 
     @property
     def latency(self) -> float:
@@ -53,6 +55,7 @@ class Trial:
             "memory": self.memory,
             "estimate": self.estimate,
             "timing": None if self.timing is None else self.timing.to_dict(),
+            "widen": self.widen,
         }
 
     @classmethod
@@ -69,14 +72,20 @@ class Trial:
         if timing is not None:
             timing = Timing(tuple(timing["seconds"]), timing["calls_per_repeat"])
         shares = [score.validation, *([] if score.test is None else [score.test])]
-        amounts = [memory, estimate, *(() if timing is None else (*timing.seconds, timing.calls))]
+        widen = content["widen"]
+        amounts = [
+            memory,
+            estimate,
+            widen,
+            *(() if timing is None else (*timing.seconds, timing.calls)),
+        ]
         if (
             not all(0 <= share <= 1 for share in shares)
             or not all(0 <= amount < math.inf for amount in amounts)
             or (timing is not None and not timing.seconds)
         ):
             raise ValueError(f"no trial gives {shares} and {amounts}")
-        return cls(Plan.from_dict(content["plan"]), score, memory, estimate, timing)
+        return cls(Plan.from_dict(content["plan"]), score, memory, estimate, timing, widen)
 
 
 def letters_key(letters: Mapping[str, str]) -> str:

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from bitgnn.convert import Plan, freeze
 from bitgnn.convert.letters import own_letters
 from bitgnn.measure.environment import cpu_model
-from bitgnn.train.task import MASKS, CountRight, Metric, RocAuc, check_data
+from bitgnn.train.task import CountRight, Metric, RocAuc, check_data
 
 __all__ = ["MetricName", "Workload"]
 
@@ -33,10 +33,10 @@ class Workload:
         edge_index: the graph: an edge index ``[2, E]`` or a transposed sparse adjacency.
         y: int64 ``[N]`` labels.
         val_mask: bool ``[N]``, nodes that scores are of.
-        train_mask: bool ``[N]``, nodes to fine-tune on; None where there are none.
         test_mask: bool ``[N]``; None where there are none.
         edge_weight: ``[E]`` float weights; None without, or where the model takes none.
         metric: the score.
+        widen: multiple of the hidden channels of the model that was given.
     """
 
     model: nn.Module
@@ -44,10 +44,10 @@ class Workload:
     edge_index: Any
     y: Tensor
     val_mask: Tensor
-    train_mask: Tensor | None = None
     test_mask: Tensor | None = None
     edge_weight: Tensor | None = None
     metric: MetricName = "accuracy"
+    widen: float = 1.0
 
     @classmethod
     def of(
@@ -64,7 +64,7 @@ class Workload:
             model: a trained model with layers whose letters can be chosen; a copy is moved where
                 it lives on another device.
             data: PyG ``Data`` with ``x``, ``edge_index`` (or ``adj_t``), ``y`` and ``val_mask``;
-                ``train_mask`` serves fine-tuning, ``edge_weight`` goes to models that take it.
+                ``edge_weight`` goes to models that take it.
             metric: the score.
             device: where to measure; None for the model's own device.
 
@@ -97,15 +97,14 @@ class Workload:
         place = home if device is None else torch.device(device)
         if any(tensor.device != place for tensor in tensors):
             model = copy.deepcopy(model).to(place)
-        masks = {name: getattr(data, name, None) for name in MASKS}
-        moved = {name: None if m is None else m.to(place) for name, m in masks.items()}
-        weight = getattr(data, "edge_weight", None)
+        test, weight = (getattr(data, name, None) for name in ("test_mask", "edge_weight"))
         workload = cls(
             model,
             data.x.to(place),
             _graph(data).to(place),
             data.y.to(place),
-            **moved,  # type: ignore[arg-type]
+            data.val_mask.to(place),
+            None if test is None else test.to(place),
             edge_weight=None if weight is None else weight.to(place),
             metric=metric,
         )
@@ -120,11 +119,6 @@ class Workload:
     def num_nodes(self) -> int:
         """N."""
         return self.x.size(0)
-
-    @property
-    def is_trainable(self) -> bool:
-        """Whether there are nodes to train on."""
-        return self.train_mask is not None and bool(self.train_mask.any())
 
     @property
     def description(self) -> dict[str, Any]:

@@ -11,15 +11,15 @@ from bench_tune_runs import main as tune_runs_main
 from bitgnn.measure.timing import Clock
 
 SMALL = (
-    "--hidden", "8", "--epochs", "1", "--pin", "convs.0=FBB+BBB", "--pin", "convs.1=BBF+F*F",
+    "--hidden", "8", "--epochs", "1", "--widen", "1",
+    "--pin", "convs.0=FBB+BBF", "--pin", "convs.1=FBF+F*F",
     "--constraint", "accuracy drop <= 90%",
 )  # fmt: skip
 
 
 def test_calls_are_recorded(monkeypatch, tmp_path, capsys):
-    run = Run("one", "digits", (*SMALL, "--budget", "60s"), goal=45.0, exhaustive=True)
+    run = Run("one", "digits", (*SMALL, "--budget", "60s"))
     monkeypatch.setattr(tune_runs, "RUNS", (run,))
-    monkeypatch.setattr(tune_runs, "EXHAUSTIVE_SECONDS", 0.0)
     path = tmp_path / "tuner_runs.json"
     assert tune_runs_main(["--output", str(path), "--threads", "1"]) == 0
     record = json.loads(path.read_text())
@@ -28,10 +28,9 @@ def test_calls_are_recorded(monkeypatch, tmp_path, capsys):
     assert one["goal"] == 60.0
     assert one["seconds"] > 0
     assert one["environment"]["threads"] == 1
-    assert len(one["baselines"]) == 2
-    every = one["exhaustive"]
-    assert every["plans"] > 1
-    assert every["ratio"] == pytest.approx(every["chosen"] / every["best"])
+    assert len(one["baselines"]) == 1
+    assert one["distilled"] > 1
+    assert one["chosen"]["widen"] == 1
     table = runs_table(record)
     assert table in capsys.readouterr().out
     assert "(≤ 60 s)" in table
@@ -39,5 +38,5 @@ def test_calls_are_recorded(monkeypatch, tmp_path, capsys):
 
 def test_a_call_that_fails_says_why(monkeypatch):
     monkeypatch.setattr(tune_runs, "PROGRAM", "raise SystemExit('no such objective')")
-    with pytest.raises(RuntimeError, match="bitgnn tune --dataset digits: no such objective"):
+    with pytest.raises(RuntimeError, match="bitgnn tune --data digits: no such objective"):
         Run("one", "digits").run(Clock("cpu"), 7)

@@ -64,7 +64,7 @@ def test_train_on_a_graph_of_ones_own(config, tmp_path, monkeypatch):
     assert result.exit_code == 0, result.output
     assert "mine.npz: 30 nodes, 0 edges, 2 features" in result.stdout
     assert "mine.npz: has no masks; 60, 20 and 20 per cent" in result.stderr
-    assert load(tmp_path / "bitgnn-train" / "tiny-mine" / "model-bin").in_channels == 2
+    assert load(tmp_path / "bitgnn-train" / "tiny_mine" / "model-bin").in_channels == 2
     config.write_text(TINY.replace("digits", "none.npz"))
     assert "none.npz: no such file" in _one_line(runner.invoke(app, ["train", "-c", str(config)]))
 
@@ -170,9 +170,11 @@ def test_a_second_training_in_a_folder_says_so(config, tmp_path):
 
 
 def test_a_second_tuning_in_a_folder_says_so(tmp_path):
-    arguments = ["tune", "--dataset", "digits", "-o", str(tmp_path)]
+    arguments = ["tune", "--data", "digits", "-o", str(tmp_path)]
     with alone_in(tmp_path):
-        assert "another process writes to this folder" in _one_line(runner.invoke(app, arguments))
+        result = runner.invoke(app, arguments)
+    assert result.exit_code == 1
+    assert "another process writes to this folder" in result.stderr.splitlines()[-1]
 
 
 def test_version():
@@ -181,11 +183,11 @@ def test_version():
 
 
 def test_built_in_configurations_have_names(tmp_path):
-    assert train.load_config(train.find_config("gcn_cora")).dataset.name == "Cora"
+    assert train.load_config(train.find_config("gcn_photo")).dataset.name == "Photo"
     message = _one_line(runner.invoke(app, ["train", "-c", "gcn_kora", "-o", str(tmp_path)]))
-    assert "gcn_kora: neither a file nor a built-in configuration, which are gcn_" in message
-    (tmp_path / "gcn_cora").write_text(TINY)
-    assert train.find_config(tmp_path / "gcn_cora") == tmp_path / "gcn_cora"
+    assert "gcn_kora: neither a file nor a built-in configuration, which are gcn, gcn_" in message
+    (tmp_path / "gcn").write_text(TINY)
+    assert train.find_config(tmp_path / "gcn") == tmp_path / "gcn"
 
 
 @pytest.mark.parametrize("text", ["a: &a [*a]", "[" * 1000, "a: 1\na: 2", "a: .nan"])

@@ -7,7 +7,7 @@ import time
 import pytest
 import typer
 
-from bitgnn.cli import _guard
+from bitgnn.cli import guard
 
 PATIENCE = 60
 """Seconds until a command counts as deaf."""
@@ -41,7 +41,7 @@ def test_ctrl_c_in_a_destructor_stops_the_command(capsys):
             raise
 
     with pytest.raises(typer.Exit) as stopped:
-        _guard(job, None)
+        guard(job, None)
     assert heard
     assert stopped.value.exit_code == 130
     assert "Traceback" not in capsys.readouterr().err
@@ -56,7 +56,7 @@ def test_other_exceptions_of_destructors_are_printed_as_ever(capsys):
     seen = []
     sys.unraisablehook = seen.append
     try:
-        _guard(Fails, None)
+        guard(Fails, None)
     finally:
         after, sys.unraisablehook = sys.unraisablehook, before
     assert [type(one.exc_value) for one in seen] == [ValueError]

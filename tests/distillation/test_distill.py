@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from typing import Any
 
 import pytest
 import torch
@@ -13,6 +14,8 @@ from torch_geometric.loader import DataLoader, RandomNodeLoader
 from torch_geometric.transforms import RandomLinkSplit
 
 import bitgnn
+from bitgnn.convert.letters import own_letters
+from bitgnn.distillation import DistillError, fitting
 
 EPOCHS = 60
 
@@ -54,6 +57,50 @@ def test_a_trained_model_teaches_as_it_is() -> None:
     assert second.teacher_scores == first.teacher_scores
     trained = dict(first.teacher.named_parameters())
     assert all(torch.equal(p, trained[n]) for n, p in second.teacher.named_parameters())
+
+
+def test_whether_the_model_is_trained_may_be_said() -> None:
+    data, model = planted(), gcn()
+    given = bitgnn.distill(model, data, epochs=2, trained=True)
+    assert given.teacher_history == []
+    pairs = zip(model.parameters(), given.teacher.parameters(), strict=True)
+    assert all(torch.equal(before, after) for before, after in pairs)
+    assert len(bitgnn.distill(given.teacher, data, epochs=2, trained=False).teacher_history) == 2
+
+
+def test_a_student_learns_in_the_letters_of_a_plan() -> None:
+    data = planted()
+    plan = bitgnn.Plan({"convs.0": "FBB+BFF", "convs.1": "FBF+FFF"})
+    result = bitgnn.distill(gcn(), data, plan, epochs=EPOCHS)
+    assert own_letters(result.model) == plan.letters
+    right = bitgnn.freeze(result.model, plan)(data.x, data.edge_index).argmax(1) == data.y
+    assert float(right[data.val_mask].double().mean()) == pytest.approx(result.scores.val)
+    assert result.scores.test > 0.8
+    with pytest.raises(DistillError):
+        bitgnn.distill(gcn(), data, bitgnn.Plan({"convs.0": "FBB"}), epochs=1)
+
+
+def test_training_ends_where_no_epoch_is_better(monkeypatch: pytest.MonkeyPatch) -> None:
+    def step(session: Any, *_: Any) -> None:
+        session.history.append(torch.zeros(len(session.columns), dtype=torch.float64))
+        session.best.offer(session.epoch - 1, torch.tensor(-float(min(session.epoch, 4))))
+
+    monkeypatch.setattr(fitting, "step_epoch", step)
+    result = bitgnn.distill(gcn(), planted(), epochs=90, trained=False)
+    assert len(result.teacher_history) == 3 + 30 + 1
+    # The rate of a student falls: the best epochs come last.
+    assert len(result.history) == 90
+    why = "after 30 epochs without a better one"
+    assert result.ended == {"teacher": why, "student": fitting.ALL_EPOCHS}
+    assert f"teacher ended {why}" in str(result)
+    constant = {"schedule": "constant"}
+    result = bitgnn.distill(gcn(), planted(), epochs=90, trained=True, recipe=constant)
+    assert (len(result.history), result.ended) == (34, {"student": why})
+    everything = {"schedule": "constant", "patience": None}
+    result = bitgnn.distill(gcn(), planted(), epochs=90, trained=True, recipe=everything)
+    assert len(result.history) == 90
+    short = bitgnn.distill(gcn(), planted(), epochs=21, trained=False)
+    assert len(short.teacher_history) == 21  # 20 epochs are waited for at least
 
 
 def test_the_same_seed_gives_the_same_model() -> None:

@@ -11,6 +11,7 @@ from bitgnn.train import load_config
 from bitgnn.train.store import Run
 from bitgnn.train.workers import Finished
 from experiments.accuracy import command
+from experiments.accuracy.named import named_experiment
 from experiments.accuracy.record import PAPER, Table, accuracy_record
 
 CONFIGS = Path(__file__).parents[2] / "configs"
@@ -26,7 +27,7 @@ def folder(tmp_path):
 @pytest.mark.parametrize("table", command.TABLES.values(), ids=command.TABLES)
 def test_tables_to_reproduce_have_their_configurations(table):
     for name in table.configs:
-        load_config(CONFIGS / f"{name}.yaml")
+        assert named_experiment(CONFIGS, name).name == name
 
 
 def finished(form, seed, score, difference=None, mismatch=None):

@@ -6,7 +6,7 @@ import pytest
 
 from bitgnn.data import dataset_names
 from bitgnn.data.catalog import normalized_name
-from bitgnn.train import ConfigError, demo_config, load_config
+from bitgnn.train import ConfigError, demo_config, find_config, load_config
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 
@@ -32,10 +32,49 @@ def test_shipped_configurations_load(file):
 
 
 def test_every_row_of_the_papers_tables_has_a_configuration():
-    rows = {f"gcn_{graph}" for graph in ("cora", "pubmed", "citeseer")}
-    rows |= {f"{model}_{graph}" for model in ("indgcn", "sage", "saint")
-             for graph in ("flickr", "reddit")}  # fmt: skip
-    assert rows <= {file.stem for file in CONFIGS.glob("*.yaml")}
+    rows = {f"{model}_{graph}" for model in ("indgcn", "sage", "saint")
+            for graph in ("flickr", "reddit")}  # fmt: skip
+    assert rows | {"gcn"} <= {file.stem for file in CONFIGS.glob("*.yaml")}
+
+
+def test_the_recipe_of_one_graph_is_that_of_another():
+    recipe = load_config(find_config("gcn"))
+    found = recipe.on("PubMed")
+    assert (found.name, found.dataset.name, found.dataset.split) == ("gcn_pubmed", "PubMed", None)
+    assert found.forms == recipe.forms
+    with pytest.raises(ConfigError, match="data: key 'name'"):
+        recipe.on("")
+
+
+def test_a_configuration_says_what_is_special(tmp_path):
+    (tmp_path / "x.yaml").write_text(GOOD)
+    own = tmp_path / "own.yaml"
+    own.write_text(
+        "base: x\nname: own\nforms:\n  full: {epochs: 5}\n  bin: null\n"
+        "  small: {like: full, precision: bin, learning_rate: 0.2}\n"
+    )
+    config = load_config(own)
+    assert (config.name, config.seeds, list(config.forms)) == ("own", 2, ["full", "small"])
+    assert [recipe.epochs for recipe in config.forms.values()] == [5, 5]
+    assert [recipe.learning_rate for recipe in config.forms.values()] == [0.1, 0.2]
+    (tmp_path / "gcn.yaml").write_text("base: gcn\nname: gcn\nloader: {kind: full}\n")
+    assert load_config(tmp_path / "gcn.yaml") == load_config(find_config("gcn"))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("base: nowhere", "nowhere: neither a file nor a built-in configuration"),
+        ("base: other", "odd: neither a file nor a built-in configuration"),
+        ("forms: {bin: {like: full}}", "forms.bin: like must name another form"),
+        ("forms: {bin: {like: full}, full: {like: bin}}", "does not rest on this one, got 'bin'"),
+    ],
+)
+def test_what_rests_on_nothing_is_named(tmp_path, text, message):
+    (tmp_path / "odd.yaml").write_text(text)
+    (tmp_path / "other.yaml").write_text("base: odd")
+    with pytest.raises(ConfigError, match=message):
+        load_config(tmp_path / "odd.yaml")
 
 
 def test_demo_configuration():

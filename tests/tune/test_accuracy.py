@@ -4,7 +4,6 @@ import pytest
 import torch
 
 from bitgnn import Plan, freeze
-from bitgnn.convert.letters import own_letters
 from bitgnn.tune.accuracy import Accuracy, score_logits
 from bitgnn.tune.space import Space
 from bitgnn.tune.workload import Workload
@@ -25,8 +24,6 @@ def test_score_of_the_frozen_model(space, workload):
     found = accuracy.of(Plan(BITS))
     assert found.validation == pytest.approx(right.double().mean().item())
     assert found.test is None
-    assert own_letters(workload.model) == BITS
-    assert accuracy.own == found
 
 
 def test_equal_results_are_measured_once(space, monkeypatch):
@@ -58,12 +55,6 @@ def test_test_nodes_are_reported_beside(data, workload):
     assert (found.validation, found.test) == (1.0, 0.0)
     data.test_mask = torch.zeros_like(data.val_mask)
     assert score_logits(Workload.of(workload.model, data), logits).test is None
-
-
-def test_the_model_as_given_need_not_be_in_the_space(workload):
-    pinned = Space.from_workload(workload, {0: "FBF+FBF"})
-    assert BITS not in pinned.chains
-    assert Accuracy(pinned).own == Accuracy(Space.from_workload(workload)).of(Plan(BITS))
 
 
 def test_a_plan_for_another_model(space):

@@ -41,22 +41,17 @@ def test_work_that_fits():
     assert not budget.fits("another kind")
 
 
-def test_shares_count_from_the_stage():
+def test_what_is_left_is_shared():
     now = [0.0]
     budget = Budget(100.0, clock=lambda: now[0])
-    assert budget.until(0.5) == 50.0
-    now[0] = 60.0
-    assert not budget.fits("trial", share=0.5)
-    budget.begin_stage()
-    assert budget.until(0.5) == 80.0
-    assert budget.fits("trial", share=0.5)
-    now[0] = 81.0
-    assert not budget.fits("trial", share=0.5)
-    assert budget.fits("trial")
-    now[0] = 120.0
-    budget.begin_stage()
-    assert not budget.fits("trial")
-    assert Budget().until(0.5) == math.inf
+    now[0] = 20.0
+    part = budget.part(0.6, 2)
+    assert (part.seconds, part.spent) == (20.0, 0.0)
+    now[0] = 30.0
+    assert part.left == 10.0
+    now[0] = 70.0
+    assert budget.part(0.6).seconds == 0.0
+    assert Budget().part(0.5, 3).seconds == math.inf
 
 
 def test_what_is_gone_already_counts():

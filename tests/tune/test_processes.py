@@ -31,9 +31,8 @@ look = explore.Explorer._explore
 explore.Explorer._explore = lambda self, *chain: (time.sleep(1), look(self, *chain))[1]
 """
 COMMAND = [
-    "tune", "--dataset", "digits", "--hidden", "8",
-    "--epochs", "1", "--threads", "1", "--pin", "convs.0=F*B+BBB", "--pin", "convs.1=*BF+F*F",
-    "--constraint", "accuracy drop <= 90%",
+    "tune", "--data", "digits", "--hidden", "8", "--epochs", "1", "--widen", "1", "--threads", "1",
+    "--pin", "convs.0=F*B+BBF", "--pin", "convs.1=FBF+F*F", "--constraint", "accuracy drop <= 90%",
 ]  # fmt: skip
 CHAINS = 4
 PATIENCE = 300
@@ -105,11 +104,11 @@ def killed(tmp_path_factory):
 
 
 def test_ctrl_c_keeps_what_was_finished_and_says_so(killed, tmp_path):
-    folder = shutil.copytree(killed[0], tmp_path / "out")  # its trainings
+    folder = shutil.copytree(killed[0], tmp_path / "out")  # its students
     (folder / "tune.db").unlink()
     status, errors = _stopped(folder, signal.SIGINT)
     assert status == 130, errors
-    assert f"are kept in {folder / 'tune.db'}, the same call goes on from there" in errors
+    assert f"kept in {folder} are distilled students: 1, plans looked at" in errors
     assert "Traceback" not in errors
     assert 1 <= len(_letters(_trials(folder / "tune.db"))) < CHAINS
     assert not (folder / "tune.json").exists()
@@ -119,10 +118,10 @@ def test_what_a_killed_process_had_finished_is_not_done_again(killed, tmp_path):
     place, before = killed
     assert 1 <= len(_letters(before)) < CHAINS
     folder = shutil.copytree(place, tmp_path / "out")
-    trained = {path: path.stat().st_mtime_ns for path in (folder / "runs").rglob("*.*")}
+    trained = {path: path.read_bytes() for path in (folder / "students").rglob("*.csv")}
     assert trained
     _finish(_start(folder))
-    assert {path: path.stat().st_mtime_ns for path in trained} == trained
+    assert {path: path.read_bytes() for path in trained} == trained
     after = _trials(folder / "tune.db")
     assert {number: after[number] for number in before} == before
     assert len(_letters(after)) == len(set(_letters(after))) == CHAINS

@@ -60,13 +60,6 @@ def test_pins_name_ternary_letters(ternary):
         pinned_chains(GCN(FEATURES, 40, CLASSES), ["convs.0=TBF+TBF"])
 
 
-def test_a_search_over_ternary_letters(ternary, data):
-    result = bitgnn.tune(
-        ternary, data, constraints=(), pins={0: "TBF+TBF"}, budget="3 s", progress=False
-    )
-    assert result.recommended.plan.letters["convs.0"] == "TBF+TBF"
-
-
 def test_linear_layers_have_them_too():
     model = torch.nn.Sequential(Linear(8, 8, precision="TBF"), Linear(8, 3, precision="TBF"))
     model(torch.randn(20, 8))

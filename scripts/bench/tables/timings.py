@@ -25,8 +25,8 @@ PEER = "PyG"
 def runs_table(record: Mapping[str, Any]) -> str:
     """Markdown of a record of ``scripts/bench_tune_runs.py``: one row a call of the command."""
 
-    def beside(result: Record, place: int) -> str:
-        latency = list(result["baselines"].values())[place]["latency"]
+    def beside(result: Record) -> str:
+        latency = next(iter(result["baselines"].values()))["latency"]
         return f"{format_seconds(latency)} ({format_ratio(latency / result['chosen']['latency'])})"
 
     found = table(
@@ -38,15 +38,10 @@ def runs_table(record: Mapping[str, Any]) -> str:
         ),
         ("plans measured", lambda r: f"{r['measured']} of {r['space']}"),
         ("recommended", lambda r: format_seconds(r["chosen"]["latency"])),
-        ("PyG fp32", lambda r: beside(r, 0)),
-        ("Bi-GCN emulated", lambda r: beside(r, 1)),
+        ("PyG fp32", beside),
         (
             "validation points lost",
             lambda r: f"{100 * (r['reference'] - r['chosen']['validation']):+.1f}",
-        ),
-        (
-            "beside the best of all that keep the limit",
-            lambda r: shown(r["exhaustive"], lambda e: f"{e['ratio']:.3f}× of {e['plans']}"),
         ),
     )
     environments = [result["environment"] for result in record["results"]]

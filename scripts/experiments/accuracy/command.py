@@ -12,16 +12,17 @@ from rich.console import Console
 
 from bitgnn.measure.report import write_json
 from bitgnn.train.build import GraphSource
-from bitgnn.train.config import ExperimentConfig, load_config
+from bitgnn.train.config import ExperimentConfig
 from bitgnn.train.report import graph_record
 from bitgnn.train.workers import Finished, Job, train_side_by_side
+from experiments.accuracy.named import TABLE3, named_experiment
 from experiments.accuracy.record import Table, accuracy_record
 from experiments.training.commands import experiment_parser, options_of, overridden, status_of
 
 __all__ = ["TABLES", "main"]
 
 TABLES = {
-    "3": Table("table3", ("gcn_pubmed", "gcn_citeseer", "gcn_cora"), 20, close_gap=0.5),
+    "3": Table("table3", tuple(TABLE3), 20, close_gap=0.5),
     "second": Table(
         "second",
         ("gcn_flickr_synthetic", "gcn_tolokers", "gcn_cs", "gcn_photo", "gcn_cora_ml"),
@@ -69,7 +70,7 @@ def _reproduce(parsed: argparse.Namespace, console: Console) -> dict[str, Any]:
     before = _before(base.with_suffix(".json")) if len(names) < len(table.configs) else None
     jobs = []
     for name in names:
-        config = load_config(parsed.configs / f"{name}.yaml")
+        config = named_experiment(parsed.configs, name)
         config = overridden(config.model_copy(update={"seeds": table.seeds}), parsed)
         jobs.append(Job(config, parsed.output / name))
     finished = train_side_by_side(

@@ -1,0 +1,178 @@
+"""The commands `distill` and `tune`: one binary model of a precision, or the best of many."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from bitgnn.cli.base import (
+    GRAPH,
+    LIMITS_MISSED,
+    OWN_PROCESS,
+    DataRoot,
+    Output,
+    Threads,
+    app,
+    guard,
+    short,
+    stop,
+)
+
+__all__ = ["distill", "tune"]
+
+DISTILL_FOLDER = Path("bitgnn-distill")
+TUNE_FOLDER = Path("bitgnn-tune")
+
+Data = Annotated[str, typer.Option(help=f"{GRAPH}.")]
+Model = Annotated[
+    str,
+    typer.Option(
+        help="Float model: gcn, sage or graphconv of PyG, a graph model of bitgnn.models such "
+        "as GraphSAGE, or package.module:Name, a class or function that takes in_channels, "
+        "hidden_channels, out_channels and num_layers or some of them."
+    ),
+]
+Hidden = Annotated[int | None, typer.Option(min=1, help="Width of hidden layers (default: 64).")]
+Layers = Annotated[int | None, typer.Option(min=1, help="Number of layers (default: 2).")]
+State = Annotated[
+    Path | None,
+    typer.Option(help="Trained weights of the model, a safetensors file (default: train it)."),
+]
+Epochs = Annotated[
+    int | None, typer.Option(min=1, help="Epochs of each training (default: by the data).")
+]
+Seed = Annotated[int, typer.Option(min=0, help="Seed of all random numbers.")]
+
+
+@app.command(short_help="Teach a binary model by a float one.")
+def distill(
+    data: Data,
+    model: Model = "gcn",
+    hidden: Hidden = None,
+    layers: Layers = None,
+    state: State = None,
+    precision: Annotated[
+        str, typer.Option(help="Precision of the binary model: bin, full, or letters.")
+    ] = "bin",
+    widen: Annotated[
+        float | None, typer.Option(min=1, help="Times as many hidden channels as the model has.")
+    ] = None,
+    epochs: Epochs = None,
+    budget: Annotated[
+        str | None, typer.Option(help="Time for all training, such as 60s (default: no limit).")
+    ] = None,
+    seed: Seed = 0,
+    device: Annotated[str, typer.Option(help="Device to train on: cpu, cuda or auto.")] = "auto",
+    output: Output = None,
+    data_root: DataRoot = None,
+    threads: Threads = None,
+) -> None:
+    """Distill a float model into a binary one, freeze it and compare the two.
+
+    A model that is not trained yet is trained first. The output folder gets the frozen model, the
+    epochs as CSV and as a picture, and a report as JSON. Checkpoints stay in it; the same command
+    goes on where it was stopped or killed.
+    """
+
+    def job() -> None:
+        from rich.console import Console
+
+        from bitgnn.distillation.command import DistillCommand, DistillInterrupted, run_distill
+        from bitgnn.distillation.named import NamedModel
+        from bitgnn.tune.budget import parse_seconds
+
+        folder = output or DISTILL_FOLDER / f"{short(model)}-{short(data)}"
+        seconds = None if budget is None else parse_seconds(budget)
+        command = DistillCommand(
+            data, NamedModel(model, hidden, layers, state), precision, widen, epochs, seconds, seed,
+            device, folder, data_root,
+        )  # fmt: skip
+        try:
+            run_distill(command, Console())
+        except DistillInterrupted as stopped:
+            stop(stopped)
+
+    guard(job, threads)
+
+
+@app.command(short_help="Find the precision of each layer.")
+def tune(
+    context: typer.Context,
+    data: Data,
+    model: Model = "gcn",
+    hidden: Hidden = None,
+    layers: Layers = None,
+    state: State = None,
+    objective: Annotated[
+        str, typer.Option(help="Quantity to optimise: latency, memory or accuracy.")
+    ] = "latency",
+    constraint: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Limit such as 'latency <= 2 ms', 'memory <= 10 MB' or 'accuracy drop <= 1%', "
+            "counted in points below the float model; repeatable (default: accuracy drop <= 1%)."
+        ),
+    ] = None,
+    pin: Annotated[
+        list[str] | None,
+        typer.Option(help="Precision of a layer, such as 'convs.0=FBB+BBF'; repeatable."),
+    ] = None,
+    widen: Annotated[
+        list[float] | None,
+        typer.Option(
+            min=1, help="Multiple of the hidden channels to try; repeatable (default: 1, 2 and 4)."
+        ),
+    ] = None,
+    epochs: Epochs = None,
+    budget: Annotated[
+        str | None, typer.Option(help="Total time, such as 60s (default: no limit).")
+    ] = None,
+    seed: Seed = 0,
+    device: Annotated[str, typer.Option(help="Device to run on: cpu, cuda or auto.")] = "cpu",
+    output: Output = None,
+    storage: Annotated[
+        Path | None, typer.Option(help="SQLite file of all trials (default: in the output folder).")
+    ] = None,
+    apply: Annotated[
+        bool,
+        typer.Option("--apply", help="Also write the packed model if its plan keeps the limits."),
+    ] = False,
+    data_root: DataRoot = None,
+    threads: Threads = None,
+) -> None:
+    """Find the precision of each layer and the width that suit a model best.
+
+    A float model that is not trained yet is trained first: it teaches, and losses of accuracy count
+    from it. Precisions and widths are searched; the finalists are distilled as `bitgnn distill`
+    does it. The first line printed says what to take; where no plan keeps the limits it says so,
+    and the files are of the nearest one. What was finished stays in the output folder; the same
+    command goes on where it was stopped or killed.
+
+    Exit status: 0 a plan that keeps the limits, 1 an error, 3 no plan keeps them, 130 interrupted.
+    """
+
+    def job() -> None:
+        from rich.console import Console
+
+        from bitgnn.distillation.named import NamedModel
+        from bitgnn.tune.budget import age_of_process
+        from bitgnn.tune.command import TuneCommand, run_tune
+        from bitgnn.tune.tuner import TuneInterrupted
+
+        named = NamedModel(model, hidden, layers, state)
+        limits = TuneCommand.constraints if constraint is None else constraint
+        command = TuneCommand(
+            data, named, objective, limits, pin or (), widen or TuneCommand.widen, epochs, budget,
+            seed, device, output or TUNE_FOLDER / f"{short(model)}-{short(data)}", storage, apply,
+            data_root, age_of_process() if context.obj == OWN_PROCESS else 0.0,
+        )  # fmt: skip
+        try:
+            result = run_tune(command, Console())
+        except TuneInterrupted as stopped:
+            stop(stopped)
+        if result.missed is not None:
+            raise typer.Exit(LIMITS_MISSED)
+
+    guard(job, threads)

@@ -1,0 +1,160 @@
+"""Graphs and float models by the names that commands take."""
+
+from __future__ import annotations
+
+import inspect
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import safetensors
+import safetensors.torch
+import torch
+from torch import nn
+from torch_geometric.data import Data
+from torch_geometric.nn import GCN, GraphConv, GraphSAGE
+from torch_geometric.nn.models.basic_gnn import BasicGNN
+
+from bitgnn import models
+from bitgnn._files import FileError, read_regular
+from bitgnn._import_path import imported, is_import_path
+from bitgnn.data import load, read_graph
+from bitgnn.data.own_graphs import is_own_graph
+from bitgnn.models.base import NodeModel
+from bitgnn.train.checkpoint import load_state
+from bitgnn.train.randomness import seeded
+
+__all__ = ["GraphConvNet", "NamedModel", "named_graph"]
+
+STATE_BYTES = 1 << 36
+"""Largest file of a model's weights."""
+HIDDEN, LAYERS = 64, 2
+DROPOUT = 0.5
+"""Of models that go by name (Kipf and Welling 2017)."""
+
+
+class GraphConvNet(BasicGNN):
+    """Layers of PyG's ``GraphConv``, as its ``GCN`` is of ``GCNConv``."""
+
+    supports_edge_weight = True
+    supports_edge_attr = False
+
+    def init_conv(self, in_channels: Any, out_channels: int, **kwargs: Any) -> GraphConv:
+        """A layer of the stack."""
+        return GraphConv(in_channels, out_channels, **kwargs)
+
+
+PYG: dict[str, type[BasicGNN]] = {"gcn": GCN, "sage": GraphSAGE, "graphconv": GraphConvNet}
+
+
+def named_graph(name: str, root: str | None, seed: int) -> Data:
+    """The graph of a name; only one of the user's own may have labels of other kinds than classes.
+
+    Args:
+        name: of a data set, or where a graph of one's own is.
+        root: folder of the data sets; None takes ``BITGNN_DATA``, else ``./data``.
+        seed: of a drawn split.
+
+    Raises:
+        DataError: it cannot be had.
+        FileError: a file is damaged or does not fit.
+    """
+    source = read_graph if is_own_graph(name) else load
+    return source(name, root, seed=seed)
+
+
+@dataclass(frozen=True)
+class NamedModel:
+    """A float model in the words of a command line.
+
+    Attributes:
+        model: a name of PyG's or this package's models, or an import path.
+        hidden: width of hidden layers; None for the default.
+        layers: number of layers; None for the default.
+        state: file of safetensors with trained weights.
+    """
+
+    model: str = "gcn"
+    hidden: int | None = None
+    layers: int | None = None
+    state: Path | None = None
+
+    @property
+    def is_trained(self) -> bool | None:
+        """Whether it comes trained, as distill() takes it; None where its scores tell."""
+        return None if self.state is not None or is_import_path(self.model) else False
+
+    def make(self, data: Data, seed: int, device: torch.device) -> nn.Module:
+        """The model for a graph.
+
+        Args:
+            data: settles the numbers of features and classes.
+            seed: of fresh weights.
+            device: where it is put.
+
+        Raises:
+            ValueError: there is no such model, or it cannot be made for the graph.
+            FileError: the weights are damaged or do not fit.
+        """
+        kind: Any = PYG.get(self.model) or getattr(models, self.model, None)
+        if is_import_path(self.model):
+            kind = imported(self.model)
+        elif self.model not in PYG and not _is_node_model(kind):
+            own = [key for key in models.__all__ if _is_node_model(getattr(models, key))]
+            raise ValueError(
+                f"model must be one of {[*PYG, *own]} or an import path such as "
+                f"package.module:Name, got {self.model!r}"
+            )
+        with seeded(seed, device):
+            model = self._made(kind, data)
+        if not isinstance(model, nn.Module):
+            raise ValueError(
+                f"{self.model}: must give a torch.nn.Module, got {type(model).__name__}"
+            )
+        if self.state is not None:
+            load_state(model, _read_state(self.state), str(self.state))
+        return model.to(device)
+
+    def _made(self, kind: Any, data: Data) -> Any:
+        """Made with those sizes that its signature names; a model that is made already stays."""
+        classes = data.y.size(1) if data.y.dim() == 2 else 1
+        if not data.y.is_floating_point():
+            classes = int(data.y.max()) + 1
+        sizes: dict[str, Any] = {
+            "in_channels": data.x.size(1),
+            "hidden_channels": self.hidden or HIDDEN,
+            "out_channels": classes,
+            "num_layers": self.layers or LAYERS,
+        }
+        is_made = isinstance(kind, nn.Module)
+        try:
+            parameters = {} if is_made else dict(inspect.signature(kind).parameters)
+        except (TypeError, ValueError):
+            raise ValueError(f"{self.model}: must be a class, a function or a model") from None
+        for option, size in (("hidden", "hidden_channels"), ("layers", "num_layers")):
+            if getattr(self, option) is not None and size not in parameters:
+                raise ValueError(f"{self.model} takes no {size}, leave --{option} out")
+        if is_made:
+            return kind
+        if not is_import_path(self.model):
+            sizes["dropout"] = DROPOUT
+        try:
+            return kind(**{size: value for size, value in sizes.items() if size in parameters})
+        except Exception as error:  # it may do anything
+            raise ValueError(
+                f"{self.model} cannot be made of {', '.join(sizes)} ({type(error).__name__}: "
+                f"{error}); name a function that takes no more than these and gives the model"
+            ) from error
+
+
+def _is_node_model(kind: Any) -> bool:
+    return inspect.isclass(kind) and issubclass(kind, NodeModel)
+
+
+def _read_state(path: Path) -> dict[str, Any]:
+    try:
+        return safetensors.torch.load(read_regular(path, limit=STATE_BYTES))
+    except OSError as error:
+        raise FileError(f"{path}: cannot be read ({error.strerror})") from error
+    except safetensors.SafetensorError as error:
+        raise FileError(f"{path}: is no file of safetensors ({error})") from error
