@@ -76,7 +76,7 @@ def distill(
     A student starts from fresh weights and learns
 
     .. math:: (1 - w)\, L_\mathrm{labels} + w\, \mathrm{KL}(q \,\|\, p), \quad
-        q \propto p_\mathrm{teacher}^2, \quad w = 1 - \text{labelled share} / 2
+        q \propto p_\mathrm{teacher}^2, \quad w = 0.3
 
     on all nodes by Adam with a cosine schedule; the state with the best validation score stays.
     Where validation nodes say that it helps, the teacher's class probabilities are smoothed over
