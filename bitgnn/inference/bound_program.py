@@ -12,6 +12,7 @@ from bitgnn.bits import BitAdjacency, BitImages, BitTensor
 from bitgnn.bits.tensor_version import Watch, counted
 from bitgnn.inference.binding import Executable, compile_steps
 from bitgnn.inference.frozen import Frozen
+from bitgnn.inference.plan import Plans
 from bitgnn.inference.program import Program
 from bitgnn.inference.step import Register, Step, StepKind, runner_of
 from bitgnn.inference.steps import KINDS
@@ -30,7 +31,7 @@ FeatureForm = Literal["floats", "packed"]
 """What a model takes: floats and their packed forms, or packed forms alone."""
 
 BOUND = (
-    "_kinds", "_sources", "_from_floats", "_from_bits", "_from_pattern", "_pattern_source",
+    "_kinds", "_sources", "_from_floats", "_from_bits", "_from_pattern", "_pattern_source", "_plans",
 )  # fmt: skip
 """What belongs to one object's own buffers: a copy makes its own."""
 
@@ -119,6 +120,18 @@ class BoundProgram(Frozen):
         made = [self._from_floats, *([] if self._from_bits is None else [self._from_bits])]
         sources = [source for executable in made for source in executable.sources]
         self._sources = Watch(sources) if sources else None
+        self._plans = Plans(self._watches)
+
+    def _watches(self, x: Inputs) -> list[Watch]:
+        """What calls on features in the form of ``x`` were made of beside the buffers."""
+        pattern = [self._pattern_source] if isinstance(x, BitAdjacency) else []
+        return pattern if self._sources is None else [self._sources, *pattern]
+
+    def _run_planned(self, x: Inputs, graph: Any, forward: Callable[[Any, Any], Any]) -> Any:
+        """``forward(x, graph)``, as one call once such inputs have come before."""
+        if torch.compiler.is_compiling() or self.calls is not None:
+            return forward(x, graph)
+        return self._plans.run(x, graph, forward)
 
     def _tensors(self) -> dict[str, Tensor]:
         return {name: tensor for name, tensor in self._buffers.items() if tensor is not None}

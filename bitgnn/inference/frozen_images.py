@@ -85,6 +85,10 @@ class FrozenImages(FrozenModel):
         """
         if adjacency is not None:
             raise ValueError("FrozenImages: adjacency must be None, this model has no graph layers")
+        result: Tensor = self._run_planned(x, None, self._run_checked)
+        return result
+
+    def _run_checked(self, x: Any, graph: None) -> Any:
         self._check_input("FrozenImages", x)
         with torch.inference_mode() if torch.compiler.is_compiling() else torch.no_grad():
             executable, values = self._start(x)
@@ -93,8 +97,7 @@ class FrozenImages(FrozenModel):
                     run(values, ())
             else:
                 self._run(executable, values)
-            result: Tensor = values[executable.output]
-        return result
+        return values[executable.output]
 
     def _run(self, executable: Executable, values: list[Any]) -> None:
         """Run call by call; errors name the layer they come from."""

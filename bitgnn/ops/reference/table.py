@@ -81,16 +81,29 @@ class Operator:
     results: tuple[tuple[str, tuple[str, ...]], ...] | Callable[..., Any]
     vectors: tuple[Vector, ...]
 
-    def fake(self, *arguments: Any, **keywords: Any) -> Any:
-        """Empty results of the right shapes and dtypes; sizes may be symbolic.
+    def check(
+        self, *arguments: Any, **keywords: Any
+    ) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+        """Arguments by name, and the sizes that letters stand for, which may be symbolic.
 
         Raises:
-            RuntimeError: an operand's number of dimensions or a size does not fit.
+            RuntimeError: a vector's dtype, an operand's number of dimensions or a size does not
+                fit.
         """
         bound = inspect.signature(self.reference).bind(*arguments, **keywords)
         bound.apply_defaults()
         given = bound.arguments
-        sizes = self._sizes(given)
+        for vector in self.vectors:
+            held = given[vector.name]
+            if held is not None and held.dtype != vector.dtype:
+                raise RuntimeError(
+                    f"{self.name}: {vector.name} must be {vector.dtype}, got {held.dtype}"
+                )
+        return given, self._sizes(given)
+
+    def fake(self, *arguments: Any, **keywords: Any) -> Any:
+        """Empty results of the right shapes and dtypes, of arguments that :meth:`check` took."""
+        given, sizes = self.check(*arguments, **keywords)
         if callable(self.results):
             return self.results(
                 *(given[name] for name in inspect.signature(self.results).parameters)
