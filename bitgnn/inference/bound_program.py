@@ -31,7 +31,8 @@ FeatureForm = Literal["floats", "packed"]
 """What a model takes: floats and their packed forms, or packed forms alone."""
 
 BOUND = (
-    "_kinds", "_sources", "_from_floats", "_from_bits", "_from_pattern", "_pattern_source", "_plans",
+    "_kinds", "_sources", "_from_floats", "_from_bits", "_from_pattern", "_pattern_source",
+    "_plans",
 )  # fmt: skip
 """What belongs to one object's own buffers: a copy makes its own."""
 
@@ -120,7 +121,7 @@ class BoundProgram(Frozen):
         made = [self._from_floats, *([] if self._from_bits is None else [self._from_bits])]
         sources = [source for executable in made for source in executable.sources]
         self._sources = Watch(sources) if sources else None
-        self._plans = Plans(self._watches)
+        self._plans = Plans()
 
     def _watches(self, x: Inputs) -> list[Watch]:
         """What calls on features in the form of ``x`` were made of beside the buffers."""
@@ -131,7 +132,7 @@ class BoundProgram(Frozen):
         """``forward(x, graph)``, as one call once such inputs have come before."""
         if torch.compiler.is_compiling() or self.calls is not None:
             return forward(x, graph)
-        return self._plans.run(x, graph, forward)
+        return self._plans.run(x, graph, forward, self._watches)
 
     def _tensors(self) -> dict[str, Tensor]:
         return {name: tensor for name, tensor in self._buffers.items() if tensor is not None}

@@ -30,6 +30,9 @@ MOST_PLANS = 8
 _NONE, _INTEGER, _REAL, _INTEGERS, _CONSTANT, _REGISTER = range(6)
 """Kinds of arguments, numbered as in csrc/core/plan.h."""
 
+_VIEWS = ("aten::view", "aten::unsqueeze", "aten::slice.Tensor")
+"""What plans hold beside our operators."""
+
 Parts = tuple[Tensor, Tensor | None, int]
 _PARTS: dict[type, Callable[[Any], Parts]] = {
     Tensor: lambda x: (x, None, 0),
@@ -41,19 +44,75 @@ _PARTS: dict[type, Callable[[Any], Parts]] = {
 
 
 class _Recorder(TorchDispatchMode):
-    """Keeps the operator calls made inside, with what they took and gave."""
+    """Writes down the operator calls made inside as ``bind_plan`` takes them, and keeps no results.
 
-    def __init__(self) -> None:
+    Args:
+        inputs: tensors that are given anew with every run.
+
+    Attributes:
+        fits: whether all calls were our operators, with arguments that plans hold.
+    """
+
+    def __init__(self, inputs: Sequence[Tensor]) -> None:
         super().__init__()
-        self.calls: list[tuple[Any, list[Any], tuple[Any, ...]]] = []
+        self.fits = True
+        self._inputs = len(inputs)
+        self._count = len(inputs)
+        self._registers = {id(tensor): number for number, tensor in enumerate(inputs)}
+        self._constants: dict[int, tuple[int, Tensor]] = {}
+        self._names: list[str] = []
+        self._numbers: list[int] = []
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        given = kwargs or {}
-        found = func(*args, **given)
-        rest = func._schema.arguments[len(args) :]
-        values = [*args, *(given.get(a.name, a.default_value) for a in rest)]
-        self.calls.append((func, values, found if isinstance(found, tuple) else (found,)))
+        found = func(*args, **(kwargs or {}))
+        if self.fits:
+            known = func.namespace == "bitgnn" or func.name() in _VIEWS
+            self.fits = known and self._write(func, args, kwargs or {}, found)
+            if not self.fits:
+                self._constants.clear()  # nothing is kept alive in vain
         return found
+
+    def _write(self, func: Any, args: Any, kwargs: Any, found: Any) -> bool:
+        """Write a call down; whether plans hold what it takes."""
+        rest = func._schema.arguments[len(args) :]
+        values = [*args, *(kwargs.get(a.name, a.default_value) for a in rest)]
+        coded = [self._coded(value) for value in values]
+        outputs = found if isinstance(found, tuple) else (found,)
+        # A result that is gone may have left its identity to this one.
+        places = range(self._count, self._count + len(outputs))
+        self._count += len(outputs)
+        self._registers.update(zip(map(id, outputs), places, strict=True))
+        name = func.name() if func.namespace == "aten" else func._opname
+        self._names.append(name.partition(".")[0])
+        arguments = (number for numbers in coded for number in numbers or ())
+        self._numbers += [len(coded), *arguments, len(outputs), *places]
+        return None not in coded
+
+    def _coded(self, value: Any) -> list[int] | None:
+        """One argument as numbers, its kind in front; None where plans do not hold such a one."""
+        if value is None:
+            return [_NONE]
+        if isinstance(value, bool | int):
+            return [_INTEGER, int(value)]
+        if isinstance(value, float):
+            return [_REAL, *struct.unpack("q", struct.pack("d", value))]
+        if isinstance(value, list | tuple) and all(type(item) is int for item in value):
+            return [_INTEGERS, len(value), *value]
+        if not isinstance(value, Tensor):
+            return None
+        if id(value) in self._registers:
+            return [_REGISTER, self._registers[id(value)]]
+        known = self._constants.setdefault(id(value), (len(self._constants), value))
+        return [_CONSTANT, known[0]]
+
+    def code(self, result: Any) -> tuple[list[Tensor], str, list[int]] | None:
+        """What ``bind_plan`` takes; None unless one of the calls gave the result."""
+        place = self._registers.get(id(result), 0)
+        if not self.fits or place < self._inputs:
+            return None
+        tensors = [tensor for _, tensor in self._constants.values()]
+        head = [self._inputs, self._count, place]
+        return tensors, " ".join(self._names), head + self._numbers
 
 
 class _Plan:
@@ -64,11 +123,16 @@ class _Plan:
         x: features like those it takes.
         graph: the graph it reads.
         watches: what else must not have been written to.
-        forget: called once the graph is gone.
+        forget: takes the reference to the graph once that is gone.
     """
 
     def __init__(
-        self, number: int, x: Any, graph: Any, watches: Sequence[Watch], forget: Callable[..., None]
+        self,
+        number: int,
+        x: Any,
+        graph: Any,
+        watches: Sequence[Watch],
+        forget: Callable[[Any], Any],
     ) -> None:
         self._number = number
         self._form = type(x)
@@ -76,7 +140,7 @@ class _Plan:
         first, second, self._size = self._parts_of(x)
         self._shape, self._dtype, self._device = first.shape, first.dtype, first.device
         self._is_alone = second is None
-        self._graph = _nothing if graph is None else weakref.ref(graph, lambda _: forget(self))
+        self.graph = _nothing if graph is None else weakref.ref(graph, forget)
         self._tensors = () if graph is None else graph.tensors
         self._watches = watches
         like = first.new_empty(0).detach()
@@ -84,7 +148,7 @@ class _Plan:
 
     def fits(self, x: Any, graph: Any) -> bool:
         """Whether it serves these inputs as they are now."""
-        if x.__class__ is not self._form or self._graph() is not graph:
+        if x.__class__ is not self._form or self.graph() is not graph:
             return False
         first, second, size = self._parts_of(x)
         return (
@@ -108,28 +172,30 @@ def _nothing() -> None:
 
 
 class Plans:
-    """The plans of one model. A copy begins empty; threads may share it.
+    """The plans of one model; threads may share them."""
 
-    Args:
-        watches: gives what the model's calls on features in the form of some were made of: after
-            a write to it, they must be made anew.
-    """
-
-    def __init__(self, watches: Callable[[Any], Sequence[Watch]]) -> None:
-        self._watches = watches
+    def __init__(self) -> None:
         self._plans: tuple[_Plan, ...] = ()
         self._last: Any = None
+        self._refused: set[Any] = set()
 
     def __len__(self) -> int:
         return len(self._plans)
 
-    def run(self, x: Any, graph: Any, forward: Callable[[Any, Any], Any]) -> Any:
+    def run(
+        self,
+        x: Any,
+        graph: Any,
+        forward: Callable[[Any, Any], Any],
+        watches: Callable[[Any], list[Watch]],
+    ) -> Any:
         """What ``forward(x, graph)`` gives, by a plan where there is one.
 
         Args:
             x: features.
             graph: the prepared graph or None.
             forward: the calls one by one, with their checks.
+            watches: gives what calls on ``x`` were made of: after a write to it they are stale.
         """
         if is_in_torch_dispatch_mode() or torch.jit.is_tracing():
             return forward(x, graph)
@@ -139,29 +205,55 @@ class Plans:
                     return plan.run(x)
                 except RuntimeError:
                     return forward(x, graph)  # which says more of an error
-        key = _key(x, graph)
+        key = self._key(x, graph)
         if key is None or key != self._last:
             self._last = key
             return forward(x, graph)
-        return self._record(x, graph, forward)
+        return self._record(x, graph, forward, watches)
 
-    def _record(self, x: Any, graph: Any, forward: Callable[[Any, Any], Any]) -> Any:
-        with _Recorder() as recorder:
+    def _record(
+        self,
+        x: Any,
+        graph: Any,
+        forward: Callable[[Any, Any], Any],
+        watches: Callable[[Any], list[Watch]],
+    ) -> Any:
+        first, second, _ = _PARTS[type(x)](x)
+        with _Recorder([first] if second is None else [first, second]) as recorder:
             result = forward(x, graph)
-        parts = [part for part in _PARTS[type(x)](x)[:2] if part is not None]
-        code = _code_of(recorder, parts, result)
+        code = recorder.code(result)
         if code is None:
+            self._refused.add((type(x), first.dtype))
             return result
-        watches = list(self._watches(x))
+        watched = watches(x)
         if any(getattr(held, "derived_nbytes", 0) for held in _adjacencies(graph)):
-            watches.append(Watch(graph.tensors))
+            watched.append(Watch(graph.tensors))
         number = torch.ops.bitgnn.bind_plan(*code)
-        plan = _Plan(number, x, graph, watches, self._forget)
+        owner = weakref.ref(self)  # which plans do not keep alive
+        plan = _Plan(number, x, graph, watched, lambda gone: _forget(owner(), gone))
         self._plans = (plan, *self._plans)[:MOST_PLANS]
         return result
 
-    def _forget(self, plan: _Plan) -> None:
-        self._plans = tuple(held for held in self._plans if held is not plan)
+    def _key(self, x: Any, graph: Any) -> Any:
+        """What tells inputs from others before there is a plan; None where there can be none."""
+        parts_of = _PARTS.get(type(x))
+        if parts_of is None:
+            return None
+        first, second, size = parts_of(x)
+        if (type(x), first.dtype) in self._refused:
+            return None
+        device = first.device.type
+        if not torch._C._dispatch_has_kernel_for_dispatch_key("bitgnn::run_plan", device.upper()):
+            return None
+        if device == "cuda" and torch.cuda.is_current_stream_capturing():
+            return None  # what is derived from a graph cannot be kept then
+        return type(x), first.shape, first.dtype, first.device, second is None, size, id(graph)
+
+
+def _forget(plans: Plans | None, graph: Any) -> None:
+    """Drop the plans of a graph that is gone."""
+    if plans is not None:
+        plans._plans = tuple(plan for plan in plans._plans if plan.graph is not graph)
 
 
 def _adjacencies(graph: Any) -> Sequence[Any]:
@@ -170,62 +262,3 @@ def _adjacencies(graph: Any) -> Sequence[Any]:
 
 def _are_same(found: Sequence[Any], expected: Sequence[Any]) -> bool:
     return len(found) == len(expected) and all(map(is_, found, expected))
-
-
-def _key(x: Any, graph: Any) -> Any:
-    """What tells inputs from others before there is a plan; None where there can be none."""
-    parts_of = _PARTS.get(type(x))
-    if parts_of is None:
-        return None
-    first, second, size = parts_of(x)
-    device = first.device.type
-    if not torch._C._dispatch_has_kernel_for_dispatch_key("bitgnn::run_plan", device.upper()):
-        return None
-    if device == "cuda" and torch.cuda.is_current_stream_capturing():
-        return None  # what is derived from a graph cannot be kept then
-    return type(x), first.shape, first.dtype, first.device, second is None, size, id(graph)
-
-
-def _code_of(
-    recorder: _Recorder, inputs: Sequence[Tensor], result: Any
-) -> tuple[list[Tensor], str, list[int]] | None:
-    """Tensors, names of the operators, and numbers that ``bind_plan`` takes.
-
-    None where a call is none of our operators, or takes or gives what plans do not hold.
-    """
-    registers = {id(tensor): number for number, tensor in enumerate(inputs)}
-    constants: dict[int, tuple[int, Tensor]] = {}
-    numbers: list[int] = []
-    for function, values, outputs in recorder.calls:
-        coded = [_coded(value, registers, constants) for value in values]
-        if function.namespace != "bitgnn" or None in coded:
-            return None
-        numbers += [len(coded), *(number for pair in coded for number in pair or ())]
-        for output in outputs:
-            registers[id(output)] = len(registers)
-        numbers += [len(outputs), *(registers[id(output)] for output in outputs)]
-    place = registers.get(id(result), 0)
-    if place < len(inputs):
-        return None
-    names = " ".join(function._opname for function, *_ in recorder.calls)
-    head = [len(inputs), len(registers), place]
-    return [tensor for _, tensor in constants.values()], names, head + numbers
-
-
-def _coded(
-    value: Any, registers: dict[int, int], constants: dict[int, tuple[int, Tensor]]
-) -> list[int] | None:
-    """One argument as numbers, its kind in front."""
-    if value is None:
-        return [_NONE]
-    if isinstance(value, bool | int):
-        return [_INTEGER, int(value)]
-    if isinstance(value, float):
-        return [_REAL, *struct.unpack("q", struct.pack("d", value))]
-    if isinstance(value, list | tuple) and all(type(item) is int for item in value):
-        return [_INTEGERS, len(value), *value]
-    if not isinstance(value, Tensor):
-        return None
-    if id(value) in registers:
-        return [_REGISTER, registers[id(value)]]
-    return [_CONSTANT, constants.setdefault(id(value), (len(constants), value))[0]]

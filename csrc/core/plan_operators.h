@@ -1,10 +1,27 @@
 // The operators that bind, run and drop plans, for any backend.
 #pragma once
 
+#include <algorithm>
+
 #include "core/all_operators.h"
 #include "core/plan.h"
 
 namespace bitgnn::ops {
+
+// Views, which plans may hold beside our operators.
+inline Tensor view(const Tensor& x, const std::vector<int64_t>& sizes) {
+  return torch::stable::view(x, sizes);
+}
+inline Tensor unsqueeze(const Tensor& x, int64_t dim) { return torch::stable::unsqueeze(x, dim); }
+inline Tensor slice(const Tensor& x, int64_t dim, std::optional<int64_t> start,
+                    std::optional<int64_t> end, int64_t step) {
+  const int64_t size = x.size(dim), first = start.value_or(0);
+  const int64_t last = std::min(end.value_or(size), size);
+  BITGNN_CHECK(first >= 0 && first <= last && step == 1, "run_plan: slices must be [a:b] with ",
+               "0 <= a <= b, got [", first, ":", last, ":", step, "]");
+  Tensor whole = x;
+  return torch::stable::narrow(whole, dim, first, last - first);
+}
 
 template <class Backend>
 struct PlanOperators {
@@ -13,6 +30,9 @@ struct PlanOperators {
     static const Callees callees = [] {
       Callees made;
       add_all<Backend>(made);
+      made.add<&view>("aten::view");
+      made.add<&unsqueeze>("aten::unsqueeze");
+      made.add<&slice>("aten::slice");
       return made;
     }();
     return plans_of<Backend>().add(PlanReader(code, constants).read(names, callees));
