@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, Literal, get_args
 
 import torch
@@ -12,7 +13,7 @@ from bitgnn.bits import BitAdjacency, BitImages, BitTensor
 from bitgnn.bits.tensor_version import Watch, counted
 from bitgnn.inference.binding import Executable, compile_steps
 from bitgnn.inference.frozen import Frozen
-from bitgnn.inference.plan import Plans
+from bitgnn.inference.plan import CALLS_TO_PLAN, Plans
 from bitgnn.inference.program import Program
 from bitgnn.inference.step import Register, Step, StepKind, runner_of
 from bitgnn.inference.steps import KINDS
@@ -133,6 +134,28 @@ class BoundProgram(Frozen):
         if torch.compiler.is_compiling() or self.calls is not None:
             return forward(x, graph)
         return self._plans.run(x, graph, forward, self._watches)
+
+    def bound_call(self, x: Inputs, graph: Any = None) -> Callable[[], Any]:
+        """This call with everything looked up and checked, for callers that change nothing.
+
+        The model, the graph and the tensors of ``x`` must stay as they are for as long as it is
+        used, the values of ``x`` excepted, which are read anew.
+
+        Args:
+            x: features as in ``forward``.
+            graph: the prepared graph, or None for a model without one.
+
+        Raises:
+            TypeError: as ``forward``.
+            ValueError: as ``forward``.
+        """
+        for _ in range(CALLS_TO_PLAN):
+            result = self(x, graph)
+        plan = self._plans.find(x, graph)
+        bound = None if plan is None else plan.bound_to(x)
+        # Scores of float64 features, say, are converted behind a plan.
+        is_whole = bound is not None and bound().dtype == result.dtype
+        return bound if bound is not None and is_whole else partial(self, x, graph)
 
     def _tensors(self) -> dict[str, Tensor]:
         return {name: tensor for name, tensor in self._buffers.items() if tensor is not None}

@@ -11,7 +11,7 @@ from __future__ import annotations
 import struct
 import weakref
 from collections.abc import Callable, Sequence
-from operator import is_
+from functools import partial
 from typing import Any
 
 import torch
@@ -19,10 +19,13 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode, is_in_torch_dispatch_mode
 
 from bitgnn.bits import BitAdjacency, BitImages, BitTensor
-from bitgnn.bits.tensor_version import Watch
+from bitgnn.bits.tensor_version import Watch, are_same
 from bitgnn.inference.graph import PreparedGraph
 
-__all__ = ["Plans"]
+__all__ = ["CALLS_TO_PLAN", "Plans"]
+
+CALLS_TO_PLAN = 2
+"""Calls on the same inputs in a row after which there is a plan: the second one is recorded."""
 
 MOST_PLANS = 8
 """Plans of a model; a new one takes the place of the oldest."""
@@ -134,6 +137,7 @@ class _Plan:
         watches: Sequence[Watch],
         forget: Callable[[Any], Any],
     ) -> None:
+        self._operator = torch.ops.bitgnn.run_plan.default
         self._number = number
         self._form = type(x)
         self._parts_of = _PARTS[self._form]
@@ -157,14 +161,21 @@ class _Plan:
             and (second is None) is self._is_alone
             and size == self._size
             and first.device == self._device
-            and (graph is None or _are_same(graph.tensors, self._tensors))
+            and (graph is None or are_same(graph.tensors, self._tensors))
             and all(watch.unchanged() for watch in self._watches)
         )
 
     def run(self, x: Any) -> Any:
         """The result for features that it fits."""
         first, second, _ = self._parts_of(x)
-        return torch.ops.bitgnn.run_plan.default(first, second, self._number)
+        return self._operator(first, second, self._number)
+
+    def bound_to(self, x: Any) -> Callable[[], Any]:
+        """Gives the result for these features, for as long as nothing but values changes."""
+        first, second, _ = self._parts_of(x)
+        bound = partial(self._operator, first, second, self._number)
+        vars(bound)["plan"] = self  # which lives as long
+        return bound
 
 
 def _nothing() -> None:
@@ -199,17 +210,24 @@ class Plans:
         """
         if is_in_torch_dispatch_mode() or torch.jit.is_tracing():
             return forward(x, graph)
-        for plan in self._plans:
-            if plan.fits(x, graph):
-                try:
-                    return plan.run(x)
-                except RuntimeError:
-                    return forward(x, graph)  # which says more of an error
+        plan = self.find(x, graph)
+        if plan is not None:
+            try:
+                return plan.run(x)
+            except RuntimeError:
+                return forward(x, graph)  # which says more of an error
         key = self._key(x, graph)
         if key is None or key != self._last:
             self._last = key
             return forward(x, graph)
         return self._record(x, graph, forward, watches)
+
+    def find(self, x: Any, graph: Any) -> _Plan | None:
+        """The plan for these inputs as they are now."""
+        for plan in self._plans:
+            if plan.fits(x, graph):
+                return plan
+        return None
 
     def _record(
         self,
@@ -258,7 +276,3 @@ def _forget(plans: Plans | None, graph: Any) -> None:
 
 def _adjacencies(graph: Any) -> Sequence[Any]:
     return graph.adjacencies if isinstance(graph, PreparedGraph) else (graph,)
-
-
-def _are_same(found: Sequence[Any], expected: Sequence[Any]) -> bool:
-    return len(found) == len(expected) and all(map(is_, found, expected))
