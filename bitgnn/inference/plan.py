@@ -260,12 +260,17 @@ class Plans:
         first, second, size = parts_of(x)
         if (type(x), first.dtype) in self._refused:
             return None
-        device = first.device.type
-        if not torch._C._dispatch_has_kernel_for_dispatch_key("bitgnn::run_plan", device.upper()):
+        if not _has_kernels(first.device.type):
             return None
-        if device == "cuda" and torch.cuda.is_current_stream_capturing():
+        if first.is_cuda and torch.cuda.is_current_stream_capturing():
             return None  # what is derived from a graph cannot be kept then
         return type(x), first.shape, first.dtype, first.device, second is None, size, id(graph)
+
+
+def _has_kernels(device: str) -> bool:
+    return device in ("cpu", "cuda") and torch._C._dispatch_has_kernel_for_dispatch_key(
+        "bitgnn::run_plan", device.upper()
+    )
 
 
 def _forget(plans: Plans | None, graph: Any) -> None:
