@@ -7,7 +7,7 @@ from bench_calls import main
 
 def test_quick_run(tmp_path, capsys):
     output = tmp_path / "calls_cpu.json"
-    assert main(["--quick", "--repeats", "7", "--output", str(output)]) == 0
+    assert main(["--quick", "--threads", "1", "--repeats", "7", "--output", str(output)]) == 0
     record = json.loads(output.read_text())
     assert record["benchmark"] == "calls_cpu"
     names = [f"{result['group']}: {result['name']}" for result in record["results"]]
