@@ -25,6 +25,7 @@ __all__ = ["CudaGraphExecutor"]
 WARM_UPS = 2
 """Eager calls before a capture: they build layouts and load kernels, which it could not."""
 DEFAULT_GRAPHS = 8
+DEVICE = "cuda"
 
 _capturing = threading.Lock()
 """One capture at a time in this process: warm-ups of another would end it."""
@@ -200,7 +201,7 @@ class CudaGraphExecutor:
         self._last = None
         tensors = _tensors(self.model)
         device = next((tensor.device for tensor in tensors), torch.device("cpu"))
-        if device.type != "cuda":
+        if device.type != DEVICE:
             raise ValueError(f"CudaGraphExecutor: model must be on a CUDA device, got {device}")
         self.device = device
         self._times_bound = self.model.times_bound
