@@ -36,5 +36,7 @@ def hand_out(who: str, result: Any, out: Tensor) -> Tensor:
             f"{who}: out must have shape {list(result.shape)} on {result.device}, got "
             f"{list(out.shape)} on {out.device}"
         )
+    if not out.requires_grad:
+        return out.copy_(result)
     with torch.no_grad():
         return out.copy_(result)

@@ -24,12 +24,11 @@ def call(function: str, operator: str, *arguments: Any, **keywords: Any) -> Any:
         TypeError: an optional vector has another dtype.
         ValueError: an optional vector has another shape or device.
     """
-    run = _OVERLOADS.get(operator) or _overload(operator)
-    if run is None or torch.compiler.is_compiling():
+    if torch.compiler.is_compiling() or not is_compiled(operator):
         _check_vectors(function, operator, arguments)
         return getattr(torch.ops.bitgnn, operator)(*arguments, **keywords)
     try:
-        return run(*arguments, **keywords)
+        return _OVERLOADS[operator](*arguments, **keywords)
     except (RuntimeError, TypeError):
         _check_vectors(function, operator, arguments)
         raise
@@ -39,11 +38,13 @@ _OVERLOADS: dict[str, Any] = {}
 """Compiled operators by name: to look one up in torch costs as much as to run it."""
 
 
-def _overload(operator: str) -> Any:
-    """The operator, or None where it is not compiled: the reference leaves vectors unchecked."""
-    if torch._C._dispatch_has_kernel_for_dispatch_key(f"bitgnn::{operator}", "CPU"):
+def is_compiled(operator: str) -> bool:
+    """Whether an operator checks its arguments itself, as its reference does not."""
+    if operator not in _OVERLOADS:
+        if not torch._C._dispatch_has_kernel_for_dispatch_key(f"bitgnn::{operator}", "CPU"):
+            return False
         _OVERLOADS[operator] = getattr(torch.ops.bitgnn, operator).default
-    return _OVERLOADS.get(operator)
+    return True
 
 
 def _check_vectors(function: str, operator: str, arguments: Sequence[Any]) -> None:

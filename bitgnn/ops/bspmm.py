@@ -216,8 +216,7 @@ def fff(
 
 
 def _bits_pattern(name: str, x: BitTensor, adjacency: BitAdjacency) -> None:
-    if not isinstance(x, BitTensor):
-        _arguments.bit_matrix(name, "x", x)
+    _arguments.bit_matrix(name, "x", x)
     check_pattern(name, adjacency, x.words.size(0), x.words.device)
 
 

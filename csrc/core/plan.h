@@ -11,7 +11,6 @@
 #include <map>
 #include <memory>
 #include <mutex>
-#include <shared_mutex>
 #include <sstream>
 #include <string>
 #include <tuple>
@@ -252,30 +251,30 @@ class PlanTable {
  public:
   int64_t add(Plan plan) {
     auto held = std::make_shared<const Plan>(std::move(plan));
-    const std::unique_lock<std::shared_mutex> lock(mutex_);
+    const std::lock_guard<std::mutex> lock(mutex_);
     plans_[++last_] = std::move(held);
     return last_;
   }
   std::shared_ptr<const Plan> find(int64_t number) {
-    const std::shared_lock<std::shared_mutex> lock(mutex_);
+    const std::lock_guard<std::mutex> lock(mutex_);
     const auto found = plans_.find(number);
     return found == plans_.end() ? nullptr : found->second;
   }
   void drop(int64_t number) {
     std::shared_ptr<const Plan> last;  // its tensors are freed behind the lock
-    const std::unique_lock<std::shared_mutex> lock(mutex_);
+    const std::lock_guard<std::mutex> lock(mutex_);
     const auto found = plans_.find(number);
     if (found == plans_.end()) return;
     last = std::move(found->second);
     plans_.erase(found);
   }
 
-  // A fork waits for the table, so that no child inherits it locked.
+  // A fork waits for the table, so that no child inherits it locked by another thread.
   void lock() { mutex_.lock(); }
   void unlock() { mutex_.unlock(); }
 
  private:
-  std::shared_mutex mutex_;
+  std::mutex mutex_;
   std::unordered_map<int64_t, std::shared_ptr<const Plan>> plans_;
   int64_t last_ = 0;
 };
