@@ -1,8 +1,8 @@
 """The operator table: shapes of the operands and results of each operator, beside its reference.
 
 A row reads ``"x:N,K threshold:K -> bits:N,K"``. A capital letter is a size that the first operand
-with it sets, ``W(k)`` the words that hold ``k`` features, a small letter an integer argument,
-``P-1`` one less, ``_`` any size. Operands that are not named may have any shape. A result is
+with it sets (``V`` in words), ``W(k)`` the words that hold ``k`` features, a small letter an integer
+argument, ``P-1`` one less, ``_`` any size. Operands that are not named may have any shape. A result is
 ``bits`` (words of its last size), ``floats``, ``value`` (int32 where ``integer``, else float32) or
 ``out`` (bits where ``out_bits``, else float32); what cannot be said so is a function.
 """
@@ -22,6 +22,9 @@ __all__ = ["OPERATORS", "TABLE", "Operator", "Vector", "on_one_device", "operato
 
 WORD_BITS = 32
 """Features in a word; also the number of lanes of the canonical row scale."""
+
+WORDS = "V"
+"""Size of vectors of words."""
 
 PACKED_X = "x:N,W(size) x_scale:N"
 PACKED_W = "w:M,W(size) w_scale:M"
@@ -228,6 +231,7 @@ def _vectors(
                 axes.setdefault(size, (places[name], axis))
         elif len(sizes) == 1 and base in axes and base != "_":
             dtype = torch.bool if name == "flip" else torch.float32
+            dtype = torch.int32 if base == WORDS else dtype
             found.append(Vector(places[name], name, dtype, *axes[base], -int(less or 0)))
     return tuple(found)
 
