@@ -1,10 +1,11 @@
 """The operator table: shapes of the operands and results of each operator, beside its reference.
 
 A row reads ``"x:N,K threshold:K -> bits:N,K"``. A capital letter is a size that the first operand
-with it sets (``V`` in words), ``W(k)`` the words that hold ``k`` features, a small letter an integer
-argument, ``P-1`` one less, ``_`` any size. Operands that are not named may have any shape. A result is
-``bits`` (words of its last size), ``floats``, ``value`` (int32 where ``integer``, else float32) or
-``out`` (bits where ``out_bits``, else float32); what cannot be said so is a function.
+with it sets (``U`` that of vectors of words), ``W(k)`` the words that hold ``k`` features, a small
+letter an integer argument, ``P-1`` one less, ``_`` any size. Operands that are not named may have
+any shape. A result is ``bits`` (words of its last size), ``floats``, ``value`` (int32 where
+``integer``, else float32) or ``out`` (bits where ``out_bits``, else float32); what cannot be said
+so is a function.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ __all__ = ["OPERATORS", "TABLE", "Operator", "Vector", "on_one_device", "operato
 WORD_BITS = 32
 """Features in a word; also the number of lanes of the canonical row scale."""
 
-WORDS = "V"
+WORDS = "U"
 """Size of vectors of words."""
 
 PACKED_X = "x:N,W(size) x_scale:N"
