@@ -108,6 +108,7 @@ class AutoExecutor:
         self.choice: str | None = None
         self.left_out: str | None = None
         self._made: dict[str, Any] = {"eager": self.eager}
+        self._is_program = isinstance(model, FrozenModel)
         self._graphs: CudaGraphExecutor | None = None
         self._pinned = PinnedCall(self._bind)
         self._chosen: OrderedDict[tuple[Any, ...], str] = OrderedDict()
@@ -123,14 +124,12 @@ class AutoExecutor:
         Calls in other forms than features and a prepared graph run eagerly.
         """
         name = "eager"
-        if 0 < len(args) <= 2 and not kwargs.keys() - {"out"}:
-            if self._graphs is not None:
-                held = self._graphs.find(*args)
-                if held is not None:
-                    self.choice = "cuda_graph"
-                    return self._graphs.replay(held, **kwargs)
-            if isinstance(self.model, FrozenModel) and isinstance(args[0], Inputs):
-                name = self._choose(args[0], args[1] if len(args) > 1 else None)
+        if self._is_program and 0 < len(args) <= 2 and (not kwargs or kwargs.keys() == {"out"}):
+            held = None if self._graphs is None else self._graphs.find(*args)
+            if self._graphs is not None and held is not None:
+                self.choice = "cuda_graph"
+                return self._graphs.replay(held, **kwargs)
+            name = self._choose(args[0], args[1] if len(args) > 1 else None)
         scores = self._made[name](*args, **kwargs)
         self.choice = name
         return scores
@@ -146,10 +145,10 @@ class AutoExecutor:
         return bound
 
     def _choose(self, x: Any, adjacency: Any) -> str:
-        if x.device.type != "cuda" or torch.cuda.is_current_stream_capturing():
+        if not isinstance(x, Inputs) or x.device.type != "cuda":
             return "eager"
-        if not isinstance(adjacency, Graph | None):
-            return "eager"  # it is converted anew by every call
+        if not isinstance(adjacency, Graph | None) or torch.cuda.is_current_stream_capturing():
+            return "eager"  # other graphs are converted anew by every call
         key = _key(x, adjacency)
         name = self._chosen.get(key)
         if name is None:

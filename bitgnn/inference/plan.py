@@ -144,7 +144,7 @@ class _Plan:
         first, second, self._size = self._parts_of(x)
         self._shape, self._dtype, self._device = first.shape, first.dtype, first.device
         self._is_alone = second is None
-        self.graph = _nothing if graph is None else weakref.ref(graph, forget)
+        self.graph = _reference(graph, forget)
         self._tensors = () if graph is None else graph.tensors
         self._watches = watches
         like = first.new_empty(0).detach()
@@ -182,12 +182,17 @@ def _nothing() -> None:
     """In place of a reference to a graph where there is none."""
 
 
+def _reference(graph: Any, forget: Callable[[Any], Any] | None = None) -> Callable[[], Any]:
+    """A reference that does not keep a graph alive."""
+    return _nothing if graph is None else weakref.ref(graph, forget)
+
+
 class Plans:
     """The plans of one model; threads may share them."""
 
     def __init__(self) -> None:
         self._plans: tuple[_Plan, ...] = ()
-        self._last: Any = None
+        self._last: tuple[Any, Callable[[], Any]] = None, _nothing
         self._refused: set[Any] = set()
 
     def __len__(self) -> int:
@@ -217,8 +222,9 @@ class Plans:
             except RuntimeError:
                 return forward(x, graph)  # which says more of an error
         key = self._key(x, graph)
-        if key is None or key != self._last:
-            self._last = key
+        before, last = self._last
+        if key is None or key != before or last() is not graph:
+            self._last = key, _reference(graph)
             return forward(x, graph)
         return self._record(x, graph, forward, watches)
 
@@ -264,7 +270,7 @@ class Plans:
             return None
         if first.is_cuda and torch.cuda.is_current_stream_capturing():
             return None  # what is derived from a graph cannot be kept then
-        return type(x), first.shape, first.dtype, first.device, second is None, size, id(graph)
+        return type(x), first.shape, first.dtype, first.device, second is None, size
 
 
 def _has_kernels(device: str) -> bool:

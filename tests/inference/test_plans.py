@@ -225,6 +225,12 @@ def test_many_graphs(frozen, on_device, graph, device):
     assert len(frozen._plans) < len(adjacencies)
 
 
+def test_graphs_that_come_once_are_not_recorded(frozen, on_device, graph, device, monkeypatch):
+    monkeypatch.setattr(type(frozen._plans), "_record", None)
+    for _ in range(20):  # each may lie where the one before lay
+        frozen(on_device, frozen.prepare_graph(graph.to(device), 120))
+
+
 def test_copies_make_their_own_plans(frozen, on_device, prepared):
     expected = planned(frozen, on_device, prepared)
     for other in (copy.deepcopy(frozen), pickle.loads(pickle.dumps(frozen))):
