@@ -274,8 +274,12 @@ class Plans:
 
 
 def _has_kernels(device: str) -> bool:
-    return device in ("cpu", "cuda") and torch._C._dispatch_has_kernel_for_dispatch_key(
-        "bitgnn::run_plan", device.upper()
+    """Whether the compiled operators for a type of device are there."""
+    name = "bitgnn::run_plan"
+    return (
+        device in ("cpu", "cuda")
+        and torch._C._dispatch_has_kernel(name)
+        and torch._C._dispatch_has_kernel_for_dispatch_key(name, device.upper())
     )
 
 

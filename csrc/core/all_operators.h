@@ -92,7 +92,8 @@ void add_all(Table& table) {
   table.template add<&TernaryAttentionOperators<Backend>::matmul_ttf>("matmul_ttf");
   table.template add<&TernaryAttentionOperators<Backend>::matmul_btf>("matmul_btf");
   table.template add<&TernaryAttentionOperators<Backend>::attention>("attention_ternary");
-  table.template add<&TernaryAttentionOperators<Backend>::attention_ternary_floats>("attention_ternary_floats");
+  table.template add<&TernaryAttentionOperators<Backend>::attention_ternary_floats>(
+      "attention_ternary_floats");
 
   table.template add<&QuantiseOperators<Backend>::round_levels>("round_levels");
   table.template add<&QuantiseOperators<Backend>::clip_gradients>("clip_gradients");
