@@ -217,7 +217,9 @@ class CudaGraphExecutor:
     def _take(self, key: Key, held: Captured, x: Inputs) -> Captured:
         """Bring features to where the graph reads; a tensor of the caller's is never written."""
         if not held.owns_input:
-            held = self._capture(clone_of(x), held.adjacency)
+            with torch.inference_mode(False), torch.no_grad():
+                own = clone_of(x)  # made in inference mode, it could not be written to outside
+            held = self._capture(own, held.adjacency)
             held.owns_input = True
             self._keep(key, held)
         copy_into(held.x, x)

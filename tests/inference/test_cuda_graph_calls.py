@@ -14,7 +14,7 @@ class Replayed:
 
     def __init__(self, model, x, adjacency):
         self.call = model, x, adjacency
-        with torch.no_grad():
+        with torch.inference_mode(False), torch.no_grad():
             self.output = model(x, adjacency).clone()
 
     def replay(self):
@@ -74,6 +74,19 @@ def test_new_values_cost_no_copy_and_other_tensors_one(frozen, features, adjacen
         assert not found.requires_grad
         assert given.equal(kept)
     assert run.captures == 2  # the second one into a buffer of the executor's own
+
+
+def test_inference_mode(frozen, features, adjacency):
+    run = StandIn(frozen)
+    with torch.inference_mode():
+        inputs = [features.clone(), -features]
+        found = [run(x, adjacency) for x in inputs]
+    for x in (*inputs, features, -features):
+        assert run(x, adjacency).equal(frozen(x, adjacency))
+        assert run(x, adjacency, out=torch.empty(120, 5)).equal(frozen(x, adjacency))
+    with torch.inference_mode():
+        assert run(features, adjacency).equal(found[0])
+    assert run.captures == 2
 
 
 @pytest.mark.parametrize(
