@@ -22,15 +22,14 @@ class Watch:
         tensors: what to watch; None stands for a tensor that is not there.
     """
 
-    __slots__ = ("_counted", "_places", "_read_places", "_tensors", "_versions")
+    __slots__ = ("_counted", "_held", "_places", "_tensors", "_versions")
 
     def __init__(self, tensors: Iterable[Tensor | None]) -> None:
         self._tensors = tuple(tensors)
-        held = [tensor for tensor in self._tensors if tensor is not None]
-        self._counted = [tensor for tensor in held if not tensor.is_inference()]
-        self._read_places = [tensor.data_ptr for tensor in held]
+        self._held = [tensor for tensor in self._tensors if tensor is not None]
+        self._counted = [tensor for tensor in self._held if not tensor.is_inference()]
         self._versions = [tensor._version for tensor in self._counted]
-        self._places = [read() for read in self._read_places]
+        self._places = [tensor.data_ptr() for tensor in self._held]
 
     def unchanged(self, tensors: Sequence[Tensor | None] | None = None) -> bool:
         """Whether ``tensors`` are those watched, and nothing wrote to them since.
@@ -41,7 +40,7 @@ class Watch:
         return (
             (tensors is None or are_same(tensors, self._tensors))
             and [tensor._version for tensor in self._counted] == self._versions
-            and [read() for read in self._read_places] == self._places
+            and [tensor.data_ptr() for tensor in self._held] == self._places
         )
 
 

@@ -297,3 +297,14 @@ def test_floats_in_between_are_run_one_by_one(features, graph):
     for _ in range(5):
         assert model(features, adjacency).equal(plainly(model, features, adjacency))
     assert len(model._plans) == 0
+
+
+def test_a_copied_graph_follows_its_own_tensors(frozen, on_device, graph, device):
+    adjacency = frozen.prepare_graph(graph.to(device), 120, layout="sliced")
+    expected = planned(frozen, on_device, adjacency)
+    copied = copy.deepcopy(adjacency)
+    assert planned(frozen, on_device, copied).equal(expected)
+    copied.indices.data = (copied.indices + 7) % 120
+    assert not frozen(on_device, copied).equal(expected)
+    assert frozen(on_device, copied).equal(plainly(frozen, on_device, copied))
+    assert frozen(on_device, adjacency).equal(expected)
