@@ -13,8 +13,8 @@ from bitgnn.bits import BitAdjacency, BitImages, BitTensor
 from bitgnn.bits.tensor_version import Watch, counted
 from bitgnn.inference.binding import Executable, compile_steps
 from bitgnn.inference.frozen import Frozen
-from bitgnn.inference.plan import CALLS_TO_PLAN, Plans
 from bitgnn.inference.program import Program
+from bitgnn.inference.recording import CALLS_TO_RECORD, Recordings
 from bitgnn.inference.step import Register, Step, StepKind, runner_of
 from bitgnn.inference.steps import KINDS
 from bitgnn.inference.steps.calls import FloatCall, call_kind
@@ -33,7 +33,7 @@ FeatureForm = Literal["floats", "packed"]
 
 BOUND = (
     "_kinds", "_sources", "_from_floats", "_from_bits", "_from_pattern", "_pattern_source",
-    "_plans",
+    "_recordings",
 )  # fmt: skip
 """What belongs to one object's own buffers: a copy makes its own."""
 
@@ -122,18 +122,18 @@ class BoundProgram(Frozen):
         made = [self._from_floats, *([] if self._from_bits is None else [self._from_bits])]
         sources = [source for executable in made for source in executable.sources]
         self._sources = Watch(sources) if sources else None
-        self._plans = Plans()
+        self._recordings = Recordings()
 
     def _watches(self, x: Inputs) -> list[Watch]:
         """What calls on features in the form of ``x`` were made of beside the buffers."""
         pattern = [self._pattern_source] if isinstance(x, BitAdjacency) else []
         return pattern if self._sources is None else [self._sources, *pattern]
 
-    def _run_planned(self, x: Inputs, graph: Any, forward: Callable[[Any, Any], Any]) -> Any:
+    def _run_recorded(self, x: Inputs, graph: Any, forward: Callable[[Any, Any], Any]) -> Any:
         """``forward(x, graph)``, as one call once such inputs have come before."""
         if torch.compiler.is_compiling() or self.calls is not None:
             return forward(x, graph)
-        return self._plans.run(x, graph, forward, self._watches)
+        return self._recordings.run(x, graph, forward, self._watches)
 
     def bound_call(self, x: Inputs, graph: Any = None) -> Callable[[], Any]:
         """This call with everything looked up and checked, for callers that change nothing.
@@ -149,11 +149,11 @@ class BoundProgram(Frozen):
             TypeError: as ``forward``.
             ValueError: as ``forward``.
         """
-        for _ in range(CALLS_TO_PLAN):
+        for _ in range(CALLS_TO_RECORD):
             result = self(x, graph)
-        plan = self._plans.find(x, graph)
-        bound = None if plan is None else plan.bound_to(x)
-        # Scores of float64 features, say, are converted behind a plan.
+        recording = self._recordings.find(x, graph)
+        bound = None if recording is None else recording.bound_to(x)
+        # Scores of float64 features, say, are converted behind it.
         is_whole = bound is not None and bound().dtype == result.dtype
         return bound if bound is not None and is_whole else partial(self, x, graph)
 

@@ -85,7 +85,7 @@ class CalledProgram(GraphProgram):
         if args or kwargs or not self._is_ready(x, adjacency):
             result = self._run_own_call(x, adjacency, args, kwargs)
         else:
-            result = _as_given(x, self._run_planned(x, adjacency, self._run_ready))
+            result = _as_given(x, self._run_recorded(x, adjacency, self._run_ready))
         return result if out is None else hand_out("FrozenModel", result, out)
 
     def _is_ready(self, x: Any, adjacency: Any) -> bool:
@@ -126,7 +126,7 @@ class CalledProgram(GraphProgram):
         num_nodes = features.shape[-2] if self.in_channels else features.shape[0]
         graph = self._graph_of(call, num_nodes)
         if not (self.in_channels and isinstance(features, Tensor) and features.dim() > 2):
-            return _as_given(call.x, self._run_planned(features, graph, self._run_ready))
+            return _as_given(call.x, self._run_recorded(features, graph, self._run_ready))
         # One matrix after the other: each has its own row scales and thresholds in place.
         found = [self._run_ready(one, graph) for one in features.flatten(0, -3)]
         leading = features.shape[:-2]

@@ -90,7 +90,7 @@ class FrozenImages(FrozenModel):
         """
         if adjacency is not None:
             raise ValueError("FrozenImages: adjacency must be None, this model has no graph layers")
-        result: Tensor = self._run_planned(x, None, self._run_checked)
+        result: Tensor = self._run_recorded(x, None, self._run_checked)
         return result if out is None else hand_out("FrozenImages", result, out)
 
     def _run_checked(self, x: Any, graph: None) -> Any:

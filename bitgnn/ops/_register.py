@@ -41,8 +41,8 @@ def register() -> None:
     # What has no reference exists only where it was compiled.
     if _has_kernel("csr_from_edges"):
         _register_fake("csr_from_edges", _csr_from_edges)
-    if _has_kernel("run_plan"):
-        _LIBRARY.impl("run_plan", torch.library.fallthrough_kernel, "Autograd")
+    if _has_kernel("run_recording"):
+        _LIBRARY.impl("run_recording", torch.library.fallthrough_kernel, "Autograd")
 
 
 def _has_kernel(name: str) -> bool:

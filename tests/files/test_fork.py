@@ -69,8 +69,8 @@ for thread in threads:
 assert not any(statuses), statuses
 """
 
-# Threads that bind and drop plans hold the lock of their table most of the time.
-FORKS_AMONG_PLANS = """
+# Threads that bind and drop recordings hold the lock of their table most of the time.
+FORKS_AMONG_RECORDINGS = """
 import os, signal, threading
 import torch
 import bitgnn
@@ -87,9 +87,9 @@ def work():
     code = [1, 2, 1, 3, 5, 0, 1, 40, 0, 1, 1]
     bits = torch.zeros(4, 2, dtype=torch.int32)
     while not stop.is_set():
-        number = torch.ops.bitgnn.bind_plan([bits], "unpack", code)
-        torch.ops.bitgnn.run_plan(bits, None, number)
-        torch.ops.bitgnn.drop_plan(bits, number)
+        number = torch.ops.bitgnn.bind_recording([bits], "unpack", code)
+        torch.ops.bitgnn.run_recording(bits, None, number)
+        torch.ops.bitgnn.drop_recording(bits, number)
 
 def child():
     signal.alarm(20)
@@ -115,7 +115,7 @@ assert not any(statuses), statuses
 """
 
 
-@pytest.mark.parametrize("script", [FORK, FORKS_AMONG_THREADS, FORKS_AMONG_PLANS])
+@pytest.mark.parametrize("script", [FORK, FORKS_AMONG_THREADS, FORKS_AMONG_RECORDINGS])
 def test_a_child_computes_after_a_fork(script):
     run = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, timeout=200, check=False

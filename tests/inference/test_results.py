@@ -97,6 +97,6 @@ def test_pinned_calls_outlive_what_they_were_made_of(frozen, inputs):
     expected = frozen(x, adjacency)
     call = frozen.bound_call(x, adjacency)
     frozen.to("cpu")  # binds the model anew
-    frozen._plans = type(frozen._plans)()
+    frozen._recordings = type(frozen._recordings)()
     del x, adjacency, inputs
     assert call().equal(expected)

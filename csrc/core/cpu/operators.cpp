@@ -1,10 +1,10 @@
 // Registers every operator's CPU kernel.
 #include "core/all_operators.h"
 #include "core/cpu/backend.h"
-#include "core/plan_operators.h"
+#include "core/recording_operators.h"
 
 STABLE_TORCH_LIBRARY_IMPL(bitgnn, CPU, m) {
   bitgnn::ops::register_all<bitgnn::cpu::Backend>(m);
-  bitgnn::ops::register_plans<bitgnn::cpu::Backend>(m);
+  bitgnn::ops::register_recordings<bitgnn::cpu::Backend>(m);
   m.impl("csr_from_edges", TORCH_BOX(&bitgnn::cpu::csr_from_edges_operator));
 }

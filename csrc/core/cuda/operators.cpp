@@ -3,7 +3,7 @@
 
 #include "core/all_operators.h"
 #include "core/cuda/backend.h"
-#include "core/plan_operators.h"
+#include "core/recording_operators.h"
 #include "core/schema.h"
 
 namespace {
@@ -32,7 +32,7 @@ std::string take_dry_notes() {
 
 STABLE_TORCH_LIBRARY_IMPL(bitgnn, CUDA, m) {
   bitgnn::ops::register_all<bitgnn::cuda::Backend>(m);
-  bitgnn::ops::register_plans<bitgnn::cuda::Backend>(m);
+  bitgnn::ops::register_recordings<bitgnn::cuda::Backend>(m);
 }
 
 // The same operators without a device, for bitgnn.ops.route.

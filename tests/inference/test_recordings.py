@@ -17,12 +17,12 @@ from bitgnn.models import GCN, MLP, GraphSAGE, GraphSAINT
 
 MODELS = {"gcn": GCN, "sage": GraphSAGE, "saint": GraphSAINT}
 pytestmark = pytest.mark.skipif(
-    library_info().cpu_library is None, reason="only compiled operators have plans"
+    library_info().cpu_library is None, reason="only compiled operators have recordings"
 )
 
 
 class OneByOne(TorchDispatchMode):
-    """Counts operator calls, and keeps plans from being used."""
+    """Counts operator calls, and keeps recordings from being used."""
 
     calls = 0
 
@@ -38,11 +38,11 @@ def plainly(model, *inputs):
     return result
 
 
-def planned(model, *inputs):
-    """The result by a plan."""
+def recorded(model, *inputs):
+    """The result by a recording."""
     for _ in range(2):
         model(*inputs)
-    assert model._plans.find(inputs[0], inputs[1] if len(inputs) > 1 else None) is not None
+    assert model._recordings.find(inputs[0], inputs[1] if len(inputs) > 1 else None) is not None
     return model(*inputs)
 
 
@@ -78,13 +78,13 @@ def test_same_bits(name, precision, layout, features, graph, device):
         found = [model(form, adjacency) for _ in range(4)]
         assert all(f.equal(expected) and f.dtype == expected.dtype for f in found)
     if (name, precision) != ("saint", "full"):  # adds floats behind its operators
-        assert len(model._plans) > 1
+        assert len(model._recordings) > 1
 
 
 def test_pattern_of_set_bits(frozen, on_device, prepared):
     x = frozen.pack_features(on_device, layout="sparse")
     expected = plainly(frozen, x, prepared)
-    assert planned(frozen, x, prepared).equal(expected)
+    assert recorded(frozen, x, prepared).equal(expected)
     first = frozen.program.steps[frozen.program.entry]
     frozen.get_buffer(first.tensors["weight"]).copy_(
         frozen.get_buffer(first.tensors["weight"]).flip(0)
@@ -99,7 +99,7 @@ def test_images(device):
     model = freeze(MLP(widths=(64, 64)).eval()).to(device)
     x = torch.randn(4, 1, 28, 28, device=device)
     expected = plainly(model, x)
-    assert planned(model, x).equal(expected)
+    assert recorded(model, x).equal(expected)
     more = torch.cat([x, x])
     assert model(more).equal(torch.cat([expected, expected]))
     with pytest.raises(ValueError, match="x must be"):
@@ -107,7 +107,7 @@ def test_images(device):
 
 
 def test_new_values_are_read(frozen, on_device, prepared):
-    before = planned(frozen, on_device, prepared)
+    before = recorded(frozen, on_device, prepared)
     on_device.neg_()
     after = frozen(on_device, prepared)
     assert not after.equal(before)
@@ -128,7 +128,7 @@ WRITES = {
 def test_a_graph_that_is_changed(frozen, on_device, graph, device, layout, write):
     edges = graph.unique(dim=1).to(device)
     adjacency = frozen.prepare_graph(edges, 120, layout=layout)
-    before = planned(frozen, on_device, adjacency)
+    before = recorded(frozen, on_device, adjacency)
     with torch.inference_mode():
         WRITES[write](adjacency)
     for _ in range(3):
@@ -139,7 +139,7 @@ def test_a_graph_that_is_changed(frozen, on_device, graph, device, layout, write
 
 @pytest.mark.parametrize("change", ["copied into", "replaced", "loaded", "moved"])
 def test_weights_that_are_changed(make_model, frozen, on_device, prepared, device, change):
-    before = planned(frozen, on_device, prepared)
+    before = recorded(frozen, on_device, prepared)
     state = {name: tensor.flip(0) for name, tensor in frozen.state_dict().items()}
     if change == "loaded":
         frozen.load_state_dict(state)
@@ -159,7 +159,7 @@ def test_weights_that_are_changed(make_model, frozen, on_device, prepared, devic
 
 
 def test_what_a_second_call_may_not_be(frozen, on_device, prepared, graph, device):
-    planned(frozen, on_device, prepared)
+    recorded(frozen, on_device, prepared)
     with pytest.raises(ValueError, match="x must have 75 features, got 74"):
         frozen(on_device[:, 1:].contiguous(), prepared)
     with pytest.raises(ValueError, match="adjacency has 120 nodes, x has 119"):
@@ -180,13 +180,13 @@ def test_a_missing_scale(features, graph, device):
     adjacency = model.prepare_graph(graph.to(device), 120)
     x = model.pack_features(features.to(device))
     assert x.scale is not None
-    planned(model, x, adjacency)
+    recorded(model, x, adjacency)
     with pytest.raises(ValueError, match="packed x must carry a row scale"):
         model(BitTensor(x.words, x.size), adjacency)
 
 
 def test_gradients_and_modes(frozen, on_device, prepared):
-    expected = planned(frozen, on_device, prepared)
+    expected = recorded(frozen, on_device, prepared)
     leaf = on_device.clone().requires_grad_()
     assert not frozen(leaf, prepared).requires_grad
     with torch.inference_mode():
@@ -197,20 +197,22 @@ def test_gradients_and_modes(frozen, on_device, prepared):
     assert not expected.is_inference()
 
 
-def test_plans_go_with_their_graphs_and_models(make_model, features, graph):
+def test_recordings_go_with_their_graphs_and_models(make_model, features, graph):
     gc.collect()
     gc.disable()
     try:
         model = freeze(make_model("bin"))
         adjacency = model.prepare_graph(graph, 120)
-        planned(model, features, adjacency)
-        number = model._plans.find(features, adjacency)._number
-        assert torch.ops.bitgnn.run_plan(features, None, number).equal(model(features, adjacency))
+        recorded(model, features, adjacency)
+        number = model._recordings.find(features, adjacency)._number
+        assert torch.ops.bitgnn.run_recording(features, None, number).equal(
+            model(features, adjacency)
+        )
         del adjacency
-        assert not len(model._plans)
-        with pytest.raises(RuntimeError, match=f"run_plan: plan must be .* got {number}"):
-            torch.ops.bitgnn.run_plan(features, None, number)
-        planned(model, features, model.prepare_graph(graph, 120))
+        assert not len(model._recordings)
+        with pytest.raises(RuntimeError, match=f"run_recording: number must be .* got {number}"):
+            torch.ops.bitgnn.run_recording(features, None, number)
+        recorded(model, features, model.prepare_graph(graph, 120))
         weights = [weakref.ref(buffer) for buffer in model.buffers()]
         del model
         assert not any(weight() is not None for weight in weights)
@@ -221,21 +223,21 @@ def test_plans_go_with_their_graphs_and_models(make_model, features, graph):
 def test_many_graphs(frozen, on_device, graph, device):
     adjacencies = [frozen.prepare_graph(graph[:, i:].to(device), 120) for i in range(12)]
     for adjacency in adjacencies * 2:
-        assert planned(frozen, on_device, adjacency).equal(plainly(frozen, on_device, adjacency))
-    assert len(frozen._plans) < len(adjacencies)
+        assert recorded(frozen, on_device, adjacency).equal(plainly(frozen, on_device, adjacency))
+    assert len(frozen._recordings) < len(adjacencies)
 
 
 def test_graphs_that_come_once_are_not_recorded(frozen, on_device, graph, device, monkeypatch):
-    monkeypatch.setattr(type(frozen._plans), "_record", None)
+    monkeypatch.setattr(type(frozen._recordings), "_record", None)
     for _ in range(20):  # each may lie where the one before lay
         frozen(on_device, frozen.prepare_graph(graph.to(device), 120))
 
 
-def test_copies_make_their_own_plans(frozen, on_device, prepared):
-    expected = planned(frozen, on_device, prepared)
+def test_copies_make_their_own_recordings(frozen, on_device, prepared):
+    expected = recorded(frozen, on_device, prepared)
     for other in (copy.deepcopy(frozen), pickle.loads(pickle.dumps(frozen))):
-        assert len(other._plans) == 0
-        assert planned(other, on_device, prepared).equal(expected)
+        assert len(other._recordings) == 0
+        assert recorded(other, on_device, prepared).equal(expected)
 
 
 def test_threads(frozen, on_device, prepared):
@@ -256,8 +258,8 @@ def test_threads(frozen, on_device, prepared):
     assert not wrong
 
 
-def test_programs_made_of_a_model_with_plans(frozen, on_device, prepared):
-    expected = planned(frozen, on_device, prepared)
+def test_programs_made_of_a_model_with_recordings(frozen, on_device, prepared):
+    expected = recorded(frozen, on_device, prepared)
 
     def scores(x):
         return frozen(x, prepared)
@@ -265,7 +267,7 @@ def test_programs_made_of_a_model_with_plans(frozen, on_device, prepared):
     exported = torch.export.export(Bound(frozen, prepared), (on_device,))
     traced = torch.jit.trace(Bound(frozen, prepared), (on_device,), check_trace=False)
     for program in (str(exported.graph), str(traced.graph), str(traced.inlined_graph)):
-        assert "run_plan" not in program
+        assert "run_recording" not in program
     assert exported.module()(on_device).equal(expected)
     assert traced(on_device).equal(expected)
     assert torch.compile(scores, fullgraph=True, backend="eager")(on_device).equal(expected)
@@ -282,7 +284,7 @@ class Bound(torch.nn.Module):
 
 
 def test_hooks_are_called(frozen, on_device, prepared):
-    planned(frozen, on_device, prepared)
+    recorded(frozen, on_device, prepared)
     seen = []
     frozen.register_forward_hook(lambda module, args, result: seen.append(result))
     result = frozen(on_device, prepared)
@@ -296,14 +298,14 @@ def test_floats_in_between_are_run_one_by_one(features, graph):
     adjacency = model.prepare_graph(graph, 120)
     for _ in range(5):
         assert model(features, adjacency).equal(plainly(model, features, adjacency))
-    assert len(model._plans) == 0
+    assert len(model._recordings) == 0
 
 
 def test_a_copied_graph_follows_its_own_tensors(frozen, on_device, graph, device):
     adjacency = frozen.prepare_graph(graph.to(device), 120, layout="sliced")
-    expected = planned(frozen, on_device, adjacency)
+    expected = recorded(frozen, on_device, adjacency)
     copied = copy.deepcopy(adjacency)
-    assert planned(frozen, on_device, copied).equal(expected)
+    assert recorded(frozen, on_device, copied).equal(expected)
     copied.indices.data = (copied.indices + 7) % 120
     assert not frozen(on_device, copied).equal(expected)
     assert frozen(on_device, copied).equal(plainly(frozen, on_device, copied))

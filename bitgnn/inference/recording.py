@@ -1,8 +1,8 @@
-"""Plans: the operator calls of a forward, recorded once and then run by one operator.
+"""Recordings: the operator calls of a forward, recorded once and then run by one operator.
 
 A frozen model's forward on given inputs is a list of operator calls whose arguments are its
 buffers, the graph and the features. Once such inputs come a second time, their calls are recorded,
-and ``bitgnn::run_plan`` does all of them in C++, where every operator checks its arguments as
+and ``bitgnn::run_recording`` does all of them in C++, where every operator checks its arguments as
 before. What Python decides on the way, such as the layout of a graph, is decided once.
 """
 
@@ -22,19 +22,19 @@ from bitgnn.bits import BitAdjacency, BitImages, BitTensor
 from bitgnn.bits.tensor_version import Watch, are_same
 from bitgnn.inference.graph import PreparedGraph
 
-__all__ = ["CALLS_TO_PLAN", "Plans"]
+__all__ = ["CALLS_TO_RECORD", "Recordings"]
 
-CALLS_TO_PLAN = 2
-"""Calls on the same inputs in a row after which there is a plan: the second one is recorded."""
+CALLS_TO_RECORD = 2
+"""Calls on the same inputs in a row after which there is a recording, made of the second one."""
 
-MOST_PLANS = 8
-"""Plans of a model; a new one takes the place of the oldest."""
+MOST_RECORDINGS = 8
+"""Recordings of a model; a new one takes the place of the oldest."""
 
 _NONE, _INTEGER, _REAL, _INTEGERS, _CONSTANT, _REGISTER = range(6)
-"""Kinds of arguments, numbered as in csrc/core/plan.h."""
+"""Kinds of arguments, numbered as in csrc/core/recording.h."""
 
 _VIEWS = ("aten::view", "aten::unsqueeze", "aten::slice.Tensor")
-"""What plans hold beside our operators."""
+"""What recordings hold beside our operators."""
 
 Parts = tuple[Tensor, Tensor | None, int]
 _PARTS: dict[type, Callable[[Any], Parts]] = {
@@ -47,13 +47,13 @@ _PARTS: dict[type, Callable[[Any], Parts]] = {
 
 
 class _Recorder(TorchDispatchMode):
-    """Writes down the operator calls made inside as ``bind_plan`` takes them, and keeps no results.
+    """Writes down the operator calls inside as ``bind_recording`` takes them; keeps no results.
 
     Args:
         inputs: tensors that are given anew with every run.
 
     Attributes:
-        fits: whether all calls were our operators, with arguments that plans hold.
+        fits: whether all calls were our operators, with arguments that recordings hold.
     """
 
     def __init__(self, inputs: Sequence[Tensor]) -> None:
@@ -76,7 +76,7 @@ class _Recorder(TorchDispatchMode):
         return found
 
     def _write(self, func: Any, args: Any, kwargs: Any, found: Any) -> bool:
-        """Write a call down; whether plans hold what it takes."""
+        """Write a call down; whether recordings hold what it takes."""
         rest = func._schema.arguments[len(args) :]
         values = [*args, *(kwargs.get(a.name, a.default_value) for a in rest)]
         coded = [self._coded(value) for value in values]
@@ -92,7 +92,7 @@ class _Recorder(TorchDispatchMode):
         return None not in coded
 
     def _coded(self, value: Any) -> list[int] | None:
-        """One argument as numbers, its kind in front; None where plans do not hold such a one."""
+        """One argument as numbers, its kind in front; None where recordings hold none such."""
         if value is None:
             return [_NONE]
         if isinstance(value, bool | int):
@@ -109,7 +109,7 @@ class _Recorder(TorchDispatchMode):
         return [_CONSTANT, known[0]]
 
     def code(self, result: Any) -> tuple[list[Tensor], str, list[int]] | None:
-        """What ``bind_plan`` takes; None unless one of the calls gave the result."""
+        """What ``bind_recording`` takes; None unless one of the calls gave the result."""
         place = self._registers.get(id(result), 0)
         if not self.fits or place < self._inputs:
             return None
@@ -118,11 +118,11 @@ class _Recorder(TorchDispatchMode):
         return tensors, " ".join(self._names), head + self._numbers
 
 
-class _Plan:
+class _Recording:
     """A bound forward and the inputs it serves.
 
     Args:
-        number: what ``bind_plan`` gave.
+        number: what ``bind_recording`` gave.
         x: features like those it takes.
         graph: the graph it reads.
         watches: what else must not have been written to.
@@ -137,7 +137,7 @@ class _Plan:
         watches: Sequence[Watch],
         forget: Callable[[Any], Any],
     ) -> None:
-        self._operator = torch.ops.bitgnn.run_plan.default
+        self._operator = torch.ops.bitgnn.run_recording.default
         self._number = number
         self._form = type(x)
         self._parts_of = _PARTS[self._form]
@@ -148,7 +148,7 @@ class _Plan:
         self._tensors = () if graph is None else graph.tensors
         self._watches = watches
         like = first.new_empty(0).detach()
-        weakref.finalize(self, torch.ops.bitgnn.drop_plan, like, number).atexit = False
+        weakref.finalize(self, torch.ops.bitgnn.drop_recording, like, number).atexit = False
 
     def fits(self, x: Any, graph: Any) -> bool:
         """Whether it serves these inputs as they are now."""
@@ -174,7 +174,7 @@ class _Plan:
         """Gives the result for these features, for as long as nothing but values changes."""
         first, second, _ = self._parts_of(x)
         bound = partial(self._operator, first, second, self._number)
-        vars(bound)["plan"] = self  # which lives as long
+        vars(bound)["recording"] = self  # which lives as long
         return bound
 
 
@@ -187,16 +187,16 @@ def _reference(graph: Any, forget: Callable[[Any], Any] | None = None) -> Callab
     return _nothing if graph is None else weakref.ref(graph, forget)
 
 
-class Plans:
-    """The plans of one model; threads may share them."""
+class Recordings:
+    """The recordings of one model; threads may share them."""
 
     def __init__(self) -> None:
-        self._plans: tuple[_Plan, ...] = ()
+        self._recordings: tuple[_Recording, ...] = ()
         self._last: tuple[Any, Callable[[], Any]] = None, _nothing
         self._refused: set[Any] = set()
 
     def __len__(self) -> int:
-        return len(self._plans)
+        return len(self._recordings)
 
     def run(
         self,
@@ -205,7 +205,7 @@ class Plans:
         forward: Callable[[Any, Any], Any],
         watches: Callable[[Any], list[Watch]],
     ) -> Any:
-        """What ``forward(x, graph)`` gives, by a plan where there is one.
+        """What ``forward(x, graph)`` gives, by a recording where there is one.
 
         Args:
             x: features.
@@ -215,10 +215,10 @@ class Plans:
         """
         if is_in_torch_dispatch_mode() or torch.jit.is_tracing():
             return forward(x, graph)
-        plan = self.find(x, graph)
-        if plan is not None:
+        recording = self.find(x, graph)
+        if recording is not None:
             try:
-                return plan.run(x)
+                return recording.run(x)
             except RuntimeError:
                 return forward(x, graph)  # which says more of an error
         key = self._key(x, graph)
@@ -228,11 +228,11 @@ class Plans:
             return forward(x, graph)
         return self._record(x, graph, forward, watches)
 
-    def find(self, x: Any, graph: Any) -> _Plan | None:
-        """The plan for these inputs as they are now."""
-        for plan in self._plans:
-            if plan.fits(x, graph):
-                return plan
+    def find(self, x: Any, graph: Any) -> _Recording | None:
+        """The recording for these inputs as they are now."""
+        for recording in self._recordings:
+            if recording.fits(x, graph):
+                return recording
         return None
 
     def _record(
@@ -252,14 +252,14 @@ class Plans:
         watched = watches(x)
         if any(getattr(held, "derived_nbytes", 0) for held in _adjacencies(graph)):
             watched.append(Watch(graph.tensors))
-        number = torch.ops.bitgnn.bind_plan(*code)
-        owner = weakref.ref(self)  # which plans do not keep alive
-        plan = _Plan(number, x, graph, watched, lambda gone: _forget(owner(), gone))
-        self._plans = (plan, *self._plans)[:MOST_PLANS]
+        number = torch.ops.bitgnn.bind_recording(*code)
+        owner = weakref.ref(self)  # which recordings do not keep alive
+        recording = _Recording(number, x, graph, watched, lambda gone: _forget(owner(), gone))
+        self._recordings = (recording, *self._recordings)[:MOST_RECORDINGS]
         return result
 
     def _key(self, x: Any, graph: Any) -> Any:
-        """What tells inputs from others before there is a plan; None where there can be none."""
+        """What tells inputs from others that are not recorded; None where there can be none."""
         parts_of = _PARTS.get(type(x))
         if parts_of is None:
             return None
@@ -275,7 +275,7 @@ class Plans:
 
 def _has_kernels(device: str) -> bool:
     """Whether the compiled operators for a type of device are there."""
-    name = "bitgnn::run_plan"
+    name = "bitgnn::run_recording"
     return (
         device in ("cpu", "cuda")
         and torch._C._dispatch_has_kernel(name)
@@ -283,10 +283,11 @@ def _has_kernels(device: str) -> bool:
     )
 
 
-def _forget(plans: Plans | None, graph: Any) -> None:
-    """Drop the plans of a graph that is gone."""
-    if plans is not None:
-        plans._plans = tuple(plan for plan in plans._plans if plan.graph is not graph)
+def _forget(recordings: Recordings | None, graph: Any) -> None:
+    """Drop the recordings of a graph that is gone."""
+    if recordings is not None:
+        kept = (held for held in recordings._recordings if held.graph is not graph)
+        recordings._recordings = tuple(kept)
 
 
 def _adjacencies(graph: Any) -> Sequence[Any]:

@@ -1,4 +1,4 @@
-"""Raw plans: a malformed one is refused in a sentence, and none reads outside of its tensors."""
+"""Raw recordings: malformed ones are refused in a sentence, and none reads outside of tensors."""
 
 import random
 
@@ -14,18 +14,18 @@ W = torch.arange(8, dtype=torch.int32).view(4, 2)
 REST = [NONE] * 5
 PRODUCT = [8, REGISTER, 0, CONSTANT, 0, INTEGER, 64, *REST, 1, 1]
 pytestmark = pytest.mark.skipif(
-    library_info().cpu_library is None, reason="only compiled operators have plans"
+    library_info().cpu_library is None, reason="only compiled operators have recordings"
 )
 
 
 def test_a_product():
-    number = OPS.bind_plan([W], "bmm_bbb", [1, 2, 1, *PRODUCT])
+    number = OPS.bind_recording([W], "bmm_bbb", [1, 2, 1, *PRODUCT])
     for x in (X, X + 1, X[:3]):
-        assert OPS.run_plan(x, None, number).equal(OPS.bmm_bbb(x, W, 64))
-    OPS.drop_plan(X, number)
-    OPS.drop_plan(X, number)
-    with pytest.raises(RuntimeError, match=rf"^run_plan: plan must be the number .* got {number}"):
-        OPS.run_plan(X, None, number)
+        assert OPS.run_recording(x, None, number).equal(OPS.bmm_bbb(x, W, 64))
+    OPS.drop_recording(X, number)
+    OPS.drop_recording(X, number)
+    with pytest.raises(RuntimeError, match=rf"^run_recording: number must be .* got {number}"):
+        OPS.run_recording(X, None, number)
 
 
 def test_views():
@@ -33,25 +33,25 @@ def test_views():
     code += [2, REGISTER, 0, INTEGERS, 2, 3, 4, 1, 1]
     code += [5, REGISTER, 1, INTEGER, 1, INTEGER, 1, INTEGER, 2**63 - 1, INTEGER, 1, 1, 2]
     code += [2, REGISTER, 2, INTEGER, 0, 1, 3]
-    number = OPS.bind_plan([W], "aten::view aten::slice aten::unsqueeze", code)
-    assert OPS.run_plan(X, None, number).equal(X.view(3, 4)[:, 1:].unsqueeze(0))
+    number = OPS.bind_recording([W], "aten::view aten::slice aten::unsqueeze", code)
+    assert OPS.run_recording(X, None, number).equal(X.view(3, 4)[:, 1:].unsqueeze(0))
     with pytest.raises(RuntimeError):
-        OPS.run_plan(X[:5], None, number)
+        OPS.run_recording(X[:5], None, number)
 
 
 def test_operators_check_as_ever():
-    number = OPS.bind_plan([W], "bmm_bbb", [1, 2, 1, *PRODUCT])
+    number = OPS.bind_recording([W], "bmm_bbb", [1, 2, 1, *PRODUCT])
     with pytest.raises(RuntimeError, match=r"^bmm_bbb: x must hold 2 words a row for 64 features"):
-        OPS.run_plan(X[:, :1], None, number)
+        OPS.run_recording(X[:, :1], None, number)
     with pytest.raises(RuntimeError, match=r"^bmm_bbb: x must be Int, got Float"):
-        OPS.run_plan(X.float(), None, number)
+        OPS.run_recording(X.float(), None, number)
 
 
 def test_a_missing_input():
     product = [8, REGISTER, 0, CONSTANT, 0, INTEGER, 64, REGISTER, 1, *[NONE] * 4, 1, 2]
-    number = OPS.bind_plan([W], "bmm_bbb", [2, 3, 2, *product])
-    with pytest.raises(RuntimeError, match=f"^run_plan: second must be a tensor for plan {number}"):
-        OPS.run_plan(X, None, number)
+    number = OPS.bind_recording([W], "bmm_bbb", [2, 3, 2, *product])
+    with pytest.raises(RuntimeError, match=f"^run_recording: second must be .* {number}"):
+        OPS.run_recording(X, None, number)
 
 
 @pytest.mark.parametrize(
@@ -78,13 +78,13 @@ def test_a_missing_input():
         ("aten::view", [1, 2, 1, 2, REGISTER, 0, INTEGERS, 99, 1, 1], "an impossible length"),
     ],
 )
-def test_a_malformed_plan(names, code, message):
-    with pytest.raises(RuntimeError, match=f"^bind_plan: code must describe .* got {message}"):
-        OPS.bind_plan([W], names, code)
+def test_a_malformed_recording(names, code, message):
+    with pytest.raises(RuntimeError, match=f"^bind_recording: code must describe .* got {message}"):
+        OPS.bind_recording([W], names, code)
 
 
 def test_any_numbers():
-    """Changed at random, a plan is refused, or its calls are or work."""
+    """Changed at random, a recording is refused, or its calls are or work."""
     draw = random.Random(0)
     whole = [1, 3, 2, *PRODUCT, 8, REGISTER, 1, CONSTANT, 1, INTEGER, 4, *REST, 1, 2]
     constants = [W, torch.zeros(4, 1, dtype=torch.int32)]
@@ -98,15 +98,15 @@ def test_any_numbers():
                 code.insert(place, value)
             else:
                 code[place] = value
-        number, error = outcome(OPS.bind_plan, constants, "bmm_bbb bmm_bbb", code)
-        assert error.startswith("bind_plan: code must describe" if number is None else "")
+        number, error = outcome(OPS.bind_recording, constants, "bmm_bbb bmm_bbb", code)
+        assert error.startswith("bind_recording: code must describe" if number is None else "")
         if number is None:
             continue
         bound += 1
         for second in (None, X):
-            _, error = outcome(OPS.run_plan, X, second, number)
-            assert error.startswith(("run_plan: ", "bmm_bbb: ")) or not error
-        OPS.drop_plan(X, number)
+            _, error = outcome(OPS.run_recording, X, second, number)
+            assert error.startswith(("run_recording: ", "bmm_bbb: ")) or not error
+        OPS.drop_recording(X, number)
     assert bound > 100
 
 

@@ -1,8 +1,9 @@
-// Plans: the operator calls of one forward with everything bound but the inputs.
+// Recordings: the operator calls of one forward with everything bound but the inputs.
 //
-// bind_plan checks a plan and returns its number, run_plan runs it. Calls go straight to the
-// functions behind the operators, whose own checks all stay, so that a plan can do no more than the
-// same calls one by one. Registers hold what calls hand on; the inputs fill the first ones.
+// bind_recording checks a recording and returns its number, run_recording runs it. Calls go
+// straight to the functions behind the operators, whose own checks all stay, so that a recording
+// can do no more than the same calls one by one. Registers hold what calls hand on; the inputs fill
+// the first ones.
 #pragma once
 
 #include <pthread.h>
@@ -25,7 +26,7 @@ namespace bitgnn::ops {
 using Registers = std::vector<OptionalTensor>;
 
 // What an argument is; kRegister is a tensor whose number is in `integer`. A bool is an integer.
-// bitgnn/inference/plan.py writes these numbers.
+// bitgnn/inference/recording.py writes these numbers.
 enum class Kind : int64_t { kNone, kInteger, kReal, kIntegers, kConstant, kRegister };
 
 struct Argument {
@@ -103,7 +104,7 @@ struct Call {
   std::vector<size_t> last_reads;  // registers that no later call reads
 };
 
-// One operator's function as plans call it.
+// One operator's function as recordings call it.
 struct Callee {
   void (*run)(const Call& call, Registers& registers);
   bool (*fits)(const std::vector<Argument>& arguments);
@@ -148,39 +149,39 @@ struct Callees {
   }
 };
 
-struct Plan {
+struct Recording {
   std::vector<Call> calls;
   size_t inputs, registers, result;
 };
 
-// Reads the numbers that describe a plan: those of inputs and registers, the register of the
+// Reads the numbers that describe a recording: those of inputs and registers, the register of the
 // result, and for each call its arguments (kind and value) and its outputs, counts in front.
-class PlanReader {
+class RecordingReader {
  public:
-  PlanReader(const std::vector<int64_t>& code, const std::vector<Tensor>& constants)
+  RecordingReader(const std::vector<int64_t>& code, const std::vector<Tensor>& constants)
       : code_(code), constants_(constants) {}
 
-  Plan read(const std::string& names, const Callees& callees) {
-    Plan plan;
-    plan.inputs = below(3, "number of inputs");
-    plan.registers = below(kMostRegisters, "number of registers");
-    check(plan.inputs <= plan.registers, "fewer registers than inputs");
-    written_.assign(plan.registers, false);
-    std::fill_n(written_.begin(), plan.inputs, true);
-    plan.result = below(plan.registers, "register of the result");
+  Recording read(const std::string& names, const Callees& callees) {
+    Recording recording;
+    recording.inputs = below(3, "number of inputs");
+    recording.registers = below(kMostRegisters, "number of registers");
+    check(recording.inputs <= recording.registers, "fewer registers than inputs");
+    written_.assign(recording.registers, false);
+    std::fill_n(written_.begin(), recording.inputs, true);
+    recording.result = below(recording.registers, "register of the result");
     std::istringstream words(names);
-    for (std::string name; words >> name;) plan.calls.push_back(call(name, callees));
+    for (std::string name; words >> name;) recording.calls.push_back(call(name, callees));
     check(at_ == code_.size(), "numbers behind the last call");
-    check(written_[plan.result], "a result that no call writes");
-    find_last_reads(plan);
-    return plan;
+    check(written_[recording.result], "a result that no call writes");
+    find_last_reads(recording);
+    return recording;
   }
 
  private:
   static constexpr size_t kMostRegisters = 1 << 16;
 
   static void check(bool condition, const std::string& what) {
-    BITGNN_CHECK(condition, "bind_plan: code must describe calls of operators, got ", what);
+    BITGNN_CHECK(condition, "bind_recording: code must describe calls of operators, got ", what);
   }
   int64_t next() {
     check(at_ < code_.size(), "too few numbers");
@@ -226,10 +227,10 @@ class PlanReader {
     check(c.outputs.size() == found->second.outputs, "other outputs than those of " + name);
     return c;
   }
-  static void find_last_reads(Plan& plan) {
-    std::vector<bool> is_read(plan.registers, false);
-    is_read[plan.result] = true;
-    for (auto c = plan.calls.rbegin(); c != plan.calls.rend(); ++c) {
+  static void find_last_reads(Recording& recording) {
+    std::vector<bool> is_read(recording.registers, false);
+    is_read[recording.result] = true;
+    for (auto c = recording.calls.rbegin(); c != recording.calls.rend(); ++c) {
       std::vector<size_t> used = c->outputs;
       for (const Argument& a : c->arguments)
         if (a.kind == Kind::kRegister) used.push_back(static_cast<size_t>(a.integer));
@@ -246,27 +247,27 @@ class PlanReader {
   size_t at_ = 0;
 };
 
-// The plans of a backend by number. A number is never given twice.
-class PlanTable {
+// The recordings of a backend by number. A number is never given twice.
+class RecordingTable {
  public:
-  int64_t add(Plan plan) {
-    auto held = std::make_shared<const Plan>(std::move(plan));
+  int64_t add(Recording recording) {
+    auto held = std::make_shared<const Recording>(std::move(recording));
     const std::lock_guard<std::mutex> lock(mutex_);
-    plans_[++last_] = std::move(held);
+    recordings_[++last_] = std::move(held);
     return last_;
   }
-  std::shared_ptr<const Plan> find(int64_t number) {
+  std::shared_ptr<const Recording> find(int64_t number) {
     const std::lock_guard<std::mutex> lock(mutex_);
-    const auto found = plans_.find(number);
-    return found == plans_.end() ? nullptr : found->second;
+    const auto found = recordings_.find(number);
+    return found == recordings_.end() ? nullptr : found->second;
   }
   void drop(int64_t number) {
-    std::shared_ptr<const Plan> last;  // its tensors are freed behind the lock
+    std::shared_ptr<const Recording> last;  // its tensors are freed behind the lock
     const std::lock_guard<std::mutex> lock(mutex_);
-    const auto found = plans_.find(number);
-    if (found == plans_.end()) return;
+    const auto found = recordings_.find(number);
+    if (found == recordings_.end()) return;
     last = std::move(found->second);
-    plans_.erase(found);
+    recordings_.erase(found);
   }
 
   // A fork waits for the table, so that no child inherits it locked by another thread.
@@ -275,17 +276,17 @@ class PlanTable {
 
  private:
   std::mutex mutex_;
-  std::unordered_map<int64_t, std::shared_ptr<const Plan>> plans_;
+  std::unordered_map<int64_t, std::shared_ptr<const Recording>> recordings_;
   int64_t last_ = 0;
 };
 
 // Never destroyed: at exit, tensors may outlive what frees them.
 template <class Backend>
-PlanTable& plans_of() {
-  static PlanTable& table = *new PlanTable;
-  static const int is_watching_forks =
-      pthread_atfork([] { plans_of<Backend>().lock(); }, [] { plans_of<Backend>().unlock(); },
-                     [] { plans_of<Backend>().unlock(); });
+RecordingTable& recordings_of() {
+  static RecordingTable& table = *new RecordingTable;
+  static const int is_watching_forks = pthread_atfork([] { recordings_of<Backend>().lock(); },
+                                                      [] { recordings_of<Backend>().unlock(); },
+                                                      [] { recordings_of<Backend>().unlock(); });
   static_cast<void>(is_watching_forks);
   return table;
 }
