@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from operator import is_
 from typing import Any, NamedTuple
 
 import torch
@@ -21,25 +22,31 @@ class Watch:
         tensors: what to watch; None stands for a tensor that is not there.
     """
 
-    __slots__ = ("_places", "_tensors", "_versions")
+    __slots__ = ("_counted", "_held", "_places", "_tensors", "_versions")
 
     def __init__(self, tensors: Iterable[Tensor | None]) -> None:
         self._tensors = tuple(tensors)
-        self._places = _places(self._tensors)
-        self._versions = _versions(self._tensors)
+        self._held = [tensor for tensor in self._tensors if tensor is not None]
+        self._counted = [tensor for tensor in self._held if not tensor.is_inference()]
+        self._versions = [tensor._version for tensor in self._counted]
+        self._places = [tensor.data_ptr() for tensor in self._held]
 
-    def unchanged(self, tensors: Iterable[Tensor | None] | None = None) -> bool:
+    def unchanged(self, tensors: Sequence[Tensor | None] | None = None) -> bool:
         """Whether ``tensors`` are those watched, and nothing wrote to them since.
 
         Args:
             tensors: what is in their place now; None for the tensors themselves.
         """
-        held = self._tensors
-        if tensors is not None:
-            now = tuple(tensors)
-            if len(now) != len(held) or any(a is not b for a, b in zip(now, held, strict=True)):
-                return False
-        return _versions(held) == self._versions and _places(held) == self._places
+        return (
+            (tensors is None or are_same(tensors, self._tensors))
+            and [tensor._version for tensor in self._counted] == self._versions
+            and [tensor.data_ptr() for tensor in self._held] == self._places
+        )
+
+
+def are_same(found: Sequence[Any], expected: Sequence[Any]) -> bool:
+    """Whether these are the very objects expected, in their order."""
+    return len(found) == len(expected) and all(map(is_, found, expected))
 
 
 def counted(tensor: Tensor) -> Tensor:
@@ -132,11 +139,3 @@ def _state(tensor: Tensor | None) -> Any:
     if tensor is None:
         return None
     return tensor._version, tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.device
-
-
-def _places(tensors: tuple[Tensor | None, ...]) -> list[int]:
-    return [0 if t is None else t.data_ptr() for t in tensors]
-
-
-def _versions(tensors: tuple[Tensor | None, ...]) -> list[int]:
-    return [0 if t is None or t.is_inference() else t._version for t in tensors]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, Literal, get_args
 
 import torch
@@ -13,6 +14,7 @@ from bitgnn.bits.tensor_version import Watch, counted
 from bitgnn.inference.binding import Executable, compile_steps
 from bitgnn.inference.frozen import Frozen
 from bitgnn.inference.program import Program
+from bitgnn.inference.recording import CALLS_TO_RECORD, Recordings
 from bitgnn.inference.step import Register, Step, StepKind, runner_of
 from bitgnn.inference.steps import KINDS
 from bitgnn.inference.steps.calls import FloatCall, call_kind
@@ -31,6 +33,7 @@ FeatureForm = Literal["floats", "packed"]
 
 BOUND = (
     "_kinds", "_sources", "_from_floats", "_from_bits", "_from_pattern", "_pattern_source",
+    "_recordings",
 )  # fmt: skip
 """What belongs to one object's own buffers: a copy makes its own."""
 
@@ -119,6 +122,40 @@ class BoundProgram(Frozen):
         made = [self._from_floats, *([] if self._from_bits is None else [self._from_bits])]
         sources = [source for executable in made for source in executable.sources]
         self._sources = Watch(sources) if sources else None
+        self._recordings = Recordings()
+
+    def _watches(self, x: Inputs) -> list[Watch]:
+        """What calls on features in the form of ``x`` were made of beside the buffers."""
+        pattern = [self._pattern_source] if isinstance(x, BitAdjacency) else []
+        return pattern if self._sources is None else [self._sources, *pattern]
+
+    def _run_recorded(self, x: Inputs, graph: Any, forward: Callable[[Any, Any], Any]) -> Any:
+        """``forward(x, graph)``, as one call once such inputs have come before."""
+        if torch.compiler.is_compiling() or self.calls is not None:
+            return forward(x, graph)
+        return self._recordings.run(x, graph, forward, self._watches)
+
+    def bound_call(self, x: Inputs, graph: Any = None) -> Callable[[], Any]:
+        """This call with everything looked up and checked, for callers that change nothing.
+
+        The model, the graph and the tensors of ``x`` must stay as they are for as long as it is
+        used, the values of ``x`` excepted, which are read anew.
+
+        Args:
+            x: features as in ``forward``.
+            graph: the prepared graph, or None for a model without one.
+
+        Raises:
+            TypeError: as ``forward``.
+            ValueError: as ``forward``.
+        """
+        for _ in range(CALLS_TO_RECORD):
+            result = self(x, graph)
+        recording = self._recordings.find(x, graph)
+        bound = None if recording is None else recording.bound_to(x)
+        # Scores of float64 features, say, are converted behind it.
+        is_whole = bound is not None and bound().dtype == result.dtype
+        return bound if bound is not None and is_whole else partial(self, x, graph)
 
     def _tensors(self) -> dict[str, Tensor]:
         return {name: tensor for name, tensor in self._buffers.items() if tensor is not None}

@@ -18,6 +18,7 @@ from bitgnn.inference.graph import PreparedGraph
 from bitgnn.inference.graph_program import Graph, GraphProgram
 from bitgnn.inference.own_call import Call
 from bitgnn.inference.program import Program
+from bitgnn.inference.results import hand_out
 
 __all__ = ["CalledProgram", "as_tensor"]
 
@@ -40,7 +41,13 @@ class CalledProgram(GraphProgram):
         self._ready_types = _PACKABLE if program.entry == 1 else (torch.float32,)
 
     def forward(
-        self, x: Features | Any = None, adjacency: Graph | Any = None, /, *args: Any, **kwargs: Any
+        self,
+        x: Features | Any = None,
+        adjacency: Graph | Any = None,
+        /,
+        *args: Any,
+        out: Tensor | None = None,
+        **kwargs: Any,
     ) -> Any:
         """What the trained model returns; without gradients.
 
@@ -58,6 +65,8 @@ class CalledProgram(GraphProgram):
                 converted, which is remembered for as long as a dense tensor is the same one and
                 not written to. None for a network without a graph.
             *args: further arguments of the trained forward.
+            out: the scores are written there at last; its shape, dtype and device must be theirs.
+                The argument of that name of the trained forward, where there is one.
             **kwargs: arguments of the trained forward by name.
 
         Returns:
@@ -68,11 +77,16 @@ class CalledProgram(GraphProgram):
         Raises:
             TypeError: an argument is missing, unknown or of no use as such.
             ValueError: the number of features or of nodes does not fit, devices differ, packed
-                features lack the row scale this model needs, or are needed in place of floats.
+                features lack the row scale this model needs, or are needed in place of floats; or
+                ``out`` does not fit.
         """
+        if out is not None and any(given.name == "out" for given in self.own_call.inputs):
+            kwargs["out"], out = out, None
         if args or kwargs or not self._is_ready(x, adjacency):
-            return self._run_own_call(x, adjacency, args, kwargs)
-        return _as_given(x, self._run_ready(x, adjacency))
+            result = self._run_own_call(x, adjacency, args, kwargs)
+        else:
+            result = _as_given(x, self._run_recorded(x, adjacency, self._run_ready))
+        return result if out is None else hand_out("FrozenModel", result, out)
 
     def _is_ready(self, x: Any, adjacency: Any) -> bool:
         """Whether features and graph are in the form that steps read."""
@@ -112,7 +126,7 @@ class CalledProgram(GraphProgram):
         num_nodes = features.shape[-2] if self.in_channels else features.shape[0]
         graph = self._graph_of(call, num_nodes)
         if not (self.in_channels and isinstance(features, Tensor) and features.dim() > 2):
-            return _as_given(call.x, self._run_ready(features, graph))
+            return _as_given(call.x, self._run_recorded(features, graph, self._run_ready))
         # One matrix after the other: each has its own row scales and thresholds in place.
         found = [self._run_ready(one, graph) for one in features.flatten(0, -3)]
         leading = features.shape[:-2]

@@ -4,55 +4,31 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
 from torch.utils._pytree import tree_map
 
 from bitgnn._collector import collector_paused
-from bitgnn.bits import BitAdjacency, BitImages, BitTensor
 from bitgnn.bits.tensor_version import Watch
 from bitgnn.inference.bound_program import Inputs
+from bitgnn.inference.captured import Captured, Key, clone_of, copy_into, key_of, places_of
 from bitgnn.inference.frozen_model import FrozenModel
 from bitgnn.inference.graph_program import Graph
+from bitgnn.inference.pinned import PinnedCall
+from bitgnn.inference.results import hand_out
 
 __all__ = ["CudaGraphExecutor"]
 
 WARM_UPS = 2
 """Eager calls before a capture: they build layouts and load kernels, which it could not."""
 DEFAULT_GRAPHS = 8
-
-Key = tuple[Any, ...]
+DEVICE = "cuda"
 
 _capturing = threading.Lock()
 """One capture at a time in this process: warm-ups of another would end it."""
-
-
-@dataclass
-class _Captured:
-    """One graph with what its kernels read and write; holding the tensors keeps their addresses.
-
-    Attributes:
-        graph: what is replayed.
-        x: features it reads.
-        places: where they lay when it was captured.
-        adjacency: graph it reads.
-        watch: tells whether that graph is still what it was.
-        output: what it writes.
-        owns_input: whether ``x`` is the executor's own.
-    """
-
-    graph: torch.cuda.CUDAGraph
-    x: Inputs
-    places: list[int]
-    adjacency: Graph | None
-    watch: Watch
-    output: Tensor
-    owns_input: bool = False
 
 
 class CudaGraphExecutor:
@@ -90,7 +66,9 @@ class CudaGraphExecutor:
         self.model = model
         self.max_graphs = max_graphs
         self.reuse_output = reuse_output
-        self._captured: OrderedDict[Key, _Captured] = OrderedDict()
+        self._captured: OrderedDict[Key, Captured] = OrderedDict()
+        self._last: Captured | None = None
+        self._pinned = PinnedCall(self.bound_call)
         self._follow_model()
 
     @property
@@ -98,24 +76,86 @@ class CudaGraphExecutor:
         """Graphs held now."""
         return len(self._captured)
 
-    @torch.no_grad()
-    def __call__(self, x: Inputs, adjacency: Graph | None = None) -> Tensor:
+    def __call__(
+        self, x: Inputs, adjacency: Graph | None = None, *, out: Tensor | None = None
+    ) -> Tensor:
         """Scores of each node, as :meth:`FrozenModel.forward` gives them.
 
         Args:
             x: features in any form the model takes, on the model's device.
             adjacency: result of :meth:`FrozenModel.prepare_graph`, or None for a model without a
                 graph.
+            out: the scores are copied there, instead of into new memory.
 
         Returns:
             ``[N, out_channels]`` float32.
 
         Raises:
-            TypeError: ``x`` or ``adjacency`` has not one of these forms.
-            ValueError: what the model itself refuses, or it has left the CUDA devices.
+            TypeError: ``x`` or ``adjacency`` has not one of these forms, or ``out`` another dtype.
+            ValueError: what the model itself refuses, it has left the CUDA devices, or ``out`` has
+                another shape or device.
             RuntimeError: the current stream is being captured.
             torch.OutOfMemoryError: there is no memory for another graph. Those held stay.
         """
+        held = self.find(x, adjacency)
+        return self.replay(self._prepare(x, adjacency) if held is None else held, out=out)
+
+    def pinned(self, x: Inputs, adjacency: Graph | None = None) -> Tensor:
+        """The scores without checks, for callers that promise to change nothing.
+
+        Between calls with the same ``x`` and ``adjacency``, the model, the graph and the tensors
+        of ``x`` must stay as they are; the values of ``x`` are read anew. Others are bound first.
+
+        Returns:
+            The graph's own output, which the next call overwrites.
+        """
+        return self._pinned(x, adjacency)
+
+    def bound_call(self, x: Inputs, adjacency: Graph | None = None) -> Callable[[], Tensor]:
+        """What :meth:`pinned` does for these inputs, by a graph that reads them where they lie."""
+        held = self._prepare(x, adjacency)
+        if held.owns_input:
+            with torch.no_grad():
+                held = self._capture(x, adjacency)
+        graph, output = held.graph, held.output
+
+        def call() -> Tensor:
+            graph.replay()
+            return output
+
+        call.__dict__["held"] = held  # its tensors live as long
+        return call
+
+    def find(self, x: Inputs, adjacency: Graph | None = None) -> Captured | None:
+        """The graph of the last call, if it was one with these very tensors and all is unchanged.
+
+        Capturing streams find none.
+        """
+        held = self._last
+        if (
+            held is None
+            or held.adjacency is not adjacency
+            or not held.reads(x)
+            or torch.cuda.is_current_stream_capturing()
+            or self._is_stale()
+        ):
+            return None
+        return held if adjacency is None or held.watch.unchanged(adjacency.tensors) else None
+
+    def replay(self, held: Captured, out: Tensor | None = None) -> Tensor:
+        """The scores that a graph computes now, on the current stream."""
+        held.graph.replay()
+        if out is not None:
+            return hand_out("CudaGraphExecutor", held.output, out)
+        if self.reuse_output:
+            return held.output
+        if isinstance(held.output, Tensor):
+            return held.output.clone()
+        return tree_map(Tensor.clone, held.output)
+
+    @torch.no_grad()
+    def _prepare(self, x: Inputs, adjacency: Graph | None) -> Captured:
+        """The graph for these inputs, captured if need be, with what it reads in place."""
         if not isinstance(x, Inputs):
             raise TypeError(
                 "CudaGraphExecutor: x must be a tensor or the result of pack_features, "
@@ -133,7 +173,7 @@ class CudaGraphExecutor:
             )
         if self._is_stale():
             self._follow_model()
-        key = _key(x, adjacency)
+        key = key_of(x, adjacency)
         held = self._captured.get(key)
         if held is not None and adjacency is not None:
             held = held if held.watch.unchanged(adjacency.tensors) else None
@@ -142,11 +182,10 @@ class CudaGraphExecutor:
             self._keep(key, held)
         else:
             self._captured.move_to_end(key)
-        if held.places != _places(x):
+        if held.places != places_of(x):
             held = self._take(key, held, x)
-        with torch.cuda.device(self.device):
-            held.graph.replay()
-        return held.output if self.reuse_output else tree_map(Tensor.clone, held.output)
+        self._last = held
+        return held
 
     def _is_stale(self) -> bool:
         """Whether the model's tensors are others than the graphs read, or were written to."""
@@ -159,30 +198,34 @@ class CudaGraphExecutor:
     def _follow_model(self) -> None:
         """Forget every graph and look where the model is now."""
         self._captured.clear()
+        self._last = None
         tensors = _tensors(self.model)
         device = next((tensor.device for tensor in tensors), torch.device("cpu"))
-        if device.type != "cuda":
+        if device.type != DEVICE:
             raise ValueError(f"CudaGraphExecutor: model must be on a CUDA device, got {device}")
         self.device = device
         self._times_bound = self.model.times_bound
         self._weights = Watch(tensors)
 
-    def _keep(self, key: Key, held: _Captured) -> None:
+    def _keep(self, key: Key, held: Captured) -> None:
         self._captured[key] = held
         self._captured.move_to_end(key)
         while len(self._captured) > self.max_graphs:
-            self._captured.popitem(last=False)
+            _, gone = self._captured.popitem(last=False)
+            self._last = None if self._last is gone else self._last
 
-    def _take(self, key: Key, held: _Captured, x: Inputs) -> _Captured:
+    def _take(self, key: Key, held: Captured, x: Inputs) -> Captured:
         """Bring features to where the graph reads; a tensor of the caller's is never written."""
         if not held.owns_input:
-            held = self._capture(_clone(x), held.adjacency)
+            with torch.inference_mode(False), torch.no_grad():
+                own = clone_of(x)  # made in inference mode, it could not be written to outside
+            held = self._capture(own, held.adjacency)
             held.owns_input = True
             self._keep(key, held)
-        _copy(held.x, x)
+        copy_into(held.x, x)
         return held
 
-    def _capture(self, x: Inputs, adjacency: Graph | None) -> _Captured:
+    def _capture(self, x: Inputs, adjacency: Graph | None) -> Captured:
         device = torch.cuda.device(self.device)
         with _capturing, collector_paused(), device, self._reporting_memory():
             stream = torch.cuda.Stream()
@@ -200,7 +243,7 @@ class CudaGraphExecutor:
             )
             with _current_stream_kept(), capture:
                 output = self.model(x, adjacency)
-        return _Captured(graph, x, _places(x), adjacency, watch, output)
+        return Captured(graph, x, places_of(x), adjacency, watch, output)
 
     @contextmanager
     def _reporting_memory(self) -> Iterator[None]:
@@ -247,34 +290,3 @@ def _out_of_memory(error: BaseException) -> BaseException | None:
 
 def _tensors(model: FrozenModel) -> list[Tensor]:
     return [*model.buffers(), *model.parameters()]
-
-
-def _parts(x: Inputs) -> tuple[Tensor, ...]:
-    """The tensors that features consist of."""
-    if isinstance(x, BitTensor | BitImages):
-        return (x.words,) if x.scale is None else (x.words, x.scale)
-    if isinstance(x, Tensor):
-        return (x,)
-    return tuple(part for part in x.tensors if part is not None)
-
-
-def _places(x: Inputs) -> list[int]:
-    return [part.data_ptr() for part in _parts(x)]
-
-
-def _key(x: Inputs, adjacency: Graph | None) -> Key:
-    parts = tuple((part.shape, part.stride(), part.dtype, part.device) for part in _parts(x))
-    # The captured graph holds the adjacency, so its identity is not given to another one.
-    return isinstance(x, BitTensor) or type(x), tuple(x.shape), parts, id(adjacency)
-
-
-def _clone(x: Inputs) -> Inputs:
-    if isinstance(x, Tensor | BitTensor | BitImages):
-        return x.clone()
-    row, col = (None if factor is None else factor.clone() for factor in (x.row_scale, x.col_scale))
-    return BitAdjacency(x.rowptr.clone(), x.indices.clone(), x.num_cols, row, col)
-
-
-def _copy(held: Inputs, x: Inputs) -> None:
-    for target, source in zip(_parts(held), _parts(x), strict=True):
-        target.copy_(source)

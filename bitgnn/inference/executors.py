@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -14,6 +15,7 @@ from bitgnn.inference.cuda_graph import CudaGraphExecutor
 from bitgnn.inference.frozen import Frozen
 from bitgnn.inference.frozen_model import FrozenModel
 from bitgnn.inference.graph_program import Graph
+from bitgnn.inference.pinned import PinnedCall
 
 __all__ = ["AutoExecutor", "EagerExecutor", "Executor", "make_executor"]
 
@@ -37,10 +39,32 @@ class EagerExecutor:
                 f"EagerExecutor: model must be a frozen model, got {type(model).__name__}"
             )
         self.model = model
+        self._pinned = PinnedCall(self.bound_call)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """What the model returns; arguments and errors are those of its forward."""
+        """What the model returns; arguments, ``out`` among them, and errors are its forward's."""
         return self.model(*args, **kwargs)
+
+    def pinned(self, x: Any, adjacency: Any = None) -> Any:
+        """The result without checks, for callers that promise to change nothing.
+
+        Between calls with the same ``x`` and ``adjacency``, the model, the graph and the tensors
+        of ``x`` must stay as they are; the values of ``x`` are read anew. Others are bound first.
+
+        Returns:
+            What the model returns; the next call may write to it.
+
+        Raises:
+            TypeError: as the model's forward, when the call is bound.
+            ValueError: likewise.
+        """
+        return self._pinned(x, adjacency)
+
+    def bound_call(self, x: Any, adjacency: Any = None) -> Callable[[], Any]:
+        """What :meth:`pinned` does for these inputs."""
+        if isinstance(self.model, FrozenModel):
+            return self.model.bound_call(x, adjacency)
+        return partial(self.model, x, adjacency)
 
 
 Executor = Callable[..., Tensor]
@@ -83,7 +107,10 @@ class AutoExecutor:
         self.max_shapes = max_shapes
         self.choice: str | None = None
         self.left_out: str | None = None
-        self._made: dict[str, Executor] = {"eager": self.eager}
+        self._made: dict[str, Any] = {"eager": self.eager}
+        self._is_program = isinstance(model, FrozenModel)
+        self._graphs: CudaGraphExecutor | None = None
+        self._pinned = PinnedCall(self._bind)
         self._chosen: OrderedDict[tuple[Any, ...], str] = OrderedDict()
 
     @property
@@ -92,23 +119,36 @@ class AutoExecutor:
         return tuple(self._chosen.values())
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """What the model returns; arguments and errors are those of its forward.
+        """What the model returns; arguments, ``out`` among them, and errors are its forward's.
 
         Calls in other forms than features and a prepared graph run eagerly.
         """
         name = "eager"
-        is_plain = not kwargs and len(args) in (1, 2) and isinstance(args[0], Inputs)
-        if is_plain and isinstance(self.model, FrozenModel):
+        if self._is_program and 0 < len(args) <= 2 and (not kwargs or kwargs.keys() == {"out"}):
+            held = None if self._graphs is None else self._graphs.find(*args)
+            if self._graphs is not None and held is not None:
+                self.choice = "cuda_graph"
+                return self._graphs.replay(held, **kwargs)
             name = self._choose(args[0], args[1] if len(args) > 1 else None)
         scores = self._made[name](*args, **kwargs)
         self.choice = name
         return scores
 
+    def pinned(self, x: Any, adjacency: Any = None) -> Any:
+        """The result without checks; see :meth:`EagerExecutor.pinned`."""
+        return self._pinned(x, adjacency)
+
+    def _bind(self, x: Any, adjacency: Any) -> Callable[[], Any]:
+        self(x, adjacency)
+        assert self.choice is not None, "a call has just made it"
+        bound: Callable[[], Any] = self._made[self.choice].bound_call(x, adjacency)
+        return bound
+
     def _choose(self, x: Any, adjacency: Any) -> str:
-        if x.device.type != "cuda" or torch.cuda.is_current_stream_capturing():
+        if not isinstance(x, Inputs) or x.device.type != "cuda":
             return "eager"
-        if not isinstance(adjacency, Graph | None):
-            return "eager"  # it is converted anew by every call
+        if not isinstance(adjacency, Graph | None) or torch.cuda.is_current_stream_capturing():
+            return "eager"  # other graphs are converted anew by every call
         key = _key(x, adjacency)
         name = self._chosen.get(key)
         if name is None:
@@ -122,9 +162,10 @@ class AutoExecutor:
         self.eager(x, adjacency)
         self.left_out = None
         try:
-            if "cuda_graph" not in self._made:
-                self._made["cuda_graph"] = CudaGraphExecutor(self.model, max_graphs=self.max_shapes)
-            self._made["cuda_graph"](x, adjacency)
+            if self._graphs is None:
+                self._graphs = CudaGraphExecutor(self.model, max_graphs=self.max_shapes)
+                self._made["cuda_graph"] = self._graphs
+            self._graphs(x, adjacency)
         except (RuntimeError, TypeError, ValueError) as error:
             # The model or these inputs are not for it, or memory is short.
             self.left_out = f"{type(error).__name__}: {error}"

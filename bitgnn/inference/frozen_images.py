@@ -14,6 +14,7 @@ from bitgnn.inference.bound_program import FeatureForm
 from bitgnn.inference.frozen import FreezeReport
 from bitgnn.inference.frozen_model import FrozenModel
 from bitgnn.inference.program import Program
+from bitgnn.inference.results import hand_out
 from bitgnn.inference.steps.calls import FloatCall
 
 __all__ = ["FrozenImages", "Takes"]
@@ -64,7 +65,9 @@ class FrozenImages(FrozenModel):
         super().__init__(program, tensors, (), report, calls, features)
         self.takes: Takes = takes
 
-    def forward(self, x: Any, adjacency: Any = None) -> Tensor:  # type: ignore[override]
+    def forward(  # type: ignore[override]
+        self, x: Any, adjacency: Any = None, *, out: Tensor | None = None
+    ) -> Tensor:
         """Scores of each image.
 
         Args:
@@ -73,6 +76,7 @@ class FrozenImages(FrozenModel):
                 :meth:`pack_features`, and only that for a model frozen with
                 ``features="packed"``.
             adjacency: nothing: there is no graph.
+            out: the scores are written there at last; its shape, dtype and device must be theirs.
 
         Returns:
             ``[N, out_channels]`` float32 scores, or int64 ``[N]`` for a model that hands out
@@ -81,10 +85,15 @@ class FrozenImages(FrozenModel):
         Raises:
             TypeError: ``x`` has another dtype or is something else.
             ValueError: channels, features or devices do not fit, an image is smaller than the
-                kernel of a layer (the message names it), or packed images are needed.
+                kernel of a layer (the message names it), packed images are needed, or ``out`` does
+                not fit.
         """
         if adjacency is not None:
             raise ValueError("FrozenImages: adjacency must be None, this model has no graph layers")
+        result: Tensor = self._run_recorded(x, None, self._run_checked)
+        return result if out is None else hand_out("FrozenImages", result, out)
+
+    def _run_checked(self, x: Any, graph: None) -> Any:
         self._check_input("FrozenImages", x)
         with torch.inference_mode() if torch.compiler.is_compiling() else torch.no_grad():
             executable, values = self._start(x)
@@ -93,8 +102,7 @@ class FrozenImages(FrozenModel):
                     run(values, ())
             else:
                 self._run(executable, values)
-            result: Tensor = values[executable.output]
-        return result
+        return values[executable.output]
 
     def _run(self, executable: Executable, values: list[Any]) -> None:
         """Run call by call; errors name the layer they come from."""

@@ -63,7 +63,7 @@ def default_layout(words: int, adjacency: BitAdjacency) -> str:
         words: words of a packed row.
         adjacency: the pattern.
     """
-    if adjacency.device.type != "cuda":
+    if not adjacency.indices.is_cuda or _csr_microseconds(adjacency.nnz, words) <= SLICED_START:
         return "csr"
     rows, columns = adjacency.shape
     slices = max(1, -(-columns // default_slice_size(adjacency.device)))
@@ -94,21 +94,33 @@ def expected_microseconds(rows: int, slices: int, edges: int, words: int) -> tup
     share of a slice, whose count goes through memory.
     """
     items = expected_items(rows, slices, edges)
-    sliced = 22.0 + -(-words // 4) * (1.4e-6 * edges + 55e-6 * items)
+    sliced = SLICED_START + -(-words // 4) * (1.4e-6 * edges + 55e-6 * items)
+    return _csr_microseconds(edges, words), sliced
+
+
+SLICED_START = 22.0
+"""Microseconds of the sliced layout on a graph without edges."""
+
+
+def _csr_microseconds(edges: int, words: int) -> float:
     per_edge = 7.6e-6 if words <= 4 else 12e-6 if words <= 8 else 16e-6 * -(-words // 16)
-    return 6.0 + per_edge * edges, sliced
+    return 6.0 + per_edge * edges
 
 
 def pattern_arguments(
     function: str, x: BitTensor, adjacency: BitAdjacency, layout: str | None, method: str | None
 ) -> tuple[str, tuple[Any, ...]]:
     """The layout in use and what its operator takes after x and the number of features."""
-    layout, method = choose_layout(function, x, adjacency, layout, method)
+    if layout is None and method is None:
+        layout = default_layout(x.words.size(1), adjacency)
+    else:
+        layout, method = choose_layout(function, x, adjacency, layout, method)
     if layout == "sliced":
         return layout, adjacency.sliced().arguments
     if layout == "frdc":
         tiles = adjacency.frdc()
         assert tiles is not None, "choose_layout checked that tiles can hold the edges"
+        assert method is not None, "choose_layout settled it"
         number = FRDC_METHODS.index(method)
         return layout, (
             tiles.tile_rowptr, tiles.tile_cols, tiles.tiles, tiles.num_rows, number,

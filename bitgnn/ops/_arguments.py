@@ -1,5 +1,6 @@
 """Checks shared by the Python operators; messages name function, argument, found and expected."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -11,24 +12,48 @@ from bitgnn.ops.reference.table import TABLE
 
 
 def call(function: str, operator: str, *arguments: Any, **keywords: Any) -> Any:
-    """Run an operator after checks of the optional vectors that its row of the table names.
+    """Run an operator, which checks its arguments; errors name the function and the argument.
 
     Args:
         function: of the caller, for messages.
         operator: its name.
         *arguments: of the operator, its first operand in front.
-        **keywords: those that need no check.
+        **keywords: further ones.
 
     Raises:
-        TypeError: a vector has another dtype.
-        ValueError: a vector has another shape or device.
+        TypeError: an optional vector has another dtype.
+        ValueError: an optional vector has another shape or device.
     """
+    if torch.compiler.is_compiling() or not is_compiled(operator):
+        _check_vectors(function, operator, arguments)
+        return getattr(torch.ops.bitgnn, operator)(*arguments, **keywords)
+    try:
+        return _OVERLOADS[operator](*arguments, **keywords)
+    except (RuntimeError, TypeError):
+        _check_vectors(function, operator, arguments)
+        raise
+
+
+_OVERLOADS: dict[str, Any] = {}
+"""Compiled operators by name: to look one up in torch costs as much as to run it."""
+
+
+def is_compiled(operator: str) -> bool:
+    """Whether an operator checks its arguments itself, as its reference does not."""
+    if operator not in _OVERLOADS:
+        if not torch._C._dispatch_has_kernel_for_dispatch_key(f"bitgnn::{operator}", "CPU"):
+            return False
+        _OVERLOADS[operator] = getattr(torch.ops.bitgnn, operator).default
+    return True
+
+
+def _check_vectors(function: str, operator: str, arguments: Sequence[Any]) -> None:
+    """Require the optional vectors that an operator's row of the table names to fit."""
     for place, name, dtype, source, axis, change in TABLE[operator].vectors:
         if place < len(arguments) and arguments[place] is not None:
             whole = arguments[source]
             size = (whole if axis is None else whole.size(axis)) + change
             vector(function, name, arguments[place], size, arguments[0].device, dtype)
-    return getattr(torch.ops.bitgnn, operator)(*arguments, **keywords)
 
 
 def float_matrix(

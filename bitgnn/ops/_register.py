@@ -42,10 +42,11 @@ def register() -> None:
         _LIBRARY.impl(name, torch.no_grad()(fallback), "CompositeExplicitAutograd")
         _LIBRARY.impl(name, torch.library.fallthrough_kernel, "Autograd")
         _register_fake(name, row.fake)
-    for name, fake in (("csr_from_edges", _csr_from_edges), ("run_stages", _run_stages)):
-        # What has no reference exists only where it was compiled.
-        if _has_kernel(name):
-            _register_fake(name, fake)
+    # What has no reference exists only where it was compiled.
+    if _has_kernel("csr_from_edges"):
+        _register_fake("csr_from_edges", _csr_from_edges)
+    if _has_kernel("run_recording"):
+        _LIBRARY.impl("run_recording", torch.library.fallthrough_kernel, "Autograd")
 
 
 def _has_kernel(name: str) -> bool:
@@ -64,19 +65,6 @@ def _csr_from_edges(
     return rowptr, sources.new_empty((room,), dtype=torch.int32)
 
 
-def _run_stages(
-    x: Tensor,
-    x_scale: Tensor | None,
-    image: Tensor,
-    slices: Tensor,
-    state: Tensor,
-    stages: list[int],
-    most_degree: int,
-) -> Tensor:
-    # The last stage's size: the third of its 15 numbers.
-    return x.new_empty((x.size(0), stages[-13]), dtype=torch.float32)
-
-
 def _announced(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
     """The reference, telling once per device type that no compiled kernel serves it."""
 
@@ -91,6 +79,7 @@ def _announced(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
                 RuntimeWarning,
                 stacklevel=2,
             )
+        TABLE[name].check(*arguments, **keywords)
         return function(*arguments, **keywords)
 
     return fallback

@@ -1,13 +1,15 @@
 """Checks of the arguments of :mod:`bitgnn.ops.ternary`."""
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import is_in_torch_dispatch_mode
 
 from bitgnn._checks import check_type, check_value, name_type
 from bitgnn.bits import BitTensor, BooleanTensor, TernaryTensor
-from bitgnn.bits.ternary import QUANTISED, check_positive
+from bitgnn.bits.ternary import QUANTISED, check_positive, scale_tensor
 from bitgnn.ops import _arguments
 
 __all__ = [
@@ -15,6 +17,8 @@ __all__ = [
     "attention_numbers",
     "batched",
     "four_dimensions",
+    "linear_operands",
+    "linear_scale",
     "mask_bits",
     "output_scale",
     "pack_mask",
@@ -22,6 +26,8 @@ __all__ = [
     "result_dtype",
     "ternary",
 ]
+
+ACTIVATIONS = ("ternary", "bool")
 
 
 def attention_keys(name: str, q: Sequence[int], k: Sequence[int]) -> None:
@@ -83,6 +89,50 @@ def quantisable(name: str, operand: str, x: Tensor) -> None:
         isinstance(x, Tensor) and x.dtype in QUANTISED and x.layout == torch.strided,
         lambda: f"{name}: {operand} must be float32, float16 or bfloat16, got {name_type(x)}",
     )
+
+
+def linear_operands(name: str, x: Tensor, w: BitTensor, activation: str) -> None:
+    """Require activations and weights that fit."""
+    is_quantisable = isinstance(x, Tensor) and x.dtype in QUANTISED and x.layout is torch.strided
+    if (
+        is_quantisable
+        and isinstance(w, BitTensor)
+        and x.dim() >= 1
+        and x.size(-1) == w.size
+        and x.device == w.words.device
+        and activation in ACTIVATIONS
+    ):
+        return
+    quantisable(name, "x", x)
+    _arguments.bit_matrix(name, "w", w)
+    check_value(
+        x.dim() >= 1 and x.size(-1) == w.size,
+        lambda: f"{name}: x must have shape [..., {w.size}] like w, got {list(x.shape)}",
+    )
+    _arguments.same_device(name, "w", w.words.device, x.device)
+    check_value(
+        activation in ACTIVATIONS,
+        lambda: f"{name}: activation must be one of {ACTIVATIONS}, got {activation!r}",
+    )
+
+
+def linear_scale(name: str, scale: Tensor | float, device: torch.device) -> Tensor:
+    """The scale as a tensor, checked here unless the operator does it."""
+    if torch.compiler.is_compiling() or is_in_torch_dispatch_mode():
+        return scale_tensor(name, "scale", scale, device)
+    if isinstance(scale, Tensor):
+        is_checked = _arguments.is_compiled("linear_ternary")
+        return scale if is_checked else scale_tensor(name, "scale", scale, device)
+    if type(scale) not in (float, int):
+        return scale_tensor(name, "scale", scale, device)
+    # A copy to a GPU would take longer than the product.
+    return _number(name, scale, device)
+
+
+@lru_cache(maxsize=256)
+def _number(name: str, scale: float, device: torch.device) -> Tensor:
+    """A number as a tensor, which nothing may write to."""
+    return scale_tensor(name, "scale", scale, device)
 
 
 def ternary(name: str, operand: str, x: TernaryTensor) -> None:

@@ -233,6 +233,9 @@ def check_ternary_bits(name: str, x: TernaryTensor, w: BitTensor) -> int:
 
 def check_bits_bits(name: str, x: BitTensor, w: BitTensor) -> int:
     """Check both operands; rows of the weight."""
+    packed = isinstance(x, BitTensor) and isinstance(w, BitTensor)
+    if packed and w.size == x.size and w.words.device == x.words.device:
+        return w.words.size(0)
     _arguments.bit_matrix(name, "x", x)
     _arguments.bit_matrix(name, "w", w)
     _arguments.same_features(name, "w", w.size, x.size)

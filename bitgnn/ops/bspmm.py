@@ -43,8 +43,9 @@ from bitgnn.ops import _arguments
 from bitgnn.ops._adjacency import compressed_rows, pattern_arguments
 from bitgnn.ops._arguments import call
 
-# Suffix of the operator of each layout.
-_SUFFIX = {"csr": "", "sliced": "_sliced", "frdc": "_frdc"}
+# Operator of each layout.
+_BBB = {"csr": "bspmm_bbb", "sliced": "bspmm_bbb_sliced", "frdc": "bspmm_bbb_frdc"}
+_BBF = {"csr": "bspmm_bbf", "sliced": "bspmm_bbf_sliced", "frdc": "bspmm_bbf_frdc"}
 
 
 def bbb(
@@ -59,9 +60,8 @@ def bbb(
     name = "bspmm.bbb"
     _bits_pattern(name, x, adjacency)
     layout, pattern = pattern_arguments(name, x, adjacency, layout, method)
-    operator = f"bspmm_bbb{_SUFFIX[layout]}"
     words = call(
-        name, operator, x.words, x.size, *pattern, adjacency.row_scale, threshold, trusted=True
+        name, _BBB[layout], x.words, x.size, *pattern, adjacency.row_scale, threshold, trusted=True
     )
     return BitTensor._trusted(words, x.size)
 
@@ -81,8 +81,7 @@ def bbf(
     _arguments.no_bias_with_integer(name, bias, integer)
     layout, pattern = pattern_arguments(name, x, adjacency, layout, method)
     row = None if integer else adjacency.row_scale
-    operator = f"bspmm_bbf{_SUFFIX[layout]}"
-    return call(name, operator, x.words, x.size, *pattern, row, bias, integer, trusted=True)
+    return call(name, _BBF[layout], x.words, x.size, *pattern, row, bias, integer, trusted=True)
 
 
 def tbb(
@@ -248,7 +247,7 @@ def _ternary_sums(x: TernaryTensor, layout: str, pattern: tuple[Any, ...]) -> Te
     It gives ``2 * count - degree`` of each plane, whose difference is twice the sum.
     """
     planes, half = _planes(x), 32 * x.words.size(2)
-    operator = getattr(torch.ops.bitgnn, f"bspmm_bbf{_SUFFIX[layout]}")
+    operator = getattr(torch.ops.bitgnn, _BBF[layout])
     signs: Tensor = operator(planes.words, planes.size, *pattern, None, None, True, trusted=True)
     return (signs[:, : x.size] - signs[:, half : half + x.size]) >> 1
 
@@ -272,6 +271,9 @@ def _gathered_floats(x: Tensor) -> Tensor:
 
 def check_pattern(name: str, adjacency: BitAdjacency, rows: int, device: torch.device) -> None:
     """Require a BitAdjacency that fits ``rows`` rows of x on ``device``."""
+    is_pattern = isinstance(adjacency, BitAdjacency) and adjacency.num_cols == rows
+    if is_pattern and adjacency.indices.device == device:
+        return
     check_type(
         isinstance(adjacency, BitAdjacency),
         lambda: (

@@ -39,8 +39,6 @@ __all__ = [
     "pack_ternary",
 ]
 
-ACTIVATIONS = ("ternary", "bool")
-
 
 def pack_ternary(x: Tensor, scale: Tensor | float) -> TernaryTensor:
     """Ternary rows of floats ``[..., K]``; see :meth:`bitgnn.TernaryTensor.from_float`."""
@@ -85,32 +83,28 @@ def linear(
         ValueError: a shape, device, number or name does not fit.
     """
     name = "ternary.linear"
-    _ternary_checks.quantisable(name, "x", x)
-    _arguments.bit_matrix(name, "w", w)
-    check_value(
-        x.dim() >= 1 and x.size(-1) == w.size,
-        lambda: f"{name}: x must have shape [..., {w.size}] like w, got {list(x.shape)}",
-    )
-    _arguments.same_device(name, "w", w.words.device, x.device)
-    check_value(
-        activation in ACTIVATIONS,
-        lambda: f"{name}: activation must be one of {ACTIVATIONS}, got {activation!r}",
-    )
-    dtype = _ternary_checks.result_dtype(name, dtype, x.dtype)
-    integer = dtype == torch.int32
+    _ternary_checks.linear_operands(name, x, w, activation)
+    dtype = x.dtype if dtype is None else _ternary_checks.result_dtype(name, dtype, x.dtype)
     outputs = w.words.size(0)
-    _ternary_checks.output_scale(name, w_scale, outputs, x.device)
-    check_value(
-        not integer or (w_scale is None and bias is None),
-        lambda: f"{name}: w_scale and bias must be None with dtype int32, which returns plain sums",
-    )
-    factor = scale_tensor(name, "scale", scale, x.device)
-    if w_scale is None and not integer:
+    if w_scale is not None:
+        _ternary_checks.output_scale(name, w_scale, outputs, x.device)
+    if dtype == torch.int32:
+        check_value(
+            w_scale is None and bias is None,
+            lambda: (
+                f"{name}: w_scale and bias must be None with dtype int32, which returns plain sums"
+            ),
+        )
+    elif w_scale is None:
         w_scale = w.scale
+    factor = _ternary_checks.linear_scale(name, scale, x.device)
     rows = x if x.dim() == 2 else x.reshape(math.prod(x.shape[:-1]), w.size)
-    boolean = activation == "bool"
-    given = (rows, w.words, w.size, factor, w_scale, bias, dtype, boolean)
-    result: Tensor = call(name, "linear_ternary", *given)
+    given = (rows, w.words, w.size, factor, w_scale, bias, dtype, activation == "bool")
+    try:
+        result: Tensor = call(name, "linear_ternary", *given)
+    except RuntimeError:
+        scale_tensor(name, "scale", scale, x.device)  # says more
+        raise
     return result if x.dim() == 2 else result.view(*x.shape[:-1], outputs)
 
 

@@ -1,4 +1,4 @@
-// Registers every operator of core/schema.h for one backend.
+// Every operator of core/schema.h for one backend, and their registration.
 #pragma once
 
 #include "attention/operators.h"
@@ -25,80 +25,97 @@
 
 namespace bitgnn::ops {
 
+// `table.add<&function>(name)` takes each operator.
+template <class Backend, class Table>
+void add_all(Table& table) {
+  table.template add<&PackOperators<Backend>::pack>("pack");
+  table.template add<&PackOperators<Backend>::pack_scaled>("pack_scaled");
+  table.template add<&PackOperators<Backend>::pack_standardized>("pack_standardized");
+  table.template add<&PackOperators<Backend>::unpack>("unpack");
+  table.template add<&PackOperators<Backend>::transpose_bits>("transpose_bits");
+  table.template add<&LevelOperators<Backend>::pack_levels>("pack_levels");
+  table.template add<&PatchOperators<Backend>::pack>("pack_patches");
+  table.template add<&JoinOperators<Backend>::add_bbb>("add_bbb");
+  table.template add<&JoinOperators<Backend>::add_bbf>("add_bbf");
+  table.template add<&JoinOperators<Backend>::add_ffb>("add_ffb");
+  table.template add<&JoinOperators<Backend>::concat_bbb>("concat_bbb");
+  table.template add<&JoinOperators<Backend>::concat_bbf>("concat_bbf");
+  table.template add<&JoinOperators<Backend>::concat_ffb>("concat_ffb");
+
+  table.template add<&BmmOperators<Backend>::bbb>("bmm_bbb");
+  table.template add<&BmmOperators<Backend>::bbf>("bmm_bbf");
+  table.template add<&BmmOperators<Backend>::fbb>("bmm_fbb");
+  table.template add<&BmmOperators<Backend>::fbf>("bmm_fbf");
+  table.template add<&BmmOperators<Backend>::bfb>("bmm_bfb");
+  table.template add<&BmmOperators<Backend>::bff>("bmm_bff");
+  table.template add<&BmmOperators<Backend>::ffb>("bmm_ffb");
+  table.template add<&BitsLinearOperators<Backend>::bits_linear>("bits_linear");
+
+  table.template add<&BspmmOperators<Backend>::bbb>("bspmm_bbb");
+  table.template add<&BspmmOperators<Backend>::bbf>("bspmm_bbf");
+  table.template add<&BspmmOperators<Backend>::fbb>("bspmm_fbb");
+  table.template add<&BspmmOperators<Backend>::fbf>("bspmm_fbf");
+  table.template add<&BspmmOperators<Backend>::bfb>("bspmm_bfb");
+  table.template add<&BspmmOperators<Backend>::bff>("bspmm_bff");
+  table.template add<&BspmmOperators<Backend>::ffb>("bspmm_ffb");
+  table.template add<&BspmmOperators<Backend>::fff>("bspmm_fff");
+  table.template add<&BspmmLayoutOperators<Backend>::bbb_frdc>("bspmm_bbb_frdc");
+  table.template add<&BspmmLayoutOperators<Backend>::bbf_frdc>("bspmm_bbf_frdc");
+  table.template add<&BspmmLayoutOperators<Backend>::bbb_sliced>("bspmm_bbb_sliced");
+  table.template add<&BspmmLayoutOperators<Backend>::bbf_sliced>("bspmm_bbf_sliced");
+  table.template add<&BspmmTernaryOperators<Backend>::tbb>("bspmm_tbb");
+  table.template add<&BspmmTernaryOperators<Backend>::tbf>("bspmm_tbf");
+  table.template add<&SlotOperators<Backend>::bspmm_slots>("bspmm_slots");
+
+  table.template add<&FusedOperators<Backend>::bmm_add>("bmm_add");
+  table.template add<&FusedOperators<Backend>::bmm_bspmm>("bmm_bspmm");
+  table.template add<&NarrowOperators<Backend>::bmm_bspmm_narrow>("bmm_bspmm_narrow");
+  table.template add<&JointOperators<Backend>::csr>("bspmm_bmm");
+  table.template add<&JointOperators<Backend>::sliced>("bspmm_bmm_sliced");
+
+  table.template add<&ConvOperators<Backend>::bbb>("conv_bbb");
+  table.template add<&ConvOperators<Backend>::bbf>("conv_bbf");
+  table.template add<&ConvOperators<Backend>::pack_images>("pack_images");
+  table.template add<&ConvAddOperators<Backend>::add>("conv_add");
+  table.template add<&BitPoolOperators<Backend>::pool>("pool_bits");
+
+  table.template add<&FixedConvOperators<Backend>::fbb>("conv_fbb");
+  table.template add<&FixedConvOperators<Backend>::fbf>("conv_fbf");
+
+  table.template add<&TernaryOperators<Backend>::pack_ternary>("pack_ternary");
+  table.template add<&TernaryOperators<Backend>::pack_bool>("pack_bool");
+  table.template add<&TernaryOperators<Backend>::pack_columns>("pack_ternary_columns");
+  table.template add<&TernaryOperators<Backend>::tbf>("bmm_tbf");
+  table.template add<&TernaryOperators<Backend>::tbb>("bmm_tbb");
+  table.template add<&TernaryOperators<Backend>::linear>("linear_ternary");
+
+  table.template add<&TernaryAttentionOperators<Backend>::matmul_ttf>("matmul_ttf");
+  table.template add<&TernaryAttentionOperators<Backend>::matmul_btf>("matmul_btf");
+  table.template add<&TernaryAttentionOperators<Backend>::attention>("attention_ternary");
+  table.template add<&TernaryAttentionOperators<Backend>::attention_ternary_floats>(
+      "attention_ternary_floats");
+
+  table.template add<&QuantiseOperators<Backend>::round_levels>("round_levels");
+  table.template add<&QuantiseOperators<Backend>::clip_gradients>("clip_gradients");
+  table.template add<&QuantiseOperators<Backend>::shift_signs>("shift_signs");
+
+  table.template add<&LinearChainOperators<Backend>::linear_chain>("linear_chain");
+}
+
+template <class Library>
+struct DispatcherTable {
+  Library& library;
+
+  template <auto function>
+  void add(const char* name) {
+    library.impl(name, TORCH_BOX(function));
+  }
+};
+
 template <class Backend, class Library>
 void register_all(Library& m) {
-  m.impl("pack", TORCH_BOX(&PackOperators<Backend>::pack));
-  m.impl("pack_scaled", TORCH_BOX(&PackOperators<Backend>::pack_scaled));
-  m.impl("pack_standardized", TORCH_BOX(&PackOperators<Backend>::pack_standardized));
-  m.impl("unpack", TORCH_BOX(&PackOperators<Backend>::unpack));
-  m.impl("transpose_bits", TORCH_BOX(&PackOperators<Backend>::transpose_bits));
-  m.impl("pack_levels", TORCH_BOX(&LevelOperators<Backend>::pack_levels));
-  m.impl("pack_patches", TORCH_BOX(&PatchOperators<Backend>::pack));
-  m.impl("add_bbb", TORCH_BOX(&JoinOperators<Backend>::add_bbb));
-  m.impl("add_bbf", TORCH_BOX(&JoinOperators<Backend>::add_bbf));
-  m.impl("add_ffb", TORCH_BOX(&JoinOperators<Backend>::add_ffb));
-  m.impl("concat_bbb", TORCH_BOX(&JoinOperators<Backend>::concat_bbb));
-  m.impl("concat_bbf", TORCH_BOX(&JoinOperators<Backend>::concat_bbf));
-  m.impl("concat_ffb", TORCH_BOX(&JoinOperators<Backend>::concat_ffb));
-
-  m.impl("bmm_bbb", TORCH_BOX(&BmmOperators<Backend>::bbb));
-  m.impl("bmm_bbf", TORCH_BOX(&BmmOperators<Backend>::bbf));
-  m.impl("bmm_fbb", TORCH_BOX(&BmmOperators<Backend>::fbb));
-  m.impl("bmm_fbf", TORCH_BOX(&BmmOperators<Backend>::fbf));
-  m.impl("bmm_bfb", TORCH_BOX(&BmmOperators<Backend>::bfb));
-  m.impl("bmm_bff", TORCH_BOX(&BmmOperators<Backend>::bff));
-  m.impl("bmm_ffb", TORCH_BOX(&BmmOperators<Backend>::ffb));
-  m.impl("bits_linear", TORCH_BOX(&BitsLinearOperators<Backend>::bits_linear));
-
-  m.impl("bspmm_bbb", TORCH_BOX(&BspmmOperators<Backend>::bbb));
-  m.impl("bspmm_bbf", TORCH_BOX(&BspmmOperators<Backend>::bbf));
-  m.impl("bspmm_fbb", TORCH_BOX(&BspmmOperators<Backend>::fbb));
-  m.impl("bspmm_fbf", TORCH_BOX(&BspmmOperators<Backend>::fbf));
-  m.impl("bspmm_bfb", TORCH_BOX(&BspmmOperators<Backend>::bfb));
-  m.impl("bspmm_bff", TORCH_BOX(&BspmmOperators<Backend>::bff));
-  m.impl("bspmm_ffb", TORCH_BOX(&BspmmOperators<Backend>::ffb));
-  m.impl("bspmm_fff", TORCH_BOX(&BspmmOperators<Backend>::fff));
-  m.impl("bspmm_bbb_frdc", TORCH_BOX(&BspmmLayoutOperators<Backend>::bbb_frdc));
-  m.impl("bspmm_bbf_frdc", TORCH_BOX(&BspmmLayoutOperators<Backend>::bbf_frdc));
-  m.impl("bspmm_bbb_sliced", TORCH_BOX(&BspmmLayoutOperators<Backend>::bbb_sliced));
-  m.impl("bspmm_bbf_sliced", TORCH_BOX(&BspmmLayoutOperators<Backend>::bbf_sliced));
-  m.impl("bspmm_tbb", TORCH_BOX(&BspmmTernaryOperators<Backend>::tbb));
-  m.impl("bspmm_tbf", TORCH_BOX(&BspmmTernaryOperators<Backend>::tbf));
-  m.impl("bspmm_slots", TORCH_BOX(&SlotOperators<Backend>::bspmm_slots));
-
-  m.impl("bmm_add", TORCH_BOX(&FusedOperators<Backend>::bmm_add));
-  m.impl("bmm_bspmm", TORCH_BOX(&FusedOperators<Backend>::bmm_bspmm));
-  m.impl("bmm_bspmm_narrow", TORCH_BOX(&NarrowOperators<Backend>::bmm_bspmm_narrow));
-  m.impl("bspmm_bmm", TORCH_BOX(&JointOperators<Backend>::csr));
-  m.impl("bspmm_bmm_sliced", TORCH_BOX(&JointOperators<Backend>::sliced));
-
-  m.impl("conv_bbb", TORCH_BOX(&ConvOperators<Backend>::bbb));
-  m.impl("conv_bbf", TORCH_BOX(&ConvOperators<Backend>::bbf));
-  m.impl("pack_images", TORCH_BOX(&ConvOperators<Backend>::pack_images));
-  m.impl("conv_add", TORCH_BOX(&ConvAddOperators<Backend>::add));
-  m.impl("pool_bits", TORCH_BOX(&BitPoolOperators<Backend>::pool));
-
-  m.impl("conv_fbb", TORCH_BOX(&FixedConvOperators<Backend>::fbb));
-  m.impl("conv_fbf", TORCH_BOX(&FixedConvOperators<Backend>::fbf));
-
-  m.impl("pack_ternary", TORCH_BOX(&TernaryOperators<Backend>::pack_ternary));
-  m.impl("pack_bool", TORCH_BOX(&TernaryOperators<Backend>::pack_bool));
-  m.impl("pack_ternary_columns", TORCH_BOX(&TernaryOperators<Backend>::pack_columns));
-  m.impl("bmm_tbf", TORCH_BOX(&TernaryOperators<Backend>::tbf));
-  m.impl("bmm_tbb", TORCH_BOX(&TernaryOperators<Backend>::tbb));
-  m.impl("linear_ternary", TORCH_BOX(&TernaryOperators<Backend>::linear));
-
-  m.impl("matmul_ttf", TORCH_BOX(&TernaryAttentionOperators<Backend>::matmul_ttf));
-  m.impl("matmul_btf", TORCH_BOX(&TernaryAttentionOperators<Backend>::matmul_btf));
-  m.impl("attention_ternary", TORCH_BOX(&TernaryAttentionOperators<Backend>::attention));
-  m.impl("attention_ternary_floats",
-         TORCH_BOX(&TernaryAttentionOperators<Backend>::attention_ternary_floats));
-
-  m.impl("round_levels", TORCH_BOX(&QuantiseOperators<Backend>::round_levels));
-  m.impl("clip_gradients", TORCH_BOX(&QuantiseOperators<Backend>::clip_gradients));
-  m.impl("shift_signs", TORCH_BOX(&QuantiseOperators<Backend>::shift_signs));
-
-  m.impl("linear_chain", TORCH_BOX(&LinearChainOperators<Backend>::linear_chain));
+  DispatcherTable<Library> table{m};
+  add_all<Backend>(table);
 }
 
 }  // namespace bitgnn::ops

@@ -19,6 +19,9 @@ STABLE_TORCH_LIBRARY(bitgnn, m) {
   m.def("available_cpu_capabilities() -> str");
   m.def("release_buffers() -> ()");
   m.def("set_buffer_cache(bool enabled) -> bool");
+  m.def("bind_recording(Tensor[] constants, str names, int[] code) -> int");
+  m.def("run_recording(Tensor x, Tensor? second, int number) -> Tensor");
+  m.def("drop_recording(Tensor x, int number) -> ()");
   bitgnn::ops::define_operators(m);
 }
 

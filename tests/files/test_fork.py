@@ -69,8 +69,53 @@ for thread in threads:
 assert not any(statuses), statuses
 """
 
+# Threads that bind and drop recordings hold the lock of their table most of the time.
+FORKS_AMONG_RECORDINGS = """
+import os, signal, threading
+import torch
+import bitgnn
+from bitgnn.models import GCN
 
-@pytest.mark.parametrize("script", [FORK, FORKS_AMONG_THREADS])
+torch.manual_seed(0)
+model = bitgnn.freeze(GCN(40, 32, 5, precision="bin").eval(), check=False)
+x, edges = torch.randn(20, 40), torch.randint(20, (2, 60))
+kept = model.prepare_graph(edges, 20)
+expected = model(x, kept)
+stop = threading.Event()
+
+def work():
+    code = [1, 2, 1, 3, 5, 0, 1, 40, 0, 1, 1]
+    bits = torch.zeros(4, 2, dtype=torch.int32)
+    while not stop.is_set():
+        number = torch.ops.bitgnn.bind_recording([bits], "unpack", code)
+        torch.ops.bitgnn.run_recording(bits, None, number)
+        torch.ops.bitgnn.drop_recording(bits, number)
+
+def child():
+    signal.alarm(20)
+    graphs = [kept, model.prepare_graph(edges, 20)]
+    found = [model(x, graph) for graph in graphs for _ in range(4)]
+    os._exit(0 if all(torch.equal(f, expected) for f in found) else 3)
+
+threads = [threading.Thread(target=work) for _ in range(3)]
+for thread in threads:
+    thread.start()
+statuses = []
+for _ in range(20):
+    pid = os.fork()
+    if pid == 0:
+        child()
+    statuses.append(os.waitpid(pid, 0)[1])
+    if statuses[-1] != 0:
+        break
+stop.set()
+for thread in threads:
+    thread.join()
+assert not any(statuses), statuses
+"""
+
+
+@pytest.mark.parametrize("script", [FORK, FORKS_AMONG_THREADS, FORKS_AMONG_RECORDINGS])
 def test_a_child_computes_after_a_fork(script):
     run = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, timeout=200, check=False

@@ -136,3 +136,20 @@ OPS.matmul_ttf(HEADS.words, HEADS.counts, PAIR.words, PAIR.counts, 40)
 
 def test_errors_of_operators():
     check_wrong_calls(RAW, globals())
+
+
+def test_numbers_as_scales_are_told_from_what_equals_them():
+    expected = ternary.linear(X, W, 1.0)
+    assert ternary.linear(X, W, 1).equal(expected)
+    for scale in (True, [1.0]):
+        with pytest.raises(TypeError, match="scale must be a number or a tensor"):
+            ternary.linear(X, W, scale)
+    for scale in (torch.tensor(-1.0), torch.tensor(float("nan"))):
+        with pytest.raises(ValueError, match=r"ternary.linear: scale must be positive and finite"):
+            ternary.linear(X, W, scale)
+    with pytest.raises(ValueError, match=r"scale must have no dimensions, got shape \[1\]"):
+        ternary.linear(X, W, torch.ones(1))
+    with pytest.raises(TypeError, match=r"scale must be a float32 tensor, got torch.float64"):
+        ternary.linear(X, W, torch.tensor(1.0, dtype=torch.float64))
+    with pytest.raises(ValueError, match="scale must be on cpu, got meta"):
+        ternary.linear(X, W, torch.tensor(1.0, device="meta"))

@@ -28,7 +28,7 @@ def window_places(
 
 
 @operator(
-    "x:_,_,_,V flip:V",
+    "x:_,_,_,U flip:U",
     lambda x, kernel, stride, padding: x.new_empty(
         (x.size(0), *window_places(x.shape[1:3], kernel, stride, padding), x.size(3))
     ),

@@ -1,10 +1,11 @@
 """The operator table: shapes of the operands and results of each operator, beside its reference.
 
 A row reads ``"x:N,K threshold:K -> bits:N,K"``. A capital letter is a size that the first operand
-with it sets, ``W(k)`` the words that hold ``k`` features, a small letter an integer argument,
-``P-1`` one less, ``_`` any size. Operands that are not named may have any shape. A result is
-``bits`` (words of its last size), ``floats``, ``value`` (int32 where ``integer``, else float32) or
-``out`` (bits where ``out_bits``, else float32); what cannot be said so is a function.
+with it sets (``U`` that of vectors of words), ``W(k)`` the words that hold ``k`` features, a small
+letter an integer argument, ``P-1`` one less, ``_`` any size. Operands that are not named may have
+any shape. A result is ``bits`` (words of its last size), ``floats``, ``value`` (int32 where
+``integer``, else float32) or ``out`` (bits where ``out_bits``, else float32); what cannot be said
+so is a function.
 """
 
 from __future__ import annotations
@@ -32,6 +33,9 @@ __all__ = [
 
 WORD_BITS = 32
 """Features in a word; also the number of lanes of the canonical row scale."""
+
+WORDS = "U"
+"""Size of vectors of words."""
 
 PACKED_X = "x:N,W(size) x_scale:N"
 PACKED_W = "w:M,W(size) w_scale:M"
@@ -91,16 +95,29 @@ class Operator:
     results: tuple[tuple[str, tuple[str, ...]], ...] | Callable[..., Any]
     vectors: tuple[Vector, ...]
 
-    def fake(self, *arguments: Any, **keywords: Any) -> Any:
-        """Empty results of the right shapes and dtypes; sizes may be symbolic.
+    def check(
+        self, *arguments: Any, **keywords: Any
+    ) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+        """Arguments by name, and the sizes that letters stand for, which may be symbolic.
 
         Raises:
-            RuntimeError: an operand's number of dimensions or a size does not fit.
+            RuntimeError: a vector's dtype, an operand's number of dimensions or a size does not
+                fit.
         """
         bound = inspect.signature(self.reference).bind(*arguments, **keywords)
         bound.apply_defaults()
         given = bound.arguments
-        sizes = self._sizes(given)
+        for vector in self.vectors:
+            held = given[vector.name]
+            if held is not None and held.dtype != vector.dtype:
+                raise RuntimeError(
+                    f"{self.name}: {vector.name} must be {vector.dtype}, got {held.dtype}"
+                )
+        return given, self._sizes(given)
+
+    def fake(self, *arguments: Any, **keywords: Any) -> Any:
+        """Empty results of the right shapes and dtypes, of arguments that :meth:`check` took."""
+        given, sizes = self.check(*arguments, **keywords)
         if callable(self.results):
             return self.results(
                 *(given[name] for name in inspect.signature(self.results).parameters)
@@ -231,6 +248,7 @@ def _vectors(
                 axes.setdefault(size, (places[name], axis))
         elif len(sizes) == 1 and base in axes and base != "_":
             dtype = torch.bool if name == "flip" else torch.float32
+            dtype = torch.int32 if base == WORDS else dtype
             found.append(Vector(places[name], name, dtype, *axes[base], -int(less or 0)))
     return tuple(found)
 

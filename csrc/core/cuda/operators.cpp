@@ -3,6 +3,7 @@
 
 #include "core/all_operators.h"
 #include "core/cuda/backend.h"
+#include "core/recording_operators.h"
 #include "core/schema.h"
 
 namespace {
@@ -29,7 +30,10 @@ std::string take_dry_notes() {
 
 }  // namespace
 
-STABLE_TORCH_LIBRARY_IMPL(bitgnn, CUDA, m) { bitgnn::ops::register_all<bitgnn::cuda::Backend>(m); }
+STABLE_TORCH_LIBRARY_IMPL(bitgnn, CUDA, m) {
+  bitgnn::ops::register_all<bitgnn::cuda::Backend>(m);
+  bitgnn::ops::register_recordings<bitgnn::cuda::Backend>(m);
+}
 
 // The same operators without a device, for bitgnn.ops.route.
 STABLE_TORCH_LIBRARY(bitgnn_dry, m) {

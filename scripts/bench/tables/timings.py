@@ -88,6 +88,21 @@ def training_steps_table(record: Record) -> str:
     return f"{environment_line(record)}\n\n{markdown_table(header, rows)}"
 
 
+def calls_table(record: Record) -> str:
+    """Markdown of a record of ``scripts/bench_calls.py``: one row a case and contender."""
+    rows = [
+        [
+            f"{result['group']}: {result['name']}",
+            name,
+            *(format_seconds(times[way]["median"]) for way in ("call", "queued")),
+        ]
+        for result in record["results"]
+        for name, times in result["contenders"].items()
+    ]
+    header = ["case", "called as", "call to result", "a call, queued"]
+    return f"{environment_line(record)}\n\n{markdown_table(header, rows)}"
+
+
 def stream_table(records: Sequence[Record]) -> str:
     """Markdown of records of ``scripts/bench_stream.py``: a row for each model and contender."""
 

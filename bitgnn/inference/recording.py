@@ -1,0 +1,294 @@
+"""Recordings: the operator calls of a forward, recorded once and then run by one operator.
+
+A frozen model's forward on given inputs is a list of operator calls whose arguments are its
+buffers, the graph and the features. Once such inputs come a second time, their calls are recorded,
+and ``bitgnn::run_recording`` does all of them in C++, where every operator checks its arguments as
+before. What Python decides on the way, such as the layout of a graph, is decided once.
+"""
+
+from __future__ import annotations
+
+import struct
+import weakref
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode, is_in_torch_dispatch_mode
+
+from bitgnn.bits import BitAdjacency, BitImages, BitTensor
+from bitgnn.bits.tensor_version import Watch, are_same
+from bitgnn.inference.graph import PreparedGraph
+
+__all__ = ["CALLS_TO_RECORD", "Recordings"]
+
+CALLS_TO_RECORD = 2
+"""Calls on the same inputs in a row after which there is a recording, made of the second one."""
+
+MOST_RECORDINGS = 8
+"""Recordings of a model; a new one takes the place of the oldest."""
+
+_NONE, _INTEGER, _REAL, _INTEGERS, _CONSTANT, _REGISTER = range(6)
+"""Kinds of arguments, numbered as in csrc/core/recording.h."""
+
+_VIEWS = ("aten::view", "aten::unsqueeze", "aten::slice.Tensor")
+"""What recordings hold beside our operators."""
+
+Parts = tuple[Tensor, Tensor | None, int]
+_PARTS: dict[type, Callable[[Any], Parts]] = {
+    Tensor: lambda x: (x, None, 0),
+    BitTensor: lambda x: (x.words, x.scale, x.size),
+    BitImages: lambda x: (x.words, x.scale, x.channels),
+    BitAdjacency: lambda x: (x.rowptr, x.indices, x.num_cols),
+}
+"""The tensors that features consist of, and the number of features that is none of their sizes."""
+
+
+class _Recorder(TorchDispatchMode):
+    """Writes down the operator calls inside as ``bind_recording`` takes them; keeps no results.
+
+    Args:
+        inputs: tensors that are given anew with every run.
+
+    Attributes:
+        fits: whether all calls were our operators, with arguments that recordings hold.
+    """
+
+    def __init__(self, inputs: Sequence[Tensor]) -> None:
+        super().__init__()
+        self.fits = True
+        self._inputs = len(inputs)
+        self._count = len(inputs)
+        self._registers = {id(tensor): number for number, tensor in enumerate(inputs)}
+        self._constants: dict[int, tuple[int, Tensor]] = {}
+        self._names: list[str] = []
+        self._numbers: list[int] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        found = func(*args, **(kwargs or {}))
+        if self.fits:
+            known = func.namespace == "bitgnn" or func.name() in _VIEWS
+            self.fits = known and self._write(func, args, kwargs or {}, found)
+            if not self.fits:
+                self._constants.clear()  # nothing is kept alive in vain
+        return found
+
+    def _write(self, func: Any, args: Any, kwargs: Any, found: Any) -> bool:
+        """Write a call down; whether recordings hold what it takes."""
+        rest = func._schema.arguments[len(args) :]
+        values = [*args, *(kwargs.get(a.name, a.default_value) for a in rest)]
+        coded = [self._coded(value) for value in values]
+        outputs = found if isinstance(found, tuple) else (found,)
+        # A result that is gone may have left its identity to this one.
+        places = range(self._count, self._count + len(outputs))
+        self._count += len(outputs)
+        self._registers.update(zip(map(id, outputs), places, strict=True))
+        name = func.name() if func.namespace == "aten" else func._opname
+        self._names.append(name.partition(".")[0])
+        arguments = (number for numbers in coded for number in numbers or ())
+        self._numbers += [len(coded), *arguments, len(outputs), *places]
+        return None not in coded
+
+    def _coded(self, value: Any) -> list[int] | None:
+        """One argument as numbers, its kind in front; None where recordings hold none such."""
+        if value is None:
+            return [_NONE]
+        if isinstance(value, bool | int):
+            return [_INTEGER, int(value)]
+        if isinstance(value, float):
+            return [_REAL, *struct.unpack("q", struct.pack("d", value))]
+        if isinstance(value, list | tuple) and all(type(item) is int for item in value):
+            return [_INTEGERS, len(value), *value]
+        if not isinstance(value, Tensor):
+            return None
+        if id(value) in self._registers:
+            return [_REGISTER, self._registers[id(value)]]
+        known = self._constants.setdefault(id(value), (len(self._constants), value))
+        return [_CONSTANT, known[0]]
+
+    def code(self, result: Any) -> tuple[list[Tensor], str, list[int]] | None:
+        """What ``bind_recording`` takes; None unless one of the calls gave the result."""
+        place = self._registers.get(id(result), 0)
+        if not self.fits or place < self._inputs:
+            return None
+        tensors = [tensor for _, tensor in self._constants.values()]
+        head = [self._inputs, self._count, place]
+        return tensors, " ".join(self._names), head + self._numbers
+
+
+class _Recording:
+    """A bound forward and the inputs it serves.
+
+    Args:
+        number: what ``bind_recording`` gave.
+        x: features like those it takes.
+        graph: the graph it reads.
+        watches: what else must not have been written to.
+        forget: takes the reference to the graph once that is gone.
+    """
+
+    def __init__(
+        self,
+        number: int,
+        x: Any,
+        graph: Any,
+        watches: Sequence[Watch],
+        forget: Callable[[Any], Any],
+    ) -> None:
+        self._operator = torch.ops.bitgnn.run_recording.default
+        self._number = number
+        self._form = type(x)
+        self._parts_of = _PARTS[self._form]
+        first, second, self._size = self._parts_of(x)
+        self._shape, self._dtype, self._device = first.shape, first.dtype, first.device
+        self._is_alone = second is None
+        self.graph = _reference(graph, forget)
+        self._tensors = () if graph is None else graph.tensors
+        self._watches = watches
+        like = first.new_empty(0).detach()
+        weakref.finalize(self, torch.ops.bitgnn.drop_recording, like, number).atexit = False
+
+    def fits(self, x: Any, graph: Any) -> bool:
+        """Whether it serves these inputs as they are now."""
+        if x.__class__ is not self._form or self.graph() is not graph:
+            return False
+        first, second, size = self._parts_of(x)
+        return (
+            first.shape == self._shape
+            and first.dtype is self._dtype
+            and (second is None) is self._is_alone
+            and size == self._size
+            and first.device == self._device
+            and (graph is None or are_same(graph.tensors, self._tensors))
+            and all(watch.unchanged() for watch in self._watches)
+        )
+
+    def run(self, x: Any) -> Any:
+        """The result for features that it fits."""
+        first, second, _ = self._parts_of(x)
+        return self._operator(first, second, self._number)
+
+    def bound_to(self, x: Any) -> Callable[[], Any]:
+        """Gives the result for these features, for as long as nothing but values changes."""
+        first, second, _ = self._parts_of(x)
+        bound = partial(self._operator, first, second, self._number)
+        vars(bound)["recording"] = self  # which lives as long
+        return bound
+
+
+def _nothing() -> None:
+    """In place of a reference to a graph where there is none."""
+
+
+def _reference(graph: Any, forget: Callable[[Any], Any] | None = None) -> Callable[[], Any]:
+    """A reference that does not keep a graph alive."""
+    return _nothing if graph is None else weakref.ref(graph, forget)
+
+
+class Recordings:
+    """The recordings of one model; threads may share them."""
+
+    def __init__(self) -> None:
+        self._recordings: tuple[_Recording, ...] = ()
+        self._last: tuple[Any, Callable[[], Any]] = None, _nothing
+        self._refused: set[Any] = set()
+
+    def __len__(self) -> int:
+        return len(self._recordings)
+
+    def run(
+        self,
+        x: Any,
+        graph: Any,
+        forward: Callable[[Any, Any], Any],
+        watches: Callable[[Any], list[Watch]],
+    ) -> Any:
+        """What ``forward(x, graph)`` gives, by a recording where there is one.
+
+        Args:
+            x: features.
+            graph: the prepared graph or None.
+            forward: the calls one by one, with their checks.
+            watches: gives what calls on ``x`` were made of: after a write to it they are stale.
+        """
+        if is_in_torch_dispatch_mode() or torch.jit.is_tracing():
+            return forward(x, graph)
+        recording = self.find(x, graph)
+        if recording is not None:
+            try:
+                return recording.run(x)
+            except RuntimeError:
+                return forward(x, graph)  # which says more of an error
+        key = self._key(x, graph)
+        before, last = self._last
+        if key is None or key != before or last() is not graph:
+            self._last = key, _reference(graph)
+            return forward(x, graph)
+        return self._record(x, graph, forward, watches)
+
+    def find(self, x: Any, graph: Any) -> _Recording | None:
+        """The recording for these inputs as they are now."""
+        for recording in self._recordings:
+            if recording.fits(x, graph):
+                return recording
+        return None
+
+    def _record(
+        self,
+        x: Any,
+        graph: Any,
+        forward: Callable[[Any, Any], Any],
+        watches: Callable[[Any], list[Watch]],
+    ) -> Any:
+        first, second, _ = _PARTS[type(x)](x)
+        with _Recorder([first] if second is None else [first, second]) as recorder:
+            result = forward(x, graph)
+        code = recorder.code(result)
+        if code is None:
+            self._refused.add((type(x), first.dtype))
+            return result
+        watched = watches(x)
+        if any(getattr(held, "derived_nbytes", 0) for held in _adjacencies(graph)):
+            watched.append(Watch(graph.tensors))
+        number = torch.ops.bitgnn.bind_recording(*code)
+        owner = weakref.ref(self)  # which recordings do not keep alive
+        recording = _Recording(number, x, graph, watched, lambda gone: _forget(owner(), gone))
+        self._recordings = (recording, *self._recordings)[:MOST_RECORDINGS]
+        return result
+
+    def _key(self, x: Any, graph: Any) -> Any:
+        """What tells inputs from others that are not recorded; None where there can be none."""
+        parts_of = _PARTS.get(type(x))
+        if parts_of is None:
+            return None
+        first, second, size = parts_of(x)
+        if (type(x), first.dtype) in self._refused:
+            return None
+        if not _has_kernels(first.device.type):
+            return None
+        if first.is_cuda and torch.cuda.is_current_stream_capturing():
+            return None  # what is derived from a graph cannot be kept then
+        return type(x), first.shape, first.dtype, first.device, second is None, size
+
+
+def _has_kernels(device: str) -> bool:
+    """Whether the compiled operators for a type of device are there."""
+    name = "bitgnn::run_recording"
+    return (
+        device in ("cpu", "cuda")
+        and torch._C._dispatch_has_kernel(name)
+        and torch._C._dispatch_has_kernel_for_dispatch_key(name, device.upper())
+    )
+
+
+def _forget(recordings: Recordings | None, graph: Any) -> None:
+    """Drop the recordings of a graph that is gone."""
+    if recordings is not None:
+        kept = (held for held in recordings._recordings if held.graph is not graph)
+        recordings._recordings = tuple(kept)
+
+
+def _adjacencies(graph: Any) -> Sequence[Any]:
+    return graph.adjacencies if isinstance(graph, PreparedGraph) else (graph,)

@@ -1,0 +1,250 @@
+"""What a caller waits for: host time from a call to its result, and of calls that only queue up."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from bench.cases import Record, WrongResultError, reason_of
+from bench.models.networks import pyg_model
+from bench.tasks import NodeTask, untrained_model
+from bitgnn import models
+from bitgnn.bits import BitAdjacency, BitTensor
+from bitgnn.convert import freeze
+from bitgnn.inference import FrozenModel
+from bitgnn.measure.pyg import graph_forms
+from bitgnn.measure.report import format_seconds
+from bitgnn.measure.timing import Clock, Timing
+from bitgnn.ops import bmm, bspmm, ternary
+
+__all__ = ["CallCase", "call_cases", "describe"]
+
+Call = Callable[[], Any]
+WAYS = ("call", "queued")
+"""Each call waited for, and many of them before the device is waited for once."""
+REPEAT_SECONDS = 5e-3
+WARM_UPS = 10
+SIZES = {
+    # nodes, edges, features, share of features that are set, classes
+    "tiny": (20, 80, 40, 0.5, 7),
+    "Cora size": (2708, 10_556, 1433, 0.0127, 7),
+    "PubMed size": (19_717, 88_648, 500, 0.1, 3),
+}
+ROWS, FEATURES = 128, 768
+"""Of small dense operators."""
+IMAGES = 8
+
+
+@dataclass(frozen=True)
+class CallCase:
+    """The same work called in several ways.
+
+    Attributes:
+        group: heading it belongs to.
+        name: what is called, with its size.
+        make: the calls by name on a device; those of ours give equal results.
+        details: sizes.
+    """
+
+    group: str
+    name: str
+    make: Callable[[str], Iterator[tuple[str, Call]]]
+    details: Mapping[str, Any] = field(default_factory=dict)
+
+    @torch.no_grad()
+    def run(self, clock: Clock, repeats: int) -> Record:
+        """Time every call in both ways, all of them in each round.
+
+        Returns:
+            A JSON-ready record with all repeats.
+        """
+        calls, failures = {}, {}
+        for name, call in self.make(clock.device):
+            try:
+                for _ in range(WARM_UPS):
+                    call()
+                calls[name] = call
+            except WrongResultError:
+                raise
+            except Exception as error:  # the others are worth having
+                clock.recover()
+                failures[name] = reason_of(error)
+        runs = {
+            (name, way): _repeated(call, way == "call", clock.device)
+            for name, call in calls.items()
+            for way in WAYS
+        }
+        seconds: dict[tuple[str, str], list[float]] = {key: [] for key in runs}
+        for _ in range(repeats):
+            for key, (run, count) in runs.items():
+                run()  # warm after the others
+                start = time.perf_counter()
+                run()
+                seconds[key].append((time.perf_counter() - start) / count)
+        contenders = {
+            name: {
+                way: Timing(tuple(seconds[name, way]), runs[name, way][1]).to_dict() for way in WAYS
+            }
+            for name in calls
+        }
+        return {**self.details, "contenders": contenders, "failures": failures}
+
+
+def _repeated(call: Call, waits: bool, device: str) -> tuple[Call, int]:
+    """A call repeated, and how often."""
+    wait = torch.cuda.synchronize if device == "cuda" else _nothing
+    start = time.perf_counter()
+    call()
+    wait()
+    count = max(1, round(REPEAT_SECONDS / max(time.perf_counter() - start, 1e-9)))
+
+    def run_waiting() -> None:
+        for _ in range(count):
+            call()
+            wait()
+
+    def run_queued() -> None:
+        for _ in range(count):
+            call()
+        wait()
+
+    return run_waiting if waits else run_queued, count
+
+
+def _nothing() -> None:
+    """A CPU has done its work when a call returns."""
+
+
+def describe(result: Mapping[str, Any]) -> str:
+    """One line for the terminal: each contender, waited for and queued."""
+    parts = [
+        f"{name} {format_seconds(times['call']['median'])} / "
+        f"{format_seconds(times['queued']['median'])}"
+        for name, times in result["contenders"].items()
+    ]
+    parts += [f"{name}: {reason}" for name, reason in result["failures"].items()]
+    return f"{result['group']}: {result['name']}: {'; '.join(parts)}"
+
+
+def call_cases(quick: bool = False) -> Iterator[CallCase]:
+    """Frozen models of graphs and images, and operators on their own."""
+    for size, (nodes, edges, features, share, classes) in SIZES.items():
+        if quick and size != "tiny":
+            continue
+        details = {"nodes": nodes, "edges": edges, "features": features, "classes": classes}
+        for form in ("packed", "floats"):
+            make = partial(_gcn_calls, size, form)
+            yield CallCase("GCN bin", f"{size}, {form}", make, {**details, "density": share})
+    images = (3, 32, 32) if quick else (3, 224, 224)
+    make_images = partial(_image_calls, images)
+    yield CallCase("images", "ResNet-18", make_images, {"images": IMAGES, "size": images})
+    yield CallCase(
+        "operators", "small, eager", _operator_calls, {"rows": ROWS, "features": FEATURES}
+    )
+
+
+def _task(size: str, device: str) -> NodeTask:
+    nodes, edges, features, share, classes = SIZES[size]
+    generator = torch.Generator().manual_seed(0)
+    x = torch.rand(nodes, features, generator=generator)
+    x = x * (x < share) / share
+    edge_index = torch.randint(nodes, (2, edges), generator=generator)
+    return NodeTask(size, x.to(device), edge_index.to(device), classes)
+
+
+def _gcn_calls(size: str, form: str, device: str) -> Iterator[tuple[str, Call]]:
+    task = _task(size, device)
+    model = freeze(untrained_model(task, "GCN", "bin"), check=False)
+    assert isinstance(model, FrozenModel)
+    graph = model.prepare_graph(task.edge_index, task.num_nodes)
+    x: Any = model.pack_features(task.x) if form == "packed" else task.x
+    yield from _ours(model, x, graph, device)
+    network = pyg_model("GCN", task).to(device).eval()
+    for name, given in graph_forms(task.edge_index, task.num_nodes).items():
+        yield from _theirs(f"PyG, {name}", network, (task.x, given), device)
+
+
+def _image_calls(size: tuple[int, int, int], device: str) -> Iterator[tuple[str, Call]]:
+    torch.manual_seed(0)
+    model = freeze(models.ResNet(image=size).eval(), check=False).to(device)
+    assert isinstance(model, FrozenModel)
+    yield from _ours(model, torch.randn(IMAGES, *size, device=device), None, device)
+
+
+def _ours(model: FrozenModel, x: Any, graph: Any, device: str) -> Iterator[tuple[str, Call]]:
+    """A frozen model in every way it may be called."""
+    expected: Tensor = model(x, graph)
+    out = torch.empty_like(expected)
+    named: dict[str, Call] = {
+        "model": partial(model, x, graph),
+        "model, out": partial(model, x, graph, out=out),
+    }
+    for name in ("eager", "auto", *["cuda_graph"] * (device == "cuda")):
+        run = model.executor(name)
+        named[name] = partial(run, x, graph)
+        named[f"{name}, out"] = partial(run, x, graph, out=out)
+        named[f"{name}, pinned"] = partial(run.pinned, x, graph)  # type: ignore[attr-defined]
+    for name, call in named.items():
+        if not all(torch.equal(call(), expected) for _ in range(3)):
+            raise WrongResultError(name)
+        yield name, call
+
+
+def _theirs(
+    name: str, network: nn.Module, inputs: tuple[Any, ...], device: str
+) -> Iterator[tuple[str, Call]]:
+    """A network of PyG called as it is, and on a GPU as a CUDA graph."""
+    yield name, partial(network, *inputs)
+    if device == "cuda":
+        yield f"{name}, CUDA graph", _captured(partial(network, *inputs))
+
+
+def _captured(call: Call) -> Call:
+    """The replay of a call, captured when it is first used."""
+    held: list[tuple[torch.cuda.CUDAGraph, Any]] = []
+
+    def replay() -> Any:
+        if not held:
+            side = torch.cuda.Stream()
+            with torch.cuda.stream(side):
+                for _ in range(3):
+                    call()
+            torch.cuda.synchronize()
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph):
+                output = call()
+            held.append((graph, output))
+        held[0][0].replay()
+        return held[0][1]
+
+    return replay
+
+
+def _operator_calls(device: str) -> Iterator[tuple[str, Call]]:
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(ROWS, FEATURES, generator=generator).to(device)
+    weight = torch.randn(FEATURES, FEATURES, generator=generator).to(device)
+    xb, wb = BitTensor.from_float(x), BitTensor.from_float(weight)
+    nodes, edges, *_ = SIZES["Cora size"]
+    edge_index = torch.randint(nodes, (2, edges), generator=generator).to(device)
+    adjacency = BitAdjacency.from_edge_index(edge_index, nodes)
+    hidden = BitTensor.from_float(torch.randn(nodes, 64, generator=generator).to(device))
+    scale = torch.tensor(0.5, device=device)
+    tiny = BitTensor(xb.words[:4, :2].contiguous(), 64)
+    yield "bmm.bbb, 4 × 64 × 4", partial(bmm.bbb, tiny, tiny)
+    yield "F.linear, 4 × 64 × 4", partial(functional.linear, x[:4, :64], weight[:4, :64])
+    yield "bmm.bbb", partial(bmm.bbb, xb, wb)
+    yield "bmm.bbf", partial(bmm.bbf, xb, wb)
+    yield "bspmm.bbb, Cora size", partial(bspmm.bbb, hidden, adjacency)
+    yield "ternary.linear", partial(ternary.linear, x, wb, scale)
+    yield "ternary.linear, scale a number", partial(ternary.linear, x, wb, 0.5)
+    for dtype in (torch.float32, torch.float16)[: 2 if device == "cuda" else 1]:
+        name = f"F.linear, {str(dtype).removeprefix('torch.')}"
+        yield name, partial(functional.linear, x.to(dtype), weight.to(dtype))

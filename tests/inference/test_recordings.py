@@ -1,0 +1,312 @@
+"""Forwards that come again run as one call, with the results and errors of the calls one by one."""
+
+import copy
+import gc
+import pickle
+import threading
+import weakref
+
+import pytest
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from bitgnn import BitTensor, freeze
+from bitgnn._library import library_info
+from bitgnn.inference import FrozenModel
+from bitgnn.models import GCN, MLP, GraphSAGE, GraphSAINT
+
+MODELS = {"gcn": GCN, "sage": GraphSAGE, "saint": GraphSAINT}
+pytestmark = pytest.mark.skipif(
+    library_info().cpu_library is None, reason="only compiled operators have recordings"
+)
+
+
+class OneByOne(TorchDispatchMode):
+    """Counts operator calls, and keeps recordings from being used."""
+
+    calls = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        self.calls += 1
+        return func(*args, **(kwargs or {}))
+
+
+def plainly(model, *inputs):
+    with OneByOne() as counter:
+        result = model(*inputs)
+    assert counter.calls > 1
+    return result
+
+
+def recorded(model, *inputs):
+    """The result by a recording."""
+    for _ in range(2):
+        model(*inputs)
+    assert model._recordings.find(inputs[0], inputs[1] if len(inputs) > 1 else None) is not None
+    return model(*inputs)
+
+
+@pytest.fixture
+def frozen(make_model, device):
+    return freeze(make_model("bin")).to(device)
+
+
+@pytest.fixture
+def on_device(features, device):
+    return features.to(device)
+
+
+@pytest.fixture
+def prepared(frozen, graph, features, device):
+    return frozen.prepare_graph(graph.to(device), len(features))
+
+
+@pytest.mark.parametrize("layout", ["csr", "sliced"])
+@pytest.mark.parametrize("precision", ["bin", "full"])
+@pytest.mark.parametrize("name", MODELS)
+def test_same_bits(name, precision, layout, features, graph, device):
+    torch.manual_seed(0)
+    model = freeze(MODELS[name](75, 64, 5, precision=precision).eval()).to(device)
+    x, adjacency = features.to(device), model.prepare_graph(graph.to(device), 120, layout=layout)
+    forms = [x, x.t().contiguous().t()]
+    if model.program.entry is not None:
+        forms += [model.pack_features(x, layout="dense"), model.pack_features(x)]
+    if model.program.entry == 1:
+        forms += [x.half(), x.double(), x.to(torch.uint8)]
+    for form in forms:
+        expected = plainly(model, form, adjacency)
+        found = [model(form, adjacency) for _ in range(4)]
+        assert all(f.equal(expected) and f.dtype == expected.dtype for f in found)
+    if (name, precision) != ("saint", "full"):  # adds floats behind its operators
+        assert len(model._recordings) > 1
+
+
+def test_pattern_of_set_bits(frozen, on_device, prepared):
+    x = frozen.pack_features(on_device, layout="sparse")
+    expected = plainly(frozen, x, prepared)
+    assert recorded(frozen, x, prepared).equal(expected)
+    first = frozen.program.steps[frozen.program.entry]
+    frozen.get_buffer(first.tensors["weight"]).copy_(
+        frozen.get_buffer(first.tensors["weight"]).flip(0)
+    )
+    changed = frozen(x, prepared)
+    assert not changed.equal(expected)
+    assert changed.equal(plainly(frozen, x, prepared))
+
+
+def test_images(device):
+    torch.manual_seed(0)
+    model = freeze(MLP(widths=(64, 64)).eval()).to(device)
+    x = torch.randn(4, 1, 28, 28, device=device)
+    expected = plainly(model, x)
+    assert recorded(model, x).equal(expected)
+    more = torch.cat([x, x])
+    assert model(more).equal(torch.cat([expected, expected]))
+    with pytest.raises(ValueError, match="x must be"):
+        model(x[:, :, 1:])
+
+
+def test_new_values_are_read(frozen, on_device, prepared):
+    before = recorded(frozen, on_device, prepared)
+    on_device.neg_()
+    after = frozen(on_device, prepared)
+    assert not after.equal(before)
+    assert after.equal(plainly(frozen, on_device, prepared))
+
+
+WRITES = {
+    "written": lambda a: a.indices.copy_((a.indices + 7) % a.num_cols),
+    "replaced": lambda a: setattr(a, "indices", (a.indices + 7) % a.num_cols),
+    "moved": lambda a: setattr(a.indices, "data", (a.indices + 7) % a.num_cols),
+    "factor": lambda a: a.row_scale.mul_(3.0),
+    "no factor": lambda a: setattr(a, "row_scale", None),
+}
+
+
+@pytest.mark.parametrize("layout", ["csr", "sliced", "frdc"])
+@pytest.mark.parametrize("write", WRITES)
+def test_a_graph_that_is_changed(frozen, on_device, graph, device, layout, write):
+    edges = graph.unique(dim=1).to(device)
+    adjacency = frozen.prepare_graph(edges, 120, layout=layout)
+    before = recorded(frozen, on_device, adjacency)
+    with torch.inference_mode():
+        WRITES[write](adjacency)
+    for _ in range(3):
+        after = frozen(on_device, adjacency)
+        assert not after.equal(before)
+        assert after.equal(plainly(frozen, on_device, adjacency.to("cpu").to(device)))
+
+
+@pytest.mark.parametrize("change", ["copied into", "replaced", "loaded", "moved"])
+def test_weights_that_are_changed(make_model, frozen, on_device, prepared, device, change):
+    before = recorded(frozen, on_device, prepared)
+    state = {name: tensor.flip(0) for name, tensor in frozen.state_dict().items()}
+    if change == "loaded":
+        frozen.load_state_dict(state)
+    for name, value in state.items():
+        if change == "copied into":
+            frozen.get_buffer(name).copy_(value)
+        elif change == "replaced":
+            setattr(frozen, name, value)
+        elif change == "moved":
+            frozen.get_buffer(name).data = value
+    fresh = freeze(make_model("bin")).to(device)
+    fresh.load_state_dict(state)
+    for _ in range(3):
+        found = frozen(on_device, prepared)
+        assert not found.equal(before)
+        assert found.equal(plainly(fresh, on_device, prepared))
+
+
+def test_what_a_second_call_may_not_be(frozen, on_device, prepared, graph, device):
+    recorded(frozen, on_device, prepared)
+    with pytest.raises(ValueError, match="x must have 75 features, got 74"):
+        frozen(on_device[:, 1:].contiguous(), prepared)
+    with pytest.raises(ValueError, match="adjacency has 120 nodes, x has 119"):
+        frozen(on_device[1:], prepared)
+    with pytest.raises(ValueError, match=f"x must be on {device}.*, got meta"):
+        frozen(on_device.to("meta"), prepared)
+    with pytest.raises(ValueError, match="adjacency must be a graph, got None"):
+        frozen(on_device, None)
+    with pytest.raises(TypeError, match="x must be a tensor of numbers"):
+        frozen(on_device.to(torch.complex64), prepared)
+    assert frozen(on_device.to_sparse(), prepared).equal(frozen(on_device, prepared))
+    assert frozen(on_device.long(), prepared).equal(frozen(on_device, prepared))
+
+
+def test_a_missing_scale(features, graph, device):
+    torch.manual_seed(0)
+    model = freeze(GCN(75, 64, 5, precision="full").eval()).to(device)
+    adjacency = model.prepare_graph(graph.to(device), 120)
+    x = model.pack_features(features.to(device))
+    assert x.scale is not None
+    recorded(model, x, adjacency)
+    with pytest.raises(ValueError, match="packed x must carry a row scale"):
+        model(BitTensor(x.words, x.size), adjacency)
+
+
+def test_gradients_and_modes(frozen, on_device, prepared):
+    expected = recorded(frozen, on_device, prepared)
+    leaf = on_device.clone().requires_grad_()
+    assert not frozen(leaf, prepared).requires_grad
+    with torch.inference_mode():
+        assert frozen(on_device, prepared).equal(expected)
+        inner = on_device.clone()
+    assert inner.is_inference()
+    assert frozen(inner, prepared).equal(expected)
+    assert not expected.is_inference()
+
+
+def test_recordings_go_with_their_graphs_and_models(make_model, features, graph):
+    gc.collect()
+    gc.disable()
+    try:
+        model = freeze(make_model("bin"))
+        adjacency = model.prepare_graph(graph, 120)
+        recorded(model, features, adjacency)
+        number = model._recordings.find(features, adjacency)._number
+        assert torch.ops.bitgnn.run_recording(features, None, number).equal(
+            model(features, adjacency)
+        )
+        del adjacency
+        assert not len(model._recordings)
+        with pytest.raises(RuntimeError, match=f"run_recording: number must be .* got {number}"):
+            torch.ops.bitgnn.run_recording(features, None, number)
+        recorded(model, features, model.prepare_graph(graph, 120))
+        weights = [weakref.ref(buffer) for buffer in model.buffers()]
+        del model
+        assert not any(weight() is not None for weight in weights)
+    finally:
+        gc.enable()
+
+
+def test_many_graphs(frozen, on_device, graph, device):
+    adjacencies = [frozen.prepare_graph(graph[:, i:].to(device), 120) for i in range(12)]
+    for adjacency in adjacencies * 2:
+        assert recorded(frozen, on_device, adjacency).equal(plainly(frozen, on_device, adjacency))
+    assert len(frozen._recordings) < len(adjacencies)
+
+
+def test_graphs_that_come_once_are_not_recorded(frozen, on_device, graph, device, monkeypatch):
+    monkeypatch.setattr(type(frozen._recordings), "_record", None)
+    for _ in range(20):  # each may lie where the one before lay
+        frozen(on_device, frozen.prepare_graph(graph.to(device), 120))
+
+
+def test_copies_make_their_own_recordings(frozen, on_device, prepared):
+    expected = recorded(frozen, on_device, prepared)
+    for other in (copy.deepcopy(frozen), pickle.loads(pickle.dumps(frozen))):
+        assert len(other._recordings) == 0
+        assert recorded(other, on_device, prepared).equal(expected)
+
+
+def test_threads(frozen, on_device, prepared):
+    inputs = [on_device, -on_device, on_device.flip(0)]
+    expected = [plainly(frozen, x, prepared) for x in inputs]
+    wrong = []
+
+    def work(place):
+        for _ in range(200):
+            if not frozen(inputs[place], prepared).equal(expected[place]):
+                wrong.append(place)
+
+    threads = [threading.Thread(target=work, args=(place,)) for place in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+def test_programs_made_of_a_model_with_recordings(frozen, on_device, prepared):
+    expected = recorded(frozen, on_device, prepared)
+
+    def scores(x):
+        return frozen(x, prepared)
+
+    exported = torch.export.export(Bound(frozen, prepared), (on_device,))
+    traced = torch.jit.trace(Bound(frozen, prepared), (on_device,), check_trace=False)
+    for program in (str(exported.graph), str(traced.graph), str(traced.inlined_graph)):
+        assert "run_recording" not in program
+    assert exported.module()(on_device).equal(expected)
+    assert traced(on_device).equal(expected)
+    assert torch.compile(scores, fullgraph=True, backend="eager")(on_device).equal(expected)
+
+
+class Bound(torch.nn.Module):
+    def __init__(self, model, adjacency):
+        super().__init__()
+        self.model = model
+        self.adjacency = adjacency
+
+    def forward(self, x):
+        return self.model(x, self.adjacency)
+
+
+def test_hooks_are_called(frozen, on_device, prepared):
+    recorded(frozen, on_device, prepared)
+    seen = []
+    frozen.register_forward_hook(lambda module, args, result: seen.append(result))
+    result = frozen(on_device, prepared)
+    assert seen[0] is result
+
+
+def test_floats_in_between_are_run_one_by_one(features, graph):
+    torch.manual_seed(0)
+    model = freeze(GraphSAINT(75, 64, 5, precision="full").eval())
+    assert isinstance(model, FrozenModel)
+    adjacency = model.prepare_graph(graph, 120)
+    for _ in range(5):
+        assert model(features, adjacency).equal(plainly(model, features, adjacency))
+    assert len(model._recordings) == 0
+
+
+def test_a_copied_graph_follows_its_own_tensors(frozen, on_device, graph, device):
+    adjacency = frozen.prepare_graph(graph.to(device), 120, layout="sliced")
+    expected = recorded(frozen, on_device, adjacency)
+    copied = copy.deepcopy(adjacency)
+    assert recorded(frozen, on_device, copied).equal(expected)
+    copied.indices.data = (copied.indices + 7) % 120
+    assert not frozen(on_device, copied).equal(expected)
+    assert frozen(on_device, copied).equal(plainly(frozen, on_device, copied))
+    assert frozen(on_device, adjacency).equal(expected)

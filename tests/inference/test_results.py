@@ -1,0 +1,102 @@
+"""Results in the caller's own tensors, and calls that are bound to their inputs once."""
+
+import pytest
+import torch
+
+from bitgnn import freeze
+from bitgnn.models import MLP
+
+
+@pytest.fixture
+def frozen(make_model, device):
+    return freeze(make_model("bin")).to(device)
+
+
+@pytest.fixture
+def inputs(frozen, features, graph, device):
+    return features.to(device), frozen.prepare_graph(graph.to(device), len(features))
+
+
+def runners(frozen, device):
+    names = ["eager", "auto"] + ["cuda_graph"] * (device.type == "cuda")
+    return [frozen, *(frozen.executor(name) for name in names)]
+
+
+def test_out(frozen, inputs, device):
+    expected = frozen(*inputs)
+    for run in runners(frozen, device):
+        for out in (torch.empty_like(expected), torch.empty(5, 120, device=device).t()):
+            for _ in range(3):
+                assert run(*inputs, out=out.zero_()) is out
+                assert out.equal(expected)
+
+
+def test_out_of_another_form(frozen, inputs, device):
+    for run in runners(frozen, device):
+        for _ in range(2):
+            with pytest.raises(TypeError, match=r"out must be torch.float32, got torch.float64"):
+                run(*inputs, out=torch.empty(120, 5, dtype=torch.float64, device=device))
+            with pytest.raises(
+                ValueError, match=r"out must have shape \[120, 5\] on .* \[5, 120\]"
+            ):
+                run(*inputs, out=torch.empty(5, 120, device=device))
+            with pytest.raises(ValueError, match=r"out must have shape \[120, 5\] on .* on meta"):
+                run(*inputs, out=torch.empty(120, 5, device="meta"))
+            with pytest.raises(TypeError, match="out must be a tensor to use out, got list"):
+                run(*inputs, out=[])
+            with pytest.raises(RuntimeError, match="single memory location"):
+                run(*inputs, out=torch.empty(1, 5, device=device).expand(120, 5))
+
+
+def test_out_in_the_memory_of_the_features(frozen, inputs, device):
+    x, adjacency = inputs
+    expected = frozen(x, adjacency)
+    for run in runners(frozen, device):
+        for _ in range(2):
+            own = x.clone()
+            assert run(own, adjacency, out=own[:, :5]).equal(expected)
+            assert own[:, 5:].equal(x[:, 5:])
+
+
+def test_out_that_requires_gradients(frozen, inputs):
+    out = torch.zeros(120, 5, device=inputs[0].device, requires_grad=True)
+    assert frozen(*inputs, out=out).equal(frozen(*inputs))
+    assert out.is_leaf
+
+
+def test_out_of_images(device):
+    model = freeze(MLP(widths=(64,)).eval()).to(device)
+    x = torch.randn(3, 1, 28, 28, device=device)
+    out = torch.empty(3, 10, device=device)
+    assert model(x, out=out) is out
+    assert out.equal(model(x))
+    with pytest.raises(ValueError, match="FrozenImages: out must have shape"):
+        model(x, out=out[:2])
+
+
+def test_pinned(frozen, inputs, device):
+    x, adjacency = inputs
+    for run in runners(frozen, device)[1:]:
+        packed = frozen.pack_features(x)
+        for form in (x, packed, x.half(), x):
+            expected = frozen(form, adjacency)
+            for _ in range(3):
+                assert run.pinned(form, adjacency).equal(expected)
+        own = x.clone()
+        assert run.pinned(own, adjacency).equal(frozen(x, adjacency))
+        own.neg_()
+        assert run.pinned(own, adjacency).equal(frozen(-x, adjacency))
+        with pytest.raises(ValueError, match="adjacency must be a graph, got None"):
+            run.pinned(x, None)
+        with pytest.raises(ValueError, match="x must have 75 features, got 74"):
+            run.pinned(x[:, 1:], adjacency)
+
+
+def test_pinned_calls_outlive_what_they_were_made_of(frozen, inputs):
+    x, adjacency = inputs
+    expected = frozen(x, adjacency)
+    call = frozen.bound_call(x, adjacency)
+    frozen.to("cpu")  # binds the model anew
+    frozen._recordings = type(frozen._recordings)()
+    del x, adjacency, inputs
+    assert call().equal(expected)
