@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 import torch
 import torch_geometric.nn as pyg
-from distilled import CLASSES, FEATURES, NODES, Own, Pooled, gcn, planted
 from torch_geometric.data import Data
 from torch_geometric.loader import DataLoader, RandomNodeLoader
 from torch_geometric.transforms import RandomLinkSplit
+from toy_problems import CLASSES, FEATURES, NODES, Own, Pooled, gcn, planted
 
 import bitgnn
 from bitgnn.convert.letters import own_letters

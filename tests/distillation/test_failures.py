@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import torch
 import torch_geometric.nn as pyg
-from distilled import CLASSES, FEATURES, NODES, gcn, planted
 from torch import nn
 from torch_geometric.data import HeteroData
+from toy_problems import CLASSES, FEATURES, NODES, gcn, planted
 
 import bitgnn
 from bitgnn._files import FolderInUseError, locked

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 import torch_geometric.nn as pyg
-from distilled import CLASSES, FEATURES, NODES, Own, gcn, planted
 from torch import Tensor, nn
 from torch.nn import functional
+from toy_problems import CLASSES, FEATURES, NODES, Own, gcn, planted
 
 from bitgnn.distillation import DistillError
 from bitgnn.distillation.fitting import recipe_for
