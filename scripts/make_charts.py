@@ -44,7 +44,9 @@ def draw(records: Path, folder: Path) -> list[Path]:
             image = io.BytesIO()
             chart(*found).savefig(image, dpi=110)
             # A palette takes a third of the bytes.
-            Image.open(image).convert("RGB").quantize(64).save(drawn[-1], optimize=True)
+            Image.open(image).convert("RGB").quantize(128, Image.Quantize.MAXCOVERAGE).save(
+                drawn[-1], optimize=True
+            )
     return drawn
 
 

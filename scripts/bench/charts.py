@@ -47,7 +47,8 @@ def _titled(figure: Figure, title: str, record: Record) -> Figure:
 
 
 def _value(axes: Axes, text: str, x: float, y: float, size: int) -> None:
-    axes.annotate(text, (x, y), (4, 0), textcoords="offset points", va="center", fontsize=size)
+    axes.annotate(text, (x, y), (4, 0), textcoords="offset points", va="center", fontsize=size,
+                  bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.4})  # fmt: skip
 
 
 def _colours(forms: Iterable[str]) -> dict[str, str]:
@@ -66,6 +67,7 @@ def _logarithmic(axes: Axes, text: Callable[[float], str], locator: LogLocator) 
     axes.xaxis.set_major_locator(locator)
     axes.xaxis.set_major_formatter(lambda value, place: text(value))
     axes.xaxis.set_minor_formatter(NullFormatter())
+    axes.grid(axis="x", linewidth=0.3)
 
 
 def ratios_chart(title: str, record: Record) -> Figure:
@@ -86,35 +88,27 @@ def ratios_chart(title: str, record: Record) -> Figure:
         if len(ratios) > 1:
             axes.plot(ratios, [row] * len(ratios), "k.", markersize=5, alpha=0.6)
     names = [f"{n} ({len(ratios)} cases)" if len(ratios) > 1 else n for n, ratios in rows]
-    for label, (_, ratios) in zip(
-        axes.set_yticks(range(len(rows)), names, fontsize=8), rows, strict=True
-    ):
-        label.label1.set_fontweight("normal" if ratios else "bold")
+    ticks = axes.set_yticks(range(len(rows)), names, fontsize=8)
+    for tick, (_, ratios) in zip(ticks, rows, strict=True):
+        tick.label1.set_fontweight("normal" if ratios else "bold")
     axes.set_ylim(len(rows) - 0.4, -0.6)
-    drawn = [ratio for _, ratios in rows for ratio in ratios]
-    axes.xaxis.set_major_formatter(lambda value, place: f"{value:g}×")
-    if max(drawn) > 10 * min(drawn):
-        _logarithmic(axes, "{:g}×".format, LogLocator(subs=(1, 2, 5)))
-    axes.grid(axis="x", linewidth=0.3)
-    axes.margins(x=0.1)
+    axes.tick_params(axis="y", length=0)
+    _logarithmic(axes, "{:g}×".format, LogLocator(subs=(1, 2, 5)))
+    axes.margins(x=0.12)
     axes.axvline(1, color="black", linewidth=0.8)
-    axes.set_xlabel("times faster than the best baseline (ratio of medians)")
+    axes.set_xlabel("times faster than the best baseline (several cases: geometric mean, dots)")
     return _titled(figure, title, record)
 
 
 def _grouped(results: Iterable[Record]) -> dict[str, dict[str, list[float]]]:
     """Ratios by group and name, in long groups by the word that a name begins with."""
-    ranked = [
-        r
-        for r in results
-        if r["ratio"]
-        and not r["group"].startswith(UNDRAWN)
-        and r.get("best_baseline") != OWN_BASELINE
-    ]
-    sizes = Counter(result["group"] for result in ranked)
+    ranked = [r for r in results if r["ratio"] and r.get("best_baseline") != OWN_BASELINE]
+    sizes = Counter(r["group"] for r in ranked if not r["group"].startswith(UNDRAWN))
     groups: dict[str, dict[str, list[float]]] = {group: {} for group in sizes}
     for result in ranked:
         group, name = result["group"], result["name"]
+        if group not in groups:
+            continue
         if sizes[group] > MOST_CASES:
             first = name.replace(",", " ").split()[0]
             name = first if first.isalpha() else "all"
@@ -137,7 +131,8 @@ def accuracies_chart(record: Record) -> Figure:
             mean, deviation = form["score_mean_percent"], form["score_std_points"]
             axes.bar(x, mean - start, 0.92 * width, start, color=colours[name])
             axes.errorbar(x, mean, deviation, color="black", elinewidth=1, capsize=3)
-            axes.text(x, mean + deviation + 0.3, f"{mean:.1f}", ha="center", fontsize=8)
+            axes.annotate(f"{mean:.1f}", (x, mean + deviation), (0, 4), ha="center",
+                          textcoords="offset points", fontsize=8)  # fmt: skip
             if name in (entry["paper"] or {}):
                 axes.plot(x, entry["paper"][name], "wD", markeredgecolor="black")
     names = (n if e["metric"] == "accuracy" else f"{n} (ROC AUC)" for n, e in graphs.items())
@@ -145,7 +140,8 @@ def accuracies_chart(record: Record) -> Figure:
     axes.set_ylabel(f"test score, % (axis starts at {start})")
     open_frame(axes)
     _legend(figure, colours, **SQUARE)
-    return _titled(figure, "Mean and standard deviation over seeds (diamonds: paper)", record)
+    paper = " (diamonds: the paper's)" if any(entry["paper"] for entry in graphs.values()) else ""
+    return _titled(figure, f"Mean and standard deviation over seeds{paper}", record)
 
 
 def gaps_chart(record: Record) -> Figure:
@@ -182,7 +178,7 @@ def epochs_chart(*records: Record) -> Figure:
     figure = Figure(figsize=(10, 1 + 3 * rows), layout="constrained")
     for number, record in enumerate(records, 1):
         axes = figure.add_subplot(rows, columns, number)
-        metric = record.get("metric", "accuracy")
+        metric = record.get("metric", "accuracy").replace("matthews", "Matthews correlation")
         key = "test_score" if "metric" in record else "test_accuracy"
         factor = record.get("score_factor", 100)
         for form, entry in record["forms"].items():
@@ -195,7 +191,7 @@ def epochs_chart(*records: Record) -> Figure:
         axes.grid(linewidth=0.3)
         open_frame(axes)
     _legend(figure, colours)
-    return _titled(figure, "Mean over seeds", records[0])
+    return _titled(figure, "Test scores, means over seeds", records[0])
 
 
 def _of_forms(result: Record, value: Callable[[Any], float]) -> dict[str, float | None]:
@@ -231,8 +227,7 @@ def _speed_ups(result: Record) -> dict[str, float | None]:
 def models_chart(record: Record) -> Figure:
     """Bars of latency, memory and speed-up over PyG's best of every case, logarithmic axes."""
     results = record["results"]
-    height = 1.6 + len(results) * (len(MODEL_COLOURS) + 1.5) * 0.15
-    figure = Figure(figsize=(15, height), layout="constrained")
+    figure = Figure(figsize=(12.5, 1.6 + 1.2 * len(results)), layout="constrained")
     panels = figure.subplots(1, 3, sharey=True)
     drawn: tuple[tuple[str, Callable[[Record], dict[str, float | None]], Any, LogLocator], ...] = (
         ("latency (one forward)", _seconds, format_seconds, LogLocator()),
@@ -247,13 +242,12 @@ def models_chart(record: Record) -> Figure:
                 if (value := found.get(name)) is not None:
                     y = row + (number - (len(MODEL_COLOURS) - 1) / 2) * step
                     axes.barh(y, value, 0.9 * step, color=colour)
-                    _value(axes, text(value), value, y, 6)
+                    _value(axes, text(value), value, y, 7)
         axes.set_title(title, fontsize=10)
         _logarithmic(axes, text, locator)
-        axes.grid(axis="x", linewidth=0.3)
-        axes.margins(x=0.18, y=0.01)
+        axes.margins(x=0.2, y=0.01)
     names = [f"{result['model']}\n{result['graph_name']}" for result in results]
-    panels[0].set_yticks(range(len(results)), names, fontsize=7)
+    panels[0].set_yticks(range(len(results)), names, fontsize=9)
     panels[0].invert_yaxis()
     panels[2].axvline(1, color="black", linewidth=0.8)
     _legend(figure, MODEL_COLOURS, **SQUARE)
