@@ -41,12 +41,11 @@ def draw(records: Path, folder: Path) -> list[Path]:
         found = read_records(records, pattern)
         if found:
             drawn.append(folder / f"{name}.png")
-            image = io.BytesIO()
-            chart(*found).savefig(image, dpi=110)
-            # A palette takes a third of the bytes.
-            Image.open(image).convert("RGB").quantize(128, Image.Quantize.MAXCOVERAGE).save(
-                drawn[-1], optimize=True
-            )
+            picture = io.BytesIO()
+            chart(*found).savefig(picture, dpi=110)
+            image = Image.open(picture).convert("RGB")
+            few_colours = image.quantize(128, Image.Quantize.MAXCOVERAGE)
+            few_colours.save(drawn[-1], optimize=True)  # a third of the bytes
     return drawn
 
 
