@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 import statistics
 from collections import Counter
@@ -19,20 +18,23 @@ from bench.tables.models import best_of, peer_memory, peer_seconds
 from bench.tables.networks import UNLISTED
 from bitgnn.measure.report import format_bytes, format_ratio, format_seconds, open_frame
 
-FASTER, SLOWER, PEER = "#4c78a8", "#e45756", "#79706e"
-COLOURS = (
-    *(PEER, "#4c78a8", "#f58518", "#54a24b", "#b279a2", "#e45756"),
-    *("#72b7b2", "#eeca3b", "#9d755d", "#ff9da6"),
-)
+Found = dict[str, float | None]
+
+FASTER, SLOWER = "#4c78a8", "#e45756"
 MODEL_COLOURS = {
     "PyG fp32": "#bab0ac",
-    "PyG's best": PEER,
+    "PyG's best": "#79706e",
     "Bi-GCN emulated": "#b279a2",
     "full, from fp32": "#9ecae9",
     "full, packed": "#4c78a8",
     "bin, from fp32": "#ffbf79",
     "bin, packed": "#f58518",
 }
+MODEL_PANELS: tuple[tuple[str, Callable[[float], str], int], ...] = (
+    ("latency (one forward)", format_seconds, 10),
+    ("memory (stored and allocated)", format_bytes, 32),  # ticks at KiB, MiB, GiB
+    ("times faster than PyG's best", format_ratio, 10),
+)
 SQUARE = {"ls": "", "marker": "s", "markersize": 9}
 MOST_CASES = 15
 """Groups of more cases are drawn in summary."""
@@ -51,8 +53,11 @@ def _value(axes: Axes, text: str, x: float, y: float, size: int) -> None:
                   bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.4})  # fmt: skip
 
 
-def _colours(forms: Iterable[str]) -> dict[str, str]:
-    return dict(zip(dict.fromkeys(["fp32", *forms]), itertools.cycle(COLOURS), strict=False))
+def _colours(*forms: str) -> dict[str, str]:
+    """Colours of matplotlib's cycle; "fp32", "full" and "bin" have the same on every chart."""
+    first = ("fp32", "full", "bin") if "bin" in forms else ("fp32",)
+    order = dict.fromkeys((*first, *forms))
+    return {form: f"C{number}" for number, form in enumerate(order) if form in forms}
 
 
 def _legend(figure: Figure, colours: Mapping[str, str], **style: Any) -> None:
@@ -67,6 +72,7 @@ def _logarithmic(axes: Axes, text: Callable[[float], str], locator: LogLocator) 
     axes.xaxis.set_major_locator(locator)
     axes.xaxis.set_major_formatter(lambda value, place: text(value))
     axes.xaxis.set_minor_formatter(NullFormatter())
+    axes.tick_params(axis="x", labelsize=8)
     axes.grid(axis="x", linewidth=0.3)
 
 
@@ -96,7 +102,8 @@ def ratios_chart(title: str, record: Record) -> Figure:
     _logarithmic(axes, "{:g}×".format, LogLocator(subs=(1, 2, 5)))
     axes.margins(x=0.12)
     axes.axvline(1, color="black", linewidth=0.8)
-    axes.set_xlabel("times faster than the best baseline (several cases: geometric mean, dots)")
+    note = " (bars of several cases: geometric mean)" if any(len(r) > 1 for _, r in rows) else ""
+    axes.set_xlabel(f"times faster than the best baseline{note}")
     return _titled(figure, title, record)
 
 
@@ -119,7 +126,7 @@ def _grouped(results: Iterable[Record]) -> dict[str, dict[str, list[float]]]:
 def accuracies_chart(record: Record) -> Figure:
     """Bars of mean scores and their standard deviations by graph and form, and the paper's."""
     graphs = record["graphs"]
-    colours = _colours(form for entry in graphs.values() for form in entry["forms"])
+    colours = _colours(*(form for entry in graphs.values() for form in entry["forms"]))
     means = [form["score_mean_percent"] for e in graphs.values() for form in e["forms"].values()]
     start = max(0, 10 * math.floor(min(means) / 10 - 0.5))
     figure = Figure(figsize=(9, 4.2), layout="constrained")
@@ -151,7 +158,7 @@ def gaps_chart(record: Record) -> Figure:
         name = row["model"] if "model" in row else f"{row['layer']}, {row['layers']} layers"
         models.setdefault(name, []).append(row)
     graphs = list(dict.fromkeys(graph for row in record["summary"] for graph in row["gaps"]))
-    colours = _colours(row["form"] for row in record["summary"])
+    colours = _colours(*(row["form"] for row in record["summary"]))
     figure = Figure(figsize=(10, 1.6 + 0.27 * len(graphs)), layout="constrained")
     panels = figure.subplots(1, len(models), sharey=True, squeeze=False)[0]
     for axes, (model, rows) in zip(panels, models.items(), strict=True):
@@ -165,14 +172,13 @@ def gaps_chart(record: Record) -> Figure:
         axes.grid(linewidth=0.3)
     panels[0].set_yticks(range(len(graphs)), graphs, fontsize=9)
     panels[0].set_ylim(len(graphs) - 0.5, -0.5)
-    del colours["fp32"]
     _legend(figure, colours, ls="", marker="o")
     return _titled(figure, "Mean gap of test scores (below 0: better than fp32)", record)
 
 
 def epochs_chart(*records: Record) -> Figure:
-    """Test scores over epochs, means over seeds: a panel an experiment, a line a form."""
-    colours = _colours(form for record in records for form in record["forms"])
+    """Test scores over epochs, a panel an experiment, a line a form: means over seeds."""
+    colours = _colours(*(form for record in records for form in record["forms"]))
     columns = 2 if len(records) == 4 else min(3, len(records))
     rows = -(-len(records) // columns)
     figure = Figure(figsize=(10, 1 + 3 * rows), layout="constrained")
@@ -194,61 +200,46 @@ def epochs_chart(*records: Record) -> Figure:
     return _titled(figure, "Test scores, means over seeds", records[0])
 
 
-def _of_forms(result: Record, value: Callable[[Any], float]) -> dict[str, float | None]:
-    """A value of our fastest entry by form and features."""
-    found = {
-        f"{form}, {label}": best_of(result, form, features)
-        for form in ("full", "bin")
-        for features, label in (("floats", "from fp32"), ("packed", "packed"))
-    }
-    return {name: value(entry) for name, entry in found.items() if entry is not None}
-
-
-def _seconds(result: Record) -> dict[str, float | None]:
-    return {
-        "PyG fp32": peer_seconds(result, "PyG", "fp32"),
-        "PyG's best": peer_seconds(result, "PyG"),
-        "Bi-GCN emulated": peer_seconds(result, "Bi-GCN emulated"),
-        **_of_forms(result, lambda entry: float(entry["seconds"])),
-    }
-
-
-def _bytes(result: Record) -> dict[str, float | None]:
-    ours = _of_forms(result, lambda entry: float(entry["memory"]["total"]))
-    return {"PyG fp32": peer_memory(result), **ours}
-
-
-def _speed_ups(result: Record) -> dict[str, float | None]:
-    seconds = _seconds(result)
-    best = seconds.pop("PyG's best")
-    return {name: best / value if best and value else None for name, value in seconds.items()}
-
-
 def models_chart(record: Record) -> Figure:
     """Bars of latency, memory and speed-up over PyG's best of every case, logarithmic axes."""
     results = record["results"]
     figure = Figure(figsize=(12.5, 1.6 + 1.2 * len(results)), layout="constrained")
     panels = figure.subplots(1, 3, sharey=True)
-    drawn: tuple[tuple[str, Callable[[Record], dict[str, float | None]], Any, LogLocator], ...] = (
-        ("latency (one forward)", _seconds, format_seconds, LogLocator()),
-        ("memory (stored and allocated)", _bytes, format_bytes, LogLocator(base=32)),  # KiB, MiB
-        ("times faster than PyG's best", _speed_ups, format_ratio, LogLocator()),
-    )
     step = 0.86 / len(MODEL_COLOURS)
-    for axes, (title, values, text, locator) in zip(panels, drawn, strict=True):
-        for row, result in enumerate(results):
-            found = values(result)
+    for axes, (title, text, base), column in zip(
+        panels, MODEL_PANELS, zip(*map(_of_model, results), strict=True), strict=True
+    ):
+        for row, found in enumerate(column):
             for number, (name, colour) in enumerate(MODEL_COLOURS.items()):
-                if (value := found.get(name)) is not None:
+                if value := found.get(name):
                     y = row + (number - (len(MODEL_COLOURS) - 1) / 2) * step
                     axes.barh(y, value, 0.9 * step, color=colour)
                     _value(axes, text(value), value, y, 7)
         axes.set_title(title, fontsize=10)
-        _logarithmic(axes, text, locator)
-        axes.margins(x=0.2, y=0.01)
+        _logarithmic(axes, text, LogLocator(base=base))
+        axes.margins(x=0.23, y=0.01)
     names = [f"{result['model']}\n{result['graph_name']}" for result in results]
     panels[0].set_yticks(range(len(results)), names, fontsize=9)
     panels[0].invert_yaxis()
     panels[2].axvline(1, color="black", linewidth=0.8)
     _legend(figure, MODEL_COLOURS, **SQUARE)
     return _titled(figure, "Whole models, medians", record)
+
+
+def _of_model(result: Record) -> tuple[Found, Found, Found]:
+    """Seconds, bytes, and times faster than PyG's best, by the names of ``MODEL_COLOURS``."""
+    fastest = {
+        f"{form}, {label}": best_of(result, form, features)
+        for form in ("full", "bin")
+        for features, label in (("floats", "from fp32"), ("packed", "packed"))
+    }
+    ours = {name: entry for name, entry in fastest.items() if entry is not None}
+    best = peer_seconds(result, "PyG")
+    seconds = {
+        "PyG fp32": peer_seconds(result, "PyG", "fp32"),
+        "Bi-GCN emulated": peer_seconds(result, "Bi-GCN emulated"),
+        **{name: entry["seconds"] for name, entry in ours.items()},
+    }
+    memory = {name: entry["memory"]["total"] for name, entry in ours.items()}
+    ratios = {name: best / value for name, value in seconds.items() if best and value}
+    return seconds | {"PyG's best": best}, memory | {"PyG fp32": peer_memory(result)}, ratios
