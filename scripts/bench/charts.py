@@ -103,7 +103,7 @@ def ratios_chart(title: str, record: Record) -> Figure:
     axes.margins(x=0.12)
     axes.axvline(1, color="black", linewidth=0.8)
     note = " (bars of several cases: geometric mean)" if any(len(r) > 1 for _, r in rows) else ""
-    axes.set_xlabel(f"times faster than the best baseline{note}")
+    axes.set_xlabel(f"times faster than the best baseline{note}", fontsize=9, loc="right")
     return _titled(figure, title, record)
 
 
