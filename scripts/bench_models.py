@@ -1,4 +1,4 @@
-"""Times whole frozen models against PyG's: JSON and chart."""
+"""Times whole frozen models against PyG's."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from typing import Any
 
 from bench.cases import Skipped
 from bench.ceilings import Ceilings, CeilingsError
-from bench.charts import models_chart
 from bench.command import exits_with_status, parse, run_benchmark
 from bench.cuda_ceilings import measure_ceilings
 from bench.models.case import ModelCase, describe
@@ -41,9 +40,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         cases.append(Skipped("models", "floor", problem))
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Sparse", category=UserWarning)
-        return run_benchmark(
-            arguments, cases, models_table, line=describe, chart=models_chart, ceilings=ceilings
-        )
+        return run_benchmark(arguments, cases, models_table, line=describe, ceilings=ceilings)
 
 
 def _rates(arguments: Any) -> tuple[list[dict[str, Any]], Rates | None, str | None]:

@@ -1,23 +1,26 @@
-"""The chart of the whole-model benchmark: latency, memory and speed-up as bars."""
+"""Charts of records: ratios, accuracies, gaps, scores over epochs, and whole models."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
+import math
+import statistics
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.patches import Patch
-from matplotlib.ticker import NullFormatter
+from matplotlib.lines import Line2D
+from matplotlib.ticker import LogLocator, NullFormatter
 
-from bench.report import device_of
+from bench.report import Record, device_of
 from bench.tables.models import best_of, peer_memory, peer_seconds
-from bitgnn.measure.report import format_bytes, format_ratio, format_seconds
+from bench.tables.networks import UNLISTED
+from bitgnn.measure.report import format_bytes, format_ratio, format_seconds, open_frame
 
-Record = dict[str, Any]
-Values = Sequence[float | None]
+Found = dict[str, float | None]
 
+FASTER, SLOWER = "#4c78a8", "#e45756"
 MODEL_COLOURS = {
     "PyG fp32": "#bab0ac",
     "PyG's best": "#79706e",
@@ -27,101 +30,216 @@ MODEL_COLOURS = {
     "bin, from fp32": "#ffbf79",
     "bin, packed": "#f58518",
 }
+MODEL_PANELS: tuple[tuple[str, Callable[[float], str], int], ...] = (
+    ("latency (one forward)", format_seconds, 10),
+    ("memory (stored and allocated)", format_bytes, 32),  # ticks at KiB, MiB, GiB
+    ("times faster than PyG's best", format_ratio, 10),
+)
+SQUARE = {"ls": "", "marker": "s", "markersize": 9}
+MOST_CASES = 15
+"""Groups of more cases are drawn in summary."""
+UNDRAWN, OWN_BASELINE = (UNLISTED, "BSpMM layouts"), "pack alone"
+"""Beginnings of groups, and a baseline of ours, that are left to the tables."""
 
 
-def draw_bars(
-    axes: Axes,
-    labels: Sequence[str],
-    series: Mapping[str, tuple[str, Values]],
-    text: Callable[[float], str],
-) -> None:
-    """Horizontal bars from the top, each with its value behind its end.
-
-    Args:
-        axes: where.
-        labels: of the rows.
-        series: colour, and a value for each row or None, by name.
-        text: a value as text.
-    """
-    step = 0.86 / len(series)
-    for number, (colour, values) in enumerate(series.values()):
-        offset = (number - (len(series) - 1) / 2) * step
-        for row, value in enumerate(values):
-            if value is None:
-                continue
-            axes.barh(row + offset, value, height=0.9 * step, color=colour)
-            axes.annotate(
-                text(value), (value, row + offset), (3, 0), textcoords="offset points",
-                va="center", fontsize=6,
-            )  # fmt: skip
-    axes.set_yticks(range(len(labels)), labels, fontsize=7)
-    if not axes.yaxis_inverted():
-        axes.invert_yaxis()
-    axes.margins(x=0.18, y=0.01)
+def _titled(figure: Figure, title: str, record: Record) -> Figure:
+    on_cuda = record["benchmark"].endswith("cuda") if "settings" in record else None
+    figure.suptitle(f"{title}, {device_of(record['environment'], on_cuda=on_cuda)}", fontsize=11)
+    return figure
 
 
-def _save(figure: Figure, path: str | Path, title: str, record: Record) -> None:
-    device = device_of(record["environment"], on_cuda=record["benchmark"].endswith("cuda"))
-    figure.suptitle(f"{title}, medians, {device}", fontsize=11)
-    figure.savefig(path, dpi=110)
+def _value(axes: Axes, text: str, x: float, y: float, size: int) -> None:
+    axes.annotate(text, (x, y), (4, 0), textcoords="offset points", va="center", fontsize=size,
+                  bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.4})  # fmt: skip
 
 
-def _logarithmic(axes: Axes, text: Callable[[float], str], base: int = 10) -> None:
-    axes.set_xscale("log", base=base)
+def _colours(*forms: str) -> dict[str, str]:
+    """Colours of matplotlib's cycle; "fp32", "full" and "bin" have the same on every chart."""
+    first = ("fp32", "full", "bin") if "bin" in forms else ("fp32",)
+    order = dict.fromkeys((*first, *forms))
+    return {form: f"C{number}" for number, form in enumerate(order) if form in forms}
+
+
+def _legend(figure: Figure, colours: Mapping[str, str], **style: Any) -> None:
+    handles = [Line2D([], [], color=colour, label=name) for name, colour in colours.items()]
+    for handle in handles:
+        handle.set(**style)
+    figure.legend(handles=handles, loc="outside lower center", ncols=len(handles), fontsize=9)
+
+
+def _logarithmic(axes: Axes, text: Callable[[float], str], locator: LogLocator) -> None:
+    axes.set_xscale("log")
+    axes.xaxis.set_major_locator(locator)
     axes.xaxis.set_major_formatter(lambda value, place: text(value))
     axes.xaxis.set_minor_formatter(NullFormatter())
+    axes.tick_params(axis="x", labelsize=8)
     axes.grid(axis="x", linewidth=0.3)
 
 
-def _of_forms(result: Record, value: Callable[[Any], float]) -> dict[str, float | None]:
-    """A value of our fastest entry by form and features."""
-    found = {}
-    for form in ("full", "bin"):
-        for features, label in (("floats", "from fp32"), ("packed", "packed")):
-            entry = best_of(result, form, features)
-            found[f"{form}, {label}"] = None if entry is None else value(entry)
-    return found
+def ratios_chart(title: str, record: Record) -> Figure:
+    """Bars of how many times faster each case is than its best baseline, under their groups.
+
+    A bar of several cases ends at their geometric mean; each of them is a dot.
+    """
+    rows: list[tuple[str, list[float]]] = []
+    for group, cases in _grouped(record["results"]).items():
+        rows += [(group, []), *cases.items()]
+    figure = Figure(figsize=(9, 1.5 + 0.2 * len(rows)), layout="constrained")
+    axes = figure.subplots()
+    for row, ratios in enumerate(ratios for _, ratios in rows):
+        if ratios:
+            mean = statistics.geometric_mean(ratios)
+            axes.barh(row, mean - 1, 0.75, left=1, color=FASTER if mean >= 1 else SLOWER)
+            _value(axes, format_ratio(mean), max(1, *ratios), row, 8)
+        if len(ratios) > 1:
+            axes.plot(ratios, [row] * len(ratios), "k.", markersize=5, alpha=0.6)
+    names = [f"{n} ({len(ratios)} cases)" if len(ratios) > 1 else n for n, ratios in rows]
+    ticks = axes.set_yticks(range(len(rows)), names, fontsize=8)
+    for tick, (_, ratios) in zip(ticks, rows, strict=True):
+        tick.label1.set_fontweight("normal" if ratios else "bold")
+    axes.set_ylim(len(rows) - 0.4, -0.6)
+    axes.tick_params(axis="y", length=0)
+    _logarithmic(axes, "{:g}×".format, LogLocator(subs=(1, 2, 5)))
+    axes.margins(x=0.12)
+    axes.axvline(1, color="black", linewidth=0.8)
+    note = " (bars of several cases: geometric mean)" if any(len(r) > 1 for _, r in rows) else ""
+    axes.set_xlabel(f"times faster than the best baseline{note}", fontsize=9, loc="right")
+    return _titled(figure, title, record)
 
 
-def _seconds(result: Record) -> dict[str, float | None]:
-    return {
-        "PyG fp32": peer_seconds(result, "PyG", "fp32"),
-        "PyG's best": peer_seconds(result, "PyG"),
-        "Bi-GCN emulated": peer_seconds(result, "Bi-GCN emulated"),
-        **_of_forms(result, lambda entry: float(entry["seconds"])),
-    }
+def _grouped(results: Iterable[Record]) -> dict[str, dict[str, list[float]]]:
+    """Ratios by group and name, in long groups by the word that a name begins with."""
+    ranked = [r for r in results if r["ratio"] and r.get("best_baseline") != OWN_BASELINE]
+    sizes = Counter(r["group"] for r in ranked if not r["group"].startswith(UNDRAWN))
+    groups: dict[str, dict[str, list[float]]] = {group: {} for group in sizes}
+    for result in ranked:
+        group, name = result["group"], result["name"]
+        if group not in groups:
+            continue
+        if sizes[group] > MOST_CASES:
+            first = name.replace(",", " ").split()[0]
+            name = first if first.isalpha() else "all"
+        groups[group].setdefault(name, []).append(result["ratio"])
+    return groups
 
 
-def _bytes(result: Record) -> dict[str, float | None]:
-    ours = _of_forms(result, lambda entry: float(entry["memory"]["total"]))
-    return {"PyG fp32": peer_memory(result), **ours}
+def accuracies_chart(record: Record) -> Figure:
+    """Bars of mean scores and their standard deviations by graph and form, and the paper's."""
+    graphs = record["graphs"]
+    colours = _colours(*(form for entry in graphs.values() for form in entry["forms"]))
+    means = [form["score_mean_percent"] for e in graphs.values() for form in e["forms"].values()]
+    start = max(0, 10 * math.floor(min(means) / 10 - 0.5))
+    figure = Figure(figsize=(9, 4.2), layout="constrained")
+    axes = figure.subplots()
+    for place, entry in enumerate(graphs.values()):
+        width = 0.84 / len(entry["forms"])
+        for number, (name, form) in enumerate(entry["forms"].items()):
+            x = place + (number - (len(entry["forms"]) - 1) / 2) * width
+            mean, deviation = form["score_mean_percent"], form["score_std_points"]
+            axes.bar(x, mean - start, 0.92 * width, start, color=colours[name])
+            axes.errorbar(x, mean, deviation, color="black", elinewidth=1, capsize=3)
+            axes.annotate(f"{mean:.1f}", (x, mean + deviation), (0, 4), ha="center",
+                          textcoords="offset points", fontsize=8)  # fmt: skip
+            if name in (entry["paper"] or {}):
+                axes.plot(x, entry["paper"][name], "wD", markeredgecolor="black")
+    names = (n if e["metric"] == "accuracy" else f"{n} (ROC AUC)" for n, e in graphs.items())
+    axes.set_xticks(range(len(graphs)), [name.replace(" (", "\n(") for name in names])
+    axes.set_ylabel(f"test score, % (axis starts at {start})")
+    open_frame(axes)
+    _legend(figure, colours, **SQUARE)
+    paper = " (diamonds: the paper's)" if any(entry["paper"] for entry in graphs.values()) else ""
+    return _titled(figure, f"Mean and standard deviation over seeds{paper}", record)
 
 
-def _speed_ups(result: Record) -> dict[str, float | None]:
-    seconds = _seconds(result)
-    best = seconds.pop("PyG's best")
-    return {name: best / value if best and value else None for name, value in seconds.items()}
+def gaps_chart(record: Record) -> Figure:
+    """Points of how far each form is behind full precision on each graph, a panel a model."""
+    models: dict[str, list[Record]] = {}
+    for row in record["summary"]:
+        name = row["model"] if "model" in row else f"{row['layer']}, {row['layers']} layers"
+        models.setdefault(name, []).append(row)
+    graphs = list(dict.fromkeys(graph for row in record["summary"] for graph in row["gaps"]))
+    colours = _colours(*(row["form"] for row in record["summary"]))
+    figure = Figure(figsize=(10, 1.6 + 0.27 * len(graphs)), layout="constrained")
+    panels = figure.subplots(1, len(models), sharey=True, squeeze=False)[0]
+    for axes, (model, rows) in zip(panels, models.items(), strict=True):
+        for number, row in enumerate(rows):
+            offset = 0.2 * (number - (len(rows) - 1) / 2)
+            places = [graphs.index(graph) + offset for graph in row["gaps"]]
+            axes.plot(row["gaps"].values(), places, "o", color=colours[row["form"]], ms=5)
+        axes.axvline(0, color="black", linewidth=0.8)
+        axes.set_title(model, fontsize=10)
+        axes.set_xlabel("points behind fp32")
+        axes.grid(linewidth=0.3)
+    panels[0].set_yticks(range(len(graphs)), graphs, fontsize=9)
+    panels[0].set_ylim(len(graphs) - 0.5, -0.5)
+    _legend(figure, colours, ls="", marker="o")
+    return _titled(figure, "Mean gap of test scores (below 0: better than fp32)", record)
 
 
-def models_chart(path: str | Path, record: Record) -> None:
-    """Draws latency, memory and speed-up over PyG's best of every case, logarithmic axes."""
+def epochs_chart(*records: Record) -> Figure:
+    """Test scores over epochs, a panel an experiment, a line a form: means over seeds."""
+    colours = _colours(*(form for record in records for form in record["forms"]))
+    columns = 2 if len(records) == 4 else min(3, len(records))
+    rows = -(-len(records) // columns)
+    figure = Figure(figsize=(10, 1 + 3 * rows), layout="constrained")
+    for number, record in enumerate(records, 1):
+        axes = figure.add_subplot(rows, columns, number)
+        metric = record.get("metric", "accuracy").replace("matthews", "Matthews correlation")
+        key = "test_score" if "metric" in record else "test_accuracy"
+        factor = record.get("score_factor", 100)
+        for form, entry in record["forms"].items():
+            curves = [[factor * row[key] for row in run["history"]] for run in entry["runs"]]
+            means = [statistics.mean(values) for values in zip(*curves, strict=False)]
+            axes.plot(range(1, len(means) + 1), means, color=colours[form], linewidth=1.8)
+        axes.set_title(record["config"]["title"], fontsize=10)
+        axes.set_ylabel(f"test {metric}" + (", %" if factor == 100 else ""))
+        axes.set_xlabel("epoch")
+        axes.grid(linewidth=0.3)
+        open_frame(axes)
+    _legend(figure, colours)
+    return _titled(figure, "Test scores, means over seeds", records[0])
+
+
+def models_chart(record: Record) -> Figure:
+    """Bars of latency, memory and speed-up over PyG's best of every case, logarithmic axes."""
     results = record["results"]
-    labels = [f"{result['model']}\n{result['graph_name']}" for result in results]
-    height = 1.6 + len(results) * (len(MODEL_COLOURS) + 1.5) * 0.15
-    figure = Figure(figsize=(15, height), layout="constrained")
+    figure = Figure(figsize=(12.5, 1.6 + 1.2 * len(results)), layout="constrained")
     panels = figure.subplots(1, 3, sharey=True)
-    drawn: tuple[tuple[str, Callable[[Record], dict[str, float | None]], Any, int], ...] = (
-        ("latency (one forward)", _seconds, format_seconds, 10),
-        ("memory (stored and allocated)", _bytes, format_bytes, 32),  # ticks at KiB, MiB, GiB
-        ("times faster than PyG's best", _speed_ups, format_ratio, 10),
-    )
-    for axes, (title, values, text, base) in zip(panels, drawn, strict=True):
-        found = [values(result) for result in results]
-        series = {n: (c, [row.get(n) for row in found]) for n, c in MODEL_COLOURS.items()}
-        draw_bars(axes, labels, series, text)
+    step = 0.86 / len(MODEL_COLOURS)
+    for axes, (title, text, base), column in zip(
+        panels, MODEL_PANELS, zip(*map(_of_model, results), strict=True), strict=True
+    ):
+        for row, found in enumerate(column):
+            for number, (name, colour) in enumerate(MODEL_COLOURS.items()):
+                if value := found.get(name):
+                    y = row + (number - (len(MODEL_COLOURS) - 1) / 2) * step
+                    axes.barh(y, value, 0.9 * step, color=colour)
+                    _value(axes, text(value), value, y, 7)
         axes.set_title(title, fontsize=10)
-        _logarithmic(axes, text, base)
-    panels[2].axvline(1.0, color="black", linewidth=0.8)
-    handles = [Patch(color=colour, label=name) for name, colour in MODEL_COLOURS.items()]
-    figure.legend(handles=handles, loc="outside lower center", ncols=len(handles), fontsize=8)
-    _save(figure, path, "Whole models", record)
+        _logarithmic(axes, text, LogLocator(base=base))
+        axes.margins(x=0.23, y=0.01)
+    names = [f"{result['model']}\n{result['graph_name']}" for result in results]
+    panels[0].set_yticks(range(len(results)), names, fontsize=9)
+    panels[0].invert_yaxis()
+    panels[2].axvline(1, color="black", linewidth=0.8)
+    _legend(figure, MODEL_COLOURS, **SQUARE)
+    return _titled(figure, "Whole models, medians", record)
+
+
+def _of_model(result: Record) -> tuple[Found, Found, Found]:
+    """Seconds, bytes, and times faster than PyG's best, by the names of ``MODEL_COLOURS``."""
+    fastest = {
+        f"{form}, {label}": best_of(result, form, features)
+        for form in ("full", "bin")
+        for features, label in (("floats", "from fp32"), ("packed", "packed"))
+    }
+    ours = {name: entry for name, entry in fastest.items() if entry is not None}
+    best = peer_seconds(result, "PyG")
+    seconds = {
+        "PyG fp32": peer_seconds(result, "PyG", "fp32"),
+        "Bi-GCN emulated": peer_seconds(result, "Bi-GCN emulated"),
+        **{name: entry["seconds"] for name, entry in ours.items()},
+    }
+    memory = {name: entry["memory"]["total"] for name, entry in ours.items()}
+    ratios = {name: best / value for name, value in seconds.items() if best and value}
+    return seconds | {"PyG's best": best}, memory | {"PyG fp32": peer_memory(result)}, ratios

@@ -181,7 +181,6 @@ def run_benchmark(
     *,
     clock: Clock | None = None,
     line: Callable[[Record], str] = describe,
-    chart: Callable[[Path, Record], None] | None = None,
     **body: Any,
 ) -> int:
     """Runs the cases that are wanted; the record is on disk after each of them.
@@ -194,7 +193,6 @@ def run_benchmark(
         table: Markdown of the record.
         clock: None takes that of the device.
         line: a result for the terminal.
-        chart: draws the record.
         **body: further entries of the record.
 
     Returns:
@@ -233,7 +231,7 @@ def run_benchmark(
             print(line(result), flush=True)
         if found["results"]:
             save_record(arguments.output, found)
-    return finish(arguments.output, found, table, chart=chart)
+    return finish(arguments.output, found, table)
 
 
 def is_wanted(arguments: argparse.Namespace, case: Runnable | Skipped) -> bool:
@@ -273,14 +271,8 @@ def save_record(path: Path, record: Mapping[str, Any]) -> None:
     write_json(path, record)
 
 
-def finish(
-    output: Path,
-    found: Record,
-    table: Callable[[Record], str],
-    *,
-    chart: Callable[[Path, Record], None] | None = None,
-) -> int:
-    """Writes a record with its chart beside it, prints its table and what went wrong.
+def finish(output: Path, found: Record, table: Callable[[Record], str]) -> int:
+    """Writes a record, prints its table and what went wrong.
 
     Returns:
         Exit status: 1 where a result is wrong, or something failed or was left out.
@@ -289,8 +281,6 @@ def finish(
         Unmeasured: The record has no figures; nothing is written.
     """
     save_record(output, found)
-    if chart is not None:
-        chart(output.with_suffix(".png"), found)
     print(f"\n{table(found)}\nwritten: {output}")
     results = found.get("results", ())
     problems = [f"wrong: {r['group']}: {r['name']}" for r in results if is_wrong(r)]

@@ -82,11 +82,15 @@ SEVERAL: Mapping[str, tuple[str, Callable[[Sequence[Record]], str]]] = {
 TABLES = (*ONE, *SEVERAL)
 
 
+def read_records(results: Path, patterns: str) -> list[Record]:
+    """The records in folder ``results`` whose names fit one of the patterns, in their order."""
+    paths = [p for pattern in patterns.split() for p in sorted(results.glob(f"{pattern}.json"))]
+    return [json.loads(path.read_text("utf-8")) for path in paths]
+
+
 def section(name: str, results: Path) -> str:
     """The text between the markers of table ``name``, from the records in folder ``results``."""
-    patterns = (ONE[name] if name in ONE else SEVERAL[name])[0].split()
-    paths = [path for pattern in patterns for path in sorted(results.glob(f"{pattern}.json"))]
-    records = [json.loads(path.read_text("utf-8")) for path in paths]
+    records = read_records(results, (ONE[name] if name in ONE else SEVERAL[name])[0])
     if not records:
         return NOT_MEASURED
     return ONE[name][1](records[0]) if name in ONE else SEVERAL[name][1](records)
