@@ -29,7 +29,7 @@ def test_calls_are_recorded(monkeypatch, tmp_path, capsys):
     assert one["seconds"] > 0
     assert one["environment"]["threads"] == 1
     assert len(one["baselines"]) == 1
-    assert one["distilled"] > 1
+    assert one["distilled"] >= 1  # how many the budget leaves time for is up to the machine
     assert one["chosen"]["widen"] == 1
     table = runs_table(record)
     assert table in capsys.readouterr().out

@@ -37,7 +37,13 @@ def test_import_loads_nothing_heavy(tmp_path):
 
 @pytest.mark.parametrize(
     ("arguments", "status"),
-    [(["--help"], 0), ([], 0), (["--version"], 0), (["tune", "--help"], 0), (["train"], 2)],
+    [
+        (["--help"], 0),
+        ([], 0),
+        (["--version"], 0),
+        (["tune", "--help"], 0),
+        (["train", "--size", "3"], 2),
+    ],
 )
 def test_command_line_is_read_without_torch(tmp_path, arguments, status):
     done = run(

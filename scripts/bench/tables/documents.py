@@ -25,6 +25,7 @@ from bench.tables.plain_loop import (
     study_table,
 )
 from bench.tables.timings import (
+    calls_table,
     decoder_speed_table,
     default_speed_table,
     runs_table,
@@ -67,6 +68,7 @@ ONE: Mapping[str, tuple[str, Callable[[Record], str]]] = {
     "decoder_cuda": ("decoder_cuda", decoder_speed_table),
     "tuner_runs": ("tuner_runs", runs_table),
     "training_cost": ("training_cost", training_cost_table),
+    "calls_cuda": ("calls_cuda", calls_table),
     "training_steps": ("training_cuda", training_steps_table),
 }
 """Tables of one record: its name, and what makes the table."""

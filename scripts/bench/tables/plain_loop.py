@@ -96,7 +96,10 @@ def study_table(record: Record) -> str:
     seeds = len({run["seed"] for run in record["runs"]})
     text = f"{trained_on(record, pyg=True)}; seeds: {seeds}.\n\n{found}"
     for model in dict.fromkeys(row["model"] for row in rows):
-        gaps = [row["gaps"] for row in rows if row["model"] == model and _same_cost(row["form"])]
+        first = rows[0]["form"].partition(":")[0]
+        gaps = [
+            row["gaps"] for row in rows if row["model"] == model and _same_cost(row["form"], first)
+        ]
         left_out = _left_out(gaps)
         if left_out is not None:
             text += (
@@ -106,9 +109,9 @@ def study_table(record: Record) -> str:
     return text
 
 
-def _same_cost(form: str) -> bool:
-    """Whether a form is "bin" of the teacher's width, trained as long as the recipe says."""
-    return (form == "bin" or form.startswith("bin:1:")) and "epochs" not in form
+def _same_cost(form: str, first: str) -> bool:
+    """Whether a form is the first one, as wide and trained as long, but for a field."""
+    return (form == first or form.startswith(f"{first}:1:")) and "epochs" not in form
 
 
 def _left_out(gaps: Sequence[dict[str, float]]) -> float | None:
