@@ -8,7 +8,10 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PROGRAM = "import bitgnn_command; bitgnn_command.main()"
+PROGRAM = (
+    "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # ignored in background jobs
+    "import bitgnn_command; bitgnn_command.main()"
+)
 INTERRUPT = "import os, signal; os.kill(os.getpid(), signal.SIGINT)"
 
 
