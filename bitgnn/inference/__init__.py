@@ -2,8 +2,7 @@
 
 from bitgnn.inference.bound_program import FeatureForm
 from bitgnn.inference.checkpoint import load, save
-from bitgnn.inference.cuda_graph import CudaGraphExecutor
-from bitgnn.inference.executors import AutoExecutor, EagerExecutor
+from bitgnn.inference.executors import AutoExecutor, CudaGraphExecutor, EagerExecutor
 from bitgnn.inference.frozen import FreezeReport, Frozen
 from bitgnn.inference.frozen_images import FrozenImages
 from bitgnn.inference.frozen_layers import FrozenBWTA, FrozenLayers

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
+# Shells have background jobs ignore Ctrl-C.
 PROGRAM = (
-    "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # ignored in background jobs
+    "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
     "import bitgnn_command; bitgnn_command.main()"
 )
 INTERRUPT = "import os, signal; os.kill(os.getpid(), signal.SIGINT)"

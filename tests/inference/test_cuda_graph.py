@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from bitgnn.convert import freeze
-from bitgnn.inference.cuda_graph import CudaGraphExecutor
+from bitgnn.inference.executors.cuda_graph import CudaGraphExecutor
 
 pytestmark = pytest.mark.cuda
 

@@ -5,8 +5,9 @@ import torch
 
 from bitgnn import BitTensor, freeze
 from bitgnn.bits.tensor_version import Watch
-from bitgnn.inference import CudaGraphExecutor, cuda_graph
-from bitgnn.inference.captured import Captured, places_of
+from bitgnn.inference import CudaGraphExecutor
+from bitgnn.inference.executors import cuda_graph
+from bitgnn.inference.executors.captured import Captured, places_of
 
 
 class Replayed:

@@ -14,10 +14,17 @@ from torch.utils._pytree import tree_map
 from bitgnn._collector import collector_paused
 from bitgnn.bits.tensor_version import Watch
 from bitgnn.inference.bound_program import Inputs
-from bitgnn.inference.captured import Captured, Key, clone_of, copy_into, key_of, places_of
+from bitgnn.inference.executors.captured import (
+    Captured,
+    Key,
+    clone_of,
+    copy_into,
+    key_of,
+    places_of,
+)
+from bitgnn.inference.executors.pinned import PinnedCall
 from bitgnn.inference.frozen_model import FrozenModel
 from bitgnn.inference.graph_program import Graph
-from bitgnn.inference.pinned import PinnedCall
 from bitgnn.inference.results import hand_out
 
 __all__ = ["CudaGraphExecutor"]

@@ -1,4 +1,4 @@
-"""Ways to run a frozen model by name: eagerly, as CUDA graphs, and what follows the device."""
+"""Ways to run a frozen model by name: eagerly, as CUDA graphs, or what suits the device."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ import torch
 from torch import Tensor
 
 from bitgnn.inference.bound_program import Inputs
-from bitgnn.inference.cuda_graph import CudaGraphExecutor
+from bitgnn.inference.executors.cuda_graph import CudaGraphExecutor
+from bitgnn.inference.executors.pinned import PinnedCall
 from bitgnn.inference.frozen import Frozen
 from bitgnn.inference.frozen_model import FrozenModel
 from bitgnn.inference.graph_program import Graph
-from bitgnn.inference.pinned import PinnedCall
 
 __all__ = ["AutoExecutor", "EagerExecutor", "Executor", "make_executor"]
 
