@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from changed_weights import CHANGES, change_weights
 
 from bitgnn.convert import freeze
 from bitgnn.inference.executors.cuda_graph import CudaGraphExecutor
@@ -108,21 +109,12 @@ def test_a_graph_changed_after_its_capture(frozen, x, graph, layout, write):
     assert run.num_graphs == 1
 
 
-@pytest.mark.parametrize("change", ["copied into", "replaced", "loaded", "moved"])
+@CHANGES
 def test_weights_changed_after_a_capture(make_model, frozen, x, adjacency, change):
     run = CudaGraphExecutor(frozen)
     forms = (x, frozen.pack_features(x, layout="dense"), frozen.pack_features(x))
     before = [run(form, adjacency) for form in forms]
-    state = {name: tensor.flip(0) for name, tensor in frozen.state_dict().items()}
-    if change == "loaded":
-        frozen.load_state_dict(state)
-    for name, value in state.items():
-        if change == "copied into":
-            frozen.get_buffer(name).copy_(value)
-        elif change == "replaced":
-            setattr(frozen, name, value)
-        elif change == "moved":
-            frozen.get_buffer(name).data = value
+    state = change_weights(frozen, change)
     fresh = freeze(make_model("bin")).to("cuda")
     fresh.load_state_dict(state)
     for form, old in zip(forms, before, strict=True):

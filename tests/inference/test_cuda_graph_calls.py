@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from changed_weights import CHANGES, change_weights
 
 from bitgnn import BitTensor, freeze
 from bitgnn.bits.tensor_version import Watch
@@ -140,20 +141,11 @@ def test_a_graph_changed_after_its_capture(frozen, features, adjacency, write):
     assert run.num_graphs == 1
 
 
-@pytest.mark.parametrize("change", ["copied into", "replaced", "loaded", "moved"])
+@CHANGES
 def test_weights_changed_after_a_capture(frozen, features, adjacency, change):
     run = StandIn(frozen)
     before = run(features, adjacency)
-    state = {name: tensor.flip(0) for name, tensor in frozen.state_dict().items()}
-    if change == "loaded":
-        frozen.load_state_dict(state)
-    for name, value in state.items():
-        if change == "copied into":
-            frozen.get_buffer(name).copy_(value)
-        elif change == "replaced":
-            setattr(frozen, name, value)
-        elif change == "moved":
-            frozen.get_buffer(name).data = value
+    change_weights(frozen, change)
     assert run.find(features, adjacency) is None
     assert not run(features, adjacency).equal(before)
     assert run.captures == 2

@@ -8,6 +8,7 @@ import weakref
 
 import pytest
 import torch
+from changed_weights import CHANGES, change_weights
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from bitgnn import BitTensor, freeze
@@ -137,19 +138,10 @@ def test_a_graph_that_is_changed(frozen, on_device, graph, device, layout, write
         assert after.equal(plainly(frozen, on_device, adjacency.to("cpu").to(device)))
 
 
-@pytest.mark.parametrize("change", ["copied into", "replaced", "loaded", "moved"])
+@CHANGES
 def test_weights_that_are_changed(make_model, frozen, on_device, prepared, device, change):
     before = recorded(frozen, on_device, prepared)
-    state = {name: tensor.flip(0) for name, tensor in frozen.state_dict().items()}
-    if change == "loaded":
-        frozen.load_state_dict(state)
-    for name, value in state.items():
-        if change == "copied into":
-            frozen.get_buffer(name).copy_(value)
-        elif change == "replaced":
-            setattr(frozen, name, value)
-        elif change == "moved":
-            frozen.get_buffer(name).data = value
+    state = change_weights(frozen, change)
     fresh = freeze(make_model("bin")).to(device)
     fresh.load_state_dict(state)
     for _ in range(3):
