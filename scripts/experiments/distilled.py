@@ -90,6 +90,7 @@ def run(job: tuple[dict[str, Any], str | None, str]) -> dict[str, Any]:
         widen = None if factor == 1 else factor
         options = {
             "seed": case["seed"], "validation": validation, "widen": widen,
+            "trained": bool(students),
             "recipe": dict(field.split("=") for field in more[1:]),
         }  # fmt: skip
         result = bitgnn.distill(model, data, precision, **options)

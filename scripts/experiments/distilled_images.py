@@ -88,7 +88,7 @@ def run(job: tuple[dict[str, Any], str | None, str]) -> dict[str, Any]:
         result = bitgnn.distill(
             model, training, widen=wider,
             epochs=case["epochs"], seed=case["seed"], validation=validation,
-            recipe=dict(field.split("=") for field in fields),
+            trained=bool(students), recipe=dict(field.split("=") for field in fields),
         )  # fmt: skip
         model = result.teacher
         if result.teacher_history:
