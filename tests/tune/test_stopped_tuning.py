@@ -97,7 +97,9 @@ def test_finished_students_are_not_distilled_again(model, data, tmp_path, monkey
     assert len(epochs) == 2 + 2 * finalists
     again = bitgnn.tune(model, data, **options)
     assert len(epochs) == 2 + 2 * finalists
-    assert {p.name: p.score for p in again.points} == {p.name: p.score for p in result.points}
+    # Which form of the graph the float model runs fastest on, which its name says, may change.
+    scores = [{p.name: p.score for p in distilled(found)} for found in (again, result)]
+    assert scores[0] == scores[1]
 
 
 def test_storage_of_another_model_is_refused(model, data, tmp_path):
