@@ -57,8 +57,8 @@ class DistillRecipe(Schedule):
 def recipe_for(problem: Problem, epochs: int | None) -> tuple[DistillRecipe, DistillRecipe]:
     """The recipes of teacher and student; what they depend on is a property of the data.
 
-    Whole graphs have 200 epochs, batches about 2 000 steps. A student of one bit a value learns
-    with half of the model's dropout: its own noise is regularisation already.
+    Whole graphs have 200 epochs, batches about 2 000 steps; see :class:`Nodes` and the others for
+    what is special about them.
 
     Args:
         problem: the data.
@@ -72,8 +72,7 @@ def recipe_for(problem: Problem, epochs: int | None) -> tuple[DistillRecipe, Dis
     student = {
         "learning_rate": 0.01,
         "schedule": "cosine",
-        "teacher_weight": 0.3,
-        "dropout": 0.5,
+        "teacher_weight": 0.5,
         **problem.student_options,
     }
     return DistillRecipe(epochs=epochs, **teacher), DistillRecipe(epochs=epochs, **student)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any
 
 from torch import Tensor
 
@@ -22,11 +22,11 @@ class Images(Batched):
     The teacher's probabilities are all that a student learns from, as in ReActNet.
     """
 
-    teacher_options: ClassVar[Mapping[str, Any]] = {
+    teacher_options: Mapping[str, Any] = {
         "learning_rate": 2e-3, "weight_decay": 1e-4, "schedule": "cosine",
     }  # fmt: skip
-    student_options: ClassVar[Mapping[str, Any]] = {
-        "learning_rate": 2e-3, "teacher_weight": 1.0, "sharpen": 1.0, "dropout": 1.0,
+    student_options: Mapping[str, Any] = {
+        "learning_rate": 2e-3, "teacher_weight": 1.0, "sharpen": 1.0,
     }  # fmt: skip
 
     def split(self, batch: Any, name: str) -> tuple[Tensor, Tensor]:

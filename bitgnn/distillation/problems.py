@@ -31,6 +31,8 @@ __all__ = [
 
 HELD_OUT = 0.2
 """Share of the training labels that serve for validation where there are none."""
+LEAST_WEIGHT = 0.3
+"""Of the teacher of nodes, and of their models' dropout, however many nodes are labelled."""
 
 
 @dataclass(frozen=True)
@@ -68,8 +70,8 @@ class Problem(ABC):
     """
 
     keeps_weights: ClassVar[bool] = False
-    teacher_options: ClassVar[Mapping[str, Any]] = {}
-    student_options: ClassVar[Mapping[str, Any]] = {}
+    teacher_options: Mapping[str, Any] = {}
+    student_options: Mapping[str, Any] = {}
 
     objective: Objective
     example: Inputs
@@ -190,6 +192,10 @@ def check_features(data: BaseData, name: str = "data") -> None:
 class Nodes(Problem):
     """Nodes of one graph, each with a class, with labels of its own, or with values.
 
+    The teacher's weight is the share of nodes without a training label, and that part of the
+    model's dropout is left: few labels say less than the teacher and are soon known by heart, and
+    where there are many, neither is needed.
+
     Args:
         data: the graph, with ``x``, ``y``, ``train_mask`` and what the forward takes.
         model: for its number of scores.
@@ -261,6 +267,8 @@ class Nodes(Problem):
         self.loader = loader
         self.is_train = torch.zeros(count, dtype=torch.bool, device=self.device)
         self.is_train[train] = True
+        unlabelled = max(LEAST_WEIGHT, 1 - train.numel() / count)
+        self.student_options = {"teacher_weight": unlabelled, "dropout": unlabelled}
         self.steps = 1 if loader is None else _length(loader)
 
     def parts(self) -> Iterator[Part]:

@@ -76,9 +76,11 @@ def distill(
     A student starts from fresh weights and learns
 
     .. math:: (1 - w)\, L_\mathrm{labels} + w\, \mathrm{KL}(q \,\|\, p), \quad
-        q \propto p_\mathrm{teacher}^2, \quad w = 0.3
+        q \propto p_\mathrm{teacher}^2
 
-    on all nodes by Adam with a cosine schedule; the state with the best validation score stays.
+    on all nodes by Adam with a cosine schedule; the state with the best validation score stays. For
+    nodes, w is the share of them without a training label, at least 0.3, and that part of the
+    model's dropout is left; for graphs, links and texts w is 0.5.
     Where validation nodes say that it helps, the teacher's class probabilities are smoothed over
     the graph first, with the training labels in them (see
     :class:`~bitgnn.distillation.targets.Smoothing`). A model whose loss on the validation rows is

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any
 
 from torch import Tensor
 
@@ -23,10 +23,8 @@ class Texts(Batched):
     The student is of a :class:`~bitgnn.convert.BWTAConfig`. Labels weigh as much as the teacher.
     """
 
-    teacher_options: ClassVar[Mapping[str, Any]] = {"learning_rate": 5e-4, "weight_decay": 0.0}
-    student_options: ClassVar[Mapping[str, Any]] = {
-        "learning_rate": 1e-3, "teacher_weight": 0.5, "sharpen": 1.0, "dropout": 1.0,
-    }  # fmt: skip
+    teacher_options: Mapping[str, Any] = {"learning_rate": 5e-4, "weight_decay": 0.0}
+    student_options: Mapping[str, Any] = {"learning_rate": 1e-3, "sharpen": 1.0}
 
     def config(self, precision: Any) -> BWTAConfig:
         """A configuration as it is; ``"bin"`` is all layers and attention.

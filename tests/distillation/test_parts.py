@@ -158,8 +158,12 @@ def test_numbers_of_the_recipe_follow_from_the_data() -> None:
     whole = Nodes(data, gcn(), None, None, 0)
     teacher, student = recipe_for(whole, None)
     assert (teacher.epochs, student.epochs) == (200, 200)
-    assert (student.teacher_weight, student.dropout) == (0.3, 0.5)
+    assert (student.teacher_weight, student.dropout) == (0.75, 0.75)  # a quarter is labelled
     assert (teacher.teacher_weight, teacher.dropout) == (0, 1)
+    is_train = torch.arange(NODES) < 0.9 * NODES
+    well_known = planted(train_mask=is_train, val_mask=~is_train, test_mask=None)
+    student = recipe_for(Nodes(well_known, gcn(), None, None, 0), None)[1]
+    assert (student.teacher_weight, student.dropout) == (0.3, 0.3)
     batches = Nodes(data, gcn(), [data] * 50, None, 0)
     assert recipe_for(batches, None)[1].epochs == 40
     assert recipe_for(Nodes(data, gcn(), [data] * 5000, None, 0), None)[1].epochs == 20
