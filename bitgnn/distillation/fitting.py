@@ -57,8 +57,8 @@ class DistillRecipe(Schedule):
 def recipe_for(problem: Problem, epochs: int | None) -> tuple[DistillRecipe, DistillRecipe]:
     """The recipes of teacher and student; what they depend on is a property of the data.
 
-    Whole graphs have 200 epochs, batches about 2 000 steps; see :class:`Nodes` and the others for
-    what is special about them.
+    Whole graphs have 200 epochs, batches about 2 000 steps; each kind of problem says itself
+    what is special about it.
 
     Args:
         problem: the data.
