@@ -3,7 +3,8 @@
 One teacher a graph, model and seed, and a student for each form; a form is a precision, and behind
 a colon what its hidden channels are multiplied by (``bin:2``); further fields of the recipe follow
 (``bin:1:sharpen=1:smooth=False``). ``--study`` runs the forms that tell why the recipe is as it is.
-Finished runs are kept in OUTPUT.jsonl and not done again.
+Finished runs are kept in OUTPUT.jsonl, teachers, students and checkpoints of others in
+OUTPUT.parts; none is done again.
 """
 
 from __future__ import annotations
@@ -12,11 +13,13 @@ import argparse
 import statistics
 import warnings
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import torch
 import torch_geometric.nn as pyg
-from kept_runs import run_and_keep, study_parser
+from kept_runs import study_parser
+from kept_students import add_student_options, run_students, students_of
 from plain_loop import DROPOUT, GRAPHS, HIDDEN, Tutorial, read
 from torch import Tensor, nn
 from torch.nn import functional
@@ -24,6 +27,7 @@ from torch_geometric.data import Data
 from torch_geometric.transforms import RandomLinkSplit
 
 import bitgnn
+from bitgnn.distillation.result import Distilled
 
 LINK_GRAPHS = ("Cora", "CiteSeer", "PubMed")
 LINK_SHARES = {"num_val": 0.05, "num_test": 0.1}
@@ -77,40 +81,39 @@ def problem(case: dict[str, Any], root: str | None, device: str) -> tuple[nn.Mod
     return model.to(device), data.to(device), None
 
 
-def run(job: tuple[dict[str, Any], str | None, str]) -> dict[str, Any]:
+def run(job: tuple[dict[str, Any], str | None, str], folder: Path) -> dict[str, Any]:
     """One teacher and its students."""
     case, root, device = job
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
     model, data, validation = problem(case, root, device)
-    students: dict[str, Any] = {}
-    for form in case["forms"]:
+
+    def options(form: str) -> dict[str, Any]:
         precision, *more = form.split(":")
         factor = float(more[0]) if more else 1.0
-        widen = None if factor == 1 else factor
-        options = {
-            "seed": case["seed"], "validation": validation, "widen": widen,
-            "trained": bool(students),
+        return {
+            "precision": precision, "validation": validation,
+            "widen": None if factor == 1 else factor,
             "recipe": dict(field.split("=") for field in more[1:]),
         }  # fmt: skip
-        result = bitgnn.distill(model, data, precision, **options)
-        model = result.teacher
-        if result.teacher_history:
-            case = {**case, "teacher_seconds": result.teacher_seconds}
-        students[form] = {
-            "gap": result.gap, "gap_error": result.gap_error, "seconds": result.seconds,
-            "val": result.scores.val, "test": result.scores.test, "smoothing": result.smoothing,
-            "teacher_val": result.teacher_scores.val, "teacher_test": result.teacher_scores.test,
+
+    def judge(result: Distilled) -> dict[str, Any]:
+        found: dict[str, Any] = {
+            "test": result.scores.test, "teacher_test": result.teacher_scores.test,
+            "smoothing": result.smoothing,
         }  # fmt: skip
         if case["model"] != "GAE":
             with torch.no_grad():
                 classes = result.model(data.x, data.edge_index).argmax(1)
             frozen = bitgnn.freeze(result.model)(data.x, data.edge_index).argmax(1)
-            students[form]["differing_nodes"] = int((frozen != classes).sum())
+            found["differing_nodes"] = int((frozen != classes).sum())
+        return found
+
+    found = students_of(case, folder, model, data, options, judge)
     if device == "cuda":  # other workers need what this one has done with
-        del model, data, result
+        del model, data
         torch.cuda.empty_cache()
-    return {**case, "students": students}
+    return found
 
 
 def cases(arguments: argparse.Namespace) -> Iterator[dict[str, Any]]:
@@ -152,15 +155,10 @@ def main() -> int:
     parser = study_parser(__doc__, "distilled.json", GRAPHS)
     models = ["GCNConv", "SAGEConv", "Own", "GAE"]
     parser.add_argument("--models", nargs="+", default=models, choices=models)
-    parser.add_argument("--forms", nargs="+", default=FORMS)
+    add_student_options(parser, FORMS, seeds=5)
     parser.add_argument("--study", dest="forms", action="store_const", const=STUDY)
-    parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     arguments = parser.parse_args()
-    return run_and_keep(
-        cases(arguments), run, summary, arguments.output, arguments.data, arguments.device,
-        arguments.workers,
-    )  # fmt: skip
+    return run_students(cases(arguments), run, summary, arguments)
 
 
 if __name__ == "__main__":
