@@ -6,7 +6,7 @@ from pathlib import Path
 from bench.operators.case import OperatorCase
 from bench.tables.documents import NOT_MEASURED, TABLES, documents, fill
 from bench.tables.operators import cases_table
-from bench.tables.plain_loop import study_table
+from bench.tables.plain_loop import students_table, study_table
 from bitgnn.measure.timing import Clock
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -60,6 +60,14 @@ def test_a_study_judges_forms_on_graphs_that_did_not_choose_them():
     assert "seeds: 2." in text
     # Without a, "bin" is better (1.0 there); without b and c the other one (3.0 and 0.5).
     assert "is 1.5 points behind on the mean of the graphs left out" in text
+
+
+def test_students_of_texts_have_a_row_for_each_task_and_form():
+    row = {"form": "bwta", "runs": 2, "teacher": 0.8, "test": 0.79, "gap": 1.0, "gap_std": 0.25}
+    record = {"environment": MACHINE | {"gpu": "Some GPU"}, "summary": [{**row, "cost": 1.5}]}
+    assert "| bwta | 2 | 80.0 | 79.0 | 1.0 ± 0.2 | 1.5× |" in students_table(record)
+    record["summary"] = [{"task": "sst2", **row, "runs": 1, "gap_std": None, "cost": 1.5}]
+    assert "| sst2 | bwta | 1 | 80.0 | 79.0 | 1.0 | 1.5× |" in students_table(record)
 
 
 def test_fill_replaces_what_stands_between_the_markers(tmp_path):
