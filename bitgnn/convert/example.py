@@ -15,6 +15,7 @@ from bitgnn.convert.tracing.arguments import Arguments
 from bitgnn.convert.tracing.trace import evaluating, has_forward, trace_model
 from bitgnn.convert.tracing.tracer import NotTraced
 from bitgnn.inference.own_call import Argument, OwnCall
+from bitgnn.nn.activation_quantizer import ActivationQuantizer
 from bitgnn.nn.products.input_bits import InputBits
 from bitgnn.nn.products.looks_up import LooksUp
 
@@ -58,6 +59,9 @@ def run_example(model: nn.Module, example: Any) -> None:
         )
     args, kwargs = _call_of(model, example)
     with _unchanged(model), evaluating(model), torch.enable_grad():
+        for module in model.modules():
+            if isinstance(module, ActivationQuantizer):  # starts from the first values it is given
+                module.train()
         try:
             model(*args, **kwargs)
         except Exception as error:

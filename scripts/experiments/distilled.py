@@ -1,8 +1,9 @@
 """Distils models on all graphs by one recipe: how far binary ones are from their float teachers.
 
-One teacher a graph, model and seed, and a student for each form; a form is a precision, and behind
-a colon what its hidden channels are multiplied by (``bin:2``); further fields of the recipe follow
-(``bin:1:sharpen=1:smooth=False``). ``--study`` runs the forms that tell why the recipe is as it is.
+One teacher a graph, model and seed, and a student for each form; a form is a precision ("T": "bin"
+with ternary hidden values), and behind a colon what its hidden channels are multiplied by
+(``bin:2``); further fields of the recipe follow (``bin:1:sharpen=1:smooth=False``). ``--study`` has
+the forms that tell why the recipe is as it is.
 Finished runs are kept in OUTPUT.jsonl, teachers, students and checkpoints of others in
 OUTPUT.parts; none is done again.
 """
@@ -27,6 +28,8 @@ from torch_geometric.data import Data
 from torch_geometric.transforms import RandomLinkSplit
 
 import bitgnn
+from bitgnn.convert import Plan
+from bitgnn.convert.letters import own_letters
 from bitgnn.distillation.result import Distilled
 
 LINK_GRAPHS = ("Cora", "CiteSeer", "PubMed")
@@ -37,7 +40,7 @@ STUDY = (
     "bin", "bin:1:teacher_weight=0", "bin:1:teacher_weight=0.6", "bin:1:teacher_weight=1",
     "bin:1:dropout=0", "bin:1:dropout=1", "bin:1:sharpen=1", "bin:1:smooth=False",
     "bin:1:schedule=constant", "bin:1:learning_rate=0.005", "bin:1:learning_rate=0.02",
-    "bin:1:weight_decay=0.0005", "bin:1:epochs=400", "full", "TBF+TBF", "bin:2",
+    "bin:1:weight_decay=0.0005", "bin:1:epochs=400", "full", "T", "bin:2",
 )  # fmt: skip
 """The recipe, then it with one field changed, then other precisions and widths."""
 
@@ -81,6 +84,18 @@ def problem(case: dict[str, Any], root: str | None, device: str) -> tuple[nn.Mod
     return model.to(device), data.to(device), None
 
 
+def ternary_plan(model: nn.Module, data: Data) -> Plan:
+    """The ``"bin"`` form with ternary values for the signs of its hidden channels."""
+    binary = bitgnn.binarize(model, "bin", example=(data.x, data.edge_index))
+    letters = {}
+    for place, (name, own) in enumerate(own_letters(binary).items()):
+        product, _, total = own.partition("+")
+        if total[0] == "B":
+            product, total = product[:2] + "F", "T" + total[1:]
+        letters[name] = f"{'T' if place else product[0]}{product[1:]}+{total}"
+    return Plan(letters)
+
+
 def run(job: tuple[dict[str, Any], str | None, str], folder: Path) -> dict[str, Any]:
     """One teacher and its students."""
     case, root, device = job
@@ -92,7 +107,8 @@ def run(job: tuple[dict[str, Any], str | None, str], folder: Path) -> dict[str, 
         precision, *more = form.split(":")
         factor = float(more[0]) if more else 1.0
         return {
-            "precision": precision, "validation": validation,
+            "precision": ternary_plan(model, data) if precision == "T" else precision,
+            "validation": validation,
             "widen": None if factor == 1 else factor,
             "recipe": dict(field.split("=") for field in more[1:]),
         }  # fmt: skip
