@@ -90,6 +90,13 @@ class Problem(ABC):
     def results(self, model: nn.Module) -> dict[str, tuple[Tensor, Tensor]]:
         """Scores and labels of ``val`` and, where there are some, ``test``, in evaluation."""
 
+    def overfit(self, model: nn.Module) -> Tensor | None:
+        """Score of the training rows less that of the validation rows, in evaluation.
+
+        None where training rows are drawn anew or too many to look at.
+        """
+        del model
+
     def wanted(self, teacher: nn.Module, sharpen: float, smooth: bool) -> tuple[Tensor | None, str]:
         """What the teacher asks of all rows at once, and how it was smoothed.
 
@@ -192,9 +199,8 @@ def check_features(data: BaseData, name: str = "data") -> None:
 class Nodes(Problem):
     """Nodes of one graph, each with a class, with labels of its own, or with values.
 
-    The teacher's weight is the share of nodes without a training label, and that part of the
-    model's dropout is left: few labels say less than the teacher and are soon known by heart, and
-    where there are many, neither is needed.
+    The teacher's weight is the share of nodes without a training label: few labels say less than
+    the teacher, and where there are many, it is not needed.
 
     Args:
         data: the graph, with ``x``, ``y``, ``train_mask`` and what the forward takes.
@@ -268,7 +274,7 @@ class Nodes(Problem):
         self.is_train = torch.zeros(count, dtype=torch.bool, device=self.device)
         self.is_train[train] = True
         unlabelled = max(LEAST_WEIGHT, 1 - train.numel() / count)
-        self.student_options = {"teacher_weight": unlabelled, "dropout": unlabelled}
+        self.student_options = {"teacher_weight": unlabelled, "dropout": 0.5}
         self.steps = 1 if loader is None else _length(loader)
 
     def parts(self) -> Iterator[Part]:
@@ -301,6 +307,13 @@ class Nodes(Problem):
         if self.test is not None:
             found["test"] = scores[self.test], self.y[self.test]
         return found
+
+    @torch.no_grad()
+    def overfit(self, model: nn.Module) -> Tensor:
+        """Score of the training nodes less that of the validation nodes."""
+        scores, score = call(model, self.graph), self.objective.score
+        train, val = (score(scores[rows], self.y[rows]) for rows in (self.train, self.val))
+        return train - val
 
     @torch.no_grad()
     def wanted(self, teacher: nn.Module, sharpen: float, smooth: bool) -> tuple[Tensor | None, str]:

@@ -121,6 +121,9 @@ def run(job: tuple[dict[str, Any], str | None, str], folder: Path) -> dict[str, 
         if case["model"] != "GAE":
             with torch.no_grad():
                 classes = result.model(data.x, data.edge_index).argmax(1)
+                taught = result.teacher(data.x, data.edge_index).argmax(1)
+            right = (taught == data.y)[data.train_mask].float().mean()
+            found["teacher_train"] = float(right)
             frozen = bitgnn.freeze(result.model)(data.x, data.edge_index).argmax(1)
             found["differing_nodes"] = int((frozen != classes).sum())
         return found
