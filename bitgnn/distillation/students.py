@@ -11,6 +11,7 @@ from torch import nn
 from torch_geometric.nn import GAE
 
 from bitgnn.convert import Plan, binarize
+from bitgnn.convert.configs import Config, GraphConfig
 from bitgnn.convert.example import run_example
 from bitgnn.convert.letters import with_letters
 from bitgnn.distillation.batched import Batched
@@ -48,6 +49,10 @@ def binary_student(model: nn.Module, precision: Any, problem: Problem) -> nn.Mod
             return result
         if isinstance(problem, Batched):
             return problem.binary(model, precision)
+        if isinstance(precision, Config) and not isinstance(precision, GraphConfig):
+            raise DistillError(
+                f"precision must be a GraphConfig for graphs, got {type(precision).__name__}"
+            )
         if isinstance(model, GAE):
             result = binarize(model, precision)
             result.encoder = _settled(model.encoder, precision, problem)
