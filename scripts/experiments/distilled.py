@@ -2,8 +2,9 @@
 
 One teacher a graph, model and seed, and a student for each form; a form is a precision, and behind
 a colon what its hidden channels are multiplied by (``bin:2``); further fields of the recipe follow
-(``bin:1:sharpen=1:smooth=False``). ``--study`` runs the forms that tell why the recipe is as it is.
-Finished runs are kept in OUTPUT.jsonl and not done again.
+(``bin:1:sharpen=1:smooth=False``), or variants of ``variants.py``. ``--study`` runs the forms that
+tell why the recipe is as it is: the recipe with other fields, or ``--study variants``. Finished
+runs are kept in OUTPUT.jsonl and not done again.
 """
 
 from __future__ import annotations
@@ -12,12 +13,14 @@ import argparse
 import statistics
 import warnings
 from collections.abc import Iterator
+from itertools import product
 from typing import Any
 
 import torch
 import torch_geometric.nn as pyg
 from kept_runs import run_and_keep, study_parser
 from plain_loop import DROPOUT, GRAPHS, HIDDEN, Tutorial, read
+from study import STUDIES, distilled
 from torch import Tensor, nn
 from torch.nn import functional
 from torch_geometric.data import Data
@@ -29,13 +32,6 @@ LINK_GRAPHS = ("Cora", "CiteSeer", "PubMed")
 LINK_SHARES = {"num_val": 0.05, "num_test": 0.1}
 EMBEDDING = 16
 FORMS = ("bin", "full", "bin:2")
-STUDY = (
-    "bin", "bin:1:teacher_weight=0", "bin:1:teacher_weight=0.6", "bin:1:teacher_weight=1",
-    "bin:1:dropout=0", "bin:1:dropout=1", "bin:1:sharpen=1", "bin:1:smooth=False",
-    "bin:1:schedule=constant", "bin:1:learning_rate=0.005", "bin:1:learning_rate=0.02",
-    "bin:1:weight_decay=0.0005", "bin:1:epochs=400", "full", "TBF+TBF", "bin:2",
-)  # fmt: skip
-"""The recipe, then it with one field changed, then other precisions and widths."""
 
 
 class Own(nn.Module):
@@ -85,15 +81,8 @@ def run(job: tuple[dict[str, Any], str | None, str]) -> dict[str, Any]:
     model, data, validation = problem(case, root, device)
     students: dict[str, Any] = {}
     for form in case["forms"]:
-        precision, *more = form.split(":")
-        factor = float(more[0]) if more else 1.0
-        widen = None if factor == 1 else factor
-        options = {
-            "seed": case["seed"], "validation": validation, "widen": widen,
-            "trained": bool(students),
-            "recipe": dict(field.split("=") for field in more[1:]),
-        }  # fmt: skip
-        result = bitgnn.distill(model, data, precision, **options)
+        options = {"seed": case["seed"], "validation": validation, "trained": bool(students)}
+        result = distilled(model, data, form, **options)
         model = result.teacher
         if result.teacher_history:
             case = {**case, "teacher_seconds": result.teacher_seconds}
@@ -105,7 +94,7 @@ def run(job: tuple[dict[str, Any], str | None, str]) -> dict[str, Any]:
         if case["model"] != "GAE":
             with torch.no_grad():
                 classes = result.model(data.x, data.edge_index).argmax(1)
-            frozen = bitgnn.freeze(result.model)(data.x, data.edge_index).argmax(1)
+            frozen = bitgnn.freeze(result.model, check=False)(data.x, data.edge_index).argmax(1)
             students[form]["differing_nodes"] = int((frozen != classes).sum())
     if device == "cuda":  # other workers need what this one has done with
         del model, data, result
@@ -115,12 +104,11 @@ def run(job: tuple[dict[str, Any], str | None, str]) -> dict[str, Any]:
 
 def cases(arguments: argparse.Namespace) -> Iterator[dict[str, Any]]:
     """Every run; one seed of all graphs and models first."""
-    for seed in range(arguments.seeds):
-        for model in arguments.models:
-            for name in LINK_GRAPHS if model == "GAE" else arguments.graphs:
-                if name in arguments.graphs:
-                    case = {"graph": name, "model": model, "seed": seed}
-                    yield {**case, "forms": list(arguments.forms)}
+    groups = STUDIES[arguments.study] if arguments.study else [arguments.forms]
+    for seed, forms, model in product(range(arguments.seeds), groups, arguments.models):
+        for name in LINK_GRAPHS if model == "GAE" else arguments.graphs:
+            if name in arguments.graphs:
+                yield {"graph": name, "model": model, "seed": seed, "forms": list(forms)}
 
 
 def summary(runs: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -153,7 +141,7 @@ def main() -> int:
     models = ["GCNConv", "SAGEConv", "Own", "GAE"]
     parser.add_argument("--models", nargs="+", default=models, choices=models)
     parser.add_argument("--forms", nargs="+", default=FORMS)
-    parser.add_argument("--study", dest="forms", action="store_const", const=STUDY)
+    parser.add_argument("--study", nargs="?", const="recipe", choices=STUDIES)
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     arguments = parser.parse_args()
