@@ -2,9 +2,10 @@
 
 One teacher a graph, model and seed, and a student for each form; a form is a precision, and behind
 a colon what its hidden channels are multiplied by (``bin:2``); further fields of the recipe follow
-(``bin:1:sharpen=1:smooth=False``), or variants of ``variants.py``. ``--study`` runs the forms that
-tell why the recipe is as it is: the recipe with other fields, or ``--study variants``. Finished
-runs are kept in OUTPUT.jsonl and not done again.
+(``bin:1:sharpen=1:smooth=False``), or variants of ``variants.py`` (``bin:1:surrogate=reste``).
+``--study`` runs the forms that tell why the recipe is as it is: the recipe with other fields, or
+``--study variants``. Finished runs are kept in OUTPUT.jsonl, teachers, students and checkpoints of
+others in OUTPUT.parts; none is done again.
 """
 
 from __future__ import annotations
@@ -14,19 +15,22 @@ import statistics
 import warnings
 from collections.abc import Iterator
 from itertools import product
+from pathlib import Path
 from typing import Any
 
 import torch
 import torch_geometric.nn as pyg
-from kept_runs import run_and_keep, study_parser
+from kept_runs import study_parser
+from kept_students import add_student_options, run_students, students_of
 from plain_loop import DROPOUT, GRAPHS, HIDDEN, Tutorial, read
-from study import STUDIES, distilled
+from study import STUDIES, arguments_of, changed
 from torch import Tensor, nn
 from torch.nn import functional
 from torch_geometric.data import Data
 from torch_geometric.transforms import RandomLinkSplit
 
 import bitgnn
+from bitgnn.distillation.result import Distilled
 
 LINK_GRAPHS = ("Cora", "CiteSeer", "PubMed")
 LINK_SHARES = {"num_val": 0.05, "num_test": 0.1}
@@ -73,42 +77,44 @@ def problem(case: dict[str, Any], root: str | None, device: str) -> tuple[nn.Mod
     return model.to(device), data.to(device), None
 
 
-def run(job: tuple[dict[str, Any], str | None, str]) -> dict[str, Any]:
+def run(job: tuple[dict[str, Any], str | None, str], folder: Path) -> dict[str, Any]:
     """One teacher and its students."""
     case, root, device = job
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
     model, data, validation = problem(case, root, device)
-    students: dict[str, Any] = {}
-    for form in case["forms"]:
-        options = {"seed": case["seed"], "validation": validation, "trained": bool(students)}
-        result = distilled(model, data, form, **options)
-        model = result.teacher
-        if result.teacher_history:
-            case = {**case, "teacher_seconds": result.teacher_seconds}
-        students[form] = {
-            "gap": result.gap, "gap_error": result.gap_error, "seconds": result.seconds,
-            "val": result.scores.val, "test": result.scores.test, "smoothing": result.smoothing,
-            "teacher_val": result.teacher_scores.val, "teacher_test": result.teacher_scores.test,
+
+    def options(form: str) -> dict[str, Any]:
+        return {**arguments_of(form), "validation": validation}
+
+    def judge(result: Distilled) -> dict[str, Any]:
+        found: dict[str, Any] = {
+            "test": result.scores.test, "teacher_test": result.teacher_scores.test,
+            "smoothing": result.smoothing,
         }  # fmt: skip
         if case["model"] != "GAE":
             with torch.no_grad():
                 classes = result.model(data.x, data.edge_index).argmax(1)
             frozen = bitgnn.freeze(result.model, check=False)(data.x, data.edge_index).argmax(1)
-            students[form]["differing_nodes"] = int((frozen != classes).sum())
+            found["differing_nodes"] = int((frozen != classes).sum())
+        return found
+
+    found = students_of(case, folder, model, data, options, judge, changed)
     if device == "cuda":  # other workers need what this one has done with
-        del model, data, result
+        del model, data
         torch.cuda.empty_cache()
-    return {**case, "students": students}
+    return found
 
 
 def cases(arguments: argparse.Namespace) -> Iterator[dict[str, Any]]:
     """Every run; one seed of all graphs and models first."""
-    groups = STUDIES[arguments.study] if arguments.study else [arguments.forms]
-    for seed, forms, model in product(range(arguments.seeds), groups, arguments.models):
+    groups = STUDIES[arguments.study] if arguments.study else {None: arguments.forms}
+    for seed, kind, model in product(range(arguments.seeds), groups, arguments.models):
         for name in LINK_GRAPHS if model == "GAE" else arguments.graphs:
             if name in arguments.graphs:
-                yield {"graph": name, "model": model, "seed": seed, "forms": list(forms)}
+                case = {"graph": name, "model": model, "seed": seed}
+                case = case if kind is None else {**case, "study": kind}
+                yield {**case, "forms": list(groups[kind])}
 
 
 def summary(runs: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -140,15 +146,10 @@ def main() -> int:
     parser = study_parser(__doc__, "distilled.json", GRAPHS)
     models = ["GCNConv", "SAGEConv", "Own", "GAE"]
     parser.add_argument("--models", nargs="+", default=models, choices=models)
-    parser.add_argument("--forms", nargs="+", default=FORMS)
+    add_student_options(parser, FORMS, seeds=5)
     parser.add_argument("--study", nargs="?", const="recipe", choices=STUDIES)
-    parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     arguments = parser.parse_args()
-    return run_and_keep(
-        cases(arguments), run, summary, arguments.output, arguments.data, arguments.device,
-        arguments.workers,
-    )  # fmt: skip
+    return run_students(cases(arguments), run, summary, arguments)
 
 
 if __name__ == "__main__":

@@ -24,13 +24,14 @@ Run = dict[str, Any]
 
 
 def study_parser(
-    description: str | None, output: str, graphs: Sequence[str]
+    description: str | None, output: str, graphs: Sequence[str] = ()
 ) -> argparse.ArgumentParser:
-    """A parser with the arguments that all studies have."""
+    """A parser with the arguments that all studies have; ``--graphs`` where there are some."""
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--data", help="folder with raw data (default: BITGNN_DATA)")
     parser.add_argument("--output", type=Path, default=Path(output))
-    parser.add_argument("--graphs", nargs="+", default=list(graphs), choices=graphs)
+    if graphs:
+        parser.add_argument("--graphs", nargs="+", default=list(graphs), choices=graphs)
     parser.add_argument("--workers", type=int, default=1)
     return parser
 

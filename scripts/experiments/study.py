@@ -1,4 +1,4 @@
-"""Studies of the recipe: forms by what they change, and a student of a form.
+"""Studies of the recipe: forms by what they change, and what distill() is given for each.
 
 A form is a precision, what hidden channels are multiplied by, and fields: those of a recipe, or a
 kind of variant and its name (``bin:1:surrogate=reste``).
@@ -6,16 +6,13 @@ kind of variant and its name (``bin:1:surrogate=reste``).
 
 from __future__ import annotations
 
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
-from torch import nn
 from variants import VARIANTS
 
-import bitgnn
-from bitgnn.distillation.result import Distilled
-
-__all__ = ["STUDIES", "distilled"]
+__all__ = ["STUDIES", "arguments_of", "changed"]
 
 RECIPE = "bin"
 FIELDS = (
@@ -46,31 +43,34 @@ def _forms(kind: str) -> tuple[str, ...]:
     return RECIPE, *forms, *ALSO.get(kind, ())
 
 
-STUDIES: dict[str, tuple[tuple[str, ...], ...]] = {
-    "recipe": (FIELDS,),
-    "variants": tuple(map(_forms, ORDER)),
+STUDIES: dict[str, dict[str, tuple[str, ...]]] = {
+    "recipe": {"recipe": FIELDS},
+    "variants": {kind: _forms(kind) for kind in ORDER},
 }
-"""Groups of forms by the study's name; a group's forms share a teacher."""
+"""Forms by the study's name and their kind; those of a kind share a teacher."""
 
 
-def distilled(model: nn.Module, data: Any, form: str, **options: Any) -> Distilled:
-    """A student of a form.
+def _fields(form: str) -> dict[str, str]:
+    return dict(field.split("=") for field in form.split(":")[2:])
 
-    Args:
-        model: as of :func:`bitgnn.distill`.
-        data: as of it.
-        form: see above.
-        options: further arguments.
+
+def arguments_of(form: str) -> dict[str, Any]:
+    """Arguments of :func:`bitgnn.distill` for a form."""
+    precision, *more = form.split(":")
+    factor = float(more[0]) if more else 1.0
+    recipe = {name: value for name, value in _fields(form).items() if name not in VARIANTS}
+    return {"precision": precision, "widen": None if factor == 1 else factor, "recipe": recipe}
+
+
+@contextmanager
+def changed(form: str) -> Iterator[None]:
+    """The context of a form's variants.
 
     Raises:
         KeyError: a kind of variants has none of that name.
-        DistillError: as :func:`bitgnn.distill`.
     """
-    precision, *more = form.split(":")
-    factor = float(more[0]) if more else 1.0
-    fields = dict(field.split("=") for field in more[1:])
     with ExitStack() as stack:
-        for kind in [field for field in fields if field in VARIANTS]:
-            stack.enter_context(VARIANTS[kind][fields.pop(kind)]())
-        widen = None if factor == 1 else factor
-        return bitgnn.distill(model, data, precision, widen=widen, recipe=fields, **options)
+        for name, value in _fields(form).items():
+            if name in VARIANTS:
+                stack.enter_context(VARIANTS[name][value]())
+        yield

@@ -185,8 +185,8 @@ def behind(precision: str) -> Iterator[None]:
         (stage,) = stages
         first = stage.recipe.epochs // 2
         halves = [
-            replace(stage, recipe=stage.recipe.model_copy(update={"epochs": epochs}))
-            for epochs in (first, stage.recipe.epochs - first)
+            replace(stage, title=title, recipe=stage.recipe.model_copy(update={"epochs": epochs}))
+            for title, epochs in ((precision, first), (stage.title, stage.recipe.epochs - first))
         ]
         early = make(floats[student], precision, problem)
         before = run(early, halves[:1], problem, *rest, **named)
@@ -255,8 +255,7 @@ def rebuilt(
 VARIANTS: Mapping[str, Mapping[str, Variant]] = {
     "surrogate": {
         "narrow": surrogates.narrow_window,
-        "identity": partial(surrogates.sloped, surrogates.identity),
-        "identity-weights": partial(surrogates.sloped, None, surrogates.identity),
+        "identity": partial(surrogates.sloped, surrogates.identity, surrogates.identity),
         "bireal": partial(surrogates.sloped, surrogates.polynomial),
         "swish": partial(surrogates.sloped, surrogates.bell),
         "ede": partial(surrogates.sloped, surrogates.annealed_tanh),
