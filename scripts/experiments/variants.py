@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -29,11 +29,8 @@ from bitgnn.nn.products import looked_up_products, looks_up
 __all__ = ["VARIANTS", "Variant"]
 
 Variant = Callable[[], AbstractContextManager[Any]]
-DECAYING = {"latent": 2, "gains": 1}
-"""Dimensions of the parameters that decay spares."""
-
-
-# Initialisation
+SPARED = {"latent": 1, "gains": 2}
+"""Dimensions of the parameters that weight decay spares where it reaches the others."""
 
 
 def drawn(draw: Callable[[Tensor], Any]) -> AbstractContextManager[None]:
@@ -47,10 +44,8 @@ def of_teacher(like_fresh: bool = False) -> Iterator[None]:
 
     Of thermometers, whose weights are more than the teacher's, the first layer starts anew.
     """
-    with ExitStack() as stack:
-        stack.enter_context(patch.object(Nodes, "keeps_weights", True))
-        if like_fresh:
-            stack.enter_context(drawn(_as_fresh))
+    scaled = drawn(_as_fresh) if like_fresh else nullcontext()
+    with patch.object(Nodes, "keeps_weights", True), scaled:
         yield
 
 
@@ -58,12 +53,9 @@ def _as_fresh(weight: Tensor) -> None:
     weight.mul_(1 / (weight.square().mean().sqrt() * math.sqrt(weight.size(1))))
 
 
-# Norms
-
-
 @contextmanager
 def formed(hidden: Mapping[str, Any], last: Mapping[str, Any]) -> Iterator[None]:
-    """Other fields of the precisions that hidden and last layers of "bin" and "full" have."""
+    """Other fields of the forms that hidden and last layers of "bin" and "full" have."""
     forms = looks_up.named_forms
 
     def changed(precision: Any) -> Any:
@@ -113,9 +105,6 @@ def _rank(weight: Tensor, share: float) -> int:
     return 1 + round(share * (weight.numel() - 1))
 
 
-# Learning rates and decay
-
-
 def paced(factor: Callable[[Tensor], float]) -> AbstractContextManager[None]:
     """Steps of latent weights multiplied by a factor of each layer."""
 
@@ -136,7 +125,7 @@ def glorot(weight: Tensor) -> float:
 @contextmanager
 def decaying(what: str) -> Iterator[None]:
     """Weight decay that reaches latent weights, or gains, too: ``weight_decay`` says how much."""
-    spare, spared = looked_up_products.spare_from_decay, 3 - DECAYING[what]
+    spare, spared = looked_up_products.spare_from_decay, SPARED[what]
 
     def some(parameter: Tensor) -> None:
         if parameter.dim() == spared:
@@ -168,9 +157,6 @@ def flips(pace: float = 0.05, threshold: float = 0.3) -> Iterator[None]:
 
     with after_steps(change):
         yield
-
-
-# Stages
 
 
 @contextmanager
@@ -210,9 +196,6 @@ def _take_over(student: nn.Module, early: nn.Module) -> None:
         for name, parameter in student.named_parameters():
             if name in found and found[name].shape == parameter.shape:
                 parameter.copy_(found[name])
-
-
-# Depth, and norms between layers
 
 
 class Deeper(Tutorial):

@@ -1,5 +1,6 @@
 """Variants of students for studies: each trains differently, and what it gives is binary."""
 
+import argparse
 import importlib
 import sys
 from pathlib import Path
@@ -18,8 +19,8 @@ NODES, FEATURES, CLASSES, EPOCHS = 80, 40, 3, 6
 RATE = 0.3
 """Weights leave the window of their gradient in a few epochs."""
 sys.path.insert(0, str(EXPERIMENTS))
-study, surrogates, lessons, plain_loop = (
-    importlib.import_module(name) for name in ("study", "surrogates", "lessons", "plain_loop")
+study, surrogates, lessons, plain_loop, distilled = map(
+    importlib.import_module, ("study", "surrogates", "lessons", "plain_loop", "distilled")
 )
 sys.path.remove(str(EXPERIMENTS))
 FORMS = [
@@ -97,6 +98,27 @@ def test_students_learn_otherwise_and_freeze_alike(form, student_of, taught):
 def differs(one, other):
     pairs = zip(one.parameters(), other.parameters(), strict=True)
     return any(not torch.equal(a, b) for a, b in pairs)
+
+
+def test_the_script_runs_a_kind_of_variants(monkeypatch, tmp_path):
+    data = graph()
+    parts = {name: data[f"{name}_mask"] for name in ("train", "val", "test")}
+    made = {"x": data.x, "edges": data.edge_index, "y": data.y, **parts}
+    monkeypatch.setattr(distilled, "read", lambda *_: made)
+    arguments = argparse.Namespace(
+        study="variants", seeds=2, models=["GCNConv"], graphs=["Cora", "CS"], forms=None
+    )
+    cases = list(distilled.cases(arguments))
+    assert len(cases) == 2 * 2 * len(study.STUDIES["variants"])
+    assert {case["study"] for case in cases[:2]} == {"surrogate"}
+    forms = ["bin:1:epochs=4", "bin:1:init=teacher:epochs=4", "bin:2:stages=full:epochs=4"]
+    found = distilled.run(({**cases[0], "forms": forms}, None, "cpu"), tmp_path)
+    assert list(found["students"]) == forms
+    assert {student["differing_nodes"] for student in found["students"].values()} == {0}
+    teachers = {student["teacher_test"] for student in found["students"].values()}
+    assert len(teachers) == 1
+    (row, *_) = distilled.summary([found])
+    assert row["gaps"] == {"Cora": found["students"][forms[0]]["gap"]}
 
 
 def test_contexts_leave_nothing_behind(student_of, taught):
