@@ -10,21 +10,24 @@ OUTPUT.parts; none is done again.
 from __future__ import annotations
 
 import argparse
-import statistics
+import sys
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import torch
-from images.task import TrainingImages, normalized
 from kept_runs import study_parser
-from kept_students import add_student_options, run_students, students_of
+from kept_students import add_student_options, mean_scores, run_students, students_of
 from torch import Tensor, nn
 
 from bitgnn.data import load_images
 from bitgnn.distillation.result import Distilled
 from bitgnn.models import resnet
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from experiments.images.task import TrainingImages, normalized
 
 BATCH = 128
 HELD_OUT = 0.1
@@ -110,24 +113,13 @@ def cases(arguments: argparse.Namespace) -> Iterator[dict[str, Any]]:
         yield {"seed": seed, "epochs": arguments.epochs, "forms": arguments.forms}
 
 
-def summary(runs: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Mean accuracies and gap of each form."""
-    rows = []
-    for form in dict.fromkeys(form for one in runs for form in one["students"]):
-        mine = [one["students"][form] for one in runs if form in one["students"]]
-        names = ("teacher", "test", "gap")
-        means = {name: statistics.mean(student[name] for student in mine) for name in names}
-        rows.append({"form": form, "runs": len(mine), **means})
-    return rows
-
-
 def main() -> int:
     """Entry point."""
     parser = study_parser(__doc__, "distilled_images.json")
     parser.add_argument("--epochs", type=int, default=100)
     add_student_options(parser, ["1", "2"], seeds=3)
     arguments = parser.parse_args()
-    return run_students(cases(arguments), run, summary, arguments)
+    return run_students(cases(arguments), run, mean_scores, arguments)
 
 
 if __name__ == "__main__":

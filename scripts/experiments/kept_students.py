@@ -6,6 +6,7 @@ import argparse
 import json
 import re
 import shutil
+import statistics
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
@@ -22,7 +23,7 @@ import bitgnn
 from bitgnn.distillation.result import Distilled
 from bitgnn.measure.report import write_json
 
-__all__ = ["add_student_options", "run_students", "students_of"]
+__all__ = ["add_student_options", "mean_scores", "run_students", "students_of"]
 
 TEACHER, SECONDS = "teacher.safetensors", "seconds"
 
@@ -99,6 +100,29 @@ def _student(
     named = ", ".join(f"{key} {value}" for key, value in case.items() if key != "forms")
     print(f"{named}: {form}: gap {found['gap']:.2f} in {found['seconds']:.0f} s", flush=True)
     return found
+
+
+def mean_scores(runs: list[Run]) -> list[Run]:
+    """Mean test scores of each form and its teachers on a task, the gap and its deviation, cost.
+
+    Args:
+        runs: with ``teacher``, ``test`` and ``gap`` of every student.
+    """
+    cells: dict[tuple[str | None, str], list[tuple[Run, Run]]] = {}
+    for run in runs:
+        for form, student in run["students"].items():
+            cells.setdefault((run.get("task"), form), []).append((run, student))
+    rows = []
+    for (task, form), mine in cells.items():
+        names = ("teacher", "test", "gap")
+        gaps = [student["gap"] for _, student in mine]
+        rows.append({
+            **({} if task is None else {"task": task}), "form": form, "runs": len(mine),
+            **{name: statistics.mean(student[name] for _, student in mine) for name in names},
+            "gap_std": statistics.stdev(gaps) if len(gaps) > 1 else None,
+            "cost": statistics.median(s["seconds"] / r["teacher_seconds"] for r, s in mine),
+        })  # fmt: skip
+    return rows
 
 
 def _file_name(*values: Any) -> str:

@@ -6,7 +6,7 @@ from pathlib import Path
 from bench.operators.case import OperatorCase
 from bench.tables.documents import NOT_MEASURED, TABLES, documents, fill
 from bench.tables.operators import cases_table
-from bench.tables.plain_loop import study_table
+from bench.tables.plain_loop import students_table, study_table
 from bench.tables.variants import variants_table
 from bitgnn.measure.timing import Clock
 
@@ -92,6 +92,14 @@ def test_variants_stand_beside_the_recipe_by_kind():
         "| surrogate | ede | 1.5 | 2.0 | +0.0 ± 0.0 | 1.0 | 2.0 |",
         "| init | teacher | 3.0 | 3.0 | +1.0 |  | 3.0 |",
     ]
+
+
+def test_students_of_texts_have_a_row_for_each_task_and_form():
+    row = {"form": "bwta", "runs": 2, "teacher": 0.8, "test": 0.79, "gap": 1.0, "gap_std": 0.25}
+    record = {"environment": MACHINE | {"gpu": "Some GPU"}, "summary": [{**row, "cost": 1.5}]}
+    assert "| bwta | 2 | 80.0 | 79.0 | 1.0 ± 0.2 | 1.5× |" in students_table(record)
+    record["summary"] = [{"task": "sst2", **row, "runs": 1, "gap_std": None, "cost": 1.5}]
+    assert "| sst2 | bwta | 1 | 80.0 | 79.0 | 1.0 | 1.5× |" in students_table(record)
 
 
 def test_fill_replaces_what_stands_between_the_markers(tmp_path):

@@ -47,7 +47,7 @@ def test_students_of_several_widths_learn_from_one_teacher(script, tmp_path):
         assert student["test"] == student["trained"]  # frozen and trained agree
         assert student["gap"] == pytest.approx(100 * (student["teacher"] - student["test"]))
         assert len(student["history"]) == 2
-    rows = script.summary([found])
+    rows = script.mean_scores([found])
     assert [row["form"] for row in rows] == case["forms"]
     assert rows[0]["runs"] == 1
 

@@ -22,6 +22,7 @@ from bench.tables.plain_loop import (
     depth_table,
     distilled_table,
     plain_loop_table,
+    students_table,
     study_table,
 )
 from bench.tables.timings import (
@@ -64,6 +65,8 @@ ONE: Mapping[str, tuple[str, Callable[[Record], str]]] = {
     "distilled": ("distilled", distilled_table),
     "distilled_study": ("distilled_study", study_table),
     "distilled_variants": ("distilled_variants", variants_table),
+    "distilled_images": ("distilled_images", students_table),
+    "distilled_texts": ("distilled_texts", students_table),
     "default_speed_cpu": ("default_speed_cpu", default_speed_table),
     "default_speed_cuda": ("default_speed_cuda", default_speed_table),
     "depth": ("depth", depth_table),

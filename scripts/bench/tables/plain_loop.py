@@ -1,4 +1,4 @@
-"""Markdown of what ``plain_loop.py``, ``distilled.py`` and ``depth.py`` record."""
+"""Markdown of what ``plain_loop.py``, ``depth.py`` and the scripts of distilled models record."""
 
 from __future__ import annotations
 
@@ -76,6 +76,28 @@ def distilled_table(record: Record) -> str:
         f"{trained_on(record, pyg=True)}; seeds: {seeds}. Frozen equals trained on every node in "
     )
     return f"{line}{sum(checked)} of {len(checked)} students.\n\n{found}"
+
+
+def students_table(record: Record) -> str:
+    """One row a form, of texts on each task: test scores of teachers and students, gap and cost."""
+    rows = record["summary"]
+    tasks = [("task", lambda row: row["task"])] if "task" in rows[0] else []
+
+    def gap(row: Record) -> str:
+        spread = shown(row["gap_std"], lambda value: f" ± {value:.1f}")
+        return f"{points(row['gap'])}{spread}"
+
+    found = table(
+        rows,
+        *tasks,
+        ("form", lambda row: row["form"]),
+        ("seeds", lambda row: str(row["runs"])),
+        ("teacher", lambda row: points(100 * row["teacher"])),
+        ("student", lambda row: points(100 * row["test"])),
+        ("points behind", gap),
+        ("cost", lambda row: f"{row['cost']:.1f}×"),
+    )
+    return f"{trained_on(record)}.\n\n{found}"
 
 
 def study_table(record: Record) -> str:
