@@ -25,14 +25,14 @@ FIELDS = (
 ALSO = {
     "stages": ("bin:1:init=teacher:stages=full",),
     "depth": ("bin:2", "bin:4"),
-    "form": ("FBB+BBF", "full"),
-    "lesson": ("bin:1:teacher_weight=0", "bin:1:sharpen=1", "bin:1:sharpen=20"),
+    "arithmetic": ("FBB+BBF", "full"),
+    "loss": ("bin:1:teacher_weight=0", "bin:1:sharpen=1", "bin:1:sharpen=20"),
     "rate": ("bin:1:schedule=constant", "bin:1:learning_rate=0.03", "bin:1:weight_decay=0.0005"),
 }
 """Forms of a kind beside its variants."""
-NEEDS = {"decay": ":weight_decay=0.0005", "lesson=logits": ":smooth=False"}
+NEEDS = {"decay": ":weight_decay=0.0005", "loss=logits": ":smooth=False"}
 """Fields without which a variant says nothing."""
-ORDER = ("surrogate", "init", "norm", "lesson", "rate", "stages", "depth", "decay", "form")
+ORDER = ("surrogate", "init", "norm", "loss", "rate", "stages", "depth", "decay", "arithmetic")
 """Kinds of variants, those first of which more is to be learnt."""
 
 

@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any
 from unittest.mock import patch
 
-import lessons
+import losses
 import surrogates
 import torch
 from hooks import after_steps, latent_weights, students
@@ -161,9 +161,10 @@ def flips(pace: float = 0.05, threshold: float = 0.3) -> Iterator[None]:
 
 @contextmanager
 def behind(precision: str) -> Iterator[None]:
-    """Half of the epochs as a student of another precision, whose weights and norms it takes over.
+    """Half of the epochs in another precision, whose weights and norms the student takes over.
 
-    (BWTA's and others' stages; parameters of another shape start anew.)
+    From more levels to fewer (Zhuang et al., "Towards Effective Low-bitwidth Convolutional Neural
+    Networks", CVPR 2018). Parameters of another shape start anew.
     """
     run, floats = teaching.run_stages, {}
 
@@ -267,7 +268,7 @@ VARIANTS: Mapping[str, Mapping[str, Variant]] = {
         "standardised-weights": standardised,
         "recu": partial(after_steps, revived),
     },
-    "form": {
+    "arithmetic": {
         "products-first": partial(formed, {}, {"order": "transform_first"}),
     },
     "rate": {
@@ -278,13 +279,13 @@ VARIANTS: Mapping[str, Mapping[str, Variant]] = {
         "flips": flips,
     },
     "decay": {"latent": partial(decaying, "latent"), "gains": partial(decaying, "gains")},
-    "lesson": {
-        "logits": lessons.logits,
-        "temperature-2": partial(lessons.softened, 2.0),
-        "temperature-4": partial(lessons.softened, 4.0),
-        "correlations": lessons.correlations,
-        "embeddings": partial(lessons.with_hidden, lessons.embeddings),
-        "local-structure": partial(lessons.with_hidden, lessons.local_structure),
+    "loss": {
+        "logits": losses.logits,
+        "temperature-2": partial(losses.softened, 2.0),
+        "temperature-4": partial(losses.softened, 4.0),
+        "correlations": losses.correlations,
+        "embeddings": partial(losses.with_hidden, losses.embeddings),
+        "local-structure": partial(losses.with_hidden, losses.local_structure),
     },
     "stages": {
         "full": partial(behind, "full"),

@@ -19,8 +19,8 @@ NODES, FEATURES, CLASSES, EPOCHS = 80, 40, 3, 6
 RATE = 0.3
 """Weights leave the window of their gradient in a few epochs."""
 sys.path.insert(0, str(EXPERIMENTS))
-study, surrogates, lessons, plain_loop, distilled = map(
-    importlib.import_module, ("study", "surrogates", "lessons", "plain_loop", "distilled")
+study, surrogates, losses, plain_loop, distilled = map(
+    importlib.import_module, ("study", "surrogates", "losses", "plain_loop", "distilled")
 )
 sys.path.remove(str(EXPERIMENTS))
 FORMS = [
@@ -185,11 +185,11 @@ def test_soft_weights_of_signs_are_the_product_itself(student_of, taught):
 
 def test_equal_models_lose_nothing():
     scores, edges = torch.randn(9, 4), torch.randint(9, (2, 30))
-    assert float(lessons.embeddings(scores, scores, edges)) == 0.0
-    assert float(lessons.local_structure(scores, scores, edges)) == 0.0
-    for lesson in (lessons.logits(), lessons.softened(4.0), lessons.correlations()):
-        with lesson:
-            objective = lessons.Classes()
+    assert float(losses.embeddings(scores, scores, edges)) == 0.0
+    assert float(losses.local_structure(scores, scores, edges)) == 0.0
+    for loss in (losses.logits(), losses.softened(4.0), losses.correlations()):
+        with loss:
+            objective = losses.Classes()
             asked = objective.wanted(scores, 2.0)
             assert abs(float(objective.teacher(scores, asked))) < 1e-6
             assert float(objective.teacher(scores.flip(0), asked)) > 0.01
