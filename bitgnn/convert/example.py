@@ -33,7 +33,7 @@ def is_example(value: Any) -> bool:
 
 
 def run_example(model: nn.Module, example: Any) -> None:
-    """Call a model once, so that its layers look up their input and find their role.
+    """Call a model once, so that its layers look up their input, find their role and start scales.
 
     It runs in evaluation with gradients recorded and none computed. Modes, buffers, cached graphs
     and the state of torch's random numbers are what they were; what the layers found stays.
@@ -60,8 +60,8 @@ def run_example(model: nn.Module, example: Any) -> None:
     args, kwargs = _call_of(model, example)
     with _unchanged(model), evaluating(model), torch.enable_grad():
         for module in model.modules():
-            if isinstance(module, ActivationQuantizer):  # starts from the first values it is given
-                module.train()
+            if isinstance(module, ActivationQuantizer) and not module.is_set:
+                module.train()  # the example starts its scale
         try:
             model(*args, **kwargs)
         except Exception as error:

@@ -2,10 +2,10 @@
 
 One teacher a graph, model and seed, and a student for each form; a form is a precision ("T": "bin"
 with ternary hidden values), and behind a colon what its hidden channels are multiplied by
-(``bin:2``); further fields of the recipe follow (``bin:1:sharpen=1:smooth=False``). ``--study`` has
-the forms that tell why the recipe is as it is.
-Finished runs are kept in OUTPUT.jsonl, teachers, students and checkpoints of others in
-OUTPUT.parts; none is done again.
+(``bin:2``); further fields of the recipe follow (``bin:1:sharpen=1:smooth=False``), or variants of
+``variants.py`` (``bin:1:surrogate=reste``). ``--study`` runs the forms that tell why the recipe is
+as it is: the recipe with other fields, or ``--study variants``. Finished runs are kept in
+OUTPUT.jsonl, teachers, students and checkpoints of others in OUTPUT.parts; none is done again.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import argparse
 import statistics
 import warnings
 from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ import torch_geometric.nn as pyg
 from kept_runs import study_parser
 from kept_students import add_student_options, run_students, students_of
 from plain_loop import DROPOUT, GRAPHS, HIDDEN, Tutorial, read
+from study import STUDIES, arguments_of, changed
 from torch import Tensor, nn
 from torch.nn import functional
 from torch_geometric.data import Data
@@ -35,14 +37,7 @@ from bitgnn.distillation.result import Distilled
 LINK_GRAPHS = ("Cora", "CiteSeer", "PubMed")
 LINK_SHARES = {"num_val": 0.05, "num_test": 0.1}
 EMBEDDING = 16
-FORMS = ("bin", "full", "bin:2")
-STUDY = (
-    "bin", "bin:1:teacher_weight=0", "bin:1:teacher_weight=0.6", "bin:1:teacher_weight=1",
-    "bin:1:dropout=0", "bin:1:dropout=1", "bin:1:sharpen=1", "bin:1:smooth=False",
-    "bin:1:schedule=constant", "bin:1:learning_rate=0.005", "bin:1:learning_rate=0.02",
-    "bin:1:weight_decay=0.0005", "bin:1:epochs=400", "full", "T", "bin:2",
-)  # fmt: skip
-"""The recipe, then it with one field changed, then other precisions and widths."""
+FORMS = ("bin", "full", "T", "bin:2")
 
 
 class Own(nn.Module):
@@ -104,14 +99,10 @@ def run(job: tuple[dict[str, Any], str | None, str], folder: Path) -> dict[str, 
     model, data, validation = problem(case, root, device)
 
     def options(form: str) -> dict[str, Any]:
-        precision, *more = form.split(":")
-        factor = float(more[0]) if more else 1.0
-        return {
-            "precision": ternary_plan(model, data) if precision == "T" else precision,
-            "validation": validation,
-            "widen": None if factor == 1 else factor,
-            "recipe": dict(field.split("=") for field in more[1:]),
-        }  # fmt: skip
+        known = {**arguments_of(form), "validation": validation}
+        if known["precision"] == "T":
+            known["precision"] = ternary_plan(model, data)
+        return known
 
     def judge(result: Distilled) -> dict[str, Any]:
         found: dict[str, Any] = {
@@ -121,14 +112,11 @@ def run(job: tuple[dict[str, Any], str | None, str], folder: Path) -> dict[str, 
         if case["model"] != "GAE":
             with torch.no_grad():
                 classes = result.model(data.x, data.edge_index).argmax(1)
-                taught = result.teacher(data.x, data.edge_index).argmax(1)
-            right = (taught == data.y)[data.train_mask].float().mean()
-            found["teacher_train"] = float(right)
-            frozen = bitgnn.freeze(result.model)(data.x, data.edge_index).argmax(1)
+            frozen = bitgnn.freeze(result.model, check=False)(data.x, data.edge_index).argmax(1)
             found["differing_nodes"] = int((frozen != classes).sum())
         return found
 
-    found = students_of(case, folder, model, data, options, judge)
+    found = students_of(case, folder, model, data, options, judge, changed)
     if device == "cuda":  # other workers need what this one has done with
         del model, data
         torch.cuda.empty_cache()
@@ -137,12 +125,13 @@ def run(job: tuple[dict[str, Any], str | None, str], folder: Path) -> dict[str, 
 
 def cases(arguments: argparse.Namespace) -> Iterator[dict[str, Any]]:
     """Every run; one seed of all graphs and models first."""
-    for seed in range(arguments.seeds):
-        for model in arguments.models:
-            for name in LINK_GRAPHS if model == "GAE" else arguments.graphs:
-                if name in arguments.graphs:
-                    case = {"graph": name, "model": model, "seed": seed}
-                    yield {**case, "forms": list(arguments.forms)}
+    groups = STUDIES[arguments.study] if arguments.study else {None: arguments.forms}
+    for seed, kind, model in product(range(arguments.seeds), groups, arguments.models):
+        for name in LINK_GRAPHS if model == "GAE" else arguments.graphs:
+            if name in arguments.graphs:
+                case = {"graph": name, "model": model, "seed": seed}
+                case = case if kind is None else {**case, "study": kind}
+                yield {**case, "forms": list(groups[kind])}
 
 
 def summary(runs: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -175,7 +164,7 @@ def main() -> int:
     models = ["GCNConv", "SAGEConv", "Own", "GAE"]
     parser.add_argument("--models", nargs="+", default=models, choices=models)
     add_student_options(parser, FORMS, seeds=5)
-    parser.add_argument("--study", dest="forms", action="store_const", const=STUDY)
+    parser.add_argument("--study", nargs="?", const="recipe", choices=STUDIES)
     arguments = parser.parse_args()
     return run_students(cases(arguments), run, summary, arguments)
 

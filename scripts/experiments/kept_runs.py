@@ -95,6 +95,8 @@ def run_and_keep(
         is_whole = True
     except KeyboardInterrupt:
         print(f"interrupted: {len(done)} runs are kept")
+        for worker in multiprocessing.active_children():
+            worker.terminate()  # it would begin what waits in its queue
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
     if isinstance(failure, DataError):

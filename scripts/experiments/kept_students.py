@@ -8,6 +8,7 @@ import re
 import shutil
 import statistics
 from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -34,6 +35,7 @@ def students_of(
     data: Any,
     options: Callable[[str], dict[str, Any]],
     judge: Callable[[Distilled], dict[str, Any]],
+    changed: Callable[[str], AbstractContextManager[Any]] = nullcontext,
 ) -> Run:
     """The case with one student for each of its forms, and the seconds of their teacher.
 
@@ -47,6 +49,7 @@ def students_of(
         data: as of :func:`bitgnn.distill`.
         options: arguments of :func:`bitgnn.distill` for a form.
         judge: what is recorded of a form beside the gap, validation scores and seconds.
+        changed: context in which the student of a form is trained.
 
     Raises:
         KeyboardInterrupt: Ctrl-C ended a student early.
@@ -56,7 +59,7 @@ def students_of(
     for form in case["forms"]:
         file = own / f"{_file_name(form)}.json"
         if not file.exists():
-            write_json(file, _student(case, form, own, model, data, options, judge))
+            write_json(file, _student(case, form, own, model, data, options, judge, changed))
         students[form] = json.loads(file.read_text("utf-8"))
     with safetensors.safe_open(own / TEACHER, "pt") as teacher:
         seconds = float(teacher.metadata()[SECONDS])
@@ -71,16 +74,18 @@ def _student(
     data: Any,
     options: Callable[[str], dict[str, Any]],
     judge: Callable[[Distilled], dict[str, Any]],
+    changed: Callable[[str], AbstractContextManager[Any]],
 ) -> dict[str, Any]:
     """Train the student of a form, and the teacher where there is none yet."""
     teacher = own / TEACHER
     is_trained = teacher.exists()
     if is_trained:
         model.load_state_dict(safetensors.torch.load_file(teacher))
-    result = bitgnn.distill(
-        model, data, seed=case["seed"], trained=is_trained,
-        log=own / (_file_name(form) if is_trained else "first"), **options(form),
-    )  # fmt: skip
+    with changed(form):
+        result = bitgnn.distill(
+            model, data, seed=case["seed"], trained=is_trained,
+            log=own / (_file_name(form) if is_trained else "first"), **options(form),
+        )  # fmt: skip
     if result.interrupted:
         raise KeyboardInterrupt
     if not is_trained:

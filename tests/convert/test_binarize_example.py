@@ -123,6 +123,15 @@ def test_an_example_finds_what_the_first_batch_finds():
         assert one.lin.weight.shape == other.lin.weight.shape
 
 
+def test_an_example_starts_the_scales_of_ternary_activations():
+    binary = bitgnn.binarize(TakesTensors(), "TBF+TBF", example=DATA)
+    for layer in _layers(binary):
+        for quantizer in (layer.input_quantizer, layer.hidden_quantizer):
+            assert quantizer.is_set
+            assert quantizer.training
+            assert float(quantizer.scale.detach()) > 0
+
+
 class Codes(nn.Module):
     """No forward."""
 

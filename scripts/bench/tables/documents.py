@@ -41,6 +41,7 @@ from bench.tables.trainings import (
     images_table,
     text_table,
 )
+from bench.tables.variants import variants_table
 
 ONE: Mapping[str, tuple[str, Callable[[Record], str]]] = {
     "ops": ("ops", cases_table),
@@ -63,6 +64,7 @@ ONE: Mapping[str, tuple[str, Callable[[Record], str]]] = {
     "plain_loop_depth": ("plain_loop_depth", plain_loop_table),
     "distilled": ("distilled", distilled_table),
     "distilled_study": ("distilled_study", study_table),
+    "distilled_variants": ("distilled_variants", variants_table),
     "distilled_images": ("distilled_images", students_table),
     "distilled_texts": ("distilled_texts", students_table),
     "default_speed_cpu": ("default_speed_cpu", default_speed_table),
