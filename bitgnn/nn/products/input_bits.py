@@ -35,6 +35,8 @@ RARE = 0.05
 """Share of a feature's own zeros up to which a 0 in training counts as dropped."""
 DEVIATIONS = 4.0
 MOST_GAIN = 20.0
+RAREST = 1e-6
+"""Share of bits that are there at least, which a gain is made of."""
 LEAST_SHARE = 1e-3
 
 KEPT_FLOAT = ("thresholds", "offset", "median", "unit", "present")
@@ -188,18 +190,19 @@ class InputBits(nn.Module):
         x = x.detach().float().contiguous()
         dropout = dropout if self.training else 0.0
         if self.kind == "thermometer":
-            return self._thermometer(x, dropout)
+            return self._thermometer(x, dropout)._replace(total=x.sum(1))
         size = x.size(1)
         tiny = filled(size, TINY, x)
-        words = torch.ops.bitgnn.pack(x, tiny)
+        # Times 0, rows are NaN where one of their values is not finite.
+        words, total = torch.ops.bitgnn.pack_scaled(x, tiny, filled(size, 0.0, x))
         if self.kind == "activation":
-            return self._activation(x, words, tiny, dropout, kept)
+            return self._activation(x, words, tiny, dropout, kept)._replace(total=total)
         gain: Tensor | float | None = self._gain(words, size) if self.offset.numel() else None
         if dropout > 0.0:
             keep, probability = keep_words(words.size(0), size, dropout, words)
             words = words & keep
             gain = (1.0 if gain is None else gain) / probability
-        return InputWords(words, size, True, gain, self.bit_offset)
+        return InputWords(words, size, True, gain, self.bit_offset, total=total)
 
     def _activation(
         self,
@@ -276,8 +279,9 @@ class InputBits(nn.Module):
         """Factor that makes up for the bits that a dropout in front of the layer takes."""
         if not self.training and self._knows_share:
             return None
-        ones = all_words(size, words)
-        share = torch.ops.bitgnn.bmm_bbf(words, ones, size).mean().div(2 * max(size, 1)).add(0.5)
+        ones, half = all_words(size, words), filled(1, 0.5, words)
+        to_share = (None, filled(1, 0.5 / max(size, 1), words), half)
+        share = torch.ops.bitgnn.bmm_bbf(words, ones, size, *to_share).mean()
         if not self.training:
             if not torch.compiler.is_compiling():
                 # Means looked up under dropout. Autograd may hold the old tensor, and takes
@@ -285,7 +289,7 @@ class InputBits(nn.Module):
                 with torch.inference_mode(False), torch.no_grad():
                     ratio = torch.where(self.present[0] > 0, share / self.present[0], 1.0)
                     self.offset = exact_offset(self.offset * ratio.clamp(1.0, MOST_GAIN))
-                self.present[1], self._knows_share = share, True
+                self.present[1], self._knows_share = share.clamp(min=RAREST), True
             return None
         late = self.present[0]
         if self._has_trained:
@@ -293,9 +297,7 @@ class InputBits(nn.Module):
         else:
             self.present[::2] = share
             self._has_trained = True
-        if not self._knows_share:
-            return None
-        return (self.present[1] / late.clamp(min=1e-6)).clamp_(1.0, MOST_GAIN)
+        return (self.present[1] / late).clamp_(1.0, MOST_GAIN) if self._knows_share else None
 
     def _load_from_state_dict(self, state_dict: Any, prefix: str, *rest: Any) -> None:
         """Thermometers are as long as those that are loaded."""
