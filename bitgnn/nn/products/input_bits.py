@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 import bitgnn.ops  # noqa: F401  (defines torch.ops.bitgnn)
+from bitgnn.bits.tensor_version import TensorMemory
 from bitgnn.nn.products.columns import check_finite_columns, warn_of_constant_columns
 from bitgnn.nn.products.thermometer import (
     TINY,
@@ -94,6 +95,7 @@ class InputBits(nn.Module):
         # 0 is not known yet.
         self.register_buffer("present", torch.zeros(3))
         self._knows_share = self._has_trained = False
+        self._middles = TensorMemory()
         # Share of an activation's entries that dropout kept in the last forward.
         self.kept_share = 1.0
 
@@ -239,29 +241,32 @@ class InputBits(nn.Module):
         if x.size(1) < features:
             raise ValueError(f"{self.owner}: x must be [N, {features}], got {list(x.shape)}")
         size, gone = self.thresholds.numel(), self._gone(x)
-        gain = torch.ones((), device=x.device)
+        if gone is None and dropout == 0.0:
+            return InputWords(self._levels(x), size, False, None, self.offset, self.columns)
+        looked_up = self.median, self.rare, self.columns, self.thresholds
+        middles, middle, left, number = self._middles.get(looked_up, None, self._find_middles)
+        gain, offset = filled(1, 1.0, x)[0], self.offset
         if gone is not None:
             # Dropout has divided what it kept by the share that it kept.
-            number = self.rare.sum().clamp(min=1) * max(gone.size(0), 1)
-            kept = 1.0 - near_probability(gone.sum() / number)
+            kept = 1.0 - near_probability(gone.sum() / (number * max(gone.size(0), 1)))
             kept = kept.clamp(min=1 / MOST_GAIN)
-            x, gain = torch.where(gone, self.median, x * kept), 1.0 / kept
+            x, gain = torch.where(gone, self.median, x * kept), kept.reciprocal()
+            offset = torch.addcmul(offset, left, 1.0 - gain)
         words = self._levels(x)
-        if gone is None and dropout == 0.0:
-            return InputWords(words, size, False, None, self.offset, self.columns)
-        # A dropout in front leaves 0 where features have zeros of their own.
-        left = torch.where(self.rare, self.median, 0.0)
-        middles = self._levels(torch.stack((self.median, left)))
-        offset = self.offset
-        middle, left = torch.ops.bitgnn.unpack(middles, size)
-        if gone is not None:
-            offset = offset + (1.0 - gain) * left
         if dropout > 0.0:
             keep, probability = keep_words(words.size(0), size, dropout, words)
-            words = (words & keep) | (middles[:1] & ~keep)
+            words = (words & keep) | (middles & ~keep)
             offset = offset + (gain - gain / probability) * middle
             gain = gain / probability
         return InputWords(words, size, False, gain, offset, self.columns)
+
+    def _find_middles(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Bits of medians, packed and as signs, signs of what dropout leaves, and rare zeros."""
+        # A dropout in front leaves 0 where features have zeros of their own.
+        left = torch.where(self.rare, self.median, 0.0)
+        middles = self._levels(torch.stack((self.median, left)))
+        signs = torch.ops.bitgnn.unpack(middles, self.thresholds.numel())
+        return middles[:1], signs[0], signs[1], self.rare.sum().clamp(min=1)
 
     def _levels(self, x: Tensor) -> Tensor:
         words: Tensor = torch.ops.bitgnn.pack_levels(x, self.columns, self.thresholds, trusted=True)
