@@ -221,7 +221,7 @@ class Nodes(Problem):
         self.is_train = torch.zeros(count, dtype=torch.bool, device=self.device)
         self.is_train[train] = True
         unlabelled = max(LEAST_WEIGHT, 1 - train.numel() / count)
-        self.student_options = {"teacher_weight": unlabelled, "dropout": 0.5}
+        self.student_options = {"teacher_weight": unlabelled}
         self.steps = 1 if loader is None else length_of(loader)
 
     def parts(self) -> Iterator[Part]:

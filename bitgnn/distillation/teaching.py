@@ -186,7 +186,7 @@ def distill(
             if plain is model:
                 student = binary_student(teacher, precision, problem)
         if "dropout" not in (recipe or {}) and (overfit := problem.overfit(teacher)) is not None:
-            of_student = _changed(of_student, {"overfit": float(overfit), **(recipe or {})})
+            of_student = _changed(of_student, {"overfit": float(overfit) / 2, **(recipe or {})})
         ask: Callable[[Part], Tensor] | None
         ask, smoothing = asking(problem, teacher, of_student)
         if not found.score > found.chance:

@@ -19,7 +19,7 @@ FIELDS = (
     RECIPE, "bin:1:teacher_weight=0", "bin:1:teacher_weight=0.6", "bin:1:teacher_weight=1",
     "bin:1:dropout=0", "bin:1:dropout=1", "bin:1:sharpen=1", "bin:1:smooth=False",
     "bin:1:schedule=constant", "bin:1:learning_rate=0.005", "bin:1:learning_rate=0.02",
-    "bin:1:weight_decay=0.0005", "bin:1:epochs=400", "full", "TBF+TBF", "bin:2",
+    "bin:1:weight_decay=0.0005", "bin:1:epochs=400", "full", "T", "bin:2",
 )  # fmt: skip
 """The recipe, then it with one field changed, then other precisions and widths."""
 ALSO = {
