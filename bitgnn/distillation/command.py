@@ -167,6 +167,7 @@ def _report(command: DistillCommand, result: Distilled, costs: dict[str, Cost]) 
         "ended": result.ended,
         "gap_points": result.gap,
         "gap_error_points": result.gap_error,
+        "judgement": result.judgement,
         "smoothing": result.smoothing,
         "seconds": {"student": result.seconds, "teacher": result.teacher_seconds},
         "costs": {name: asdict(cost) for name, cost in costs.items()},

@@ -18,6 +18,7 @@ from tqdm import tqdm
 from bitgnn.distillation.dropout import scaled_dropout
 from bitgnn.distillation.errors import DistillError
 from bitgnn.distillation.problems import Problem
+from bitgnn.nn.activation_quantizer import ActivationQuantizer
 from bitgnn.train.keeping import Keeper, Keeping, RunLog
 from bitgnn.train.recipe import Schedule
 from bitgnn.train.session import BestState, Session
@@ -29,6 +30,10 @@ STEPS, LEAST_EPOCHS = 2000, 20
 ASKED = 25
 """Epochs between looks at whether training on a GPU is over."""
 ALL_EPOCHS, BUDGET_SPENT = "after all epochs", "by the budget"
+DROPOUT = 4
+"""The column of dropout's factor."""
+LOOKED_AT, FOLLOWS, TOLERANCE = 10, 0.25, 0.01
+"""Epochs between changes of dropout, what they add to its factor, and overfitting that is noise."""
 TIE = 1e-4
 """What a unit of divergence weighs beside the score where the best state is chosen."""
 
@@ -42,6 +47,8 @@ class DistillRecipe(Schedule):
         sharpen: exponent of the teacher's probabilities.
         smooth: smooth them over the graph where validation nodes gain.
         dropout: factor of the model's own dropout probabilities in training.
+        overfit: by how much the score of training rows may exceed that of validation rows; dropout
+            then follows, more of it above that and less below. None leaves it as it is.
         patience: share of the epochs, but at least 20, without a better one after which training
             at a constant rate stops; None trains them all. Falling rates have the best ones last.
     """
@@ -51,6 +58,7 @@ class DistillRecipe(Schedule):
     sharpen: float = Field(2.0, gt=0)
     smooth: bool = True
     dropout: float = Field(1.0, ge=0)
+    overfit: float | None = None
     patience: float | None = Field(1 / 3, gt=0, le=1)
 
 
@@ -78,6 +86,18 @@ def recipe_for(problem: Problem, epochs: int | None) -> tuple[DistillRecipe, Dis
     return DistillRecipe(epochs=epochs, **teacher), DistillRecipe(epochs=epochs, **student)
 
 
+def _groups(model: nn.Module) -> list[dict[str, Any]]:
+    """Parameters to train; learnt scales of activations move in units of where they start.
+
+    Steps of Adam are as large as the rate, which would take a small scale below zero at once.
+    """
+    quantizers = [module for module in model.modules() if isinstance(module, ActivationQuantizer)]
+    scales = {id(q.scale): q.scale for q in quantizers if q.is_set}
+    others = [parameter for parameter in model.parameters() if id(parameter) not in scales]
+    units = [{"params": [scale], "unit": min(1.0, abs(float(scale)))} for scale in scales.values()]
+    return [{"params": others}, *units]
+
+
 class Fit(Session):
     """A training in progress: model, optimizer, history and the best state so far.
 
@@ -90,13 +110,11 @@ class Fit(Session):
         ended: why it ended, behind :func:`fit`.
     """
 
-    columns = ("train_loss", "val_score", "divergence", "learning_rate", "seconds")
+    columns = ("train_loss", "val_score", "divergence", "learning_rate", "dropout", "seconds")
 
     def __init__(self, model: nn.Module, recipe: DistillRecipe, identity: dict[str, Any]) -> None:
         decay = recipe.weight_decay
-        optimizer = Adam(
-            model.parameters(), lr=recipe.learning_rate, weight_decay=decay, fused=True
-        )
+        optimizer = Adam(_groups(model), lr=recipe.learning_rate, weight_decay=decay, fused=True)
         super().__init__(model, recipe, optimizer)
         self.recipe = recipe
         patience = None
@@ -104,6 +122,7 @@ class Fit(Session):
             patience = max(LEAST_EPOCHS, int(recipe.patience * recipe.epochs))
         self.best = BestState(model, patience)
         self.identity = identity
+        self.dropout = recipe.dropout
         self.ended = ""
 
     def settle(self, since: float) -> float:
@@ -121,6 +140,14 @@ class Fit(Session):
 
     def _restore(self, found: Any) -> None:
         self.best.load(found.tensors["best"])
+        if self.history:
+            self.dropout = float(self.history[-1][DROPOUT])
+
+    def adjust(self, overfit: Tensor) -> None:
+        """More dropout in the next epochs if the model overfits, else less."""
+        assert self.recipe.overfit is not None
+        change = FOLLOWS if float(overfit) > self.recipe.overfit + TOLERANCE else -FOLLOWS
+        self.dropout = min(1.0, max(0.0, self.dropout + change))
 
 
 def fit(
@@ -233,14 +260,14 @@ def step_epoch(
     recipe, model, objective = session.recipe, session.model, problem.objective
     rate = recipe.rate(progress * recipe.epochs)
     for group in session.optimizer.param_groups:
-        group["lr"] = rate
+        group["lr"] = rate * group.get("unit", 1.0)
     model.train()
     weight = recipe.teacher_weight if ask is not None else 0.0
     total = torch.zeros((), dtype=torch.float64, device=session.device)
     divergence = torch.zeros_like(total)
     for part in problem.parts():
         session.optimizer.zero_grad()
-        with scaled_dropout(recipe.dropout):
+        with scaled_dropout(session.dropout):
             scores = problem.scores(model, part)
         loss = scores.new_zeros(())
         if weight < 1 and part.labelled.numel():
@@ -260,11 +287,15 @@ def step_epoch(
         scores, y = problem.results(model)["val"]
         value = objective.score(scores, y).double()
         loss_there = objective.labels(scores, y).double()
+        if recipe.overfit is not None and session.epoch % LOOKED_AT == LOOKED_AT - 1:
+            overfit = problem.overfit(model)
+            if overfit is not None:
+                session.adjust(overfit)
     steps = max(problem.steps, 1)
     values = [total / steps, value, divergence / steps]
     row = torch.zeros(len(Fit.columns), dtype=torch.float64, device=session.device)
     row[:3] = torch.stack(values)
-    row[3] = rate
+    row[3], row[DROPOUT] = rate, session.dropout
     session.history.append(row)
     # Of states with equal scores the one with the lower loss; a bounded share of one row's worth.
     tie = TIE * (loss_there / (1 + loss_there) if ask is None else divergence / (1 + divergence))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple
 
 import torch
@@ -11,7 +12,7 @@ import bitgnn.ops  # noqa: F401  (defines torch.ops.bitgnn)
 from bitgnn.quantize.constants import filled
 from bitgnn.quantize.sign import sgn, within
 
-__all__ = ["GAIN_SPEED", "InputWords", "looked_up_linear", "output_affine"]
+__all__ = ["GAIN_SPEED", "InputWords", "looked_up_linear", "normed_products", "output_affine"]
 
 CHUNK = 64
 """Words of a row that the backward pass unpacks at a time: thermometers have many."""
@@ -32,6 +33,7 @@ class InputWords(NamedTuple):
         raised: of activations under a known dropout, the words with dropped bits set, which are not
             set in ``words``: the mean of both counts, so that dropped bits are in the middle.
         is_centred: bits of activations, which stand for -1/2 and +1/2.
+        total: float32 ``[N]``, finite where all of a row is, or None where nobody asks.
     """
 
     words: Tensor
@@ -42,6 +44,7 @@ class InputWords(NamedTuple):
     columns: Tensor | None = None
     raised: Tensor | None = None
     is_centred: bool = False
+    total: Tensor | None = None
 
     @property
     def step(self) -> float:
@@ -140,53 +143,61 @@ class _LookedUpLinear(torch.autograd.Function):
         scale: Tensor,
         shift: Tensor | None,
         window: Tensor | None,
-    ) -> Tensor:
-        out = torch.ops.bitgnn.bmm_bbf(bits.words, w_words, bits.size, None, scale, shift)
-        if bits.raised is not None:
-            out += torch.ops.bitgnn.bmm_bbf(bits.raised, w_words, bits.size, None, scale)
-        out = out.to(x.dtype)
+        parts: int,
+        is_normed: bool,
+    ) -> tuple[Tensor, ...]:
+        outs = []
+        shifts = [None] * parts if shift is None else shift.chunk(parts)
+        for words, by, add in zip(w_words.chunk(parts), scale.chunk(parts), shifts, strict=True):
+            out = torch.ops.bitgnn.bmm_bbf(bits.words, words, bits.size, None, by, add)
+            if bits.raised is not None:
+                out += torch.ops.bitgnn.bmm_bbf(bits.raised, words, bits.size, None, by)
+            outs.append(out.to(x.dtype))
         is_number = isinstance(bits.gain, float)
+        has_shift = bits.has_shift and not is_normed
         ctx.save_for_backward(
-            x if ctx.needs_input_grad[0] else None, weight,
-            out if ctx.needs_input_grad[2] else None, w_words, bits.words, bits.raised,
-            bits.offset if bits.has_shift else None, bits.columns,
+            x if ctx.needs_input_grad[0] else None, weight, w_words, bits.words, bits.raised,
+            bits.offset if has_shift else None, bits.columns,
             None if is_number else bits.gain, scale, window,
+            *(outs if ctx.needs_input_grad[2] else ()),
         )  # fmt: skip
         ctx.size, ctx.step, ctx.gain = bits.size, bits.step, bits.gain if is_number else None
         ctx.levels = 1 if level is None else level.numel()
-        ctx.zero_one, ctx.counts_up = bits.zero_one, bits.zero_one and bits.has_shift
-        return out
+        ctx.zero_one, ctx.counts_up = bits.zero_one, bits.zero_one and has_shift
+        return tuple(outs)
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        x, weight, out, w_words, words, raised, offset, columns, gain, scale, window = (
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        x, weight, w_words, words, raised, offset, columns, gain, scale, window, *outs = (
             ctx.saved_tensors
         )
         gain = ctx.gain if gain is None else gain
-        grad = grad.float()
-        # The output is a multiple of signs times sgn(W), and something that counts as constant.
-        left = grad * scale
+        grad = (grads[0] if len(grads) == 1 else torch.cat(grads, 1)).float()
         grad_x = grad_weight = grad_level = None
+        # The output is a multiple of signs times sgn(W), and something that counts as constant.
         if x is not None:
             # A bit that is set makes up two signs, or one in each of two products, behind a known
             # dropout that multiplies by the gain itself.
             slope = 1.0 if not ctx.zero_one else 2.0 if raised is None else 4.0 / gain
-            grad_x = (left * slope) @ torch.ops.bitgnn.unpack(w_words, ctx.size)
+            signs = torch.ops.bitgnn.unpack(w_words, ctx.size, scale)
+            grad_x = torch.addmm(filled(1, 0.0, grad), grad, signs, beta=0, alpha=slope)
             if columns is not None:
                 grad_x = torch.zeros_like(x, dtype=torch.float32).index_add_(1, columns, grad_x)
             elif window is not None:
                 grad_x = grad_x.mul_(x.abs() <= window)
             grad_x = grad_x.to(x.dtype)
         if ctx.needs_input_grad[1]:
-            grad_weight = _times_signs(left.t(), words, raised, ctx.size, ctx.counts_up)
+            grad_weight = _times_signs(grad.t(), words, raised, ctx.size, ctx.counts_up)
             if offset is not None:
-                sums = left.sum(0) if gain is None else left.sum(0) / gain
+                sums = grad.sum(0) if gain is None else grad.sum(0) / gain
                 grad_weight.addr_(sums, offset, alpha=1.0 / ctx.step)
+            grad_weight.mul_(scale.unsqueeze(1))
             grad_weight = within(grad_weight, weight, 1.0).to(weight.dtype)
-        if out is not None:
+        if outs:
+            out = outs[0] if len(outs) == 1 else torch.cat(outs, 1)
             by_level = torch.mul(grad, out).view(grad.size(0), ctx.levels, -1)
             grad_level = by_level.sum((0, 2)).div(GAIN_SPEED)
-        return grad_x, grad_weight, grad_level, None, None, None, None, None
+        return grad_x, grad_weight, grad_level, *[None] * 7
 
 
 def _times_signs(
@@ -248,60 +259,92 @@ def looked_up_linear(
     Returns:
         ``[N, M]`` tensor of the dtype of ``x``.
     """
-    arguments = (x, weight.contiguous(), bits, unit, output_gain, norm, window, level)
-    if torch.is_autocast_enabled(x.device.type):
-        with torch.autocast(x.device.type, enabled=False):
-            return _product(*arguments)
-    return _product(*arguments)
+    weight = weight.contiguous()
+    with _without_autocast(x):
+        w_words = torch.ops.bitgnn.pack(weight.detach())
+        shift: Tensor | None
+        if norm is None and (output_gain is None or level is not None):
+            scale, shift = _training_affine(w_words, weight.size(0), bits, unit, output_gain)
+        else:
+            offset = bits.offset
+            if bits.raised is not None:
+                assert isinstance(bits.gain, float)
+                offset = filled(bits.size, -0.5 * bits.gain, w_words)
+            kinds = (bits.zero_one, offset)
+            scale, shift = output_affine(weight, unit, *kinds, output_gain, norm, bits.gain)
+            if bits.raised is not None:
+                scale = 0.5 * scale  # two products, whose shifts would be each other's opposite
+        arguments = (weight, level, bits, w_words, scale, shift, window, 1, False)
+        (out,) = _LookedUpLinear.apply(x, *arguments)
+    return out
 
 
-def _product(
+def normed_products(
     x: Tensor,
     weight: Tensor,
     bits: InputWords,
     unit: Tensor,
-    output_gain: Tensor | None,
-    norm: torch.nn.BatchNorm1d | None,
-    window: Tensor | None,
-    level: Tensor | None,
-) -> Tensor:
-    """:func:`looked_up_linear` without autocast."""
-    w_words = torch.ops.bitgnn.pack(weight.detach())
-    shift: Tensor | None
-    if norm is None and (output_gain is None or level is not None):
-        scale, shift = _training_affine(w_words, weight.size(0), bits, unit, output_gain)
-    else:
-        offset = bits.offset
-        if bits.raised is not None:
-            assert isinstance(bits.gain, float)
-            offset = filled(bits.size, -0.5 * bits.gain, w_words)
-        kinds = (bits.zero_one, offset)
-        scale, shift = output_affine(weight, unit, *kinds, output_gain, norm, bits.gain)
-        if bits.raised is not None:
-            scale = 0.5 * scale  # two products, whose shifts would be each other's opposite
-    out: Tensor = _LookedUpLinear.apply(x, weight, level, bits, w_words, scale, shift, window)
-    return out
+    window: Tensor | None = None,
+    parts: int = 1,
+) -> tuple[Tensor, ...]:
+    """Products as of :func:`looked_up_linear` in training, each in front of a batch norm.
+
+    The gradient of a batch norm's input sums to 0 over the batch, so that what is added to each bit
+    is left out of the gradient of the weights.
+
+    Args:
+        x: as there.
+        weight: ``[parts * M, B]`` latent weights, those of the first product in front.
+        bits: as there.
+        unit: as there.
+        window: as there.
+        parts: number of products. Each is contiguous, since norms of a GPU are slow otherwise.
+
+    Returns:
+        ``parts`` tensors ``[N, M]``.
+    """
+    weight = weight.contiguous()
+    with _without_autocast(x):
+        w_words = torch.ops.bitgnn.pack(weight.detach())
+        scale, shift = _training_affine(w_words, weight.size(0), bits, unit, None)
+        arguments = (weight, None, bits, w_words, scale, shift, window, parts, True)
+        outs: tuple[Tensor, ...] = _LookedUpLinear.apply(x, *arguments)
+    return outs
+
+
+def _without_autocast(x: Tensor) -> AbstractContextManager[Any]:
+    """Autocast would round exact sums."""
+    device = x.device.type
+    is_on = torch.is_autocast_enabled(device)
+    return torch.autocast(device, enabled=False) if is_on else nullcontext()
 
 
 def _training_affine(
     w_words: Tensor, num_outputs: int, bits: InputWords, unit: Tensor, output_gain: Tensor | None
 ) -> tuple[Tensor, Tensor | None]:
     """As :func:`output_affine` without a norm, in few launches; sums are rounded to float32."""
-    # One factor for all outputs, or one for each part of them.
-    factor = unit.float() if output_gain is None else unit.float() * output_gain.view(-1, 1)
-    number = 1 if output_gain is None else output_gain.numel()
-    gain = 1.0 if bits.gain is None else bits.gain
+    step, factors = bits.step, [unit.float()]
+    gain = bits.gain
     if isinstance(gain, Tensor):
-        steps, by_step = filled(num_outputs, bits.step, w_words), factor * gain
+        factors.append(gain)
+    elif gain is not None:
+        step *= gain
+    if output_gain is not None:
+        # One for all outputs, or one for each part of them.
+        own = output_gain.view(-1, 1)
+        factors[1:] = [own * factor for factor in factors[1:]] or [own]
+    parts = 1 if output_gain is None else output_gain.numel()
+    if len(factors) == 1:
+        scale = filled(num_outputs, step, w_words) * unit
     else:
-        steps, by_step = filled(num_outputs, bits.step * gain, w_words), factor
-    scale = (steps.view(number, -1) * by_step).view(-1)
+        zeros = filled(num_outputs, 0.0, w_words).view(parts, -1)
+        scale = torch.addcmul(zeros, *factors, value=step).view(-1)
     if not bits.has_shift:
         return scale, None
-    offset = filled(bits.size, 0.0, w_words) if bits.offset is None else bits.offset
-    if bits.zero_one and isinstance(gain, Tensor):
-        offset = torch.add(offset, gain, alpha=0.5)
-    elif bits.zero_one:
-        offset = offset + 0.5 * gain
-    sums = torch.mv(torch.ops.bitgnn.unpack(w_words, bits.size), offset)
-    return scale, (sums.view(number, -1) * factor).view(-1)
+    # What is added to every bit, in multiples of what its sign adds.
+    added = filled(bits.size, 1.0 if bits.zero_one else 0.0, w_words)
+    if bits.offset is not None and isinstance(gain, Tensor):
+        added = torch.addcdiv(added, bits.offset, gain, value=1.0 / step)
+    elif bits.offset is not None:
+        added = torch.add(added, bits.offset, alpha=1.0 / step)
+    return scale, torch.mv(torch.ops.bitgnn.unpack(w_words, bits.size, scale), added)

@@ -1,11 +1,11 @@
 """Distils models on all graphs by one recipe: how far binary ones are from their float teachers.
 
-One teacher a graph, model and seed, and a student for each form; a form is a precision, and behind
-a colon what its hidden channels are multiplied by (``bin:2``); further fields of the recipe follow
-(``bin:1:sharpen=1:smooth=False``), or variants of ``variants.py`` (``bin:1:surrogate=reste``).
-``--study`` runs the forms that tell why the recipe is as it is: the recipe with other fields, or
-``--study variants``. Finished runs are kept in OUTPUT.jsonl, teachers, students and checkpoints of
-others in OUTPUT.parts; none is done again.
+One teacher a graph, model and seed, and a student for each form; a form is a precision ("T": "bin"
+with ternary hidden values), and behind a colon what its hidden channels are multiplied by
+(``bin:2``); further fields of the recipe follow (``bin:1:sharpen=1:smooth=False``), or variants of
+``variants.py`` (``bin:1:surrogate=reste``). ``--study`` runs the forms that tell why the recipe is
+as it is: the recipe with other fields, or ``--study variants``. Finished runs are kept in
+OUTPUT.jsonl, teachers, students and checkpoints of others in OUTPUT.parts; none is done again.
 """
 
 from __future__ import annotations
@@ -30,12 +30,14 @@ from torch_geometric.data import Data
 from torch_geometric.transforms import RandomLinkSplit
 
 import bitgnn
+from bitgnn.convert import Plan
+from bitgnn.convert.letters import own_letters
 from bitgnn.distillation.result import Distilled
 
 LINK_GRAPHS = ("Cora", "CiteSeer", "PubMed")
 LINK_SHARES = {"num_val": 0.05, "num_test": 0.1}
 EMBEDDING = 16
-FORMS = ("bin", "full", "bin:2")
+FORMS = ("bin", "full", "T", "bin:2")
 
 
 class Own(nn.Module):
@@ -77,6 +79,18 @@ def problem(case: dict[str, Any], root: str | None, device: str) -> tuple[nn.Mod
     return model.to(device), data.to(device), None
 
 
+def ternary_plan(model: nn.Module, data: Data) -> Plan:
+    """The ``"bin"`` form with ternary values for the signs of its hidden channels."""
+    binary = bitgnn.binarize(model, "bin", example=(data.x, data.edge_index))
+    letters = {}
+    for place, (name, own) in enumerate(own_letters(binary).items()):
+        product, _, total = own.partition("+")
+        if total[0] == "B":
+            product, total = product[:2] + "F", "T" + total[1:]
+        letters[name] = f"{'T' if place else product[0]}{product[1:]}+{total}"
+    return Plan(letters)
+
+
 def run(job: tuple[dict[str, Any], str | None, str], folder: Path) -> dict[str, Any]:
     """One teacher and its students."""
     case, root, device = job
@@ -85,7 +99,10 @@ def run(job: tuple[dict[str, Any], str | None, str], folder: Path) -> dict[str, 
     model, data, validation = problem(case, root, device)
 
     def options(form: str) -> dict[str, Any]:
-        return {**arguments_of(form), "validation": validation}
+        known = {**arguments_of(form), "validation": validation}
+        if known["precision"] == "T":
+            known["precision"] = ternary_plan(model, data)
+        return known
 
     def judge(result: Distilled) -> dict[str, Any]:
         found: dict[str, Any] = {

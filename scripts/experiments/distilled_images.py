@@ -89,7 +89,7 @@ def run(job: tuple[dict[str, Any], str | None, str], folder: Path) -> dict[str, 
 
     def options(form: str) -> dict[str, Any]:
         factor, *fields = form.split(":")
-        wider = None if float(factor) == 1 else resnet(14, "fp32", width=float(factor)).to(device)
+        wider = None if float(factor) == 1 else float(factor)
         return {
             "widen": wider, "epochs": case["epochs"], "validation": validation,
             "recipe": dict(field.split("=") for field in fields),

@@ -84,8 +84,11 @@ def run_and_keep(
         with lines.open("a") as file:
             futures = [pool.submit(run, (case, data, device)) for case in left]
             for future in tqdm(as_completed(futures), total=len(left)):
-                failure = failure or future.exception()
-                if future.exception() is None:
+                error = future.exception()
+                if error is not None:
+                    tqdm.write(f"{type(error).__name__}: {error}")
+                    failure = failure or error
+                else:
                     done.append(future.result())
                     file.write(json.dumps(done[-1]) + "\n")
                     file.flush()

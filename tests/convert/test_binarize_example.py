@@ -9,6 +9,7 @@ from torch import nn
 from torch_geometric.data import Data
 
 import bitgnn
+from bitgnn.nn.activation_quantizer import ActivationQuantizer
 
 N = 40
 X = torch.randn(N, 6, generator=torch.Generator().manual_seed(0))
@@ -188,3 +189,11 @@ def test_what_is_no_example_is_said_in_one_sentence(case):
     call, kind, message = REFUSED[case]
     with pytest.raises(kind, match=message):
         call()
+
+
+def test_scales_of_ternary_activations_start_from_the_example() -> None:
+    model = pyg.GCN(6, 8, 2, 3)
+    for example in (None, (X, EDGES)):
+        binary = bitgnn.binarize(model, precision="TBF+TBF", example=example)
+        quantizers = [m for m in binary.modules() if isinstance(m, ActivationQuantizer)]
+        assert [(q.is_set, q.training) for q in quantizers] == [(example is not None, True)] * 4

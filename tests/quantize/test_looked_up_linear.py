@@ -5,7 +5,13 @@ import torch
 from torch import nn
 
 from bitgnn.quantize import sgn
-from bitgnn.quantize.looked_up_linear import CHUNK, InputWords, looked_up_linear, output_affine
+from bitgnn.quantize.looked_up_linear import (
+    CHUNK,
+    InputWords,
+    looked_up_linear,
+    normed_products,
+    output_affine,
+)
 
 OUT = 5
 SIZES = [(rows, size) for rows in (0, 1, 7) for size in (0, 1, 31, 33)]
@@ -175,3 +181,25 @@ def test_nothing_is_computed_for_what_needs_no_gradient():
     assert weight.grad is None
     frozen = looked_up_linear(x.detach(), weight, words, torch.tensor(0.3))
     assert not frozen.requires_grad
+
+
+@KINDS
+@pytest.mark.parametrize("gain", [False, True], ids=["", "gain"])
+@pytest.mark.parametrize("offset", [False, True], ids=["", "offset"])
+def test_products_in_front_of_norms_are_the_products(zero_one, gain, offset):
+    words, _ = _draw(7, 33, zero_one, gain, offset)
+    unit, given = torch.tensor(0.3), torch.randn(2, 7, OUT)
+    weights = [_weight(33).requires_grad_() for _ in range(2)]
+    x = torch.randn(7, 33, requires_grad=True)
+
+    def gradients(outs):
+        norms = [nn.BatchNorm1d(OUT)(out) for out in outs]
+        total = sum((norm * by).sum() for norm, by in zip(norms, given, strict=True))
+        return torch.autograd.grad(total, [x, *weights])
+
+    plain = [looked_up_linear(x, weight, words, unit) for weight in weights]
+    joint = normed_products(x, torch.cat(weights), words, unit, parts=2)
+    assert all(out.is_contiguous() for out in joint)
+    torch.testing.assert_close(list(joint), plain)
+    for found, expected in zip(gradients(joint), gradients(plain), strict=True):
+        torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)

@@ -134,7 +134,7 @@ class GCNConv(BinaryLayer, torch_geometric.nn.GCNConv):
             self._warn_of_factors(adjacency, edge_weight)
             shows = self._shows_messages
             integers = None if shows else self._integers(u, self.lin)
-            if self._sums_alone(u, integers) and not self.has_shortcut:
+            if self._sums_alone(integers) and not self.has_shortcut:
                 summed = self._aggregate_pattern(None, adjacency, self.bias, integers)
                 return self._output(summed.to(u.dtype))
             z, own = self._hidden_of(u)

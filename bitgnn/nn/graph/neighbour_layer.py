@@ -93,7 +93,7 @@ class NeighbourLayer(BinaryLayer):
             u = self._prepare(source)
             messages = self._shows_messages or self._sums_float_edges(graph)
             integers = None if messages else self._integers(u, linear)
-            alone = self._sums_alone(u, integers)
+            alone = self._sums_alone(integers)
             z, root_term = self._products_of(u, source, node, linear, root, alone)
             s = self._aggregate_hidden(z, graph, edge_weight, sizes, linear.bias, integers)
             s = s.to(u.dtype) if alone else s

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 import bitgnn.ops  # noqa: F401  (defines torch.ops.bitgnn)
+from bitgnn.bits.tensor_version import TensorMemory
 from bitgnn.nn.products.columns import check_finite_columns, warn_of_constant_columns
 from bitgnn.nn.products.thermometer import (
     TINY,
@@ -35,6 +36,8 @@ RARE = 0.05
 """Share of a feature's own zeros up to which a 0 in training counts as dropped."""
 DEVIATIONS = 4.0
 MOST_GAIN = 20.0
+RAREST = 1e-6
+"""Share of bits that are there at least, which a gain is made of."""
 LEAST_SHARE = 1e-3
 
 KEPT_FLOAT = ("thresholds", "offset", "median", "unit", "present")
@@ -92,6 +95,7 @@ class InputBits(nn.Module):
         # 0 is not known yet.
         self.register_buffer("present", torch.zeros(3))
         self._knows_share = self._has_trained = False
+        self._middles = TensorMemory()
         # Share of an activation's entries that dropout kept in the last forward.
         self.kept_share = 1.0
 
@@ -188,18 +192,19 @@ class InputBits(nn.Module):
         x = x.detach().float().contiguous()
         dropout = dropout if self.training else 0.0
         if self.kind == "thermometer":
-            return self._thermometer(x, dropout)
+            return self._thermometer(x, dropout)._replace(total=x.sum(1))
         size = x.size(1)
         tiny = filled(size, TINY, x)
-        words = torch.ops.bitgnn.pack(x, tiny)
+        # Times 0, rows are NaN where one of their values is not finite.
+        words, total = torch.ops.bitgnn.pack_scaled(x, tiny, filled(size, 0.0, x))
         if self.kind == "activation":
-            return self._activation(x, words, tiny, dropout, kept)
+            return self._activation(x, words, tiny, dropout, kept)._replace(total=total)
         gain: Tensor | float | None = self._gain(words, size) if self.offset.numel() else None
         if dropout > 0.0:
             keep, probability = keep_words(words.size(0), size, dropout, words)
             words = words & keep
             gain = (1.0 if gain is None else gain) / probability
-        return InputWords(words, size, True, gain, self.bit_offset)
+        return InputWords(words, size, True, gain, self.bit_offset, total=total)
 
     def _activation(
         self,
@@ -236,29 +241,32 @@ class InputBits(nn.Module):
         if x.size(1) < features:
             raise ValueError(f"{self.owner}: x must be [N, {features}], got {list(x.shape)}")
         size, gone = self.thresholds.numel(), self._gone(x)
-        gain = torch.ones((), device=x.device)
+        if gone is None and dropout == 0.0:
+            return InputWords(self._levels(x), size, False, None, self.offset, self.columns)
+        looked_up = self.median, self.rare, self.columns, self.thresholds
+        middles, middle, left, number = self._middles.get(looked_up, None, self._find_middles)
+        gain, offset = filled(1, 1.0, x)[0], self.offset
         if gone is not None:
             # Dropout has divided what it kept by the share that it kept.
-            number = self.rare.sum().clamp(min=1) * max(gone.size(0), 1)
-            kept = 1.0 - near_probability(gone.sum() / number)
+            kept = 1.0 - near_probability(gone.sum() / (number * max(gone.size(0), 1)))
             kept = kept.clamp(min=1 / MOST_GAIN)
-            x, gain = torch.where(gone, self.median, x * kept), 1.0 / kept
+            x, gain = torch.where(gone, self.median, x * kept), kept.reciprocal()
+            offset = torch.addcmul(offset, left, 1.0 - gain)
         words = self._levels(x)
-        if gone is None and dropout == 0.0:
-            return InputWords(words, size, False, None, self.offset, self.columns)
-        # A dropout in front leaves 0 where features have zeros of their own.
-        left = torch.where(self.rare, self.median, 0.0)
-        middles = self._levels(torch.stack((self.median, left)))
-        offset = self.offset
-        middle, left = torch.ops.bitgnn.unpack(middles, size)
-        if gone is not None:
-            offset = offset + (1.0 - gain) * left
         if dropout > 0.0:
             keep, probability = keep_words(words.size(0), size, dropout, words)
-            words = (words & keep) | (middles[:1] & ~keep)
+            words = (words & keep) | (middles & ~keep)
             offset = offset + (gain - gain / probability) * middle
             gain = gain / probability
         return InputWords(words, size, False, gain, offset, self.columns)
+
+    def _find_middles(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Bits of medians, packed and as signs, signs of what dropout leaves, and rare zeros."""
+        # A dropout in front leaves 0 where features have zeros of their own.
+        left = torch.where(self.rare, self.median, 0.0)
+        middles = self._levels(torch.stack((self.median, left)))
+        signs = torch.ops.bitgnn.unpack(middles, self.thresholds.numel())
+        return middles[:1], signs[0], signs[1], self.rare.sum().clamp(min=1)
 
     def _levels(self, x: Tensor) -> Tensor:
         words: Tensor = torch.ops.bitgnn.pack_levels(x, self.columns, self.thresholds, trusted=True)
@@ -276,8 +284,9 @@ class InputBits(nn.Module):
         """Factor that makes up for the bits that a dropout in front of the layer takes."""
         if not self.training and self._knows_share:
             return None
-        ones = all_words(size, words)
-        share = torch.ops.bitgnn.bmm_bbf(words, ones, size).mean().div(2 * max(size, 1)).add(0.5)
+        ones, half = all_words(size, words), filled(1, 0.5, words)
+        to_share = (None, filled(1, 0.5 / max(size, 1), words), half)
+        share = torch.ops.bitgnn.bmm_bbf(words, ones, size, *to_share).mean()
         if not self.training:
             if not torch.compiler.is_compiling():
                 # Means looked up under dropout. Autograd may hold the old tensor, and takes
@@ -285,7 +294,7 @@ class InputBits(nn.Module):
                 with torch.inference_mode(False), torch.no_grad():
                     ratio = torch.where(self.present[0] > 0, share / self.present[0], 1.0)
                     self.offset = exact_offset(self.offset * ratio.clamp(1.0, MOST_GAIN))
-                self.present[1], self._knows_share = share, True
+                self.present[1], self._knows_share = share.clamp(min=RAREST), True
             return None
         late = self.present[0]
         if self._has_trained:
@@ -293,9 +302,7 @@ class InputBits(nn.Module):
         else:
             self.present[::2] = share
             self._has_trained = True
-        if not self._knows_share:
-            return None
-        return (self.present[1] / late.clamp(min=1e-6)).clamp_(1.0, MOST_GAIN)
+        return (self.present[1] / late).clamp_(1.0, MOST_GAIN) if self._knows_share else None
 
     def _load_from_state_dict(self, state_dict: Any, prefix: str, *rest: Any) -> None:
         """Thermometers are as long as those that are loaded."""

@@ -22,6 +22,7 @@ class IntegerProduct(NamedTuple):
         size: B.
         scale: float32 ``[M]``.
         shift: float32 ``[M]``, or None.
+        total: ``[N]``, finite where all of an input row is.
     """
 
     words: Tensor
@@ -29,6 +30,7 @@ class IntegerProduct(NamedTuple):
     size: int
     scale: Tensor
     shift: Tensor | None
+    total: Tensor
 
     def sums(self, adjacency: BitAdjacency, bias: Tensor | None, use_col: bool) -> Tensor:
         """``row_scale * (scale * pattern (col_scale * dot) + shift * pattern col_scale) + bias``.

@@ -15,7 +15,12 @@ from bitgnn.nn.roles import KeptEntries, kept_entries
 from bitgnn.nn.weight_decay import spare_from_decay
 from bitgnn.quantize import binary_sign
 from bitgnn.quantize.constants import made_once
-from bitgnn.quantize.looked_up_linear import GAIN_SPEED, InputWords, looked_up_linear
+from bitgnn.quantize.looked_up_linear import (
+    GAIN_SPEED,
+    InputWords,
+    looked_up_linear,
+    normed_products,
+)
 
 __all__ = ["MATRIX", "LookedUpProducts", "Part", "SeenInput"]
 
@@ -33,13 +38,11 @@ class SeenInput(NamedTuple):
         x: the input.
         words: its bits, as rows.
         window: how far from 0 its gradient reaches; None: everywhere, or it has none.
-        total: ``[N, 1]`` sums of rows, which are finite where all of a row is.
     """
 
     x: Tensor
     words: InputWords
     window: Tensor | None
-    total: Tensor
 
 
 class Part(NamedTuple):
@@ -115,11 +118,11 @@ class LookedUpProducts(NotesBits):
     def _see(self, x: Tensor, bits: InputBits, dropout: float) -> SeenInput:
         """Bits of an input, and what else its products share."""
         words = self._words(x, bits, dropout)
-        held, window = x.detach(), None
+        window = None
         if x.requires_grad and words.columns is None:
-            norm = torch.linalg.vector_norm(held, dtype=torch.float32)
+            norm = torch.linalg.vector_norm(x.detach(), dtype=torch.float32)
             window = norm * (WINDOW / math.sqrt(max(x.numel(), 1)))
-        return SeenInput(x, words, window, _rows(held).sum(1, keepdim=True))
+        return SeenInput(x, words, window)
 
     def _bits_product(self, seen: SeenInput, bits: InputBits, part: Part) -> Tensor:
         """The product of looked-up bits behind its norm or gain; its sign where that is wanted.
@@ -127,46 +130,55 @@ class LookedUpProducts(NotesBits):
         Rows with NaN or infinity give NaN, as they do in floats.
         """
         rows, norm = _rows(seen.x), part.norm
-        learns = self._learns(norm, rows)
+        if self._learns(norm, rows):
+            return self._normed_products(seen, bits, part)[0]
         gain = level = None
         if norm is None and self.training:
-            level, gain = self._levels((part,))
+            level, gain = self._levels(part)
         elif norm is None:
             gain = self.root_gain if part.is_root else self.output_gain
         if self.training:
             spare_from_decay(part.weight)
-        out = looked_up_linear(
-            rows, part.weight, seen.words, bits.unit, gain, None if learns else norm, seen.window,
-            level,
-        )  # fmt: skip
-        return self._finished(out, seen, part, learns)
+        operands = (rows, part.weight, seen.words, bits.unit, gain)
+        out = looked_up_linear(*operands, norm, seen.window, level)
+        out = binary_sign(out, self.letters.surrogate) if part.to_signs else out
+        return _as_input(_marked(out, seen), seen)
 
     def _bits_products(
         self, seen: SeenInput, bits: InputBits, *parts: Part
     ) -> tuple[Tensor | None, ...]:
         """Several products of equally many outputs, in training as one with all the weights."""
         rows = _rows(seen.x)
-        learns = [self._learns(part.norm, rows) for part in parts]
-        has_gains = all(part.norm is None for part in parts)
-        if not (self.training and (has_gains or all(learns))):
+        if all(self._learns(part.norm, rows) for part in parts):
+            return self._normed_products(seen, bits, *parts)
+        if not self.training or any(part.norm is not None for part in parts):
             return tuple(self._bits_product(seen, bits, part) for part in parts)
-        for part in parts:
-            spare_from_decay(part.weight)
-        level, gain = self._levels(parts) if has_gains else (None, None)
-        weight = torch.cat([part.weight for part in parts])
-        out = looked_up_linear(rows, weight, seen.words, bits.unit, gain, None, seen.window, level)
-        each = out.split(parts[0].weight.size(0), 1)
-        return tuple(
-            self._finished(out, seen, part, not has_gains)
-            for out, part in zip(each, parts, strict=True)
-        )
+        level, gain = self._levels(*parts)
+        weight = _joint_weight(parts)
+        operands = (rows, weight, seen.words, bits.unit, gain)
+        out = looked_up_linear(*operands, None, seen.window, level)
+        each = _marked(out, seen).split(parts[0].weight.size(0), 1)
+        return tuple(_as_input(out, seen) for out in each)
+
+    def _normed_products(
+        self, seen: SeenInput, bits: InputBits, *parts: Part
+    ) -> tuple[Tensor, ...]:
+        """The same behind norms that take the statistics of the batch."""
+        operands = (_rows(seen.x), _joint_weight(parts), seen.words, bits.unit)
+        found = []
+        products = normed_products(*operands, seen.window, len(parts))
+        for product, part in zip(products, parts, strict=True):
+            out = part.norm(product)
+            out = binary_sign(out, self.letters.surrogate) if part.to_signs else out
+            found.append(_as_input(_marked(out, seen), seen))
+        return tuple(found)
 
     @staticmethod
     def _learns(norm: Any, rows: Tensor) -> bool:
         """Whether a norm takes the statistics of the batch, behind the product."""
         return norm is not None and norm.training and rows.size(0) > 1
 
-    def _levels(self, parts: tuple[Part, ...]) -> tuple[Tensor, Tensor]:
+    def _levels(self, *parts: Part) -> tuple[Tensor, Tensor]:
         """In training: levels of the gains of products, and the gains."""
         levels = [self.root_gain_level if part.is_root else self.gain_level for part in parts]
         starts = tuple(
@@ -179,14 +191,23 @@ class LookedUpProducts(NotesBits):
         level = held[0] if len(held) == 1 else torch.cat(held)
         return level, _training_gain(level.detach(), starts)
 
-    def _finished(self, out: Tensor, seen: SeenInput, part: Part, learns: bool) -> Tensor:
-        """A product behind its norm and sign."""
-        if learns:
-            out = part.norm(out)
-        if part.to_signs:
-            out = binary_sign(out, self.letters.surrogate)
-        out = out.add(seen.total, alpha=0)
-        return out if seen.x.dim() == MATRIX else out.view(*seen.x.shape[:-1], -1)
+
+def _joint_weight(parts: tuple[Part, ...]) -> Tensor:
+    """Weights ``[parts * M, B]`` of products in training."""
+    for part in parts:
+        spare_from_decay(part.weight)
+    return parts[0].weight if len(parts) == 1 else torch.cat([part.weight for part in parts])
+
+
+def _marked(out: Tensor, seen: SeenInput) -> Tensor:
+    """A product with NaN in the rows whose input has NaN or infinity."""
+    assert seen.words.total is not None
+    return out.add(seen.words.total.unsqueeze(1).to(out.dtype), alpha=0)
+
+
+def _as_input(out: Tensor, seen: SeenInput) -> Tensor:
+    """A result with the leading dimensions of the input."""
+    return out if seen.x.dim() == MATRIX else out.view(*seen.x.shape[:-1], -1)
 
 
 def _rows(x: Tensor) -> Tensor:

@@ -153,15 +153,17 @@ class LooksUp(LookedUpProducts):
         if has_shift and words.size > MAX_NARROW_SIZE:
             return None
         packed = torch.ops.bitgnn.pack(weight)
-        return IntegerProduct(words.words, packed, words.size, scale, shift if has_shift else None)
+        assert words.total is not None
+        shift = shift if has_shift else None
+        return IntegerProduct(words.words, packed, words.size, scale, shift, words.total)
 
-    def _sums_alone(self, x: Tensor, integers: IntegerProduct | None) -> bool:
+    def _sums_alone(self, integers: IntegerProduct | None) -> bool:
         """Whether the sums of integers are all there is: no gradient, and no NaN to pass on."""
         if integers is None or torch.is_grad_enabled() or torch.compiler.is_compiling():
             return False
-        if x.is_cuda and torch.cuda.is_current_stream_capturing():
+        if integers.total.is_cuda and torch.cuda.is_current_stream_capturing():
             return False
-        return bool(torch.isfinite(x.float().sum()))
+        return bool(torch.isfinite(integers.total.sum()))
 
     def _load_from_state_dict(self, state_dict: Any, prefix: str, *rest: Any) -> None:
         """Weights as wide as the loaded thermometers; what PyG's checkpoints lack stays."""
