@@ -94,7 +94,10 @@ def _groups(model: nn.Module) -> list[dict[str, Any]]:
     quantizers = [module for module in model.modules() if isinstance(module, ActivationQuantizer)]
     scales = {id(q.scale): q.scale for q in quantizers if q.is_set}
     others = [parameter for parameter in model.parameters() if id(parameter) not in scales]
-    units = [{"params": [scale], "unit": min(1.0, abs(float(scale)))} for scale in scales.values()]
+    units = [
+        {"params": [scale], "unit": min(1.0, abs(float(scale.detach())))}
+        for scale in scales.values()
+    ]
     return [{"params": others}, *units]
 
 

@@ -72,7 +72,7 @@ def run_and_keep(
 
     Raises:
         BrokenProcessPool: a worker died. The first error of a run is raised after all others have
-            ended; what was finished is kept.
+            ended and are written; what was finished is kept.
     """
     lines = output.with_suffix(".jsonl")
     done = [json.loads(line) for line in lines.read_text().splitlines()] if lines.exists() else []
@@ -102,7 +102,7 @@ def run_and_keep(
     if isinstance(failure, DataError):
         print(f"error: {failure}", file=sys.stderr)
         return 1
-    if failure is not None:
+    if failure is not None and not done:
         raise failure
     record = {
         "environment": environment(Path(__file__).resolve().parents[2]),
@@ -112,6 +112,8 @@ def run_and_keep(
     output.write_text(json.dumps(record, indent=1) + "\n")
     for row in record["summary"]:
         print({key: value for key, value in row.items() if not isinstance(value, dict)})
+    if failure is not None:
+        raise failure
     if is_whole:
         lines.unlink()
     return 0 if is_whole else INTERRUPTED
