@@ -30,10 +30,6 @@ STEPS, LEAST_EPOCHS = 2000, 20
 ASKED = 25
 """Epochs between looks at whether training on a GPU is over."""
 ALL_EPOCHS, BUDGET_SPENT = "after all epochs", "by the budget"
-DROPOUT = 4
-"""The column of dropout's factor."""
-LOOKED_AT, FOLLOWS, TOLERANCE = 10, 0.25, 0.01
-"""Epochs between changes of dropout, what they add to its factor, and overfitting that is noise."""
 TIE = 1e-4
 """What a unit of divergence weighs beside the score where the best state is chosen."""
 
@@ -47,8 +43,6 @@ class DistillRecipe(Schedule):
         sharpen: exponent of the teacher's probabilities.
         smooth: smooth them over the graph where validation nodes gain.
         dropout: factor of the model's own dropout probabilities in training.
-        overfit: by how much the score of training rows may exceed that of validation rows; dropout
-            then follows, more of it above that and less below. None leaves it as it is.
         patience: share of the epochs, but at least 20, without a better one after which training
             at a constant rate stops; None trains them all. Falling rates have the best ones last.
     """
@@ -58,7 +52,6 @@ class DistillRecipe(Schedule):
     sharpen: float = Field(2.0, gt=0)
     smooth: bool = True
     dropout: float = Field(1.0, ge=0)
-    overfit: float | None = None
     patience: float | None = Field(1 / 3, gt=0, le=1)
 
 
@@ -113,7 +106,7 @@ class Fit(Session):
         ended: why it ended, behind :func:`fit`.
     """
 
-    columns = ("train_loss", "val_score", "divergence", "learning_rate", "dropout", "seconds")
+    columns = ("train_loss", "val_score", "divergence", "learning_rate", "seconds")
 
     def __init__(self, model: nn.Module, recipe: DistillRecipe, identity: dict[str, Any]) -> None:
         decay = recipe.weight_decay
@@ -125,7 +118,6 @@ class Fit(Session):
             patience = max(LEAST_EPOCHS, int(recipe.patience * recipe.epochs))
         self.best = BestState(model, patience)
         self.identity = identity
-        self.dropout = recipe.dropout
         self.ended = ""
 
     def settle(self, since: float) -> float:
@@ -143,14 +135,6 @@ class Fit(Session):
 
     def _restore(self, found: Any) -> None:
         self.best.load(found.tensors["best"])
-        if self.history:
-            self.dropout = float(self.history[-1][DROPOUT])
-
-    def adjust(self, overfit: Tensor) -> None:
-        """More dropout in the next epochs if the model overfits, else less."""
-        assert self.recipe.overfit is not None
-        change = FOLLOWS if float(overfit) > self.recipe.overfit + TOLERANCE else -FOLLOWS
-        self.dropout = min(1.0, max(0.0, self.dropout + change))
 
 
 def fit(
@@ -270,7 +254,7 @@ def step_epoch(
     divergence = torch.zeros_like(total)
     for part in problem.parts():
         session.optimizer.zero_grad()
-        with scaled_dropout(session.dropout):
+        with scaled_dropout(recipe.dropout):
             scores = problem.scores(model, part)
         loss = scores.new_zeros(())
         if weight < 1 and part.labelled.numel():
@@ -290,15 +274,11 @@ def step_epoch(
         scores, y = problem.results(model)["val"]
         value = objective.score(scores, y).double()
         loss_there = objective.labels(scores, y).double()
-        if recipe.overfit is not None and session.epoch % LOOKED_AT == LOOKED_AT - 1:
-            overfit = problem.overfit(model)
-            if overfit is not None:
-                session.adjust(overfit)
     steps = max(problem.steps, 1)
     values = [total / steps, value, divergence / steps]
     row = torch.zeros(len(Fit.columns), dtype=torch.float64, device=session.device)
     row[:3] = torch.stack(values)
-    row[3], row[DROPOUT] = rate, session.dropout
+    row[3] = rate
     session.history.append(row)
     # Of states with equal scores the one with the lower loss; a bounded share of one row's worth.
     tie = TIE * (loss_there / (1 + loss_there) if ask is None else divergence / (1 + divergence))

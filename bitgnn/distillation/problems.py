@@ -96,6 +96,7 @@ class Problem(ABC):
         None where training rows are drawn anew or too many to look at.
         """
         del model
+        return None
 
     def wanted(self, teacher: nn.Module, sharpen: float, smooth: bool) -> tuple[Tensor | None, str]:
         """What the teacher asks of all rows at once, and how it was smoothed.

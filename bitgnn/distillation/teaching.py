@@ -42,6 +42,8 @@ __all__ = ["distill"]
 JUDGEMENT = "judgement.txt"
 TEACHER_SHARE = 1 / 3
 """Part of a budget for a teacher that is not trained yet."""
+MUCH_OVERFIT = 0.05
+"""By how much a teacher's score on training rows exceeds that on others for dropout to be whole."""
 LOOKED_AT = 1_000_000
 """Entries of a tensor that tell it from another one."""
 
@@ -185,8 +187,10 @@ def distill(
                     )
             if plain is model:
                 student = binary_student(teacher, precision, problem)
-        if "dropout" not in (recipe or {}) and (overfit := problem.overfit(teacher)) is not None:
-            of_student = _changed(of_student, {"overfit": float(overfit) / 2, **(recipe or {})})
+        overfit = problem.overfit(teacher)
+        if overfit is not None and "dropout" not in (recipe or {}):
+            factor = min(1.0, max(0.0, float(overfit) / MUCH_OVERFIT))
+            of_student = of_student.model_copy(update={"dropout": factor})
         ask: Callable[[Part], Tensor] | None
         ask, smoothing = asking(problem, teacher, of_student)
         if not found.score > found.chance:
