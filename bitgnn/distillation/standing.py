@@ -15,7 +15,7 @@ from bitgnn.distillation.students import fresh
 
 __all__ = ["Standing", "asking", "judged", "results_of", "standing"]
 
-COPIES, EVIDENCE = 20, 6.0
+COPIES, EVIDENCE = 20, 5.0
 """Fresh copies that a model is compared with, and deviations by which it must be better."""
 LEAST = 1e-12
 
@@ -62,7 +62,7 @@ def judged(problem: Problem, model: nn.Module, found: Standing) -> tuple[bool, s
     """Whether a model is trained, by its standing and that of copies with fresh weights, and why.
 
     A trained one beats chance, or the loss of constant scores; and its score and the logarithm of
-    its loss are better than the copies' means by six standard deviations, both together: fresh
+    its loss are better than the copies' means by five standard deviations, both together: fresh
     weights can be lucky in either. A deviation is that of the copies and, since rows are few, of a
     mean of so many.
     """
