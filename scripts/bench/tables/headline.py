@@ -17,7 +17,6 @@ ACCURACIES = (
     "Accuracies: two layers in a plain loop without a teacher, 64 hidden channels; times: the "
     "papers' networks."
 )
-
 CALLS = (
     "A call: the host's time from the call to its result on the GPU, Python included, by the "
     "shortest way to call."
