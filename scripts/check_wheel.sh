@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Tries a wheel as a user would, in a new virtual environment and outside of any checkout: what it holds, which libraries
 # are loaded, `bitgnn doctor`, operators and a frozen model on the CPU and on a GPU where there is one, `bitgnn demo`.
-# Packages come from pip's index; with --system-site-packages, which needs no index, from the Python that runs this.
+# Packages come from pip's index; with --system-site-packages, which needs no index, from the Python that runs this and
+# from PYTHONPATH.
 # Usage: scripts/check_wheel.sh [--system-site-packages] WHEEL
 set -euo pipefail
 
@@ -15,7 +16,6 @@ python=$(command -v python3 || command -v python)
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 cd "$work"
-unset PYTHONPATH BITGNN_CUDA_LIBRARY BITGNN_DISABLE_BINARY
 
 # The libraries of torch and CUDA come with torch.
 "$python" - "$wheel" <<'PYTHON'
@@ -33,9 +33,12 @@ PYTHON
 # Python's own option would leave out the packages of a virtual environment that runs this.
 "$python" -m venv --without-pip venv
 if [ ${#options[@]} -gt 0 ]; then
-  "$python" -c 'import sys; print(*(p for p in sys.path if p.endswith("-packages")), sep="\n")' \
+  "$python" -c 'import os, sys
+print(*(p for p in sys.path if p.endswith("-packages")), sep="\n")
+print(*os.environ.get("PYTHONPATH", "").split(":"), sep="\n")' \
     >"$(venv/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/outer.pth"
 fi
+unset PYTHONPATH BITGNN_CUDA_LIBRARY BITGNN_DISABLE_BINARY
 "$python" -m pip --python venv/bin/python install --quiet --disable-pip-version-check --force-reinstall \
   "${options[@]}" "$wheel"
 venv/bin/bitgnn --version
