@@ -30,6 +30,7 @@ from bench.tables.timings import (
     decoder_speed_table,
     default_speed_table,
     runs_table,
+    sampling_table,
     stream_table,
     training_cost_table,
     training_steps_table,
@@ -74,6 +75,7 @@ ONE: Mapping[str, tuple[str, Callable[[Record], str]]] = {
     "tuner_runs": ("tuner_runs", runs_table),
     "training_cost": ("training_cost", training_cost_table),
     "calls_cuda": ("calls_cuda", calls_table),
+    "sampling": ("sampling", sampling_table),
     "training_steps": ("training_cuda", training_steps_table),
 }
 """Tables of one record: its name, and what makes the table."""
