@@ -23,13 +23,15 @@ from bitgnn.train.keeping import Keeper, Keeping, RunLog
 from bitgnn.train.recipe import Schedule
 from bitgnn.train.session import BestState, Session
 
-__all__ = ["ALL_EPOCHS", "BUDGET_SPENT", "DistillRecipe", "Fit", "fit", "recipe_for"]
+__all__ = ["ALL_EPOCHS", "BUDGET_SPENT", "DistillRecipe", "Fit", "dropout_for", "fit", "recipe_for"]
 
 WHOLE_EPOCHS = 200
 STEPS, LEAST_EPOCHS = 2000, 20
 ASKED = 25
 """Epochs between looks at whether training on a GPU is over."""
 ALL_EPOCHS, BUDGET_SPENT = "after all epochs", "by the budget"
+MUCH_OVERFIT = 0.05
+"""From here on dropout is whole."""
 TIE = 1e-4
 """What a unit of divergence weighs beside the score where the best state is chosen."""
 
@@ -53,6 +55,18 @@ class DistillRecipe(Schedule):
     smooth: bool = True
     dropout: float = Field(1.0, ge=0)
     patience: float | None = Field(1 / 3, gt=0, le=1)
+
+
+def dropout_for(overfit: float) -> float:
+    """What is left of the model's dropout for a student.
+
+    A teacher that does as well on rows it has not seen learns by heart no more than a student of
+    bits will, whom dropout only costs accuracy.
+
+    Args:
+        overfit: the teacher's score of training rows less that of validation rows.
+    """
+    return min(1.0, max(0.0, overfit / MUCH_OVERFIT))
 
 
 def recipe_for(problem: Problem, epochs: int | None) -> tuple[DistillRecipe, DistillRecipe]:

@@ -25,7 +25,7 @@ from bitgnn.distillation.batched import Batched
 from bitgnn.distillation.calling import Inputs, tensors_of
 from bitgnn.distillation.checks import check_model, check_options, is_dataset
 from bitgnn.distillation.errors import DistillError
-from bitgnn.distillation.fitting import DistillRecipe, Fit, fit, recipe_for
+from bitgnn.distillation.fitting import DistillRecipe, Fit, dropout_for, fit, recipe_for
 from bitgnn.distillation.graphs_and_links import Graphs, LinkPairs, has_links
 from bitgnn.distillation.kinds import batched_problem
 from bitgnn.distillation.problems import Nodes, Part, Problem
@@ -42,8 +42,6 @@ __all__ = ["distill"]
 JUDGEMENT = "judgement.txt"
 TEACHER_SHARE = 1 / 3
 """Part of a budget for a teacher that is not trained yet."""
-MUCH_OVERFIT = 0.05
-"""By how much a teacher's score on training rows exceeds that on others for dropout to be whole."""
 LOOKED_AT = 1_000_000
 """Entries of a tensor that tell it from another one."""
 
@@ -189,8 +187,7 @@ def distill(
                 student = binary_student(teacher, precision, problem)
         overfit = problem.overfit(teacher)
         if overfit is not None and "dropout" not in (recipe or {}):
-            factor = min(1.0, max(0.0, float(overfit) / MUCH_OVERFIT))
-            of_student = of_student.model_copy(update={"dropout": factor})
+            of_student = of_student.model_copy(update={"dropout": dropout_for(float(overfit))})
         ask: Callable[[Part], Tensor] | None
         ask, smoothing = asking(problem, teacher, of_student)
         if not found.score > found.chance:

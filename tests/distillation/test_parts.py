@@ -9,7 +9,7 @@ from torch.nn import functional
 from toy_problems import CLASSES, NODES, gcn, planted
 
 from bitgnn.distillation import DistillError
-from bitgnn.distillation.fitting import recipe_for
+from bitgnn.distillation.fitting import dropout_for, recipe_for
 from bitgnn.distillation.objectives import Classes, Links, MultiLabel, Values, objective_of
 from bitgnn.distillation.problems import Nodes
 from bitgnn.distillation.targets import smoothed
@@ -84,17 +84,26 @@ def test_smoothing_is_used_where_validation_nodes_gain() -> None:
     assert torch.allclose(logs, exact, atol=1e-4)
 
 
+def test_dropout_follows_how_much_the_teacher_overfits() -> None:
+    data, model = planted(), gcn().eval()
+    right = (model(data.x, data.edge_index).argmax(1) == data.y).float()
+    expected = right[data.train_mask].mean() - right[data.val_mask].mean()
+    assert torch.allclose(Nodes(data, model, None, None, 0).overfit(model), expected)
+    assert [dropout_for(value) for value in (-0.1, 0.0, 0.5, 1.0)] == [0, 0, 1, 1]
+    assert 0 < dropout_for(0.01) < dropout_for(0.02) < 1
+
+
 def test_numbers_of_the_recipe_follow_from_the_data() -> None:
     data = planted()
     whole = Nodes(data, gcn(), None, None, 0)
     teacher, student = recipe_for(whole, None)
     assert (teacher.epochs, student.epochs) == (200, 200)
-    assert (student.teacher_weight, student.dropout) == (0.75, 0.75)  # a quarter is labelled
+    assert (student.teacher_weight, student.dropout) == (0.75, 1)  # a quarter is labelled
     assert (teacher.teacher_weight, teacher.dropout) == (0, 1)
     is_train = torch.arange(NODES) < 0.9 * NODES
     well_known = planted(train_mask=is_train, val_mask=~is_train, test_mask=None)
     student = recipe_for(Nodes(well_known, gcn(), None, None, 0), None)[1]
-    assert (student.teacher_weight, student.dropout) == (0.3, 0.3)
+    assert student.teacher_weight == 0.3
     batches = Nodes(data, gcn(), [data] * 50, None, 0)
     assert recipe_for(batches, None)[1].epochs == 40
     assert recipe_for(Nodes(data, gcn(), [data] * 5000, None, 0), None)[1].epochs == 20

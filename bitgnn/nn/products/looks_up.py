@@ -154,8 +154,9 @@ class LooksUp(LookedUpProducts):
             return None
         packed = torch.ops.bitgnn.pack(weight)
         assert words.total is not None
-        shift = shift if has_shift else None
-        return IntegerProduct(words.words, packed, words.size, scale, shift, words.total)
+        return IntegerProduct(
+            words.words, packed, words.size, scale, shift if has_shift else None, words.total
+        )
 
     def _sums_alone(self, integers: IntegerProduct | None) -> bool:
         """Whether the sums of integers are all there is: no gradient, and no NaN to pass on."""
