@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from bitgnn._checks import check_type, check_value, name_type
-from bitgnn._files import FileError, appearing_whole
+from bitgnn._files import FileError, atomic_file
 from bitgnn._plain import parse_json
 from bitgnn.bits import BitFeatures, BitTensor
 
@@ -59,7 +59,7 @@ def write_features(
     target = Path(path)
     first, rows, digest = None, 0, hashlib.sha256()
     with (
-        appearing_whole(target) as file,
+        atomic_file(target) as file,
         tempfile.TemporaryFile(dir=target.parent) as scales,
     ):
         file.write(bytes(HEADER_BYTES))

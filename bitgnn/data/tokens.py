@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from bitgnn._checksummed import read_sealed, sealed_tensors
 from bitgnn._files import FileError, write_atomically
-from bitgnn._vouched import read_sealed, sealed_tensors
 from bitgnn.data.files import DataError
 from bitgnn.data.glue import TextData, TextSet
 from bitgnn.data.movable import Movable

@@ -7,8 +7,8 @@ from typing import Any
 
 from torch import Tensor
 
+from bitgnn._checksummed import Migrations, migrated, read_folder, write_folder
 from bitgnn._files import FileError
-from bitgnn._vouched import Migrations, migrated, read_folder, write_folder
 
 __all__ = ["DESCRIPTION_FILE", "read_files", "write_files"]
 

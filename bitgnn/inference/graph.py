@@ -86,8 +86,8 @@ class GraphSpec:
         normalize: for ``"gcn"``: whether to normalise.
         flow: PyG's direction of messages.
         weighted: whether the layer is given edge weights.
-        reads_values: whether the values of a ``SparseTensor`` count; SAGEConv leaves them out.
-        exact: float weights (adjacency letter F) instead of a pattern with factors.
+        uses_sparse_values: whether values of a ``SparseTensor`` count; SAGEConv leaves them out.
+        keeps_weights: float weights (adjacency letter F) instead of a pattern with factors.
         uses_columns: keep the pattern's column factor.
     """
 
@@ -98,14 +98,14 @@ class GraphSpec:
     normalize: bool = True
     flow: str = "source_to_target"
     weighted: bool = True
-    reads_values: bool = True
-    exact: bool = False
+    uses_sparse_values: bool = True
+    keeps_weights: bool = False
     uses_columns: bool = True
 
     @property
     def holds(self) -> str:
         """``"values"`` or ``"pattern"``: what steps find in the adjacency."""
-        return "values" if self.exact else "pattern"
+        return "values" if self.keeps_weights else "pattern"
 
     @classmethod
     def from_description(cls, description: Any) -> GraphSpec:
@@ -115,8 +115,6 @@ class GraphSpec:
             ValueError: an entry is missing, left over or has no such value.
         """
         names = [entry.name for entry in fields(cls)]
-        if isinstance(description, Mapping):
-            description = {"uses_columns": True, **description}  # older files do not know it
         if not isinstance(description, Mapping) or sorted(description) != sorted(names):
             raise ValueError(f"a graph must have the entries {names}, got {description}")
         spec = cls(**description)
@@ -137,10 +135,10 @@ class GraphSpec:
             ValueError: the graph does not fit ``num_nodes``.
         """
         weight = edge_weight if self.weighted else None
-        if not self.reads_values and isinstance(edge_index, SparseTensor):
+        if not self.uses_sparse_values and isinstance(edge_index, SparseTensor):
             edge_index = edge_index.set_value(None, layout=None)
-        if self.exact:
-            return self._build_exact(edge_index, num_nodes, weight)
+        if self.keeps_weights:
+            return self._build_floats(edge_index, num_nodes, weight)
         made = self._build_pattern(edge_index, num_nodes, weight)
         if self.uses_columns or made.col_scale is None:
             return made
@@ -164,7 +162,7 @@ class GraphSpec:
             edge_index, num_nodes, num_nodes, weight, reduction=self.reduction, flow=self.flow
         )
 
-    def _build_exact(
+    def _build_floats(
         self, edge_index: Any, num_nodes: int, weight: Tensor | None
     ) -> FloatAdjacency:
         if self.kind == "gcn" and self.normalize:

@@ -10,8 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from bitgnn._checksummed import read_sealed, sealed_tensors
 from bitgnn._files import FileError, write_atomically
-from bitgnn._vouched import read_sealed, sealed_tensors
 
 __all__ = [
     "Checkpoint",

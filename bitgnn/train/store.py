@@ -12,9 +12,9 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from torch import Tensor
 
+from bitgnn._checksummed import read_sealed, sealed_tensors
 from bitgnn._files import FileError, FolderInUseError, locked, write_atomically
 from bitgnn._plain import read_json
-from bitgnn._vouched import read_sealed, sealed_tensors
 from bitgnn.train.config import ExperimentConfig
 from bitgnn.train.recipe import Strict
 

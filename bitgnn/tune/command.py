@@ -12,7 +12,7 @@ from rich.console import Console
 
 from bitgnn.distillation.named import NamedModel, named_graph
 from bitgnn.inference import save
-from bitgnn.train.unit import RunOptions
+from bitgnn.train.run import RunOptions
 from bitgnn.tune.budget import Budget, parse_seconds
 from bitgnn.tune.objective import check_objective, read_limits
 from bitgnn.tune.result import LimitsMissed, TuneResult

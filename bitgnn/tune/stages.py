@@ -132,7 +132,7 @@ class Tuning:
             own = letters_key(own_letters(first.model))
             key = first.workload.widen, own
             # Not measured, perhaps; pins may forbid it.
-            plans = [found.pop(key)] if key in found else search.chains.get(own, [])
+            plans = [found.pop(key)] if key in found else search.by_letters.get(own, [])
             if plans:
                 done.append((min(plans, key=lambda t: t.measures.rank(search.objective)), first))
         trials = list(found.values())

@@ -171,10 +171,10 @@ class TrialStore:
         Raises:
             StorageError: a trial cannot be read.
         """
-        chains: dict[str, tuple[list[Trial], int]] = {}
+        by_letters: dict[str, tuple[list[Trial], int]] = {}
         measured: list[Trial] = []
         if self.path is None:
-            return chains, measured
+            return by_letters, measured
         from optuna.trial import TrialState
 
         states = (TrialState.COMPLETE,)
@@ -186,10 +186,10 @@ class TrialStore:
                 plans = [Trial.from_dict(entry) for entry in found.user_attrs["plans"]]
                 if found.user_attrs["kind"] == "letters":
                     size = int(found.user_attrs["size"])
-                    chains[letters_key(plans[0].plan.letters)] = plans, size
+                    by_letters[letters_key(plans[0].plan.letters)] = plans, size
                 else:
                     measured += plans
-        return chains, measured
+        return by_letters, measured
 
     @contextlib.contextmanager
     def _errors_named(self) -> Iterator[None]:

@@ -27,7 +27,7 @@ __all__ = [
     "kept_state",
     "machine_name",
     "named_errors",
-    "train_unit",
+    "train_run",
 ]  # fmt: skip
 
 CUBLAS_WORKSPACE = ":4096:8"
@@ -67,7 +67,7 @@ class RunOptions:
         return torch.device("cuda" if has_cuda and self.device != "cpu" else "cpu")
 
 
-def train_unit(
+def train_run(
     config: ExperimentConfig,
     form: str,
     seed: int,

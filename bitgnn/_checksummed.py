@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import safetensors.torch
+import torch
 from torch import Tensor
 
 from bitgnn._files import FileError, locked, read_regular, temporaries, write_atomically
@@ -261,9 +262,14 @@ def _tensors(data: bytes, path: Path) -> dict[str, Tensor]:
     if _header_length(data) > HEADER_BYTES:
         raise FileError(f"{path}: its header has {_header_length(data)} bytes")
     try:
-        return safetensors.torch.load(data)
+        tensors = safetensors.torch.load(data)
     except Exception as error:  # safetensors, torch and a table of types take part
         raise FileError(f"{path}: is not a file of safetensors ({error})") from None
+    for name, tensor in tensors.items():
+        # Compilers assume that a bool is 0 or 1.
+        if tensor.dtype == torch.bool and bool((tensor.view(torch.uint8) > 1).any()):
+            raise FileError(f"{path}: {name!r} holds bools that are neither 0 nor 1")
+    return tensors
 
 
 def _named(manifest: Path, prefix: str) -> str | None:

@@ -15,12 +15,12 @@ import torch
 from bitgnn.data.download import download_file
 from bitgnn.data.pickles import check_pickles
 
-__all__ = ["whole", "whole_downloads"]
+__all__ = ["atomic_dataset", "resumable_downloads"]
 
 INCOMPLETE = ".incomplete"
 
 
-class _WholeFiles:
+class _AtomicFiles:
     """Mixed in front of a PyG data set class: it works in folders that are renamed when done."""
 
     _working_on = ""
@@ -40,7 +40,7 @@ class _WholeFiles:
 
     def download(self) -> None:
         """As in PyG, with progress, resumption and verified lengths."""
-        with self._gather("raw"), whole_downloads(type(self).__mro__[2].__module__):
+        with self._gather("raw"), resumable_downloads(type(self).__mro__[2].__module__):
             super().download()  # type: ignore[misc]
 
     def _process(self) -> None:
@@ -77,7 +77,7 @@ class _WholeFiles:
         staging.rmdir()
 
 
-def whole(dataset_class: type) -> type:
+def atomic_dataset(dataset_class: type) -> type:
     """A subclass of a PyG data set class whose files appear whole or not at all.
 
     What is downloaded lies in ``raw.incomplete`` until it is complete, so that an interruption
@@ -90,11 +90,11 @@ def whole(dataset_class: type) -> type:
     Returns:
         The subclass, of the same name.
     """
-    return type(dataset_class.__name__, (_WholeFiles, dataset_class), {})
+    return type(dataset_class.__name__, (_AtomicFiles, dataset_class), {})
 
 
 @contextlib.contextmanager
-def whole_downloads(module_name: str) -> Iterator[None]:
+def resumable_downloads(module_name: str) -> Iterator[None]:
     """While inside, what ``module_name`` fetches goes through :func:`download_file`.
 
     PyG's ``download_url`` takes a part for the whole after an interruption; its ``fs.cp`` shows no

@@ -25,7 +25,7 @@ from bitgnn.convert.swap.graphs import HasPrecision
 from bitgnn.convert.tracing.trace import trace_model
 from bitgnn.nn.products.binary_product import QUANTIZERS
 
-__all__ = ["Chains", "LayerRule", "layer_rules", "matches"]
+__all__ = ["LayerRule", "LetterChoices", "layer_rules", "matches"]
 
 Between = Literal["floats", "nothing", "sum", "signed", "positive"]
 """What stands in front of a layer: floats of no tunable layer, or what such layers hand on, behind
@@ -208,7 +208,7 @@ def _kind_of_way(value: Value) -> Between:
     return "positive" if is_nowhere_negative(value) else "signed"
 
 
-class Chains:
+class LetterChoices:
     """Every choice of letters that fits together, in a fixed order.
 
     Args:
