@@ -16,8 +16,7 @@ import bitgnn.ops  # noqa: F401  (defines torch.ops.bitgnn)
 from bitgnn.bits import BitAdjacency
 from bitgnn.inference.step import Apply, Step, Tensors
 from bitgnn.inference.steps.aggregates import aggregate_bits, words_of
-from bitgnn.ops.reference.heads import HEADS
-from bitgnn.ops.reference.narrow import MAX_NARROW_SIZE
+from bitgnn.ops.reference.pairs import HEADS, MAX_NARROW_SIZE
 
 __all__ = [
     "MOST_NARROW_COLUMNS", "Packing", "aggregated_product", "is_wide", "narrow_sums",

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from bitgnn.ops.reference._sums import slice_edges, tile_edges
 from bitgnn.ops.reference.bspmm import BIT_ROWS, bspmm_bbb, bspmm_bbf
-from bitgnn.ops.reference.joint import JOINT, bspmm_bmm
+from bitgnn.ops.reference.pairs import JOINT, bspmm_bmm
 from bitgnn.ops.reference.table import SLICES, operator
 
 __all__ = [
