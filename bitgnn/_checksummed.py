@@ -23,17 +23,6 @@ from torch import Tensor
 from bitgnn._files import FileError, locked, read_regular, temporaries, write_atomically
 from bitgnn._plain import parse_json
 
-__all__ = [
-    "Migrations",
-    "check_seal",
-    "migrated",
-    "read_folder",
-    "read_sealed",
-    "sealed",
-    "sealed_tensors",
-    "write_folder",
-]
-
 Migrations = Mapping[int, Callable[[dict[str, Any]], dict[str, Any]]]
 """For each older format the function that turns a description into one of the next format."""
 

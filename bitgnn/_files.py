@@ -11,16 +11,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
-__all__ = [
-    "FileError",
-    "FolderInUseError",
-    "atomic_file",
-    "locked",
-    "read_regular",
-    "temporaries",
-    "write_atomically",
-]
-
 TEMPORARY = ".tmp"
 TEXT_BYTES = 1 << 26
 """Largest text file that is read."""

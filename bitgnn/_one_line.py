@@ -9,8 +9,6 @@ from typing import Any
 
 import typer
 
-__all__ = ["say", "warnings_in_one_line"]
-
 
 def say(text: object) -> None:
     """Print one line, whatever breaks of lines the text has."""

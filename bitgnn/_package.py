@@ -7,8 +7,6 @@ import typer
 from bitgnn._ctrl_c import ctrl_c_ends_silently
 from bitgnn._one_line import say
 
-__all__ = ["load_package"]
-
 
 def load_package() -> None:
     """Run the package's ``__init__`` unless an ordinary import has done so.

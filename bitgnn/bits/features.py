@@ -11,9 +11,6 @@ from bitgnn.bits import _pytrees
 from bitgnn.bits.functions import dispatch
 from bitgnn.bits.tensor import WORD_BITS, BitTensor
 
-__all__ = ["BitFeatures"]
-
-
 # Of no type to checkers, for which nothing can be both; see its attribute size.
 _TensorClass: Any = Tensor
 _NO_FUNCTION: Any = torch._C._disabled_torch_function_impl

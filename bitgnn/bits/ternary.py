@@ -16,8 +16,6 @@ from bitgnn.bits.rows import PackedRows
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-__all__ = ["BooleanTensor", "TernaryTensor", "check_positive", "check_scale", "scale_tensor"]
-
 WORD_BITS = 32
 QUANTISED = (torch.float32, torch.float16, torch.bfloat16)
 """Dtypes that can be made ternary."""

@@ -9,8 +9,6 @@ from typing import Any
 from bitgnn.data.atomic_dataset import atomic_dataset
 from bitgnn.data.files import RawFiles
 
-__all__ = ["SOURCES", "Source", "normalized_name"]
-
 PLANETOID_PARTS = ("x", "tx", "allx", "y", "ty", "ally", "graph", "test.index")
 CITATION_FULL = {
     "Cora_ML": "cora_ml",

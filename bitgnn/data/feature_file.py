@@ -24,8 +24,6 @@ from bitgnn._files import FileError, atomic_file
 from bitgnn._plain import parse_json
 from bitgnn.bits import BitFeatures, BitTensor
 
-__all__ = ["FeatureFile", "graph_digest", "write_features"]
-
 FORMAT = "bitgnn.features"
 VERSION = "1"
 HEADER_BYTES = 1024

@@ -20,8 +20,6 @@ from bitgnn.data.splits import MASKS
 if TYPE_CHECKING:
     from torch_geometric.data import Data
 
-__all__ = ["OGB_NAMES", "read_ogb"]
-
 COLLECTION = "ogb"
 RELEASE = "RELEASE_v1.txt"
 TABLES = ("edge", "node-feat", "node-label", "num-node-list", "num-edge-list")

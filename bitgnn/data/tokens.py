@@ -21,16 +21,6 @@ from bitgnn.data.movable import Movable
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
-__all__ = [
-    "CharacterData",
-    "TokenData",
-    "TokenSet",
-    "character_data",
-    "encode_sentences",
-    "tokenize",
-    "train_tokenizer",
-]
-
 PADDING, UNKNOWN, CLASS, SEPARATOR, MASK = SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 PADDING_ID = 0
 MASK_ID = SPECIAL.index(MASK)

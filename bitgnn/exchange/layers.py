@@ -11,18 +11,17 @@ from torch import Tensor, nn
 from bitgnn.bits import BitTensor
 from bitgnn.bits.images import BitImages
 from bitgnn.exchange.norms import (
+    NORMS,
     affine_of,
     can_hold,
+    norm_roles,
     set_affine,
     set_threshold,
     threshold_of,
 )
-from bitgnn.exchange.roles import NORMS, norm_roles
 from bitgnn.nn import BinaryConv2d, BinaryLinear
 from bitgnn.nn.products.binary_product import BinaryProduct
 from bitgnn.quantize import canonical_row_scale
-
-__all__ = ["Layer", "describe", "entries", "exported", "importer"]
 
 Layer = dict[str, Any]
 """A layer in the JSON."""

@@ -14,8 +14,6 @@ from bitgnn._checks import check_value
 from bitgnn.inference.program import Program
 from bitgnn.inference.step import Register, Step
 
-__all__ = ["check_arguments", "check_program", "parameters_on_meta"]
-
 LARGEST = 1 << 26
 """Largest number among the arguments of a model or module."""
 MOST_REPEATS = 1 << 10
@@ -90,11 +88,6 @@ def check_program(
     program: Program, registers: Mapping[int, Register], tensors: Mapping[str, Tensor]
 ) -> None:
     """Refuse steps from a file whose results outgrow the features and weights they are made of.
-
-    Args:
-        program: the steps, checked.
-        registers: result of :meth:`Program.check`.
-        tensors: what the steps read, by name.
 
     Raises:
         ValueError: naming the step at fault.

@@ -19,8 +19,6 @@ from bitgnn.inference.frozen_model import FrozenModel
 from bitgnn.inference.steps.calls import FloatCall
 from bitgnn.inference.steps.known_calls import Unsavable, describe_call
 
-__all__ = ["load", "save"]
-
 FORMAT_VERSION = 3
 MIGRATIONS: Migrations = {}
 """From older formats; without one a trained model has to be frozen again."""

@@ -18,11 +18,6 @@ from bitgnn.inference.step import Register, Step
 from bitgnn.inference.steps.convolutions import CONVOLUTIONS, FIXED, OF_PATCHES
 from bitgnn.inference.steps.products import PATTERN_PRODUCT
 
-__all__ = [
-    "Rates", "StepCost", "image_step_cost", "measured_rates", "median_seconds", "step_cost",
-    "weights_of",
-]  # fmt: skip
-
 FLOAT_BYTES = 4
 WORD_BITS = 32
 INDEX_BYTES = 4

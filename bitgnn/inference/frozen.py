@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from bitgnn.inference.layout import GraphLayout
     from bitgnn.inference.measured_memory import MemoryReport
 
-__all__ = ["FreezeReport", "Frozen", "OwnForward", "each_once", "under_all_names"]
-
 
 @dataclass(frozen=True)
 class FreezeReport:
@@ -185,10 +183,6 @@ class Frozen(nn.Module):
 
 class OwnForward(Frozen):
     """Base of frozen models that run the user's own forward with packed layers in it.
-
-    Args:
-        model: with packed layers.
-        report: what freezing did.
 
     Attributes:
         model: the model itself, whose further methods (such as ``generate``) and attributes are

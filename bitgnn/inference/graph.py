@@ -15,8 +15,6 @@ from torch_geometric.utils import is_sparse, to_edge_index
 from bitgnn.bits import BitAdjacency, _pytrees
 from bitgnn.nn.graph.adjacency import gcn_adjacency, neighbour_adjacency
 
-__all__ = ["Adjacency", "FloatAdjacency", "GraphSpec", "PreparedGraph"]
-
 FLOWS = ("source_to_target", "target_to_source")
 KINDS = ("gcn", "neighbours")
 REDUCTIONS = ("add", "mean")

@@ -19,8 +19,6 @@ from bitgnn.inference.program import Program
 from bitgnn.inference.steps.aggregates import words_of
 from bitgnn.inference.steps.calls import EDGE_INDEX, EDGE_WEIGHT, FloatCall
 
-__all__ = ["Graph", "GraphProgram"]
-
 Graph = BitAdjacency | FloatAdjacency | PreparedGraph
 """Result of :meth:`GraphProgram.prepare_graph`."""
 

@@ -13,8 +13,6 @@ from bitgnn.bits.layouts import FRDC_METHODS
 from bitgnn.inference.graph import Adjacency
 from bitgnn.ops._adjacency import default_layout
 
-__all__ = ["GraphLayout", "check_layout", "laid_out"]
-
 GraphLayout = Literal["auto", "csr", "sliced", "frdc"]
 """CSR, sliced where a graph on a GPU is dense; CSR alone; CSR with column slices beside
 it; CSR with 4 x 4 bit tiles beside it."""

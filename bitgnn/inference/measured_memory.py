@@ -15,8 +15,6 @@ from bitgnn.inference.layout import GraphLayout
 from bitgnn.inference.memory import MemoryUse, forward_peak, frozen_memory
 from bitgnn.measure.memory import stored_bytes
 
-__all__ = ["MeasuredMemory", "MemoryReport", "memory_report"]
-
 FORMS = ("floats", "packed")
 
 

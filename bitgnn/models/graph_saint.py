@@ -8,12 +8,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from bitgnn.models.base import NodeModel
-from bitgnn.models.precisions import Precision
-from bitgnn.models.sage_stack import standardized
+from bitgnn.models.base import NodeModel, Precision
+from bitgnn.models.graph_sage import standardized
 from bitgnn.nn import GraphConv
-
-__all__ = ["GraphSAINT"]
 
 NUM_LAYERS = 2
 
@@ -30,7 +27,7 @@ class GraphSAINT(NodeModel):
     * ``"bin"``: the first layer aggregates signs and returns bits, the second multiplies bits and
       aggregates floats; the last map takes the bits as +1 and -1.
     * letters, or one entry for each of the two layers: see
-      :func:`~bitgnn.models.precisions.layer_precisions`; the last map stays in full precision.
+      :func:`~bitgnn.models.base.layer_precisions`; the last map stays in full precision.
 
     In front of a sign dropout acts on the sign, in front of the last map on the floats.
 

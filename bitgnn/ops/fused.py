@@ -18,8 +18,6 @@ from bitgnn.ops._arguments import call
 from bitgnn.ops.bmm import check_bits_bits, check_floats_bits
 from bitgnn.ops.bspmm import check_pattern
 
-__all__ = ["bspmm_bmm_bits"]
-
 
 def bmm_add(
     x: Tensor | BitTensor,

@@ -5,8 +5,6 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-__all__ = ["integer_limits"]
-
 
 def integer_limits(
     bit: Callable[[Tensor], Tensor], bound: int, like: Tensor

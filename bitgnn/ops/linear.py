@@ -15,8 +15,6 @@ from bitgnn.ops._arguments import call
 from bitgnn.ops.reference.bits_linear import DIGITS, SHIFTS
 from bitgnn.ops.reference.pack import WORD_BITS, words_for
 
-__all__ = ["MOST_FEATURES", "bits_linear", "weight_digits"]
-
 MOST_FEATURES = 65024
 """Features up to which the sums of digits fit int32."""
 LARGEST = 127 * 65536 + 127 * 256 + 127

@@ -28,8 +28,6 @@ from bitgnn.ops import conv
 from bitgnn.ops._arguments import call
 from bitgnn.ops.conv_shape import Pair, check_images, conv_shape, whole_pair
 
-__all__ = ["PatchKernel", "bbb", "bbf", "bits_of", "kernel", "pack"]
-
 WORD_BITS = 32
 
 

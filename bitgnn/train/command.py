@@ -16,8 +16,6 @@ from bitgnn.train.run import RunOptions
 from bitgnn.train.store import RunStore, alone_in
 from bitgnn.train.workers import Job, train_side_by_side
 
-__all__ = ["TrainInterrupted", "run_experiment"]
-
 
 class TrainInterrupted(KeyboardInterrupt):
     """Training was stopped by Ctrl-C; the message says what was kept."""

@@ -21,8 +21,6 @@ from bitgnn.train.config import ExperimentConfig
 from bitgnn.train.run import kept_state
 from bitgnn.train.store import Run, RunStore
 
-__all__ = ["FormResult", "MismatchError", "evaluate", "freeze_checked"]
-
 LOGIT_TOLERANCE = 1e-4
 FLOAT_BYTES = 4
 # PyG gathers a row for each edge of an edge index; beyond this only fused products are timed.

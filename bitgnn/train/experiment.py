@@ -12,8 +12,6 @@ from bitgnn.train.config import DatasetConfig, ExperimentConfig, Recipe
 from bitgnn.train.run import RunOptions, train_run
 from bitgnn.train.store import Run, RunStore
 
-__all__ = ["demo_config", "make_progress", "train_all"]
-
 
 def make_progress(console: Console, *, in_thread: bool = True) -> Progress:
     """The progress bar of trainings.

@@ -11,8 +11,6 @@ from pydantic_core import ErrorDetails
 
 from bitgnn.train.recipe import FullGraph, Neighbors, RandomWalks, Strict
 
-__all__ = ["LOADERS", "explained"]
-
 # Keys of several types: pydantic complains once for each.
 UNION_KEYS = {"split", "precision"}
 LOADERS: dict[str, type[BaseModel]] = {

@@ -8,8 +8,6 @@ from typing import Any
 
 from bitgnn._files import FileError
 
-__all__ = ["inherited"]
-
 MERGED = ("forms", "loader")
 """Sections whose keys hold one by one, unless one of another kind begins; of others the last one is
 taken as a whole."""
@@ -19,11 +17,6 @@ def inherited(
     file: Path, read: Callable[[Path], dict[str, Any]], find: Callable[[str], Path]
 ) -> dict[str, Any]:
     """What a file and its bases say, with the forms spelled out.
-
-    Args:
-        file: of the configuration.
-        read: gives a file's keys and values.
-        find: gives the file of a built-in configuration.
 
     Raises:
         FileError: a base or a form is missing, or rests on itself.

@@ -8,18 +8,6 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-__all__ = [
-    "FullGraph",
-    "Loader",
-    "Neighbors",
-    "RandomWalks",
-    "Recipe",
-    "Schedule",
-    "Strict",
-    "TeacherPropagation",
-    "layer_options",
-]
-
 LAYER_OPTIONS = ("hidden_norm", "output_norm", "surrogate", "weight_gradient", "hardtanh")
 
 

@@ -21,15 +21,6 @@ from bitgnn.train.keeping import Keeping, RunLog
 from bitgnn.train.loop import TrainingError, train_model
 from bitgnn.train.store import AnyRun, Run, RunFiles, RunStore
 
-__all__ = [
-    "RunOptions",
-    "keep_under_way",
-    "kept_state",
-    "machine_name",
-    "named_errors",
-    "train_run",
-]  # fmt: skip
-
 CUBLAS_WORKSPACE = ":4096:8"
 
 

@@ -18,8 +18,6 @@ from bitgnn._plain import read_json
 from bitgnn.train.config import ExperimentConfig
 from bitgnn.train.recipe import Strict
 
-__all__ = ["OutputError", "Run", "RunFiles", "RunStore", "alone_in"]
-
 CONFIG_FILE = "config.json"
 RUNS_FOLDER = "runs"
 
@@ -90,11 +88,6 @@ class RunFiles(Generic[AnyRun]):
     """Finished runs of one configuration in one folder.
 
     The folder is created and tried for writing at once, before any work is done.
-
-    Args:
-        folder: output folder.
-        config: the experiment.
-        kind: dataclass of the runs.
 
     Raises:
         OutputError: the folder cannot be written, or holds runs of another configuration.

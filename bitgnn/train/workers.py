@@ -20,8 +20,6 @@ from bitgnn.train.experiment import make_progress
 from bitgnn.train.run import RunOptions, train_run
 from bitgnn.train.store import Run, RunStore
 
-__all__ = ["Finished", "Job", "WorkerError", "train_side_by_side"]
-
 THREADS_VARIABLE = "OMP_NUM_THREADS"
 # Kept small: a worker holds one graph of each experiment it has met.
 _graphs: dict[str, GraphSource] = {}

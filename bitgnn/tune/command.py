@@ -18,8 +18,6 @@ from bitgnn.tune.objective import check_objective, read_limits
 from bitgnn.tune.result import LimitsMissed, TuneResult
 from bitgnn.tune.tuner import WIDTHS, tune
 
-__all__ = ["TuneCommand", "run_tune"]
-
 APPLIED = "model"
 """Folder of the packed model in the output folder."""
 WRITING_SECONDS, WRITING_SHARE = 4.0, 0.1

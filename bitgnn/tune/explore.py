@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     import optuna
     from optuna.samplers import TPESampler
 
-__all__ = ["MOST_CHOICES", "Explorer"]
-
 MOST_CHOICES = 512
 """Up to so many letter choices every one is scored; beyond, a sampler proposes as many."""
 CHOICES_AT_ONCE = 8

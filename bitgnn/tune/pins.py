@@ -10,8 +10,6 @@ from torch import nn
 from bitgnn.nn.precision import PRESETS
 from bitgnn.tune.letter_choices import LETTERS, TERNARY, LayerRule, LetterChoices, layer_rules
 
-__all__ = ["Pins", "pin_patterns", "pinned_choices"]
-
 Pins = Mapping[str | int, str] | Sequence[str]
 """Patterns by layer name or place, or sentences such as ``"first layer stays F"``; a single
 sentence needs no list."""

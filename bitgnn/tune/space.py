@@ -23,8 +23,6 @@ from bitgnn.tune.letter_choices import LetterChoices
 from bitgnn.tune.pins import Pins, pinned_choices
 from bitgnn.tune.workload import Workload
 
-__all__ = ["Candidate", "Candidates", "Space"]
-
 MOST_GRAPHS = 24
 MOST_MODELS = 256
 """Prepared graphs and frozen models that are kept; those used longest ago go first."""

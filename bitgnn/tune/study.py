@@ -26,8 +26,6 @@ from bitgnn.tune.workload import Workload
 if TYPE_CHECKING:
     import optuna
 
-__all__ = ["StorageError", "TrialStore", "check_file", "environment_of", "signature_of"]
-
 STUDY = "bitgnn tune, x{:g}"
 DRIVER_FILE = Path("/proc/driver/nvidia/version")
 DIRECTIONS: tuple[Literal["maximize", "minimize"], ...] = ("maximize", "minimize", "minimize")

@@ -36,8 +36,6 @@ from bitgnn.inference.graph import GraphSpec
 from bitgnn.nn import LayerPrecision
 from bitgnn.nn.graph.gcn_conv import OWN_BITS
 
-__all__ = ["SUPPORTED", "GraphLayer", "lower_graph_layer", "row_of"]
-
 
 @dataclass(frozen=True)
 class GraphLayer:
@@ -140,13 +138,6 @@ def lower_graph_layer(
     plan: Mapping[int, LayerPrecision],
 ) -> Value:
     """A GCNConv, SAGEConv or GraphConv of PyG or this package.
-
-    Args:
-        name: module name.
-        layer: the layer.
-        arguments: of its forward, by name.
-        weighted: whether edge weights are among them.
-        plan: precisions that replace the layers' own, by ``id``.
 
     Raises:
         Unsupported: only PyG's own message passing can do what it does.

@@ -13,11 +13,6 @@ from bitgnn.inference.steps.floats import FUNCTIONS
 from bitgnn.inference.threshold_folding import sign_threshold
 from bitgnn.ops.limits import integer_limits
 
-__all__ = [
-    "EXACT", "Comparison", "comparison", "folded", "folded_scale", "functions_of", "mask_of",
-    "pool_flips",
-]  # fmt: skip
-
 Function = Callable[[Tensor], Tensor]
 Comparison = tuple[Tensor | None, Tensor | None]
 """Threshold and flipped channels of a sign; None where they are 0 and none."""

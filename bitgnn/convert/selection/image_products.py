@@ -16,8 +16,6 @@ from bitgnn.convert.selection.registers import Bits, Registers
 from bitgnn.inference.steps.aggregates import words_of
 from bitgnn.ops import conv, patches
 
-__all__ = ["ImageProducts"]
-
 WORD_BITS = 32
 _pack = torch.ops.bitgnn.pack.default
 

@@ -17,8 +17,6 @@ from bitgnn.inference.frozen import FreezeReport
 from bitgnn.inference.frozen_images import FrozenImages, Takes
 from bitgnn.inference.frozen_model import FrozenModel
 
-__all__ = ["select_steps"]
-
 
 def select_steps(network: Network) -> FrozenModel:
     """The frozen model of a network, a :class:`FrozenImages` for one of images.

@@ -17,8 +17,6 @@ from bitgnn.nn.bwta_linear import BWTALinear
 from bitgnn.nn.float_inputs import check_floats
 from bitgnn.quantize import shifted_sign
 
-__all__ = ["FrozenBWTALayer", "FrozenBWTALinear", "checked_scale"]
-
 
 class FrozenBWTALayer(nn.Module):
     """A layer with buffers alone, which move between devices but keep their types.

@@ -13,8 +13,6 @@ import bitgnn.ops  # noqa: F401  (defines torch.ops.bitgnn)
 from bitgnn.inference.step import Apply, Step, Tensors, derives_from
 from bitgnn.inference.steps.aggregates import aggregate_bits, words_of
 
-__all__ = ["joint_product", "linear_pair", "pooled_convolution"]
-
 _bmm_bbb = torch.ops.bitgnn.bmm_bbb.default
 _bmm_add = torch.ops.bitgnn.bmm_add.default
 _bspmm_bmm = torch.ops.bitgnn.bspmm_bmm.default

@@ -18,11 +18,6 @@ from bitgnn.inference.step import Apply, Step, Tensors
 from bitgnn.inference.steps.aggregates import aggregate_bits, words_of
 from bitgnn.ops.reference.pairs import HEADS, MAX_NARROW_SIZE
 
-__all__ = [
-    "MOST_NARROW_COLUMNS", "Packing", "aggregated_product", "is_wide", "narrow_sums",
-    "packed_product", "packing_of", "read_often", "row_order_of",
-]  # fmt: skip
-
 # Bound once: resolving an overload by name costs as much as a small kernel.
 _bmm_bbb = torch.ops.bitgnn.bmm_bbb.default
 _bmm_fbb = torch.ops.bitgnn.bmm_fbb.default

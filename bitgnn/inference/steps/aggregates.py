@@ -11,8 +11,6 @@ import bitgnn.ops  # noqa: F401  (defines torch.ops.bitgnn)
 from bitgnn.bits import BitAdjacency
 from bitgnn.inference.step import Apply, Register, Step, StepCheck, StepKind, Tensors
 
-__all__ = ["KINDS", "aggregate_bits", "planes_size", "words_of"]
-
 WORD_BITS = 32
 # Bound once: resolving an overload by name costs as much as a small kernel.
 _TO_BITS = {

@@ -12,8 +12,6 @@ from bitgnn.bits import BitImages
 from bitgnn.inference.step import Apply, Register, Step, StepCheck, StepKind, Tensors
 from bitgnn.ops import patches
 
-__all__ = ["ADDS", "CONVOLUTIONS", "FIXED", "KINDS", "OF_PATCHES"]
-
 _conv_bbb = torch.ops.bitgnn.conv_bbb.default
 _conv_bbf = torch.ops.bitgnn.conv_bbf.default
 _conv_add = torch.ops.bitgnn.conv_add.default

@@ -14,8 +14,6 @@ from bitgnn.inference.step import Apply, Register, Step, StepCheck, StepKind, Te
 from bitgnn.inference.steps.aggregates import WORD_BITS, words_of
 from bitgnn.quantize.pixels import COLOURS, grey, local_binary_patterns
 
-__all__ = ["KINDS"]
-
 _pool_bits = torch.ops.bitgnn.pool_bits.default
 Attributes = Mapping[str, Any]
 

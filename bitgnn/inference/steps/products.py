@@ -14,8 +14,6 @@ from bitgnn.inference.step import Apply, Register, Step, StepCheck, StepKind, Te
 from bitgnn.inference.steps.aggregates import words_of
 from bitgnn.ops.linear import MOST_FEATURES
 
-__all__ = ["KINDS", "PATTERN_PRODUCT", "pattern_product", "takes_pattern"]
-
 # Bound once: resolving an overload by name costs as much as a small kernel.
 _bmm_bbb = torch.ops.bitgnn.bmm_bbb.default
 _bmm_bbf = torch.ops.bitgnn.bmm_bbf.default

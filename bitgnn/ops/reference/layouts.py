@@ -13,14 +13,6 @@ from bitgnn.ops.reference.bspmm import BIT_ROWS, bspmm_bbb, bspmm_bbf
 from bitgnn.ops.reference.pairs import JOINT, bspmm_bmm
 from bitgnn.ops.reference.table import SLICES, operator
 
-__all__ = [
-    "bspmm_bbb_frdc",
-    "bspmm_bbb_sliced",
-    "bspmm_bbf_frdc",
-    "bspmm_bbf_sliced",
-    "bspmm_bmm_sliced",
-]
-
 NUM_METHODS = 3
 """Ways to reconcile a 0/1 pattern with +-1 activations; they differ in cost, not in result."""
 TILES = "tile_rowptr:_ tile_cols:T tiles:T row:num_rows"

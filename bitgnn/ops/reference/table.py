@@ -20,17 +20,6 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
-__all__ = [
-    "HOST_TABLE",
-    "OPERATORS",
-    "TABLE",
-    "Operator",
-    "Vector",
-    "on_one_device",
-    "operator",
-    "words_for",
-]
-
 WORD_BITS = 32
 """Features in a word; also the number of lanes of the canonical row scale."""
 

@@ -13,18 +13,6 @@ from torch import Tensor
 from bitgnn.ops.reference.pack import decide_product, from_words, signs, to_words, words_for
 from bitgnn.ops.reference.table import PRODUCT, operator
 
-__all__ = [
-    "bmm_tbb",
-    "bmm_tbf",
-    "linear_ternary",
-    "pack_bool",
-    "pack_ternary",
-    "pack_ternary_columns",
-    "planes",
-    "ternary_values",
-    "to_value",
-]
-
 QUANTISED = (torch.float32, torch.float16, torch.bfloat16)
 """What can be made ternary; what products are returned as, beside int32."""
 
