@@ -15,7 +15,12 @@ if TYPE_CHECKING:
     from bitgnn.bits.features import BitFeatures
 
 WORD_BITS = 32
-"""Features in a word."""
+"""Features in a word; also the number of lanes of the canonical row scale."""
+
+
+def words_for(size: int) -> int:
+    """Number of int32 words that hold ``size`` features."""
+    return (size + WORD_BITS - 1) // WORD_BITS
 
 
 class BitTensor(PackedSigns):
@@ -47,7 +52,7 @@ class BitTensor(PackedSigns):
 
     def __init__(self, words: Tensor, size: int, scale: Tensor | None = None) -> None:
         check_packed("BitTensor", words, "size", size)
-        num_words = (size + WORD_BITS - 1) // WORD_BITS
+        num_words = words_for(size)
         check_value(
             size >= 0 and words.dim() == 2 and words.size(1) == num_words,
             lambda: (

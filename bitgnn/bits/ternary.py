@@ -12,11 +12,11 @@ from bitgnn._checks import check_type, check_value, name_type
 from bitgnn.bits import _pytrees
 from bitgnn.bits._operands import check_packed
 from bitgnn.bits.rows import PackedRows
+from bitgnn.bits.tensor import WORD_BITS, words_for
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-WORD_BITS = 32
 QUANTISED = (torch.float32, torch.float16, torch.bfloat16)
 """Dtypes that can be made ternary."""
 
@@ -36,7 +36,7 @@ class _CountedRows(PackedRows):
     ) -> None:
         owner = type(self).__name__
         check_packed(owner, words, "size", size)
-        shape = [*self.PLANES, (size + WORD_BITS - 1) // WORD_BITS]
+        shape = [*self.PLANES, words_for(size)]
         inner = len(shape)
         check_value(
             size >= 0 and words.dim() >= inner and list(words.shape[-inner:]) == shape,

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from bitgnn.bits import BitTensor
 from bitgnn.bits.images import BitImages
+from bitgnn.bits.tensor import words_for
 from bitgnn.exchange.norms import (
     NORMS,
     affine_of,
@@ -28,7 +29,6 @@ Layer = dict[str, Any]
 Tensors = dict[str, Tensor]
 
 CONVOLUTION_NUMBERS = ("stride", "padding", "dilation", "groups", "padding_mode")
-WORD_BITS = 32
 BISECTION_STEPS = 64
 ATTEMPTS = 16
 
@@ -106,7 +106,7 @@ def entries(layer: Layer) -> dict[str, tuple[str, list[int]]]:
         first = "threshold" if kind == "threshold" else "scale"
         return {first: ("float32", per_channel), second[0]: (second[1], per_channel)}
     outputs, inputs, *kernel = layer["weight"]
-    words = (inputs + WORD_BITS - 1) // WORD_BITS
+    words = words_for(inputs)
     found = {"words": ("int32", [outputs, *kernel, words])}
     return found | {name: ("float32", [outputs]) for name in ("scale", "bias") if layer[name]}
 

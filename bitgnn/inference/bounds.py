@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn.modules.module import register_module_parameter_registration_hook
 
 from bitgnn._checks import check_value
+from bitgnn.bits.tensor import WORD_BITS
 from bitgnn.inference.program import Program
 from bitgnn.inference.step import Register, Step
 
@@ -26,7 +27,6 @@ JOINS = ("cat", "cat_channels", "concat")
 SHORTCUT, CALL = "shortcut", "call"
 COPIES = 8
 """How often a join may hold each feature that was given, made or is taken by a product."""
-WORD_BITS = 32
 GROWTH = 256
 """Pixels by which the steps of a model may make images higher or wider, all together."""
 WINDOW, LARGEST_SIDE = ("kernel", "stride", "padding", "dilation"), 1 << 16

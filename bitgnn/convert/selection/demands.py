@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import torch
 
+from bitgnn.bits.tensor import WORD_BITS
 from bitgnn.convert.network.fold_linear import readers_of
 from bitgnn.convert.network.values import (
     IMAGES,
@@ -20,7 +21,6 @@ from bitgnn.convert.network.values import (
 
 BIT_WRITERS = ("product", "aggregate", "add", "cat", "ternary_product", "ternary_aggregate")
 """Kinds of values whose operators can write bits themselves; of images, products alone can."""
-WORD_BITS = 32
 
 
 def is_bit_flatten(value: Value) -> bool:

@@ -14,8 +14,9 @@ from torch import Tensor
 
 import bitgnn.ops  # noqa: F401  (defines torch.ops.bitgnn)
 from bitgnn.bits import BitAdjacency
+from bitgnn.bits.tensor import words_for
 from bitgnn.inference.step import Apply, Step, Tensors
-from bitgnn.inference.steps.aggregates import aggregate_bits, words_of
+from bitgnn.inference.steps.aggregates import aggregate_bits
 from bitgnn.ops.reference.pairs import HEADS, MAX_NARROW_SIZE
 
 # Bound once: resolving an overload by name costs as much as a small kernel.
@@ -88,7 +89,7 @@ def _aggregated_bits(
 ) -> Apply:
     """One call for a product to bits and their aggregation; two where the graph is not CSR."""
     size, hidden_size = step.attributes["size"], step.attributes["out"]
-    x_threshold, words = None if packing is None else packing[0], words_of(hidden_size)
+    x_threshold, words = None if packing is None else packing[0], words_for(hidden_size)
     aggregate = aggregate_bits(to_bits, hidden_size, last[to_bits])
     packed = (None, None, x_threshold, None, False)
 

@@ -12,9 +12,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from bitgnn.bits.tensor import words_for
 from bitgnn.ops.reference.bit_pool import pool_bits, window_places
 from bitgnn.ops.reference.pack import binarise, decide, decide_product, signs, to_words
-from bitgnn.ops.reference.table import operator, words_for
+from bitgnn.ops.reference.table import operator
 
 IMAGES = "x:_,_,_,_ w:M,_,_,_ w_scale:M bias:M threshold:M flip:M prepared:M,_"
 """Operands that convolutions share."""

@@ -7,10 +7,11 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from bitgnn.bits.tensor import words_for
 from bitgnn.ops.reference.bit_pool import window_places
 from bitgnn.ops.reference.conv import IMAGES, empty_pixels, image_signs, image_words, scaled_dots
 from bitgnn.ops.reference.pack import binarise, decide_product
-from bitgnn.ops.reference.table import operator, words_for
+from bitgnn.ops.reference.table import operator
 
 
 def fixed_point(x: Tensor, step: float) -> Tensor:

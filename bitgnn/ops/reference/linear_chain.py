@@ -5,7 +5,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from bitgnn.ops.reference.pack import from_words, to_words, words_for
+from bitgnn.bits.tensor import words_for
+from bitgnn.ops.reference.pack import from_words, to_words
 from bitgnn.ops.reference.table import operator
 
 LAYER_NUMBERS = 4

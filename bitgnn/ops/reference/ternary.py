@@ -10,7 +10,8 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from bitgnn.ops.reference.pack import decide_product, from_words, signs, to_words, words_for
+from bitgnn.bits.tensor import words_for
+from bitgnn.ops.reference.pack import decide_product, from_words, signs, to_words
 from bitgnn.ops.reference.table import PRODUCT, operator
 
 QUANTISED = (torch.float32, torch.float16, torch.bfloat16)
