@@ -107,15 +107,17 @@ def describe_precision(precision: Precision) -> str:
 
 
 Model = TypeVar("Model", bound="NodeModel")
+NO_ARGUMENTS = ("self", "__class__", "layer_options")
+"""Locals of a constructor that are none of its named arguments."""
 
 
 class NodeModel(nn.Module):
     """Base of the models for node classification.
 
     Args:
-        arguments: the subclass's constructor arguments by name, from which
-            :meth:`with_precision` builds copies; ``in_channels``, ``hidden_channels``,
-            ``out_channels``, ``precision`` and ``dropout`` are among them.
+        given: the constructor's ``locals()``. :meth:`with_precision` builds copies from its
+            arguments; ``in_channels``, ``hidden_channels``, ``out_channels``, ``precision`` and
+            ``dropout`` are among them.
         num_layers: number of graph layers.
         layer_options: see :func:`~bitgnn.models.base.layer_precisions`.
         gives_scores: the output of the last layer of ``convs`` are the class scores.
@@ -135,13 +137,14 @@ class NodeModel(nn.Module):
 
     def __init__(
         self,
-        arguments: dict[str, Any],
+        given: Mapping[str, Any],
         num_layers: int,
         layer_options: dict[str, Any],
         gives_scores: bool = True,
     ) -> None:
         super().__init__()
         name = type(self).__name__
+        arguments = {key: value for key, value in given.items() if key not in NO_ARGUMENTS}
         for size in ("in_channels", "hidden_channels", "out_channels"):
             if arguments[size] < 1:
                 raise ValueError(f"{name}: {size} must be at least 1, got {arguments[size]}")

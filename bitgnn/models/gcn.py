@@ -66,19 +66,7 @@ class GCN(NodeModel):
         inductive: bool = False,
         **layer_options: Any,
     ) -> None:
-        arguments = {
-            "in_channels": in_channels,
-            "hidden_channels": hidden_channels,
-            "out_channels": out_channels,
-            "num_layers": num_layers,
-            "precision": precision,
-            "dropout": dropout,
-            "input_norm": input_norm,
-            "cached": cached,
-            "bias": bias,
-            "inductive": inductive,
-        }
-        super().__init__(arguments, num_layers, layer_options)
+        super().__init__(locals(), num_layers, layer_options)
         self.cached = cached
         self.inductive = inductive
         self.norm: nn.BatchNorm1d | None = None

@@ -128,17 +128,7 @@ class GraphSAGE(NodeModel):
         bias: bool = True,
         **layer_options: Any,
     ) -> None:
-        arguments = {
-            "in_channels": in_channels,
-            "hidden_channels": hidden_channels,
-            "out_channels": out_channels,
-            "num_layers": num_layers,
-            "precision": precision,
-            "dropout": dropout,
-            "input_norm": input_norm,
-            "bias": bias,
-        }
-        super().__init__(arguments, num_layers, layer_options)
+        super().__init__(locals(), num_layers, layer_options)
         self.precisions = standardized(self.precisions, input_norm=input_norm)
         self.activation_dropout = nn.Dropout(dropout)
         self.convs = sage_layers(

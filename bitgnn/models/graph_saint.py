@@ -65,17 +65,7 @@ class GraphSAINT(NodeModel):
     ) -> None:
         if aggr not in ("mean", "add"):
             raise ValueError(f"GraphSAINT: aggr must be 'mean' or 'add', got {aggr!r}")
-        arguments = {
-            "in_channels": in_channels,
-            "hidden_channels": hidden_channels,
-            "out_channels": out_channels,
-            "precision": precision,
-            "dropout": dropout,
-            "aggr": aggr,
-            "input_norm": input_norm,
-            "bias": bias,
-        }
-        super().__init__(arguments, NUM_LAYERS, layer_options, gives_scores=False)
+        super().__init__(locals(), NUM_LAYERS, layer_options, gives_scores=False)
         first, second = self.precisions
         self.precisions = (*standardized([first], input_norm=input_norm), second)
         self.convs = nn.ModuleList(
