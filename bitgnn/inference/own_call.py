@@ -250,7 +250,7 @@ PLAIN_CALL = OwnCall(
         Argument("edge_weight", "edge_weight", "none"),
     ]
 )
-"""What layers alone are called with, and models of older checkpoints."""
+"""What layers alone are called with."""
 
 
 def _is_data(value: Any) -> bool:
