@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from bitgnn._checks import check_value
-from bitgnn.bits import _normalize, _pytrees
+from bitgnn.bits import _normalize, pytrees
 from bitgnn.bits._pattern import pattern_of
 from bitgnn.bits._sources import check_range, check_vector, read_edges
 from bitgnn.bits.derived import DerivedLayouts
@@ -375,4 +375,4 @@ def _join(leaves: Any, rest: tuple[int, float]) -> BitAdjacency:
     return BitAdjacency._trusted(rowptr, indices, num_cols, row_scale, col_scale, error)
 
 
-_pytrees.register(BitAdjacency, ("rowptr", "indices", "row_scale", "col_scale"), _split, _join)
+pytrees.register(BitAdjacency, ("rowptr", "indices", "row_scale", "col_scale"), _split, _join)

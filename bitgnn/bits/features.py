@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bitgnn.bits import _pytrees
+from bitgnn.bits import pytrees
 from bitgnn.bits.functions import dispatch
 from bitgnn.bits.tensor import BitTensor, words_for
 
@@ -134,4 +134,4 @@ def _join(leaves: Any, size: Any) -> Any:
     return kind._trusted(leaves[0], size, leaves[1])
 
 
-_pytrees.register(BitFeatures, ("words", "scale"), _split, _join)
+pytrees.register(BitFeatures, ("words", "scale"), _split, _join)

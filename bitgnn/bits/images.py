@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from bitgnn._checks import check_type, check_value, name_type
-from bitgnn.bits import _pytrees
+from bitgnn.bits import pytrees
 from bitgnn.bits._operands import PackedSigns, check_packed, check_scale, check_threshold
 from bitgnn.bits.tensor import words_for
 
@@ -114,4 +114,4 @@ class BitImages(PackedSigns):
         return torch.Size((*images, self.channels, height, width))
 
 
-_pytrees.register_plain(BitImages, ("words", "scale"), "channels")
+pytrees.register_plain(BitImages, ("words", "scale"), "channels")

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from bitgnn._checks import check_type, check_value, name_type
-from bitgnn.bits import _pytrees
+from bitgnn.bits import pytrees
 from bitgnn.bits._operands import PackedSigns, check_packed, check_scale, check_threshold
 
 if TYPE_CHECKING:
@@ -185,4 +185,4 @@ class BitTensor(PackedSigns):
         return cls(tensors[f"{prefix}words"], size, tensors.get(f"{prefix}scale")).validate()
 
 
-_pytrees.register_plain(BitTensor, ("words", "scale"), "size")
+pytrees.register_plain(BitTensor, ("words", "scale"), "size")

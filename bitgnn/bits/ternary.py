@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from bitgnn._checks import check_type, check_value, name_type
-from bitgnn.bits import _pytrees
+from bitgnn.bits import pytrees
 from bitgnn.bits._operands import check_packed
 from bitgnn.bits.rows import PackedRows
 from bitgnn.bits.tensor import WORD_BITS, words_for
@@ -353,4 +353,4 @@ def _bits(words: Tensor, size: int) -> Tensor:
 
 
 for _kind in (TernaryTensor, BooleanTensor):
-    _pytrees.register_plain(_kind, ("words", "counts", "scale"), "size")
+    pytrees.register_plain(_kind, ("words", "counts", "scale"), "size")

@@ -142,7 +142,8 @@ class Frozen(nn.Module):
                 ``"eager"``, one operator after the other; ``"cuda_graph"``, all of them as one
                 launch, captured for each shape, dtype and memory format. What runs the user's own
                 forward is run eagerly.
-            options: of the executor, see :mod:`bitgnn.inference`.
+            **options: ``max_shapes`` of :class:`~bitgnn.inference.AutoExecutor`, ``max_graphs`` and
+                ``reuse_output`` of :class:`~bitgnn.inference.CudaGraphExecutor`.
 
         Raises:
             TypeError: the executor has no such option, or is not for models of this type.

@@ -12,7 +12,7 @@ from torch_geometric.nn.conv.gcn_conv import gcn_norm
 from torch_geometric.typing import SparseTensor
 from torch_geometric.utils import is_sparse, to_edge_index
 
-from bitgnn.bits import BitAdjacency, _pytrees
+from bitgnn.bits import BitAdjacency, pytrees
 from bitgnn.nn.graph.adjacency import gcn_adjacency, neighbour_adjacency
 
 FLOWS = ("source_to_target", "target_to_source")
@@ -257,13 +257,13 @@ class PreparedGraph:
         return PreparedGraph(moved, edges, weight, self.num_nodes, inputs)
 
 
-_pytrees.register(
+pytrees.register(
     FloatAdjacency,
     ("rowptr", "indices", "values"),
     lambda held: (list(held.tensors), held.num_cols),
     lambda leaves, num_cols: FloatAdjacency(leaves[0], leaves[1], leaves[2], num_cols),
 )
-_pytrees.register(
+pytrees.register(
     PreparedGraph,
     ("adjacencies", "edge_index", "edge_weight", "inputs"),
     lambda held: (
