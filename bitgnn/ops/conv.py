@@ -24,6 +24,8 @@ Source: Li and Su, "Accelerating Binarized Neural Networks via Bit-Tensor-Cores 
 TPDS 2020.
 """
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
@@ -31,15 +33,11 @@ from bitgnn._checks import check_value
 from bitgnn.bits.images import BitImages
 from bitgnn.ops import _arguments
 from bitgnn.ops._arguments import call
-from bitgnn.ops._bit_pool import max_pool, pool_window
-from bitgnn.ops._conv_add import add
-from bitgnn.ops._fixed_conv import MOST_WEIGHTS, check_step, fbb, fbf
+from bitgnn.ops._bit_pool import pool_window
+from bitgnn.ops._fixed_conv import MOST_WEIGHTS, check_step
 from bitgnn.ops.conv_shape import Pair, check_images, check_operands, check_prepared
-from bitgnn.ops.limits import integer_limits
 from bitgnn.ops.reference.conv import scaled_dots
 from bitgnn.ops.reference.pack import from_words
-
-__all__ = ["add", "bbb", "bbf", "fbb", "fbf", "max_pool", "prepare"]
 
 
 def prepare(
@@ -190,3 +188,28 @@ def bbf(
     given = (w_scale, bias, integer, prepared)
     result = call(name, "conv_bbf", x.words, w.words, x.channels, *shape, groups, *given)
     return result.permute(0, 3, 1, 2)
+
+
+def integer_limits(
+    bit: Callable[[Tensor], Tensor], bound: int, like: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Limits for which ``bit(total) == (total >= limit) ^ turned``, found by bisection.
+
+    Args:
+        bit: booleans ``[O]`` of int64 totals ``[O]``, monotone in each of them.
+        bound: totals lie in ``[-bound, bound]``.
+        like: ``[O]`` on the device of ``bit``.
+
+    Returns:
+        int64 limits in ``[-bound, bound + 1]``, and where the comparison is reversed. What is
+        always true has the limit ``-bound``, what never is has ``bound + 1``; neither is turned.
+    """
+    below = torch.full_like(like, -bound, dtype=torch.int64)
+    limit, turned = torch.full_like(below, bound + 1), bit(below)
+    # The first total with another bit than the lowest one has.
+    for _ in range((2 * bound + 1).bit_length()):
+        middle = torch.div(below + limit, 2, rounding_mode="floor")
+        changed = bit(middle) != turned
+        limit, below = torch.where(changed, middle, limit), torch.where(changed, below, middle)
+    always = turned & (limit > bound)
+    return torch.where(always, -bound, limit), turned & ~always

@@ -16,8 +16,7 @@ from bitgnn._plain import read_yaml
 from bitgnn.data.own_graphs import graph_title
 from bitgnn.data.splits import Split
 from bitgnn.models.base import layer_precisions
-from bitgnn.train.explaining import LOADERS, explained
-from bitgnn.train.inheritance import inherited
+from bitgnn.train.reading import LOADERS, explained, inherited
 from bitgnn.train.recipe import FullGraph, Loader, Neighbors, Recipe, Strict
 from bitgnn.train.recipe import layer_options as _layer_options
 

@@ -52,6 +52,6 @@ def test_interrupt_while_a_job_imports_the_package_is_a_status_alone(package):
     for name in ("_one_line.py", "_package.py"):
         shutil.copy(ROOT / "bitgnn" / name, package.parent)
     (package.parent / "__init__.py").write_text(f"{INTERRUPT}\nprint('imported')\n")
-    package.write_text("from bitgnn._package import load_package\nmain = load_package\n")
+    package.write_text("from bitgnn.cli.base import load_package\nmain = load_package\n")
     done = run(package)
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
