@@ -15,7 +15,7 @@ from bitgnn._checks import check_value
 from bitgnn.bits import BitAdjacency, BitTensor
 from bitgnn.ops import _arguments
 from bitgnn.ops._arguments import call
-from bitgnn.ops.bmm import check_bits_bits, check_floats_bits
+from bitgnn.ops.bmm import check_operands
 from bitgnn.ops.bspmm import check_pattern
 
 
@@ -196,13 +196,13 @@ def _activations(
 ) -> tuple[Tensor, tuple[Tensor | None, Tensor | None]]:
     """Check both operands; what the operator takes for x, and the scales that are held."""
     if not isinstance(x, BitTensor):
-        check_floats_bits(name, x, w, check_finite)
+        check_operands(name, "FB", x, w, check_finite)
         return x, (None, w.scale if scale else None)
     check_value(
         x_threshold is None and x_gain is None,
         lambda: f"{name}: x_threshold and x_gain must be None with packed x",
     )
-    check_bits_bits(name, x, w)
+    check_operands(name, "BB", x, w)
     return x.words, (x.scale, w.scale) if scale else (None, None)
 
 
@@ -249,7 +249,7 @@ def bspmm_bmm_bits(
     """
     name = "fused.bspmm_bmm_bits"
     _arguments.bit_matrix(name, "neighbours", neighbours)
-    rows = check_bits_bits(name, x, w)
+    rows = check_operands(name, "BB", x, w)
     check_pattern(name, adjacency, neighbours.words.size(0), neighbours.words.device)
     _arguments.same_device(name, "x", x.words.device, neighbours.words.device)
     check_value(
