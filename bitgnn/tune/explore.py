@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 MOST_CHOICES = 512
 """Up to so many letter choices every one is scored; beyond, a sampler proposes as many."""
 CHOICES_AT_ONCE = 8
-"""LetterChoices between looks at what other processes have added to a file."""
+"""Letter choices between looks at what other processes have added to a file."""
 EXPLORED = 0.75
 """Part of the budget that exploring and what ran before it may use up."""
 GOLDEN = (math.sqrt(5) - 1) / 2
@@ -105,7 +105,7 @@ class Explorer:
             Whether nothing was left out for lack of time.
         """
         wanted = min(self.space.num_choices, MOST_CHOICES)
-        for letters, asked in self._all_chains() if self.is_exhaustive else self._proposed(wanted):
+        for letters, asked in self._all_choices() if self.is_exhaustive else self._proposed(wanted):
             self.progress("letters", min(len(self.by_letters), wanted), wanted)
             if self.by_letters and not self.budget.fits("letters", EXPLORED):
                 if asked is not None:
@@ -132,7 +132,7 @@ class Explorer:
             if other.plan == trial.plan:
                 plans[place] = replace(other, timing=trial.timing)
 
-    def _all_chains(self) -> Iterator[tuple[dict[str, str], Any]]:
+    def _all_choices(self) -> Iterator[tuple[dict[str, str], Any]]:
         """Every choice that is not known, from another beginning in each process of a file.
 
         The model's own letters come first, which lose least: there may be time for no others.
