@@ -33,11 +33,14 @@ from bitgnn._checks import check_value
 from bitgnn.bits.images import BitImages
 from bitgnn.ops import _arguments
 from bitgnn.ops._arguments import call
-from bitgnn.ops._bit_pool import pool_window
-from bitgnn.ops._fixed_conv import MOST_WEIGHTS, check_step
+from bitgnn.ops._bit_pool import max_pool, pool_window
+from bitgnn.ops._conv_add import add
+from bitgnn.ops._fixed_conv import MOST_WEIGHTS, check_step, fbb, fbf
 from bitgnn.ops.conv_shape import Pair, check_images, check_operands, check_prepared
 from bitgnn.ops.reference.conv import scaled_dots
 from bitgnn.ops.reference.pack import from_words
+
+__all__ = ["add", "bbb", "bbf", "fbb", "fbf", "max_pool", "prepare"]
 
 
 def prepare(
