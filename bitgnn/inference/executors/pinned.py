@@ -9,7 +9,11 @@ __all__ = ["PinnedCall"]
 
 
 class PinnedCall:
-    """Calls on inputs that are bound once and then recognised as the same objects alone."""
+    """Calls on inputs that are bound once and then recognised as the same objects alone.
+
+    Args:
+        bind: gives the call for some inputs.
+    """
 
     def __init__(self, bind: Callable[[Any, Any], Callable[[], Any]]) -> None:
         self._bind = bind
