@@ -1,4 +1,4 @@
-"""Makes a PyG data set class put its files in place only when they are whole."""
+"""PyG data sets whose files are put in place only when they are whole, their pickles known."""
 
 from __future__ import annotations
 

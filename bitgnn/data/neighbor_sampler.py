@@ -1,4 +1,4 @@
-"""NeighborSampler: PyG's sampler of neighbourhoods on this package's operator."""
+"""NeighborSampler and NeighborLoader: PyG's mini-batches on this package's operator."""
 
 from __future__ import annotations
 

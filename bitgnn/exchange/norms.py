@@ -1,4 +1,4 @@
-"""Batch norms as thresholds or as scale and bias, and back."""
+"""Batch norms: the part each plays, and its form as thresholds or as scale and bias, and back."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Base of the models: one precision a layer, copies in another precision, input checks."""
+"""Base of the models: the precision of each layer, copies in another one, input checks."""
 
 from __future__ import annotations
 

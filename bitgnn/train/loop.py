@@ -1,4 +1,4 @@
-"""Training of one model: epochs, validation, checkpoints, and the state at the best epoch."""
+"""Training of one model: losses, epochs, validation, checkpoints, and the best epoch's state."""
 
 from __future__ import annotations
 

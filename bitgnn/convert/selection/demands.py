@@ -1,4 +1,4 @@
-"""Decides for every value whether its readers need floats, its signs, or signs with a scale."""
+"""What readers need of each value: floats, signs, signs with a scale; sums kept as integers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Registers of values and of their signs while a program is written; how signs are packed."""
+"""Writes a program step by step: registers of values and of their signs, packed on demand."""
 
 from __future__ import annotations
 
