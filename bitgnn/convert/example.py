@@ -19,8 +19,6 @@ from bitgnn.nn.activation_quantizer import ActivationQuantizer
 from bitgnn.nn.products.input_bits import InputBits
 from bitgnn.nn.products.looks_up import LooksUp
 
-__all__ = ["Example", "is_example", "run_example"]
-
 Example: TypeAlias = "Tensor | BaseData | tuple[Any, ...] | list[Any] | dict[str, Any]"
 KINDS = (Tensor, BaseData, tuple, list, dict)
 CACHES = ("_cached_edge_index", "_cached_adj_t")

@@ -22,8 +22,8 @@ from bitgnn.distillation.result import Cost, Distilled
 from bitgnn.inference import save
 from bitgnn.measure.environment import environment
 from bitgnn.measure.report import csv_text, write_json
+from bitgnn.train.run import RunOptions
 from bitgnn.train.store import OutputError, alone_in
-from bitgnn.train.unit import RunOptions
 
 __all__ = ["DistillCommand", "DistillInterrupted", "run_distill"]
 

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 import bitgnn
-from bitgnn._vouched import sealed
+from bitgnn._checksummed import sealed
 from bitgnn.inference import FrozenBWTA
 from bitgnn.inference.bwta import (
     FrozenBWTAMultiheadAttention,
