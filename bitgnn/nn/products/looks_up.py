@@ -100,9 +100,9 @@ class LooksUp(LookedUpProducts):
 
     def _look(self, x: Tensor, bits: InputBits | None, *linears: Any) -> None:
         """Before the product: find the layers in front, and what the input is made of."""
-        if torch.compiler.is_compiling() or not torch.is_grad_enabled():
-            return
         if self._has_looked and (bits is None or bits.is_settled):
+            return
+        if torch.compiler.is_compiling() or not torch.is_grad_enabled():
             return
         # An input of another width is refused before it settles anything.
         for linear in linears:
@@ -154,8 +154,9 @@ class LooksUp(LookedUpProducts):
             return None
         packed = torch.ops.bitgnn.pack(weight)
         assert words.total is not None
-        shift = shift if has_shift else None
-        return IntegerProduct(words.words, packed, words.size, scale, shift, words.total)
+        return IntegerProduct(
+            words.words, packed, words.size, scale, shift if has_shift else None, words.total
+        )
 
     def _sums_alone(self, integers: IntegerProduct | None) -> bool:
         """Whether the sums of integers are all there is: no gradient, and no NaN to pass on."""
