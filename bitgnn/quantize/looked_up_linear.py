@@ -151,7 +151,7 @@ class _LookedUpLinear(torch.autograd.Function):
         for words, by, add in zip(w_words.chunk(parts), scale.chunk(parts), shifts, strict=True):
             out = torch.ops.bitgnn.bmm_bbf(bits.words, words, bits.size, None, by, add)
             if bits.raised is not None:
-                out += torch.ops.bitgnn.bmm_bbf(bits.raised, words, bits.size, None, by)
+                out = torch.ops.bitgnn.bmm_add(bits.raised, words, out, bits.size, None, by)
             outs.append(out.to(x.dtype))
         is_number = isinstance(bits.gain, float)
         has_shift = bits.has_shift and not is_normed

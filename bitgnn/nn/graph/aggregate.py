@@ -15,26 +15,12 @@ __all__ = ["aggregate"]
 class _Aggregate(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any,
-        x: Tensor,
-        bias: Tensor | None,
-        rowptr: Tensor,
-        indices: Tensor,
-        row: Tensor | None,
-        col: Tensor | None,
-        back_rowptr: Tensor | None,
-        back_indices: Tensor | None,
+        ctx: Any, x: Tensor, bias: Tensor | None, operands: tuple[Tensor | None, ...]
     ) -> Tensor:
+        rowptr, indices, row, col, back_rowptr, back_indices = operands
         ctx.save_for_backward(row, col, back_rowptr, back_indices)
-        out = torch.ops.bitgnn.bspmm_fbf(
-            x.float(),
-            rowptr,
-            indices,
-            row,
-            col,
-            None if bias is None else bias.float(),
-            trusted=True,
-        )
+        bias = None if bias is None else bias.float()
+        out = torch.ops.bitgnn.bspmm_fbf(x.float(), rowptr, indices, row, col, bias, trusted=True)
         return out.to(x.dtype)
 
     @staticmethod
@@ -47,7 +33,7 @@ class _Aggregate(torch.autograd.Function):
             ).to(grad.dtype)
         if ctx.needs_input_grad[1]:
             grad_bias = grad.sum(0)
-        return grad_x, grad_bias, None, None, None, None, None, None
+        return grad_x, grad_bias, None
 
 
 def aggregate(
@@ -85,13 +71,8 @@ def aggregate(
         raise ValueError(f"aggregate: adjacency is on {adjacency.device}, x on {x.device}")
     needs_transposed = torch.is_grad_enabled() and x.requires_grad
     transposed = adjacency.transposed() if needs_transposed else (None, None)
-    out: Tensor = _Aggregate.apply(
-        x.contiguous(),
-        bias,
-        adjacency.rowptr,
-        adjacency.indices,
-        adjacency.row_scale if use_row else None,
-        adjacency.col_scale if use_col else None,
-        *transposed,
-    )
+    row = adjacency.row_scale if use_row else None
+    col = adjacency.col_scale if use_col else None
+    operands = (adjacency.rowptr, adjacency.indices, row, col, *transposed)
+    out: Tensor = _Aggregate.apply(x.contiguous(), bias, operands)
     return out

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from operator import attrgetter
 from typing import Any
 
 import torch
@@ -26,7 +27,7 @@ OUTPUT_WINDOW = 4.0
 # Relative error from which on factors in place of edge weights are worth a warning.
 FACTORIZATION_WARNING = 1e-3
 
-_MESSAGE_HOOKS = (
+_message_hooks = attrgetter(
     "_propagate_forward_pre_hooks",
     "_propagate_forward_hooks",
     "_message_forward_pre_hooks",
@@ -108,7 +109,7 @@ class BinaryLayer(BinaryProduct):
     @property
     def _shows_messages(self) -> bool:
         """Whether somebody looks at single messages: an explainer, or a hook."""
-        return bool(self.explain) or any(getattr(self, hooks) for hooks in _MESSAGE_HOOKS)
+        return bool(self.explain) or any(_message_hooks(self))
 
     def _needs_edges(self, graph: Any) -> None:
         """Refuse a ready pattern where PyG's message passing runs."""

@@ -100,9 +100,9 @@ class LooksUp(LookedUpProducts):
 
     def _look(self, x: Tensor, bits: InputBits | None, *linears: Any) -> None:
         """Before the product: find the layers in front, and what the input is made of."""
-        if torch.compiler.is_compiling() or not torch.is_grad_enabled():
-            return
         if self._has_looked and (bits is None or bits.is_settled):
+            return
+        if torch.compiler.is_compiling() or not torch.is_grad_enabled():
             return
         # An input of another width is refused before it settles anything.
         for linear in linears:

@@ -66,7 +66,7 @@ class SeenBits:
             training: the layer's mode.
             source: what the bits are made of.
         """
-        if torch.compiler.is_compiling() or type(source) not in (Tensor, torch.nn.Parameter):
+        if type(source) not in (Tensor, torch.nn.Parameter):
             return False
         if source.is_cuda and torch.cuda.is_current_stream_capturing():
             return False
