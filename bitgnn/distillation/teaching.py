@@ -81,8 +81,8 @@ def distill(
         q \propto p_\mathrm{teacher}^2
 
     on all nodes by Adam with a cosine schedule; the state with the best validation score stays. For
-    nodes, w is the share of them without a training label, at least 0.3, and that part of the
-    model's dropout is left; for graphs, links and texts w is 0.5.
+    nodes, w is the share of them without a training label, at least 0.3, and as much of the model's
+    dropout is left as the teacher overfits; for graphs, links and texts w is 0.5.
     Where validation nodes say that it helps, the teacher's class probabilities are smoothed over
     the graph first, with the training labels in them (see
     :class:`~bitgnn.distillation.targets.Smoothing`). A model whose score and loss on the
