@@ -80,7 +80,7 @@ ONE: Mapping[str, tuple[str, Callable[[Record], str]]] = {
 }
 """Tables of one record: its name, and what makes the table."""
 SEVERAL: Mapping[str, tuple[str, Callable[[Sequence[Record]], str]]] = {
-    "headline": ("models_cpu models_cuda plain_loop", headline_table),
+    "headline": ("models_cpu models_cuda distilled", headline_table),
     "models_memory": ("models_c*", memory_table),
     "stream": ("stream_c*", stream_table),
     "images": ("images_*", images_table),
