@@ -27,6 +27,12 @@ def _step(description, number):
     return description["program"]["steps"][number]
 
 
+def _swap_thresholds(description):
+    """Between features and hidden channels, of which there are others."""
+    first, second = (_step(description, number)["tensors"] for number in (0, 2))
+    first["threshold"], second["threshold"] = second["threshold"], first["threshold"]
+
+
 def _weights(folder):
     return next(folder.glob("weights-*.safetensors"))
 
@@ -95,6 +101,7 @@ def test_altered(saved):
         (lambda d: _step(d, 1)["tensors"].update(weight="nothing"), r"\['nothing'\] are missing"),
         (lambda d: _step(d, 1)["tensors"].clear(), "tensor weight is missing"),
         (lambda d: _step(d, 2)["tensors"].clear(), "unexpected tensors"),
+        (_swap_thresholds, r"threshold must be torch\.float32 \[75\], got torch\.float32 \[40\]"),
         (lambda d: _step(d, 2).update(graph=None), "adjacency None does not fit"),
         (lambda d: _step(d, 2).update(graph=1), "adjacency 1 does not fit"),
         (lambda d: _step(d, 2).update(graph=-1), "adjacency -1 does not fit"),
