@@ -127,6 +127,17 @@ def test_changed_description(saved, change, message):
     assert str(file) in str(caught.value)
 
 
+@pytest.mark.parametrize("column", [-1, 6])
+def test_columns_beyond_the_features(column, graph, tmp_path):
+    x = torch.randint(-1, 3, (120, 6)).float()
+    model = GCNConv(6, 5, precision="bin")
+    model(x, graph)
+    frozen = freeze(model.eval())
+    frozen.get_buffer("step0_columns")[-1] = column
+    with pytest.raises(ValueError, match=r"columns must lie in \[0, 6\)"):
+        load(save(frozen, tmp_path))
+
+
 def test_half_written_description_and_missing_files(saved, tmp_path):
     _, folder = saved
     text = (folder / "model.json").read_text()
