@@ -28,7 +28,7 @@ def _step(description, number):
 
 
 def _swap_thresholds(description):
-    """Between features and hidden channels, of which there are others."""
+    """Swaps those of the features and of the hidden channels, which differ in number."""
     first, second = (_step(description, number)["tensors"] for number in (0, 2))
     first["threshold"], second["threshold"] = second["threshold"], first["threshold"]
 

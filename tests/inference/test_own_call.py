@@ -152,7 +152,7 @@ class Optional(Base):
         if self.made and batch is None:
             batch = torch.zeros(x.size(0), dtype=torch.int64)
         if self.made:
-            x = x * (batch + 1).unsqueeze(1)  # None would not do
+            x = x * (batch + 1).unsqueeze(1)  # fails for None
         return self.head(global_mean_pool(x, batch)) * scale
 
 

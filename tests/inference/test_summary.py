@@ -44,7 +44,7 @@ def test_numbers_of_a_binary_model():
 def test_steps_cost_what_their_rows_and_edges_do():
     for form, size, expected in (("bits", 64, 8), ("bits", 65, 12), ("floats", 65, 260)):
         assert row_bytes(Register(form, size)) == expected
-    # Edge weights are multiplied with; a pattern only adds.
+    # Float edge weights need a product for each sum, patterns do not.
     for letters, operations in (("FBF+FBF", 5), ("FBF+FFF", 10)):
         frozen = bitgnn.freeze(GCNConv(70, 5, precision=letters).eval())
         graph = frozen.prepare_graph(EDGES, N)
