@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from bitgnn.convert.selection.comparisons import folded_scale
+from bitgnn.convert.network.values import Value
+from bitgnn.convert.selection.comparisons import comparison, folded_scale
 
 INF, NAN = float("inf"), float("nan")
 
@@ -36,3 +37,15 @@ def test_a_positive_scale_leaves_the_sign():
     least, turned = folded_scale(40, torch.tensor([0.0, 0.5]), None, None)
     assert turned is None
     assert least.tolist() == [-40.0, 0.0]
+
+
+@pytest.mark.parametrize("parts", [1, 2])
+def test_a_bias_moves_the_threshold_unless_it_comes_behind_an_addend(parts):
+    scale, bias = torch.tensor([0.5, -0.5, 2.0]), torch.tensor([1.5, 1.5, 0.0])
+    inputs = tuple(Value("input", "x", size=8) for _ in range(parts))
+    product = Value("product", "last", inputs, 3, tensors={"scale": scale, "bias": bias})
+    threshold, flipped = comparison(product, torch.device("cpu"), of_sums=True)
+    dot = torch.arange(-8.0, 9.0).unsqueeze(1)
+    expected = scale * dot + (bias if parts == 1 else 0) >= 0
+    assert torch.equal((dot >= threshold) ^ flipped, expected)
+    assert comparison(product, torch.device("cpu"), of_sums=False) == (None, None)

@@ -19,7 +19,7 @@ from torch import nn
 from torch.nn import functional
 
 from bitgnn.convert import freeze
-from bitgnn.nn import GCNConv, GraphConv, LayerPrecision, SAGEConv
+from bitgnn.nn import GCNConv, GraphConv, LayerPrecision, Linear, SAGEConv
 
 
 class Saint(nn.Module):
@@ -50,6 +50,33 @@ def test_joined_layers(weights, x, edges):
         factor = 0.5 + torch.rand(N, generator=torch.Generator().manual_seed(1))
         weight = factor[edges[0]] * factor[edges[1]]
         assert_frozen_equals(model, x, edges, weight)
+
+
+@pytest.mark.parametrize(
+    ("other", "reason"),
+    [
+        (lambda: nn.Linear(HIDDEN, CLASSES), "its value is read in floats as well as by sign"),
+        (
+            lambda: nn.Sequential(nn.BatchNorm1d(HIDDEN), Linear(HIDDEN, CLASSES, precision="BBF")),
+            "its signs are needed behind different functions",
+        ),
+    ],
+    ids=["floats", "other signs"],
+)
+def test_two_readers_that_need_floats(other, reason, x, edges):
+    class Twice(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first = GCNConv(FEATURES, HIDDEN, precision="FBB+BBF")
+            self.last, self.other = GCNConv(HIDDEN, CLASSES, precision="BBF+FBF"), other()
+
+        def forward(self, x, edge_index):
+            x = self.first(x, edge_index)
+            return self.last(x, edge_index) + self.other(x)
+
+    frozen = assert_frozen_equals(shake(Twice(), x, edges), x, edges)
+    assert frozen.report.boundaries["first"] == "floats"
+    assert reason in frozen.report.floats.values()
 
 
 def test_residual_of_bits(x, edges):

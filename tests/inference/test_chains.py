@@ -67,6 +67,15 @@ def test_bits_run_from_layer_to_layer(kind, bias, x, edges):
     assert checked == 2
 
 
+def test_flipped_channels_meet_float_weights(x, edges):
+    """A batch norm turns channels round, and with them the weights that read the bits."""
+    model = Chain("gcn", [precision("FBB+BBF", output_norm="batch"), "BFF+FBF"])
+    frozen = assert_frozen_equals(shake(model, x, edges), x, edges)
+    kinds = [step.kind for step in frozen.program.steps]
+    assert "bits_linear" in kinds
+    assert "flip" not in kinds
+
+
 @pytest.mark.parametrize("seed", range(6))
 def test_random_mixtures(seed, x, edges):
     """Layers of all kinds with norms, clips and dropout between them in random order."""

@@ -27,6 +27,12 @@ def _step(description, number):
     return description["program"]["steps"][number]
 
 
+def _swap_thresholds(description):
+    """Swaps those of the features and of the hidden channels, which differ in number."""
+    first, second = (_step(description, number)["tensors"] for number in (0, 2))
+    first["threshold"], second["threshold"] = second["threshold"], first["threshold"]
+
+
 def _weights(folder):
     return next(folder.glob("weights-*.safetensors"))
 
@@ -95,6 +101,7 @@ def test_altered(saved):
         (lambda d: _step(d, 1)["tensors"].update(weight="nothing"), r"\['nothing'\] are missing"),
         (lambda d: _step(d, 1)["tensors"].clear(), "tensor weight is missing"),
         (lambda d: _step(d, 2)["tensors"].clear(), "unexpected tensors"),
+        (_swap_thresholds, r"threshold must be torch\.float32 \[75\], got torch\.float32 \[40\]"),
         (lambda d: _step(d, 2).update(graph=None), "adjacency None does not fit"),
         (lambda d: _step(d, 2).update(graph=1), "adjacency 1 does not fit"),
         (lambda d: _step(d, 2).update(graph=-1), "adjacency -1 does not fit"),
@@ -118,6 +125,17 @@ def test_changed_description(saved, change, message):
     with pytest.raises(FileError, match=message) as caught:
         load(folder)
     assert str(file) in str(caught.value)
+
+
+@pytest.mark.parametrize("column", [-1, 6])
+def test_columns_beyond_the_features(column, graph, tmp_path):
+    x = torch.randint(-1, 3, (120, 6)).float()
+    model = GCNConv(6, 5, precision="bin")
+    model(x, graph)
+    frozen = freeze(model.eval())
+    frozen.get_buffer("step0_columns")[-1] = column
+    with pytest.raises(ValueError, match=r"columns must lie in \[0, 6\)"):
+        load(save(frozen, tmp_path))
 
 
 def test_half_written_description_and_missing_files(saved, tmp_path):

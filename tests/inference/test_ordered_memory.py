@@ -5,7 +5,7 @@ import torch
 
 from bitgnn import BitAdjacency, freeze, models
 from bitgnn.inference import memory_report
-from bitgnn.inference.fusions.products import row_order_of
+from bitgnn.inference.fusions.products import is_wide, row_order_of
 
 NODES, FEATURES, EDGES = 20_000, 64, 9_000_000
 SMALL = 20_000
@@ -33,3 +33,16 @@ def test_graphs_that_are_ordered(rows, degree, is_ordered):
     rowptr = torch.arange(rows + 1) * degree
     adjacency = BitAdjacency(rowptr, torch.zeros(rows * degree, dtype=torch.int32), rows)
     assert (row_order_of(adjacency) is not None) == is_ordered
+
+
+@pytest.mark.parametrize(
+    ("columns", "size", "often", "expected"),
+    [
+        (48, 2000, False, False),
+        (49, 64, False, True),
+        (49, 1023, True, False),
+        (49, 1024, True, True),
+    ],
+)
+def test_rows_that_are_wide(columns, size, often, expected):
+    assert is_wide(columns, size, often) == expected

@@ -148,9 +148,12 @@ class Optional(Base):
         self.made = made
 
     def forward(self, x, edge_index, batch=None, scale=1.0):
+        x = self.layers(x, edge_index)
         if self.made and batch is None:
             batch = torch.zeros(x.size(0), dtype=torch.int64)
-        return self.head(global_mean_pool(self.layers(x, edge_index), batch)) * scale
+        if self.made:
+            x = x * (batch + 1).unsqueeze(1)  # fails for None
+        return self.head(global_mean_pool(x, batch)) * scale
 
 
 @pytest.mark.parametrize("made", [False, True])

@@ -119,6 +119,28 @@ def test_functions(x, edges, tmp_path):
     assert "save() cannot" not in str(frozen.report)
 
 
+def test_a_call_reads_a_value_once_and_constants_are_no_calls(x, edges):
+    class Repeated(nn.Module):
+        def __init__(self):
+            super().__init__()
+            torch.manual_seed(0)
+            self.first = GCNConv(FEATURES, HIDDEN, precision="FBB+BBF")
+            self.last = GCNConv(HIDDEN, CLASSES, precision="BBF+FBF")
+            self.table = nn.Parameter(torch.randn(N, 1))
+
+        def forward(self, x, edge_index):
+            x = self.first(x, edge_index)
+            return self.last(torch.addcmul(x, x, self.table.cos()), edge_index)
+
+    model = Repeated().eval()
+    with pytest.warns(UserWarning, match="addcmul: it runs as its own code"):
+        frozen = freeze(model)
+    (step,) = (step for step in frozen.program.steps if step.kind == "call")
+    assert len(step.inputs) == 1
+    assert frozen.report.floats.keys() == {"addcmul"}
+    torch.testing.assert_close(frozen(x, edges), model(x, edges).detach(), atol=1e-5, rtol=1e-5)
+
+
 def scaled(x):
     return x * 2 if x.sum() > 0 else x
 

@@ -8,8 +8,10 @@ from torch import nn
 from torch_geometric.data import Data
 
 import bitgnn
-from bitgnn.inference.costs import Rates, StepCost
+from bitgnn.inference.costs import Rates, StepCost, row_bytes, step_cost
+from bitgnn.inference.step import Register
 from bitgnn.models import GCN
+from bitgnn.nn import GCNConv
 
 N = 50
 EDGES = torch.randint(N, (2, 200), generator=torch.Generator().manual_seed(0))
@@ -37,6 +39,17 @@ def test_numbers_of_a_binary_model():
     assert first.measured_seconds is None
     assert found.rates is None
     assert "give data" in str(found)
+
+
+def test_steps_cost_what_their_rows_and_edges_do():
+    for form, size, expected in (("bits", 64, 8), ("bits", 65, 12), ("floats", 65, 260)):
+        assert row_bytes(Register(form, size)) == expected
+    # Float edge weights need a product for each sum, patterns do not.
+    for letters, operations in (("FBF+FBF", 5), ("FBF+FFF", 10)):
+        frozen = bitgnn.freeze(GCNConv(70, 5, precision=letters).eval())
+        graph = frozen.prepare_graph(EDGES, N)
+        step = next(step for step in frozen.program.steps if step.kind.startswith("bspmm_"))
+        assert step_cost(frozen, step, N, [graph]).float_operations == operations * graph.nnz
 
 
 def test_share_counts_aggregations_where_there_is_a_graph():
