@@ -31,7 +31,7 @@ ASKED = 25
 """Epochs between looks at whether training on a GPU is over."""
 ALL_EPOCHS, BUDGET_SPENT = "after all epochs", "by the budget"
 MUCH_OVERFIT = 0.05
-"""From here on dropout is whole."""
+"""Overfitting from which on a student has all of the model's dropout."""
 TIE = 1e-4
 """What a unit of divergence weighs beside the score where the best state is chosen."""
 
@@ -60,8 +60,8 @@ class DistillRecipe(Schedule):
 def dropout_for(overfit: float) -> float:
     """What is left of the model's dropout for a student.
 
-    A teacher that does as well on rows it has not seen learns by heart no more than a student of
-    bits will, whom dropout only costs accuracy.
+    A teacher that scores as well on rows it has not seen does not overfit, nor will a binary
+    student, which dropout would only cost accuracy.
 
     Args:
         overfit: the teacher's score of training rows less that of validation rows.

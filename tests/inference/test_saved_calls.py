@@ -92,15 +92,19 @@ def test_modules(name, with_batch, x, edges, tmp_path):
     assert not any(parameter.requires_grad for parameter in read.parameters())
 
 
-def test_functions(x, edges, tmp_path):
-    class Functions(nn.Module):
-        def __init__(self):
-            super().__init__()
-            torch.manual_seed(0)
-            self.first = GCNConv(FEATURES, HIDDEN, precision="FBB+BBF")
-            self.last = GCNConv(HIDDEN, CLASSES, precision="BBF+FBF")
-            self.table = nn.Parameter(torch.randn(N, 1))
+class WithTable(nn.Module):
+    """Two layers and a parameter of its own."""
 
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.first = GCNConv(FEATURES, HIDDEN, precision="FBB+BBF")
+        self.last = GCNConv(HIDDEN, CLASSES, precision="BBF+FBF")
+        self.table = nn.Parameter(torch.randn(N, 1))
+
+
+def test_functions(x, edges, tmp_path):
+    class Functions(WithTable):
         def forward(self, x, edge_index):
             x = self.first(x, edge_index)
             x = torch.maximum(functional.softplus(x, beta=2), x.abs().sqrt()) * self.table
@@ -120,14 +124,7 @@ def test_functions(x, edges, tmp_path):
 
 
 def test_a_call_reads_a_value_once_and_constants_are_no_calls(x, edges):
-    class Repeated(nn.Module):
-        def __init__(self):
-            super().__init__()
-            torch.manual_seed(0)
-            self.first = GCNConv(FEATURES, HIDDEN, precision="FBB+BBF")
-            self.last = GCNConv(HIDDEN, CLASSES, precision="BBF+FBF")
-            self.table = nn.Parameter(torch.randn(N, 1))
-
+    class Repeated(WithTable):
         def forward(self, x, edge_index):
             x = self.first(x, edge_index)
             return self.last(torch.addcmul(x, x, self.table.cos()), edge_index)
