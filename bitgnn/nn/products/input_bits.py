@@ -40,6 +40,9 @@ RAREST = 1e-6
 """Share of bits that are there at least, which a gain is made of."""
 LEAST_SHARE = 1e-3
 
+WINDOW = 4.0
+"""Half-width of the straight-through window, in root mean squares of the input."""
+
 KEPT_FLOAT = ("thresholds", "offset", "median", "unit", "present")
 """Buffers that are float32 whatever a model is cast to."""
 
@@ -189,39 +192,41 @@ class InputBits(nn.Module):
         Raises:
             ValueError: ``x`` has fewer features than the thermometers were made of.
         """
+        size, has_gradient = x.size(1), x.requires_grad
         x = x.detach().float().contiguous()
         dropout = dropout if self.training else 0.0
         if self.kind == "thermometer":
             return self._thermometer(x, dropout)._replace(total=x.sum(1))
-        size = x.size(1)
-        tiny = filled(size, TINY, x)
-        # Times 0, rows are NaN where one of their values is not finite.
-        words, total = torch.ops.bitgnn.pack_scaled(x, tiny, filled(size, 0.0, x))
+        factor = WINDOW / math.sqrt(max(x.numel(), 1))
         if self.kind == "activation":
-            return self._activation(x, words, tiny, dropout, kept)._replace(total=total)
+            return self._activation(x, dropout, kept, factor)
+        # Times 0, rows are NaN where one of their values is not finite.
+        operands = (x, filled(size, TINY, x), filled(size, 0.0, x))
+        words, total = torch.ops.bitgnn.pack_scaled(*operands)
+        window = torch.linalg.vector_norm(x) * factor if has_gradient else None
         gain: Tensor | float | None = self._gain(words, size) if self.offset.numel() else None
         if dropout > 0.0:
             keep, probability = keep_words(words.size(0), size, dropout, words)
             words = words & keep
             gain = (1.0 if gain is None else gain) / probability
-        return InputWords(words, size, True, gain, self.bit_offset, total=total)
+        found = InputWords(words, size, True, gain, self.bit_offset)
+        return found._replace(total=total, window=window)
 
     def _activation(
         self,
         x: Tensor,
-        words: Tensor,
-        tiny: Tensor,
         dropout: float,
         entries: KeptEntries | None,
+        factor: float,
     ) -> InputWords:
         """Bits of an activation; dropped ones are in the middle, where the mask is known."""
-        size, share, raised = x.size(1), 1.0, None
+        size, share, mask = x.size(1), 1.0, None
         if entries is not None:
-            share = entries.share
-            if entries.mask is not None and share < 1.0:
-                # What is dropped is 0, and a bit that is not set.
-                lifted = torch.where(entries.mask.reshape(-1, size), x, filled(1, 1.0, x))
-                raised = torch.ops.bitgnn.pack(lifted, tiny)
+            share, mask = entries.share, entries.mask
+        # What is dropped is 0, and a bit that is not set.
+        mask = mask.reshape(x.shape) if mask is not None and share < 1.0 else None
+        words, raised, total, window = torch.ops.bitgnn.activation_bits(x, mask, TINY, factor)
+        raised = None if mask is None else raised
         if dropout > 0.0:
             keep, probability = keep_words(words.size(0), size, dropout, words)
             # Of a dropout in front whose mask is not known, dropped bits are zeros.
@@ -230,7 +235,8 @@ class InputBits(nn.Module):
         gain = None if share >= 1.0 else 1.0 / max(share, LEAST_SHARE)
         if gain is None:
             raised = None
-        return InputWords(words, size, True, gain, self.bit_offset, None, raised, is_centred=True)
+        kinds = (None, raised, True, total, window)
+        return InputWords(words, size, True, gain, self.bit_offset, *kinds)
 
     def _thermometer(self, x: Tensor, dropout: float) -> InputWords:
         """Bits of dense features; dropped ones are those of the feature's median.
