@@ -141,13 +141,9 @@ class _LookedUpLinear(torch.autograd.Function):
         x: Tensor,
         weight: Tensor,
         level: Tensor | None,
-        bits: InputWords,
-        w_words: Tensor,
-        scale: Tensor,
-        shift: Tensor | None,
-        parts: int,
-        is_normed: bool,
+        operands: tuple[Any, ...],
     ) -> tuple[Tensor, ...]:
+        bits, w_words, scale, shift, parts, is_normed = operands
         outs = []
         each = [(w_words, scale, shift)]
         if parts > 1:
@@ -164,7 +160,7 @@ class _LookedUpLinear(torch.autograd.Function):
             x if ctx.needs_input_grad[0] else None, weight, w_words, bits.words, bits.raised,
             bits.offset if has_shift else None, bits.columns,
             None if is_number else bits.gain, scale, bits.window,
-            *(outs if ctx.needs_input_grad[2] else ()),
+            outs[0] if ctx.needs_input_grad[2] else None,
         )  # fmt: skip
         ctx.size, ctx.step, ctx.gain = bits.size, bits.step, bits.gain if is_number else None
         ctx.levels = 1 if level is None else level.numel()
@@ -173,7 +169,7 @@ class _LookedUpLinear(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        x, weight, w_words, words, raised, offset, columns, gain, scale, window, *outs = (
+        x, weight, w_words, words, raised, offset, columns, gain, scale, window, out = (
             ctx.saved_tensors
         )
         gain = ctx.gain if gain is None else gain
@@ -200,11 +196,10 @@ class _LookedUpLinear(torch.autograd.Function):
             grad_weight = torch.ops.bitgnn.straight_through(
                 grad_weight, weight.float(), 1.0, None, scale
             ).to(weight.dtype)
-        if outs:
-            out = outs[0] if len(outs) == 1 else torch.cat(outs, 1)
+        if out is not None:
             by_level = torch.mul(grad, out).view(grad.size(0), ctx.levels, -1)
             grad_level = by_level.sum((0, 2)).div(GAIN_SPEED)
-        return grad_x, grad_weight, grad_level, *[None] * 6
+        return grad_x, grad_weight, grad_level, None
 
 
 def _times_signs(
@@ -274,7 +269,7 @@ def looked_up_linear(
             if bits.raised is not None:
                 scale = 0.5 * scale  # two products, whose shifts would be each other's opposite
             folded = torch.ops.bitgnn.pack(weight.detach()), scale, shift
-        (out,) = _LookedUpLinear.apply(x, weight, None, bits, *folded, 1, False)
+        (out,) = _LookedUpLinear.apply(x, weight, None, (bits, *folded, 1, False))
     return out
 
 
@@ -309,8 +304,8 @@ def trained_products(
     weight = weight.contiguous()
     with _without_autocast(x):
         folded = _fold(weight, bits, unit, log_gain)
-        operands = (weight, level, bits, *folded, parts, level is None)
-        outs: tuple[Tensor, ...] = _LookedUpLinear.apply(x, *operands)
+        operands = (bits, *folded, parts, level is None)
+        outs: tuple[Tensor, ...] = _LookedUpLinear.apply(x, weight, level, operands)
     return outs
 
 

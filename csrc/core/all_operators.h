@@ -101,6 +101,7 @@ void add_all(Table& table) {
   table.template add<&QuantiseOperators<Backend>::shift_signs>("shift_signs");
   table.template add<&LookedUpOperators<Backend>::fold_weight>("fold_weight");
   table.template add<&LookedUpOperators<Backend>::activation_bits>("activation_bits");
+  table.template add<&LookedUpOperators<Backend>::kept_share>("kept_share");
   table.template add<&LookedUpOperators<Backend>::unpack_pair>("unpack_pair");
   table.template add<&LookedUpOperators<Backend>::row_signs>("row_signs");
   table.template add<&LookedUpOperators<Backend>::straight_through>("straight_through");

@@ -217,6 +217,9 @@ void define_operators(Library& m) {
   m.def(
       "activation_bits(Tensor x, Tensor? mask, float threshold, float factor) "
       "-> (Tensor, Tensor, Tensor, Tensor)");
+  m.def(
+      "kept_share(Tensor words, int size, Tensor present, float weight, float most) "
+      "-> (Tensor, Tensor)");
   m.def("unpack_pair(Tensor words, Tensor raised, int size) -> Tensor");
   m.def("row_signs(Tensor x, Tensor total) -> Tensor");
   m.def(

@@ -69,6 +69,26 @@ struct StraightThroughArgs {
   float slope;
 };
 
+// late = present[0] moved by `weight` toward the share of the bits that are set; gain =
+// present[1] / late, between 1 and `most`. In float64, and rounded once.
+struct KeptShareArgs {
+  const int32_t* words;
+  const float* present;  // [3]: share of late, in evaluation, at first
+  float* late;
+  float* gain;  // both a single number
+  int64_t rows, size;
+  double weight, most;
+};
+
+BITGNN_BOTH_SIDES void finish_kept_share(const KeptShareArgs& a, double set) {
+  const double bits = static_cast<double>(a.rows) * static_cast<double>(a.size);
+  const double before = a.present[0], share = bits > 0.0 ? set / bits : 0.0;
+  const double late = before + a.weight * (share - before);
+  *a.late = static_cast<float>(late);
+  // Nothing was set, neither in evaluation: the quotient is NaN, which fmax leaves out.
+  *a.gain = static_cast<float>(fmin(fmax(a.present[1] / late, 1.0), a.most));
+}
+
 // Scale of the outputs of one part, and what offsets are divided by.
 BITGNN_BOTH_SIDES double folded_step(const FoldWeightArgs& a) {
   return a.gain == nullptr ? a.step : a.step * static_cast<double>(*a.gain);

@@ -97,6 +97,26 @@ struct LookedUpOperators {
     return {words, raised, bad, norm};
   }
 
+  static std::tuple<Tensor, Tensor> kept_share(const Tensor& words_in, int64_t size,
+                                               const Tensor& present_in, double weight,
+                                               double most) {
+    const char* op = "kept_share";
+    const Backend backend(words_in, op, "words");
+    const Tensor words = bit_rows(backend, words_in, size, op, "words");
+    const FloatVector present(backend, present_in, 3, op, "present");
+    Tensor late = backend.empty_of({}, ScalarType::Float);
+    Tensor gain = backend.empty_of({}, ScalarType::Float);
+    KeptShareArgs a{};
+    a.words = words.template const_data_ptr<int32_t>();
+    a.present = present.get();
+    a.late = late.template mutable_data_ptr<float>();
+    a.gain = gain.template mutable_data_ptr<float>();
+    a.rows = words.size(0), a.size = size;
+    a.weight = weight, a.most = most;
+    backend.kept_share(a);
+    return {late, gain};
+  }
+
   static Tensor unpack_pair(const Tensor& words_in, const Tensor& raised_in, int64_t size) {
     const char* op = "unpack_pair";
     const Backend backend(words_in, op, "words");

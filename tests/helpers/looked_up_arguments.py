@@ -7,7 +7,14 @@ from draws import Draws
 
 __all__ = ["LOOKED_UP", "LookedUpArguments"]
 
-LOOKED_UP = ("activation_bits", "fold_weight", "row_signs", "straight_through", "unpack_pair")
+LOOKED_UP = (
+    "activation_bits",
+    "fold_weight",
+    "kept_share",
+    "row_signs",
+    "straight_through",
+    "unpack_pair",
+)
 
 
 class LookedUpArguments(Draws):
@@ -22,6 +29,10 @@ class LookedUpArguments(Draws):
 
         if name == "unpack_pair":
             return {"words": self.bits(n, k), "raised": self.bits(n, k), "size": k}
+        if name == "kept_share":
+            present = torch.rand(3, generator=self.generator)
+            given = {"words": self.bits(n, k), "size": k, "present": present}
+            return {**given, "weight": (0.1, 1.0)[self.integer(2)], "most": 20.0}
         x = self.matrix(n, k)
         if name == "fold_weight":
             parts = 2 if n and n % 2 == 0 else 1

@@ -36,8 +36,8 @@ RARE = 0.05
 """Share of a feature's own zeros up to which a 0 in training counts as dropped."""
 DEVIATIONS = 4.0
 MOST_GAIN = 20.0
-RAREST = 1e-6
-"""Share of bits that are there at least, which a gain is made of."""
+SMOOTHING = 0.1
+"""Weight of a step's share of bits among those of late."""
 LEAST_SHARE = 1e-3
 
 WINDOW = 4.0
@@ -290,25 +290,22 @@ class InputBits(nn.Module):
         """Factor that makes up for the bits that a dropout in front of the layer takes."""
         if not self.training and self._knows_share:
             return None
-        ones, half = all_words(size, words), filled(1, 0.5, words)
-        to_share = (None, filled(1, 0.5 / max(size, 1), words), half)
-        share = torch.ops.bitgnn.bmm_bbf(words, ones, size, *to_share).mean()
-        if not self.training:
-            if not torch.compiler.is_compiling():
-                # Means looked up under dropout. Autograd may hold the old tensor, and takes
-                # none of inference mode.
-                with torch.inference_mode(False), torch.no_grad():
-                    ratio = torch.where(self.present[0] > 0, share / self.present[0], 1.0)
-                    self.offset = exact_offset(self.offset * ratio.clamp(1.0, MOST_GAIN))
-                self.present[1], self._knows_share = share.clamp(min=RAREST), True
-            return None
-        late = self.present[0]
-        if self._has_trained:
-            late.lerp_(share, 0.1)
-        else:
-            self.present[::2] = share
+        weight = SMOOTHING if self.training and self._has_trained else 1.0
+        operands = (words, size, self.present, weight, MOST_GAIN)
+        share, gain = torch.ops.bitgnn.kept_share(*operands)
+        if self.training:
+            self.present[0 if self._has_trained else slice(None, None, 2)] = share
             self._has_trained = True
-        return (self.present[1] / late).clamp_(1.0, MOST_GAIN) if self._knows_share else None
+            found: Tensor = gain
+            return found if self._knows_share else None
+        if not torch.compiler.is_compiling():
+            # Means looked up under dropout. Autograd may hold the old tensor, and takes
+            # none of inference mode.
+            with torch.inference_mode(False), torch.no_grad():
+                ratio = torch.where(self.present[0] > 0, share / self.present[0], 1.0)
+                self.offset = exact_offset(self.offset * ratio.clamp(1.0, MOST_GAIN))
+            self.present[1], self._knows_share = share, True
+        return None
 
     def _load_from_state_dict(self, state_dict: Any, prefix: str, *rest: Any) -> None:
         """Thermometers are as long as those that are loaded."""

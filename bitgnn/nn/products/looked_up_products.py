@@ -187,8 +187,9 @@ class LookedUpProducts(NotesBits):
         for each in held:
             spare_from_decay(each)
         level = held[0] if len(held) == 1 else torch.cat(held)
-        start = made_once(starts, level, lambda: torch.tensor(starts, device=level.device))
-        return level, torch.add(start, level.detach().float(), alpha=GAIN_SPEED)
+        now = level.detach().float()
+        start = made_once(starts, now, lambda: torch.tensor(starts, device=now.device))
+        return level, torch.add(start, now, alpha=GAIN_SPEED)
 
 
 def _joint_weight(parts: tuple[Part, ...]) -> Tensor:

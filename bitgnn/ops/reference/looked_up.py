@@ -3,10 +3,17 @@
 import torch
 from torch import Tensor
 
-from bitgnn.ops.reference.pack import signs, to_words, words_for
+from bitgnn.ops.reference.pack import from_words, signs, to_words, words_for
 from bitgnn.ops.reference.table import operator
 
-__all__ = ["activation_bits", "fold_weight", "row_signs", "straight_through", "unpack_pair"]
+__all__ = [
+    "activation_bits",
+    "fold_weight",
+    "kept_share",
+    "row_signs",
+    "straight_through",
+    "unpack_pair",
+]
 
 
 def _check_floats(op: str, **tensors: Tensor | None) -> None:
@@ -99,6 +106,26 @@ def activation_bits(
     bad = torch.where(x.isfinite().all(1), 0.0, torch.nan).float()
     norm = (x.double().square().sum().sqrt() * factor).float()
     return to_words(bits), to_words(raised), bad, norm
+
+
+@operator("words:N,W(size)", lambda words: (_floats(words), _floats(words)))
+def kept_share(
+    words: Tensor, size: int, present: Tensor, weight: float, most: float
+) -> tuple[Tensor, Tensor]:
+    """Share of set bits of late, and the gain that makes up for those that are missing.
+
+    ``present`` holds three shares: of late, in evaluation, and one that does not count. The first
+    moves by ``weight`` toward that of ``words``; the gain is the quotient of the second and the
+    result, between 1 and ``most``. Both are float32 without dimensions, computed in float64.
+    """
+    _check_floats("kept_share", present=present)
+    if present.shape != (3,):
+        raise ValueError(f"kept_share: present must have 3 entries, got {list(present.shape)}")
+    share = from_words(words, size).sum().double() / max(words.size(0) * size, 1)
+    before, evaluated, _ = present.double()
+    late = before + weight * (share - before)
+    gain = (evaluated / late).nan_to_num(nan=1.0, posinf=most, neginf=1.0).clamp(1.0, most)
+    return late.float(), gain.float()
 
 
 @operator("words:N,W(size) raised:N,W(size) -> floats:N,size")

@@ -92,6 +92,7 @@ class Backend {
   void shift_signs(const ShiftSignsArgs& a) const;
   void fold_weight(const FoldWeightArgs& a) const;
   void activation_bits(const ActivationBitsArgs& a) const;
+  void kept_share(const KeptShareArgs& a) const;
   void unpack_pair(const UnpackPairArgs& a) const;
   void row_signs(const RowSignsArgs& a) const;
   void straight_through(const StraightThroughArgs& a) const;

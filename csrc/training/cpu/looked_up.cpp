@@ -3,6 +3,7 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <numeric>
 #include <vector>
 
 #include "core/cpu/backend.h"
@@ -101,6 +102,18 @@ void Backend::activation_bits(const ActivationBitsArgs& a) const {
   double sum = 0.0;
   for (const double square : squares) sum += square;
   *a.norm = static_cast<float>(std::sqrt(sum) * a.factor);
+}
+
+void Backend::kept_share(const KeptShareArgs& a) const {
+  const int64_t words = words_for(a.size);
+  std::vector<int64_t> set(static_cast<size_t>(a.rows));
+  for_rows(a.rows, words, [&](int64_t row) {
+    int64_t count = 0;
+    for (int64_t i = row * words; i < (row + 1) * words; ++i)
+      count += __builtin_popcount(static_cast<unsigned>(a.words[i]));
+    set[static_cast<size_t>(row)] = count;
+  });
+  finish_kept_share(a, static_cast<double>(std::accumulate(set.begin(), set.end(), int64_t{0})));
 }
 
 void Backend::unpack_pair(const UnpackPairArgs& a) const {

@@ -95,6 +95,23 @@ __global__ void __launch_bounds__(kQuantiseThreads)
   if (threadIdx.x == 0) *norm = static_cast<float>(sqrt(sum) * factor);
 }
 
+__global__ void __launch_bounds__(kQuantiseThreads)
+    count_bits_kernel(const int32_t* words, int64_t number, double* partial) {
+  const int64_t step = static_cast<int64_t>(gridDim.x) * kQuantiseThreads;
+  int64_t set = 0;
+  for (int64_t i = static_cast<int64_t>(blockIdx.x) * kQuantiseThreads + threadIdx.x; i < number;
+       i += step)
+    set += __popc(words[i]);
+  const double sum = block_sum(static_cast<double>(set));
+  if (threadIdx.x == 0) partial[blockIdx.x] = sum;
+}
+
+__global__ void __launch_bounds__(kQuantiseThreads)
+    kept_share_kernel(const KeptShareArgs a, const double* partial, int blocks) {
+  const double sum = sum_of_blocks(partial, blocks);
+  if (threadIdx.x == 0) finish_kept_share(a, sum);
+}
+
 __global__ void __launch_bounds__(kQuantiseThreads) unpack_pair_kernel(const UnpackPairArgs a) {
   const int64_t words = words_for(a.cols);
   for_elements(a.rows, a.cols, [&](int64_t i, int64_t row) {
@@ -123,6 +140,10 @@ cudaError_t launch_elements(void (*kernel)(Args), const Args& a, const Context& 
   return cudaGetLastError();
 }
 
+double* block_sums(int blocks, const Context& context) {
+  return static_cast<double*>(context.workspace.take(static_cast<size_t>(blocks) * sizeof(double)));
+}
+
 }  // namespace
 
 cudaError_t fold_weight(const FoldWeightArgs& a, const Context& context) {
@@ -132,10 +153,18 @@ cudaError_t fold_weight(const FoldWeightArgs& a, const Context& context) {
 
 cudaError_t activation_bits(const ActivationBitsArgs& a, const Context& context) {
   const int blocks = blocks_of(ceil_div(a.rows, kWarps), context);
-  auto* const partial =
-      static_cast<double*>(context.workspace.take(static_cast<size_t>(blocks) * sizeof(double)));
+  double* const partial = block_sums(blocks, context);
   activation_bits_kernel<<<blocks, kQuantiseThreads, 0, context.stream>>>(a, partial);
   norm_kernel<<<1, kQuantiseThreads, 0, context.stream>>>(partial, blocks, a.factor, a.norm);
+  return cudaGetLastError();
+}
+
+cudaError_t kept_share(const KeptShareArgs& a, const Context& context) {
+  const int64_t words = a.rows * words_for(a.size);
+  const int blocks = blocks_of(ceil_div(words, kQuantiseThreads), context);
+  double* const partial = block_sums(blocks, context);
+  count_bits_kernel<<<blocks, kQuantiseThreads, 0, context.stream>>>(a.words, words, partial);
+  kept_share_kernel<<<1, kQuantiseThreads, 0, context.stream>>>(a, partial, blocks);
   return cudaGetLastError();
 }
 
