@@ -14,8 +14,8 @@ from bitgnn.quantize.sign import sgn
 
 __all__ = ["GAIN_SPEED", "InputWords", "looked_up_linear", "output_affine", "trained_products"]
 
-CHUNK = 64
-"""Words of a row that the backward pass unpacks at a time: thermometers have many."""
+MOST_UNPACKED = 2**26
+"""Signs that the backward pass unpacks at a time, in whole rows: thermometers have many bits."""
 GAIN_SPEED = 10.0
 """Step of Adam in the logarithm of a gain, in learning rates."""
 
@@ -205,7 +205,7 @@ class _LookedUpLinear(torch.autograd.Function):
 def _times_signs(
     left: Tensor, words: Tensor, raised: Tensor | None, size: int, counts_up: bool
 ) -> Tensor:
-    """``left [M, N]`` times the signs ``[N, B]``, unpacked piece by piece.
+    """``left [M, N]`` times the signs ``[N, B]``, unpacked some rows at a time.
 
     Args:
         left: floats.
@@ -214,20 +214,17 @@ def _times_signs(
         size: B.
         counts_up: signs are 0 and 2 instead of -1 and +1.
     """
-    pieces = []
-    for first in range(0, words.size(1), CHUNK):
-        last = min(first + CHUNK, words.size(1))
-        width = min(size, 32 * last) - 32 * first
-        piece = words[:, first:last].contiguous()
+    rows = max(1, MOST_UNPACKED // max(size, 1))
+    out: Tensor | None = None
+    for piece in range(0, words.size(0), rows):
+        some = slice(piece, piece + rows)
         if raised is None:
-            signs = torch.ops.bitgnn.unpack(piece, width)
+            signs = torch.ops.bitgnn.unpack(words[some], size)
             signs = signs.add_(1.0) if counts_up else signs
         else:
-            signs = torch.ops.bitgnn.unpack_pair(piece, raised[:, first:last].contiguous(), width)
-        pieces.append(left @ signs)
-    if not pieces:
-        return left.new_zeros(left.size(0), size)
-    return pieces[0] if len(pieces) == 1 else torch.cat(pieces, dim=1)
+            signs = torch.ops.bitgnn.unpack_pair(words[some], raised[some], size)
+        out = left[:, some] @ signs if out is None else out.addmm_(left[:, some], signs)
+    return left.new_zeros(left.size(0), size) if out is None else out
 
 
 def looked_up_linear(

@@ -4,9 +4,9 @@ import pytest
 import torch
 from torch import nn
 
+from bitgnn.quantize import looked_up_linear as looked_up
 from bitgnn.quantize import sgn
 from bitgnn.quantize.looked_up_linear import (
-    CHUNK,
     InputWords,
     looked_up_linear,
     output_affine,
@@ -109,10 +109,14 @@ def test_autocast_changes_nothing():
 
 
 @KINDS
-@pytest.mark.parametrize(("rows", "size"), [*SIZES, (3, 32 * CHUNK + 33)])
+@pytest.mark.parametrize(("rows", "size"), SIZES)
+@pytest.mark.parametrize("most", [looked_up.MOST_UNPACKED, 70], ids=["", "in pieces"])
 @pytest.mark.parametrize("gain", [False, True], ids=["", "gain"])
 @pytest.mark.parametrize("offset", [False, True], ids=["", "offset"])
-def test_gradient_of_the_weights_is_the_formula(rows, size, zero_one, gain, offset):
+def test_gradient_of_the_weights_is_the_formula(
+    rows, size, zero_one, gain, offset, most, monkeypatch
+):
+    monkeypatch.setattr(looked_up, "MOST_UNPACKED", most)
     words, values = _draw(rows, size, zero_one, gain, offset)
     weight, unit = _weight(size).requires_grad_(), torch.tensor(0.3)
     x, given = torch.randn(rows, size), torch.randn(rows, OUT)
