@@ -14,7 +14,7 @@ from bitgnn.nn.products.input_bits import InputBits
 from bitgnn.nn.products.thermometer import TINY
 from bitgnn.ops.reference.narrow import MAX_NARROW_SIZE
 from bitgnn.ops.reference.pack import LEVEL_SLOT
-from bitgnn.quantize.looked_up_linear import output_affine
+from bitgnn.quantize.output_affine import output_affine
 
 __all__ = ["looked_up_bits", "looked_up_product", "narrowed_weight"]
 
