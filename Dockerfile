@@ -7,8 +7,8 @@ RUN apt-get update \
 
 # torch without CUDA, to build and to run.
 ENV PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu BITGNN_BUILD=cpu
-COPY . /source
-RUN --mount=type=cache,target=/root/.cache/pip pip install /source && rm -rf /source
+# What the build writes beside the sources is dropped with the mount.
+RUN --mount=type=bind,target=/source,rw --mount=type=cache,target=/root/.cache/pip pip install /source
 
 WORKDIR /work
 CMD ["bitgnn", "demo"]

@@ -11,8 +11,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-__all__ = ["INTERRUPTED", "ctrl_c_always_stops", "ctrl_c_ends_silently"]
-
 AGAIN_SECONDS = 0.05
 INTERRUPTED = 130
 """Exit status of a command that Ctrl-C has ended."""

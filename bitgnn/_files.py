@@ -11,16 +11,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
-__all__ = [
-    "FileError",
-    "FolderInUseError",
-    "appearing_whole",
-    "locked",
-    "read_regular",
-    "temporaries",
-    "write_atomically",
-]
-
 TEMPORARY = ".tmp"
 TEXT_BYTES = 1 << 26
 """Largest text file that is read."""
@@ -35,7 +25,7 @@ class FolderInUseError(RuntimeError):
 
 
 def write_atomically(path: Path, data: bytes, *, durable: bool = False) -> None:
-    """Write a file at once; see :func:`appearing_whole`.
+    """Write a file at once; see :func:`atomic_file`.
 
     Args:
         path: the file; its folder exists.
@@ -45,12 +35,12 @@ def write_atomically(path: Path, data: bytes, *, durable: bool = False) -> None:
     Raises:
         OSError: it cannot be written; it names a file, and what was there before stays.
     """
-    with appearing_whole(path, durable=durable) as file:
+    with atomic_file(path, durable=durable) as file:
         file.write(data)
 
 
 @contextlib.contextmanager
-def appearing_whole(path: Path, *, durable: bool = False) -> Iterator[BinaryIO]:
+def atomic_file(path: Path, *, durable: bool = False) -> Iterator[BinaryIO]:
     """Write a file so that it appears whole or not at all, also when the process is killed.
 
     Its permissions are what the umask leaves.
@@ -95,7 +85,7 @@ def _flush_folder(folder: Path) -> None:
 
 
 def temporaries(folder: Path, name: str) -> list[Path]:
-    """Half-written files that killed calls of :func:`appearing_whole` left behind.
+    """Half-written files that killed calls of :func:`atomic_file` left behind.
 
     Args:
         folder: to look in.

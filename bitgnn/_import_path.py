@@ -8,8 +8,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-__all__ = ["imported", "is_import_path"]
-
 IMPORT_PATH = re.compile(r"[A-Za-z_]\w*(\.\w+)*:[A-Za-z_]\w*")
 
 

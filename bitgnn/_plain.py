@@ -11,8 +11,6 @@ import yaml
 
 from bitgnn._files import FileError, read_regular
 
-__all__ = ["parse_json", "parse_yaml", "read_json", "read_yaml"]
-
 DEPTH = 64
 """Deepest nesting of lists and mappings."""
 NODES = 100_000

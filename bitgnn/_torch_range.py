@@ -7,8 +7,6 @@ import torch
 
 from bitgnn._version import __version__
 
-__all__ = ["check_torch"]
-
 FIRST, LAST = (2, 11), (2, 13)
 """Oldest and newest supported minor release; pyproject.toml requires the same."""
 NAMES = " to ".join(f"{major}.{minor}" for major, minor in (FIRST, LAST))

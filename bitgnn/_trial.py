@@ -9,8 +9,6 @@ import torch
 from bitgnn import BitAdjacency, BitTensor
 from bitgnn.ops import bmm, bspmm
 
-__all__ = ["TRIALS", "run_trials"]
-
 
 def _product(device: torch.device) -> bool:
     x = torch.ones(3, 40, device=device)

@@ -14,7 +14,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Runs the benchmark of calls; the exit status is 1 where a result is wrong."""
     names = {"cpu": "calls_cpu", "cuda": "calls_cuda"}
     arguments = parse("Times calls of frozen models and operators on the host.", names, argv)
-    return run_benchmark(arguments, call_cases(arguments.quick), calls_table, line=describe)
+    cases = call_cases(arguments.device, arguments.quick)
+    return run_benchmark(arguments, cases, calls_table, line=describe)
 
 
 if __name__ == "__main__":

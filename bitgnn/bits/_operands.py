@@ -14,8 +14,6 @@ from bitgnn.bits.rows import PackedRows
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-__all__ = ["PackedSigns", "check_packed", "check_scale", "check_threshold"]
-
 
 class PackedSigns(PackedRows):
     """Base of packed +-1 values: words, a count of features and an optional scale.

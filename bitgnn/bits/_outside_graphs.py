@@ -10,8 +10,6 @@ from torch import Tensor
 if TYPE_CHECKING:
     from bitgnn.bits.adjacency import BitAdjacency
 
-__all__ = ["transposed"]
-
 
 @torch.compiler.disable(reason="what is kept beside a pattern is nothing a graph can hold")
 def transposed(adjacency: BitAdjacency) -> tuple[Tensor, Tensor]:

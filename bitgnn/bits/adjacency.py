@@ -6,11 +6,18 @@ import torch
 from torch import Tensor
 
 from bitgnn._checks import check_value
-from bitgnn.bits import _normalize, _pytrees
+from bitgnn.bits import pytrees
 from bitgnn.bits._pattern import pattern_of
 from bitgnn.bits._sources import check_range, check_vector, read_edges
 from bitgnn.bits.derived import DerivedLayouts
-from bitgnn.bits.factorize import factorize
+from bitgnn.bits.factors import (
+    add_remaining_self_loops,
+    drop_duplicates,
+    factorize,
+    mean_factor,
+    symmetric_factor,
+    weighted_degree,
+)
 from bitgnn.bits.layouts import FRDC_METHODS, INT32_MAX, FrdcLayout, row_indices
 from bitgnn.bits.sliced import SlicedLayout
 from bitgnn.bits.tensor_version import counted
@@ -144,20 +151,20 @@ class BitAdjacency:
             ),
         )
         if coalesce:
-            edges = _normalize.drop_duplicates(edges)
+            edges = drop_duplicates(edges)
         if edges.weight is None:
             rowptr, indices = pattern_of(edges, add_self_loops)
             degree = rowptr.diff()
         else:
             if add_self_loops:
-                edges = _normalize.add_remaining_self_loops(edges)
+                edges = add_remaining_self_loops(edges)
             rowptr, indices = pattern_of(edges)
-            degree = _normalize.weighted_degree(edges)
+            degree = weighted_degree(edges)
         row_scale = col_scale = None
         if normalize == "sym":
-            row_scale = col_scale = _normalize.symmetric_factor(degree)
+            row_scale = col_scale = symmetric_factor(degree)
         elif normalize == "mean":
-            row_scale = _normalize.mean_factor(rowptr.diff())
+            row_scale = mean_factor(rowptr.diff())
         error = 0.0
         if edges.weight is not None:
             shape = (edges.num_rows, edges.num_cols)
@@ -375,4 +382,4 @@ def _join(leaves: Any, rest: tuple[int, float]) -> BitAdjacency:
     return BitAdjacency._trusted(rowptr, indices, num_cols, row_scale, col_scale, error)
 
 
-_pytrees.register(BitAdjacency, ("rowptr", "indices", "row_scale", "col_scale"), _split, _join)
+pytrees.register(BitAdjacency, ("rowptr", "indices", "row_scale", "col_scale"), _split, _join)

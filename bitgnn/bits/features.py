@@ -7,12 +7,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bitgnn.bits import _pytrees
+from bitgnn.bits import pytrees
 from bitgnn.bits.functions import dispatch
-from bitgnn.bits.tensor import WORD_BITS, BitTensor
-
-__all__ = ["BitFeatures"]
-
+from bitgnn.bits.tensor import BitTensor, words_for
 
 # Of no type to checkers, for which nothing can be both; see its attribute size.
 _TensorClass: Any = Tensor
@@ -117,7 +114,7 @@ class _Destination:
     def view(self, shape: Any) -> BitFeatures:
         """Rows of a shape ``[N, size]`` in this memory, to be written."""
         rows, size = shape
-        num_words = (size + WORD_BITS - 1) // WORD_BITS
+        num_words = words_for(size)
         words = self._words[: rows * num_words].view(rows, num_words)
         scale = torch.empty(rows).share_memory_() if self._is_scaled else None
         return BitFeatures._trusted(words, size, scale)
@@ -137,4 +134,4 @@ def _join(leaves: Any, size: Any) -> Any:
     return kind._trusted(leaves[0], size, leaves[1])
 
 
-_pytrees.register(BitFeatures, ("words", "scale"), _split, _join)
+pytrees.register(BitFeatures, ("words", "scale"), _split, _join)

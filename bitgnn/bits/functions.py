@@ -11,8 +11,6 @@ from torch import Tensor
 from bitgnn._checks import check_type, check_value, name_type
 from bitgnn.bits.rows import PackedRows
 
-__all__ = ["call", "cat", "dispatch", "stack"]
-
 Packed = TypeVar("Packed", bound=PackedRows)
 
 

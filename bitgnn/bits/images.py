@@ -4,9 +4,9 @@ import torch
 from torch import Tensor
 
 from bitgnn._checks import check_type, check_value, name_type
-from bitgnn.bits import _pytrees
+from bitgnn.bits import pytrees
 from bitgnn.bits._operands import PackedSigns, check_packed, check_scale, check_threshold
-from bitgnn.bits.tensor import WORD_BITS
+from bitgnn.bits.tensor import words_for
 
 
 class BitImages(PackedSigns):
@@ -36,7 +36,7 @@ class BitImages(PackedSigns):
     def __init__(self, words: Tensor, channels: int, scale: Tensor | None = None) -> None:
         check_packed("BitImages", words, "channels", channels)
         check_value(channels >= 1, lambda: f"BitImages: channels must be >= 1, got {channels}")
-        num_words = (channels + WORD_BITS - 1) // WORD_BITS
+        num_words = words_for(channels)
         check_value(
             words.dim() == 4 and words.size(3) == num_words,
             lambda: (
@@ -114,4 +114,4 @@ class BitImages(PackedSigns):
         return torch.Size((*images, self.channels, height, width))
 
 
-_pytrees.register_plain(BitImages, ("words", "scale"), "channels")
+pytrees.register_plain(BitImages, ("words", "scale"), "channels")

@@ -10,8 +10,6 @@ from torch import Tensor
 
 from bitgnn._checks import check_type, check_value, name_type
 
-__all__ = ["check_index", "rows_index"]
-
 _INDICES = (torch.int64, torch.int32)
 
 

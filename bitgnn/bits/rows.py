@@ -15,8 +15,6 @@ from bitgnn.bits.row_index import check_index, rows_index
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-__all__ = ["PackedRows", "rebuild"]
-
 CORNER = (3, 6)
 """Rows and columns that a repr shows."""
 

@@ -8,14 +8,19 @@ import torch
 from torch import Tensor
 
 from bitgnn._checks import check_type, check_value, name_type
-from bitgnn.bits import _pytrees
+from bitgnn.bits import pytrees
 from bitgnn.bits._operands import PackedSigns, check_packed, check_scale, check_threshold
 
 if TYPE_CHECKING:
     from bitgnn.bits.features import BitFeatures
 
 WORD_BITS = 32
-"""Features in a word."""
+"""Features in a word; also the number of lanes of the canonical row scale."""
+
+
+def words_for(size: int) -> int:
+    """Number of int32 words that hold ``size`` features."""
+    return (size + WORD_BITS - 1) // WORD_BITS
 
 
 class BitTensor(PackedSigns):
@@ -47,7 +52,7 @@ class BitTensor(PackedSigns):
 
     def __init__(self, words: Tensor, size: int, scale: Tensor | None = None) -> None:
         check_packed("BitTensor", words, "size", size)
-        num_words = (size + WORD_BITS - 1) // WORD_BITS
+        num_words = words_for(size)
         check_value(
             size >= 0 and words.dim() == 2 and words.size(1) == num_words,
             lambda: (
@@ -180,4 +185,4 @@ class BitTensor(PackedSigns):
         return cls(tensors[f"{prefix}words"], size, tensors.get(f"{prefix}scale")).validate()
 
 
-_pytrees.register_plain(BitTensor, ("words", "scale"), "size")
+pytrees.register_plain(BitTensor, ("words", "scale"), "size")

@@ -9,16 +9,14 @@ import torch
 from torch import Tensor
 
 from bitgnn._checks import check_type, check_value, name_type
-from bitgnn.bits import _pytrees
+from bitgnn.bits import pytrees
 from bitgnn.bits._operands import check_packed
 from bitgnn.bits.rows import PackedRows
+from bitgnn.bits.tensor import WORD_BITS, words_for
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-__all__ = ["BooleanTensor", "TernaryTensor", "check_positive", "check_scale", "scale_tensor"]
-
-WORD_BITS = 32
 QUANTISED = (torch.float32, torch.float16, torch.bfloat16)
 """Dtypes that can be made ternary."""
 
@@ -38,7 +36,7 @@ class _CountedRows(PackedRows):
     ) -> None:
         owner = type(self).__name__
         check_packed(owner, words, "size", size)
-        shape = [*self.PLANES, (size + WORD_BITS - 1) // WORD_BITS]
+        shape = [*self.PLANES, words_for(size)]
         inner = len(shape)
         check_value(
             size >= 0 and words.dim() >= inner and list(words.shape[-inner:]) == shape,
@@ -355,4 +353,4 @@ def _bits(words: Tensor, size: int) -> Tensor:
 
 
 for _kind in (TernaryTensor, BooleanTensor):
-    _pytrees.register_plain(_kind, ("words", "counts", "scale"), "size")
+    pytrees.register_plain(_kind, ("words", "counts", "scale"), "size")

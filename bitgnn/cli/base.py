@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import sys
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import Annotated, Any, NoReturn
 
 import typer
 
-from bitgnn._ctrl_c import INTERRUPTED, ctrl_c_always_stops
-from bitgnn._one_line import say, warnings_in_one_line
-from bitgnn._package import load_package
+from bitgnn._ctrl_c import INTERRUPTED, ctrl_c_always_stops, ctrl_c_ends_silently
 from bitgnn._version import __version__
 
 __all__ = [
@@ -98,6 +99,48 @@ def guard(job: Callable[[], None], threads: int | None) -> None:
                 raise typer.Exit(1) from None
     except KeyboardInterrupt:  # while importing, too
         raise typer.Exit(INTERRUPTED) from None
+
+
+def say(text: object) -> None:
+    """Print one line, whatever breaks of lines the text has."""
+    typer.echo(f"bitgnn: {' '.join(str(text).split())}", err=True)
+
+
+@contextmanager
+def warnings_in_one_line() -> Iterator[None]:
+    """Print what the package warns of without the line of code that Python adds."""
+    show: Any = warnings.showwarning
+
+    def in_one_line(message: Any, category: type[Warning], *rest: Any) -> None:
+        if category is UserWarning:
+            say(f"warning: {message}")
+        else:
+            show(message, category, *rest)
+
+    warnings.showwarning = in_one_line  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        warnings.showwarning = show
+
+
+def load_package() -> None:
+    """Run the package's ``__init__`` unless an ordinary import has done so.
+
+    Raises:
+        Exit: torch is too old or another library is missing, and one line has said so.
+    """
+    package = sys.modules["bitgnn"]
+    if hasattr(package, "__version__"):
+        return
+    assert package.__spec__ is not None
+    assert package.__spec__.loader is not None
+    try:
+        with ctrl_c_ends_silently():
+            package.__spec__.loader.exec_module(package)
+    except ImportError as error:
+        say(f"error: {error}")
+        raise typer.Exit(1) from None
 
 
 def main() -> None:

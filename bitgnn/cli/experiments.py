@@ -12,8 +12,6 @@ from bitgnn.cli.base import GRAPH, DataRoot, Output, Threads, app, guard, stop
 if TYPE_CHECKING:
     from bitgnn.train import ExperimentConfig, RunOptions
 
-__all__ = ["demo", "train"]
-
 DEMO_FOLDER = Path("bitgnn-demo")
 TRAIN_FOLDER = Path("bitgnn-train")
 

@@ -20,8 +20,6 @@ from bitgnn.cli.base import (
     stop,
 )
 
-__all__ = ["distill", "tune"]
-
 DISTILL_FOLDER = Path("bitgnn-distill")
 TUNE_FOLDER = Path("bitgnn-tune")
 

@@ -4,8 +4,6 @@ import typer
 
 from bitgnn.cli.base import app, guard
 
-__all__ = ["doctor"]
-
 
 @app.command()
 def doctor() -> None:

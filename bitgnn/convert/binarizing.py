@@ -29,8 +29,6 @@ from bitgnn.inference import Frozen
 from bitgnn.nn import BWTAAttention
 from bitgnn.nn.attention.pretrained import attention_modules
 
-__all__ = ["binarize"]
-
 _log = logging.getLogger(__name__)
 
 LINEAR_ALONE = (

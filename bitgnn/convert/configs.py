@@ -16,11 +16,6 @@ from bitgnn.quantize.fixed import check_step
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-__all__ = [
-    "NAMED", "Activation", "BWTAConfig", "Batch", "Calibration", "Config", "GraphConfig",
-    "ImageConfig", "LastLayer", "Precision",
-]  # fmt: skip
-
 NAMED = ("bin", "full")
 """Precisions by name, whose form follows the layer's role."""
 

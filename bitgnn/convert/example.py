@@ -15,10 +15,9 @@ from bitgnn.convert.tracing.arguments import Arguments
 from bitgnn.convert.tracing.trace import evaluating, has_forward, trace_model
 from bitgnn.convert.tracing.tracer import NotTraced
 from bitgnn.inference.own_call import Argument, OwnCall
+from bitgnn.nn.activation_quantizer import ActivationQuantizer
 from bitgnn.nn.products.input_bits import InputBits
 from bitgnn.nn.products.looks_up import LooksUp
-
-__all__ = ["Example", "is_example", "run_example"]
 
 Example: TypeAlias = "Tensor | BaseData | tuple[Any, ...] | list[Any] | dict[str, Any]"
 KINDS = (Tensor, BaseData, tuple, list, dict)
@@ -32,7 +31,7 @@ def is_example(value: Any) -> bool:
 
 
 def run_example(model: nn.Module, example: Any) -> None:
-    """Call a model once, so that its layers look up their input and find their role.
+    """Call a model once, so that its layers look up their input, find their role and start scales.
 
     It runs in evaluation with gradients recorded and none computed. Modes, buffers, cached graphs
     and the state of torch's random numbers are what they were; what the layers found stays.
@@ -58,6 +57,9 @@ def run_example(model: nn.Module, example: Any) -> None:
         )
     args, kwargs = _call_of(model, example)
     with _unchanged(model), evaluating(model), torch.enable_grad():
+        for module in model.modules():
+            if isinstance(module, ActivationQuantizer) and not module.is_set:
+                module.train()  # the example starts its scale
         try:
             model(*args, **kwargs)
         except Exception as error:

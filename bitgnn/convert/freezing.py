@@ -33,8 +33,6 @@ from bitgnn.inference import FeatureForm, FreezeReport, Frozen, FrozenModel
 from bitgnn.nn import LayerPrecision
 from bitgnn.nn.precision import model_letters
 
-__all__ = ["freeze"]
-
 _log = logging.getLogger(__name__)
 
 _OF_OTHER_INPUTS = (nn.Conv1d, nn.Conv3d, nn.ConvTranspose1d, nn.ConvTranspose3d)

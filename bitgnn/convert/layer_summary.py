@@ -34,8 +34,6 @@ from bitgnn.inference.program import PACKING
 from bitgnn.inference.step import Step
 from bitgnn.inference.steps.convolutions import FIXED
 
-__all__ = ["summary"]
-
 REPEATS = 15
 FLOAT_BITS = 32
 FIXED_BITS = 16

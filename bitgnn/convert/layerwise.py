@@ -19,8 +19,6 @@ from bitgnn.inference import FreezeReport, FrozenModel
 from bitgnn.inference.frozen_layers import FrozenLayer, FrozenLayers, copy_with
 from bitgnn.nn import LayerPrecision
 
-__all__ = ["freeze_layers", "has_binary_layers", "packed_copy"]
-
 Planned = Mapping[int, LayerPrecision]
 
 

@@ -15,8 +15,6 @@ from bitgnn.convert.swap.graphs import HasPrecision, swapped_layer
 from bitgnn.nn import LayerPrecision
 from bitgnn.nn.precision import NORM_OPTIONS, PRODUCT_OPTIONS
 
-__all__ = ["own_letters", "planned_form", "with_letters", "with_options"]
-
 Precision = str | LayerPrecision
 FLOAT = LayerPrecision.parse("fp32")
 

@@ -20,8 +20,6 @@ from bitgnn.convert.network.graph_layers import SUPPORTED
 from bitgnn.inference import FeatureForm
 from bitgnn.nn import LayerPrecision
 
-__all__ = ["LayerShape", "ModelShape", "Order", "Plan", "is_plan_path", "tunable_layers"]
-
 Order = Literal["transform_first", "aggregate_first"]
 """Order of a layer's two float linear maps, that of the features and that of the graph."""
 

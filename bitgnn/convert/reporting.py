@@ -19,8 +19,6 @@ from bitgnn.nn import (
 )
 from bitgnn.nn.products.binary_product import BinaryProduct
 
-__all__ = ["BinarizeReport", "LayerReport", "keep_report", "report_of"]
-
 NOT_YET = "not known yet"
 ATTRIBUTE = "bitgnn_report"
 HEADS = ("layer", "class", "precision", "role", "input", "added", "why")

@@ -11,8 +11,6 @@ from rich.table import Table
 
 from bitgnn.inference.costs import Rates
 
-__all__ = ["LayerSummary", "Summary"]
-
 TABLE_WIDTH = 140
 MICRO = 1e6
 

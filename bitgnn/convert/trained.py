@@ -14,8 +14,6 @@ from bitgnn.nn import LayerPrecision
 from bitgnn.nn.products.binary_product import BinaryProduct
 from bitgnn.nn.products.seen_bits import ConstantBits
 
-__all__ = ["check_trained"]
-
 GO_ON = "freeze(model, check=False) packs it as it is"
 CALL = "call the model once in evaluation before, so that it knows how many there are"
 MANY = 0.5
@@ -29,11 +27,6 @@ def check_trained(
     model: nn.Module, names: Iterable[str], plan: Mapping[int, LayerPrecision]
 ) -> None:
     """Refuse layers whose bits cannot be those of a trained model.
-
-    Args:
-        model: in the form that is frozen.
-        names: of the binary layers that it runs.
-        plan: precisions in place of the layers' own, by ``id``.
 
     Raises:
         ValueError: a layer never looked at its input, or all bits of one were constant in the last

@@ -7,16 +7,9 @@ from typing import Any
 
 from torch import nn
 
-__all__ = ["check_names", "is_compiled", "is_inside", "outermost", "put_everywhere", "unwrapped"]
-
 
 def outermost(model: nn.Module, wanted: Callable[[nn.Module], bool]) -> dict[str, nn.Module]:
-    """Modules by name, those inside of others of them left out.
-
-    Args:
-        model: any module tree, which may be such a module itself, under the empty name.
-        wanted: whether a module is one of them.
-    """
+    """Modules by name, those inside of others of them left out."""
     found: dict[str, nn.Module] = {}
     for name, module in model.named_modules():
         if wanted(module) and not is_inside(name, found):
@@ -73,11 +66,7 @@ def is_compiled(module: nn.Module) -> bool:
 
 
 def unwrapped(model: Any) -> nn.Module:
-    """The user's module inside of ``torch.compile`` and of data-parallel wrappers.
-
-    Args:
-        model: wrapped any number of times, or not at all.
-    """
+    """The user's module inside of ``torch.compile`` and of data-parallel wrappers."""
     while isinstance(model, PARALLEL) or is_compiled(model):
         model = model.module if isinstance(model, PARALLEL) else model._orig_mod
     return model

@@ -16,8 +16,7 @@ if TYPE_CHECKING:
         load_images,
     )
     from bitgnn.data.loading import dataset_names, load, load_pyg
-    from bitgnn.data.neighbor_loader import NeighborLoader
-    from bitgnn.data.neighbor_sampler import NeighborSampler
+    from bitgnn.data.neighbor_sampler import NeighborLoader, NeighborSampler
     from bitgnn.data.own_graphs import read_graph, write_graph
     from bitgnn.data.splits import per_class_split
     from bitgnn.data.synthetic_graphs import synthetic
@@ -28,7 +27,7 @@ _LAZY = {
     "CharacterData": "tokens",
     "ImageData": "images",
     "ImageSet": "images",
-    "NeighborLoader": "neighbor_loader",
+    "NeighborLoader": "neighbor_sampler",
     "NeighborSampler": "neighbor_sampler",
     "PackedFeatureStore": "feature_store",
     "TextData": "glue",

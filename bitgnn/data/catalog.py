@@ -6,10 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from bitgnn.data.atomic_dataset import atomic_dataset
 from bitgnn.data.files import RawFiles
-from bitgnn.data.whole import whole
-
-__all__ = ["SOURCES", "Source", "normalized_name"]
 
 PLANETOID_PARTS = ("x", "tx", "allx", "y", "ty", "ally", "graph", "test.index")
 CITATION_FULL = {
@@ -52,7 +50,7 @@ class Source:
         """The PyG data set; its folder lies in ``base``."""
         import torch_geometric.datasets
 
-        kind = whole(getattr(torch_geometric.datasets, self.class_name))
+        kind = atomic_dataset(getattr(torch_geometric.datasets, self.class_name))
         if self.argument:
             return kind(root=base, name=self.argument)
         return kind(root=f"{base}/{self.folder}")

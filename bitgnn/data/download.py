@@ -9,8 +9,6 @@ from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError
 
-__all__ = ["download_file"]
-
 CHUNK_BYTES = 1 << 20
 TIMEOUT_SECONDS = 60.0
 PART = ".part"

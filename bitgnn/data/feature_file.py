@@ -20,18 +20,16 @@ import torch
 from torch import Tensor
 
 from bitgnn._checks import check_type, check_value, name_type
-from bitgnn._files import FileError, appearing_whole
+from bitgnn._files import FileError, atomic_file
 from bitgnn._plain import parse_json
 from bitgnn.bits import BitFeatures, BitTensor
-
-__all__ = ["FeatureFile", "graph_digest", "write_features"]
+from bitgnn.bits.tensor import words_for
 
 FORMAT = "bitgnn.features"
 VERSION = "1"
 HEADER_BYTES = 1024
 """Length of the header with the number in front of it; it is written last, in its place."""
 CHUNK_BYTES = 1 << 24
-WORD_BITS = 32
 _LENGTH = struct.Struct("<Q")
 _TYPES = {"words": ("I32", np.dtype("<i4")), "scale": ("F32", np.dtype("<f4"))}
 
@@ -59,7 +57,7 @@ def write_features(
     target = Path(path)
     first, rows, digest = None, 0, hashlib.sha256()
     with (
-        appearing_whole(target) as file,
+        atomic_file(target) as file,
         tempfile.TemporaryFile(dir=target.parent) as scales,
     ):
         file.write(bytes(HEADER_BYTES))
@@ -250,7 +248,7 @@ def _bytes(tensor: Tensor, name: str) -> bytes:
 
 
 def _shapes(rows: int, size: int, is_scaled: bool) -> dict[str, tuple[int, ...]]:
-    words = {"words": (rows, (size + WORD_BITS - 1) // WORD_BITS)}
+    words = {"words": (rows, words_for(size))}
     return {**words, "scale": (rows,)} if is_scaled else {**words}
 
 

@@ -13,8 +13,6 @@ from torch_geometric.data.graph_store import EdgeLayout
 from bitgnn._files import FileError
 from bitgnn.data.feature_file import FeatureFile, write_features
 
-__all__ = ["PackedFeatureStore"]
-
 FEATURES = "x"
 """Name of the attribute that files hold."""
 

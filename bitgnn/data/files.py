@@ -11,8 +11,6 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-__all__ = ["DataError", "RawFiles", "cache_folder", "data_root", "decompressed", "is_writable"]
-
 DATA_VARIABLE = "BITGNN_DATA"
 DEFAULT_ROOT = Path("data")
 WRITE_BITS = 0o222

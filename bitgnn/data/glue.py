@@ -10,8 +10,6 @@ from typing import Literal
 
 from bitgnn.data.files import DATA_VARIABLE, DataError, data_root
 
-__all__ = ["TextData", "TextSet", "load_text"]
-
 Metric = Literal["accuracy", "matthews"]
 PLACES = ("glue", "")
 LABELS = {"0": 0, "1": 1}

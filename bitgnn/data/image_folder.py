@@ -15,8 +15,6 @@ from torch import Tensor
 
 from bitgnn.data.files import DataError, decompressed
 
-__all__ = ["read_image_folder"]
-
 ENDINGS = (".jpg", ".jpeg", ".png")
 FORMATS = ("JPEG", "PNG")
 PARTS = 3  # split, class, file

@@ -18,8 +18,6 @@ from bitgnn.data.files import DATA_VARIABLE, DataError, data_root, decompressed
 from bitgnn.data.image_folder import read_image_folder
 from bitgnn.data.movable import Movable
 
-__all__ = ["ImageData", "ImageSet", "load_image_folder", "load_images", "read_idx"]
-
 GZIP_MAGIC = b"\x1f\x8b"
 UNSIGNED_BYTE = 0x08
 IDX_BYTES = 1 << 32

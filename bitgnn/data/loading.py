@@ -16,8 +16,6 @@ from bitgnn.data.splits import MASKS, Split, per_class_split, public_split
 if TYPE_CHECKING:
     from torch_geometric.data import Data
 
-__all__ = ["dataset_names", "load", "load_pyg"]
-
 DIGITS = "digits"
 SYNTHETIC = "synthetic"
 NO_LABEL = -1

@@ -10,8 +10,6 @@ import torch
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-__all__ = ["Movable"]
-
 
 class Movable:
     """Base of data classes whose fields are tensors, others like it, or plain values."""

@@ -18,8 +18,6 @@ from torch_geometric.utils import remove_self_loops
 from bitgnn._files import FileError
 from bitgnn.data.splits import MASKS
 
-__all__ = ["ARRAY_BYTES", "BOTH_WAYS", "Found", "read_npz"]
-
 Found = dict[str, tuple[str, Tensor]]
 """What a source holds: its own key and a tensor by attribute of the graph."""
 

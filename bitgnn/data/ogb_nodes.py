@@ -12,15 +12,13 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from bitgnn.data.atomic_dataset import INCOMPLETE, resumable_downloads
 from bitgnn.data.files import DataError, RawFiles, data_root
 from bitgnn.data.reading import without_leftovers
 from bitgnn.data.splits import MASKS
-from bitgnn.data.whole import INCOMPLETE, whole_downloads
 
 if TYPE_CHECKING:
     from torch_geometric.data import Data
-
-__all__ = ["OGB_NAMES", "read_ogb"]
 
 COLLECTION = "ogb"
 RELEASE = "RELEASE_v1.txt"
@@ -112,7 +110,7 @@ def _ogb_downloads(dataset_class: Any) -> Iterator[None]:
     asks = module.decide_download
     try:
         module.decide_download = lambda url: True
-        with whole_downloads(dataset_class.__module__):
+        with resumable_downloads(dataset_class.__module__):
             yield
     finally:
         module.decide_download = asks

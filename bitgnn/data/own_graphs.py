@@ -24,8 +24,6 @@ from bitgnn.data.files import DataError, data_root
 from bitgnn.data.npz_graphs import ARRAY_BYTES, BOTH_WAYS, Found, read_npz
 from bitgnn.data.splits import MASKS, Split, public_split, share_split
 
-__all__ = ["graph_title", "is_own_graph", "one_graph", "read_graph", "write_graph"]
-
 NPZ = ".npz"
 TENSOR_FILE, DESCRIPTION_FILE = "graph.safetensors", "graph.json"
 FORMAT = 1

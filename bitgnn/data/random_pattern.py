@@ -9,8 +9,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-__all__ = ["DegreeLaw", "expected_degrees", "random_pattern"]
-
 DegreeLaw = Literal["power_law", "uniform"]
 
 # Clipping takes edges away that the other nodes share out again; a few rounds settle it.

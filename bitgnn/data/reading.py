@@ -21,8 +21,6 @@ from bitgnn.data.synthetic_graphs import class_features
 if TYPE_CHECKING:
     from torch_geometric.data import Data
 
-__all__ = ["FLICKR_TITLE", "read_flickr_structure", "read_source", "without_leftovers"]
-
 FLICKR_TITLE = "Flickr (synthetic features)"
 FLICKR_FEATURES = 500
 ROLES = ("tr", "va", "te")

@@ -8,8 +8,6 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-__all__ = ["MASKS", "Split", "per_class_split", "public_split", "share_split"]
-
 SHARES = (0.6, 0.2)
 """Of training and validation; the rest is test."""
 MASKS = ("train_mask", "val_mask", "test_mask")

@@ -15,8 +15,6 @@ from bitgnn.data.random_pattern import DegreeLaw, expected_degrees, random_patte
 if TYPE_CHECKING:
     from torch_geometric.data import Data
 
-__all__ = ["NAMED_SIZES", "class_features", "synthetic"]
-
 # How far class means lie apart, in standard deviations of the noise; 1.5 leaves features alone
 # well short of perfect, so that the graph matters.
 SIGNAL = 1.5

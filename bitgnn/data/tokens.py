@@ -12,24 +12,14 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from bitgnn._checksummed import read_sealed, sealed_tensors
 from bitgnn._files import FileError, write_atomically
-from bitgnn._vouched import read_sealed, sealed_tensors
 from bitgnn.data.files import DataError
 from bitgnn.data.glue import TextData, TextSet
 from bitgnn.data.movable import Movable
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
-
-__all__ = [
-    "CharacterData",
-    "TokenData",
-    "TokenSet",
-    "character_data",
-    "encode_sentences",
-    "tokenize",
-    "train_tokenizer",
-]
 
 PADDING, UNKNOWN, CLASS, SEPARATOR, MASK = SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 PADDING_ID = 0

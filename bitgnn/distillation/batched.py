@@ -11,10 +11,16 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, RandomSampler, SequentialSampler, Subset
 
-from bitgnn._checks import name_type
 from bitgnn.convert import binarize
 from bitgnn.convert.configs import BWTAConfig, Config
 from bitgnn.distillation.calling import arguments_of, call, moved
+from bitgnn.distillation.checks import (
+    check_anew,
+    check_targets,
+    columns_of,
+    is_dataset,
+    length_of,
+)
 from bitgnn.distillation.errors import DistillError
 from bitgnn.distillation.fitting import DistillRecipe
 from bitgnn.distillation.objectives import objective_of
@@ -24,8 +30,6 @@ from bitgnn.distillation.stages import Stage, stages_of
 __all__ = ["Batched"]
 
 BATCH = 128
-SCORES = 2
-"""Dimensions of a batch's scores."""
 
 
 class Batched(Problem):
@@ -54,12 +58,12 @@ class Batched(Problem):
             raise DistillError("data must hold a batch at least, got an empty loader")
         _check_finite(inputs)
         self.example = moved(inputs, self.device)
-        self.outputs = self._outputs(model, y.size(0))
+        self.outputs = columns_of(model, self.example, y.size(0), "inputs")
         labels = [y, *(self.split(batch, "validation")[1] for batch in self.validation)]
         if len(labels) == 1:
             raise DistillError("validation must hold a batch at least, got an empty loader")
         self.objective = objective_of(torch.cat(labels), self.outputs)
-        self.steps = _length(self.loader)
+        self.steps = length_of(self.loader)
 
     @abstractmethod
     def split(self, batch: Any, name: str) -> tuple[Any, Tensor]:
@@ -129,36 +133,10 @@ class Batched(Problem):
         inputs, y = self.split(batch, name)
         if self.objective.metric != "accuracy":
             y = y.view(y.size(0), -1).to(torch.get_default_dtype())
-        elif y.numel() and y.device.type == "cpu":
+        elif y.device.type == "cpu":
             y = y.flatten()
-            low, high = int(y.min()), int(y.max())
-            if low < 0 or high >= self.outputs:
-                raise DistillError(
-                    f"{name}: labels must be classes 0 to {self.outputs - 1}, one a column of the "
-                    f"model's scores, got {low} to {high}"
-                )
+            check_targets(y, self.objective, self.outputs, name)
         return moved(inputs, self.device), y.to(self.device)
-
-    def _outputs(self, model: nn.Module, rows: int) -> int:
-        """Columns of the model's scores, tried on the example."""
-        was = model.training
-        try:
-            with torch.no_grad():
-                found = call(model.eval(), self.example)
-        except DistillError:
-            raise
-        except Exception as error:
-            raise DistillError(
-                f"model does not take a batch of data, {_shapes(self.example)} "
-                f"({type(error).__name__}: {error})"
-            ) from error
-        finally:
-            model.train(was)
-        if found.dim() != SCORES or found.size(0) != rows:
-            raise DistillError(
-                f"model must return scores [B, C] of {rows} rows, got {list(found.shape)}"
-            )
-        return found.size(1)
 
 
 def check_labels(y: Any, rows: int, name: str) -> Tensor:
@@ -185,20 +163,9 @@ def _check_finite(inputs: Any) -> None:
             raise DistillError("data must be finite, found NaN or infinity in the first batch")
 
 
-def _shapes(inputs: Any) -> str:
-    if isinstance(inputs, Mapping):
-        return ", ".join(f"{name} {list(value.shape)}" for name, value in inputs.items())
-    return f"{inputs.dtype} {list(inputs.shape)}"
-
-
-def is_dataset(data: Any) -> bool:
-    """Whether samples are taken by number; everything else is iterated over in batches."""
-    return hasattr(data, "__getitem__") and hasattr(data, "__len__")
-
-
 def _loaders(data: Any, validation: Any, seed: int) -> tuple[Iterable[Any], Iterable[Any]]:
     """Batches for training and for validation."""
-    _check_anew(data, "data")
+    check_anew(data, "data")
     options: dict[str, Any] = {"batch_size": BATCH}
     shuffle = True
     if isinstance(data, DataLoader):
@@ -208,7 +175,7 @@ def _loaders(data: Any, validation: Any, seed: int) -> tuple[Iterable[Any], Iter
         }
         shuffle = isinstance(data.sampler, RandomSampler)
     if validation is not None and not isinstance(validation, float):
-        _check_anew(validation, "validation")
+        check_anew(validation, "validation")
         if is_dataset(validation):
             validation = DataLoader(validation, **options)
         return (_training(data, options) if is_dataset(data) else data), validation
@@ -251,26 +218,3 @@ def _known_labels(samples: Any, count: int) -> Tensor:
     except (TypeError, ValueError, RuntimeError):
         found = torch.zeros(0)
     return found if found.dim() and len(found) == count else torch.zeros(count)
-
-
-def _check_anew(data: Any, name: str) -> None:
-    """Refuse what no epoch can be made of.
-
-    Raises:
-        DistillError: it is a single batch, an iterator, or cannot be iterated over.
-    """
-    if isinstance(data, Tensor | Mapping) or not (is_dataset(data) or isinstance(data, Iterable)):
-        raise DistillError(f"{name} must be a loader or a dataset, got {name_type(data)}")
-    if isinstance(data, Iterator):
-        raise DistillError(
-            f"{name} must give its batches anew in every epoch, got an iterator "
-            f"({type(data).__name__})"
-        )
-
-
-def _length(loader: Any) -> int:
-    """Batches of an epoch; those of a loader that does not tell are counted."""
-    try:
-        return max(len(loader), 1)
-    except TypeError:
-        return max(sum(1 for _ in loader), 1)

@@ -148,6 +148,5 @@ def moved(data: Any, device: torch.device) -> Any:
 
 def _is_elsewhere(data: BaseData, device: torch.device) -> bool:
     return any(
-        isinstance(value, Tensor) and value.device.type != device.type
-        for value in data.to_dict().values()
+        isinstance(value, Tensor) and value.device != device for value in data.to_dict().values()
     )

@@ -22,8 +22,8 @@ from bitgnn.distillation.result import Cost, Distilled
 from bitgnn.inference import save
 from bitgnn.measure.environment import environment
 from bitgnn.measure.report import csv_text, write_json
+from bitgnn.train.run import RunOptions
 from bitgnn.train.store import OutputError, alone_in
-from bitgnn.train.unit import RunOptions
 
 __all__ = ["DistillCommand", "DistillInterrupted", "run_distill"]
 
@@ -167,6 +167,7 @@ def _report(command: DistillCommand, result: Distilled, costs: dict[str, Cost]) 
         "ended": result.ended,
         "gap_points": result.gap,
         "gap_error_points": result.gap_error,
+        "judgement": result.judgement,
         "smoothing": result.smoothing,
         "seconds": {"student": result.seconds, "teacher": result.teacher_seconds},
         "costs": {name: asdict(cost) for name, cost in costs.items()},

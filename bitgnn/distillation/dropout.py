@@ -2,57 +2,50 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+import functools
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
-from torch.nn import functional
-from torch.overrides import TorchFunctionMode
+from torch import _VF
 
 __all__ = ["scaled_dropout"]
 
-PROBABILITY = 0.5
-"""What functional dropouts take where none is named."""
-DROPOUTS: frozenset[Callable[..., Any]] = frozenset({
-    torch.dropout, functional.dropout, functional.dropout1d, functional.dropout2d,
-    functional.dropout3d, functional.alpha_dropout, functional.feature_alpha_dropout,
-})  # fmt: skip
-"""Functions that modules call, too; their first two arguments are ``input`` and ``p``."""
+KINDS = ("dropout", "alpha_dropout", "feature_dropout", "feature_alpha_dropout")
+OPERATIONS = tuple(name + end for name in KINDS for end in ("", "_"))
+"""Of torch, which modules and functions of dropout call; their arguments begin ``input, p``."""
 
 
-class _Scaled(TorchFunctionMode):
-    """Calls dropouts with ``factor`` times their probability."""
-
-    def __init__(self, factor: float) -> None:
-        super().__init__()
-        self.factor = factor
-
-    def __torch_function__(
-        self,
-        func: Callable[..., Any],
-        types: Sequence[type],
-        args: tuple[Any, ...] = (),
-        kwargs: Mapping[str, Any] | None = None,
-    ) -> Any:
-        """The function's result."""
-        named = {} if kwargs is None else dict(kwargs)
-        if func in DROPOUTS:
-            positional = args[1:2]
-            given = positional[0] if positional else named.get("p", PROBABILITY)
-            if 0 <= given <= 1:  # torch itself refuses others
-                given = min(self.factor * given, 1.0)
-            if positional:
-                args = (args[0], given, *args[2:])
-            else:
-                named["p"] = given
-        return func(*args, **named)
-
-
-def scaled_dropout(factor: float) -> AbstractContextManager[Any]:
+@contextmanager
+def scaled_dropout(factor: float) -> Iterator[None]:
     """A context in which functions and modules of dropout act with ``factor`` times their ``p``.
+
+    The operations behind them are exchanged, in the whole process: a mode that looks at every
+    function of torch takes as long as a small graph's forward.
 
     Args:
         factor: 0 switches dropout off, 1 leaves it as it is; no probability exceeds 1.
     """
-    return nullcontext() if factor == 1 else _Scaled(factor)
+    found = {name: getattr(torch, name) for name in (OPERATIONS if factor != 1 else ())}
+    try:
+        _exchange({name: _scaled(operation, factor) for name, operation in found.items()})
+        yield
+    finally:
+        _exchange(found)
+
+
+def _exchange(operations: dict[str, Callable[..., Any]]) -> None:
+    for name, operation in operations.items():
+        setattr(torch, name, operation)
+        setattr(_VF, name, operation)
+
+
+def _scaled(operation: Callable[..., Any], factor: float) -> Callable[..., Any]:
+    """An operation with ``factor`` times the probability; one that torch refuses stays wrong."""
+
+    @functools.wraps(operation)
+    def called(input: Any, p: float, *rest: Any, **named: Any) -> Any:
+        return operation(input, min(factor * p, 1.0) if 0 <= p <= 1 else p, *rest, **named)
+
+    return called

@@ -18,17 +18,20 @@ from tqdm import tqdm
 from bitgnn.distillation.dropout import scaled_dropout
 from bitgnn.distillation.errors import DistillError
 from bitgnn.distillation.problems import Problem
+from bitgnn.nn.activation_quantizer import ActivationQuantizer
 from bitgnn.train.keeping import Keeper, Keeping, RunLog
 from bitgnn.train.recipe import Schedule
 from bitgnn.train.session import BestState, Session
 
-__all__ = ["ALL_EPOCHS", "BUDGET_SPENT", "DistillRecipe", "Fit", "fit", "recipe_for"]
+__all__ = ["ALL_EPOCHS", "BUDGET_SPENT", "DistillRecipe", "Fit", "dropout_for", "fit", "recipe_for"]
 
 WHOLE_EPOCHS = 200
 STEPS, LEAST_EPOCHS = 2000, 20
 ASKED = 25
 """Epochs between looks at whether training on a GPU is over."""
 ALL_EPOCHS, BUDGET_SPENT = "after all epochs", "by the budget"
+MUCH_OVERFIT = 0.05
+"""From here on dropout is whole."""
 TIE = 1e-4
 """What a unit of divergence weighs beside the score where the best state is chosen."""
 
@@ -52,6 +55,18 @@ class DistillRecipe(Schedule):
     smooth: bool = True
     dropout: float = Field(1.0, ge=0)
     patience: float | None = Field(1 / 3, gt=0, le=1)
+
+
+def dropout_for(overfit: float) -> float:
+    """What is left of the model's dropout for a student.
+
+    A teacher that does as well on rows it has not seen learns by heart no more than a student of
+    bits will, whom dropout only costs accuracy.
+
+    Args:
+        overfit: the teacher's score of training rows less that of validation rows.
+    """
+    return min(1.0, max(0.0, overfit / MUCH_OVERFIT))
 
 
 def recipe_for(problem: Problem, epochs: int | None) -> tuple[DistillRecipe, DistillRecipe]:
@@ -78,6 +93,21 @@ def recipe_for(problem: Problem, epochs: int | None) -> tuple[DistillRecipe, Dis
     return DistillRecipe(epochs=epochs, **teacher), DistillRecipe(epochs=epochs, **student)
 
 
+def _groups(model: nn.Module) -> list[dict[str, Any]]:
+    """Parameters to train; learnt scales of activations move in units of where they start.
+
+    Steps of Adam are as large as the rate, which would take a small scale below zero at once.
+    """
+    quantizers = [module for module in model.modules() if isinstance(module, ActivationQuantizer)]
+    scales = {id(q.scale): q.scale for q in quantizers if q.is_set}
+    others = [parameter for parameter in model.parameters() if id(parameter) not in scales]
+    units = [
+        {"params": [scale], "unit": min(1.0, abs(float(scale.detach())))}
+        for scale in scales.values()
+    ]
+    return [{"params": others}, *units]
+
+
 class Fit(Session):
     """A training in progress: model, optimizer, history and the best state so far.
 
@@ -94,9 +124,7 @@ class Fit(Session):
 
     def __init__(self, model: nn.Module, recipe: DistillRecipe, identity: dict[str, Any]) -> None:
         decay = recipe.weight_decay
-        optimizer = Adam(
-            model.parameters(), lr=recipe.learning_rate, weight_decay=decay, fused=True
-        )
+        optimizer = Adam(_groups(model), lr=recipe.learning_rate, weight_decay=decay, fused=True)
         super().__init__(model, recipe, optimizer)
         self.recipe = recipe
         patience = None
@@ -233,7 +261,7 @@ def step_epoch(
     recipe, model, objective = session.recipe, session.model, problem.objective
     rate = recipe.rate(progress * recipe.epochs)
     for group in session.optimizer.param_groups:
-        group["lr"] = rate
+        group["lr"] = rate * group.get("unit", 1.0)
     model.train()
     weight = recipe.teacher_weight if ask is not None else 0.0
     total = torch.zeros((), dtype=torch.float64, device=session.device)

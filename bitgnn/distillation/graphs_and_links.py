@@ -13,17 +13,18 @@ from torch_geometric.loader import DataLoader
 from torch_geometric.nn import GAE
 from torch_geometric.utils import negative_sampling
 
+from bitgnn._checks import name_type
 from bitgnn.distillation.calling import call, moved
-from bitgnn.distillation.errors import DistillError
-from bitgnn.distillation.objectives import Links, objective_of
-from bitgnn.distillation.problems import (
-    HELD_OUT,
-    Part,
-    Problem,
-    check_features,
-    held_out,
+from bitgnn.distillation.checks import (
+    check_anew,
+    check_graph,
+    check_targets,
+    columns_of,
     labels_of,
 )
+from bitgnn.distillation.errors import DistillError
+from bitgnn.distillation.objectives import Links, objective_of
+from bitgnn.distillation.problems import HELD_OUT, Part, Problem, held_out
 
 __all__ = ["Graphs", "LinkPairs", "has_links"]
 
@@ -56,7 +57,9 @@ class Graphs(Problem):
         if not len(graphs):
             raise DistillError("data must have a graph at least, got an empty list")
         graphs = list(graphs)
-        check_features(graphs[0], "data[0]")
+        if len(graphs) == 1 and getattr(graphs[0], "train_mask", None) is not None:
+            raise DistillError("data must be the graph itself, data[0], where nodes are learnt on")
+        _check_graphs(graphs, graphs[0], "data")
         y = labels_of(graphs)
         if validation is None or isinstance(validation, float):
             share = HELD_OUT if validation is None else validation
@@ -74,37 +77,41 @@ class Graphs(Problem):
             )
         else:
             kept = graphs
-            ready = hasattr(validation, "batch_size") or isinstance(validation, DataLoader)
-            self.validation = validation if ready else DataLoader(list(validation), BATCH)
+            self.validation = _batches(validation, graphs[0])
         self.loader = loader if loader is not None else DataLoader(kept, BATCH, shuffle=True)
         self.example = moved(next(iter(DataLoader(kept, BATCH))), self.device)
-        with torch.no_grad():
-            was = model.training
-            outputs = call(model.eval(), self.example)
-            model.train(was)
-        if outputs.dim() != 2 or outputs.size(0) != min(len(kept), BATCH):
-            raise DistillError(
-                f"model must return scores [G, C] of {min(len(kept), BATCH)} graphs, got "
-                f"{list(outputs.shape)}"
-            )
+        outputs = columns_of(model, self.example, min(len(kept), BATCH), "graphs")
         labels = labels_of(kept).to(self.device)
         flat = labels.squeeze(1) if labels.size(1) == 1 else labels
-        self.objective = objective_of(flat, outputs.size(1))
+        self.objective = objective_of(flat, outputs)
+        with torch.random.fork_rng(devices=[]):
+            found = [self._labels(batch, batch.num_graphs) for batch in self.validation]
+        if not found:
+            raise DistillError("validation must hold a graph at least, got none")
+        check_targets(torch.cat(found), self.objective, outputs, "validation")
+        if loader is not None:
+            check_anew(loader, "loader")
         self.steps = -(-len(kept) // BATCH) if loader is None else len(list(loader))
 
     def _labels(self, batch: BaseData, count: int) -> Tensor:
         y: Tensor = batch.y.view(count, -1)
         if self.objective.metric == "accuracy":
-            return y.squeeze(1)
+            return y.squeeze(1).long()
         return y.to(torch.get_default_dtype())
 
     def parts(self) -> Iterator[Part]:
         """Batches of training graphs."""
+        is_empty = True
         for given in self.loader:
+            is_empty = False
+            if not hasattr(given, "num_graphs"):
+                raise DistillError(f"loader must give batches of graphs, got {name_type(given)}")
             batch = moved(given, self.device)
             count: int = batch.num_graphs
             rows = torch.arange(count, device=self.device)
             yield Part(batch, None, rows, self._labels(batch, count))
+        if is_empty:
+            raise DistillError("loader must give a batch at least, got none")
 
     def results(self, model: nn.Module) -> dict[str, tuple[Tensor, Tensor]]:
         """Scores of the validation graphs."""
@@ -114,6 +121,31 @@ class Graphs(Problem):
             scores.append(call(model, batch))
             labels.append(self._labels(batch, batch.num_graphs))
         return {"val": (torch.cat(scores), torch.cat(labels))}
+
+
+def _check_graphs(graphs: Sequence[Any], like: BaseData, name: str) -> None:
+    """Refuse what is no graph, or has other features than the first one."""
+    for i, graph in enumerate(graphs):
+        if not isinstance(graph, BaseData):
+            raise DistillError(f"{name}[{i}] must be a graph, got {name_type(graph)}")
+        check_graph(graph, f"{name}[{i}]")
+        if graph.x.shape[1:] != like.x.shape[1:]:
+            raise DistillError(
+                f"{name}[{i}].x must be [N, {', '.join(map(str, like.x.shape[1:]))}] as that of "
+                f"data[0], got {list(graph.x.shape)}"
+            )
+
+
+def _batches(validation: Any, like: BaseData) -> Iterable[BaseData]:
+    """A loader as it is, or batches of graphs."""
+    check_anew(validation, "validation")
+    if hasattr(validation, "batch_size") or isinstance(validation, DataLoader):
+        return validation
+    graphs = list(validation)
+    _check_graphs(graphs, like, "validation")
+    if graphs:
+        labels_of(graphs, "validation")
+    return DataLoader(graphs, BATCH)
 
 
 def has_links(data: Any) -> bool:
@@ -142,15 +174,22 @@ class LinkPairs(Problem):
 
     def __init__(self, data: Data, model: nn.Module, validation: Any, seed: int) -> None:
         self.device = next(model.parameters()).device
-        check_features(data)
+        check_graph(data)
+        if getattr(data, "edge_index", None) is None:
+            raise DistillError("data.edge_index is missing; links are learnt from a graph's edges")
         self.objective = Links()
         self.example = self.graph = moved(data, self.device)
         positive, _ = _pairs(self.graph, "data")
         if isinstance(validation, BaseData):
             self.val_graph = moved(validation, self.device)
             self.val_positive, self.val_negative = _pairs(self.val_graph, "validation")
+        elif validation is not None and not isinstance(validation, float):
+            raise DistillError(
+                "validation must be a graph with pairs, or a share of them, got "
+                f"{name_type(validation)}"
+            )
         else:
-            share = HELD_OUT if validation is None else float(validation)
+            share = HELD_OUT if validation is None else validation
             rows = torch.arange(positive.size(1), device=self.device)
             ones = torch.ones(rows.numel(), dtype=torch.int64)
             train, val = held_out(rows, ones, share, seed, "validation")

@@ -8,7 +8,8 @@ from typing import Any
 from torch import Tensor, nn
 from torch_geometric.data.data import BaseData
 
-from bitgnn.distillation.batched import Batched, is_dataset
+from bitgnn.distillation.batched import Batched
+from bitgnn.distillation.checks import is_dataset
 from bitgnn.distillation.errors import DistillError
 from bitgnn.distillation.images import Images
 from bitgnn.distillation.texts import Texts
@@ -38,6 +39,11 @@ def batched_problem(
             f"data must be a graph, or a loader or dataset of batches, got {type(data).__name__}"
         )
     first = _first(data)
+    if isinstance(data, tuple | list) and isinstance(first, Tensor):
+        raise DistillError(
+            "data must be a graph, or a dataset of pairs (images, labels) such as TensorDataset, "
+            f"got a {type(data).__name__} of tensors"
+        )
     kind: type[Batched]
     if isinstance(first, Mapping) and not isinstance(first, BaseData):
         kind = Texts

@@ -228,6 +228,8 @@ def objective_of(y: Tensor, outputs: int) -> Objective:
                 f"y must have a column for each of the model's {outputs} scores, got "
                 f"{list(y.shape)}"
             )
+        if not bool(torch.isfinite(y).any()):
+            raise DistillError("y must have a known label among training rows, found NaN alone")
         return MultiLabel()
     if not bool(torch.isfinite(y).all()):
         raise DistillError("y must be finite among training labels, found NaN or infinity")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -13,21 +13,21 @@ from torch import Tensor, nn
 from torch_geometric.data import Data
 from torch_geometric.data.data import BaseData
 
+from bitgnn._checks import name_type
 from bitgnn.distillation.calling import Inputs, call, moved
+from bitgnn.distillation.checks import (
+    check_anew,
+    check_graph,
+    check_targets,
+    columns_of,
+    length_of,
+    rows_of,
+)
 from bitgnn.distillation.errors import DistillError
 from bitgnn.distillation.objectives import Objective, objective_of
 from bitgnn.distillation.targets import smoothed
 
-__all__ = [
-    "HELD_OUT",
-    "Nodes",
-    "Part",
-    "Problem",
-    "check_features",
-    "held_out",
-    "labels_of",
-    "rows_of",
-]
+__all__ = ["HELD_OUT", "Nodes", "Part", "Problem", "held_out"]
 
 HELD_OUT = 0.2
 """Share of the training labels that serve for validation where there are none."""
@@ -90,6 +90,14 @@ class Problem(ABC):
     def results(self, model: nn.Module) -> dict[str, tuple[Tensor, Tensor]]:
         """Scores and labels of ``val`` and, where there are some, ``test``, in evaluation."""
 
+    def overfit(self, model: nn.Module) -> Tensor | None:
+        """Score of the training rows less that of the validation rows, in evaluation.
+
+        None where training rows are drawn anew or too many to look at.
+        """
+        del model
+        return None
+
     def wanted(self, teacher: nn.Module, sharpen: float, smooth: bool) -> tuple[Tensor | None, str]:
         """What the teacher asks of all rows at once, and how it was smoothed.
 
@@ -97,43 +105,6 @@ class Problem(ABC):
         """
         del teacher, sharpen, smooth
         return None, "none"
-
-
-def rows_of(value: Any, count: int, name: str, device: torch.device) -> Tensor:
-    """Indices of a mask or of indices.
-
-    Args:
-        value: bool ``[count]`` or int64 indices.
-        count: rows there are.
-        name: of the argument, for messages.
-        device: of the result.
-
-    Raises:
-        DistillError: it is neither, empty, or has an index out of range.
-    """
-    if not isinstance(value, Tensor):
-        raise DistillError(f"{name} must be a mask or indices, got {type(value).__name__}")
-    if value.dtype == torch.bool:
-        if value.shape != (count,):
-            raise DistillError(
-                f"{name} must be bool [{count}], got {list(value.shape)}; of several splits "
-                "choose one"
-            )
-        rows = value.nonzero().flatten()
-    elif value.dtype == torch.int64 and value.dim() == 1:
-        rows = value
-        if rows.numel() and not 0 <= int(rows.min()) <= int(rows.max()) < count:
-            raise DistillError(
-                f"{name} must be indices in 0 to {count - 1}, got {int(rows.min())} to "
-                f"{int(rows.max())}"
-            )
-    else:
-        raise DistillError(
-            f"{name} must be bool or int64 of one dimension, got {value.dtype} {list(value.shape)}"
-        )
-    if rows.numel() == 0:
-        raise DistillError(f"{name} is empty")
-    return rows.to(device)
 
 
 def held_out(rows: Tensor, y: Tensor, share: float, seed: int, what: str) -> tuple[Tensor, Tensor]:
@@ -147,8 +118,10 @@ def held_out(rows: Tensor, y: Tensor, share: float, seed: int, what: str) -> tup
         what: is missing, for the warning.
 
     Raises:
-        DistillError: there are too few.
+        DistillError: there are too few, or the share is none.
     """
+    if not 0 < share < 1:
+        raise DistillError(f"validation must be a share between 0 and 1, got {share:g}")
     generator = torch.Generator().manual_seed(seed)
     order = rows.cpu()[torch.randperm(rows.numel(), generator=generator)]
     if not y.is_floating_point() and y.dim() == 1:
@@ -169,32 +142,16 @@ def held_out(rows: Tensor, y: Tensor, share: float, seed: int, what: str) -> tup
         f"distill: {what} is missing; {count} of {order.numel()} training labels, drawn at random, "
         "are held out in its place",
         UserWarning,
-        stacklevel=4,
+        stacklevel=5,
     )
     return order[count:].to(rows.device), order[:count].to(rows.device)
-
-
-def check_features(data: BaseData, name: str = "data") -> None:
-    """Refuse features that no layer can learn from.
-
-    Raises:
-        DistillError: ``x`` is missing, empty, or has NaN or infinity.
-    """
-    x = getattr(data, "x", None)
-    if x is None:
-        raise DistillError(f"{name}.x is missing; layers need features [N, F]")
-    if isinstance(x, Tensor) and x.is_floating_point() and not bool(torch.isfinite(x).all()):
-        raise DistillError(f"{name}.x must be finite, found NaN or infinity")
-    if x.size(0) == 0:
-        raise DistillError(f"{name}.x must have a row at least, got {list(x.shape)}")
 
 
 class Nodes(Problem):
     """Nodes of one graph, each with a class, with labels of its own, or with values.
 
-    The teacher's weight is the share of nodes without a training label, and that part of the
-    model's dropout is left: few labels say less than the teacher and are soon known by heart, and
-    where there are many, neither is needed.
+    The teacher's weight is the share of nodes without a training label: few labels say less than
+    the teacher, and where there are many, it is not needed.
 
     Args:
         data: the graph, with ``x``, ``y``, ``train_mask`` and what the forward takes.
@@ -217,7 +174,7 @@ class Nodes(Problem):
         seed: int,
     ) -> None:
         self.device = next(model.parameters()).device
-        check_features(data)
+        check_graph(data)
         count = data.x.size(0)
         if getattr(data, "train_mask", None) is None:
             raise DistillError(
@@ -226,26 +183,21 @@ class Nodes(Problem):
             )
         y = getattr(data, "y", None)
         if not isinstance(y, Tensor) or y.dim() == 0 or y.size(0) != count:
-            got = "nothing" if y is None else list(y.shape) if isinstance(y, Tensor) else repr(y)
+            got = "nothing" if y is None else type(y).__name__
+            got = str(list(y.shape)) if isinstance(y, Tensor) else got
             raise DistillError(f"data.y must have a row for each of {count} nodes, got {got}")
         train = rows_of(data.train_mask, count, "data.train_mask", self.device)
         self.example = self.graph = moved(data, self.device)
-        with torch.no_grad():
-            was = model.training
-            outputs = call(model.eval(), self.graph)
-            model.train(was)
-        if outputs.dim() != 2 or outputs.size(0) != count:
-            raise DistillError(
-                f"model must return scores [N, C] of {count} nodes, got {list(outputs.shape)}"
-            )
+        outputs = columns_of(model, self.graph, count, "nodes")
         y = y.to(self.device)
+        y = y if y.is_floating_point() else y.long()
         if y.dim() == 2 and y.size(1) == 1 and not y.is_floating_point():
             y = y.squeeze(1)
-        self.objective = objective_of(y[train], outputs.size(1))
+        self.objective = objective_of(y[train], outputs)
         if self.objective.metric == "R²":
-            y = y.view(count, -1).to(outputs.dtype)
+            y = y.view(count, -1).to(torch.get_default_dtype())
         elif y.dim() == 2:
-            y = y.to(outputs.dtype)
+            y = y.to(torch.get_default_dtype())
         self.y = y
         val_mask = getattr(data, "val_mask", None)
         if isinstance(validation, Tensor) or (validation is None and val_mask is not None):
@@ -262,21 +214,26 @@ class Nodes(Problem):
         has_test = test_mask is not None and bool(test_mask.any())
         self.test = rows_of(test_mask, count, "data.test_mask", self.device) if has_test else None
         for name, rows in (("validation", self.val), ("data.test_mask", self.test)):
-            if rows is not None and not y.is_floating_point() and int(y[rows].min()) < 0:
-                raise DistillError(f"{name} holds nodes without a label (y < 0)")
+            if rows is not None:
+                check_targets(y[rows], self.objective, outputs, name)
+        if loader is not None:
+            check_anew(loader, "loader")
         self.loader = loader
         self.is_train = torch.zeros(count, dtype=torch.bool, device=self.device)
         self.is_train[train] = True
         unlabelled = max(LEAST_WEIGHT, 1 - train.numel() / count)
-        self.student_options = {"teacher_weight": unlabelled, "dropout": unlabelled}
-        self.steps = 1 if loader is None else _length(loader)
+        self.student_options = {"teacher_weight": unlabelled}
+        self.steps = 1 if loader is None else length_of(loader)
 
     def parts(self) -> Iterator[Part]:
         """The graph, or the loader's batches that have a training node."""
         if self.loader is None:
             yield Part(self.graph, None, self.train, self.y[self.train])
             return
+        is_empty = True
         for batch in self.loader:
+            is_empty = False
+            self._check_batch(batch)
             nodes = getattr(batch, "n_id", None)
             size = getattr(batch, "batch_size", None)
             seeds = batch.x.size(0) if size is None else size
@@ -289,10 +246,22 @@ class Nodes(Problem):
                 labelled = batch.train_mask[:seeds].nonzero().flatten()
                 y = batch.y[labelled]
                 if self.y.dtype.is_floating_point:
-                    y = y.view(labelled.numel(), -1).to(self.y.dtype)
+                    y = y.view(labelled.numel(), -1)
+                y = y.to(self.y.dtype)
             if seeds:
                 rows = torch.arange(seeds, device=self.device)
                 yield Part(batch, rows, labelled, y, nodes)
+        if is_empty:
+            raise DistillError("loader must give a batch at least, got none")
+
+    def _check_batch(self, batch: Any) -> None:
+        """Refuse a batch that is no part of the graph."""
+        if not isinstance(batch, BaseData) or getattr(batch, "x", None) is None:
+            raise DistillError(
+                f"loader must give parts of the graph, with x, got {name_type(batch)}"
+            )
+        if all(getattr(batch, name, None) is None for name in ("n_id", "train_mask")):
+            raise DistillError(f"loader must give n_id or train_mask in each batch, got {batch}")
 
     def results(self, model: nn.Module) -> dict[str, tuple[Tensor, Tensor]]:
         """Scores of the whole graph's validation and test nodes."""
@@ -301,6 +270,13 @@ class Nodes(Problem):
         if self.test is not None:
             found["test"] = scores[self.test], self.y[self.test]
         return found
+
+    @torch.no_grad()
+    def overfit(self, model: nn.Module) -> Tensor:
+        """Score of the training nodes less that of the validation nodes."""
+        scores, score = call(model, self.graph), self.objective.score
+        train, val = (score(scores[rows], self.y[rows]) for rows in (self.train, self.val))
+        return train - val
 
     @torch.no_grad()
     def wanted(self, teacher: nn.Module, sharpen: float, smooth: bool) -> tuple[Tensor | None, str]:
@@ -312,21 +288,3 @@ class Nodes(Problem):
         logs = torch.log_softmax(scores.float(), dim=-1)
         logs, smoothing = smoothed(logs, edge_index, self.y, self.train, self.val)
         return self.objective.wanted(logs, sharpen), str(smoothing)
-
-
-def _length(loader: Iterable[Any]) -> int:
-    try:
-        return max(len(loader), 1)  # type: ignore[arg-type]
-    except TypeError:
-        return 1
-
-
-def labels_of(graphs: Sequence[BaseData]) -> Tensor:
-    """Labels of graphs, one row each.
-
-    Raises:
-        DistillError: a graph has none.
-    """
-    if any(getattr(graph, "y", None) is None for graph in graphs):
-        raise DistillError("data must have y in every graph, got one without")
-    return torch.cat([torch.as_tensor(graph.y).view(1, -1) for graph in graphs])

@@ -63,6 +63,7 @@ class Distilled:
             else of validation.
         gap_error: standard error of the gap, from the rows on which the two differ; None where the
             score is no mean over rows.
+        judgement: whether the given model counted as trained, and why.
         smoothing: how the teacher's probabilities were spread over the graph.
         history: a row an epoch of the student: ``epoch``, ``train_loss``, ``val_score``,
             ``divergence``, ``learning_rate``, ``seconds``, ``stage`` (from 0); before the last
@@ -81,6 +82,7 @@ class Distilled:
     teacher_scores: Scores
     gap: float
     gap_error: float | None
+    judgement: str
     smoothing: str
     history: list[dict[str, float]] = field(repr=False)
     teacher_history: list[dict[str, float]] = field(repr=False)
@@ -104,7 +106,7 @@ class Distilled:
         if self.teacher_history:
             trained += f", the teacher in {format_seconds(self.teacher_seconds)}"
         early = [f"{name} ended {why}" for name, why in self.ended.items() if why != ALL_EPOCHS]
-        lines.append("; ".join([trained, *early]))
+        lines += ["; ".join([trained, *early]), f"the model given counts as {self.judgement}"]
         return "\n".join(lines)
 
     @cached_property

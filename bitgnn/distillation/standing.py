@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Callable
+from dataclasses import dataclass
+from math import log, sqrt
 
 import torch
 from torch import Tensor, nn
@@ -12,11 +13,30 @@ from bitgnn.distillation.fitting import DistillRecipe
 from bitgnn.distillation.problems import Part, Problem
 from bitgnn.distillation.students import fresh
 
-__all__ = ["asking", "results_of", "standing", "untrained"]
+__all__ = ["Standing", "asking", "judged", "results_of", "standing"]
 
-FRESH_COPIES, DEVIATIONS = 5, 3
-CLEARLY = 0.97
-"""Fresh weights give nearly constant scores, whose loss may fall short of a constant's by luck."""
+COPIES, EVIDENCE = 20, 5.0
+"""Fresh copies that a model is compared with, and deviations by which it must be better."""
+LEAST = 1e-12
+
+
+@dataclass(frozen=True)
+class Standing:
+    """How a model does on validation rows.
+
+    Attributes:
+        score: the objective's metric.
+        loss: of labels.
+        chance: score of a model that knows nothing of its input, such as the commonest class.
+        constant: loss that the best constant scores have.
+        rows: number of them.
+    """
+
+    score: float
+    loss: float
+    chance: float
+    constant: float
+    rows: int
 
 
 @torch.no_grad()
@@ -25,24 +45,46 @@ def results_of(problem: Problem, model: nn.Module) -> dict[str, tuple[Tensor, Te
     return problem.results(model.eval())
 
 
-def standing(problem: Problem, model: nn.Module) -> tuple[float, bool]:
-    """The score on validation rows, and whether score and loss there are better than constants'."""
+def standing(problem: Problem, model: nn.Module) -> Standing:
+    """How a model does on validation rows."""
     objective = problem.objective
     scores, y = results_of(problem, model)["val"]
-    score, loss = (float(found(scores, y)) for found in (objective.score, objective.labels))
-    return score, score > objective.chance(y) and loss < CLEARLY * objective.constant(y)
+    return Standing(
+        float(objective.score(scores, y)),
+        float(objective.labels(scores, y)),
+        objective.chance(y),
+        objective.constant(y),
+        y.size(0),
+    )
 
 
-def untrained(model: nn.Module, problem: Problem) -> float:
-    """Score that a model without training hardly reaches: of chance, or copies with fresh weights.
+def judged(problem: Problem, model: nn.Module, found: Standing) -> tuple[bool, str]:
+    """Whether a model is trained, by its standing and that of copies with fresh weights, and why.
 
-    It decides about models whose loss is no lower than a constant's, as that of overfitted ones.
+    A trained one beats chance, or the loss of constant scores; and its score and the logarithm of
+    its loss are better than the copies' means by five standard deviations, both together: fresh
+    weights can be lucky in either. A deviation is that of the copies and, since rows are few, of a
+    mean of so many.
     """
-    objective = problem.objective
-    results = [results_of(problem, fresh(model))["val"] for _ in range(FRESH_COPIES)]
-    scores = [float(objective.score(*result)) for result in results]
-    reach = statistics.mean(scores) + DEVIATIONS * statistics.stdev(scores)
-    return max(objective.chance(results[0][1]), reach)
+    copies = [standing(problem, fresh(model)) for _ in range(COPIES)]
+    few = 0.25 / found.rows
+    scores = torch.tensor([copy.score for copy in copies], dtype=torch.float64)
+    losses = torch.tensor([copy.loss for copy in copies], dtype=torch.float64)
+    logs = losses.clamp(min=LEAST).log()
+    gains = found.score - float(scores.mean()), float(logs.mean()) - log(max(found.loss, LEAST))
+    evidence = sum(
+        max(gain / sqrt(float(values.var()) + few), 0)
+        for gain, values in zip(gains, (scores, logs), strict=True)
+    )
+    knows = found.score > found.chance or found.loss < found.constant
+    is_trained = knows and evidence >= EVIDENCE
+    return is_trained, (
+        f"{'trained' if is_trained else 'untrained'}, by {problem.objective.metric} and loss on "
+        f"{found.rows} validation rows: its {found.score:.3f} and {found.loss:.3f}, with fresh "
+        f"weights {float(scores.mean()):.3f} ± {float(scores.std()):.3f} and "
+        f"{float(losses.mean()):.3f} ± {float(losses.std()):.3f}, of constants "
+        f"{found.chance:.3f} and {found.constant:.3f}"
+    )
 
 
 @torch.no_grad()

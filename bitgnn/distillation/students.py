@@ -11,6 +11,8 @@ from torch import nn
 from torch_geometric.nn import GAE
 
 from bitgnn.convert import Plan, binarize
+from bitgnn.convert.configs import Config, GraphConfig
+from bitgnn.convert.example import run_example
 from bitgnn.convert.letters import with_letters
 from bitgnn.distillation.batched import Batched
 from bitgnn.distillation.calling import arguments_of
@@ -41,9 +43,16 @@ def binary_student(model: nn.Module, precision: Any, problem: Problem) -> nn.Mod
     """
     try:
         if isinstance(precision, Plan):
-            return with_letters(binary_student(model, "bin", problem), precision.letters)
+            result = with_letters(binary_student(model, "bin", problem), precision.letters)
+            if not isinstance(problem, Batched) and not isinstance(model, GAE):
+                run_example(result, _example(model, problem))
+            return result
         if isinstance(problem, Batched):
             return problem.binary(model, precision)
+        if isinstance(precision, Config) and not isinstance(precision, GraphConfig):
+            raise DistillError(
+                f"precision must be a GraphConfig for graphs, got {type(precision).__name__}"
+            )
         if isinstance(model, GAE):
             result = binarize(model, precision)
             result.encoder = _settled(model.encoder, precision, problem)
@@ -56,12 +65,16 @@ def binary_student(model: nn.Module, precision: Any, problem: Problem) -> nn.Mod
 
 
 def _settled(model: nn.Module, precision: Any, problem: Problem) -> nn.Module:
+    return binarize(model, precision, example=_example(model, problem))
+
+
+def _example(model: nn.Module, problem: Problem) -> Any:
+    """What the forward takes, as :func:`bitgnn.binarize` wants it."""
     args, named = arguments_of(model, problem.example)
-    example: Any = tuple(args)
-    if named:  # binarize() takes all by name then
-        names = list(inspect.signature(model.forward).parameters)
-        example = {**dict(zip(names, args, strict=False)), **named}
-    return binarize(model, precision, example=example)
+    if not named:
+        return tuple(args)
+    names = list(inspect.signature(model.forward).parameters)
+    return {**dict(zip(names, args, strict=False)), **named}
 
 
 def described(precision: Any, problem: Problem) -> str:

@@ -18,19 +18,20 @@ from torch_geometric.data.data import BaseData
 from torch_geometric.nn import GAE
 from torch_geometric.nn.dense.linear import is_uninitialized_parameter
 
-from bitgnn._files import FolderInUseError, locked
+from bitgnn._files import FolderInUseError, locked, write_atomically
 from bitgnn.convert import Plan
 from bitgnn.convert.configs import BWTAConfig, GraphConfig, ImageConfig
 from bitgnn.distillation.batched import Batched
 from bitgnn.distillation.calling import Inputs, tensors_of
+from bitgnn.distillation.checks import check_model, check_options, is_dataset
 from bitgnn.distillation.errors import DistillError
-from bitgnn.distillation.fitting import DistillRecipe, Fit, fit, recipe_for
+from bitgnn.distillation.fitting import DistillRecipe, Fit, dropout_for, fit, recipe_for
 from bitgnn.distillation.graphs_and_links import Graphs, LinkPairs, has_links
 from bitgnn.distillation.kinds import batched_problem
 from bitgnn.distillation.problems import Nodes, Part, Problem
 from bitgnn.distillation.result import Distilled, gap_between
 from bitgnn.distillation.stages import Stage, run_stages
-from bitgnn.distillation.standing import asking, results_of, standing, untrained
+from bitgnn.distillation.standing import asking, judged, results_of, standing
 from bitgnn.distillation.students import binary_student, described, fresh
 from bitgnn.distillation.widening import widened
 from bitgnn.inference import Frozen
@@ -38,6 +39,7 @@ from bitgnn.train.randomness import seeded
 
 __all__ = ["distill"]
 
+JUDGEMENT = "judgement.txt"
 TEACHER_SHARE = 1 / 3
 """Part of a budget for a teacher that is not trained yet."""
 LOOKED_AT = 1_000_000
@@ -79,13 +81,13 @@ def distill(
         q \propto p_\mathrm{teacher}^2
 
     on all nodes by Adam with a cosine schedule; the state with the best validation score stays. For
-    nodes, w is the share of them without a training label, at least 0.3, and that part of the
-    model's dropout is left; for graphs, links and texts w is 0.5.
+    nodes, w is the share of them without a training label, at least 0.3, and as much of the model's
+    dropout is left as the teacher overfits; for graphs, links and texts w is 0.5.
     Where validation nodes say that it helps, the teacher's class probabilities are smoothed over
     the graph first, with the training labels in them (see
-    :class:`~bitgnn.distillation.targets.Smoothing`). A model whose loss on the validation rows is
-    no lower than that of constant scores, and whose score is no better than that of copies with
-    fresh weights, counts as untrained: a copy is trained on the labels and teaches.
+    :class:`~bitgnn.distillation.targets.Smoothing`). A model whose score and loss on the
+    validation rows are no better than those of constant scores, or hardly better than those
+    of copies with fresh weights, counts as untrained: a copy is trained on the labels and teaches.
 
     A student of images or texts starts from the teacher's weights and becomes binary in stages, see
     :func:`~bitgnn.distillation.stages.stages_of`.
@@ -109,8 +111,8 @@ def distill(
         validation: mask or indices of nodes, further graphs, images or texts or a loader of them, a
             graph with pairs, or the share of training labels to hold out; None is ``val_mask``,
             else a fifth of the training labels with a warning.
-        log: folder for checkpoints and the log of epochs. A call with the same arguments goes on
-            where it was stopped.
+        log: folder for checkpoints, the log of epochs, and whether ``model`` counts as trained. A
+            call with the same arguments goes on where it was stopped.
         trained: whether ``model`` is trained; None looks at its scores, see above.
         recipe: fields of the student's :class:`~bitgnn.distillation.DistillRecipe` to set by hand,
             for studies; the rule for all data is the default.
@@ -127,7 +129,15 @@ def distill(
         FolderInUseError: another process trains in ``log``.
         TypeError: ``model`` or another argument is of a wrong type.
     """
-    _check(model, widen, epochs, budget)
+    if isinstance(model, Frozen):
+        raise TypeError("distill: model is frozen already; pass the float model")
+    check_model(model)
+    check_options(
+        widen=widen, epochs=epochs, budget=budget, seed=seed, trained=trained, log=log,
+        recipe=recipe,
+    )  # fmt: skip
+    if not any(parameter.requires_grad for parameter in model.parameters()):
+        model = copy.deepcopy(model).requires_grad_(True)  # a frozen teacher: students learn
     device = next(model.parameters()).device
     with ExitStack() as held:
         folder = None if log is None else _claimed(Path(log), held)
@@ -150,10 +160,14 @@ def distill(
         start = _fingerprint(model, problem.example)
         teacher = copy.deepcopy(model).eval()
         teacher_fit = None
-        score, knows = standing(problem, teacher)
+        found = standing(problem, teacher)
         remaining = budget
+        judgement = f"{'trained' if trained else 'untrained'}, as trained= says"
         if trained is None:
-            trained = knows or score > untrained(model, problem)
+            with seeded(seed, device):
+                trained, judgement = judged(problem, model, found)
+        if folder is not None:
+            write_atomically(folder / JUDGEMENT, f"{judgement}\n".encode())
         if not trained:
             identity: dict[str, Any] = {"part": "teacher", "seed": seed, "of": start}
             teacher_fit = Fit(teacher, of_teacher, identity)
@@ -161,7 +175,7 @@ def distill(
             stopped = fit(teacher_fit, problem, None, budget=share, folder=folder, title="teacher")
             if stopped and folder is not None:
                 raise KeyboardInterrupt
-            score, knows = standing(problem, teacher)
+            found = standing(problem, teacher)
             if budget is not None:
                 remaining = budget - _seconds(teacher_fit)
                 if remaining <= 0:
@@ -171,18 +185,21 @@ def distill(
                     )
             if plain is model:
                 student = binary_student(teacher, precision, problem)
+        overfit = problem.overfit(teacher)
+        if overfit is not None and "dropout" not in (recipe or {}):
+            of_student = of_student.model_copy(update={"dropout": dropout_for(float(overfit))})
         ask: Callable[[Part], Tensor] | None
         ask, smoothing = asking(problem, teacher, of_student)
-        if not (knows or score > problem.objective.chance(results_of(problem, teacher)["val"][1])):
+        if not found.score > found.chance:
             warnings.warn(
-                f"distill: the teacher is at chance, {problem.objective.metric} {score:.4f} on "
-                "validation rows; the student learns from the labels alone",
+                f"distill: the teacher is at chance, {problem.objective.metric} "
+                f"{found.score:.4f} on validation rows; the student learns from the labels alone",
                 UserWarning,
                 stacklevel=2,
             )
             ask = None
         identity = {
-            "part": "student", "seed": seed, "of": start, "teacher": score,
+            "part": "student", "seed": seed, "of": start, "teacher": found.score,
             "precision": described(precision, problem),
             "widen": widen if isinstance(widen, int | float) else None,
         }  # fmt: skip
@@ -205,6 +222,7 @@ def distill(
             teacher_scores=of_one,
             gap=gap,
             gap_error=error,
+            judgement=judgement,
             smoothing=smoothing,
             history=taught.history,
             teacher_history=[] if teacher_fit is None else teacher_fit.rows(),
@@ -215,25 +233,6 @@ def distill(
             example=problem.example,
             same_width=same_width,
         )
-
-
-def _check(model: Any, widen: Any, epochs: Any, budget: Any) -> None:
-    if not isinstance(model, nn.Module):
-        raise TypeError(f"distill: model must be a torch.nn.Module, got {type(model).__name__}")
-    if isinstance(model, Frozen):
-        raise TypeError("distill: model is frozen already; pass the float model")
-    if next(model.parameters(), None) is None:
-        raise DistillError(f"model must have parameters, {type(model).__name__} has none")
-    if isinstance(widen, bool) or not isinstance(widen, int | float | nn.Module | None):
-        raise TypeError(
-            f"distill: widen must be a number, a model or None, got {type(widen).__name__}"
-        )
-    if isinstance(widen, int | float) and not 1 <= widen < float("inf"):
-        raise ValueError(f"distill: widen must be at least 1, got {widen}")
-    if epochs is not None and (not isinstance(epochs, int) or epochs < 1):
-        raise ValueError(f"distill: epochs must be a positive integer or None, got {epochs!r}")
-    if budget is not None and not budget > 0:
-        raise ValueError(f"distill: budget must be positive seconds or None, got {budget!r}")
 
 
 def _changed(recipe: DistillRecipe, fields: Mapping[str, Any]) -> DistillRecipe:
@@ -247,6 +246,8 @@ def _changed(recipe: DistillRecipe, fields: Mapping[str, Any]) -> DistillRecipe:
 
 
 def _claimed(folder: Path, held: ExitStack) -> Path:
+    if folder.exists() and not folder.is_dir():
+        raise DistillError(f"log must be a folder, {folder} is none")
     folder.mkdir(parents=True, exist_ok=True)
     if not held.enter_context(locked(folder)):
         raise FolderInUseError(f"{folder}: another process trains here; choose another log")
@@ -271,7 +272,7 @@ def _problem(model: nn.Module, data: Any, loader: Any, validation: Any, seed: in
     batched = batched_problem(data, model, loader, validation, seed)
     if batched is not None:
         return batched
-    if hasattr(data, "__len__") and hasattr(data, "__getitem__"):
+    if is_dataset(data) and not isinstance(data, str):
         return Graphs(data, model, loader, validation, seed)
     raise DistillError(
         "data must be a Data object, a sequence of them, or a loader or dataset of images or "

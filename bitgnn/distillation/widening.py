@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import copy
 import inspect
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch_geometric.data.data import BaseData
 from torch_geometric.nn import MessagePassing
 
-from bitgnn.distillation.calling import call
+from bitgnn.distillation.calling import Inputs, call
 from bitgnn.distillation.errors import DistillError
 from bitgnn.nn.roles import found_producers, leave_mark
 
@@ -21,16 +21,22 @@ INPUTS = ("in_channels", "in_features")
 OUTPUTS = ("out_channels", "out_features")
 NORMS = ("num_features", "normalized_shape", "num_channels", "num_parameters")
 """Names by which layers say the size of what they read, give, or hand through."""
+READ = (*INPUTS, *NORMS)
+ROWS = 2
+"""Of a batch, enough to see what a model does with it."""
+IMAGES = 3
+"""Dimensions from which on the channels may be the second one."""
+REMEDY = "make a wider model yourself and pass it as widen"
 INSIDE = ("module",)
 """Where wrappers of PyG keep the layer that has the other arguments."""
 
 
-def widened(model: nn.Module, data: BaseData, factor: float) -> nn.Module:
+def widened(model: nn.Module, data: Inputs, factor: float) -> nn.Module:
     """A copy whose hidden channels are ``factor`` times as many, with fresh weights.
 
-    Layers that read nothing but the input keep the size that they read, and those whose results
-    are the model's keep the size that they give; everything between grows. Layers are made anew
-    from the arguments that they keep as attributes.
+    Layers give ``factor`` times the channels, except those whose results are the model's, and all
+    read what arrives. They are made anew from the arguments that they keep as attributes; a
+    depthwise convolution stays depthwise, other convolutions keep their number of groups.
 
     Args:
         model: unchanged.
@@ -41,48 +47,87 @@ def widened(model: nn.Module, data: BaseData, factor: float) -> nn.Module:
         DistillError: a layer between does not say its size, or the result does not run; the
             message names the layer.
     """
-    result = copy.deepcopy(model)
+    if isinstance(data, Tensor):
+        data = data[:ROWS]
+    elif isinstance(data, Mapping):
+        data = {name: value[:ROWS] for name, value in data.items()}
+    result = copy.deepcopy(model).eval()
     layers = _layers(result)
-    makers = {name for name, module in layers.items() if _size(module, OUTPUTS) is not None}
-    before, last, shape = _flow(result, data, layers, makers)
-    is_wider = False
-    for name, module in layers.items():
-        grows_in = bool(before.get(name))
-        sizes: tuple[tuple[tuple[str, ...], bool], ...]
-        if name in makers:
-            sizes = (INPUTS, grows_in), (OUTPUTS, name in before and name not in last)
-        else:
-            sizes = (((*NORMS, *INPUTS), grows_in and not before[name] <= last),)
-        wanted: dict[str, Any] = {}
-        for names, grows in sizes:
-            key = next((n for n in names if getattr(module, n, None) is not None), None)
-            if key is not None and grows:
-                wanted[key] = _grown(getattr(module, key), factor)
-        if wanted:
-            _replace(result, name, _remade(module, wanted, name))
-            is_wider = True
-    if not is_wider:
+    places, last, shape = _flow(result, data, layers)
+    growing = {name for name in places.keys() - last if _key(layers[name], OUTPUTS) is not None}
+    if not growing:
         raise DistillError(
             f"widen: {type(model).__name__} has no hidden channels between two layers that say "
-            "their sizes; make a wider model yourself and pass it as widen"
+            f"their sizes; {REMEDY}"
+        )
+    found = _grow(result, data, {n: layers[n] for n in places}, places, growing, factor)
+    if found != shape:
+        raise DistillError(
+            f"widen: {type(model).__name__} gives {list(found)} in place of {list(shape)} with "
+            f"{factor:g} times the hidden channels; {REMEDY}"
         )
     reset_weights(result)
     if hasattr(result, "hidden_channels") and isinstance(result.hidden_channels, int):
         result.hidden_channels = _grown(result.hidden_channels, factor)
+    return result.train(model.training)
+
+
+def _grow(
+    model: nn.Module,
+    data: Inputs,
+    layers: dict[str, nn.Module],
+    places: dict[str, int],
+    growing: set[str],
+    factor: float,
+) -> torch.Size:
+    """Run a model whose layers become wider, each as its input arrives; the result's shape.
+
+    Args:
+        model: changed in place.
+        data: that it takes.
+        layers: by name.
+        places: dimension of each layer's input that has its channels.
+        growing: layers that are to give more.
+        factor: of what they give.
+
+    Raises:
+        DistillError: a layer cannot be made, or the model does not run.
+    """
+    seen = ["its beginning"]
+
+    def fit(name: str) -> Any:
+        def hook(module: nn.Module, args: Any, kwargs: Any) -> None:
+            seen.append(f"{name} ({type(module).__name__})")
+            wanted: dict[str, Any] = {}
+            key = _key(module, READ)
+            if key is not None:
+                size = getattr(module, key)
+                arrives = _arriving(size, key, _first(args, kwargs), places[name])
+                if arrives != size:
+                    wanted[key] = arrives
+            if name in growing:
+                key = str(_key(module, OUTPUTS))
+                wanted[key] = _grown(getattr(module, key), factor)
+            if wanted:  # the layer stands where it is called from: it takes the new one's place
+                made = _remade(module, wanted, name)
+                object.__setattr__(module, "__dict__", made.__dict__)
+
+        return hook
+
+    handles = [m.register_forward_pre_hook(fit(n), with_kwargs=True) for n, m in layers.items()]
     try:
         with torch.no_grad():
-            found = call(result.eval(), data).shape
+            return call(model, data).shape
+    except DistillError:
+        raise
     except Exception as error:
         raise DistillError(
-            f"widen: {type(model).__name__} does not run with {factor} times the hidden channels "
-            f"({type(error).__name__}: {error}); make a wider model yourself and pass it as widen"
+            f"widen: {type(model).__name__} does not run with {factor:g} times the hidden "
+            f"channels, at or behind {seen[-1]} ({type(error).__name__}: {error}); {REMEDY}"
         ) from error
-    if found != shape:
-        raise DistillError(
-            f"widen: {type(model).__name__} gives {list(found)} in place of {list(shape)} with "
-            f"{factor} times the hidden channels; make a wider model yourself and pass it as widen"
-        )
-    return result.train(model.training)
+    finally:
+        for handle in handles:
+            handle.remove()
 
 
 def reset_weights(model: nn.Module) -> None:
@@ -94,11 +139,11 @@ def reset_weights(model: nn.Module) -> None:
 
 
 def _layers(model: nn.Module) -> dict[str, nn.Module]:
-    """Layers with sizes and parameters; a graph layer answers for what is inside of it."""
+    """Layers with sizes; a graph layer answers for what is inside of it."""
     sized = {
         name: module
         for name, module in model.named_modules()
-        if _size(module, (*INPUTS, *OUTPUTS, *NORMS)) is not None and _has_parameters(module)
+        if _key(module, (*INPUTS, *OUTPUTS, *NORMS)) is not None and _is_layer(module)
     }
     inside = {
         name
@@ -114,12 +159,14 @@ def _layers(model: nn.Module) -> dict[str, nn.Module]:
     }
 
 
-def _has_parameters(module: nn.Module) -> bool:
-    return next(module.parameters(), None) is not None
+def _is_layer(module: nn.Module) -> bool:
+    """Whether it has parameters, or nothing inside, as shortcuts and norms without any."""
+    return next(module.parameters(), None) is not None or next(module.children(), None) is None
 
 
-def _size(module: nn.Module, names: tuple[str, ...]) -> Any:
-    return next((v for n in names if (v := getattr(module, n, None)) is not None), None)
+def _key(module: nn.Module, names: tuple[str, ...]) -> str | None:
+    """The first of the names by which the layer says a size."""
+    return next((name for name in names if getattr(module, name, None) is not None), None)
 
 
 def _grown(size: Any, factor: float) -> Any:
@@ -128,41 +175,52 @@ def _grown(size: Any, factor: float) -> Any:
     return round(size * factor) if size > 1 else size
 
 
+def _first(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """The tensor that a layer reads, or a pair of them."""
+    return next((v for v in (*args, *kwargs.values()) if isinstance(v, Tensor | tuple)), None)
+
+
+def _arriving(size: Any, key: str, x: Any, place: int) -> Any:
+    """The size of what arrives, in the form in which a layer says it."""
+    if key == "normalized_shape":
+        return tuple(x.shape[-len(size) :])
+    if isinstance(size, tuple | list):
+        parts = x if isinstance(x, tuple) else (x,) * len(size)
+        sizes = zip(size, parts, strict=True)
+        return type(size)(_arriving(part, key, value, place) for part, value in sizes)
+    x = x[0] if isinstance(x, tuple) else x
+    is_shared = size < 0 or (key == "num_parameters" and size == 1)
+    return size if is_shared or not isinstance(x, Tensor) else x.size(place)
+
+
 def _flow(
-    model: nn.Module, data: BaseData, layers: dict[str, nn.Module], makers: set[str]
-) -> tuple[dict[str, set[str]], set[str], torch.Size]:
-    """The makers in front of each layer that ran, those of the result, and its shape."""
-    before: dict[str, set[str]] = {}
+    model: nn.Module, data: Inputs, layers: dict[str, nn.Module]
+) -> tuple[dict[str, int], set[str], torch.Size]:
+    """Of the layers that ran the dimension of channels, those of the result, and its shape."""
+    places: dict[str, int] = {}
     names = {module: name for name, module in layers.items()}
 
-    def producers(tensor: Tensor) -> set[str]:
-        return {names[layer] for layer in found_producers(tensor)}
-
-    def look(name: str) -> Any:
-        def hook(module: nn.Module, args: Any, kwargs: Any) -> None:
-            del module
-            tensors = [v for v in (*args, *kwargs.values()) if isinstance(v, Tensor)]
-            tensors += [v for v in args if isinstance(v, tuple) for v in v if isinstance(v, Tensor)]
-            before.setdefault(name, set()).update(*map(producers, tensors))
-
-        return hook
-
-    def mark(module: nn.Module, args: Any, result: Any) -> None:
-        del args
-        if isinstance(result, Tensor):
+    def look(module: nn.Module, args: Any, kwargs: Any, result: Any) -> None:
+        x = _first(args, kwargs)
+        x = x[0] if isinstance(x, tuple) else x
+        key = _key(module, READ)
+        size = None if key is None else getattr(module, key)
+        is_second = isinstance(x, Tensor) and x.dim() >= IMAGES and x.size(1) == size
+        if isinstance(module, MessagePassing) or key == "in_features":
+            is_second = False
+        places[names[module]] = 1 if is_second else -1
+        is_new = isinstance(result, Tensor) and result is not x
+        if is_new and _key(module, OUTPUTS) is not None:
             leave_mark(module, result)
 
-    handles = [m.register_forward_pre_hook(look(n), with_kwargs=True) for n, m in layers.items()]
-    handles += [layers[name].register_forward_hook(mark) for name in makers]
-    was = model.training
+    handles = [m.register_forward_hook(look, with_kwargs=True) for m in layers.values()]
     try:
         with torch.enable_grad():
-            found = call(model.eval(), data)
+            found = call(model, data)
     finally:
         for handle in handles:
             handle.remove()
-        model.train(was)
-    return before, producers(found), found.shape
+    return places, {names[layer] for layer in found_producers(found)}, found.shape
 
 
 def _remade(module: nn.Module, sizes: dict[str, Any], name: str) -> nn.Module:
@@ -184,17 +242,17 @@ def _remade(module: nn.Module, sizes: dict[str, Any], name: str) -> nn.Module:
                 wanted[key] = value
     if isinstance(module, MessagePassing) and module.flow != "source_to_target":
         wanted["flow"] = module.flow
+    inputs = getattr(module, "in_channels", None)
+    if inputs != 1 and getattr(module, "groups", None) == inputs and "in_channels" in sizes:
+        wanted["groups"] = sizes["in_channels"]  # depthwise
     try:
         made: nn.Module = type(module)(**wanted)
     except Exception as error:
         raise DistillError(
             f"widen: {name} ({type(module).__name__}) cannot be made anew with {sizes} "
-            f"({type(error).__name__}: {error}); make a wider model yourself and pass it as widen"
+            f"({type(error).__name__}: {error}); {REMEDY}"
         ) from error
-    like = next(module.parameters())
-    return made.to(like.device, like.dtype).train(module.training)
-
-
-def _replace(model: nn.Module, name: str, module: nn.Module) -> None:
-    parent, _, last = name.rpartition(".")
-    setattr(model.get_submodule(parent), last, module)
+    like = next(module.parameters(), next(module.buffers(), None))
+    if like is not None:
+        made = made.to(like.device, like.dtype if like.is_floating_point() else None)
+    return made.train(module.training)

@@ -10,26 +10,25 @@ from torch import Tensor, nn
 
 from bitgnn.bits import BitTensor
 from bitgnn.bits.images import BitImages
+from bitgnn.bits.tensor import words_for
 from bitgnn.exchange.norms import (
+    NORMS,
     affine_of,
     can_hold,
+    norm_roles,
     set_affine,
     set_threshold,
     threshold_of,
 )
-from bitgnn.exchange.roles import NORMS, norm_roles
 from bitgnn.nn import BinaryConv2d, BinaryLinear
 from bitgnn.nn.products.binary_product import BinaryProduct
 from bitgnn.quantize import canonical_row_scale
-
-__all__ = ["Layer", "describe", "entries", "exported", "importer"]
 
 Layer = dict[str, Any]
 """A layer in the JSON."""
 Tensors = dict[str, Tensor]
 
 CONVOLUTION_NUMBERS = ("stride", "padding", "dilation", "groups", "padding_mode")
-WORD_BITS = 32
 BISECTION_STEPS = 64
 ATTEMPTS = 16
 
@@ -107,7 +106,7 @@ def entries(layer: Layer) -> dict[str, tuple[str, list[int]]]:
         first = "threshold" if kind == "threshold" else "scale"
         return {first: ("float32", per_channel), second[0]: (second[1], per_channel)}
     outputs, inputs, *kernel = layer["weight"]
-    words = (inputs + WORD_BITS - 1) // WORD_BITS
+    words = words_for(inputs)
     found = {"words": ("int32", [outputs, *kernel, words])}
     return found | {name: ("float32", [outputs]) for name in ("scale", "bias") if layer[name]}
 

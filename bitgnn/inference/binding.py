@@ -13,8 +13,6 @@ from torch import Tensor
 from bitgnn.inference.fusions import LONGEST, fused
 from bitgnn.inference.step import Apply, Runner, Step, StepKind, runner_of
 
-__all__ = ["Executable", "compile_steps"]
-
 
 @dataclass(frozen=True)
 class Executable:
@@ -65,13 +63,6 @@ def compile_steps(
 
     Packing, product and aggregation become one call where each feeds the next alone. A value gives
     its slot back with its last reader, so that it is freed as early as in handwritten code.
-
-    Args:
-        steps: the steps.
-        inputs: registers that are filled before.
-        output: register of the result.
-        kinds: kinds of steps.
-        tensors: the buffers by name.
     """
     units = _units(steps, output, kinds, tensors)
     last_use = {output: len(units)}

@@ -20,8 +20,6 @@ from bitgnn.inference.steps import KINDS
 from bitgnn.inference.steps.calls import FloatCall, call_kind
 from bitgnn.inference.steps.products import PATTERN_PRODUCT, pattern_product, takes_pattern
 
-__all__ = ["BoundProgram", "FeatureForm", "Features", "Inputs"]
-
 Features = Tensor | BitTensor | BitAdjacency
 """Node features: floats, packed bits, or the pattern of those that are set."""
 

@@ -11,10 +11,9 @@ from torch import Tensor, nn
 from torch.nn.modules.module import register_module_parameter_registration_hook
 
 from bitgnn._checks import check_value
+from bitgnn.bits.tensor import WORD_BITS
 from bitgnn.inference.program import Program
 from bitgnn.inference.step import Register, Step
-
-__all__ = ["check_arguments", "check_program", "parameters_on_meta"]
 
 LARGEST = 1 << 26
 """Largest number among the arguments of a model or module."""
@@ -28,7 +27,6 @@ JOINS = ("cat", "cat_channels", "concat")
 SHORTCUT, CALL = "shortcut", "call"
 COPIES = 8
 """How often a join may hold each feature that was given, made or is taken by a product."""
-WORD_BITS = 32
 GROWTH = 256
 """Pixels by which the steps of a model may make images higher or wider, all together."""
 WINDOW, LARGEST_SIDE = ("kernel", "stride", "padding", "dilation"), 1 << 16
@@ -90,11 +88,6 @@ def check_program(
     program: Program, registers: Mapping[int, Register], tensors: Mapping[str, Tensor]
 ) -> None:
     """Refuse steps from a file whose results outgrow the features and weights they are made of.
-
-    Args:
-        program: the steps, checked.
-        registers: result of :meth:`Program.check`.
-        tensors: what the steps read, by name.
 
     Raises:
         ValueError: naming the step at fault.

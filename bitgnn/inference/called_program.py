@@ -20,8 +20,6 @@ from bitgnn.inference.own_call import Call
 from bitgnn.inference.program import Program
 from bitgnn.inference.results import hand_out
 
-__all__ = ["CalledProgram", "as_tensor"]
-
 _READY_GRAPHS = (type(None), *get_args(Graph))
 _PACKED = (BitTensor, BitFeatures, BitAdjacency)
 _OTHER_FLOATS = (torch.float64, torch.float16, torch.bfloat16)

@@ -8,8 +8,8 @@ from typing import Any
 
 from torch import nn
 
+from bitgnn._checksummed import Migrations, migrated, read_folder, write_folder
 from bitgnn._files import FileError
-from bitgnn._vouched import Migrations, migrated, read_folder, write_folder
 from bitgnn.inference.bounds import check_program
 from bitgnn.inference.bwta.architecture import check_needs_no_model
 from bitgnn.inference.frozen import each_once
@@ -18,8 +18,6 @@ from bitgnn.inference.frozen_layers import FrozenBWTA, FrozenLayers
 from bitgnn.inference.frozen_model import FrozenModel
 from bitgnn.inference.steps.calls import FloatCall
 from bitgnn.inference.steps.known_calls import Unsavable, describe_call
-
-__all__ = ["load", "save"]
 
 FORMAT_VERSION = 3
 MIGRATIONS: Migrations = {}

@@ -13,18 +13,13 @@ import torch
 from torch import Tensor
 
 from bitgnn.bits import BitImages, BitTensor
+from bitgnn.bits.tensor import WORD_BITS, words_for
 from bitgnn.inference.bound_program import BoundProgram
 from bitgnn.inference.step import Register, Step
 from bitgnn.inference.steps.convolutions import CONVOLUTIONS, FIXED, OF_PATCHES
 from bitgnn.inference.steps.products import PATTERN_PRODUCT
 
-__all__ = [
-    "Rates", "StepCost", "image_step_cost", "measured_rates", "median_seconds", "step_cost",
-    "weights_of",
-]  # fmt: skip
-
 FLOAT_BYTES = 4
-WORD_BITS = 32
 INDEX_BYTES = 4
 CLASS_BYTES = 8
 
@@ -64,7 +59,7 @@ def row_bytes(register: Register) -> int:
     if register.form == "classes":
         return CLASS_BYTES
     size = register.size or 0
-    return FLOAT_BYTES * (-(-size // WORD_BITS) if register.form == "bits" else size)
+    return FLOAT_BYTES * (words_for(size) if register.form == "bits" else size)
 
 
 def step_cost(model: BoundProgram, step: Step, num_nodes: int, graphs: Sequence[Any]) -> StepCost:
@@ -236,7 +231,7 @@ def _measured(device: torch.device, threads: int) -> Rates:
             data, copy = torch.zeros(2, size // 2, dtype=torch.uint8, device=device)
             moved[size] = size / fastest(partial(copy.copy_, data))
         operations = 2 * SIDE**3
-        words = torch.zeros(SIDE, SIDE // 32, dtype=torch.int32, device=device)
+        words = torch.zeros(SIDE, SIDE // WORD_BITS, dtype=torch.int32, device=device)
         product = torch.ops.bitgnn.bmm_bbf.default
         bits = operations / fastest(lambda: product(words, words, SIDE))
         floats = torch.ones(SIDE, SIDE, device=device)

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from bitgnn.inference.layout import GraphLayout
     from bitgnn.inference.measured_memory import MemoryReport
 
-__all__ = ["FreezeReport", "Frozen", "OwnForward", "each_once", "under_all_names"]
-
 
 @dataclass(frozen=True)
 class FreezeReport:
@@ -144,7 +142,8 @@ class Frozen(nn.Module):
                 ``"eager"``, one operator after the other; ``"cuda_graph"``, all of them as one
                 launch, captured for each shape, dtype and memory format. What runs the user's own
                 forward is run eagerly.
-            options: of the executor, see :mod:`bitgnn.inference`.
+            **options: ``max_shapes`` of :class:`~bitgnn.inference.AutoExecutor`, ``max_graphs`` and
+                ``reuse_output`` of :class:`~bitgnn.inference.CudaGraphExecutor`.
 
         Raises:
             TypeError: the executor has no such option, or is not for models of this type.
@@ -185,10 +184,6 @@ class Frozen(nn.Module):
 
 class OwnForward(Frozen):
     """Base of frozen models that run the user's own forward with packed layers in it.
-
-    Args:
-        model: with packed layers.
-        report: what freezing did.
 
     Attributes:
         model: the model itself, whose further methods (such as ``generate``) and attributes are

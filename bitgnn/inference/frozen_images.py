@@ -17,8 +17,6 @@ from bitgnn.inference.program import Program
 from bitgnn.inference.results import hand_out
 from bitgnn.inference.steps.calls import FloatCall
 
-__all__ = ["FrozenImages", "Takes"]
-
 Takes = Literal["images", "rows", "flattened"]
 """What a model reads: ``[N, C, H, W]``, ``[N, K]``, or either, its images as rows."""
 

@@ -17,8 +17,6 @@ from bitgnn.inference.bwta.architecture import build, describe, frozen_layers
 from bitgnn.inference.frozen import FreezeReport, OwnForward, under_all_names
 from bitgnn.inference.frozen_model import FrozenModel
 
-__all__ = ["FrozenBWTA", "FrozenLayer", "FrozenLayers", "copy_with"]
-
 PAIR = 2
 
 
@@ -27,10 +25,6 @@ class FrozenLayer(nn.Module):
 
     A frozen model has one set of nodes. Of a bipartite graph both sets together are one: rows of
     bits, their sums and means do not depend on the nodes beside them.
-
-    Args:
-        frozen: what it computes.
-        layer: the trained one, whose widths it tells.
     """
 
     def __init__(self, frozen: FrozenModel, layer: nn.Module) -> None:

@@ -215,7 +215,7 @@ class FrozenModel(CalledProgram):
             ValueError: an entry is missing or wrong, or a tensor is missing, left over or of the
                 wrong shape or dtype.
         """
-        calls = description.get("calls", [])  # older files have none
+        calls = description["calls"]
         if not isinstance(calls, list):
             raise ValueError("calls must be a list")
         own = {name: tensor for name, tensor in tensors.items() if not name.startswith(CALLS)}
@@ -224,7 +224,7 @@ class FrozenModel(CalledProgram):
             own,
             report=FreezeReport.from_description(description["report"]),
             calls=read_calls(calls, tensors),
-            features=description.get("features", "floats"),  # older files take any
+            features=description["features"],
             **cls._own_arguments(description),
         )
         check_program(model.program, model.registers, own)
@@ -233,12 +233,12 @@ class FrozenModel(CalledProgram):
     @classmethod
     def _own_arguments(cls, description: Mapping[str, Any]) -> dict[str, Any]:
         """Arguments of the constructor that :meth:`_own_description` tells of."""
-        graphs, call = description["graphs"], description.get("call")  # older files have no call
+        graphs = description["graphs"]
         if not isinstance(graphs, list):
             raise ValueError("graphs must be a list")
         return {
             "graphs": [GraphSpec.from_description(graph) for graph in graphs],
-            "own_call": PLAIN_CALL if call is None else OwnCall.from_description(call),
+            "own_call": OwnCall.from_description(description["call"]),
         }
 
     def extra_repr(self) -> str:

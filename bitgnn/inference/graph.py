@@ -12,10 +12,8 @@ from torch_geometric.nn.conv.gcn_conv import gcn_norm
 from torch_geometric.typing import SparseTensor
 from torch_geometric.utils import is_sparse, to_edge_index
 
-from bitgnn.bits import BitAdjacency, _pytrees
+from bitgnn.bits import BitAdjacency, pytrees
 from bitgnn.nn.graph.adjacency import gcn_adjacency, neighbour_adjacency
-
-__all__ = ["Adjacency", "FloatAdjacency", "GraphSpec", "PreparedGraph"]
 
 FLOWS = ("source_to_target", "target_to_source")
 KINDS = ("gcn", "neighbours")
@@ -86,8 +84,8 @@ class GraphSpec:
         normalize: for ``"gcn"``: whether to normalise.
         flow: PyG's direction of messages.
         weighted: whether the layer is given edge weights.
-        reads_values: whether the values of a ``SparseTensor`` count; SAGEConv leaves them out.
-        exact: float weights (adjacency letter F) instead of a pattern with factors.
+        uses_sparse_values: whether values of a ``SparseTensor`` count; SAGEConv leaves them out.
+        keeps_weights: float weights (adjacency letter F) instead of a pattern with factors.
         uses_columns: keep the pattern's column factor.
     """
 
@@ -98,14 +96,14 @@ class GraphSpec:
     normalize: bool = True
     flow: str = "source_to_target"
     weighted: bool = True
-    reads_values: bool = True
-    exact: bool = False
+    uses_sparse_values: bool = True
+    keeps_weights: bool = False
     uses_columns: bool = True
 
     @property
     def holds(self) -> str:
         """``"values"`` or ``"pattern"``: what steps find in the adjacency."""
-        return "values" if self.exact else "pattern"
+        return "values" if self.keeps_weights else "pattern"
 
     @classmethod
     def from_description(cls, description: Any) -> GraphSpec:
@@ -115,8 +113,6 @@ class GraphSpec:
             ValueError: an entry is missing, left over or has no such value.
         """
         names = [entry.name for entry in fields(cls)]
-        if isinstance(description, Mapping):
-            description = {"uses_columns": True, **description}  # older files do not know it
         if not isinstance(description, Mapping) or sorted(description) != sorted(names):
             raise ValueError(f"a graph must have the entries {names}, got {description}")
         spec = cls(**description)
@@ -137,10 +133,10 @@ class GraphSpec:
             ValueError: the graph does not fit ``num_nodes``.
         """
         weight = edge_weight if self.weighted else None
-        if not self.reads_values and isinstance(edge_index, SparseTensor):
+        if not self.uses_sparse_values and isinstance(edge_index, SparseTensor):
             edge_index = edge_index.set_value(None, layout=None)
-        if self.exact:
-            return self._build_exact(edge_index, num_nodes, weight)
+        if self.keeps_weights:
+            return self._build_floats(edge_index, num_nodes, weight)
         made = self._build_pattern(edge_index, num_nodes, weight)
         if self.uses_columns or made.col_scale is None:
             return made
@@ -164,7 +160,7 @@ class GraphSpec:
             edge_index, num_nodes, num_nodes, weight, reduction=self.reduction, flow=self.flow
         )
 
-    def _build_exact(
+    def _build_floats(
         self, edge_index: Any, num_nodes: int, weight: Tensor | None
     ) -> FloatAdjacency:
         if self.kind == "gcn" and self.normalize:
@@ -261,13 +257,13 @@ class PreparedGraph:
         return PreparedGraph(moved, edges, weight, self.num_nodes, inputs)
 
 
-_pytrees.register(
+pytrees.register(
     FloatAdjacency,
     ("rowptr", "indices", "values"),
     lambda held: (list(held.tensors), held.num_cols),
     lambda leaves, num_cols: FloatAdjacency(leaves[0], leaves[1], leaves[2], num_cols),
 )
-_pytrees.register(
+pytrees.register(
     PreparedGraph,
     ("adjacencies", "edge_index", "edge_weight", "inputs"),
     lambda held: (

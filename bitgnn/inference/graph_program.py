@@ -10,16 +10,14 @@ import torch
 from torch import Tensor
 
 from bitgnn.bits import BitAdjacency
+from bitgnn.bits.tensor import words_for
 from bitgnn.bits.tensor_version import TensorMemory
 from bitgnn.inference.bound_program import BoundProgram, FeatureForm
 from bitgnn.inference.graph import FloatAdjacency, GraphSpec, PreparedGraph
 from bitgnn.inference.layout import GraphLayout, check_layout, laid_out
 from bitgnn.inference.own_call import PLAIN_CALL, OwnCall
 from bitgnn.inference.program import Program
-from bitgnn.inference.steps.aggregates import words_of
 from bitgnn.inference.steps.calls import EDGE_INDEX, EDGE_WEIGHT, FloatCall
-
-__all__ = ["Graph", "GraphProgram"]
 
 Graph = BitAdjacency | FloatAdjacency | PreparedGraph
 """Result of :meth:`GraphProgram.prepare_graph`."""
@@ -133,7 +131,7 @@ class GraphProgram(BoundProgram):
         steps = (step for step in self.program.steps if step.graph == graph and step.inputs)
         read = (self.registers[step.inputs[0]] for step in steps)
         sizes = {held.size for held in read if held.form == "bits" and held.size is not None}
-        return sorted({words_of(size) for size in sizes})
+        return sorted({words_for(size) for size in sizes})
 
     def _adjacencies(self, adjacency: Any, num_nodes: int) -> Sequence[Any]:
         """What steps find as graphs, from any form of the graph."""

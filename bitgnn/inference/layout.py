@@ -11,9 +11,7 @@ import torch
 from bitgnn.bits import BitAdjacency
 from bitgnn.bits.layouts import FRDC_METHODS
 from bitgnn.inference.graph import Adjacency
-from bitgnn.ops._adjacency import default_layout
-
-__all__ = ["GraphLayout", "check_layout", "laid_out"]
+from bitgnn.ops.layout_choice import default_layout
 
 GraphLayout = Literal["auto", "csr", "sliced", "frdc"]
 """CSR, sliced where a graph on a GPU is dense; CSR alone; CSR with column slices beside

@@ -14,8 +14,7 @@ from bitgnn.inference.frozen_model import FrozenModel, Graph
 from bitgnn.inference.layout import GraphLayout
 from bitgnn.inference.memory import MemoryUse, forward_peak, frozen_memory
 from bitgnn.measure.memory import stored_bytes
-
-__all__ = ["MeasuredMemory", "MemoryReport", "memory_report"]
+from bitgnn.measure.report import format_bytes
 
 FORMS = ("floats", "packed")
 
@@ -221,19 +220,8 @@ def _measured(
 
 
 def _line(name: str, predicted: int | None, measured: int | None) -> str:
-    line = f"{name:<22}{_bytes(predicted):>14}{_bytes(measured):>14}"
+    shown = ["" if count is None else format_bytes(count) for count in (predicted, measured)]
+    line = f"{name:<22}{shown[0]:>14}{shown[1]:>14}"
     if not predicted or not measured:
         return line.rstrip()
     return f"{line}{100.0 * (predicted / measured - 1.0):>+11.1f}%"
-
-
-def _bytes(count: int | None) -> str:
-    """Bytes in a unit that leaves at least one digit in front of the point."""
-    if count is None:
-        return ""
-    amount = float(count)
-    for unit in ("B", "kB", "MB"):
-        if amount < 1000:
-            return f"{amount:.0f} {unit}" if unit == "B" else f"{amount:.2f} {unit}"
-        amount /= 1000
-    return f"{amount:.2f} GB"

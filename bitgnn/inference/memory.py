@@ -20,8 +20,6 @@ from bitgnn.measure.memory import peak_allocation
 from bitgnn.ops.buffers import no_buffer_cache
 from bitgnn.ops.route import DeviceDescription
 
-__all__ = ["MemoryUse", "forward_peak", "frozen_memory", "pyg_memory"]
-
 FLOAT_BYTES = 4
 INDEX_BYTES = 8
 

@@ -10,8 +10,6 @@ import torch
 from torch import Tensor
 from torch_geometric.data.data import BaseData
 
-__all__ = ["PLAIN_CALL", "Argument", "Call", "Missing", "OwnCall", "Role"]
-
 Role = Literal["features", "edge_index", "edge_weight", "input", "fixed", "unused"]
 Missing = Literal["refuse", "none", "zeros", "decided"]
 
@@ -252,7 +250,7 @@ PLAIN_CALL = OwnCall(
         Argument("edge_weight", "edge_weight", "none"),
     ]
 )
-"""What layers alone are called with, and models of older checkpoints."""
+"""What layers alone are called with."""
 
 
 def _is_data(value: Any) -> bool:

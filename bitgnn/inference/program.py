@@ -10,8 +10,6 @@ from torch import Tensor
 
 from bitgnn.inference.step import Register, Step, StepCheck, StepKind
 
-__all__ = ["PACKING", "Program"]
-
 RESULTS = ("floats", "classes")
 """What a model may hand out."""
 PACKING = (
@@ -41,11 +39,6 @@ class Program:
         self, kinds: Mapping[str, StepKind], tensors: Mapping[str, Tensor], graphs: Sequence[str]
     ) -> dict[int, Register]:
         """Check that every step has what it needs and infer what each register holds.
-
-        Args:
-            kinds: known kinds of steps.
-            tensors: the buffers by name.
-            graphs: ``"pattern"`` or ``"values"`` for each adjacency.
 
         Returns:
             The registers.

@@ -49,9 +49,6 @@ _PARTS: dict[type, Callable[[Any], Parts]] = {
 class _Recorder(TorchDispatchMode):
     """Writes down the operator calls inside as ``bind_recording`` takes them; keeps no results.
 
-    Args:
-        inputs: tensors that are given anew with every run.
-
     Attributes:
         fits: whether all calls were our operators, with arguments that recordings hold.
     """

@@ -16,8 +16,6 @@ from bitgnn.inference.bound_program import Inputs
 from bitgnn.inference.frozen_model import FrozenModel, Graph
 from bitgnn.ops.route import DeviceDescription, route
 
-__all__ = ["CallMemory", "rehearse"]
-
 META = torch.device("meta")
 
 

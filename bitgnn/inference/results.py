@@ -7,8 +7,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-__all__ = ["hand_out"]
-
 
 def hand_out(who: str, result: Any, out: Tensor) -> Tensor:
     """``out`` with the values of ``result``.

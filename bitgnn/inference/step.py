@@ -11,11 +11,6 @@ from torch import Tensor
 
 from bitgnn.bits import BitTensor
 
-__all__ = [
-    "Apply", "Form", "Register", "Runner", "Step", "StepCheck", "StepKind", "Tensors",
-    "derives_from", "runner_of",
-]  # fmt: skip
-
 Form = Literal["floats", "bits", "scale", "classes", "image_bits", "sums"]
 
 
@@ -164,11 +159,6 @@ class StepCheck:
     """A step while it is checked. Tensors that a check has taken are gone from ``tensors``.
 
     Every method raises ValueError where the step has something else.
-
-    Args:
-        step: the step.
-        registers: what it reads.
-        tensors: its tensors.
     """
 
     def __init__(self, step: Step, registers: Sequence[Register], tensors: Tensors) -> None:

@@ -15,8 +15,6 @@ from bitgnn.bits import BitTensor, select_rows
 from bitgnn.inference.bound_program import Features
 from bitgnn.inference.frozen_model import FrozenModel, Graph
 
-__all__ = ["Prediction", "predict", "stream"]
-
 
 class Prediction(NamedTuple):
     """What a model says of the seed nodes of a batch.

@@ -7,8 +7,6 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-__all__ = ["sign_threshold"]
-
 SIGN_BIT = -(2**31)
 # Bit patterns of -inf and +inf in the ordering below; the answer always lies between them.
 BISECTION_STEPS = 32

@@ -103,11 +103,7 @@ def measure_in_turns(
 
 
 def noise(timings: Sequence[Timing]) -> str | None:
-    """What to say of a machine that was not quiet while it was timed; None of a quiet one.
-
-    Args:
-        timings: of :func:`measure_in_turns`.
-    """
+    """What to say of a machine that was not quiet while it was timed; None of a quiet one."""
     noisy = sum(timing.noisy for timing in timings)
     reasons = []
     if noisy > NOISY_SHARE * len(timings):

@@ -15,8 +15,6 @@ import torch
 
 from bitgnn._collector import collector_paused
 
-__all__ = ["LONG_SECONDS", "MIN_REPEATS", "CaptureError", "Clock", "Ready", "Timing", "compare"]
-
 MIN_REPEATS = 7
 REPEAT_SECONDS = {"cpu": 10e-3, "cuda": 1e-3}
 """A repeat lasts at least this long, or clock, scheduler and launch would be a visible part of it:

@@ -13,8 +13,6 @@ from bitgnn.nn import BWTALinear, BWTASelfAttention
 from bitgnn.nn.multistage import set_level
 from bitgnn.nn.seeded_dropout import SeededDropout
 
-__all__ = ["BertClassifier", "BertLayer", "BertStates", "TextPrecision"]
-
 TextPrecision = Literal["fp32", "binary", "bwta"]
 
 INITIAL_STD = 0.02

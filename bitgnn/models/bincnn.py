@@ -11,15 +11,6 @@ from bitgnn.models.image_network import INPUT_STEP, ImageNetwork, NetworkPrecisi
 from bitgnn.nn import BinaryConv2d, BinaryLinear
 from bitgnn.quantize import grey, local_binary_patterns
 
-__all__ = [
-    "BinCNN",
-    "GreyThreshold",
-    "InputBinarization",
-    "LocalBinaryPatterns",
-    "RGBThreshold",
-    "bincnn",
-]
-
 InputBinarization = Literal["none", "rgb", "grey", "lbp"]
 
 JUST_BELOW_ZERO = -(2.0**-20)

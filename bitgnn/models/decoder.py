@@ -12,8 +12,6 @@ from torch.nn import functional
 from bitgnn.nn import BWTALinear
 from bitgnn.nn.seeded_dropout import SeededDropout
 
-__all__ = ["Decoder", "DecoderLayer", "KeyValueCache"]
-
 Activation = Literal["ternary", "sign"]
 
 INITIAL_STD = 0.02

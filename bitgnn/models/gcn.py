@@ -7,12 +7,9 @@ from typing import Any
 from torch import Tensor, nn
 from torch.nn import functional
 
-from bitgnn.models.base import NodeModel
-from bitgnn.models.precisions import Precision
-from bitgnn.models.sage_stack import run_sage_stack, sage_layers, standardized
+from bitgnn.models.base import NodeModel, Precision
+from bitgnn.models.graph_sage import run_sage_stack, sage_layers, standardized
 from bitgnn.nn import GCNConv
-
-__all__ = ["GCN"]
 
 
 class GCN(NodeModel):
@@ -24,7 +21,7 @@ class GCN(NodeModel):
       (Bi-GCN, Wang et al. 2021).
     * ``"bin"``: layers before the last also aggregate bits,
       :math:`h = \mathrm{sgn}(\hat D^{-1/2}(A+I)\,\mathrm{sgn}(\cdot) + b)` (BitGNN's "bin").
-    * letters, or one entry a layer: see :func:`~bitgnn.models.precisions.layer_precisions`. A
+    * letters, or one entry a layer: see :func:`~bitgnn.models.base.layer_precisions`. A
       ReLU stands in front of each float layer that receives floats, never in front of a sign.
 
     ``inductive=True`` is the form for samples of large graphs: each layer is the mean over the
@@ -69,19 +66,7 @@ class GCN(NodeModel):
         inductive: bool = False,
         **layer_options: Any,
     ) -> None:
-        arguments = {
-            "in_channels": in_channels,
-            "hidden_channels": hidden_channels,
-            "out_channels": out_channels,
-            "num_layers": num_layers,
-            "precision": precision,
-            "dropout": dropout,
-            "input_norm": input_norm,
-            "cached": cached,
-            "bias": bias,
-            "inductive": inductive,
-        }
-        super().__init__(arguments, num_layers, layer_options)
+        super().__init__(locals(), num_layers, layer_options)
         self.cached = cached
         self.inductive = inductive
         self.norm: nn.BatchNorm1d | None = None

@@ -2,15 +2,77 @@
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Sequence
 from typing import Any
 
 from torch import Tensor, nn
+from torch.nn import functional
 
-from bitgnn.models.base import NodeModel
-from bitgnn.models.precisions import Precision
-from bitgnn.models.sage_stack import run_sage_stack, sage_layers, standardized
+from bitgnn.models.base import NodeModel, Precision
+from bitgnn.nn import LayerPrecision, SAGEConv
 
-__all__ = ["GraphSAGE"]
+
+def standardized(
+    precisions: Sequence[LayerPrecision], *, input_norm: bool
+) -> tuple[LayerPrecision, ...]:
+    """``precisions`` with each node's floats standardised in front of every sign.
+
+    A ReLU leaves no negative value, so a sign behind it needs the node's mean taken off. Bits are
+    taken as they are: standardising +1 and -1 changes no sign.
+
+    Returns:
+        As many precisions; a layer with an ``input_norm`` of its own keeps it.
+    """
+    layers = []
+    for i, layer in enumerate(precisions):
+        takes_floats = input_norm if i == 0 else precisions[i - 1].bspmm[2] == "F"
+        if takes_floats and not layer.is_float_linear and layer.input_norm is None:
+            layer = dataclasses.replace(layer, input_norm="standardize")
+        layers.append(layer)
+    return tuple(layers)
+
+
+def sage_layers(
+    sizes: Sequence[int],
+    precisions: Sequence[LayerPrecision],
+    *,
+    dropout: float,
+    bias: bool,
+    root_weight: bool,
+) -> nn.ModuleList:
+    """One ``SAGEConv`` for each pair of neighbouring ``sizes``.
+
+    Between layers dropout acts on floats in front of the standardisation, which
+    :func:`run_sage_stack` does, but on signs where bits are handed over, which the layer does.
+    """
+    return nn.ModuleList(
+        SAGEConv(
+            sizes[i],
+            sizes[i + 1],
+            aggr="mean",
+            bias=bias,
+            root_weight=root_weight,
+            precision=precision,
+            dropout=dropout if i > 0 and precisions[i - 1].bspmm[2] == "B" else 0.0,
+        )
+        for i, precision in enumerate(precisions)
+    )
+
+
+def run_sage_stack(
+    convs: nn.ModuleList,
+    precisions: Sequence[LayerPrecision],
+    dropout: nn.Dropout,
+    x: Tensor,
+    edge_index: object,
+) -> Tensor:
+    """Layers with ReLU and dropout behind every one that hands over floats."""
+    for i, conv in enumerate(convs):
+        x = conv(x, edge_index)
+        if i < len(convs) - 1 and precisions[i].bspmm[2] == "F":
+            x = dropout(functional.relu(x))
+    return x
 
 
 class GraphSAGE(NodeModel):
@@ -26,7 +88,7 @@ class GraphSAGE(NodeModel):
       :math:`\mathrm{sgn}(\mathrm{mean}_j\,\mathrm{sgn}(\cdot) + \text{root} + b)`. Bits go from
       layer to layer, so there is no ReLU (every sign behind it would be +1) and no
       standardisation (it changes no sign); dropout acts on the bits.
-    * letters, or one entry a layer: see :func:`~bitgnn.models.precisions.layer_precisions`; a
+    * letters, or one entry a layer: see :func:`~bitgnn.models.base.layer_precisions`; a
       layer that returns floats is followed by ReLU and dropout, one that returns bits is not.
 
     Features that are mostly 0, such as bags of words, give all nodes nearly the same signs, and the
@@ -66,17 +128,7 @@ class GraphSAGE(NodeModel):
         bias: bool = True,
         **layer_options: Any,
     ) -> None:
-        arguments = {
-            "in_channels": in_channels,
-            "hidden_channels": hidden_channels,
-            "out_channels": out_channels,
-            "num_layers": num_layers,
-            "precision": precision,
-            "dropout": dropout,
-            "input_norm": input_norm,
-            "bias": bias,
-        }
-        super().__init__(arguments, num_layers, layer_options)
+        super().__init__(locals(), num_layers, layer_options)
         self.precisions = standardized(self.precisions, input_norm=input_norm)
         self.activation_dropout = nn.Dropout(dropout)
         self.convs = sage_layers(

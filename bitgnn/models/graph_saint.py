@@ -8,12 +8,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from bitgnn.models.base import NodeModel
-from bitgnn.models.precisions import Precision
-from bitgnn.models.sage_stack import standardized
+from bitgnn.models.base import NodeModel, Precision
+from bitgnn.models.graph_sage import standardized
 from bitgnn.nn import GraphConv
-
-__all__ = ["GraphSAINT"]
 
 NUM_LAYERS = 2
 
@@ -30,7 +27,7 @@ class GraphSAINT(NodeModel):
     * ``"bin"``: the first layer aggregates signs and returns bits, the second multiplies bits and
       aggregates floats; the last map takes the bits as +1 and -1.
     * letters, or one entry for each of the two layers: see
-      :func:`~bitgnn.models.precisions.layer_precisions`; the last map stays in full precision.
+      :func:`~bitgnn.models.base.layer_precisions`; the last map stays in full precision.
 
     In front of a sign dropout acts on the sign, in front of the last map on the floats.
 
@@ -68,17 +65,7 @@ class GraphSAINT(NodeModel):
     ) -> None:
         if aggr not in ("mean", "add"):
             raise ValueError(f"GraphSAINT: aggr must be 'mean' or 'add', got {aggr!r}")
-        arguments = {
-            "in_channels": in_channels,
-            "hidden_channels": hidden_channels,
-            "out_channels": out_channels,
-            "precision": precision,
-            "dropout": dropout,
-            "aggr": aggr,
-            "input_norm": input_norm,
-            "bias": bias,
-        }
-        super().__init__(arguments, NUM_LAYERS, layer_options, gives_scores=False)
+        super().__init__(locals(), NUM_LAYERS, layer_options, gives_scores=False)
         first, second = self.precisions
         self.precisions = (*standardized([first], input_norm=input_norm), second)
         self.convs = nn.ModuleList(

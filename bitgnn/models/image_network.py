@@ -10,8 +10,6 @@ from torch import Tensor, fx, nn
 
 from bitgnn.nn import BinaryConv2d, BinaryLinear
 
-__all__ = ["INPUT_STEP", "ImageNetwork", "Layers", "NetworkPrecision", "scaled"]
-
 NetworkPrecision = Literal["binary", "fp32"]
 
 INPUT_STEP = 2.0**-12

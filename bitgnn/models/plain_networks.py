@@ -14,8 +14,6 @@ from bitgnn.models.image_network import (
     scaled,
 )
 
-__all__ = ["MLP", "VGG", "AlexNet", "alexnet", "mlp", "vgg", "vgg16"]
-
 CIFAR_STAGES = ((2, 128), (2, 256), (2, 512))
 VGG16_STAGES = ((2, 64), (2, 128), (3, 256), (3, 512), (3, 512))
 

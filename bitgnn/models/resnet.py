@@ -17,8 +17,6 @@ from bitgnn.models.image_network import (
 )
 from bitgnn.nn import ChannelShortcut
 
-__all__ = ["DEPTHS", "ResNet", "resnet"]
-
 EXPANSION = 4
 """Channels of a bottleneck's output for each one inside."""
 

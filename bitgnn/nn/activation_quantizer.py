@@ -172,7 +172,7 @@ class ActivationQuantizer(nn.Module):
             name: of this quantiser, for messages.
 
         Raises:
-            ValueError: the scale is not positive and finite, or ``level`` is not 1.
+            ValueError: the scale was never set or is not finite, or ``level`` is not 1.
         """
         check_value(
             self.kind == "sign" or self._level == 1,
@@ -180,10 +180,10 @@ class ActivationQuantizer(nn.Module):
         )
         value = float(self.scale.detach())
         check_value(
-            0 < value < math.inf,
+            self.is_set and math.isfinite(value),
             lambda: (
-                f"freeze: the scale of {name} must be positive and finite, got {value}"
-                + ("" if self._is_set else " (it was never set: train or initialize first)")
+                f"freeze: the scale of {name} must be set and finite, got {value}"
+                + ("" if self.is_set else "; it was never set: train or initialize first")
             ),
         )
         return positive_scale(self.scale.detach()).clone()

@@ -12,21 +12,6 @@ from bitgnn.bits import BitTensor, BooleanTensor, TernaryTensor
 from bitgnn.bits.ternary import QUANTISED, check_positive, scale_tensor
 from bitgnn.ops import _arguments
 
-__all__ = [
-    "attention_keys",
-    "attention_numbers",
-    "batched",
-    "four_dimensions",
-    "linear_operands",
-    "linear_scale",
-    "mask_bits",
-    "output_scale",
-    "pack_mask",
-    "quantisable",
-    "result_dtype",
-    "ternary",
-]
-
 ACTIVATIONS = ("ternary", "bool")
 
 

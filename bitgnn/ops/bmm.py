@@ -23,6 +23,8 @@ kernel runs. ``bias``, ``threshold``, ``x_threshold`` and ``x_gain`` are float32
 a bool one. Operators are for inference: results carry no gradient. Source: BitGNN, section 3.
 """
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -46,7 +48,7 @@ def bbb(
     """Bits times bits to bits; see the module for formula, shapes and errors."""
     name = "bmm.bbb"
     x, w = _stored(name, "x", x, transpose_x), _stored(name, "w", w, transpose_w)
-    rows = check_bits_bits(name, x, w)
+    rows = check_operands(name, "BB", x, w)
     x_scale, w_scale = (x.scale, w.scale) if scale else (None, None)
     words = call(name, "bmm_bbb", x.words, w.words, x.size, x_scale, w_scale, bias, threshold, flip)
     return BitTensor._trusted(words, rows)
@@ -65,7 +67,7 @@ def bbf(
     """Bits times bits to float32 or int32; see the module for formula, shapes and errors."""
     name = "bmm.bbf"
     x, w = _stored(name, "x", x, transpose_x), _stored(name, "w", w, transpose_w)
-    check_bits_bits(name, x, w)
+    check_operands(name, "BB", x, w)
     _arguments.no_bias_with_integer(name, bias, integer)
     x_scale, w_scale = (x.scale, w.scale) if scale and not integer else (None, None)
     return call(name, "bmm_bbf", x.words, w.words, x.size, x_scale, w_scale, bias, integer)
@@ -85,7 +87,7 @@ def fbb(
 ) -> BitTensor:
     """Floats times bits to bits; see the module for formula, shapes and errors."""
     name = "bmm.fbb"
-    rows = check_floats_bits(name, x, w, check_finite)
+    rows = check_operands(name, "FB", x, w, check_finite)
     words = call(
         name, "bmm_fbb", x, w.words, w.scale, bias, threshold, flip, x_threshold, x_gain, scale
     )
@@ -105,7 +107,7 @@ def fbf(
 ) -> Tensor:
     """Floats times bits to float32 or int32; see the module for formula, shapes and errors."""
     name = "bmm.fbf"
-    check_floats_bits(name, x, w, check_finite)
+    check_operands(name, "FB", x, w, check_finite)
     _arguments.no_bias_with_integer(name, bias, integer)
     scale = scale and not integer
     w_scale = w.scale if scale else None
@@ -124,7 +126,7 @@ def bfb(
 ) -> BitTensor:
     """Bits times floats to bits; see the module for formula, shapes and errors."""
     name = "bmm.bfb"
-    rows = _bits_floats(name, x, w, check_finite)
+    rows = check_operands(name, "BF", x, w, check_finite)
     words = call(name, "bmm_bfb", x.words, w, x.scale, bias, threshold, flip, scale)
     return BitTensor._trusted(words, rows)
 
@@ -140,7 +142,7 @@ def bff(
 ) -> Tensor:
     """Bits times floats to float32 or int32; see the module for formula, shapes and errors."""
     name = "bmm.bff"
-    _bits_floats(name, x, w, check_finite)
+    check_operands(name, "BF", x, w, check_finite)
     _arguments.no_bias_with_integer(name, bias, integer)
     scale = scale and not integer
     return call(name, "bmm_bff", x.words, w, x.scale if scale else None, bias, scale, integer)
@@ -160,12 +162,9 @@ def ffb(
 ) -> BitTensor:
     """Floats times floats to bits; see the module for formula, shapes and errors."""
     name = "bmm.ffb"
-    _arguments.packable_matrix(name, "x", x, check_finite)
-    _arguments.packable_matrix(name, "w", w, check_finite)
-    _arguments.same_features(name, "w", w.size(1), x.size(1))
-    _arguments.same_device(name, "w", w.device, x.device)
+    rows = check_operands(name, "FF", x, w, check_finite)
     words = call(name, "bmm_ffb", x, w, bias, threshold, flip, x_threshold, x_gain, scale)
-    return BitTensor._trusted(words, w.size(0))
+    return BitTensor._trusted(words, rows)
 
 
 def tbf(
@@ -181,7 +180,7 @@ def tbf(
     ``x`` is ``[N, K]``; its scale, if any, is one for all rows. Source: BWTA (ternary activations).
     """
     name = "bmm.tbf"
-    check_ternary_bits(name, x, w)
+    check_operands(name, "TB", x, w)
     _arguments.no_bias_with_integer(name, bias, integer)
     x_scale, w_scale = (x.scale, w.scale) if scale and not integer else (None, None)
     dtype = torch.int32 if integer else torch.float32
@@ -202,7 +201,7 @@ def tbb(
     ``x`` is ``[N, K]``; its scale, if any, is one for all rows. Source: BWTA (ternary activations).
     """
     name = "bmm.tbb"
-    rows = check_ternary_bits(name, x, w)
+    rows = check_operands(name, "TB", x, w)
     x_scale, w_scale = (x.scale, w.scale) if scale else (None, None)
     words = call(
         name, "bmm_tbb", x.words, x.counts, w.words, x.size, x_scale, w_scale, bias, threshold, flip
@@ -222,40 +221,20 @@ def _stored(name: str, operand: str, bits: BitTensor, transposed: bool) -> BitTe
     return bits.t()
 
 
-def check_ternary_bits(name: str, x: TernaryTensor, w: BitTensor) -> int:
-    """Check both operands; rows of the weight."""
-    _arguments.ternary_matrix(name, "x", x)
-    _arguments.bit_matrix(name, "w", w)
-    _arguments.same_features(name, "w", w.size, x.size)
-    _arguments.same_device(name, "w", w.words.device, x.device)
-    return w.words.size(0)
-
-
-def check_bits_bits(name: str, x: BitTensor, w: BitTensor) -> int:
-    """Check both operands; rows of the weight."""
-    packed = isinstance(x, BitTensor) and isinstance(w, BitTensor)
-    if packed and w.size == x.size and w.words.device == x.words.device:
+def check_operands(name: str, letters: str, x: Any, w: Any, check_finite: bool = False) -> int:
+    """Check both operands, which have these letters; rows of the weight."""
+    is_packed = letters == "BB" and isinstance(x, BitTensor) and isinstance(w, BitTensor)
+    if is_packed and w.size == x.size and w.words.device == x.words.device:
         return w.words.size(0)
-    _arguments.bit_matrix(name, "x", x)
-    _arguments.bit_matrix(name, "w", w)
-    _arguments.same_features(name, "w", w.size, x.size)
-    _arguments.same_device(name, "w", w.words.device, x.words.device)
-    return w.words.size(0)
-
-
-def check_floats_bits(name: str, x: Tensor, w: BitTensor, check_finite: bool) -> int:
-    """Check both operands; rows of the weight."""
-    _arguments.packable_matrix(name, "x", x, check_finite)
-    _arguments.bit_matrix(name, "w", w)
-    _arguments.same_features(name, "w", w.size, x.size(1))
-    _arguments.same_device(name, "w", w.words.device, x.device)
-    return w.words.size(0)
-
-
-def _bits_floats(name: str, x: BitTensor, w: Tensor, check_finite: bool) -> int:
-    """Check both operands; rows of the weight."""
-    _arguments.bit_matrix(name, "x", x)
-    _arguments.packable_matrix(name, "w", w, check_finite)
-    _arguments.same_features(name, "w", w.size(1), x.size)
-    _arguments.same_device(name, "w", w.device, x.words.device)
-    return w.size(0)
+    features = []
+    for operand, letter, value in (("x", letters[0], x), ("w", letters[1], w)):
+        if letter == "F":
+            _arguments.packable_matrix(name, operand, value, check_finite)
+        else:
+            check = _arguments.bit_matrix if letter == "B" else _arguments.ternary_matrix
+            check(name, operand, value)
+        features.append(value.size(1) if letter == "F" else value.size)
+    _arguments.same_features(name, "w", features[1], features[0])
+    _arguments.same_device(name, "w", w.device, x.device)
+    rows: int = w.size(0) if letters[1] == "F" else w.words.size(0)
+    return rows

@@ -40,8 +40,8 @@ from torch import Tensor
 from bitgnn._checks import check_type, check_value, name_type
 from bitgnn.bits import BitAdjacency, BitTensor, TernaryTensor
 from bitgnn.ops import _arguments
-from bitgnn.ops._adjacency import compressed_rows, pattern_arguments
 from bitgnn.ops._arguments import call
+from bitgnn.ops.layout_choice import compressed_rows, pattern_arguments
 
 # Operator of each layout.
 _BBB = {"csr": "bspmm_bbb", "sliced": "bspmm_bbb_sliced", "frdc": "bspmm_bbb_frdc"}

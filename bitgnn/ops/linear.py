@@ -10,12 +10,10 @@ from torch import Tensor
 
 from bitgnn._checks import check_value
 from bitgnn.bits import BitTensor
+from bitgnn.bits.tensor import WORD_BITS, words_for
 from bitgnn.ops import _arguments
 from bitgnn.ops._arguments import call
 from bitgnn.ops.reference.bits_linear import DIGITS, SHIFTS
-from bitgnn.ops.reference.pack import WORD_BITS, words_for
-
-__all__ = ["MOST_FEATURES", "bits_linear", "weight_digits"]
 
 MOST_FEATURES = 65024
 """Features up to which the sums of digits fit int32."""

@@ -20,8 +20,6 @@ from bitgnn.ops import _arguments
 from bitgnn.ops.reference.linear_chain import HIDDEN_TABLE, LAST_TABLE, chain_words
 from bitgnn.ops.reference.pack import from_words
 
-__all__ = ["LinearChain", "linear_chain", "make_chain"]
-
 MOST_LAYERS = 8
 MOST_FEATURES = 1 << 14
 FEW_ROWS = 128

@@ -24,13 +24,10 @@ from torch import Tensor
 
 from bitgnn._checks import check_type, check_value, name_type
 from bitgnn.bits.images import BitImages
+from bitgnn.bits.tensor import WORD_BITS
 from bitgnn.ops import conv
 from bitgnn.ops._arguments import call
 from bitgnn.ops.conv_shape import Pair, check_images, conv_shape, whole_pair
-
-__all__ = ["PatchKernel", "bbb", "bbf", "bits_of", "kernel", "pack"]
-
-WORD_BITS = 32
 
 
 class PatchKernel(NamedTuple):

@@ -13,8 +13,6 @@ from torch import Tensor
 
 from bitgnn._library import load_for_dry_runs
 
-__all__ = ["DEVICES", "DeviceDescription", "KernelLaunch", "Route", "route"]
-
 
 @dataclass(frozen=True)
 class DeviceDescription:

@@ -10,8 +10,8 @@ from bitgnn.train.experiment import demo_config, train_all
 from bitgnn.train.loop import TrainingError
 from bitgnn.train.recipe import Recipe
 from bitgnn.train.report import result_table, write_results
+from bitgnn.train.run import RunOptions
 from bitgnn.train.store import OutputError, RunStore
-from bitgnn.train.unit import RunOptions
 from bitgnn.train.workers import Job, WorkerError, train_side_by_side
 
 __all__ = [

@@ -15,8 +15,6 @@ from bitgnn.data import NeighborLoader
 from bitgnn.train.recipe import FullGraph, Neighbors, RandomWalks
 from bitgnn.train.task import NodeTask
 
-__all__ = ["Batch", "LoaderError", "make_batches"]
-
 INSTALL = "pip install --no-build-isolation 'bitgnn[sparse]'"
 
 
@@ -50,10 +48,6 @@ def make_batches(
 
     Sampling runs on the CPU with torch's default generator; only node numbers and edges of a
     batch move to the device.
-
-    Args:
-        loader: the kind of batches.
-        task: the graph.
 
     Raises:
         LoaderError: PyG's sampler of random walks lacks its library.

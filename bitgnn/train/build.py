@@ -21,16 +21,6 @@ from bitgnn.train.config import ExperimentConfig
 from bitgnn.train.recipe import FullGraph, Recipe, layer_options
 from bitgnn.train.task import NodeTask, check_data
 
-__all__ = [
-    "GraphSource",
-    "build_model",
-    "make_task",
-    "model_input",
-    "restore_model",
-    "row_normalized",
-    "thermometer",
-]
-
 _kept: MutableMapping[Tensor, dict[tuple[bool, int | None], Tensor]] = WeakTensorKeyDictionary()
 
 

@@ -10,20 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from bitgnn._checksummed import read_sealed, sealed_tensors
 from bitgnn._files import FileError, write_atomically
-from bitgnn._vouched import read_sealed, sealed_tensors
-
-__all__ = [
-    "Checkpoint",
-    "CheckpointError",
-    "check_state",
-    "flatten_optimizer",
-    "load_optimizer",
-    "load_state",
-    "load_weights",
-    "read_checkpoint",
-    "write_checkpoint",
-]
 
 FORMAT = 2
 SEPARATOR = "/"
@@ -89,11 +77,6 @@ def read_checkpoint(path: Path) -> Checkpoint | None:
 
 def load_state(module: nn.Module, state: Mapping[str, Tensor], source: str) -> None:
     """``load_state_dict`` that names every key that does not fit before anything is changed.
-
-    Args:
-        module: to load into.
-        state: tensors by key.
-        source: what ``state`` comes from, for messages.
 
     Raises:
         CheckpointError: keys are missing or unexpected, or shapes differ.

@@ -12,11 +12,9 @@ from bitgnn.train.config import ExperimentConfig
 from bitgnn.train.deploy import evaluate
 from bitgnn.train.experiment import train_all
 from bitgnn.train.report import result_table, write_results
+from bitgnn.train.run import RunOptions
 from bitgnn.train.store import RunStore, alone_in
-from bitgnn.train.unit import RunOptions
 from bitgnn.train.workers import Job, train_side_by_side
-
-__all__ = ["TrainInterrupted", "run_experiment"]
 
 
 class TrainInterrupted(KeyboardInterrupt):

@@ -15,9 +15,8 @@ from bitgnn._files import FileError
 from bitgnn._plain import read_yaml
 from bitgnn.data.own_graphs import graph_title
 from bitgnn.data.splits import Split
-from bitgnn.models.precisions import layer_precisions
-from bitgnn.train.explaining import LOADERS, explained
-from bitgnn.train.inheritance import inherited
+from bitgnn.models.base import layer_precisions
+from bitgnn.train.reading import LOADERS, explained, inherited
 from bitgnn.train.recipe import FullGraph, Loader, Neighbors, Recipe, Strict
 from bitgnn.train.recipe import layer_options as _layer_options
 
@@ -217,10 +216,6 @@ def read_config(path: str | os.PathLike[str], kind: type[Config]) -> Config:
     A key ``base`` names another one, whose values hold where this one says nothing: a file beside
     it or a built-in configuration. A form's key ``like`` names another form in the same way. A form
     that is null is left out.
-
-    Args:
-        path: the file.
-        kind: what it configures.
 
     Returns:
         The configuration.

@@ -18,10 +18,8 @@ from bitgnn.measure.pyg import PyGGCN, graph_forms
 from bitgnn.measure.timing import Timing, compare
 from bitgnn.train.build import model_input, restore_model
 from bitgnn.train.config import ExperimentConfig
+from bitgnn.train.run import kept_state
 from bitgnn.train.store import Run, RunStore
-from bitgnn.train.unit import kept_state
-
-__all__ = ["FormResult", "MismatchError", "evaluate", "freeze_checked"]
 
 LOGIT_TOLERANCE = 1e-4
 FLOAT_BYTES = 4

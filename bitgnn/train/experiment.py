@@ -9,10 +9,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from torch_geometric.data import Data
 
 from bitgnn.train.config import DatasetConfig, ExperimentConfig, Recipe
+from bitgnn.train.run import RunOptions, train_run
 from bitgnn.train.store import Run, RunStore
-from bitgnn.train.unit import RunOptions, train_unit
-
-__all__ = ["demo_config", "make_progress", "train_all"]
 
 
 def make_progress(console: Console, *, in_thread: bool = True) -> Progress:
@@ -65,7 +63,7 @@ def train_all(
             for form in config.forms:
                 title = f"{config.dataset.title} {form}, seed {seed + 1}/{config.seeds}"
                 progress.update(task, description=title)
-                run = train_unit(
+                run = train_run(
                     config, form, seed, data, store, options,
                     lambda count: progress.advance(task, count),
                 )  # fmt: skip

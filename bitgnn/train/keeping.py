@@ -15,8 +15,6 @@ from typing import Any
 from bitgnn._files import write_atomically
 from bitgnn.train.session import Session
 
-__all__ = ["Keeper", "Keeping", "RunLog"]
-
 
 class RunLog:
     """Writes finished epochs to ``<name>.csv`` and ``<name>.jsonl``.

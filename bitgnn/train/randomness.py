@@ -12,8 +12,6 @@ import torch
 from torch import Tensor
 from torch_geometric import seed_everything
 
-__all__ = ["random_state", "seeded", "set_random_state"]
-
 PYTHON_GENERATOR = 3  # version of the state that random.getstate() gives
 NUMPY_GENERATOR = "MT19937"
 

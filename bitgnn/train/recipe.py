@@ -8,19 +8,11 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-__all__ = [
-    "FullGraph",
-    "Loader",
-    "Neighbors",
-    "RandomWalks",
-    "Recipe",
-    "Schedule",
-    "Strict",
-    "TeacherPropagation",
-    "layer_options",
-]
+from bitgnn.nn.precision import NORM_OPTIONS, PRODUCT_OPTIONS, Norm
+from bitgnn.quantize.linear import WeightGradient
+from bitgnn.quantize.sign import Surrogate
 
-LAYER_OPTIONS = ("hidden_norm", "output_norm", "surrogate", "weight_gradient", "hardtanh")
+LAYER_OPTIONS = (*NORM_OPTIONS, *PRODUCT_OPTIONS)
 
 
 class Strict(BaseModel):
@@ -153,10 +145,10 @@ class Recipe(Schedule):
     """
 
     precision: str | tuple[str, ...] | None = None
-    hidden_norm: Literal["batch"] | None = None
-    output_norm: Literal["batch"] | None = None
-    surrogate: Literal["ste", "approx"] = "ste"
-    weight_gradient: Literal["bigcn", "ste"] = "bigcn"
+    hidden_norm: Norm | None = None
+    output_norm: Norm | None = None
+    surrogate: Surrogate = "ste"
+    weight_gradient: WeightGradient = "bigcn"
     hardtanh: bool = False
     weight_decay: float = Field(0.0, ge=0)
     dropout: float = Field(0.0, ge=0, lt=1)

@@ -23,8 +23,6 @@ from bitgnn.train.checkpoint import (
 from bitgnn.train.randomness import random_state, set_random_state
 from bitgnn.train.recipe import Recipe, Strict
 
-__all__ = ["COLUMNS", "BestState", "NodeSession", "Session"]
-
 NEVER = -1
 
 
@@ -110,11 +108,6 @@ COLUMNS = (
 class Session:
     """What trainings of graphs, images and text share: model, optimizer, random state, history.
 
-    Args:
-        model: trained in place.
-        recipe: how.
-        optimizer: of the model's parameters.
-
     Attributes:
         columns: names of the values of an epoch; the last one is ``seconds``.
         history: float64 values of each finished epoch, on any device.
@@ -150,11 +143,7 @@ class Session:
         ]
 
     def settle(self, since: float) -> float:
-        """Wait for what the last epoch left to be done, count that to it, and tell the time.
-
-        Args:
-            since: when the last epoch's time was taken.
-        """
+        """Wait for what the last epoch left to be done, count that to it, and tell the time."""
         del since  # most trainings read their scores, and so have waited
         return time.perf_counter()
 
@@ -184,9 +173,6 @@ class Session:
 
     def resume(self, path: Path) -> bool:
         """Go on from a checkpoint.
-
-        Args:
-            path: the file.
 
         Returns:
             Whether there was one.
@@ -246,12 +232,7 @@ class Session:
 
 
 class NodeSession(Session):
-    """A training on the nodes of a graph: the state of the best epoch as well.
-
-    Args:
-        model: trained in place.
-        recipe: how.
-    """
+    """A training on the nodes of a graph: the state of the best epoch as well."""
 
     columns = COLUMNS
 

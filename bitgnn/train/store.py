@@ -12,13 +12,11 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from torch import Tensor
 
+from bitgnn._checksummed import read_sealed, sealed_tensors
 from bitgnn._files import FileError, FolderInUseError, locked, write_atomically
 from bitgnn._plain import read_json
-from bitgnn._vouched import read_sealed, sealed_tensors
 from bitgnn.train.config import ExperimentConfig
 from bitgnn.train.recipe import Strict
-
-__all__ = ["OutputError", "Run", "RunFiles", "RunStore", "alone_in"]
 
 CONFIG_FILE = "config.json"
 RUNS_FOLDER = "runs"
@@ -90,11 +88,6 @@ class RunFiles(Generic[AnyRun]):
     """Finished runs of one configuration in one folder.
 
     The folder is created and tried for writing at once, before any work is done.
-
-    Args:
-        folder: output folder.
-        config: the experiment.
-        kind: dataclass of the runs.
 
     Raises:
         OutputError: the folder cannot be written, or holds runs of another configuration.

@@ -14,8 +14,6 @@ from torch_geometric.utils import to_torch_csr_tensor
 
 from bitgnn.data import DataError
 
-__all__ = ["CountRight", "Metric", "NodeTask", "RocAuc", "check_data", "roc_auc"]
-
 Metric = Callable[[Tensor], Tensor]
 """Maps ``[N, C]`` logits to ``[3]`` float64 scores of training, validation and test nodes."""
 

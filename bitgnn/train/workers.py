@@ -17,10 +17,8 @@ from bitgnn.train.build import GraphSource
 from bitgnn.train.config import ExperimentConfig
 from bitgnn.train.deploy import MismatchError, freeze_checked
 from bitgnn.train.experiment import make_progress
+from bitgnn.train.run import RunOptions, train_run
 from bitgnn.train.store import Run, RunStore
-from bitgnn.train.unit import RunOptions, train_unit
-
-__all__ = ["Finished", "Job", "WorkerError", "train_side_by_side"]
 
 THREADS_VARIABLE = "OMP_NUM_THREADS"
 # Kept small: a worker holds one graph of each experiment it has met.
@@ -183,7 +181,7 @@ def _train(
     source = _graphs.setdefault(job.config.model_dump_json(), GraphSource(job.config, data_root))
     data = source(seed)
     store = RunStore(job.output, job.config)
-    run = train_unit(job.config, form, seed, data, store, options)
+    run = train_run(job.config, form, seed, data, store, options)
     if not check_frozen or not job.config.is_binary(form):
         return Finished(run)
     try:

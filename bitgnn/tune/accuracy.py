@@ -13,8 +13,6 @@ from bitgnn.convert.tracing.trace import evaluating
 from bitgnn.tune.space import Space
 from bitgnn.tune.workload import Workload
 
-__all__ = ["Accuracy", "Score", "logits_of", "score_logits"]
-
 
 @dataclass(frozen=True)
 class Score:

@@ -20,8 +20,6 @@ from bitgnn.measure.timing import Clock
 from bitgnn.tune.accuracy import Score, logits_of, score_logits
 from bitgnn.tune.workload import Workload
 
-__all__ = ["PYG", "Baseline", "baseline_of"]
-
 PYG = "PyG fp32"
 MESSAGE_LIMIT = 2 * 2**30
 """Bytes of messages beyond which graphs are not given as an edge index, unless it is the only

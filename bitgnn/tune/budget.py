@@ -11,8 +11,6 @@ from pathlib import Path
 
 from bitgnn.tune.objective import ObjectiveError
 
-__all__ = ["Budget", "age_of_process", "parse_seconds"]
-
 _UNITS = {"ms": 1e-3, "s": 1.0, "sec": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 _TIME = re.compile(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*([a-z]*)\s*", re.IGNORECASE)
 PROCESS_FILE = Path("/proc/self/stat")

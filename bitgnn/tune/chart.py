@@ -14,8 +14,6 @@ from bitgnn.measure.report import format_bytes, format_seconds, open_frame, png
 from bitgnn.tune.objective import Measures, pareto_front
 from bitgnn.tune.result import Point, TuneResult
 
-__all__ = ["draw_points"]
-
 PLAN, BEST, LIMIT = "#3d7ea6", "#d1603d", "#8a8f98"
 BASELINE = "#555555"
 SMALLEST, LARGEST = 30.0, 420.0
@@ -24,9 +22,6 @@ SMALLEST, LARGEST = 30.0, 420.0
 
 def draw_points(result: TuneResult) -> bytes:
     """The chart as a PNG.
-
-    Args:
-        result: of a search.
 
     Returns:
         Bytes of the image.

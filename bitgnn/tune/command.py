@@ -12,13 +12,11 @@ from rich.console import Console
 
 from bitgnn.distillation.named import NamedModel, named_graph
 from bitgnn.inference import save
-from bitgnn.train.unit import RunOptions
+from bitgnn.train.run import RunOptions
 from bitgnn.tune.budget import Budget, parse_seconds
 from bitgnn.tune.objective import check_objective, read_limits
 from bitgnn.tune.result import LimitsMissed, TuneResult
 from bitgnn.tune.tuner import WIDTHS, tune
-
-__all__ = ["TuneCommand", "run_tune"]
 
 APPLIED = "model"
 """Folder of the packed model in the output folder."""

@@ -22,18 +22,16 @@ if TYPE_CHECKING:
     import optuna
     from optuna.samplers import TPESampler
 
-__all__ = ["MOST_CHAINS", "Explorer"]
-
-MOST_CHAINS = 512
-"""Up to so many letter chains every one is scored; beyond, a sampler proposes as many."""
-CHAINS_AT_ONCE = 8
-"""Chains between looks at what other processes have added to a file."""
+MOST_CHOICES = 512
+"""Up to so many letter choices every one is scored; beyond, a sampler proposes as many."""
+CHOICES_AT_ONCE = 8
+"""Letter choices between looks at what other processes have added to a file."""
 EXPLORED = 0.75
 """Part of the budget that exploring and what ran before it may use up."""
 GOLDEN = (math.sqrt(5) - 1) / 2
 """Multiples of it, modulo 1, lie far apart for any numbers that are near each other."""
 PROPOSALS = 4
-"""Proposals of the sampler per chain wanted: it may come back to letters that are known."""
+"""Proposals of the sampler per choice wanted: it may come back to letters that are known."""
 
 
 def _ignore(stage: str, done: int, total: int) -> None:
@@ -53,7 +51,7 @@ class Explorer:
         budget: time there is.
         seed: of the sampler.
         progress: called with a stage's name, what is done of it, and all of it.
-        chains: trials by letters.
+        by_letters: trials by letters.
         sizes: plans by letters, looked at or not.
         failed: plans that cannot run, with the reason.
     """
@@ -66,7 +64,7 @@ class Explorer:
     budget: Budget = field(default_factory=Budget)
     seed: int = 0
     progress: Callable[[str, int, int], Any] = _ignore
-    chains: dict[str, list[Trial]] = field(default_factory=dict)
+    by_letters: dict[str, list[Trial]] = field(default_factory=dict)
     sizes: dict[str, int] = field(default_factory=dict)
     failed: dict[Plan, str] = field(default_factory=dict)
 
@@ -77,7 +75,7 @@ class Explorer:
     @property
     def trials(self) -> list[Trial]:
         """Every trial so far."""
-        return [trial for plans in self.chains.values() for trial in plans]
+        return [trial for plans in self.by_letters.values() for trial in plans]
 
     @property
     def measured(self) -> list[Trial]:
@@ -86,15 +84,15 @@ class Explorer:
 
     @property
     def is_exhaustive(self) -> bool:
-        """Whether every chain of letters is scored."""
-        return self.space.num_chains <= MOST_CHAINS
+        """Whether every choice of letters is scored."""
+        return self.space.num_choices <= MOST_CHOICES
 
     @property
     def num_plans(self) -> int:
-        """Plans in the space, extrapolated where not every chain was looked at."""
-        if not self.chains:
+        """Plans in the space, extrapolated where not every choice was looked at."""
+        if not self.by_letters:
             return 0
-        return round(sum(self.sizes.values()) * self.space.num_chains / len(self.sizes))
+        return round(sum(self.sizes.values()) * self.space.num_choices / len(self.sizes))
 
     def meets(self, measures: Measures) -> bool:
         """Whether every limit is kept."""
@@ -106,10 +104,10 @@ class Explorer:
         Returns:
             Whether nothing was left out for lack of time.
         """
-        wanted = min(self.space.num_chains, MOST_CHAINS)
-        for letters, asked in self._all_chains() if self.is_exhaustive else self._proposed(wanted):
-            self.progress("letters", min(len(self.chains), wanted), wanted)
-            if self.chains and not self.budget.fits("letters", EXPLORED):
+        wanted = min(self.space.num_choices, MOST_CHOICES)
+        for letters, asked in self._all_choices() if self.is_exhaustive else self._proposed(wanted):
+            self.progress("letters", min(len(self.by_letters), wanted), wanted)
+            if self.by_letters and not self.budget.fits("letters", EXPLORED):
                 if asked is not None:
                     self.store.drop(asked)
                 return False
@@ -121,49 +119,51 @@ class Explorer:
 
     def _refresh(self) -> None:
         """Take what is in the store, of this and other processes."""
-        chains, measured = self.store.news()
-        for key, (plans, size) in chains.items():
-            self.chains.setdefault(key, plans)
+        plans_by_letters, measured = self.store.news()
+        for key, (plans, size) in plans_by_letters.items():
+            self.by_letters.setdefault(key, plans)
             self.sizes[key] = size
         for trial in measured:
             self._put(trial)
 
     def _put(self, trial: Trial) -> None:
-        plans = self.chains.get(letters_key(trial.plan.letters), [])
+        plans = self.by_letters.get(letters_key(trial.plan.letters), [])
         for place, other in enumerate(plans):
             if other.plan == trial.plan:
                 plans[place] = replace(other, timing=trial.timing)
 
-    def _all_chains(self) -> Iterator[tuple[dict[str, str], Any]]:
-        """Every chain that is not known, from another beginning in each process of a file.
+    def _all_choices(self) -> Iterator[tuple[dict[str, str], Any]]:
+        """Every choice that is not known, from another beginning in each process of a file.
 
         The model's own letters come first, which lose least: there may be time for no others.
         """
         own = own_letters(self.space.workload.model)
-        chains = [letters for letters in self.space.chains if letters != own]
-        begin = int(os.getpid() * GOLDEN % 1 * len(chains)) if self.store.path else 0
-        first = [own] if own in self.space.chains else []
-        waiting = first + chains[begin:] + chains[:begin]
+        choices = [letters for letters in self.space.choices if letters != own]
+        begin = int(os.getpid() * GOLDEN % 1 * len(choices)) if self.store.path else 0
+        first = [own] if own in self.space.choices else []
+        waiting = first + choices[begin:] + choices[:begin]
         while waiting:
             self._refresh()
-            waiting = [letters for letters in waiting if letters_key(letters) not in self.chains]
-            yield from ((letters, None) for letters in waiting[:CHAINS_AT_ONCE])
-            waiting = waiting[CHAINS_AT_ONCE:]
+            waiting = [
+                letters for letters in waiting if letters_key(letters) not in self.by_letters
+            ]
+            yield from ((letters, None) for letters in waiting[:CHOICES_AT_ONCE])
+            waiting = waiting[CHOICES_AT_ONCE:]
 
     def _proposed(self, wanted: int) -> Iterator[tuple[dict[str, str], Any]]:
         """The model's own letters, then what a sampler proposes: the same for the same trials."""
         own = own_letters(self.space.workload.model)
-        if own in self.space.chains and letters_key(own) not in self.chains:
+        if own in self.space.choices and letters_key(own) not in self.by_letters:
             self.store.study.enqueue_trial(
                 {self._parameter(layer, own)[0]: own[layer] for layer in self.space.layers}
             )
         for _ in range(PROPOSALS * wanted):
-            if len(self.chains) >= wanted:
+            if len(self.by_letters) >= wanted:
                 return
             trial = self.store.study.ask()
             self.store.study.sampler = self._sampler(trial.number)
             letters = self._letters(trial)
-            known = self.chains.get(letters_key(letters))
+            known = self.by_letters.get(letters_key(letters))
             if known is None:
                 yield letters, trial
             else:
@@ -227,7 +227,7 @@ class Explorer:
             except (RuntimeError, ValueError) as error:
                 self.failed[plan] = first_line(error)
         if plans:
-            self.chains[key] = plans
+            self.by_letters[key] = plans
         if asked is None and plans:
             self.store.add_letters(plans, len(every))
         elif asked is not None and plans:

@@ -8,17 +8,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-__all__ = [
-    "Constraint",
-    "Measures",
-    "Objective",
-    "ObjectiveError",
-    "explain_unmet",
-    "pareto_front",
-    "preference",
-    "read_limits",
-]
-
 Objective = Literal["latency", "memory", "accuracy"]
 """What the recommended plan is best at, among those that keep every limit."""
 
@@ -187,14 +176,7 @@ def pareto_front(points: Sequence[Measures]) -> list[int]:
 def preference(
     point: Measures, constraints: Sequence[Constraint], reference: float, objective: Objective
 ) -> tuple[float, ...]:
-    """Sorts the best in front: points that keep every limit, then those that miss them by least.
-
-    Args:
-        point: what a plan measures.
-        constraints: limits.
-        reference: score that the loss of accuracy is counted from.
-        objective: what the best one is best at.
-    """
+    """Sorts the best in front: points that keep every limit, then those that miss them by least."""
     excess = [_excess(limit, limit.value(point, reference), reference) for limit in constraints]
     return max([0.0, *excess]), *point.rank(objective)
 
@@ -203,11 +185,6 @@ def explain_unmet(
     points: Iterable[Measures], constraints: Sequence[Constraint], reference: float
 ) -> str:
     """Which limits no plan keeps, and by how much the nearest one misses them.
-
-    Args:
-        points: all plans that were looked at.
-        constraints: limits that no plan keeps together.
-        reference: score that the loss of accuracy is counted from.
 
     Returns:
         Of every limit that cannot be kept alone, the nearest value. Where each can be kept alone:

@@ -8,9 +8,7 @@ from collections.abc import Mapping, Sequence
 from torch import nn
 
 from bitgnn.nn.precision import PRESETS
-from bitgnn.tune.chains import LETTERS, TERNARY, Chains, LayerRule, layer_rules
-
-__all__ = ["Pins", "pin_patterns", "pinned_chains"]
+from bitgnn.tune.letter_choices import LETTERS, TERNARY, LayerRule, LetterChoices, layer_rules
 
 Pins = Mapping[str | int, str] | Sequence[str]
 """Patterns by layer name or place, or sentences such as ``"first layer stays F"``; a single
@@ -24,8 +22,8 @@ _PATTERN = re.compile(rf"[{LETTERS}{TERNARY}*]{{3}}(\+[{LETTERS}{TERNARY}*]{{3}}
 FLOAT_LETTER = "F"
 
 
-def pinned_chains(model: nn.Module, pins: Pins | None) -> Chains:
-    """Every chain of letters that a model's layers and the pins allow.
+def pinned_choices(model: nn.Module, pins: Pins | None) -> LetterChoices:
+    """Every choice of letters that a model's layers and the pins allow.
 
     Args:
         model: with tunable layers.
@@ -37,14 +35,14 @@ def pinned_chains(model: nn.Module, pins: Pins | None) -> Chains:
     """
     rules = layer_rules(model)
     patterns = pin_patterns(pins, rules)
-    chains = Chains(rules, patterns)
-    if len(chains) == 0:
+    choices = LetterChoices(rules, patterns)
+    if len(choices) == 0:
         raise ValueError(
             f"tune: no letters that fit together are left by the pins {patterns}; what a layer "
             "hands over (its last letter) is what the next one takes (its first), and class "
             "scores are floats"
         )
-    return chains
+    return choices
 
 
 def pin_patterns(pins: Pins | None, rules: Sequence[LayerRule]) -> dict[str, str]:

@@ -17,18 +17,12 @@ from bitgnn.tune.chart import draw_points
 from bitgnn.tune.objective import Measures
 from bitgnn.tune.result import Point, TuneResult, cells_of
 
-__all__ = ["reasons_for", "result_record", "result_table", "write_result"]
-
 LEAST_POINTS = 0.005
 """Differences of accuracy below this are none."""
 
 
 def reasons_for(result: TuneResult) -> tuple[str, ...]:
-    """Why the recommended plan, in sentences; the first one says whether limits are missed.
-
-    Args:
-        result: of a search.
-    """
+    """Why the recommended plan, in sentences; the first one says whether limits are missed."""
     best = result.recommended
     assert best.plan is not None
     found = best.measures

@@ -27,8 +27,6 @@ from bitgnn.tune.objective import (
 from bitgnn.tune.students import Student
 from bitgnn.tune.trial import Trial
 
-__all__ = ["LimitsMissed", "Point", "TuneResult", "choose"]
-
 
 @dataclass(frozen=True)
 class Point:

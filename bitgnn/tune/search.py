@@ -12,8 +12,6 @@ from bitgnn.tune.explore import Explorer, first_line
 from bitgnn.tune.objective import Measures, Objective, pareto_front
 from bitgnn.tune.trial import Trial, merged
 
-__all__ = ["MEASURED_SHARE", "Search"]
-
 MEASURED_SHARE = 0.2
 """Part of the space that may be measured in turns."""
 PLANS_AT_ONCE = 12

@@ -19,11 +19,9 @@ from bitgnn.convert.plan import Order
 from bitgnn.inference import FrozenModel
 from bitgnn.inference.frozen_model import Features, Graph
 from bitgnn.inference.memory import MemoryUse, frozen_memory
-from bitgnn.tune.chains import Chains
-from bitgnn.tune.pins import Pins, pinned_chains
+from bitgnn.tune.letter_choices import LetterChoices
+from bitgnn.tune.pins import Pins, pinned_choices
 from bitgnn.tune.workload import Workload
-
-__all__ = ["Candidate", "Candidates", "Space"]
 
 MOST_GRAPHS = 24
 MOST_MODELS = 256
@@ -155,20 +153,20 @@ MOST_ORDERED = 4
 class Space:
     """Letters of every layer, orders of float maps, and forms of the features.
 
-    Letter chains cost nothing to go through. What a chain can be combined with is asked of the
-    frozen model itself, once for each chain: some milliseconds for a small model.
+    Letter choices cost nothing to go through. What a choice can be combined with is asked of the
+    frozen model itself, once for each choice: some milliseconds for a small model.
 
     Args:
         workload: model, graph and device.
-        chains: of letters.
+        choices: of letters.
         allow: values that plans may have, by name.
     """
 
     def __init__(
-        self, workload: Workload, chains: Chains, allow: Mapping[str, Sequence[str]]
+        self, workload: Workload, choices: LetterChoices, allow: Mapping[str, Sequence[str]]
     ) -> None:
         self.workload = workload
-        self.chains = chains
+        self.choices = choices
         self.candidates = Candidates(workload)
         self.allow = {name: tuple(values) for name, values in allow.items()}
         self.shape = ModelShape.of(workload.model)
@@ -193,37 +191,37 @@ class Space:
             ValueError: there is nothing to tune, a pin or an allowed value does not exist, or the
                 pins leave nothing that fits together.
         """
-        chains = pinned_chains(workload.model, pins)
+        choices = pinned_choices(workload.model, pins)
         for name, values in (allow or {}).items():
             unknown = sorted(set(values) - set(CHOICES.get(name, ())))
             if name not in CHOICES or unknown or not values:
                 raise ValueError(
                     f"tune: allow must name some of {CHOICES}, got {name!r}: {list(values)}"
                 )
-        return cls(workload, chains, allow or {})
+        return cls(workload, choices, allow or {})
 
     @property
     def layers(self) -> tuple[str, ...]:
         """Names of the tunable layers in the order in which data pass them."""
-        return tuple(rule.name for rule in self.chains.rules)
+        return tuple(rule.name for rule in self.choices.rules)
 
     @property
-    def num_chains(self) -> int:
-        """Number of letter chains, counted without making them."""
-        return len(self.chains)
+    def num_choices(self) -> int:
+        """Number of letter choices, counted without making them."""
+        return len(self.choices)
 
     def options(self, layer: str, chosen: Mapping[str, str]) -> tuple[str, ...]:
         """Letters that a layer may have behind those chosen for the layers in front of it.
 
-        Asked layer by layer in the order of :attr:`layers`, this makes any chain of the space.
+        Asked layer by layer in the order of :attr:`layers`, this makes any choice of the space.
         """
-        return self.chains.options(self.layers.index(layer), chosen)
+        return self.choices.options(self.layers.index(layer), chosen)
 
     def plans(self, letters: Mapping[str, str]) -> list[Plan]:
-        """Every plan of a chain of letters.
+        """Every plan of a choice of letters.
 
         Raises:
-            ValueError: the letters are no chain of this space.
+            ValueError: the letters are no choice of this space.
         """
         native, forms = self._known(letters)
         return [
@@ -246,7 +244,7 @@ class Space:
         return json.dumps([dict(sorted(letters.items())), dict(sorted(settled.items()))])
 
     def __iter__(self) -> Iterator[Plan]:
-        for letters in self.chains:
+        for letters in self.choices:
             yield from self.plans(letters)
 
     def _orders(self, native: Mapping[str, Order]) -> list[dict[str, Order]]:
@@ -265,8 +263,8 @@ class Space:
 
     def _known(self, letters: Mapping[str, str]) -> tuple[Mapping[str, Order], list[Any]]:
         """The order of each layer that has a choice, as freezing takes it; forms of features."""
-        if letters not in self.chains:
-            raise ValueError(f"tune: letters {dict(letters)} are no chain of this space")
+        if letters not in self.choices:
+            raise ValueError(f"tune: letters {dict(letters)} are no choice of this space")
         key = " ".join(letters[name] for name in self.layers)
         if key not in self._facts:
             frozen = self.candidates.frozen(Plan(dict(letters)))

@@ -27,8 +27,6 @@ from bitgnn.tune.students import Student, Students
 from bitgnn.tune.study import TrialStore, signature_of
 from bitgnn.tune.trial import Trial, letters_key
 
-__all__ = ["TuneInterrupted", "Tuning"]
-
 FINALISTS, FINAL_ROUNDS = 4, 15
 """Plans distilled beside "bin" of each width, and repeats of the last measurement of each."""
 SEARCHED_BY, DISTILLED_BY = 0.7, 0.95
@@ -79,11 +77,7 @@ class Tuning:
     complete: bool = True
 
     def run(self, widths: Sequence[float]) -> TuneResult:
-        """Search all widths, distill the finalists, and measure them beside the teacher.
-
-        Args:
-            widths: multiples of the hidden channels, the cheapest first.
-        """
+        """Search all widths, distill the finalists, and measure them beside the teacher."""
         for number, widen in enumerate(widths):
             if number and not self.budget.fits("width", SEARCHED_BY):
                 left = ", ".join(f"{width:g}" for width in widths[number:])
@@ -132,7 +126,7 @@ class Tuning:
             own = letters_key(own_letters(first.model))
             key = first.workload.widen, own
             # Not measured, perhaps; pins may forbid it.
-            plans = [found.pop(key)] if key in found else search.chains.get(own, [])
+            plans = [found.pop(key)] if key in found else search.by_letters.get(own, [])
             if plans:
                 done.append((min(plans, key=lambda t: t.measures.rank(search.objective)), first))
         trials = list(found.values())
@@ -240,10 +234,6 @@ def _seconds(budget: Budget) -> float | None:
 @contextmanager
 def _stage_bars(progress: bool, width: str) -> Iterator[Show]:
     """Draws a bar for each stage, never while something is timed.
-
-    Args:
-        progress: whether to draw at all.
-        width: said in front of each.
 
     Yields:
         What to call with a stage, what is done of it, and all of it.

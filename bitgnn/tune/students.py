@@ -21,8 +21,6 @@ from bitgnn.tune.accuracy import Accuracy, Score
 from bitgnn.tune.space import Candidate, Space
 from bitgnn.tune.workload import Workload
 
-__all__ = ["Student", "Students"]
-
 LONGEST = 120
 """Characters of a folder's name, beyond which letters are told by a checksum."""
 

@@ -26,8 +26,6 @@ from bitgnn.tune.workload import Workload
 if TYPE_CHECKING:
     import optuna
 
-__all__ = ["StorageError", "TrialStore", "check_file", "environment_of", "signature_of"]
-
 STUDY = "bitgnn tune, x{:g}"
 DRIVER_FILE = Path("/proc/driver/nvidia/version")
 DIRECTIONS: tuple[Literal["maximize", "minimize"], ...] = ("maximize", "minimize", "minimize")
@@ -171,10 +169,10 @@ class TrialStore:
         Raises:
             StorageError: a trial cannot be read.
         """
-        chains: dict[str, tuple[list[Trial], int]] = {}
+        by_letters: dict[str, tuple[list[Trial], int]] = {}
         measured: list[Trial] = []
         if self.path is None:
-            return chains, measured
+            return by_letters, measured
         from optuna.trial import TrialState
 
         states = (TrialState.COMPLETE,)
@@ -186,10 +184,10 @@ class TrialStore:
                 plans = [Trial.from_dict(entry) for entry in found.user_attrs["plans"]]
                 if found.user_attrs["kind"] == "letters":
                     size = int(found.user_attrs["size"])
-                    chains[letters_key(plans[0].plan.letters)] = plans, size
+                    by_letters[letters_key(plans[0].plan.letters)] = plans, size
                 else:
                     measured += plans
-        return chains, measured
+        return by_letters, measured
 
     @contextlib.contextmanager
     def _errors_named(self) -> Iterator[None]:

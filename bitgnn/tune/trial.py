@@ -13,8 +13,6 @@ from bitgnn.measure.timing import Timing
 from bitgnn.tune.accuracy import Score
 from bitgnn.tune.objective import Measures
 
-__all__ = ["Trial", "best_of", "letters_key", "merged", "values_of"]
-
 
 @dataclass(frozen=True)
 class Trial:

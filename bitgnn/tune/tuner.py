@@ -22,7 +22,7 @@ from bitgnn.tune.objective import (
     check_objective,
     read_limits,
 )
-from bitgnn.tune.pins import Pins, pinned_chains
+from bitgnn.tune.pins import Pins, pinned_choices
 from bitgnn.tune.result import LimitsMissed, TuneResult
 from bitgnn.tune.space import Space
 from bitgnn.tune.stages import TuneInterrupted, Tuning
@@ -60,7 +60,7 @@ def tune(
     """Find the letters, order, form of features and width that suit a float model and its data.
 
     Of each width a student is distilled in the letters of ``"bin"``, see :func:`bitgnn.distill`.
-    In its weights every chain of letters (up to :data:`~bitgnn.tune.explore.MOST_CHAINS`; beyond,
+    In its weights every choice of letters (up to :data:`~bitgnn.tune.explore.MOST_CHOICES`; beyond,
     those that an Optuna sampler proposes) is scored on the validation nodes, its plans are timed
     briefly, and at most a fifth of them is measured in turns. The best of all widths are distilled
     in their own letters from the same teacher, and measured in turns beside it: these, with their
@@ -117,7 +117,7 @@ def tune(
     if set("BT") & set("".join(letters.values())):
         raise ValueError(f"tune: model must be in floats, got one with the letters {letters}")
     Space.from_workload(workload, None, allow)
-    pinned_chains(workload.model, pins)
+    pinned_choices(workload.model, pins)
     folder = None if output is None else Path(output)
     if storage is None and folder is not None and find_spec("optuna") is not None:
         storage = folder / "tune.db"

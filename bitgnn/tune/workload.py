@@ -15,8 +15,6 @@ from bitgnn.convert.letters import own_letters
 from bitgnn.measure.environment import cpu_model
 from bitgnn.train.task import CountRight, Metric, RocAuc, check_data
 
-__all__ = ["MetricName", "Workload"]
-
 MetricName = Literal["accuracy", "roc_auc"]
 """Score of the validation nodes: share of right classes, or area under the ROC curve."""
 

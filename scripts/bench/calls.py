@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -12,7 +11,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from bench.cases import Record, WrongResultError, reason_of
+from bench.call_times import Call, captured, time_calls
+from bench.cases import Record, WrongResultError
 from bench.models.networks import pyg_model
 from bench.tasks import NodeTask, untrained_model
 from bitgnn import models
@@ -21,21 +21,17 @@ from bitgnn.convert import freeze
 from bitgnn.inference import FrozenModel
 from bitgnn.measure.pyg import graph_forms
 from bitgnn.measure.report import format_seconds
-from bitgnn.measure.timing import Clock, Timing
+from bitgnn.measure.timing import Clock
 from bitgnn.ops import bmm, bspmm, ternary
 
 __all__ = ["CallCase", "call_cases", "describe"]
 
-Call = Callable[[], Any]
-WAYS = ("call", "queued")
-"""Each call waited for, and many of them before the device is waited for once."""
-REPEAT_SECONDS = 5e-3
-WARM_UPS = 10
 SIZES = {
-    # nodes, edges, features, share of features that are set, classes
-    "tiny": (20, 80, 40, 0.5, 7),
-    "Cora size": (2708, 10_556, 1433, 0.0127, 7),
-    "PubMed size": (19_717, 88_648, 500, 0.1, 3),
+    # nodes, edges, features, share of features that are set, hidden features, classes
+    "tiny": (20, 80, 40, 0.5, 64, 7),
+    "Cora size": (2708, 10_556, 1433, 0.0127, 64, 7),
+    "PubMed size": (19_717, 88_648, 500, 0.1, 64, 3),
+    "Flickr size": (89_250, 899_756, 500, 1.0, 256, 7),
 }
 ROWS, FEATURES = 128, 768
 """Of small dense operators."""
@@ -65,61 +61,12 @@ class CallCase:
         Returns:
             A JSON-ready record with all repeats.
         """
-        calls, failures = {}, {}
-        for name, call in self.make(clock.device):
-            try:
-                for _ in range(WARM_UPS):
-                    call()
-                calls[name] = call
-            except WrongResultError:
-                raise
-            except Exception as error:  # the others are worth having
-                clock.recover()
-                failures[name] = reason_of(error)
-        runs = {
-            (name, way): _repeated(call, way == "call", clock.device)
-            for name, call in calls.items()
-            for way in WAYS
-        }
-        seconds: dict[tuple[str, str], list[float]] = {key: [] for key in runs}
-        for _ in range(repeats):
-            for key, (run, count) in runs.items():
-                run()  # warm after the others
-                start = time.perf_counter()
-                run()
-                seconds[key].append((time.perf_counter() - start) / count)
+        times, failures = time_calls(self.make(clock.device), clock, repeats)
         contenders = {
-            name: {
-                way: Timing(tuple(seconds[name, way]), runs[name, way][1]).to_dict() for way in WAYS
-            }
-            for name in calls
+            name: {way: timing.to_dict() for way, timing in by_way.items()}
+            for name, by_way in times.items()
         }
         return {**self.details, "contenders": contenders, "failures": failures}
-
-
-def _repeated(call: Call, waits: bool, device: str) -> tuple[Call, int]:
-    """A call repeated, and how often."""
-    wait = torch.cuda.synchronize if device == "cuda" else _nothing
-    start = time.perf_counter()
-    call()
-    wait()
-    count = max(1, round(REPEAT_SECONDS / max(time.perf_counter() - start, 1e-9)))
-
-    def run_waiting() -> None:
-        for _ in range(count):
-            call()
-            wait()
-
-    def run_queued() -> None:
-        for _ in range(count):
-            call()
-        wait()
-
-    return run_waiting if waits else run_queued, count
-
-
-def _nothing() -> None:
-    """A CPU has done its work when a call returns."""
 
 
 def describe(result: Mapping[str, Any]) -> str:
@@ -133,15 +80,19 @@ def describe(result: Mapping[str, Any]) -> str:
     return f"{result['group']}: {result['name']}: {'; '.join(parts)}"
 
 
-def call_cases(quick: bool = False) -> Iterator[CallCase]:
-    """Frozen models of graphs and images, and operators on their own."""
-    for size, (nodes, edges, features, share, classes) in SIZES.items():
+def call_cases(device: str, quick: bool = False) -> Iterator[CallCase]:
+    """On a GPU its floor, frozen models of graphs and images, and operators on their own."""
+    if device == "cuda":
+        yield CallCase("floor", "one number", _floor_calls)
+    for size, (nodes, edges, features, share, hidden, classes) in SIZES.items():
         if quick and size != "tiny":
             continue
-        details = {"nodes": nodes, "edges": edges, "features": features, "classes": classes}
+        details = {
+            "nodes": nodes, "edges": edges, "features": features, "density": share,
+            "hidden": hidden, "classes": classes,
+        }  # fmt: skip
         for form in ("packed", "floats"):
-            make = partial(_gcn_calls, size, form)
-            yield CallCase("GCN bin", f"{size}, {form}", make, {**details, "density": share})
+            yield CallCase("GCN bin", f"{size}, {form}", partial(_gcn_calls, size, form), details)
     images = (3, 32, 32) if quick else (3, 224, 224)
     make_images = partial(_image_calls, images)
     yield CallCase("images", "ResNet-18", make_images, {"images": IMAGES, "size": images})
@@ -150,13 +101,20 @@ def call_cases(quick: bool = False) -> Iterator[CallCase]:
     )
 
 
+def _floor_calls(device: str) -> Iterator[tuple[str, Call]]:
+    """The least that a kernel takes from call to result: no call of a model can be shorter."""
+    one = torch.ones(1, device=device)
+    yield "a kernel, CUDA graph", captured(partial(one.add_, 1))
+    yield "a kernel", partial(one.add_, 1)
+
+
 def _task(size: str, device: str) -> NodeTask:
-    nodes, edges, features, share, classes = SIZES[size]
+    nodes, edges, features, share, hidden, classes = SIZES[size]
     generator = torch.Generator().manual_seed(0)
     x = torch.rand(nodes, features, generator=generator)
     x = x * (x < share) / share
     edge_index = torch.randint(nodes, (2, edges), generator=generator)
-    return NodeTask(size, x.to(device), edge_index.to(device), classes)
+    return NodeTask(size, x.to(device), edge_index.to(device), classes, hidden)
 
 
 def _gcn_calls(size: str, form: str, device: str) -> Iterator[tuple[str, Call]]:
@@ -203,28 +161,7 @@ def _theirs(
     """A network of PyG called as it is, and on a GPU as a CUDA graph."""
     yield name, partial(network, *inputs)
     if device == "cuda":
-        yield f"{name}, CUDA graph", _captured(partial(network, *inputs))
-
-
-def _captured(call: Call) -> Call:
-    """The replay of a call, captured when it is first used."""
-    held: list[tuple[torch.cuda.CUDAGraph, Any]] = []
-
-    def replay() -> Any:
-        if not held:
-            side = torch.cuda.Stream()
-            with torch.cuda.stream(side):
-                for _ in range(3):
-                    call()
-            torch.cuda.synchronize()
-            graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(graph):
-                output = call()
-            held.append((graph, output))
-        held[0][0].replay()
-        return held[0][1]
-
-    return replay
+        yield f"{name}, CUDA graph", captured(partial(network, *inputs))
 
 
 def _operator_calls(device: str) -> Iterator[tuple[str, Call]]:

@@ -19,9 +19,8 @@ from bitgnn.measure.timing import CaptureError, Clock, Ready, Timing
 Record = dict[str, Any]
 WRONG = "gives a wrong result"
 REASON_LENGTH = 240
-KINDS = ("timing", "cold", "launched")
-"""Times of a contender: caches warm, caches emptied, and with a launch for each call from Python
-where the others are replays of a CUDA graph."""
+KINDS = ("timing", "cold")
+"""Times of a contender: caches warm, and caches emptied."""
 
 
 class WrongResultError(RuntimeError):
@@ -73,7 +72,6 @@ class Contender:
         ranked: whether it counts for the ratio: else it is there to be read beside the others.
         details: further entries of its record.
         ready: the call, inside of a CUDA graph where it can be captured.
-        launched: the same with a launch for each call from Python; None is the same call.
         in_graph: whether ``ready`` is a CUDA graph.
         failure: why it was not measured.
         times: by :data:`KINDS`.
@@ -85,7 +83,6 @@ class Contender:
     ranked: bool = True
     details: dict[str, Any] = field(default_factory=dict)
     ready: Ready | None = None
-    launched: Callable[[], Any] | None = None
     in_graph: bool = False
     failure: str | None = None
     times: dict[str, Timing] = field(default_factory=dict)
@@ -152,12 +149,7 @@ def time_in_turns(
 ) -> None:
     """Times every contender that is ready in the same rounds."""
     running = {c.name: c for c in contenders if c.ready is not None and c.failure is None}
-    ready: dict[str, Ready] = {}
-    for name, contender in running.items():
-        assert contender.ready is not None
-        ready[name] = contender.ready
-        if kind == "launched":
-            ready[name] = clock.prepare(contender.launched or contender.ready.once)
+    ready = {c.name: c.ready for c in running.values() if c.ready is not None}
     times, failed = clock.rounds(ready, repeats, cold=kind == "cold")
     for name, timing in times.items():
         running[name].times[kind] = timing

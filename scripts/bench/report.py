@@ -35,6 +35,11 @@ def shown(value: Value | None, text: Callable[[Value], str] = str) -> str:
     return "" if value is None else text(value)
 
 
+def points(value: float | None) -> str:
+    """Points to one decimal, without the sign of a zero."""
+    return shown(value, lambda number: f"{number:.1f}".replace("-0.0", "0.0"))
+
+
 def format_reached(part: float) -> str:
     """The part of a goal that was reached, never rounded up: ``format_reached(0.997) == "99%"``."""
     rounding_error = 1e-9

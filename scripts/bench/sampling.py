@@ -28,6 +28,7 @@ class SamplingCase:
         seeds: nodes of a batch.
         fanouts: neighbours of a node in each hop.
         options: of the sampler, ``replace`` or ``disjoint``.
+        threads: of torch, each number measured.
     """
 
     name: str
@@ -35,27 +36,40 @@ class SamplingCase:
     seeds: Tensor
     fanouts: Sequence[int]
     options: Mapping[str, Any] = field(default_factory=dict)
+    threads: Sequence[int] = (1,)
 
     group = "sampling"
 
     def run(self, clock: Clock, repeats: int) -> dict[str, Any]:
-        """Times all samplers in the same rounds.
+        """Times all samplers with each number of threads, in the same rounds.
 
         Returns:
             A JSON-ready record: times, edges of a batch and edges a second.
         """
-        calls = self.samplers()
+        samplers = self.samplers()
         torch.manual_seed(0)
-        edges = {name: call().numel() for name, call in calls.items()}
-        timings = compare(calls, repeats=repeats)
+        edges = {name: call().numel() for name, call in samplers.items()}
+        named = {
+            f"{name}, {count} thread{'s' * (count > 1)}": (name, partial(_with, count, call))
+            for name, call in samplers.items()
+            for count in self.threads
+        }
+        before = torch.get_num_threads()
+        try:
+            timings = compare({title: call for title, (_, call) in named.items()}, repeats=repeats)
+        finally:
+            torch.set_num_threads(before)
+        contenders = {}
+        for title, (name, _) in named.items():
+            rate = edges[name] / timings[title].median
+            found = {"edges": edges[name], "edges_per_second": rate}
+            contenders[title] = timings[title].to_dict() | found
         return {
             "fanouts": list(self.fanouts),
             "seeds": self.seeds.numel(),
-            "contenders": {
-                name: timing.to_dict()
-                | {"edges": edges[name], "edges_per_second": edges[name] / timing.median}
-                for name, timing in timings.items()
-            },
+            "nodes": self.graph.num_nodes,
+            "graph_edges": self.graph.num_edges,
+            "contenders": contenders,
         }
 
     def samplers(self) -> dict[str, Callable[[], Tensor]]:
@@ -82,6 +96,13 @@ class SamplingCase:
             plain_sample, ours.colptr, ours.row, self.seeds, self.fanouts
         )
         return calls
+
+
+def _with(threads: int, call: Callable[[], Tensor]) -> Tensor:
+    """What a call gives with a number of threads; the same number again costs nothing."""
+    if torch.get_num_threads() != threads:
+        torch.set_num_threads(threads)
+    return call()
 
 
 def plain_sample(colptr: Tensor, row: Tensor, seeds: Tensor, fanouts: Sequence[int]) -> Tensor:

@@ -1,9 +1,11 @@
 """Distils models on all graphs by one recipe: how far binary ones are from their float teachers.
 
-One teacher a graph, model and seed, and a student for each form; a form is a precision, and behind
-a colon what its hidden channels are multiplied by (``bin:2``); further fields of the recipe follow
-(``bin:1:sharpen=1:smooth=False``). ``--study`` runs the forms that tell why the recipe is as it is.
-Finished runs are kept in OUTPUT.jsonl and not done again.
+One teacher a graph, model and seed, and a student for each form; a form is a precision ("T": "bin"
+with ternary hidden values), and behind a colon what its hidden channels are multiplied by
+(``bin:2``); further fields of the recipe follow (``bin:1:sharpen=1:smooth=False``), or variants of
+``variants.py`` (``bin:1:surrogate=reste``). ``--study`` runs the forms that tell why the recipe is
+as it is: the recipe with other fields, or ``--study variants``. Finished runs are kept in
+OUTPUT.jsonl, teachers, students and checkpoints of others in OUTPUT.parts; none is done again.
 """
 
 from __future__ import annotations
@@ -12,30 +14,30 @@ import argparse
 import statistics
 import warnings
 from collections.abc import Iterator
+from itertools import product
+from pathlib import Path
 from typing import Any
 
 import torch
 import torch_geometric.nn as pyg
-from kept_runs import run_and_keep, study_parser
+from kept_runs import study_parser
+from kept_students import add_student_options, run_students, students_of
 from plain_loop import DROPOUT, GRAPHS, HIDDEN, Tutorial, read
+from study import STUDIES, arguments_of, changed
 from torch import Tensor, nn
 from torch.nn import functional
 from torch_geometric.data import Data
 from torch_geometric.transforms import RandomLinkSplit
 
 import bitgnn
+from bitgnn.convert import Plan
+from bitgnn.convert.letters import own_letters
+from bitgnn.distillation.result import Distilled
 
 LINK_GRAPHS = ("Cora", "CiteSeer", "PubMed")
 LINK_SHARES = {"num_val": 0.05, "num_test": 0.1}
 EMBEDDING = 16
-FORMS = ("bin", "full", "bin:2")
-STUDY = (
-    "bin", "bin:1:teacher_weight=0", "bin:1:teacher_weight=0.6", "bin:1:teacher_weight=1",
-    "bin:1:dropout=0", "bin:1:dropout=1", "bin:1:sharpen=1", "bin:1:smooth=False",
-    "bin:1:schedule=constant", "bin:1:learning_rate=0.005", "bin:1:learning_rate=0.02",
-    "bin:1:weight_decay=0.0005", "bin:1:epochs=400", "full", "TBF+TBF", "bin:2",
-)  # fmt: skip
-"""The recipe, then it with one field changed, then other precisions and widths."""
+FORMS = ("bin", "full", "T", "bin:2")
 
 
 class Own(nn.Module):
@@ -77,50 +79,59 @@ def problem(case: dict[str, Any], root: str | None, device: str) -> tuple[nn.Mod
     return model.to(device), data.to(device), None
 
 
-def run(job: tuple[dict[str, Any], str | None, str]) -> dict[str, Any]:
+def ternary_plan(model: nn.Module, data: Data) -> Plan:
+    """The ``"bin"`` form with ternary values for the signs of its hidden channels."""
+    binary = bitgnn.binarize(model, "bin", example=(data.x, data.edge_index))
+    letters = {}
+    for place, (name, own) in enumerate(own_letters(binary).items()):
+        product, _, total = own.partition("+")
+        if total[0] == "B":
+            product, total = product[:2] + "F", "T" + total[1:]
+        letters[name] = f"{'T' if place else product[0]}{product[1:]}+{total}"
+    return Plan(letters)
+
+
+def run(job: tuple[dict[str, Any], str | None, str], folder: Path) -> dict[str, Any]:
     """One teacher and its students."""
     case, root, device = job
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
     model, data, validation = problem(case, root, device)
-    students: dict[str, Any] = {}
-    for form in case["forms"]:
-        precision, *more = form.split(":")
-        factor = float(more[0]) if more else 1.0
-        widen = None if factor == 1 else factor
-        options = {
-            "seed": case["seed"], "validation": validation, "widen": widen,
-            "trained": bool(students),
-            "recipe": dict(field.split("=") for field in more[1:]),
-        }  # fmt: skip
-        result = bitgnn.distill(model, data, precision, **options)
-        model = result.teacher
-        if result.teacher_history:
-            case = {**case, "teacher_seconds": result.teacher_seconds}
-        students[form] = {
-            "gap": result.gap, "gap_error": result.gap_error, "seconds": result.seconds,
-            "val": result.scores.val, "test": result.scores.test, "smoothing": result.smoothing,
-            "teacher_val": result.teacher_scores.val, "teacher_test": result.teacher_scores.test,
+
+    def options(form: str) -> dict[str, Any]:
+        known = {**arguments_of(form), "validation": validation}
+        if known["precision"] == "T":
+            known["precision"] = ternary_plan(model, data)
+        return known
+
+    def judge(result: Distilled) -> dict[str, Any]:
+        found: dict[str, Any] = {
+            "test": result.scores.test, "teacher_test": result.teacher_scores.test,
+            "smoothing": result.smoothing,
         }  # fmt: skip
         if case["model"] != "GAE":
             with torch.no_grad():
                 classes = result.model(data.x, data.edge_index).argmax(1)
-            frozen = bitgnn.freeze(result.model)(data.x, data.edge_index).argmax(1)
-            students[form]["differing_nodes"] = int((frozen != classes).sum())
+            frozen = bitgnn.freeze(result.model, check=False)(data.x, data.edge_index).argmax(1)
+            found["differing_nodes"] = int((frozen != classes).sum())
+        return found
+
+    found = students_of(case, folder, model, data, options, judge, changed)
     if device == "cuda":  # other workers need what this one has done with
-        del model, data, result
+        del model, data
         torch.cuda.empty_cache()
-    return {**case, "students": students}
+    return found
 
 
 def cases(arguments: argparse.Namespace) -> Iterator[dict[str, Any]]:
     """Every run; one seed of all graphs and models first."""
-    for seed in range(arguments.seeds):
-        for model in arguments.models:
-            for name in LINK_GRAPHS if model == "GAE" else arguments.graphs:
-                if name in arguments.graphs:
-                    case = {"graph": name, "model": model, "seed": seed}
-                    yield {**case, "forms": list(arguments.forms)}
+    groups = STUDIES[arguments.study] if arguments.study else {None: arguments.forms}
+    for seed, kind, model in product(range(arguments.seeds), groups, arguments.models):
+        for name in LINK_GRAPHS if model == "GAE" else arguments.graphs:
+            if name in arguments.graphs:
+                case = {"graph": name, "model": model, "seed": seed}
+                case = case if kind is None else {**case, "study": kind}
+                yield {**case, "forms": list(groups[kind])}
 
 
 def summary(runs: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -152,15 +163,10 @@ def main() -> int:
     parser = study_parser(__doc__, "distilled.json", GRAPHS)
     models = ["GCNConv", "SAGEConv", "Own", "GAE"]
     parser.add_argument("--models", nargs="+", default=models, choices=models)
-    parser.add_argument("--forms", nargs="+", default=FORMS)
-    parser.add_argument("--study", dest="forms", action="store_const", const=STUDY)
-    parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    add_student_options(parser, FORMS, seeds=5)
+    parser.add_argument("--study", nargs="?", const="recipe", choices=STUDIES)
     arguments = parser.parse_args()
-    return run_and_keep(
-        cases(arguments), run, summary, arguments.output, arguments.data, arguments.device,
-        arguments.workers,
-    )  # fmt: skip
+    return run_students(cases(arguments), run, summary, arguments)
 
 
 if __name__ == "__main__":

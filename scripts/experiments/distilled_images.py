@@ -3,26 +3,31 @@
 One float teacher a seed, trained by distill() itself, and a student for each form; a form is a
 number that hidden channels are multiplied by, and behind colons fields of the recipe
 (``1:learning_rate=0.003``). A tenth of the training images validates; accuracies are of the test
-images. Finished runs are kept in OUTPUT.jsonl and not done again.
+images. Finished runs are kept in OUTPUT.jsonl, teachers, students and checkpoints of others in
+OUTPUT.parts; none is done again.
 """
 
 from __future__ import annotations
 
 import argparse
-import statistics
+import sys
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import torch
-from images.task import TrainingImages, normalized
-from kept_runs import run_and_keep
+from kept_runs import study_parser
+from kept_students import add_student_options, mean_scores, run_students, students_of
 from torch import Tensor, nn
 
-import bitgnn
 from bitgnn.data import load_images
+from bitgnn.distillation.result import Distilled
 from bitgnn.models import resnet
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from experiments.images.task import TrainingImages, normalized
 
 BATCH = 128
 HELD_OUT = 0.1
@@ -64,7 +69,7 @@ def accuracy(model: nn.Module, batches: Batches) -> float:
     return right / len(batches.labels)
 
 
-def run(job: tuple[dict[str, Any], str | None, str]) -> dict[str, Any]:
+def run(job: tuple[dict[str, Any], str | None, str], folder: Path) -> dict[str, Any]:
     """One teacher and its students."""
     case, root, device = job
     torch.set_num_threads(1)
@@ -81,27 +86,25 @@ def run(job: tuple[dict[str, Any], str | None, str]) -> dict[str, Any]:
     )
     test = Batches(data.test.images.to(device), data.test.labels.to(device), False)
     model: nn.Module = resnet(14, "fp32").to(device)
-    students: dict[str, Any] = {}
-    for form in case["forms"]:
+
+    def options(form: str) -> dict[str, Any]:
         factor, *fields = form.split(":")
-        wider = None if float(factor) == 1 else resnet(14, "fp32", width=float(factor)).to(device)
-        result = bitgnn.distill(
-            model, training, widen=wider,
-            epochs=case["epochs"], seed=case["seed"], validation=validation,
-            trained=bool(students), recipe=dict(field.split("=") for field in fields),
-        )  # fmt: skip
-        model = result.teacher
-        if result.teacher_history:
-            case = {**case, "teacher_seconds": result.teacher_seconds}
-        frozen = bitgnn.freeze(result.model)
-        teacher, student = accuracy(model, test), accuracy(frozen, test)
-        students[form] = {
-            "teacher": teacher, "test": student, "gap": 100 * (teacher - student),
-            "trained": accuracy(result.model, test), "seconds": result.seconds,
-            "val": result.scores.val, "teacher_val": result.teacher_scores.val,
-            "history": [row["val_score"] for row in result.history],
+        wider = None if float(factor) == 1 else float(factor)
+        return {
+            "widen": wider, "epochs": case["epochs"], "validation": validation,
+            "recipe": dict(field.split("=") for field in fields),
         }  # fmt: skip
-    return {**case, "students": students}
+
+    def judge(result: Distilled) -> dict[str, Any]:
+        models = result.teacher, result.frozen, result.model
+        teacher, student, trained = (accuracy(one, test) for one in models)
+        return {
+            "teacher": teacher, "test": student, "gap": 100 * (teacher - student),
+            "trained": trained, "history": [row["val_score"] for row in result.history],
+            "teacher_history": [row["val_score"] for row in result.teacher_history],
+        }  # fmt: skip
+
+    return students_of(case, folder, model, training, options, judge)
 
 
 def cases(arguments: argparse.Namespace) -> Iterator[dict[str, Any]]:
@@ -110,32 +113,13 @@ def cases(arguments: argparse.Namespace) -> Iterator[dict[str, Any]]:
         yield {"seed": seed, "epochs": arguments.epochs, "forms": arguments.forms}
 
 
-def summary(runs: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Mean accuracies and gap of each form."""
-    rows = []
-    for form in dict.fromkeys(form for one in runs for form in one["students"]):
-        mine = [one["students"][form] for one in runs if form in one["students"]]
-        names = ("teacher", "test", "gap")
-        means = {name: statistics.mean(student[name] for student in mine) for name in names}
-        rows.append({"form": form, "runs": len(mine), **means})
-    return rows
-
-
 def main() -> int:
     """Entry point."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--data", help="folder with raw data (default: BITGNN_DATA)")
-    parser.add_argument("--output", type=Path, default=Path("distilled_images.json"))
-    parser.add_argument("--forms", nargs="+", default=["1", "2"])
+    parser = study_parser(__doc__, "distilled_images.json")
     parser.add_argument("--epochs", type=int, default=100)
-    parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
-    parser.add_argument("--workers", type=int, default=1)
+    add_student_options(parser, ["1", "2"], seeds=3)
     arguments = parser.parse_args()
-    return run_and_keep(
-        cases(arguments), run, summary, arguments.output, arguments.data, arguments.device,
-        arguments.workers,
-    )  # fmt: skip
+    return run_students(cases(arguments), run, mean_scores, arguments)
 
 
 if __name__ == "__main__":

@@ -24,13 +24,14 @@ Run = dict[str, Any]
 
 
 def study_parser(
-    description: str | None, output: str, graphs: Sequence[str]
+    description: str | None, output: str, graphs: Sequence[str] = ()
 ) -> argparse.ArgumentParser:
-    """A parser with the arguments that all studies have."""
+    """A parser with the arguments that all studies have; ``--graphs`` where there are some."""
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--data", help="folder with raw data (default: BITGNN_DATA)")
     parser.add_argument("--output", type=Path, default=Path(output))
-    parser.add_argument("--graphs", nargs="+", default=list(graphs), choices=graphs)
+    if graphs:
+        parser.add_argument("--graphs", nargs="+", default=list(graphs), choices=graphs)
     parser.add_argument("--workers", type=int, default=1)
     return parser
 
@@ -71,7 +72,7 @@ def run_and_keep(
 
     Raises:
         BrokenProcessPool: a worker died. The first error of a run is raised after all others have
-            ended; what was finished is kept.
+            ended and are written; what was finished is kept.
     """
     lines = output.with_suffix(".jsonl")
     done = [json.loads(line) for line in lines.read_text().splitlines()] if lines.exists() else []
@@ -83,20 +84,25 @@ def run_and_keep(
         with lines.open("a") as file:
             futures = [pool.submit(run, (case, data, device)) for case in left]
             for future in tqdm(as_completed(futures), total=len(left)):
-                failure = failure or future.exception()
-                if future.exception() is None:
+                error = future.exception()
+                if error is not None:
+                    tqdm.write(f"{type(error).__name__}: {error}")
+                    failure = failure or error
+                else:
                     done.append(future.result())
                     file.write(json.dumps(done[-1]) + "\n")
                     file.flush()
         is_whole = True
     except KeyboardInterrupt:
         print(f"interrupted: {len(done)} runs are kept")
+        for worker in multiprocessing.active_children():
+            worker.terminate()  # it would begin what waits in its queue
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
     if isinstance(failure, DataError):
         print(f"error: {failure}", file=sys.stderr)
         return 1
-    if failure is not None:
+    if failure is not None and not done:
         raise failure
     record = {
         "environment": environment(Path(__file__).resolve().parents[2]),
@@ -106,6 +112,8 @@ def run_and_keep(
     output.write_text(json.dumps(record, indent=1) + "\n")
     for row in record["summary"]:
         print({key: value for key, value in row.items() if not isinstance(value, dict)})
+    if failure is not None:
+        raise failure
     if is_whole:
         lines.unlink()
     return 0 if is_whole else INTERRUPTED

@@ -20,6 +20,11 @@ def squared(job):
 
 def squared_until_three(job):
     return os._exit(1) if job[0]["number"] == 3 else squared(job)
+
+def squared_but_three(job):
+    if job[0]["number"] == 3:
+        raise ArithmeticError("three")
+    return squared(job)
 """
 
 
@@ -54,6 +59,15 @@ def test_finished_runs_are_not_done_again(run_and_keep, jobs, tmp_path, capsys):
     assert {run["where"] for run in record["runs"]} == {"an earlier call", "folder cpu"}
     assert not output.with_suffix(".jsonl").exists()
     assert "{'total': 120}" in capsys.readouterr().out
+
+
+def test_an_error_is_raised_behind_the_record_of_all_others(run_and_keep, jobs, tmp_path):
+    output = tmp_path / "squares.json"
+    cases = [{"number": number} for number in (2, 3, 4)]
+    with pytest.raises(ArithmeticError, match="three"):
+        run_and_keep(cases, jobs.squared_but_three, total, output, None)
+    assert json.loads(output.read_text())["summary"] == [{"total": 4 + 16}]
+    assert len(output.with_suffix(".jsonl").read_text().splitlines()) == 2
 
 
 @pytest.mark.parametrize(

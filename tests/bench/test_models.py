@@ -8,6 +8,7 @@ from rates import FixedRates
 import bench_models as models_command
 from bench.models import case as cases
 from bench.models.peers import Peer, peers
+from bench.tables.headline import headline_table
 from bench.tables.models import memory_table, models_table
 from bench_models import main as models_main
 
@@ -36,6 +37,11 @@ def main(folder):
     return status, json.loads(output.read_text()) if output.exists() else None
 
 
+def headline_calls(record):
+    """The table of README, with a record of a GPU like this one."""
+    return headline_table([record, record, {"runs": []}])
+
+
 def test_a_run_leaves_record_and_table(tmp_path, capsys):
     status, record = main(tmp_path)
     assert status == 0
@@ -47,6 +53,10 @@ def test_a_run_leaves_record_and_table(tmp_path, capsys):
     assert all(len(c["timing"]["seconds"]) == 7 for c in timed)
     assert all(c["memory"]["total"] > 0 for c in timed)
     assert all(c["cold"]["cold"] for c in timed if c["family"] == "bitgnn")
+    assert not result["peer_calls"]["failures"]
+    called = [*result["peer_calls"]["calls"].values()]
+    called += [ours["calls"][name] for ours in result["ours"] for name in ("model", "pinned")]
+    assert all(len(call["seconds"]) == 7 for call in called)
     for ours in result["ours"]:
         assert ours["ratio"] == pytest.approx(ours["peer_seconds"] / ours["seconds"])
         assert ours["predicted_memory"]["peak"] > 0
@@ -60,8 +70,15 @@ def test_a_run_leaves_record_and_table(tmp_path, capsys):
         {"kind": "ratio", "value": 20.0, "features": "packed", "reached": 1.5},
         {"kind": "bytes", "value": 600_000.0, "features": "packed", "reached": 2.0},
     ]
+    entry["calls"] = {"model": {"median": 4e-6}, "pinned": {"median": 2e-6}}
     text = models_table(record)
-    assert "1.00 µs (eager) | 30.0× | 2.50× |" in text
+    assert "1.00 µs (eager) | model 4.00 µs, pinned 2.00 µs | 30.0× | 2.50× |" in text
+    assert headline_calls(record).count("a call") == 1
+    for ours in result["ours"]:
+        del ours["calls"]
+    del result["peer_calls"]
+    assert "1.00 µs (eager) | 30.0× | 2.50× |" in models_table(record)
+    assert "a call" not in models_table(record) + headline_calls(record)
     assert "| 20×: 150% packed |" in text
     memory = memory_table([record])
     assert "cpu: synthetic (300 nodes), bin" in memory

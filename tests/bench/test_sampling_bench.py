@@ -23,12 +23,16 @@ def test_the_plain_sampler_takes_edges_of_nodes_that_were_reached():
 
 
 def test_quick_run(tmp_path, capsys):
-    output = tmp_path / "sampling_cpu.json"
+    output = tmp_path / "sampling.json"
     assert main(["--quick", "--repeats", "7", "--output", str(output)]) == 0
     record = json.loads(output.read_text())
-    names = ["without replacement", "with replacement", "disjoint"]
+    ways = ["without replacement", "with replacement", "disjoint"]
+    names = [f"tiny, {fanouts}, {way}" for fanouts in ("[15, 10]", "[25, 10, 5]") for way in ways]
     assert [result["name"] for result in record["results"]] == names
     for result in record["results"]:
-        assert result["contenders"]["bitgnn"]["edges"] > 0
-        assert ("plain torch" in result["contenders"]) == (result["name"] != "disjoint")
+        contenders = result["contenders"]
+        assert contenders["bitgnn, 1 thread"]["edges"] > 0
+        assert contenders["bitgnn, 1 thread"]["edges"] == contenders["bitgnn, 2 threads"]["edges"]
+        is_disjoint = result["name"].endswith("disjoint")
+        assert ("plain torch, 2 threads" in contenders) == (not is_disjoint)
     assert "million edges a second" in capsys.readouterr().out

@@ -6,7 +6,8 @@ from pathlib import Path
 from bench.operators.case import OperatorCase
 from bench.tables.documents import NOT_MEASURED, TABLES, documents, fill
 from bench.tables.operators import cases_table
-from bench.tables.plain_loop import study_table
+from bench.tables.plain_loop import students_table, study_table
+from bench.tables.variants import variants_table
 from bitgnn.measure.timing import Clock
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -60,6 +61,45 @@ def test_a_study_judges_forms_on_graphs_that_did_not_choose_them():
     assert "seeds: 2." in text
     # Without a, "bin" is better (1.0 there); without b and c the other one (3.0 and 0.5).
     assert "is 1.5 points behind on the mean of the graphs left out" in text
+
+
+def test_variants_stand_beside_the_recipe_by_kind():
+    gaps = {
+        "bin": {"a": 1.0, "b": 2.0},
+        "bin:1:surrogate=reste": {"a": 0.5, "b": 0.5},
+        "bin:1:init=teacher": {"b": 3.0},
+        "bin:1:surrogate=ede": {"a": 1.0, "b": 2.0},
+    }
+    forms = {"surrogate": ["bin", "bin:1:surrogate=reste", "bin:1:surrogate=ede"],
+             "init": ["bin", "bin:1:init=teacher"]}  # fmt: skip
+    student = {"differing_nodes": 0}
+    runs = [
+        {"seed": 0, "study": kind, "forms": mine, "students": dict.fromkeys(mine, student)}
+        for kind, mine in forms.items()
+    ]
+    summary = [
+        {"model": "GCNConv", "form": form, "gaps": of, "mean_gap": sum(of.values()) / len(of),
+         "worst_gap": max(of.values())}
+        for form, of in gaps.items()
+    ]  # fmt: skip
+    machine = MACHINE | {"gpu": "Some GPU"}
+    text = variants_table({"environment": machine, "runs": runs, "summary": summary})
+    assert "in 5 of 5 students" in text
+    rows = [line for line in text.splitlines() if line.startswith("|")][2:]
+    assert rows == [
+        "| recipe | bin | 1.5 | 2.0 |  | 1.0 | 2.0 |",
+        "| surrogate | reste | 0.5 | 0.5 | -1.0 ± 0.5 | 0.5 | 0.5 |",
+        "| surrogate | ede | 1.5 | 2.0 | +0.0 ± 0.0 | 1.0 | 2.0 |",
+        "| init | teacher | 3.0 | 3.0 | +1.0 |  | 3.0 |",
+    ]
+
+
+def test_students_of_texts_have_a_row_for_each_task_and_form():
+    row = {"form": "bwta", "runs": 2, "teacher": 0.8, "test": 0.79, "gap": 1.0, "gap_std": 0.25}
+    record = {"environment": MACHINE | {"gpu": "Some GPU"}, "summary": [{**row, "cost": 1.5}]}
+    assert "| bwta | 2 | 80.0 | 79.0 | 1.0 ± 0.2 | 1.5× |" in students_table(record)
+    record["summary"] = [{"task": "sst2", **row, "runs": 1, "gap_std": None, "cost": 1.5}]
+    assert "| sst2 | bwta | 1 | 80.0 | 79.0 | 1.0 | 1.5× |" in students_table(record)
 
 
 def test_fill_replaces_what_stands_between_the_markers(tmp_path):

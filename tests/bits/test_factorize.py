@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from bitgnn import BitAdjacency
 from bitgnn.bits import layouts
-from bitgnn.bits.factorize import factorize
+from bitgnn.bits.factors import factorize
 
 
 def edges(rows, columns, count, seed):

@@ -4,7 +4,7 @@ import math
 
 import torch
 
-from bitgnn.bits._normalize import symmetric_factor
+from bitgnn.bits.factors import symmetric_factor
 
 
 def test_roots_are_rounded_correctly():

@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 import bitgnn
 from bitgnn import train
 from bitgnn.cli import app
-from bitgnn.data import whole
+from bitgnn.data import atomic_dataset
 from bitgnn.inference import load
 from bitgnn.train import command
 from bitgnn.train.store import alone_in
@@ -109,7 +109,7 @@ def test_missing_data_is_one_line(config, tmp_path, monkeypatch):
     def offline(*_, **__):
         raise ConnectionError("offline")
 
-    monkeypatch.setattr(whole, "download_file", offline)
+    monkeypatch.setattr(atomic_dataset, "download_file", offline)
     config.write_text(TINY.replace("name: digits", "name: Cora"))
     arguments = ["train", "-c", str(config), "-o", str(tmp_path / "out")]
     result = runner.invoke(app, [*arguments, "--data-root", str(tmp_path / "none")])

@@ -49,9 +49,9 @@ def test_behind_the_imports_interrupts_are_the_commands(package):
 
 
 def test_interrupt_while_a_job_imports_the_package_is_a_status_alone(package):
-    for name in ("_one_line.py", "_package.py"):
+    for name in ("_version.py", "cli/base.py"):
         shutil.copy(ROOT / "bitgnn" / name, package.parent)
     (package.parent / "__init__.py").write_text(f"{INTERRUPT}\nprint('imported')\n")
-    package.write_text("from bitgnn._package import load_package\nmain = load_package\n")
+    package.write_text("from bitgnn.base import load_package\nmain = load_package\n")
     done = run(package)
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "")

@@ -9,6 +9,7 @@ from torch import nn
 from torch_geometric.data import Data
 
 import bitgnn
+from bitgnn.nn.activation_quantizer import ActivationQuantizer
 
 N = 40
 X = torch.randn(N, 6, generator=torch.Generator().manual_seed(0))
@@ -122,6 +123,15 @@ def test_an_example_finds_what_the_first_batch_finds():
         assert one.lin.weight.shape == other.lin.weight.shape
 
 
+def test_an_example_starts_the_scales_of_ternary_activations():
+    binary = bitgnn.binarize(TakesTensors(), "TBF+TBF", example=DATA)
+    for layer in _layers(binary):
+        for quantizer in (layer.input_quantizer, layer.hidden_quantizer):
+            assert quantizer.is_set
+            assert quantizer.training
+            assert float(quantizer.scale.detach()) > 0
+
+
 class Codes(nn.Module):
     """No forward."""
 
@@ -179,3 +189,11 @@ def test_what_is_no_example_is_said_in_one_sentence(case):
     call, kind, message = REFUSED[case]
     with pytest.raises(kind, match=message):
         call()
+
+
+def test_scales_of_ternary_activations_start_from_the_example() -> None:
+    model = pyg.GCN(6, 8, 2, 3)
+    for example in (None, (X, EDGES)):
+        binary = bitgnn.binarize(model, precision="TBF+TBF", example=example)
+        quantizers = [m for m in binary.modules() if isinstance(m, ActivationQuantizer)]
+        assert [(q.is_set, q.training) for q in quantizers] == [(example is not None, True)] * 4

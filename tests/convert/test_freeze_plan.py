@@ -10,7 +10,7 @@ from graphs import odd_graph
 from torch import nn
 
 from bitgnn import GraphConfig, Plan, binarize, freeze, load, save
-from bitgnn._vouched import sealed
+from bitgnn._checksummed import sealed
 from bitgnn.convert import ModelShape
 from bitgnn.convert.letters import own_letters, with_letters
 from bitgnn.models import GCN, GraphSAGE, GraphSAINT

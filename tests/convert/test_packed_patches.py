@@ -9,7 +9,7 @@ from image_networks import expected_of, frozen_quietly, trained
 from torch import nn
 
 import bitgnn
-from bitgnn._vouched import sealed
+from bitgnn._checksummed import sealed
 from bitgnn.inference.costs import weights_of
 from bitgnn.nn import BinaryConv2d, BinaryLinear
 

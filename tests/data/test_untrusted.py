@@ -13,10 +13,10 @@ import torch
 from PIL import Image
 
 from bitgnn.data import DataError, image_folder, load, load_image_folder
+from bitgnn.data.atomic_dataset import PICKLES, check_pickles
 from bitgnn.data.catalog import SOURCES
 from bitgnn.data.files import decompressed
 from bitgnn.data.images import read_idx
-from bitgnn.data.pickles import PICKLES, check_pickles
 
 
 class Evil:

@@ -229,7 +229,7 @@ IMAGES, LABELS = pictures(8).tensors
         (Stream(), "must hold a batch at least, got an empty Stream"),
         (Stream((IMAGES, LABELS[:3])), r"a row for each of 8 inputs, got \[3\]"),
         (Stream((LABELS, LABELS)), r"images must be a tensor \[B, C, H, W\], got \[8\]"),
-        (Stream((IMAGES[:, :, 0], LABELS)), r"model does not take a batch .* \[8, 1, 8\]"),
+        (Stream((IMAGES[:, :, 0], LABELS)), r"model does not take data, torch.float32 \[8, 1, 8\]"),
         (Stream((IMAGES / 0, LABELS)), "finite, found NaN or infinity in the first batch"),
         (Stream((IMAGES, LABELS + 1)), "classes 0 to 3"),
         (Stream((IMAGES, LABELS), (IMAGES, 2 * LABELS)), "data: labels .* got 0 to 6"),
@@ -237,6 +237,7 @@ IMAGES, LABELS = pictures(8).tensors
         (Stream({"input_ids": LABELS}), r"attention_mask and labels, got the keys"),
         (Stream({"input_ids": IMAGES, "labels": LABELS}), "data must hold input"),
         (IMAGES, "or a loader or dataset of batches, got Tensor"),
+        ((IMAGES, LABELS), "a dataset of pairs .* such as TensorDataset, got a tuple of tensors"),
         ({"input_ids": LABELS}, "or a loader or dataset of batches, got dict"),
     ],
 )
@@ -260,7 +261,7 @@ def test_bad_arguments_beside_good_batches() -> None:
     binary = bitgnn.binarize(network())
     with pytest.raises(DistillError, match="is binary already"):
         bitgnn.distill(binary, data, validation=data, epochs=1)
-    with pytest.raises(DistillError, match=r"scores \[B, C\] of 16 rows"):
+    with pytest.raises(DistillError, match=r"scores \[16, C\], a row for each of 16 inputs"):
         bitgnn.distill(network()[:-2], data, validation=data, epochs=1)
     with pytest.raises(DistillError, match='precision must be "bin" or a BWTAConfig for text'):
         bitgnn.distill(own_bert(), sentences(8), "full", validation=sentences(8), epochs=1)

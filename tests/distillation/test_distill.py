@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -57,6 +58,59 @@ def test_a_trained_model_teaches_as_it_is() -> None:
     assert second.teacher_scores == first.teacher_scores
     trained = dict(first.teacher.named_parameters())
     assert all(torch.equal(p, trained[n]) for n, p in second.teacher.named_parameters())
+
+
+def drawn_communities() -> Data:
+    """Two communities without a common node: fresh weights may tell them apart by luck."""
+    generator = torch.Generator().manual_seed(1)
+    rows = torch.arange(400)
+    sources = torch.randint(400, (4000,), generator=generator)
+    targets = (sources + 2 * torch.randint(200, (4000,), generator=generator)) % 400
+    x = torch.randn(400, FEATURES, generator=generator) + 2 * (rows % 2)[:, None]
+    masks = {"train_mask": rows < 60, "val_mask": (rows >= 60) & (rows < 120)}
+    return Data(x=x, edge_index=torch.stack((sources, targets)), y=rows % 2, **masks)
+
+
+@pytest.mark.parametrize("kind", ["classes", "communities", "labels", "values", "graphs", "links"])
+def test_a_trained_model_is_told_from_fresh_ones(kind: str) -> None:
+    data, more, outputs = planted(), {}, CLASSES
+    make: Any = lambda: pyg.GCN(FEATURES, 16, 2, outputs)  # noqa: E731
+    if kind == "communities":
+        data, outputs = drawn_communities(), 2
+    elif kind in ("labels", "values"):
+        y = torch.stack((data.y == 0, data.y != 2), dim=1).float()
+        data, outputs = planted(y=y if kind == "labels" else 10 + 4 * y), 2
+        make = lambda: pyg.GraphSAGE(FEATURES, 16, 2, outputs)  # noqa: E731
+    elif kind == "graphs":
+        data = make_graphs()
+        data, more = data[:90], {"validation": data[90:]}
+        make = lambda: Pooled(12, 16, 2)  # noqa: E731
+    elif kind == "links":
+        split = RandomLinkSplit(num_val=0.1, num_test=0.0, add_negative_train_samples=False)
+        data, validation, _ = split(Data(x=data.x, edge_index=data.edge_index))
+        more = {"validation": validation}
+        make = lambda: pyg.GAE(pyg.GCN(FEATURES, 32, 2, 16))  # noqa: E731
+    for seed in range(6):
+        torch.manual_seed(seed)
+        fresh = bitgnn.distill(make(), data, epochs=1, **more)
+        assert len(fresh.teacher_history) == 1, fresh.judgement
+        assert fresh.judgement.startswith("untrained, by ")
+    teacher = bitgnn.distill(make(), data, epochs=80, trained=False, **more).teacher
+    found = bitgnn.distill(teacher, data, epochs=1, **more)
+    assert found.teacher_history == [], found.judgement
+    assert f"counts as {found.judgement}" in str(found)
+
+
+@pytest.mark.parametrize("trained", [True, False])
+def test_the_judgement_is_kept_and_changes_no_training(trained: bool, tmp_path: Path) -> None:
+    data = planted()
+    model = bitgnn.distill(gcn(), data, epochs=30).teacher if trained else gcn()
+    said = bitgnn.distill(model, data, epochs=2, trained=trained)
+    found = bitgnn.distill(model, data, epochs=2, log=tmp_path)
+    assert said.judgement == f"{'trained' if trained else 'untrained'}, as trained= says"
+    assert (tmp_path / "judgement.txt").read_text() == f"{found.judgement}\n"
+    state = said.model.state_dict()
+    assert all(torch.equal(value, state[n]) for n, value in found.model.state_dict().items())
 
 
 def test_whether_the_model_is_trained_may_be_said() -> None:

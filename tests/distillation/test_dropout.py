@@ -52,3 +52,18 @@ def test_what_is_kept_is_scaled_by_the_probability_in_use() -> None:
 def test_a_wrong_probability_is_refused_as_ever() -> None:
     with scaled_dropout(0.1), pytest.raises(ValueError, match="between 0 and 1"):
         functional.dropout(torch.ones(3), 1.5)
+
+
+def interrupted(call) -> None:
+    with scaled_dropout(0.0):
+        assert share_of_zeros(call) == 0
+        raise KeyboardInterrupt
+
+
+def test_dropout_is_as_before_behind_an_error_and_within_another_context() -> None:
+    call = CALLS["positional"][0]
+    with scaled_dropout(0.5):
+        with pytest.raises(KeyboardInterrupt):
+            interrupted(call)
+        assert share_of_zeros(call) == pytest.approx(0.3, abs=0.01)
+    assert share_of_zeros(call) == pytest.approx(0.6, abs=0.01)

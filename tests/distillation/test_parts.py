@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import pytest
 import torch
-import torch_geometric.nn as pyg
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional
-from toy_problems import CLASSES, FEATURES, NODES, Own, gcn, planted
+from toy_problems import CLASSES, NODES, gcn, planted
 
 from bitgnn.distillation import DistillError
-from bitgnn.distillation.fitting import recipe_for
+from bitgnn.distillation.fitting import dropout_for, recipe_for
 from bitgnn.distillation.objectives import Classes, Links, MultiLabel, Values, objective_of
 from bitgnn.distillation.problems import Nodes
 from bitgnn.distillation.targets import smoothed
-from bitgnn.distillation.widening import widened
 
 
 def test_a_teacher_of_classes_is_sharpened() -> None:
@@ -86,71 +84,14 @@ def test_smoothing_is_used_where_validation_nodes_gain() -> None:
     assert torch.allclose(logs, exact, atol=1e-4)
 
 
-class Joined(nn.Module):
-    """Joins the results of all layers, PReLU and BatchNorm between."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.conv1 = pyg.SAGEConv(FEATURES, 8, aggr="max", bias=False)
-        self.act = nn.PReLU(8)
-        self.conv2 = pyg.SAGEConv(8, 8, project=True, normalize=True)
-        self.norm = pyg.BatchNorm(8, momentum=0.3)
-        self.out = nn.Linear(16, CLASSES, bias=False)
-
-    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
-        """Scores of nodes."""
-        first = self.act(self.conv1(x, edge_index))
-        second = self.norm(self.conv2(first, edge_index))
-        return self.out(torch.cat((first, second), dim=1))
-
-
-def test_any_model_of_sized_layers_is_widened() -> None:
-    data = planted()
-    wide = widened(Joined(), data, 2)
-    assert (wide.conv1.in_channels, wide.conv1.out_channels) == (FEATURES, 16)
-    assert wide.conv1.aggr == "max"
-    assert wide.conv1.lin_l.bias is None
-    assert wide.act.num_parameters == 16
-    assert (wide.conv2.project, wide.conv2.normalize) == (True, True)
-    assert wide.norm.module.num_features == 16
-    assert (wide.out.in_features, wide.out.bias) == (32, None)
-    assert widened(Own(), data, 1.5).conv2.in_channels == 24
-
-    class Ends(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            linear = nn.Linear(FEATURES, 8), nn.Linear(8, 3)
-            self.layers = nn.Sequential(linear[0], nn.ReLU(), linear[1], nn.LayerNorm(3))
-
-        def forward(self, x: Tensor) -> Tensor:
-            return self.layers(x)
-
-    sizes = [tuple(p.shape) for p in widened(Ends(), data, 2).parameters()]
-    assert sizes == [(16, FEATURES), (16,), (3, 16), (3,), (3,), (3,)]
-
-
-class Product(nn.Module):
-    """A product of its own, behind layers."""
-
-    def __init__(self, layers: int) -> None:
-        super().__init__()
-        sizes = (FEATURES, 8, 8)
-        self.convs = nn.ModuleList(pyg.GCNConv(*sizes[i : i + 2]) for i in range(layers))
-        self.weight = nn.Parameter(torch.rand(8, 8))
-
-    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
-        """Scores of nodes."""
-        for conv in self.convs:
-            x = conv(x, edge_index).relu() @ self.weight
-        return x
-
-
-@pytest.mark.parametrize(
-    ("layers", "message"), [(1, "has no hidden channels"), (2, "does not run")]
-)
-def test_a_model_that_cannot_be_widened_says_so(layers: int, message: str) -> None:
-    with pytest.raises(DistillError, match=f"widen: Product {message}.* pass it as widen"):
-        widened(Product(layers), planted(), 2)
+def test_dropout_follows_how_much_the_teacher_overfits() -> None:
+    data, model = planted(), gcn().eval()
+    right = (model(data.x, data.edge_index).argmax(1) == data.y).float()
+    expected = float(right[data.train_mask].mean() - right[data.val_mask].mean())
+    overfit = Nodes(data, model, None, None, 0).overfit(model)
+    assert float(overfit) == pytest.approx(expected)
+    assert [dropout_for(value) for value in (-0.1, 0.0, 0.5, 1.0)] == [0, 0, 1, 1]
+    assert 0 < dropout_for(0.01) < dropout_for(0.02) < 1
 
 
 def test_numbers_of_the_recipe_follow_from_the_data() -> None:
@@ -158,12 +99,12 @@ def test_numbers_of_the_recipe_follow_from_the_data() -> None:
     whole = Nodes(data, gcn(), None, None, 0)
     teacher, student = recipe_for(whole, None)
     assert (teacher.epochs, student.epochs) == (200, 200)
-    assert (student.teacher_weight, student.dropout) == (0.75, 0.75)  # a quarter is labelled
+    assert (student.teacher_weight, student.dropout) == (0.75, 1)  # a quarter is labelled
     assert (teacher.teacher_weight, teacher.dropout) == (0, 1)
     is_train = torch.arange(NODES) < 0.9 * NODES
     well_known = planted(train_mask=is_train, val_mask=~is_train, test_mask=None)
     student = recipe_for(Nodes(well_known, gcn(), None, None, 0), None)[1]
-    assert (student.teacher_weight, student.dropout) == (0.3, 0.3)
+    assert student.teacher_weight == 0.3
     batches = Nodes(data, gcn(), [data] * 50, None, 0)
     assert recipe_for(batches, None)[1].epochs == 40
     assert recipe_for(Nodes(data, gcn(), [data] * 5000, None, 0), None)[1].epochs == 20

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 import bitgnn
-from bitgnn._vouched import sealed
+from bitgnn._checksummed import sealed
 from bitgnn.bits import BitImages
 from bitgnn.exchange import export_parameters, import_parameters
 from bitgnn.models import IMAGE_NETWORKS, bincnn, mlp, vgg

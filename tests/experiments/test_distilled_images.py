@@ -1,11 +1,13 @@
 """The script that distills a ResNet-14 on small images."""
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 
+import bitgnn
 from bitgnn.data import ImageData, ImageSet
 from bitgnn.models import resnet
 
@@ -31,9 +33,13 @@ def script(monkeypatch):
     sys.modules.pop("distilled_images")
 
 
-def test_students_of_several_widths_learn_from_one_teacher(script):
-    case = {"seed": 0, "epochs": 2, "forms": ["1", "2:learning_rate=0.004"]}
-    found = script.run((case, None, "cpu"))
+CASE = {"seed": 0, "epochs": 2, "forms": ["1", "2:learning_rate=0.004"]}
+
+
+def test_students_of_several_widths_learn_from_one_teacher(script, tmp_path):
+    case = CASE
+    found = script.run((case, None, "cpu"), tmp_path)
+    assert found["teacher_seconds"] > 0
     assert list(found["students"]) == case["forms"]
     teachers = {student["teacher"] for student in found["students"].values()}
     assert len(teachers) == 1
@@ -41,6 +47,39 @@ def test_students_of_several_widths_learn_from_one_teacher(script):
         assert student["test"] == student["trained"]  # frozen and trained agree
         assert student["gap"] == pytest.approx(100 * (student["teacher"] - student["test"]))
         assert len(student["history"]) == 2
-    rows = script.summary([found])
+    rows = script.mean_scores([found])
     assert [row["form"] for row in rows] == case["forms"]
     assert rows[0]["runs"] == 1
+
+
+def test_a_stopped_run_keeps_its_teacher_and_its_students(script, tmp_path, monkeypatch):
+    distill, calls = bitgnn.distill, []
+
+    def stopped(*args, **options):
+        if calls:
+            raise KeyboardInterrupt
+        calls.append(options["trained"])
+        return distill(*args, **options)
+
+    monkeypatch.setattr(bitgnn, "distill", stopped)
+    with pytest.raises(KeyboardInterrupt):
+        script.run((CASE, None, "cpu"), tmp_path / "stopped")
+    monkeypatch.setattr(
+        bitgnn, "distill", lambda *a, **o: calls.append(o["trained"]) or distill(*a, **o)
+    )
+    found = script.run((CASE, None, "cpu"), tmp_path / "stopped")
+    assert calls == [False, True]
+    again = script.run((CASE, None, "cpu"), tmp_path / "whole")
+    for form, student in found["students"].items():
+        other = again["students"][form]
+        assert {**student, "seconds": 0} == {**other, "seconds": 0}
+
+
+def test_an_interrupted_student_is_no_result(script, tmp_path, monkeypatch):
+    distill = bitgnn.distill
+    monkeypatch.setattr(
+        bitgnn, "distill", lambda *a, **o: replace(distill(*a, **o), interrupted=True)
+    )
+    with pytest.raises(KeyboardInterrupt):
+        script.run((CASE, None, "cpu"), tmp_path)
+    assert not list(tmp_path.rglob("*.json"))

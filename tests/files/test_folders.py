@@ -11,10 +11,10 @@ import stat
 import pytest
 import torch
 
+import bitgnn._checksummed as checksummed
 import bitgnn._files as files
-import bitgnn._vouched as vouched
 from bitgnn import FileError
-from bitgnn._vouched import migrated, read_folder, sealed, write_folder
+from bitgnn._checksummed import migrated, read_folder, sealed, write_folder
 
 NAME, PREFIX = "model.json", "weights"
 LOADS, SAVES = 200, 40
@@ -240,7 +240,7 @@ def test_tensor_files_are_named_plainly(tmp_path, file):
         read(tmp_path)
 
 
-def test_the_order_of_entries_is_kept_and_vouched_for(tmp_path):
+def test_the_order_of_entries_is_kept_and_checksummed(tmp_path):
     layers = {"second": 1, "first": 2, "10": 3, "9": 4}
     write_folder(tmp_path, NAME, PREFIX, {"format": 1, "layers": layers}, {})
     description, _ = read_folder(tmp_path, NAME, "model", lambda found, _: found)
@@ -255,7 +255,7 @@ def test_the_order_of_entries_is_kept_and_vouched_for(tmp_path):
 def test_long_headers_and_large_manifests_are_refused(tmp_path, monkeypatch):
     write(tmp_path, 1)
     with monkeypatch.context() as patch:
-        patch.setattr(vouched, "HEADER_BYTES", 50)
+        patch.setattr(checksummed, "HEADER_BYTES", 50)
         with pytest.raises(FileError, match="its header has"):
             read(tmp_path)
     (tmp_path / NAME).write_bytes(b" " * (files.TEXT_BYTES + 1))
@@ -285,3 +285,10 @@ def test_a_full_disk_names_the_file(tmp_path, monkeypatch):
     with pytest.raises(OSError, match=r"No space left on device: '.*/model\.json'"):
         files.write_atomically(path, b"data", durable=True)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_bools_of_other_bytes_are_refused(tmp_path):
+    flip = torch.tensor([0, 1, 2], dtype=torch.uint8).view(torch.bool)
+    write_folder(tmp_path, NAME, PREFIX, {}, {"flip": flip})
+    with pytest.raises(FileError, match="'flip' holds bools that are neither 0 nor 1"):
+        read_folder(tmp_path, NAME, "model", lambda found, _: found)

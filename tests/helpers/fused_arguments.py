@@ -12,7 +12,7 @@ from bitgnn.bits import BitTensor
 from bitgnn.ops.linear import weight_digits
 from bitgnn.ops.linear_chain import make_chain
 from bitgnn.ops.reference import OPERATORS
-from bitgnn.ops.reference.narrow import MAX_NARROW_SIZE
+from bitgnn.ops.reference.pairs import MAX_NARROW_SIZE
 
 
 class FusedArguments(Draws):

@@ -5,8 +5,7 @@ from typing import Any
 import torch
 from draws import Draws
 
-from bitgnn.ops.reference.conv import conv_bbb
-from bitgnn.ops.reference.conv_add import conv_add
+from bitgnn.ops.reference.conv import conv_add, conv_bbb
 
 
 class ImageArguments(Draws):

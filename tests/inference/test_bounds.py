@@ -10,7 +10,7 @@ from torch import nn
 
 import bitgnn
 from bitgnn import FileError
-from bitgnn._vouched import sealed
+from bitgnn._checksummed import sealed
 from bitgnn.inference import bounds
 from bitgnn.inference.bounds import parameters_on_meta
 from bitgnn.inference.steps.known_calls import read_call

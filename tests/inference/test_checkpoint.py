@@ -11,7 +11,7 @@ from torch import nn
 from torch.nn import functional
 
 from bitgnn import FileError
-from bitgnn._vouched import sealed
+from bitgnn._checksummed import sealed
 from bitgnn.convert import freeze
 from bitgnn.inference import load, save
 from bitgnn.nn import GCNConv, GraphConv, LayerPrecision, SAGEConv
@@ -101,7 +101,7 @@ def test_altered(saved):
         (lambda d: d["graphs"].clear(), "adjacency 0 does not fit"),
         (lambda d: d["graphs"][0].update(colour="red"), "a graph must have the entries"),
         (lambda d: d["graphs"][0].update(kind="odd"), "unknown option"),
-        (lambda d: d["graphs"][0].update(exact=True), "adjacency 0 does not fit"),
+        (lambda d: d["graphs"][0].update(keeps_weights=True), "adjacency 0 does not fit"),
         (lambda d: d["report"].pop("letters"), "a report must have"),
         (lambda d: d.pop("program"), "damaged checkpoint"),
     ],

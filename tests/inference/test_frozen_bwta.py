@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 import bitgnn
-from bitgnn._vouched import sealed
+from bitgnn._checksummed import sealed
 from bitgnn.inference import FrozenBWTA
 from bitgnn.inference.bwta import (
     FrozenBWTAMultiheadAttention,
@@ -200,7 +200,7 @@ def test_what_cannot_be_frozen_says_why() -> None:
         bitgnn.freeze(model, "bin")
     for change, message in (
         (lambda m: setattr(m.up, "level", 2), "up must have level 1, got 2"),
-        (lambda m: m.up.input_quantizer.scale.data.fill_(-1.0), "scale of up must be positive"),
+        (lambda m: m.up.input_quantizer.scale.data.fill_(math.nan), "scale of up must be set and"),
         (lambda m: m.up.weight.data[0].fill_(math.nan), "the weight of up holds NaN"),
         (lambda m: m.up.bias.data.fill_(math.inf), "the bias of up holds NaN or infinity"),
         (lambda m: setattr(m, "up", BWTALinear(48, 70)), "was never set"),

@@ -9,7 +9,7 @@ from image_networks import trained
 from torch import nn
 
 import bitgnn
-from bitgnn._vouched import sealed
+from bitgnn._checksummed import sealed
 from bitgnn.bits import BitImages, BitTensor
 from bitgnn.inference import FrozenImages
 from bitgnn.inference.costs import image_step_cost

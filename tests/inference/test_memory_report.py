@@ -107,7 +107,7 @@ def test_table_and_json(data):
     assert [line.split()[0] for line in lines[2:]] == [
         "weights", "features", "adjacency", "activations", "workspace", "forward,", "peak",
     ]  # fmt: skip
-    assert lines[3].split()[1:5] == ["7.20", "MB", "7.20", "MB"]
+    assert lines[3].split()[1:5] == ["6.87", "MiB", "6.87", "MiB"]
     assert lines[-1].endswith("%")
     entry = json.loads(json.dumps(report.to_dict()))
     assert entry["measured"]["peak"] == report.measured.peak

@@ -10,7 +10,7 @@ from torch import nn
 from torch.nn import functional
 from torch_geometric.nn import norm
 
-from bitgnn._vouched import sealed
+from bitgnn._checksummed import sealed
 from bitgnn.convert import freeze
 from bitgnn.inference import FrozenModel, load, save
 from bitgnn.inference.steps.calls import FloatCall, Input, Method

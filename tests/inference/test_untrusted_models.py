@@ -8,7 +8,7 @@ from pretrained import batch, bert
 
 import bitgnn
 from bitgnn import FileError
-from bitgnn._vouched import sealed
+from bitgnn._checksummed import sealed
 
 
 @pytest.fixture

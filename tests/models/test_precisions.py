@@ -2,7 +2,7 @@
 
 import pytest
 
-from bitgnn.models.precisions import describe_precision, layer_precisions
+from bitgnn.models.base import describe_precision, layer_precisions
 from bitgnn.nn import LayerPrecision
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from bitgnn.ops._adjacency import expected_microseconds
+from bitgnn.ops.layout_choice import expected_microseconds
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,8 @@ import torch
 
 from bitgnn import BitAdjacency, BitTensor
 from bitgnn.ops import fused
-from bitgnn.ops.reference.heads import finished
-from bitgnn.ops.reference.narrow import bmm_bspmm_narrow, canonical_sums
+from bitgnn.ops.reference._sums import canonical_sums
+from bitgnn.ops.reference.pairs import bmm_bspmm_narrow, finished
 
 
 def star(num_rows: int, num_cols: int, hub_edges: int, seed: int = 0) -> BitAdjacency:

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from bitgnn import BitAdjacency, BitTensor
-from bitgnn.ops.reference.heads import finished
+from bitgnn.ops.reference.pairs import finished
 
 # Around the slots and the pieces of the sums, and a hub.
 DEGREES = [0, 1, 7, 8, 9, 63, 65, 127, 128, 129, 256, 257, 385, 1025, 5425] * 2

@@ -12,7 +12,7 @@ from sampler import Sampler
 
 from bitgnn._library import load_for_dry_runs
 from bitgnn.ops.reference import OPERATORS
-from bitgnn.ops.reference.heads import HEADS
+from bitgnn.ops.reference.pairs import HEADS
 from bitgnn.ops.route import DEVICES, route
 
 PROBLEM = load_for_dry_runs()

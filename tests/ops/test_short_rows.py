@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from bitgnn.ops.reference.pack import words_for
+from bitgnn.bits.tensor import words_for
 
 CUDA = torch.device("cuda")
 NODES = 33_000

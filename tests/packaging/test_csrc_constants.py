@@ -14,10 +14,10 @@ bits.tensor.WORD_BITS core/common.h kWordBits
 bits.layouts.TILE core/common.h kTileDim
 bits.sliced.LANES core/common.h kSliceLanes
 bits.sliced.STEP core/common.h kSliceStepEdges
-bits.row_order.ORDER_STEP pairs/arguments.h kOrderStep
+bits.derived.ORDER_STEP pairs/arguments.h kOrderStep
 ops.linear.MOST_FEATURES bmm/arguments.h kMostLinearFeatures
 ops._fixed_conv.MOST_WEIGHTS first_layers/operators.h kMostFixedWeights
-ops.reference.narrow.MAX_NARROW_SIZE bspmm/narrow_sums.h kMostShortFeatures
+ops.reference.pairs.MAX_NARROW_SIZE bspmm/narrow_sums.h kMostShortFeatures
 ops.linear_chain.MOST_LAYERS whole_model/linear_chain.h kMostChainLayers
 ops.linear_chain.MOST_FEATURES whole_model/linear_chain.h kMostChainFeatures
 ops.reference.linear_chain.LAYER_NUMBERS whole_model/linear_chain.h kChainLayerNumbers

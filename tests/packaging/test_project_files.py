@@ -22,8 +22,8 @@ PROJECT = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
 CI_SCRIPT = (ROOT / ".ci" / "run").read_text(encoding="utf-8")
 DOCKERFILE = (ROOT / "Dockerfile").read_text(encoding="utf-8")
 INSTALLED = {
-    "bash", "bitgnn", "clang-format", "echo", "find", "grep", "lint-imports", "mkdocs", "mypy",
-    "pip", "pytest", "python", "ruff", "typos", "xargs",
+    "bash", "bitgnn", "clang-format", "echo", "find", "gh", "grep", "lint-imports", "mkdocs",
+    "mypy", "pip", "pytest", "python", "ruff", "typos", "xargs",
 }  # fmt: skip
 """Commands that need no file of this repository."""
 
@@ -119,6 +119,7 @@ def test_publishing_is_trusted_without_a_token():
     assert publish["permissions"] == {"id-token": "write"}
     assert publish["needs"] == "wheels"
     assert WORKFLOWS["release"]["jobs"]["wheels"]["needs"] == "version"
+    assert WORKFLOWS["release"]["jobs"]["release"]["needs"] == "publish"
     assert "secrets." not in str(WORKFLOWS)
 
 

@@ -4,6 +4,7 @@ import re
 import shutil
 import subprocess
 from pathlib import Path
+from zipfile import ZipFile
 
 import pytest
 
@@ -56,13 +57,35 @@ def test_tools_of_the_script_come_with_the_extra(tool):
 
 
 @pytest.mark.skipif(shutil.which("bash") is None, reason="bash was not found")
-@pytest.mark.parametrize("name", ["build_wheels.sh", "build_cuda.sh"])
-def test_scripts_tell_how_they_are_used(name):
+@pytest.mark.parametrize(
+    ("name", "arguments"),
+    [
+        ("build_wheels.sh", "OUTPUT_DIR [TARGET...]"),
+        ("build_cuda.sh", "OUTPUT_DIR [TARGET...]"),
+        ("check_wheel.sh", "[--system-site-packages] WHEEL"),
+    ],
+)
+def test_scripts_tell_how_they_are_used(name, arguments):
     done = subprocess.run(
         ["bash", str(ROOT / "scripts" / name)], capture_output=True, text=True, check=False
     )
     assert done.returncode != 0
-    assert f"usage: {name} OUTPUT_DIR [TARGET...]" in done.stderr
+    assert f"usage: {name} {arguments}" in done.stderr
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="bash was not found")
+@pytest.mark.parametrize("library", ["bitgnn.libs/libcudart-1234.so.13", None])
+def test_wheels_with_other_libraries_or_none_are_refused(tmp_path, library):
+    wheel = tmp_path / "bitgnn-0.1.0-cp310-abi3-manylinux_2_28_x86_64.whl"
+    with ZipFile(wheel, "w") as archive:
+        archive.writestr("bitgnn/__init__.py", "")
+        if library is not None:
+            archive.writestr("bitgnn/_C_cpu.abi3.so", "")
+            archive.writestr(library, "")
+    command = ["bash", str(ROOT / "scripts" / "check_wheel.sh"), str(wheel)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode != 0
+    assert "the package's own libraries alone" in done.stderr
 
 
 @pytest.mark.skipif(shutil.which("nm") is None, reason="nm was not found")

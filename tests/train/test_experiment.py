@@ -19,8 +19,10 @@ from bitgnn.train import (
     deploy,
     evaluate,
     train_all,
-    unit,
     write_results,
+)
+from bitgnn.train import (
+    run as training_run,
 )
 from bitgnn.train.build import build_model, make_task, restore_model
 from bitgnn.train.loop import train_model
@@ -75,7 +77,7 @@ def test_same_seed_same_result(config, graphs, tmp_path):
 def test_interrupted_training_goes_on(config, graphs, tmp_path, monkeypatch):
     store = RunStore(tmp_path, config)
     trained = []
-    real = unit.train_model
+    real = training_run.train_model
 
     def interrupted(*arguments, **keywords):
         if len(trained) == 4:
@@ -83,7 +85,7 @@ def test_interrupted_training_goes_on(config, graphs, tmp_path, monkeypatch):
         trained.append(1)
         return real(*arguments, **keywords)
 
-    monkeypatch.setattr(unit, "train_model", interrupted)
+    monkeypatch.setattr(training_run, "train_model", interrupted)
     with pytest.raises(KeyboardInterrupt):
         train_all(config, graphs, store, QUIET)
     assert len(list(store.runs.glob("*.json"))) == 4
@@ -97,7 +99,7 @@ def test_interrupted_training_goes_on(config, graphs, tmp_path, monkeypatch):
         again.append(1)
         return real(*arguments, **keywords)
 
-    monkeypatch.setattr(unit, "train_model", counted)
+    monkeypatch.setattr(training_run, "train_model", counted)
     assert len(train_all(config, graphs, RunStore(tmp_path, config), QUIET)) == 6
     assert len(again) == 3
 

@@ -13,8 +13,13 @@ from torch.nn import functional
 from bitgnn.data import DataError
 from bitgnn.train.build import _kept, model_input, row_normalized, thermometer
 from bitgnn.train.keeping import RunLog
-from bitgnn.train.loop import TrainingError, train_model
-from bitgnn.train.losses import divergence, propagated, teacher_log_probabilities
+from bitgnn.train.loop import (
+    TrainingError,
+    divergence,
+    propagated,
+    teacher_log_probabilities,
+    train_model,
+)
 from bitgnn.train.recipe import Recipe, TeacherPropagation
 from bitgnn.train.session import BestState
 from bitgnn.train.task import CountRight, NodeTask, RocAuc, check_data, roc_auc

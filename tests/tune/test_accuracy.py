@@ -58,5 +58,5 @@ def test_test_nodes_are_reported_beside(data, workload):
 
 
 def test_a_plan_for_another_model(space):
-    with pytest.raises(ValueError, match="are no chain of this space"):
+    with pytest.raises(ValueError, match="are no choice of this space"):
         Accuracy(space).of(Plan({"conv1": "FBB+BBB"}))

@@ -20,7 +20,7 @@ import signal
 signal.signal(signal.SIGINT, signal.default_int_handler)
 from bitgnn.cli import main
 from bitgnn.tune import explore
-explore.CHAINS_AT_ONCE = 1
+explore.CHOICES_AT_ONCE = 1
 {pause}
 main()
 """

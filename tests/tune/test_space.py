@@ -76,12 +76,12 @@ def trained(model, data):
 
 @pytest.mark.parametrize("name", MODELS)
 def test_every_plan_runs_and_gives_what_the_model_gives(name, data):
-    """Some of the chains of larger models: each with every plan."""
+    """Some of the choices of larger models: each with every plan."""
     make, count, every = MODELS[name]
     torch.manual_seed(0)
     space = Space.from_workload(Workload.of(trained(make(), data), data))
-    assert space.num_chains == count
-    for letters in list(space.chains)[::every]:
+    assert space.num_choices == count
+    for letters in list(space.choices)[::every]:
         model = with_letters(space.workload.model, letters).eval()
         with torch.no_grad():
             expected = model(data.x, data.edge_index)
@@ -107,7 +107,7 @@ def test_chains_cost_nothing(workload, monkeypatch):
 
     monkeypatch.setattr("bitgnn.tune.space.Candidates.frozen", fail)
     space = Space.from_workload(workload)
-    assert len(list(space.chains)) == space.num_chains == 128
+    assert len(list(space.choices)) == space.num_choices == 128
 
 
 def test_the_same_plans_in_the_same_order(workload):
@@ -127,7 +127,7 @@ def test_plans_of_letters(space):
     plans = space.plans(floats)
     assert len({tuple(plan.order.items()) for plan in plans}) == len(plans) == 4
     assert {plan.features for plan in plans} == {"floats"}
-    with pytest.raises(ValueError, match="are no chain of this space"):
+    with pytest.raises(ValueError, match="are no choice of this space"):
         space.plans({"convs.0": "FBB+BBB", "convs.1": "FBF+FBF"})
 
 
@@ -156,7 +156,7 @@ def test_orders_of_many_layers(data):
 def test_values_key(space):
     bits = {"convs.0": "FBB+BBB", "convs.1": "BBF+FBF"}
     floats = {"convs.0": "FFF+FFF", "convs.1": "FFF+FFF"}
-    keys = {space.values_key(letters) for letters in space.chains}
+    keys = {space.values_key(letters) for letters in space.choices}
     assert len(keys) == 128
     assert space.values_key(bits, {}) == space.values_key(dict(reversed(bits.items())))
     chosen = space.candidates.frozen(Plan(floats)).report.orders
@@ -175,7 +175,7 @@ def test_options_layer_by_layer(space):
         for a in first
         for b in space.options("convs.1", {"convs.0": a})
     ]
-    assert made == list(space.chains)
+    assert made == list(space.choices)
 
 
 def test_allow_and_pins(workload):
@@ -184,8 +184,8 @@ def test_allow_and_pins(workload):
         ["first layer stays FBB+BBB"],
         {"features": ["packed"]},
     )
-    assert space.num_chains == 8
-    assert {letters["convs.0"] for letters in space.chains} == {"FBB+BBB"}
+    assert space.num_choices == 8
+    assert {letters["convs.0"] for letters in space.choices} == {"FBB+BBB"}
     for plan in space:
         assert plan.features == "packed"
     ordered = Space.from_workload(workload, {0: "fp32", 1: "fp32"}, {"order": ["transform_first"]})
@@ -208,7 +208,7 @@ def test_on_a_gpu(data):
         pytest.skip("no CUDA device")
     model = trained(GCN(FEATURES, 40, CLASSES, precision="bin"), data)
     space = Space.from_workload(Workload.of(model, data, device="cuda"))
-    for letters in list(space.chains)[::9]:
+    for letters in list(space.choices)[::9]:
         found = {}
         for plan in space.plans(letters):
             try:

@@ -36,7 +36,7 @@ def model():
 
 def test_a_stopped_search_goes_on(model, data, tmp_path, monkeypatch):
     storage = tmp_path / "trials.db"
-    monkeypatch.setattr(explore, "CHAINS_AT_ONCE", 3)
+    monkeypatch.setattr(explore, "CHOICES_AT_ONCE", 3)
     done, whole = [], explore.Explorer._explore
 
     def stopping(self, letters, asked):
@@ -166,8 +166,8 @@ def test_a_file_that_cannot_be_opened_is_one_error(model, data, tmp_path, monkey
 
 
 def test_large_spaces_are_sampled_and_repeat(model, data, monkeypatch):
-    monkeypatch.setattr(explore, "MOST_CHAINS", 6)
-    monkeypatch.setattr(explore, "CHAINS_AT_ONCE", 2)
+    monkeypatch.setattr(explore, "MOST_CHOICES", 6)
+    monkeypatch.setattr(explore, "CHOICES_AT_ONCE", 2)
     options = {**SMALL, "pins": None, "constraints": []}
     found = [
         {str(t.plan.letters) for t in bitgnn.tune(model, data, **options).trials} for _ in range(2)
@@ -181,8 +181,8 @@ def test_large_spaces_are_sampled_and_repeat(model, data, monkeypatch):
 
 @pytest.mark.parametrize("most", [512, 2])
 def test_no_time_leaves_the_rest_out_and_says_so(model, data, tmp_path, monkeypatch, most):
-    monkeypatch.setattr(explore, "CHAINS_AT_ONCE", 2)
-    monkeypatch.setattr(explore, "MOST_CHAINS", most)  # of more, a sampler proposes some
+    monkeypatch.setattr(explore, "CHOICES_AT_ONCE", 2)
+    monkeypatch.setattr(explore, "MOST_CHOICES", most)  # of more, a sampler proposes some
     monkeypatch.setattr(Budget, "fits", lambda budget, kind, share: False)
     monkeypatch.setattr(search, "MEASURED_BY", 0.0)
     monkeypatch.setattr(stages, "DISTILLED_BY", 0.0)

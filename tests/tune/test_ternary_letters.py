@@ -6,8 +6,8 @@ import torch
 import bitgnn
 from bitgnn.models import GCN
 from bitgnn.nn import Linear
-from bitgnn.tune.chains import Chains, layer_rules
-from bitgnn.tune.pins import pin_patterns, pinned_chains
+from bitgnn.tune.letter_choices import LetterChoices, layer_rules
+from bitgnn.tune.pins import pin_patterns, pinned_choices
 from bitgnn.tune.space import Space
 from bitgnn.tune.workload import Workload
 
@@ -23,18 +23,18 @@ def ternary(data):
 
 
 def test_letters_are_those_of_trained_scales(ternary, data):
-    assert len(Chains(layer_rules(GCN(FEATURES, 40, CLASSES)), {})) == 128
+    assert len(LetterChoices(layer_rules(GCN(FEATURES, 40, CLASSES)), {})) == 128
     untrained = GCN(FEATURES, 40, CLASSES, precision="TBF+TBF")
-    assert len(Chains(layer_rules(untrained), {})) == 128
-    chains = list(Chains(layer_rules(ternary), {}))
-    assert len(chains) == len(Chains(layer_rules(ternary), {}))
+    assert len(LetterChoices(layer_rules(untrained), {})) == 128
+    chains = list(LetterChoices(layer_rules(ternary), {}))
+    assert len(chains) == len(LetterChoices(layer_rules(ternary), {}))
     letters = {text for chain in chains for text in chain.values()}
     assert {"TBF+TBF", "TBB+BBB", "FBF+TBB", "BBF+TBF", "TBF+FFF"} <= letters
     assert not {text for text in letters if "TF" in text or "FT" in text}
-    assert {"convs.0": "TBF+TBF", "convs.1": "TBF+TBF"} in Chains(layer_rules(ternary), {})
+    assert {"convs.0": "TBF+TBF", "convs.1": "TBF+TBF"} in LetterChoices(layer_rules(ternary), {})
     one = GCN(FEATURES, 40, CLASSES, precision=["TBF+FBF", "full"])
     one(data.x, data.edge_index)
-    found = {chain["convs.1"] for chain in Chains(layer_rules(one), {})}
+    found = {chain["convs.1"] for chain in LetterChoices(layer_rules(one), {})}
     assert not any("T" in text for text in found)
 
 
@@ -48,7 +48,7 @@ def test_every_ternary_plan_runs(ternary, data):
         assert frozen(data.x, graph).isfinite().all()
         seen.add(tuple(plan.letters.values()))
     assert ("TBF+TBF", "TBF+TBF") in seen
-    assert len(seen) == space.num_chains
+    assert len(seen) == space.num_choices
 
 
 def test_pins_name_ternary_letters(ternary):
@@ -57,12 +57,12 @@ def test_pins_name_ternary_letters(ternary):
     with pytest.raises(ValueError, match=r"pin of 'convs\.0' must read like"):
         pin_patterns(["convs.0=TBF+TXX"], rules)
     with pytest.raises(ValueError, match=r"pins .*TBF\+TBF"):
-        pinned_chains(GCN(FEATURES, 40, CLASSES), ["convs.0=TBF+TBF"])
+        pinned_choices(GCN(FEATURES, 40, CLASSES), ["convs.0=TBF+TBF"])
 
 
 def test_linear_layers_have_them_too():
     model = torch.nn.Sequential(Linear(8, 8, precision="TBF"), Linear(8, 3, precision="TBF"))
     model(torch.randn(20, 8))
-    found = {tuple(chain.values()) for chain in Chains(layer_rules(model), {})}
+    found = {tuple(chain.values()) for chain in LetterChoices(layer_rules(model), {})}
     assert ("TBF", "TBF") in found
     assert ("TBB", "BBF") in found

@@ -20,8 +20,6 @@ from bitgnn.inference.frozen import FreezeReport
 from bitgnn.inference.frozen_layers import FrozenBWTA, copy_with
 from bitgnn.nn import BWTAAttention, BWTALinear, BWTAMultiheadAttention
 
-__all__ = ["freeze_bwta", "has_bwta", "summarise_bwta"]
-
 TRAINED = (BWTALinear, BWTAAttention, BWTAMultiheadAttention)
 
 
@@ -80,10 +78,6 @@ PRODUCTS = ("query_proj", "key_proj", "value_proj", "out_proj")
 
 def summarise_bwta(model: nn.Module, data: Any) -> Summary:
     """Bits and bytes of the layers of a model with BWTA layers, as frozen.
-
-    Args:
-        model: trained or frozen.
-        data: nothing; such models are not timed layer by layer.
 
     Raises:
         ValueError: there is data, or a trained model cannot be frozen.

@@ -16,11 +16,6 @@ from bitgnn.inference.bwta.architecture import leave_fast_paths, multihead_optio
 from bitgnn.nn import ActivationQuantizer, BWTALinear, BWTAMultiheadAttention
 from bitgnn.nn.activation_quantizer import Kind
 
-__all__ = [
-    "Measured", "bwta_form", "calibration_runs", "candidates", "eligible", "is_bwta",
-    "measure_layers", "new_form", "output_errors", "start_scales",
-]  # fmt: skip
-
 
 def is_bwta(module: nn.Module) -> bool:
     """Whether a module is a BWTA form already."""
@@ -67,13 +62,7 @@ def bwta_form(module: Any, activation: Kind, level: int | None) -> nn.Module:
 
 
 def new_form(module: Any, activation: Kind, level: int | None) -> nn.Module:
-    """A BWTA layer with a module's own parameters, not copies of them, and scales not set.
-
-    Args:
-        module: of :func:`candidates`.
-        activation: of a linear layer; a BWTA one's own otherwise.
-        level: of the activations.
-    """
+    """A BWTA layer with a module's own parameters, not copies of them, and scales not set."""
     new: nn.Module
     kind: Kind
     if isinstance(module, nn.MultiheadAttention):

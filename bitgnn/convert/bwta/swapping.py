@@ -25,8 +25,6 @@ from bitgnn.nn import BWTAAttention
 from bitgnn.nn.activation_quantizer import Kind
 from bitgnn.nn.attention.pretrained import add_attention, is_pretrained
 
-__all__ = ["binarize_bwta"]
-
 
 def binarize_bwta(model: nn.Module, config: BWTAConfig) -> tuple[nn.Module, BinarizeReport]:
     """A copy of ``model`` with BWTA layers in the place of linear and attention ones.

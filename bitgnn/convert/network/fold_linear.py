@@ -19,8 +19,6 @@ from torch import Tensor
 
 from bitgnn.convert.network.values import Network, Value, canonical, is_unit, ordered
 
-__all__ = ["binarised", "fold_linear_maps", "readers_of", "replace_with"]
-
 MEAN_DEGREE = 8
 """Neighbours of a node where costs are weighed: a low guess, so that aggregations count little."""
 FLOAT_BYTES = 4

@@ -26,8 +26,6 @@ from bitgnn.convert.network.values import (
 )
 from bitgnn.quantize import binary_sign, sgn
 
-__all__ = ["FUNCTIONS", "concatenated", "jumping_knowledge"]
-
 POWER_OF_TWO_MANTISSA = 0.5
 
 

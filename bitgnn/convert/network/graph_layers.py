@@ -36,8 +36,6 @@ from bitgnn.inference.graph import GraphSpec
 from bitgnn.nn import LayerPrecision
 from bitgnn.nn.graph.gcn_conv import OWN_BITS
 
-__all__ = ["SUPPORTED", "GraphLayer", "lower_graph_layer", "row_of"]
-
 
 @dataclass(frozen=True)
 class GraphLayer:
@@ -52,7 +50,7 @@ class GraphLayer:
         bias: where the bias stands.
         options: arguments of the constructor that are attributes of the same name.
         adjacency: fields of :class:`~bitgnn.inference.GraphSpec` that are attributes of the layer.
-        reads_values: whether the values of a sparse adjacency count.
+        uses_sparse_values: whether the values of a sparse adjacency count.
         transforms_first: whether PyG multiplies in front of the aggregation.
         normalizes_rows: whether ``normalize`` means rows of the result.
     """
@@ -65,7 +63,7 @@ class GraphLayer:
     bias: str = "bias"
     options: tuple[str, ...] = ()
     adjacency: tuple[str, ...] = ()
-    reads_values: bool = True
+    uses_sparse_values: bool = True
     transforms_first: bool = False
     normalizes_rows: bool = False
 
@@ -111,7 +109,7 @@ LAYERS = (
         ("lin",),
         "lin_l.bias",
         ("normalize", "root_weight", "project"),
-        reads_values=False,
+        uses_sparse_values=False,
         normalizes_rows=True,
     ),
     GraphLayer(
@@ -140,13 +138,6 @@ def lower_graph_layer(
     plan: Mapping[int, LayerPrecision],
 ) -> Value:
     """A GCNConv, SAGEConv or GraphConv of PyG or this package.
-
-    Args:
-        name: module name.
-        layer: the layer.
-        arguments: of its forward, by name.
-        weighted: whether edge weights are among them.
-        plan: precisions that replace the layers' own, by ``id``.
 
     Raises:
         Unsupported: only PyG's own message passing can do what it does.
@@ -179,8 +170,8 @@ def lower_graph_layer(
         reduction=reduction,  # type: ignore[arg-type]
         flow=layer.flow,
         weighted=weighted,
-        reads_values=row.reads_values,
-        exact=letters.bspmm[1] == "F",
+        uses_sparse_values=row.uses_sparse_values,
+        keeps_weights=letters.bspmm[1] == "F",
         # Sums of bits know no column factor; where layers agree on that, they share a graph.
         uses_columns=not (letters.looks_up and _sums_bits(letters) and has_columns),
         **options,

@@ -25,11 +25,6 @@ from bitgnn.nn import BinaryConv2d, BinaryLinear
 from bitgnn.quantize import canonical_row_scale
 from bitgnn.quantize.pixels import COLOURS, grey, local_binary_patterns
 
-__all__ = [
-    "BINARY", "FUNCTIONS", "Length", "Shape", "adaptive_avg_pool", "avg_pool", "convolution",
-    "flatten", "linear", "max_pool", "shortcut",
-]  # fmt: skip
-
 BINARY = (BinaryConv2d, BinaryLinear)
 _PIXELS = ({2, 3}, {-2, -1}, {2, -1}, {-2, 3})
 

@@ -20,10 +20,6 @@ from bitgnn.convert.network.values import (
 )
 from bitgnn.nn import BinaryLinear, LayerPrecision, NodeStandardize
 
-__all__ = [
-    "FLOAT", "letters_of", "lower_linear", "prepare", "product", "scale_of", "sign", "weight_of",
-]  # fmt: skip
-
 FLOAT = LayerPrecision.parse("fp32")
 SIGNS = LayerPrecision.parse_linear("BBF")
 

@@ -12,11 +12,9 @@ from bitgnn.inference.fusions.products import MOST_NARROW_COLUMNS, is_wide
 from bitgnn.nn import LayerPrecision
 from bitgnn.nn.products.input_bits import InputBits
 from bitgnn.nn.products.thermometer import TINY
-from bitgnn.ops.reference.narrow import MAX_NARROW_SIZE
 from bitgnn.ops.reference.pack import LEVEL_SLOT
+from bitgnn.ops.reference.pairs import MAX_NARROW_SIZE
 from bitgnn.quantize.output_affine import output_affine
-
-__all__ = ["looked_up_bits", "looked_up_product", "narrowed_weight"]
 
 MOST_WASTE = 1.5
 """Times as many bits as there are that slots may have."""

@@ -33,8 +33,6 @@ from bitgnn.inference.steps.calls import (
 from bitgnn.inference.steps.known_calls import unsaved
 from bitgnn.nn import LayerPrecision
 
-__all__ = ["is_image_network", "lower_images", "lower_model", "lower_trace"]
-
 
 def is_image_network(model: nn.Module) -> bool:
     """Whether a model belongs to this family: convolutions, or linear layers of torch's signature.
@@ -60,10 +58,6 @@ def lower_images(traced: Traced) -> Network:
 
 def lower_trace(traced: Traced, plan: Mapping[int, LayerPrecision]) -> Network:
     """Values of a traced forward.
-
-    Args:
-        traced: the trace.
-        plan: precisions in place of the layers' own, by ``id`` of the layer.
 
     Raises:
         ValueError: something in it cannot be part of a frozen model; the message names it.

@@ -27,8 +27,6 @@ from bitgnn.convert.network.values import (
 )
 from bitgnn.nn import ChannelShortcut, NodeStandardize
 
-__all__ = ["ACTIVATIONS", "lower_module"]
-
 
 @dataclass(frozen=True)
 class Activation:

@@ -13,11 +13,6 @@ from bitgnn.inference.steps.known_calls import unsaved
 from bitgnn.nn import BinaryLinear
 from bitgnn.nn.products.binary_product import BinaryProduct
 
-__all__ = [
-    "BEHIND_SIGNS", "LAST_DIMENSIONS", "Output", "RowMaximum", "classes_of", "part_of",
-    "set_output",
-]  # fmt: skip
-
 Output = Literal["log_softmax", "softmax", "classes"]
 """Outputs that a frozen model can give in place of its own scores."""
 

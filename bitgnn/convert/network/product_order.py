@@ -14,8 +14,6 @@ from torch import Tensor
 from bitgnn.convert.network.fold_linear import binarised, fold_linear_maps, readers_of, replace_with
 from bitgnn.convert.network.values import ROWS, Network, Value, is_unit, ordered
 
-__all__ = ["settle_orders"]
-
 TRANSFORM, AGGREGATE = "transform_first", "aggregate_first"
 _ENDS = ("softmax", "log_softmax")
 

@@ -13,12 +13,6 @@ from bitgnn.inference.own_call import PLAIN_CALL, OwnCall
 from bitgnn.inference.steps.calls import FloatCall
 from bitgnn.inference.steps.floats import FUNCTIONS, is_monotone, is_sign_preserving
 
-__all__ = [
-    "IMAGES", "ROWS", "Network", "Unsupported", "Value", "batch_norm", "canonical", "collapse",
-    "function_of", "function_on", "is_nowhere_negative", "is_pool", "is_unit", "named", "of_rank",
-    "ordered", "with_size",
-]  # fmt: skip
-
 IMAGES = 4
 ROWS = 2
 """Dimensions of a value: ``[N, C, H, W]``, or ``[N, K]``."""

@@ -11,12 +11,7 @@ from torch import Tensor
 from bitgnn.convert.network.values import IMAGES, Value, collapse
 from bitgnn.inference.steps.floats import FUNCTIONS
 from bitgnn.inference.threshold_folding import sign_threshold
-from bitgnn.ops.limits import integer_limits
-
-__all__ = [
-    "EXACT", "Comparison", "comparison", "folded", "folded_scale", "functions_of", "mask_of",
-    "pool_flips",
-]  # fmt: skip
+from bitgnn.ops.conv import integer_limits
 
 Function = Callable[[Tensor], Tensor]
 Comparison = tuple[Tensor | None, Tensor | None]

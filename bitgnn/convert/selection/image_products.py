@@ -9,16 +9,13 @@ from torch import Tensor
 from torch.nn import functional
 
 from bitgnn.bits import BitImages
+from bitgnn.bits.tensor import WORD_BITS, words_for
 from bitgnn.convert.network.values import IMAGES, Value, canonical, collapse, is_pool
 from bitgnn.convert.selection.comparisons import Comparison, mask_of, pool_flips
 from bitgnn.convert.selection.demands import is_bit_flatten
 from bitgnn.convert.selection.registers import Bits, Registers
-from bitgnn.inference.steps.aggregates import words_of
 from bitgnn.ops import conv, patches
 
-__all__ = ["ImageProducts"]
-
-WORD_BITS = 32
 _pack = torch.ops.bitgnn.pack.default
 
 
@@ -42,7 +39,7 @@ def _rows_behind_images(weight: Tensor, channels: int) -> tuple[Tensor, int]:
     their products cancel. An odd one out is the last bit of a row, which is left out of its size.
     """
     out, features = weight.shape
-    pixels, width = features // channels, words_of(channels) * WORD_BITS
+    pixels, width = features // channels, words_for(channels) * WORD_BITS
     padding = width - channels
     by_pixel = weight.view(out, channels, pixels).transpose(1, 2)
     rows = functional.pad(by_pixel, (0, padding), value=-1.0).reshape(out, pixels * width)
@@ -248,7 +245,7 @@ class ImageProducts(Registers):
         if demands.residuals.get(value) is not None or demands.writes_sums(value):
             return False
         channels, height, width = value.tensors["weight"].shape[1:]
-        words = height * width * words_of(channels)
+        words = height * width * words_for(channels)
         few = WORDS_OF_PATCH * channels * FEWEST_SAVED <= words
         return demands.writes_bits(value) and height * width <= WORD_BITS and few
 

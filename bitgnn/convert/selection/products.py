@@ -11,17 +11,11 @@ from bitgnn.convert.selection.comparisons import EXACT, folded_scale, mask_of
 from bitgnn.convert.selection.registers import BY_LETTERS, Registers
 from bitgnn.ops.linear import MOST_FEATURES, weight_digits
 
-__all__ = ["Products"]
-
 _pack_scaled = torch.ops.bitgnn.pack_scaled.default
 
 
 class Products(Registers):
-    """Registers that products are written to.
-
-    Args:
-        network: as for :class:`Registers`.
-    """
+    """Registers that products are written to."""
 
     def __init__(self, network: Network) -> None:
         super().__init__(network)

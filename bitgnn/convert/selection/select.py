@@ -17,8 +17,6 @@ from bitgnn.inference.frozen import FreezeReport
 from bitgnn.inference.frozen_images import FrozenImages, Takes
 from bitgnn.inference.frozen_model import FrozenModel
 
-__all__ = ["select_steps"]
-
 
 def select_steps(network: Network) -> FrozenModel:
     """The frozen model of a network, a :class:`FrozenImages` for one of images.
@@ -195,9 +193,9 @@ class _Selection(Products, ImageProducts):
         assert value.spec is not None
         from_bits = is_unit(source)
         letters = "b" if from_bits else "f"
-        letters += "f" if value.spec.exact else "b"
+        letters += "f" if value.spec.keeps_weights else "b"
         letters += "f" if comparison is None else "b"
-        if value.spec.exact and value.layer in self.network.letters:
+        if value.spec.keeps_weights and value.layer in self.network.letters:
             self.reasons.setdefault(value.layer, f"{BY_LETTERS} float edge weights")
         read = self._plain(source).register if from_bits else self.floats[source]
         graph = self.out.graph(value.spec)

@@ -28,8 +28,6 @@ from bitgnn.convert.swap.relu import relu_warnings, replace_activations
 from bitgnn.convert.walker import check_names, is_inside, outermost, put_everywhere
 from bitgnn.nn import BinaryLinear, LayerPrecision
 
-__all__ = ["LINEAR", "HasPrecision", "binarize_graph_layers", "binary_form", "swapped_layer"]
-
 LINEAR = (nn.Linear, torch_geometric.nn.Linear)
 PLAIN_AGGREGATIONS = ("add", "sum", "mean", "min", "max", "mul")
 
@@ -48,11 +46,6 @@ def binary_form(layer: Any, precision: str | LayerPrecision, dropout: float) -> 
     """A binary layer with the options, parameters and hooks of another one.
 
     Weights of thermometers' bits become weights of features where the new layer takes no such bits.
-
-    Args:
-        layer: a linear layer or one of the graph layers that have a binary form.
-        precision: of the new layer.
-        dropout: of the new layer.
 
     Returns:
         The new layer, whose parameters are the objects of ``layer``.
@@ -171,10 +164,6 @@ def _assigned(
     """Precision of each layer to swap and why it has that one, graph layers first.
 
     Layers of precision "bin" and "full" find their role and their input's bits themselves.
-
-    Args:
-        config: what was asked for.
-        able: the layers that can be swapped, by name in order.
     """
     found: dict[str, str | LayerPrecision] = {}
     reasons: dict[str, str] = {}
@@ -212,13 +201,7 @@ def _parsed(name: str, given: Any, is_linear: bool) -> LayerPrecision:
 
 
 def _nothing_to_swap(model: nn.Module, linear: Collection[str], kept: Mapping[str, str]) -> str:
-    """Error message for a model without a layer to swap: its layers, and what would work.
-
-    Args:
-        model: the model.
-        linear: names of its linear layers that could be swapped.
-        kept: why other layers were left alone, by name.
-    """
+    """Error message for a model without a layer to swap: its layers, and what would work."""
     others: dict[str, list[str]] = {}
     for name, module in model.named_modules():
         if isinstance(module, (MessagePassing, *CONVOLUTIONS, BinaryLinear)) and name not in kept:
@@ -243,13 +226,7 @@ def _nothing_to_swap(model: nn.Module, linear: Collection[str], kept: Mapping[st
 
 
 def _left(model: nn.Module, swapped: Collection[str], inside: Collection[str]) -> dict[str, str]:
-    """Why layers that nobody asked about stay in floats.
-
-    Args:
-        model: the binarised model.
-        swapped: names of its binary layers.
-        inside: names of graph layers, to which the modules in them belong.
-    """
+    """Why layers that nobody asked about stay in floats."""
     found: dict[str, str] = {}
     for name, module in model.named_modules():
         if name in swapped or is_inside(name, inside):

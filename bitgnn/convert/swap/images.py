@@ -18,8 +18,6 @@ from bitgnn.convert.tracing.trace import trace_model
 from bitgnn.convert.walker import check_names, outermost, put_everywhere
 from bitgnn.nn import BinaryConv2d, BinaryLinear
 
-__all__ = ["binarize_images", "is_for_images"]
-
 SWAPPED = (nn.Conv2d, nn.Linear)
 OTHER_LAYERS = (
     nn.Conv1d, nn.Conv3d, nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d, nn.Bilinear,

@@ -15,8 +15,6 @@ from bitgnn.convert.network.graph_layers import SUPPORTED, row_of
 from bitgnn.nn.products.binary_product import LOOKED_UP, NORMS, QUANTIZERS
 from bitgnn.nn.products.looks_up import GAINS
 
-__all__ = ["OWN", "carry_over", "carry_tree", "copied", "uncalled_hooks", "why_float"]
-
 OWN = (*(f"{name}." for name in (*NORMS, *QUANTIZERS, *LOOKED_UP)), *GAINS, "role_code")
 """Prefixes of the tensors that binary layers have beside PyG's."""
 

@@ -19,8 +19,6 @@ from bitgnn.convert.network.values import canonical, is_nowhere_negative, ordere
 from bitgnn.convert.tracing.trace import Traced, evaluating, trace_model
 from bitgnn.convert.walker import put_everywhere
 
-__all__ = ["relu_warnings", "replace_activations"]
-
 ReluCalls = dict[str, list[int]]
 """By name of a module: which of the ReLU calls of its own forward, counted in order."""
 
@@ -150,9 +148,6 @@ CALL_CURE = f"remove the call, make it an nn.ReLU, which activation='drop' takes
 
 def relu_warnings(model: nn.Module) -> tuple[str, ...]:
     """Warnings about binary layers whose input is never negative.
-
-    Args:
-        model: the binarised model.
 
     Returns:
         One text for each ReLU found by tracing, or, of a network of images that cannot be traced,

@@ -15,8 +15,6 @@ from bitgnn.convert.tracing.tracer import NotTraced
 from bitgnn.inference.own_call import Argument, Role
 from bitgnn.inference.steps.calls import EDGE_INDEX, EDGE_WEIGHT
 
-__all__ = ["Arguments", "Part", "bound"]
-
 GRAPHS = (EDGE_INDEX, "adj_t")
 _GRAPH_ROLES: tuple[Role, Role] = ("edge_index", "edge_weight")
 OF_DATA = ("x", *GRAPHS, EDGE_WEIGHT, "edge_attr", BATCH, "pos", "num_nodes", "num_graphs")
@@ -28,11 +26,7 @@ MAY_LACK = {EDGE_WEIGHT, "edge_attr", BATCH, "pos", "y"}
 
 
 class Part:
-    """The graph, its weights, or a further input, as a part of a call.
-
-    Args:
-        part: its name among the parts.
-    """
+    """The graph, its weights, or a further input, as a part of a call."""
 
     def __init__(self, part: str) -> None:
         self.part = part

@@ -13,10 +13,6 @@ from torch import fx, nn
 from bitgnn.convert.tracing.tracer import NotTraced, obstacle, stays_whole, traced_graph
 from bitgnn.inference.own_call import Missing
 
-__all__ = [
-    "FORWARD_ARGUMENTS", "Traced", "evaluating", "has_forward", "is_default_check", "trace_model",
-]  # fmt: skip
-
 # What a forward may call its graph; other optional arguments keep their defaults.
 FORWARD_ARGUMENTS = ("x", "edge_index", "edge_weight")
 BATCH, EDGE_WEIGHT = "batch", "edge_weight"

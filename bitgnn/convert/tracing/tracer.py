@@ -22,8 +22,6 @@ from torch_geometric.nn.aggr import Aggregation
 
 from bitgnn.nn import ChannelShortcut, NodeStandardize
 
-__all__ = ["NotTraced", "obstacle", "stays_whole", "traced_graph"]
-
 _LIBRARIES = tuple(
     str(Path(str(importlib.import_module(name).__file__)).parent)
     for name in ("torch", "torch_geometric", "bitgnn.convert", "bitgnn.nn")
@@ -59,11 +57,7 @@ class NotTraced(ValueError):
 
 
 def obstacle(error: BaseException) -> str:
-    """Where and why a trace failed: the deepest line of the user's own code, and the cause.
-
-    Args:
-        error: what tracing raised, caught around the trace.
-    """
+    """Where and why a trace failed: the deepest line of the user's own code, and the cause."""
     why = _why(error)
     place = None
     found = error.__traceback__

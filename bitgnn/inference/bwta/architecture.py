@@ -17,17 +17,6 @@ from bitgnn.inference.bwta.multihead_attention import FrozenBWTAMultiheadAttenti
 from bitgnn.nn import BWTAAttention, BWTALinear, BWTAMultiheadAttention
 from bitgnn.nn.attention.pretrained import CORE, IMPLEMENTATION, is_pretrained, use_implementation
 
-__all__ = [
-    "build",
-    "check_needs_no_model",
-    "describe",
-    "float_form",
-    "frozen_layers",
-    "leave_fast_paths",
-    "multihead_options",
-    "put_module",
-]
-
 FORMS: dict[str, Any] = {
     form.kind: form
     for form in (

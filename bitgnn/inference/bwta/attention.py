@@ -15,10 +15,6 @@ from bitgnn.nn.attention.attended_keys import attended_keys
 from bitgnn.nn.attention.bwta_attention import BWTAAttention
 from bitgnn.nn.attention.forward import Attended, AttentionForward, allowed_keys, score_factor
 
-__all__ = [
-    "FrozenBWTAAttention", "FrozenSignAttention", "attention_from_tensors", "frozen_attention",
-]  # fmt: skip
-
 SCALES = ("query_scale", "key_scale", "value_scale", "probability_scale")
 
 
@@ -206,10 +202,6 @@ class FrozenSignAttention(FrozenBWTAAttention):
 
 def frozen_attention(name: str, layer: BWTAAttention) -> FrozenBWTAAttention:
     """The frozen form of a trained layer, of either activation.
-
-    Args:
-        name: of the layer, for messages.
-        layer: trained.
 
     Raises:
         ValueError: a scale is not set or not positive, or the level is not 1.

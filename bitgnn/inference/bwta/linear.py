@@ -11,13 +11,12 @@ from torch import Tensor, nn
 
 import bitgnn.ops  # noqa: F401  (defines torch.ops.bitgnn)
 from bitgnn._checks import check_value
+from bitgnn.bits.tensor import words_for
 from bitgnn.bits.ternary import QUANTISED
 from bitgnn.nn.activation_quantizer import ActivationQuantizer, Kind
 from bitgnn.nn.bwta_linear import BWTALinear
 from bitgnn.nn.float_inputs import check_floats
 from bitgnn.quantize import shifted_sign
-
-__all__ = ["FrozenBWTALayer", "FrozenBWTALinear", "checked_scale"]
 
 
 class FrozenBWTALayer(nn.Module):
@@ -65,9 +64,6 @@ def checked_scale(tensors: dict[str, Tensor], name: str, layer: str) -> Tensor:
     return scale
 
 
-WORD_BITS = 32
-
-
 class FrozenBWTALinear(FrozenBWTALayer):
     r"""Packed weights times activations that are made ternary, or 0 and 1, or signs on the way in.
 
@@ -106,7 +102,7 @@ class FrozenBWTALinear(FrozenBWTALayer):
         check_value(
             words.dim() == 2
             and words.dtype == torch.int32
-            and words.size(1) == -(-in_features // WORD_BITS),
+            and words.size(1) == words_for(in_features),
             lambda: (
                 f"FrozenBWTALinear: words must be int32 [M, ceil({in_features} / 32)], "
                 f"got {words.dtype} {list(words.shape)}"

@@ -12,8 +12,6 @@ from bitgnn.inference.bwta.linear import FrozenBWTALayer, FrozenBWTALinear
 from bitgnn.nn.attention.bwta_multihead_attention import BWTAMultiheadAttention
 from bitgnn.nn.attention.multihead_forward import MultiheadForward
 
-__all__ = ["FrozenBWTAMultiheadAttention"]
-
 PROJECTIONS = ("query_proj", "key_proj", "value_proj", "out_proj")
 
 

@@ -29,6 +29,11 @@ class EagerExecutor:
     Args:
         model: the frozen model.
 
+    Attributes:
+        pinned: called with features and a prepared graph, without checks, by callers that promise
+            to change nothing between calls with the same inputs but values of ``x``. The next call
+            may write to its result.
+
     Raises:
         TypeError: ``model`` is not a frozen model.
     """
@@ -39,29 +44,14 @@ class EagerExecutor:
                 f"EagerExecutor: model must be a frozen model, got {type(model).__name__}"
             )
         self.model = model
-        self._pinned = PinnedCall(self.bound_call)
+        self.pinned = PinnedCall(self.bound_call)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """What the model returns; arguments, ``out`` among them, and errors are its forward's."""
         return self.model(*args, **kwargs)
 
-    def pinned(self, x: Any, adjacency: Any = None) -> Any:
-        """The result without checks, for callers that promise to change nothing.
-
-        Between calls with the same ``x`` and ``adjacency``, the model, the graph and the tensors
-        of ``x`` must stay as they are; the values of ``x`` are read anew. Others are bound first.
-
-        Returns:
-            What the model returns; the next call may write to it.
-
-        Raises:
-            TypeError: as the model's forward, when the call is bound.
-            ValueError: likewise.
-        """
-        return self._pinned(x, adjacency)
-
     def bound_call(self, x: Any, adjacency: Any = None) -> Callable[[], Any]:
-        """What :meth:`pinned` does for these inputs."""
+        """What ``pinned`` does for these inputs."""
         if isinstance(self.model, FrozenModel):
             return self.model.bound_call(x, adjacency)
         return partial(self.model, x, adjacency)
@@ -93,6 +83,7 @@ class AutoExecutor:
         choice: name of the executor that ran the last call; None before.
         left_out: why there is no CUDA graph of the last shape that was seen first; None where
             there is one.
+        pinned: as that of :class:`EagerExecutor`.
 
     Raises:
         TypeError: ``model`` is not a frozen model.
@@ -110,7 +101,7 @@ class AutoExecutor:
         self._made: dict[str, Any] = {"eager": self.eager}
         self._is_program = isinstance(model, FrozenModel)
         self._graphs: CudaGraphExecutor | None = None
-        self._pinned = PinnedCall(self._bind)
+        self.pinned = PinnedCall(self._bind)
         self._chosen: OrderedDict[tuple[Any, ...], str] = OrderedDict()
 
     @property
@@ -133,10 +124,6 @@ class AutoExecutor:
         scores = self._made[name](*args, **kwargs)
         self.choice = name
         return scores
-
-    def pinned(self, x: Any, adjacency: Any = None) -> Any:
-        """The result without checks; see :meth:`EagerExecutor.pinned`."""
-        return self._pinned(x, adjacency)
 
     def _bind(self, x: Any, adjacency: Any) -> Callable[[], Any]:
         self(x, adjacency)

@@ -56,6 +56,11 @@ class CudaGraphExecutor:
         reuse_output: return the graph's own output, which the next call with the same inputs
             overwrites, instead of a copy.
 
+    Attributes:
+        pinned: called as the executor itself, but without checks and ``out``, for callers that
+            promise to change nothing between calls with the same inputs but values of ``x``. It
+            returns the graph's own output, which the next call overwrites.
+
     Raises:
         TypeError: ``model`` is not a frozen model.
         ValueError: ``model`` is not on a CUDA device, or ``max_graphs`` is below 1.
@@ -75,7 +80,7 @@ class CudaGraphExecutor:
         self.reuse_output = reuse_output
         self._captured: OrderedDict[Key, Captured] = OrderedDict()
         self._last: Captured | None = None
-        self._pinned = PinnedCall(self.bound_call)
+        self.pinned = PinnedCall(self.bound_call)
         self._follow_model()
 
     @property
@@ -107,27 +112,16 @@ class CudaGraphExecutor:
         held = self.find(x, adjacency)
         return self.replay(self._prepare(x, adjacency) if held is None else held, out=out)
 
-    def pinned(self, x: Inputs, adjacency: Graph | None = None) -> Tensor:
-        """The scores without checks, for callers that promise to change nothing.
-
-        Between calls with the same ``x`` and ``adjacency``, the model, the graph and the tensors
-        of ``x`` must stay as they are; the values of ``x`` are read anew. Others are bound first.
-
-        Returns:
-            The graph's own output, which the next call overwrites.
-        """
-        return self._pinned(x, adjacency)
-
     def bound_call(self, x: Inputs, adjacency: Graph | None = None) -> Callable[[], Tensor]:
-        """What :meth:`pinned` does for these inputs, by a graph that reads them where they lie."""
+        """What ``pinned`` does for these inputs, by a graph that reads them where they lie."""
         held = self._prepare(x, adjacency)
         if held.owns_input:
             with torch.no_grad():
                 held = self._capture(x, adjacency)
-        graph, output = held.graph, held.output
+        replay, output = held.graph.replay, held.output
 
         def call() -> Tensor:
-            graph.replay()
+            replay()
             return output
 
         call.__dict__["held"] = held  # its tensors live as long

@@ -10,7 +10,7 @@ from bitgnn.inference.fusions.linear_chain import chained_products
 from bitgnn.inference.fusions.products import aggregated_product, narrow_sums, packed_product
 from bitgnn.inference.step import Apply, Step, Tensors
 from bitgnn.ops.linear_chain import MOST_LAYERS
-from bitgnn.ops.reference.heads import HEADS
+from bitgnn.ops.reference.pairs import HEADS
 
 __all__ = ["LONGEST", "fused"]
 

@@ -10,10 +10,9 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 import bitgnn.ops  # noqa: F401  (defines torch.ops.bitgnn)
+from bitgnn.bits.tensor import words_for
 from bitgnn.inference.step import Apply, Step, Tensors, derives_from
-from bitgnn.inference.steps.aggregates import aggregate_bits, words_of
-
-__all__ = ["joint_product", "linear_pair", "pooled_convolution"]
+from bitgnn.inference.steps.aggregates import aggregate_bits
 
 _bmm_bbb = torch.ops.bitgnn.bmm_bbb.default
 _bmm_add = torch.ops.bitgnn.bmm_add.default
@@ -41,7 +40,7 @@ def joint_product(group: Sequence[Step], own: Sequence[Tensors]) -> Apply | None
     if root.inputs[-1] != sums.outputs[0] or (products and own[0].keys() != {"weight"}):
         return None
     hidden_size, size = sums.attributes["size"], root.attributes["size"]
-    sum_bias, tensors, words = own[-2].get("bias"), own[-1], words_of(hidden_size)
+    sum_bias, tensors, words = own[-2].get("bias"), own[-1], words_for(hidden_size)
     weight = tensors["weight"]
     rest = tuple(tensors.get(name) for name in ("weight_scale", "bias", "threshold", "flip"))
     sums_to_floats = aggregate_bits(False, hidden_size, sum_bias)

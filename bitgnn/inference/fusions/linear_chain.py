@@ -14,8 +14,6 @@ from bitgnn.inference.step import Apply, Step, Tensors, derives_from
 from bitgnn.ops import conv
 from bitgnn.ops.linear_chain import FEW_ROWS, LinearChain, make_chain
 
-__all__ = ["chained_products"]
-
 _bmm_bbb = torch.ops.bitgnn.bmm_bbb.default
 _bmm_bbf = torch.ops.bitgnn.bmm_bbf.default
 _linear_chain = torch.ops.bitgnn.linear_chain.default

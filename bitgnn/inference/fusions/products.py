@@ -14,15 +14,10 @@ from torch import Tensor
 
 import bitgnn.ops  # noqa: F401  (defines torch.ops.bitgnn)
 from bitgnn.bits import BitAdjacency
+from bitgnn.bits.tensor import words_for
 from bitgnn.inference.step import Apply, Step, Tensors
-from bitgnn.inference.steps.aggregates import aggregate_bits, words_of
-from bitgnn.ops.reference.heads import HEADS
-from bitgnn.ops.reference.narrow import MAX_NARROW_SIZE
-
-__all__ = [
-    "MOST_NARROW_COLUMNS", "Packing", "aggregated_product", "is_wide", "narrow_sums",
-    "packed_product", "packing_of", "read_often", "row_order_of",
-]  # fmt: skip
+from bitgnn.inference.steps.aggregates import aggregate_bits
+from bitgnn.ops.reference.pairs import HEADS, MAX_NARROW_SIZE
 
 # Bound once: resolving an overload by name costs as much as a small kernel.
 _bmm_bbb = torch.ops.bitgnn.bmm_bbb.default
@@ -94,7 +89,7 @@ def _aggregated_bits(
 ) -> Apply:
     """One call for a product to bits and their aggregation; two where the graph is not CSR."""
     size, hidden_size = step.attributes["size"], step.attributes["out"]
-    x_threshold, words = None if packing is None else packing[0], words_of(hidden_size)
+    x_threshold, words = None if packing is None else packing[0], words_for(hidden_size)
     aggregate = aggregate_bits(to_bits, hidden_size, last[to_bits])
     packed = (None, None, x_threshold, None, False)
 

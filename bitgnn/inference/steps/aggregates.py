@@ -9,11 +9,9 @@ from torch import Tensor
 
 import bitgnn.ops  # noqa: F401  (defines torch.ops.bitgnn)
 from bitgnn.bits import BitAdjacency
+from bitgnn.bits.tensor import WORD_BITS, words_for
 from bitgnn.inference.step import Apply, Register, Step, StepCheck, StepKind, Tensors
 
-__all__ = ["KINDS", "aggregate_bits", "planes_size", "words_of"]
-
-WORD_BITS = 32
 # Bound once: resolving an overload by name costs as much as a small kernel.
 _TO_BITS = {
     "csr": torch.ops.bitgnn.bspmm_bbb.default,
@@ -31,11 +29,6 @@ _OPERATORS = {
 }
 
 
-def words_of(size: int) -> int:
-    """Words of a packed row of ``size`` features."""
-    return -(-size // WORD_BITS)
-
-
 def aggregate_bits(to_bits: bool, size: int, last: Tensor | None) -> Apply:
     """The aggregation of packed rows in the layout that the graph was prepared in.
 
@@ -48,7 +41,7 @@ def aggregate_bits(to_bits: bool, size: int, last: Tensor | None) -> Apply:
         Takes words ``[N, W]``, the pattern, and whether its row factor acts; gives words
         ``[M, W]`` or float32 ``[M, size]``.
     """
-    operators, words = _TO_BITS if to_bits else _TO_FLOATS, words_of(size)
+    operators, words = _TO_BITS if to_bits else _TO_FLOATS, words_for(size)
     csr, sliced, frdc = (operators[layout] for layout in ("csr", "sliced", "frdc"))
 
     def aggregate(x: Tensor, a: BitAdjacency, use_row: bool = True) -> Any:
@@ -99,7 +92,7 @@ _pack = torch.ops.bitgnn.pack.default
 
 def planes_size(size: int) -> int:
     """Features of a ternary row's two planes read as one row of bits."""
-    return 2 * WORD_BITS * words_of(size)
+    return 2 * WORD_BITS * words_for(size)
 
 
 def _check_product(check: StepCheck) -> tuple[Register, ...]:
@@ -155,7 +148,7 @@ def _make_sums(step: Step, tensors: Tensors) -> Apply:
     of +-1: sums are twice the set bits less the degree, so t is half of their difference, exactly.
     """
     size = step.attributes["size"]
-    planes, words = planes_size(size), words_of(size)
+    planes, words = planes_size(size), words_for(size)
     aggregate = aggregate_bits(False, planes, None)
     scale, bias = tensors["scale"].view(()), tensors.get("bias")
     to_bits, threshold = step.kind == "bspmm_tbb", tensors.get("threshold")

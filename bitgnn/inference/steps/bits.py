@@ -12,8 +12,6 @@ from bitgnn.bits import BitImages
 from bitgnn.inference.step import Apply, Form, Register, Step, StepCheck, StepKind, Tensors
 from bitgnn.ops.reference.pack import LEVEL_SLOT
 
-__all__ = ["KINDS"]
-
 # Bound once: resolving an overload by name costs as much as a small kernel.
 _pack = torch.ops.bitgnn.pack.default
 _pack_images = torch.ops.bitgnn.pack_images.default

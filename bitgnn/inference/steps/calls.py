@@ -10,17 +10,6 @@ from torch.utils import _pytree as pytree
 
 from bitgnn.inference.step import Apply, Register, Step, StepCheck, StepKind, Tensors
 
-__all__ = [
-    "EDGE_INDEX",
-    "EDGE_WEIGHT",
-    "RESULTS",
-    "FloatCall",
-    "Input",
-    "Method",
-    "call_kind",
-    "results",
-]
-
 EDGE_INDEX = "edge_index"
 EDGE_WEIGHT = "edge_weight"
 RESULTS = "results"
@@ -39,11 +28,7 @@ class Input:
 
 
 class Method:
-    """A method of a tensor, to be called as a function.
-
-    Args:
-        name: of the method.
-    """
+    """A method of a tensor, to be called as a function."""
 
     def __init__(self, name: str) -> None:
         self.__name__ = name

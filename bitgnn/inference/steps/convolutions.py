@@ -9,10 +9,9 @@ from torch import Tensor
 
 import bitgnn.ops  # noqa: F401  (defines torch.ops.bitgnn)
 from bitgnn.bits import BitImages
+from bitgnn.bits.tensor import WORD_BITS
 from bitgnn.inference.step import Apply, Register, Step, StepCheck, StepKind, Tensors
 from bitgnn.ops import patches
-
-__all__ = ["ADDS", "CONVOLUTIONS", "FIXED", "KINDS", "OF_PATCHES"]
 
 _conv_bbb = torch.ops.bitgnn.conv_bbb.default
 _conv_bbf = torch.ops.bitgnn.conv_bbf.default
@@ -171,8 +170,8 @@ def _check_pack_patches(check: StepCheck) -> tuple[Register, ...]:
     _check_window(check)
     check.numbers("kernel", 2, 1)
     kernel = check.attributes["kernel"]
-    if kernel[0] * kernel[1] > patches.WORD_BITS:
-        raise ValueError(f"a kernel must have at most {patches.WORD_BITS} pixels, got {kernel}")
+    if kernel[0] * kernel[1] > WORD_BITS:
+        raise ValueError(f"a kernel must have at most {WORD_BITS} pixels, got {kernel}")
     check.reads(("floats", channels))
     check.vectors(channels, "threshold")
     return (Register("image_bits", size),)
@@ -187,8 +186,8 @@ def _make_pack_patches(step: Step, tensors: Tensors) -> Apply:
 def _check_product_of_patches(check: StepCheck) -> tuple[Register, ...]:
     channels, taps, out = check.sizes("channels", "taps", "out", size=int)
     size = _check_patches(check, channels)
-    if taps > patches.WORD_BITS:
-        raise ValueError(f"taps must be 1 to {patches.WORD_BITS}, got {taps}")
+    if taps > WORD_BITS:
+        raise ValueError(f"taps must be 1 to {WORD_BITS}, got {taps}")
     check.reads(("image_bits", size))
     weight = _check_weight(check, size, out)
     if list(weight.shape[1:3]) != [1, 1]:

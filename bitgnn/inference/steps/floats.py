@@ -14,8 +14,6 @@ from bitgnn.inference.step import Apply, Register, Step, StepCheck, StepKind, Te
 from bitgnn.nn.standardize import NodeStandardize
 from bitgnn.quantize import sgn
 
-__all__ = ["FUNCTIONS", "KINDS", "FloatFunction", "is_monotone", "is_sign_preserving"]
-
 _STANDARDIZE = NodeStandardize()
 
 Attributes = Mapping[str, Any]

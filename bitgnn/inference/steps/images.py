@@ -10,11 +10,9 @@ from torch import Tensor
 from torch.nn import functional
 
 import bitgnn.ops  # noqa: F401  (defines torch.ops.bitgnn)
+from bitgnn.bits.tensor import WORD_BITS, words_for
 from bitgnn.inference.step import Apply, Register, Step, StepCheck, StepKind, Tensors
-from bitgnn.inference.steps.aggregates import WORD_BITS, words_of
 from bitgnn.quantize.pixels import COLOURS, grey, local_binary_patterns
-
-__all__ = ["KINDS"]
 
 _pool_bits = torch.ops.bitgnn.pool_bits.default
 Attributes = Mapping[str, Any]
@@ -151,7 +149,7 @@ def _make_pool(step: Step, tensors: Tensors) -> Apply:
 def _check_flatten_bits(check: StepCheck) -> tuple[Register, ...]:
     """Rows of all words of an image; ``size`` leaves out at most one bit, of the padding."""
     channels, pixels, size = check.sizes("channels", "pixels", "size")
-    bits = pixels * words_of(channels) * WORD_BITS
+    bits = pixels * words_for(channels) * WORD_BITS
     check.reads(("image_bits", channels))
     if size not in (bits, bits - 1):
         raise ValueError(f"size must be {bits} or one less, got {size}")

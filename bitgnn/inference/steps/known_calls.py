@@ -127,10 +127,6 @@ def describe_call(call: FloatCall) -> dict[str, Any]:
 def read_call(description: Any, tensors: Mapping[str, Tensor]) -> FloatCall:
     """The inverse of :func:`describe_call`.
 
-    Args:
-        description: plain values.
-        tensors: the state of the call by name.
-
     Raises:
         ValueError: an entry is missing or wrong, or names what is not known.
     """

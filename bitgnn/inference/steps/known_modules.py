@@ -18,8 +18,6 @@ import bitgnn.nn
 from bitgnn.inference.bounds import check_arguments, parameters_on_meta
 from bitgnn.nn import LayerPrecision
 
-__all__ = ["Unsavable", "describe_module", "read_module"]
-
 
 class Unsavable(ValueError):
     """Something that no checkpoint can name; the message says what."""

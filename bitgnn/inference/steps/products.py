@@ -10,11 +10,9 @@ from torch import Tensor
 
 import bitgnn.ops  # noqa: F401  (defines torch.ops.bitgnn)
 from bitgnn.bits import BitTensor
+from bitgnn.bits.tensor import words_for
 from bitgnn.inference.step import Apply, Register, Step, StepCheck, StepKind, Tensors
-from bitgnn.inference.steps.aggregates import words_of
 from bitgnn.ops.linear import MOST_FEATURES
-
-__all__ = ["KINDS", "PATTERN_PRODUCT", "pattern_product", "takes_pattern"]
 
 # Bound once: resolving an overload by name costs as much as a small kernel.
 _bmm_bbb = torch.ops.bitgnn.bmm_bbb.default
@@ -61,7 +59,7 @@ def _check_linear(check: StepCheck) -> tuple[Register, ...]:
         raise ValueError(f"size must be at most {MOST_FEATURES}, got {size}")
     scaled, adds = check.attributes["scaled"], check.attributes["adds"]
     check.reads(("bits", size), *[("scale", None)] * scaled, *[("floats", out)] * adds)
-    check.tensor("digits", torch.int8, 3, out, words_of(size), 8, 4)
+    check.tensor("digits", torch.int8, 3, out, words_for(size), 8, 4)
     check.vectors(out, "step", "bias", required=["step"])
     return (Register("floats", out),)
 

@@ -7,8 +7,6 @@ from torch import Tensor
 
 from bitgnn.ops.reference.table import operator
 
-__all__ = ["pool_bits", "window_places"]
-
 
 def window_places(
     size: Sequence[int],

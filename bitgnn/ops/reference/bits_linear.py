@@ -6,8 +6,6 @@ from torch import Tensor
 from bitgnn.ops.reference.pack import signs
 from bitgnn.ops.reference.table import operator
 
-__all__ = ["bits_linear", "digits_in_order"]
-
 DIGITS = 3
 """A weight is ``(65536 d0 + 256 d1 + d2) * step``."""
 SHIFTS = 8

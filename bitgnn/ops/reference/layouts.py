@@ -10,16 +10,8 @@ from torch import Tensor
 
 from bitgnn.ops.reference._sums import slice_edges, tile_edges
 from bitgnn.ops.reference.bspmm import BIT_ROWS, bspmm_bbb, bspmm_bbf
-from bitgnn.ops.reference.joint import JOINT, bspmm_bmm
+from bitgnn.ops.reference.pairs import JOINT, bspmm_bmm
 from bitgnn.ops.reference.table import SLICES, operator
-
-__all__ = [
-    "bspmm_bbb_frdc",
-    "bspmm_bbb_sliced",
-    "bspmm_bbf_frdc",
-    "bspmm_bbf_sliced",
-    "bspmm_bmm_sliced",
-]
 
 NUM_METHODS = 3
 """Ways to reconcile a 0/1 pattern with +-1 activations; they differ in cost, not in result."""

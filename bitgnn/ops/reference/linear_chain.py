@@ -5,17 +5,9 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from bitgnn.ops.reference.pack import from_words, to_words, words_for
+from bitgnn.bits.tensor import words_for
+from bitgnn.ops.reference.pack import from_words, to_words
 from bitgnn.ops.reference.table import operator
-
-__all__ = [
-    "HIDDEN_TABLE",
-    "LAST_TABLE",
-    "LAYER_NUMBERS",
-    "STEP_WORDS",
-    "chain_words",
-    "linear_chain",
-]
 
 LAYER_NUMBERS = 4
 """Numbers that describe a layer: size, outputs, and where weights and table begin in the image."""

@@ -5,7 +5,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from bitgnn.ops.reference.table import WORD_BITS, operator, words_for
+from bitgnn.bits.tensor import WORD_BITS, words_for
+from bitgnn.ops.reference.table import operator
 
 STANDARDIZE_EPSILON = 1e-4
 """Added to the deviation by which rows are divided, as in Bi-GCN's code."""

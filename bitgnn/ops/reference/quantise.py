@@ -5,8 +5,6 @@ from torch import Tensor
 
 from bitgnn.ops.reference.table import operator
 
-__all__ = ["clip_gradients", "round_levels", "shift_signs"]
-
 MOST_LEVEL = 2**24
 """Every integer up to here is a float32."""
 

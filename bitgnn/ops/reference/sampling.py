@@ -10,8 +10,6 @@ from torch import Tensor
 
 from bitgnn.ops.reference.table import operator
 
-__all__ = ["sample_neighbors"]
-
 WORD = 2**64
 STEP = 0x9E3779B97F4A7C15
 """Distance between successive states of SplitMix64."""

@@ -20,19 +20,7 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
-__all__ = [
-    "HOST_TABLE",
-    "OPERATORS",
-    "TABLE",
-    "Operator",
-    "Vector",
-    "on_one_device",
-    "operator",
-    "words_for",
-]
-
-WORD_BITS = 32
-"""Features in a word; also the number of lanes of the canonical row scale."""
+from bitgnn.bits.tensor import words_for
 
 WORDS = "U"
 """Size of vectors of words."""
@@ -50,11 +38,6 @@ SLICES = (
 
 Reference = TypeVar("Reference", bound=Callable[..., Any])
 _SIZE = re.compile(r"W\((\w+)\)|([+-]?\w+)")
-
-
-def words_for(size: int) -> int:
-    """Number of int32 words that hold ``size`` features."""
-    return (size + WORD_BITS - 1) // WORD_BITS
 
 
 class Vector(NamedTuple):

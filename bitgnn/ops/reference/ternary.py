@@ -10,20 +10,9 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from bitgnn.ops.reference.pack import decide_product, from_words, signs, to_words, words_for
+from bitgnn.bits.tensor import words_for
+from bitgnn.ops.reference.pack import decide_product, from_words, signs, to_words
 from bitgnn.ops.reference.table import PRODUCT, operator
-
-__all__ = [
-    "bmm_tbb",
-    "bmm_tbf",
-    "linear_ternary",
-    "pack_bool",
-    "pack_ternary",
-    "pack_ternary_columns",
-    "planes",
-    "ternary_values",
-    "to_value",
-]
 
 QUANTISED = (torch.float32, torch.float16, torch.bfloat16)
 """What can be made ternary; what products are returned as, beside int32."""

@@ -17,15 +17,6 @@ from bitgnn.ops.reference.ternary import (
     to_value,
 )
 
-__all__ = [
-    "attention_ternary",
-    "attention_ternary_floats",
-    "exact_exp",
-    "matmul_btf",
-    "matmul_ttf",
-    "softmax_table",
-]
-
 LEAST_EXPONENT = -700.0
 _LN2_HIGH = float.fromhex("0x1.62e42feep-1")
 _LN2_LOW = float.fromhex("0x1.a39ef35793c76p-33")

@@ -25,6 +25,7 @@ from bench.models.floor import Rates, aggregations, floor
 from bench.models.goals import goals
 from bench.models.ours import EXECUTORS, FORMS, Frozen, check, freeze_network, make_executor
 from bench.models.peers import PYG, Peer, peers
+from bench.models.waits import add_calls
 from bench.tasks import NodeTask
 from bitgnn.inference import frozen_memory
 from bitgnn.measure.memory import cuda_peak_allocation, peak_allocation, stored_bytes
@@ -70,7 +71,8 @@ class ModelCase:
 
         Returns:
             A JSON-ready record: the graph, every contender with all repeats, and for each form of
-            ours the best executor beside PyG's best, the floor and the goals.
+            ours the best executor beside PyG's best, the floor and the goals; and the host's time
+            of a call of ours and of PyG's best.
         """
         task, start = self.load(), time.perf_counter()
         contenders: list[Contender] = []
@@ -87,6 +89,13 @@ class ModelCase:
                 contenders += _our_contenders(form, name, network, task, clock, is_right)
         built = time.perf_counter() - start
         _time(contenders, task, clock, repeats)
+        ours = [
+            self._summary(form, name, network, task, contenders, clock.device)
+            for form, network in networks.items()
+            for name in network.inputs
+        ]
+        executors = EXECUTORS[clock.device]
+        best = {name: _fastest(contenders, family=PYG, executor=name) for name in executors}
         record = {
             "graph": self.graph,
             "graph_name": task.name,
@@ -98,14 +107,11 @@ class ModelCase:
             "classes": task.num_classes,
             "checked": all(contender.failure != WRONG for contender in contenders),
             "checks": checks,
-            "ours": [
-                self._summary(form, name, network, task, contenders, clock.device)
-                for form, network in networks.items()
-                for name in network.inputs
-            ],
+            "ours": ours,
+            "peer_calls": add_calls(ours, networks, best, clock),
             "contenders": [contender.record() for contender in contenders],
         }
-        del contenders, networks, network
+        del contenders, networks, network, best
         gc.collect()
         clock.recover()
         return {**record, "build_seconds": built, "wall_seconds": time.perf_counter() - start}
@@ -236,11 +242,8 @@ def _our_contenders(
         _check_shape(scores, task)
         if not torch.equal(scores, expected):
             raise WrongResultError
-        if executor == "eager":
-            return call
         # A captured graph cannot be captured again: inside of one stand the calls it consists of.
-        contender.launched = call
-        return eager
+        return call if executor == "eager" else eager
 
     found = []
     for executor in EXECUTORS[clock.device]:
@@ -282,9 +285,6 @@ def _time(contenders: list[Contender], task: NodeTask, clock: Clock, repeats: in
         elif contender.ready is not None:
             timed.append(contender)
     time_in_turns(timed, clock, repeats)
-    # Launches are no part of the time of long ones.
-    short = [c for c in timed if c.in_graph and estimates[c.name] <= LONG_SECONDS]
-    time_in_turns(short, clock, repeats, "launched")
     if task.x.nbytes > SMALL_BYTES:
         return
     peer = _fastest(contenders, family=PYG)

@@ -227,7 +227,7 @@ def network_cases(quick: bool = False) -> Iterator[Case]:
                 partial(_cuda_contenders, network, images),
                 goals,
                 work=images,
-                kinds=("cold", "launched") if group == LATENCY else (),
+                kinds=("cold",) if group == LATENCY else (),
                 profiled=True,
                 details={"network": network.key, "images": images},
             )

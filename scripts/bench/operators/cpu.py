@@ -26,7 +26,7 @@ from bench.operators.case import (
 from bitgnn.bits import BitAdjacency, BitTensor
 from bitgnn.data import DataError
 from bitgnn.ops import add, bmm, bspmm, concat
-from bitgnn.ops._adjacency import METHODS
+from bitgnn.ops.layout_choice import METHODS
 
 PACK_BYTES = 100_000_000
 

@@ -17,7 +17,7 @@ from bench.operators.case import SEED, OperatorCase, aggregates_right, pattern_s
 from bitgnn.bits import BitAdjacency, BitTensor, TernaryTensor
 from bitgnn.data import DataError, load
 from bitgnn.ops import bspmm
-from bitgnn.ops._adjacency import METHODS
+from bitgnn.ops.layout_choice import METHODS
 
 DEVICE = "cuda"
 QUICK_SIZE = (2_000, 40_000, 500)

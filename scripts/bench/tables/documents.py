@@ -22,6 +22,7 @@ from bench.tables.plain_loop import (
     depth_table,
     distilled_table,
     plain_loop_table,
+    students_table,
     study_table,
 )
 from bench.tables.timings import (
@@ -29,6 +30,7 @@ from bench.tables.timings import (
     decoder_speed_table,
     default_speed_table,
     runs_table,
+    sampling_table,
     stream_table,
     training_cost_table,
     training_steps_table,
@@ -40,6 +42,7 @@ from bench.tables.trainings import (
     images_table,
     text_table,
 )
+from bench.tables.variants import variants_table
 
 ONE: Mapping[str, tuple[str, Callable[[Record], str]]] = {
     "ops": ("ops", cases_table),
@@ -62,6 +65,9 @@ ONE: Mapping[str, tuple[str, Callable[[Record], str]]] = {
     "plain_loop_depth": ("plain_loop_depth", plain_loop_table),
     "distilled": ("distilled", distilled_table),
     "distilled_study": ("distilled_study", study_table),
+    "distilled_variants": ("distilled_variants", variants_table),
+    "distilled_images": ("distilled_images", students_table),
+    "distilled_texts": ("distilled_texts", students_table),
     "default_speed_cpu": ("default_speed_cpu", default_speed_table),
     "default_speed_cuda": ("default_speed_cuda", default_speed_table),
     "depth": ("depth", depth_table),
@@ -69,6 +75,7 @@ ONE: Mapping[str, tuple[str, Callable[[Record], str]]] = {
     "tuner_runs": ("tuner_runs", runs_table),
     "training_cost": ("training_cost", training_cost_table),
     "calls_cuda": ("calls_cuda", calls_table),
+    "sampling": ("sampling", sampling_table),
     "training_steps": ("training_cuda", training_steps_table),
 }
 """Tables of one record: its name, and what makes the table."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 
 from bench.report import (
@@ -17,6 +17,7 @@ from bitgnn.measure.report import format_bytes, format_ratio, format_seconds
 
 MEMORY_MODEL = "GCN"
 """The documents show memory of this model."""
+A_CALL = "a call"
 FEATURES = {"floats": ("floats",), "packed": ("packed", "packed dense")}
 
 
@@ -67,22 +68,47 @@ def models_table(record: Record) -> str:
     def ratio(name: str, entry: Record) -> str:
         return shown(entry[name], format_ratio)
 
+    has_calls = any("peer_calls" in result for result in record["results"])
     timed = []
     for place, heading in ((2, "from fp32"), (3, "packed")):
         for title, text in (
-            (heading, time), ("ratio", partial(ratio, "ratio")),
-            ("floor", partial(ratio, "times_the_floor")),
+            (heading, time), *[(A_CALL, lambda entry: _listed(_our_calls(entry)))] * has_calls,
+            ("ratio", partial(ratio, "ratio")), ("floor", partial(ratio, "times_the_floor")),
         ):  # fmt: skip
             timed.append((title, lambda row, p=place, text=text: shown(row[p], text)))
     found = table(
         _forms(record["results"]),
         ("model", lambda row: f"{row[0]['model']} {row[1]}, {row[0]['graph_name']}"),
         ("PyG's best", lambda row: _peer(row[2] or row[3])),
+        *[(A_CALL, lambda row: _listed(_peer_calls(row[0])))] * has_calls,
         *timed,
         ("PyG fp32", lambda row: _single_precision(row[0], row[2])),
         ("goal", lambda row: _goals(row[2:])),
     )
     return f"{environment_line(record)}\n\n{found}{not_measured(record)}"
+
+
+def _our_calls(entry: Record) -> dict[str, float]:
+    """Host time of a call of the model itself, and of a pinned one."""
+    calls = entry.get("calls", {})
+    return {name: call["median"] for name, call in calls.items() if call is not None}
+
+
+def _peer_calls(result: Record) -> dict[str, float]:
+    """Host time of a call of PyG's best forms, eager and as a CUDA graph."""
+    calls = result.get("peer_calls", {}).get("calls", {})
+    return {name.replace("cuda_graph", "graph"): call["median"] for name, call in calls.items()}
+
+
+def _listed(calls: Mapping[str, float]) -> str:
+    return ", ".join(f"{name} {format_seconds(seconds)}" for name, seconds in calls.items())
+
+
+def shortest_calls(result: Record, form: str, features: str) -> tuple[float, float] | None:
+    """Host time of PyG's shortest call and of ours; None where one is not measured."""
+    entry = best_of(result, form, features)
+    theirs, ours = _peer_calls(result), _our_calls(entry or {})
+    return (min(theirs.values()), min(ours.values())) if theirs and ours else None
 
 
 def _single_precision(result: Record, entry: Record | None) -> str:

@@ -1,4 +1,4 @@
-"""Markdown of what ``plain_loop.py``, ``distilled.py`` and ``depth.py`` record."""
+"""Markdown of what ``plain_loop.py``, ``depth.py`` and the scripts of distilled models record."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from functools import partial
 
-from bench.report import Record, shown, table, trained_on
+from bench.report import Record, points, shown, table, trained_on
 
 Model = tuple[str, int, float]
 """Layer, number of layers, weight decay."""
@@ -35,12 +35,12 @@ def plain_loop_table(record: Record) -> str:
     mean = statistics.mean(accuracies.values()) if accuracies else None
 
     def gap(row: Record, graph: str | None) -> str:
-        return _points(row["mean_gap"] if graph is None else row["gaps"].get(graph))
+        return points(row["mean_gap"] if graph is None else row["gaps"].get(graph))
 
     found = table(
         [*graphs, None],
         ("graph", lambda graph: graph or "mean"),
-        ("fp32, %", lambda graph: _points(accuracies.get(graph) if graph else mean)),
+        ("fp32, %", lambda graph: points(accuracies.get(graph) if graph else mean)),
         *((_heading(row, first), partial(gap, row)) for row in summary),
     )
     line = f"{trained_on(record, pyg=True)}; seeds: {_seeds(runs)}."
@@ -59,10 +59,10 @@ def distilled_table(record: Record) -> str:
 
     def cell(row: Record, line: str) -> str:
         if line == "mean":
-            return _points(row["mean_gap"])
+            return points(row["mean_gap"])
         if line == "cost":
             return shown(row["cost"], lambda cost: f"{cost:.1f}×")
-        return _points(row["gaps"].get(line))
+        return points(row["gaps"].get(line))
 
     found = table(
         [*graphs, "mean", "cost"],
@@ -78,6 +78,28 @@ def distilled_table(record: Record) -> str:
     return f"{line}{sum(checked)} of {len(checked)} students.\n\n{found}"
 
 
+def students_table(record: Record) -> str:
+    """One row a form, of texts on each task: test scores of teachers and students, gap and cost."""
+    rows = record["summary"]
+    tasks = [("task", lambda row: row["task"])] if "task" in rows[0] else []
+
+    def gap(row: Record) -> str:
+        spread = shown(row["gap_std"], lambda value: f" ± {value:.1f}")
+        return f"{points(row['gap'])}{spread}"
+
+    found = table(
+        rows,
+        *tasks,
+        ("form", lambda row: row["form"]),
+        ("seeds", lambda row: str(row["runs"])),
+        ("teacher", lambda row: points(100 * row["teacher"])),
+        ("student", lambda row: points(100 * row["test"])),
+        ("points behind", gap),
+        ("cost", lambda row: f"{row['cost']:.1f}×"),
+    )
+    return f"{trained_on(record)}.\n\n{found}"
+
+
 def study_table(record: Record) -> str:
     """One row a form of the recipe: how far its students are behind, on all graphs and on each.
 
@@ -89,9 +111,9 @@ def study_table(record: Record) -> str:
         rows,
         ("model", lambda row: row["model"]),
         ("form", lambda row: row["form"]),
-        ("mean", lambda row: _points(row["mean_gap"])),
-        ("worst", lambda row: _points(row["worst_gap"])),
-        *((graph, lambda row, graph=graph: _points(row["gaps"].get(graph))) for graph in graphs),
+        ("mean", lambda row: points(row["mean_gap"])),
+        ("worst", lambda row: points(row["worst_gap"])),
+        *((graph, lambda row, graph=graph: points(row["gaps"].get(graph))) for graph in graphs),
     )
     seeds = len({run["seed"] for run in record["runs"]})
     text = f"{trained_on(record, pyg=True)}; seeds: {seeds}.\n\n{found}"
@@ -104,7 +126,7 @@ def study_table(record: Record) -> str:
         if left_out is not None:
             text += (
                 f"\n{model}: the form with the lowest mean gap on all other graphs is "
-                f"{_points(left_out)} points behind on the mean of the graphs left out.\n"
+                f"{points(left_out)} points behind on the mean of the graphs left out.\n"
             )
     return text
 
@@ -134,8 +156,8 @@ def depth_table(record: Record) -> str:
         record["summary"],
         ("layers", lambda row: str(row["layers"])),
         ("variant", lambda row: row["variant"]),
-        *((graph, lambda row, graph=graph: _points(row["test"].get(graph))) for graph in graphs),
-        ("points behind", lambda row: _points(row["mean_gap"])),
+        *((graph, lambda row, graph=graph: points(row["test"].get(graph))) for graph in graphs),
+        ("points behind", lambda row: points(row["mean_gap"])),
     )
     seeds = len({run["seed"] for run in record["runs"]})
     return f"{trained_on(record, pyg=True)}; seeds: {seeds}.\n\n{found}"
@@ -159,10 +181,6 @@ def _label(model: Model) -> str:
 def _heading(row: Record, first: Model) -> str:
     model, form = _model(row), row["form"]
     return f"{form}: points behind" if model == first else f"{_label(model)}: {form}"
-
-
-def _points(value: float | None) -> str:
-    return shown(value, lambda points: f"{points:.1f}".replace("-0.0", "0.0"))
 
 
 def _seeds(runs: Iterable[Record]) -> str:

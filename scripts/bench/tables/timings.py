@@ -128,21 +128,32 @@ def stream_table(records: Sequence[Record]) -> str:
 
 
 def sampling_table(record: Record) -> str:
-    """Markdown of a record of ``scripts/bench_sampling.py``: a row for each way and sampler."""
-    rows = [
-        (result["name"], name, contender)
-        for result in record["results"]
-        for name, contender in result["contenders"].items()
-    ]
+    """Markdown of a record of ``scripts/bench_sampling.py``: a row for each graph and way."""
+    results = record["results"]
+    names = dict.fromkeys(name for result in results for name in result["contenders"])
+
+    def beside(result: Record) -> str:
+        """The fastest of the peers beside ours with as many threads, for each number of them."""
+        ours: dict[str, float] = {}
+        theirs: dict[str, float] = {}
+        for name, contender in result["contenders"].items():
+            sampler, threads = name.rsplit(", ", 1)
+            best = ours if sampler == "bitgnn" else theirs
+            best[threads] = min(best.get(threads, contender["median"]), contender["median"])
+        return ", ".join(format_ratio(theirs[n] / ours[n]) for n in ours if n in theirs)
+
     found = table(
-        rows,
-        ("sampling", lambda row: row[0]),
-        ("sampler", lambda row: row[1]),
-        ("a batch", lambda row: format_seconds(row[2]["median"])),
-        ("edges a batch", lambda row: f"{row[2]['edges']}"),
-        ("million edges a second", lambda row: f"{row[2]['edges_per_second'] / 1e6:.1f}"),
+        results,
+        ("graph, fan-outs, way", lambda r: r["name"]),
+        ("edges", lambda r: f"{next(iter(r['contenders'].values()))['edges']}"),
+        *((name, lambda r, n=name: shown(r["contenders"].get(n), _median)) for name in names),
+        ("fastest peer beside ours", beside),
     )
     return f"{environment_line(record)}\n\n{found}"
+
+
+def _median(timing: Record) -> str:
+    return format_seconds(timing["median"])
 
 
 def training_cost_table(record: Record) -> str:

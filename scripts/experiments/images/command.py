@@ -15,7 +15,7 @@ from torch import nn
 from bitgnn.data import ImageData, load_images
 from bitgnn.measure.report import write_json
 from bitgnn.models import IMAGE_NETWORKS
-from bitgnn.train.unit import RunOptions, machine_name
+from bitgnn.train.run import RunOptions, machine_name
 from experiments.images.recipe import ImageConfig, load_image_config
 from experiments.images.record import FrozenCheck, check_frozen, image_record
 from experiments.images.task import ImageTask

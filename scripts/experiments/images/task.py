@@ -8,8 +8,7 @@ from torch.nn import functional
 
 from bitgnn.data import ImageData, ImageSet
 from bitgnn.nn import BinaryConv2d, BinaryLinear
-from bitgnn.train.loop import TrainingError
-from bitgnn.train.losses import divergence
+from bitgnn.train.loop import TrainingError, divergence
 from experiments.images.recipe import ImageRecipe
 from experiments.training.task import EpochPlan, Evaluation, Task
 

@@ -15,7 +15,7 @@ from bitgnn.models.bert import BertClassifier
 from bitgnn.models.decoder import Decoder
 from bitgnn.nn import BWTALinear
 from bitgnn.nn.multistage import set_level
-from bitgnn.train.unit import RunOptions, kept_state, machine_name
+from bitgnn.train.run import RunOptions, kept_state, machine_name
 from experiments.text.characters import CharacterTask
 from experiments.text.hidden_tokens import HiddenTokenTask, TokenTeller, encoder_state
 from experiments.text.recipe import (

@@ -15,8 +15,8 @@ from torch_geometric import seed_everything
 
 from bitgnn.train.checkpoint import load_state
 from bitgnn.train.experiment import make_progress
+from bitgnn.train.run import RunOptions, keep_under_way, kept_state, named_errors
 from bitgnn.train.store import RunFiles
-from bitgnn.train.unit import RunOptions, keep_under_way, kept_state, named_errors
 from experiments.training.loop import Trained, train
 from experiments.training.recorded import side_by_side
 from experiments.training.task import Task

@@ -57,12 +57,7 @@ def choose_layout(
 
 
 def default_layout(words: int, adjacency: BitAdjacency) -> str:
-    """CSR, or on a GPU "sliced" where it is expected to be faster and can be had.
-
-    Args:
-        words: words of a packed row.
-        adjacency: the pattern.
-    """
+    """CSR, or on a GPU "sliced" where it is expected to be faster and can be had."""
     if not adjacency.indices.is_cuda or _csr_microseconds(adjacency.nnz, words) <= SLICED_START:
         return "csr"
     rows, columns = adjacency.shape

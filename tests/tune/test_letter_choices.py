@@ -8,7 +8,7 @@ from torch import nn
 import bitgnn
 from bitgnn.models import GCN, GraphSAGE, GraphSAINT
 from bitgnn.nn import GCNConv, LayerPrecision, Linear
-from bitgnn.tune.chains import Chains, LayerRule, layer_rules
+from bitgnn.tune.letter_choices import LayerRule, LetterChoices, layer_rules
 from bitgnn.tune.pins import pin_patterns
 
 F, C = 70, 4
@@ -29,7 +29,7 @@ class Net(nn.Module):
 
 def pairs(model):
     """Last letter of the first layer and first letter of the second one, and that of the scores."""
-    chains = list(Chains(layer_rules(model), {}))
+    chains = list(LetterChoices(layer_rules(model), {}))
     first, second = layer_rules(model)[:2]
     return {(c[first.name][-1], c[second.name][0], c[second.name][-1]) for c in chains}
 
@@ -85,7 +85,7 @@ class Residual(nn.Module):
 def test_sums_are_read_either_way_and_joins_as_they_are():
     for join in ("cat", "add"):
         rules = layer_rules(Residual(join))
-        found = {(c["one"][-1], c["two"][-1], c["last"][0]) for c in Chains(rules, {})}
+        found = {(c["one"][-1], c["two"][-1], c["last"][0]) for c in LetterChoices(rules, {})}
         assert {rule.name: rule.sources for rule in rules} == {
             "one": (), "two": ("one",), "last": ("one", "two"),
         }  # fmt: skip
@@ -110,7 +110,7 @@ def test_sums_are_read_either_way_and_joins_as_they_are():
     ],
 )
 def test_numbers(model, count):
-    chains = Chains(layer_rules(model), {})
+    chains = LetterChoices(layer_rules(model), {})
     made = list(chains)
     assert len(chains) == len(made) == count
     assert len({tuple(c.items()) for c in made}) == count
@@ -122,11 +122,11 @@ def test_numbers(model, count):
 
 
 def test_deep_models_are_counted_without_making_them():
-    assert len(Chains(layer_rules(GCN(F, 16, C, num_layers=12)), {})) == 8 * 16**11
+    assert len(LetterChoices(layer_rules(GCN(F, 16, C, num_layers=12)), {})) == 8 * 16**11
 
 
 def test_what_is_no_chain():
-    chains = Chains(layer_rules(GCN(F, 16, C)), {"convs.0": "F**+***"})
+    chains = LetterChoices(layer_rules(GCN(F, 16, C)), {"convs.0": "F**+***"})
     good = {"convs.0": "FBB+BBB", "convs.1": "BBF+FBF"}
     assert good in chains
     for bad in (
@@ -155,8 +155,8 @@ def test_what_is_no_chain():
 def test_pins(pins, expected):
     rules = layer_rules(GCN(F, 16, C))
     assert pin_patterns(pins, rules) == expected
-    free = list(Chains(rules, {}))
-    pinned = list(Chains(rules, pin_patterns(pins, rules)))
+    free = list(LetterChoices(rules, {}))
+    pinned = list(LetterChoices(rules, pin_patterns(pins, rules)))
 
     def fits(text, pattern):
         return all(p in ("*", c) for c, p in zip(text, pattern, strict=True))

@@ -5,7 +5,7 @@ import torch
 
 from bitgnn import BitAdjacency, BitTensor
 from bitgnn.ops import bmm, bspmm
-from bitgnn.ops.joint import bspmm_bmm_bits
+from bitgnn.ops.fused import bspmm_bmm_bits
 
 CUDA = torch.device("cuda")
 

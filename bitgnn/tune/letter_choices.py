@@ -25,8 +25,6 @@ from bitgnn.convert.swap.graphs import HasPrecision
 from bitgnn.convert.tracing.trace import trace_model
 from bitgnn.nn.products.binary_product import QUANTIZERS
 
-__all__ = ["Chains", "LayerRule", "layer_rules", "matches"]
-
 Between = Literal["floats", "nothing", "sum", "signed", "positive"]
 """What stands in front of a layer: floats of no tunable layer, or what such layers hand on, behind
 nothing, a sum, or functions that give both signs or none below 0."""
@@ -208,13 +206,8 @@ def _kind_of_way(value: Value) -> Between:
     return "positive" if is_nowhere_negative(value) else "signed"
 
 
-class Chains:
-    """Every choice of letters that fits together, in a fixed order.
-
-    Args:
-        rules: of the layers, in the order in which data pass them.
-        patterns: by layer name, letters with ``*`` for any.
-    """
+class LetterChoices:
+    """Every choice of letters that fits together, in a fixed order."""
 
     def __init__(self, rules: tuple[LayerRule, ...], patterns: Mapping[str, str]) -> None:
         self.rules = rules

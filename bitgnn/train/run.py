@@ -21,15 +21,6 @@ from bitgnn.train.keeping import Keeping, RunLog
 from bitgnn.train.loop import TrainingError, train_model
 from bitgnn.train.store import AnyRun, Run, RunFiles, RunStore
 
-__all__ = [
-    "RunOptions",
-    "keep_under_way",
-    "kept_state",
-    "machine_name",
-    "named_errors",
-    "train_unit",
-]  # fmt: skip
-
 CUBLAS_WORKSPACE = ":4096:8"
 
 
@@ -67,7 +58,7 @@ class RunOptions:
         return torch.device("cuda" if has_cuda and self.device != "cpu" else "cpu")
 
 
-def train_unit(
+def train_run(
     config: ExperimentConfig,
     form: str,
     seed: int,

@@ -17,21 +17,11 @@ from pathlib import Path
 from typing import Any
 
 import safetensors.torch
+import torch
 from torch import Tensor
 
 from bitgnn._files import FileError, locked, read_regular, temporaries, write_atomically
 from bitgnn._plain import parse_json
-
-__all__ = [
-    "Migrations",
-    "check_seal",
-    "migrated",
-    "read_folder",
-    "read_sealed",
-    "sealed",
-    "sealed_tensors",
-    "write_folder",
-]
 
 Migrations = Mapping[int, Callable[[dict[str, Any]], dict[str, Any]]]
 """For each older format the function that turns a description into one of the next format."""
@@ -261,9 +251,14 @@ def _tensors(data: bytes, path: Path) -> dict[str, Tensor]:
     if _header_length(data) > HEADER_BYTES:
         raise FileError(f"{path}: its header has {_header_length(data)} bytes")
     try:
-        return safetensors.torch.load(data)
+        tensors = safetensors.torch.load(data)
     except Exception as error:  # safetensors, torch and a table of types take part
         raise FileError(f"{path}: is not a file of safetensors ({error})") from None
+    for name, tensor in tensors.items():
+        # Compilers assume that a bool is 0 or 1.
+        if tensor.dtype == torch.bool and bool((tensor.view(torch.uint8) > 1).any()):
+            raise FileError(f"{path}: {name!r} holds bools that are neither 0 nor 1")
+    return tensors
 
 
 def _named(manifest: Path, prefix: str) -> str | None:

@@ -1,0 +1,63 @@
+"""What callers of whole models wait for, Python included: host time from a call to its result."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
+from typing import Any
+
+import torch
+
+from bench.call_times import Call, time_calls
+from bench.cases import Contender, Record, WrongResultError
+from bench.models.ours import Frozen
+from bitgnn.measure.timing import MIN_REPEATS, Clock
+
+__all__ = ["add_calls"]
+
+
+def add_calls(
+    ours: Iterable[Record],
+    networks: Mapping[str, Frozen],
+    peers: Mapping[str, Contender | None],
+    clock: Clock,
+) -> Record:
+    """Time calls, all of them in each round; those of ours go into their summaries.
+
+    Args:
+        ours: summaries of ours; each gets an entry ``calls``, of the model itself and pinned.
+        networks: frozen networks by form.
+        peers: PyG's fastest contender by executor.
+        clock: of the device.
+
+    Returns:
+        The calls of ``peers``, and why others were not measured.
+    """
+    entries = {f"{entry['form']}, {entry['features']}": entry for entry in ours}
+    right = {title: entry for title, entry in entries.items() if entry["seconds"] is not None}
+
+    def calls() -> Iterator[tuple[str, Call]]:
+        for title, entry in right.items():
+            x, graph = networks[entry["form"]].inputs[entry["features"]]
+            for name, call in _our_calls(networks[entry["form"]], x, graph):
+                yield f"{title}, {name}", call
+        for executor, peer in peers.items():
+            if peer is not None and peer.ready is not None:
+                yield executor, peer.ready.once
+
+    times, failures = time_calls(calls(), clock, MIN_REPEATS, ["call"])
+    found = {name: by_way["call"].to_dict() for name, by_way in times.items()}
+    for title, entry in entries.items():
+        entry["calls"] = {name: found.get(f"{title}, {name}") for name in ("model", "pinned")}
+    return {"calls": {name: found[name] for name in peers if name in found}, "failures": failures}
+
+
+def _our_calls(network: Frozen, x: Any, graph: Any) -> Iterator[tuple[str, Call]]:
+    """A network called as it is, and by the executor of callers who promise to change nothing."""
+    model = network.model
+    expected = model(x, graph)
+    pinned = partial(model.executor().pinned, x, graph)  # type: ignore[attr-defined]
+    if not torch.equal(pinned(), expected):
+        raise WrongResultError("a pinned call")
+    yield "model", partial(model, x, graph)
+    yield "pinned", pinned

@@ -1,0 +1,161 @@
+"""Distils a small encoder of transformers on GLUE's sentences: how far BWTA is from floats.
+
+One float teacher a task and seed, from random weights, trained by distill() itself, and a student
+for each form; a form is a name, and behind colons fields of the recipe (``bwta:epochs=8``).
+Scores are those of the development set: accuracy for SST-2, Matthews correlation for CoLA.
+Finished runs are kept in OUTPUT.jsonl, teachers, students and checkpoints of others in
+OUTPUT.parts; none is done again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import warnings
+from collections.abc import Iterator
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import torch
+from kept_runs import study_parser
+from kept_students import add_student_options, mean_scores, run_students, students_of
+from torch import Tensor, nn
+from transformers import BertConfig, BertForSequenceClassification
+
+from bitgnn import BWTAConfig
+from bitgnn.data import TokenData, TokenSet, load_text, tokenize
+from bitgnn.distillation.result import Distilled
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from experiments.text.batches import Batches, gather
+from experiments.text.recipe import TextNetwork
+from experiments.text.sentences import score
+
+FORMS = {
+    "bwta": BWTAConfig(),
+    "linear": BWTAConfig(attention=False),
+    "signs": BWTAConfig(activation="sign"),
+}
+"""All layers and attention by falling levels; linear layers alone; signs in a single stage."""
+TASKS = {"sst2": 8, "cola": 24}
+"""Epochs of each task, fewer where it has more sentences."""
+SIZES, VOCABULARY, BATCH = TextNetwork(), 8192, 256
+
+
+class Sentences:
+    """Sentences of similar length in batches of mappings; those to train on shuffled.
+
+    Args:
+        part: on the device.
+        is_training: whether to shuffle.
+    """
+
+    def __init__(self, part: TokenSet, is_training: bool) -> None:
+        self.part, self.is_training = part, is_training
+        self.batches = Batches(part, min(BATCH, len(part)))
+
+    def __len__(self) -> int:
+        return self.batches.steps
+
+    def __iter__(self) -> Iterator[dict[str, Tensor]]:
+        plan = self.batches.epoch(int(torch.randint(2**31, ())) if self.is_training else None)
+        for length, index, weight in zip(plan.lengths, plan.index, plan.weight, strict=True):
+            rows = index[weight > 0].to(self.part.ids.device)
+            ids, mask, labels = gather(self.part, length, rows)
+            yield {"input_ids": ids.long(), "attention_mask": mask.long(), "labels": labels}
+
+
+@torch.no_grad()
+def answers(model: Any, sentences: Sentences) -> tuple[Tensor, Tensor]:
+    """Classes that a model gives, and labels."""
+    found, labels = [], []
+    for batch in sentences:
+        labels.append(batch.pop("labels"))
+        found.append(model(**batch).logits.argmax(1))
+    return torch.cat(found), torch.cat(labels)
+
+
+def encoder(data: TokenData) -> nn.Module:
+    """An encoder of fresh weights, of the sizes of the other experiments on text."""
+    config = BertConfig(
+        vocab_size=data.vocabulary, hidden_size=SIZES.width, num_hidden_layers=SIZES.layers,
+        num_attention_heads=SIZES.heads, intermediate_size=SIZES.inner,
+        max_position_embeddings=SIZES.length, num_labels=len(data.classes),
+    )  # fmt: skip
+    return BertForSequenceClassification(config)
+
+
+@lru_cache(1)
+def tokens(task: str, root: str | None, limit: int | None) -> TokenData:
+    """A task's sentences, of those to train on the first ones."""
+    data = tokenize(load_text(task, root), VOCABULARY, SIZES.length)
+    train = data.train
+    few = TokenSet(train.ids[:limit], train.lengths[:limit], train.labels[:limit])
+    return TokenData(
+        data.name, few, data.validation, data.test, data.vocabulary, data.classes, data.metric
+    )
+
+
+def run(job: tuple[dict[str, Any], str | None, str], folder: Path) -> dict[str, Any]:
+    """One teacher and its students."""
+    case, root, device = job
+    torch.set_num_threads(1)
+    warnings.simplefilter("ignore")
+    data = tokens(case["task"], root, case["limit"]).to(device)
+    training, validation, test = (
+        Sentences(part, part is data.train) for part in (data.train, data.validation, data.test)
+    )
+    torch.manual_seed(case["seed"])
+
+    def options(form: str) -> dict[str, Any]:
+        name, *fields = form.split(":")
+        return {
+            "precision": FORMS[name], "epochs": case["epochs"], "validation": validation,
+            "recipe": dict(field.split("=") for field in fields),
+        }  # fmt: skip
+
+    def judge(result: Distilled) -> dict[str, Any]:
+        models = result.teacher, result.frozen, result.model
+        (taught, y), (found, _), (trained, _) = (answers(model, test) for model in models)
+        teacher, student = (score(_counts(y, one, data), data.metric) for one in (taught, found))
+        return {
+            "teacher": teacher, "test": student, "gap": 100 * (teacher - student),
+            "sentences": len(y), "differing": int((found != trained).sum()),
+            "history": [row["val_score"] for row in result.history],
+            "teacher_history": [row["val_score"] for row in result.teacher_history],
+        }  # fmt: skip
+
+    return students_of(case, folder, encoder(data).to(device), training, options, judge)
+
+
+def _counts(labels: Tensor, found: Tensor, data: TokenData) -> Tensor:
+    """``[C, C]`` sentences by label and answer."""
+    classes = len(data.classes)
+    return torch.bincount(labels * classes + found, minlength=classes**2).view(classes, classes)
+
+
+def cases(arguments: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    """Every run."""
+    for seed in range(arguments.seeds):
+        for task in arguments.tasks:
+            yield {
+                "task": task, "seed": seed, "epochs": arguments.epochs or TASKS[task],
+                "limit": arguments.limit, "forms": arguments.forms,
+            }  # fmt: skip
+
+
+def main() -> int:
+    """Entry point."""
+    parser = study_parser(__doc__, "distilled_texts.json")
+    parser.add_argument("--tasks", nargs="+", default=list(TASKS), choices=TASKS)
+    parser.add_argument("--epochs", type=int, help=f"default: {TASKS}")
+    parser.add_argument("--limit", type=int, help="training sentences at most, to try it")
+    add_student_options(parser, ["bwta"], seeds=3)
+    arguments = parser.parse_args()
+    return run_students(cases(arguments), run, mean_scores, arguments)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

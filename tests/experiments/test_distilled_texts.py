@@ -1,0 +1,74 @@
+"""The script that distills an encoder of transformers on sentences."""
+
+import sys
+from argparse import Namespace
+from pathlib import Path
+
+import pytest
+import torch
+
+from bitgnn.data import TextData, TextSet
+from experiments.text.recipe import TextNetwork
+
+EXPERIMENTS = Path(__file__).resolve().parents[2] / "scripts" / "experiments"
+
+
+def told(count: int) -> TextSet:
+    """Sentences whose first word tells their class."""
+    texts = [f"{('bad', 'good')[i % 2]} film number {i}" for i in range(count)]
+    return TextSet(tuple(texts), tuple(i % 2 for i in range(count)))
+
+
+@pytest.fixture
+def script(monkeypatch):
+    pytest.importorskip("tokenizers")
+    pytest.importorskip("transformers")
+    monkeypatch.syspath_prepend(str(EXPERIMENTS))
+    import distilled_texts
+
+    data = TextData("told", told(90), told(20), told(30), ("bad", "good"), "matthews")
+    monkeypatch.setattr(distilled_texts, "load_text", lambda *_: data)
+    sizes = TextNetwork(layers=1, width=16, heads=2, inner=32, length=16)
+    for name, value in (("SIZES", sizes), ("VOCABULARY", 60), ("BATCH", 16)):
+        monkeypatch.setattr(distilled_texts, name, value)
+    yield distilled_texts
+    sys.modules.pop("distilled_texts")
+
+
+def test_students_of_several_forms_learn_from_one_encoder(script, tmp_path):
+    case = {"task": "told", "seed": 0, "epochs": 4, "limit": 80}
+    case = {**case, "forms": ["bwta:learning_rate=0.01", "signs"]}
+    found = script.run((case, None, "cpu"), tmp_path)
+    assert list(found["students"]) == case["forms"]
+    for student in found["students"].values():
+        assert student["gap"] == pytest.approx(100 * (student["teacher"] - student["test"]))
+        assert student["differing"] == 0
+        assert student["sentences"] == 30
+        assert len(student["history"]) == 4
+    rows = script.mean_scores([found, found])
+    assert [(row["task"], row["form"], row["runs"]) for row in rows] == [
+        ("told", form, 2) for form in case["forms"]
+    ]
+    assert rows[0]["gap_std"] == 0
+
+
+def test_an_epoch_has_every_sentence_once(script):
+    data = script.tokens("told", None, None)
+    for is_training in (True, False):
+        sentences = script.Sentences(data.train, is_training)
+        batches = list(sentences)
+        assert len(batches) == len(sentences)
+        rows = torch.cat(
+            [torch.nn.functional.pad(b["input_ids"], (0, 16))[:, :16] for b in batches]
+        )
+        assert sorted(rows.tolist()) == sorted(data.train.ids[:, :16].tolist())
+        lengths = torch.cat([batch["attention_mask"].sum(1) for batch in batches])
+        assert torch.equal(lengths.sort().values, data.train.lengths.sort().values)
+
+
+def test_every_task_has_its_epochs(script):
+    options = {"seeds": 2, "tasks": ["sst2", "cola"], "limit": None, "forms": ["bwta"]}
+    for asked in (3, None):
+        found = script.cases(Namespace(**options, epochs=asked))
+        epochs = [(case["task"], case["epochs"]) for case in found]
+        assert epochs == [(task, asked or own) for task, own in script.TASKS.items()] * 2
