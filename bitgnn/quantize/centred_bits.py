@@ -13,7 +13,7 @@ from bitgnn.quantize.looked_up_linear import MIDDLE, InputWords
 __all__ = ["centred_bits"]
 
 
-def centred_bits(x: Tensor, bits: InputWords, window: Tensor | None) -> Tensor:
+def centred_bits(x: Tensor, bits: InputWords) -> Tensor:
     r"""``g (b - 1/2)`` of an activation's bits b, 0 where dropout has taken them.
 
     The gradient reaches ``x`` where :math:`|x|` is within the window, as that of
@@ -22,24 +22,24 @@ def centred_bits(x: Tensor, bits: InputWords, window: Tensor | None) -> Tensor:
     Args:
         x: ``[*, K]``, what the bits were made of.
         bits: of its rows, of an activation, with the gain g of a dropout as a number.
-        window: scalar tensor, or None for no bound.
 
     Returns:
         As ``x``.
     """
-    out: Tensor = _CentredBits.apply(x, bits, window)
+    out: Tensor = _CentredBits.apply(x, bits)
     return out
 
 
 class _CentredBits(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, bits: InputWords, window: Tensor | None) -> Tensor:
-        ctx.save_for_backward(x if window is not None else None, window)
+    def forward(ctx: Any, x: Tensor, bits: InputWords) -> Tensor:
+        ctx.save_for_backward(x if bits.window is not None else None, bits.window)
         # Behind a known dropout, which multiplies by the gain itself.
         ctx.gain = 1.0 if bits.raised is not None or bits.gain is None else bits.gain
-        out = torch.ops.bitgnn.unpack(bits.words, bits.size)
-        if bits.raised is not None:
-            out.add_(torch.ops.bitgnn.unpack(bits.raised, bits.size))
+        if bits.raised is None:
+            out = torch.ops.bitgnn.unpack(bits.words, bits.size)
+        else:
+            out = torch.ops.bitgnn.unpack_pair(bits.words, bits.raised, bits.size)
         gain = 1.0 if bits.gain is None else bits.gain
         out.mul_(bits.step * gain)
         if bits.has_shift:
@@ -47,7 +47,7 @@ class _CentredBits(torch.autograd.Function):
         return out.to(x.dtype).view(x.shape)
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
         x, window = ctx.saved_tensors
         grad = grad if ctx.gain == 1.0 else grad * ctx.gain
-        return grad if x is None else grad * (x.abs() <= window), None, None
+        return grad if x is None else grad * (x.abs() <= window), None

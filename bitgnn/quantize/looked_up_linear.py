@@ -10,12 +10,12 @@ from torch import Tensor
 
 import bitgnn.ops  # noqa: F401  (defines torch.ops.bitgnn)
 from bitgnn.quantize.constants import filled
-from bitgnn.quantize.sign import sgn, within
+from bitgnn.quantize.output_affine import output_affine
 
-__all__ = ["GAIN_SPEED", "InputWords", "looked_up_linear", "normed_products", "output_affine"]
+__all__ = ["GAIN_SPEED", "InputWords", "looked_up_linear", "trained_products"]
 
-CHUNK = 64
-"""Words of a row that the backward pass unpacks at a time: thermometers have many."""
+MOST_UNPACKED = 2**26
+"""Signs that the backward pass unpacks at a time, in whole rows: thermometers have many bits."""
 GAIN_SPEED = 10.0
 """Step of Adam in the logarithm of a gain, in learning rates."""
 
@@ -34,6 +34,8 @@ class InputWords(NamedTuple):
             set in ``words``: the mean of both counts, so that dropped bits are in the middle.
         is_centred: bits of activations, which stand for -1/2 and +1/2.
         total: float32 ``[N]``, finite where all of a row is, or None where nobody asks.
+        window: scalar tensor, half-width of the part of the axis where what the bits were made of
+            gets a gradient; None is all of it.
     """
 
     words: Tensor
@@ -45,6 +47,7 @@ class InputWords(NamedTuple):
     raised: Tensor | None = None
     is_centred: bool = False
     total: Tensor | None = None
+    window: Tensor | None = None
 
     @property
     def step(self) -> float:
@@ -65,72 +68,6 @@ MIDDLE = -0.5
 """Offset of an activation's bits, which stand for -1/2 and +1/2."""
 
 
-def output_affine(
-    weight: Tensor,
-    unit: Tensor,
-    zero_one: bool,
-    offset: Tensor | None,
-    output_gain: Tensor | None = None,
-    norm: torch.nn.BatchNorm1d | None = None,
-    bit_gain: Tensor | float | None = None,
-) -> tuple[Tensor, Tensor]:
-    r"""Scale and shift with which ``scale * dot + shift`` is the product, behind gain and norm.
-
-    ``dot`` is the product of -1/+1 bits. With the unit :math:`u` that of -1/+1 bits and offsets is
-    :math:`u (dot + \sum_k \mathrm{sgn}(W_{ok}) c_k)`; that of 0/1 bits and offsets is
-    :math:`\tfrac{u}{2}(dot + \sum_k \mathrm{sgn}(W_{ok}) (1 + 2 c_k))`.
-    Gain and batch norm, in evaluation, multiply both and shift. Trained layers in evaluation and
-    frozen ones use the same two vectors, so that their results agree to the last bit.
-
-    Args:
-        weight: ``[M, B]`` latent weights.
-        unit: scalar tensor u.
-        zero_one: what the bits stand for.
-        offset: float32 ``[B]``, c, or None.
-        output_gain: ``[1]`` tensor that multiplies the product, or None.
-        norm: in evaluation, with running statistics, or None.
-        bit_gain: number or scalar tensor that multiplies the bits, not their offsets, in training.
-
-    Returns:
-        Both float32 ``[M]``.
-    """
-    scale = unit.float().expand(weight.size(0))
-    if output_gain is not None:
-        scale = scale * output_gain.detach().float()
-    shift = scale * _offset_sums(weight, zero_one, offset, bit_gain)
-    if zero_one:
-        scale = scale * 0.5
-    if bit_gain is not None:
-        scale = scale * bit_gain
-    if norm is not None:
-        assert norm.running_mean is not None
-        assert norm.running_var is not None
-        gain = torch.rsqrt(norm.running_var.float() + norm.eps)
-        if norm.weight is not None:
-            gain = gain * norm.weight.detach().float()
-        centre = norm.running_mean.float()
-        shift = (shift - centre) * gain
-        if norm.bias is not None:
-            shift = shift + norm.bias.detach().float()
-        scale = scale * gain
-    return scale.contiguous(), shift
-
-
-def _offset_sums(
-    weight: Tensor, zero_one: bool, offset: Tensor | None, bit_gain: Tensor | float | None
-) -> Tensor:
-    """``[M]`` sums of weights' signs times what is added to bits, or to halves of signs."""
-    if offset is None and not zero_one:
-        return weight.new_zeros(weight.size(0), dtype=torch.float32)
-    added = weight.new_zeros(weight.size(1), dtype=torch.float64)
-    if zero_one:
-        added += 0.5 if bit_gain is None else 0.5 * bit_gain
-    if offset is not None:
-        added += offset
-    # Offsets are multiples of a power of two: the sums are exact in any order.
-    return torch.mv(sgn(weight.detach()).double(), added).float()
-
-
 class _LookedUpLinear(torch.autograd.Function):
     @staticmethod
     def forward(
@@ -138,17 +75,15 @@ class _LookedUpLinear(torch.autograd.Function):
         x: Tensor,
         weight: Tensor,
         level: Tensor | None,
-        bits: InputWords,
-        w_words: Tensor,
-        scale: Tensor,
-        shift: Tensor | None,
-        window: Tensor | None,
-        parts: int,
-        is_normed: bool,
+        operands: tuple[Any, ...],
     ) -> tuple[Tensor, ...]:
+        bits, w_words, scale, shift, parts, is_normed = operands
         outs = []
-        shifts = [None] * parts if shift is None else shift.chunk(parts)
-        for words, by, add in zip(w_words.chunk(parts), scale.chunk(parts), shifts, strict=True):
+        each = [(w_words, scale, shift)]
+        if parts > 1:
+            shifts = [None] * parts if shift is None else shift.chunk(parts)
+            each = list(zip(w_words.chunk(parts), scale.chunk(parts), shifts, strict=True))
+        for words, by, add in each:
             out = torch.ops.bitgnn.bmm_bbf(bits.words, words, bits.size, None, by, add)
             if bits.raised is not None:
                 out = torch.ops.bitgnn.bmm_add(bits.raised, words, out, bits.size, None, by)
@@ -158,8 +93,8 @@ class _LookedUpLinear(torch.autograd.Function):
         ctx.save_for_backward(
             x if ctx.needs_input_grad[0] else None, weight, w_words, bits.words, bits.raised,
             bits.offset if has_shift else None, bits.columns,
-            None if is_number else bits.gain, scale, window,
-            *(outs if ctx.needs_input_grad[2] else ()),
+            None if is_number else bits.gain, scale, bits.window,
+            outs[0] if ctx.needs_input_grad[2] else None,
         )  # fmt: skip
         ctx.size, ctx.step, ctx.gain = bits.size, bits.step, bits.gain if is_number else None
         ctx.levels = 1 if level is None else level.numel()
@@ -168,7 +103,7 @@ class _LookedUpLinear(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        x, weight, w_words, words, raised, offset, columns, gain, scale, window, *outs = (
+        x, weight, w_words, words, raised, offset, columns, gain, scale, window, out = (
             ctx.saved_tensors
         )
         gain = ctx.gain if gain is None else gain
@@ -179,31 +114,32 @@ class _LookedUpLinear(torch.autograd.Function):
             # A bit that is set makes up two signs, or one in each of two products, behind a known
             # dropout that multiplies by the gain itself.
             slope = 1.0 if not ctx.zero_one else 2.0 if raised is None else 4.0 / gain
-            signs = torch.ops.bitgnn.unpack(w_words, ctx.size, scale)
-            grad_x = torch.addmm(filled(1, 0.0, grad), grad, signs, beta=0, alpha=slope)
+            grad_x = grad @ torch.ops.bitgnn.unpack(w_words, ctx.size, scale)
             if columns is not None:
                 grad_x = torch.zeros_like(x, dtype=torch.float32).index_add_(1, columns, grad_x)
             elif window is not None:
-                grad_x = grad_x.mul_(x.abs() <= window)
+                grad_x = torch.ops.bitgnn.straight_through(grad_x, x.float(), slope, window)
+            elif slope != 1.0:
+                grad_x *= slope
             grad_x = grad_x.to(x.dtype)
         if ctx.needs_input_grad[1]:
             grad_weight = _times_signs(grad.t(), words, raised, ctx.size, ctx.counts_up)
             if offset is not None:
                 sums = grad.sum(0) if gain is None else grad.sum(0) / gain
                 grad_weight.addr_(sums, offset, alpha=1.0 / ctx.step)
-            grad_weight.mul_(scale.unsqueeze(1))
-            grad_weight = within(grad_weight, weight, 1.0).to(weight.dtype)
-        if outs:
-            out = outs[0] if len(outs) == 1 else torch.cat(outs, 1)
+            grad_weight = torch.ops.bitgnn.straight_through(
+                grad_weight, weight.float(), 1.0, None, scale
+            ).to(weight.dtype)
+        if out is not None:
             by_level = torch.mul(grad, out).view(grad.size(0), ctx.levels, -1)
             grad_level = by_level.sum((0, 2)).div(GAIN_SPEED)
-        return grad_x, grad_weight, grad_level, *[None] * 7
+        return grad_x, grad_weight, grad_level, None
 
 
 def _times_signs(
     left: Tensor, words: Tensor, raised: Tensor | None, size: int, counts_up: bool
 ) -> Tensor:
-    """``left [M, N]`` times the signs ``[N, B]``, unpacked piece by piece.
+    """``left [M, N]`` times the signs ``[N, B]``, unpacked some rows at a time.
 
     Args:
         left: floats.
@@ -212,19 +148,17 @@ def _times_signs(
         size: B.
         counts_up: signs are 0 and 2 instead of -1 and +1.
     """
-    pieces = []
-    for first in range(0, words.size(1), CHUNK):
-        last = min(first + CHUNK, words.size(1))
-        width = min(size, 32 * last) - 32 * first
-        signs = torch.ops.bitgnn.unpack(words[:, first:last].contiguous(), width)
-        if raised is not None:
-            signs.add_(torch.ops.bitgnn.unpack(raised[:, first:last].contiguous(), width))
-        elif counts_up:
-            signs.add_(1.0)
-        pieces.append(left @ signs)
-    if not pieces:
-        return left.new_zeros(left.size(0), size)
-    return pieces[0] if len(pieces) == 1 else torch.cat(pieces, dim=1)
+    rows = max(1, MOST_UNPACKED // max(size, 1))
+    out: Tensor | None = None
+    for piece in range(0, words.size(0), rows):
+        some = slice(piece, piece + rows)
+        if raised is None:
+            signs = torch.ops.bitgnn.unpack(words[some], size)
+            signs = signs.add_(1.0) if counts_up else signs
+        else:
+            signs = torch.ops.bitgnn.unpack_pair(words[some], raised[some], size)
+        out = left[:, some] @ signs if out is None else out.addmm_(left[:, some], signs)
+    return left.new_zeros(left.size(0), size) if out is None else out
 
 
 def looked_up_linear(
@@ -234,82 +168,88 @@ def looked_up_linear(
     unit: Tensor,
     output_gain: Tensor | None = None,
     norm: torch.nn.BatchNorm1d | None = None,
-    window: Tensor | None = None,
-    level: Tensor | None = None,
 ) -> Tensor:
     r"""``u * sum_k bit_ik sgn(W_ok)``, behind gain and batch norm in evaluation.
 
     Backward: weights get :math:`1[|W| \le 1] \, u \, G^\top bits`, activations
     :math:`u \, G \, \mathrm{sgn}(W)` where :math:`|x|` is inside the window, thermometers all of it
-    (clipped straight-through, Courbariaux et al. 2016). Gain and norm count as constants here: in
-    training a norm stands behind the product, as an operation of its own. The level of a gain
-    gets :math:`\sum G Y / 10`, a tenth of the gradient of the gain's logarithm.
+    (clipped straight-through, Courbariaux et al. 2016). Gain and norm count as constants.
 
     Args:
         x: ``[N, K]`` floats that the bits were made of; they get the gradient.
         weight: ``[M, B]`` latent weights.
         bits: of ``x``.
         unit: scalar tensor u.
-        output_gain: ``[1]`` tensor that is folded into the product; in training one for each of
-            several parts of the weight with equally many outputs.
-        norm: folded into the product; in evaluation only.
-        window: scalar tensor, half-width of the part of the axis with a slope; None is all of it.
-        level: what ``output_gain`` follows from in training, of its shape.
+        output_gain: ``[1]`` tensor that is folded into the product.
+        norm: folded into the product.
 
     Returns:
         ``[N, M]`` tensor of the dtype of ``x``.
     """
     weight = weight.contiguous()
     with _without_autocast(x):
-        w_words = torch.ops.bitgnn.pack(weight.detach())
-        shift: Tensor | None
-        if norm is None and (output_gain is None or level is not None):
-            scale, shift = _training_affine(w_words, weight.size(0), bits, unit, output_gain)
+        if norm is None and output_gain is None:
+            folded = _fold(weight, bits, unit)
         else:
             offset = bits.offset
             if bits.raised is not None:
                 assert isinstance(bits.gain, float)
-                offset = filled(bits.size, -0.5 * bits.gain, w_words)
+                offset = filled(bits.size, -0.5 * bits.gain, weight)
             kinds = (bits.zero_one, offset)
             scale, shift = output_affine(weight, unit, *kinds, output_gain, norm, bits.gain)
             if bits.raised is not None:
                 scale = 0.5 * scale  # two products, whose shifts would be each other's opposite
-        arguments = (weight, level, bits, w_words, scale, shift, window, 1, False)
-        (out,) = _LookedUpLinear.apply(x, *arguments)
+            folded = torch.ops.bitgnn.pack(weight.detach()), scale, shift
+        (out,) = _LookedUpLinear.apply(x, weight, None, (bits, *folded, 1, False))
     return out
 
 
-def normed_products(
+def trained_products(
     x: Tensor,
     weight: Tensor,
     bits: InputWords,
     unit: Tensor,
-    window: Tensor | None = None,
     parts: int = 1,
+    level: Tensor | None = None,
+    log_gain: Tensor | None = None,
 ) -> tuple[Tensor, ...]:
-    """Products as of :func:`looked_up_linear` in training, each in front of a batch norm.
+    r"""Products as of :func:`looked_up_linear` in training, in front of batch norms or gains.
 
     The gradient of a batch norm's input sums to 0 over the batch, so that what is added to each bit
-    is left out of the gradient of the weights.
+    is left out of the gradient of the weights. The level of a gain gets :math:`\sum G Y / 10`, a
+    tenth of the gradient of the gain's logarithm.
 
     Args:
         x: as there.
         weight: ``[parts * M, B]`` latent weights, those of the first product in front.
         bits: as there.
         unit: as there.
-        window: as there.
-        parts: number of products. Each is contiguous, since norms of a GPU are slow otherwise.
+        parts: number of results, each of which is contiguous: norms of a GPU are slow otherwise.
+        level: what ``log_gain`` follows from; None in front of batch norms.
+        log_gain: logarithms of gains that multiply the products, one for each of several parts of
+            the weight with equally many outputs.
 
     Returns:
         ``parts`` tensors ``[N, M]``.
     """
     weight = weight.contiguous()
     with _without_autocast(x):
-        w_words = torch.ops.bitgnn.pack(weight.detach())
-        scale, shift = _training_affine(w_words, weight.size(0), bits, unit, None)
-        arguments = (weight, None, bits, w_words, scale, shift, window, parts, True)
-        outs: tuple[Tensor, ...] = _LookedUpLinear.apply(x, *arguments)
+        folded = _fold(weight, bits, unit, log_gain)
+        operands = (bits, *folded, parts, level is None)
+        outs: tuple[Tensor, ...] = _LookedUpLinear.apply(x, weight, level, operands)
     return outs
+
+
+def _fold(
+    weight: Tensor, bits: InputWords, unit: Tensor, log_gain: Tensor | None = None
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Words, scale and shift of a weight without a norm."""
+    step, gain = bits.step, bits.gain
+    if isinstance(gain, float):
+        step, gain = step * gain, None
+    operands = (weight.detach().float(), unit.float(), step, bits.zero_one)
+    words, scale, shift = torch.ops.bitgnn.fold_weight(*operands, bits.offset, gain, log_gain)
+    return words, scale, shift if bits.has_shift else None
 
 
 def _without_autocast(x: Tensor) -> AbstractContextManager[Any]:
@@ -317,34 +257,3 @@ def _without_autocast(x: Tensor) -> AbstractContextManager[Any]:
     device = x.device.type
     is_on = torch.is_autocast_enabled(device)
     return torch.autocast(device, enabled=False) if is_on else nullcontext()
-
-
-def _training_affine(
-    w_words: Tensor, num_outputs: int, bits: InputWords, unit: Tensor, output_gain: Tensor | None
-) -> tuple[Tensor, Tensor | None]:
-    """As :func:`output_affine` without a norm, in few launches; sums are rounded to float32."""
-    step, factors = bits.step, [unit.float()]
-    gain = bits.gain
-    if isinstance(gain, Tensor):
-        factors.append(gain)
-    elif gain is not None:
-        step *= gain
-    if output_gain is not None:
-        # One for all outputs, or one for each part of them.
-        own = output_gain.view(-1, 1)
-        factors[1:] = [own * factor for factor in factors[1:]] or [own]
-    parts = 1 if output_gain is None else output_gain.numel()
-    if len(factors) == 1:
-        scale = filled(num_outputs, step, w_words) * unit
-    else:
-        zeros = filled(num_outputs, 0.0, w_words).view(parts, -1)
-        scale = torch.addcmul(zeros, *factors, value=step).view(-1)
-    if not bits.has_shift:
-        return scale, None
-    # What is added to every bit, in multiples of what its sign adds.
-    added = filled(bits.size, 1.0 if bits.zero_one else 0.0, w_words)
-    if bits.offset is not None and isinstance(gain, Tensor):
-        added = torch.addcdiv(added, bits.offset, gain, value=1.0 / step)
-    elif bits.offset is not None:
-        added = torch.add(added, bits.offset, alpha=1.0 / step)
-    return scale, torch.mv(torch.ops.bitgnn.unpack(w_words, bits.size, scale), added)

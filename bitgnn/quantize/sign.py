@@ -84,26 +84,34 @@ def within(grad: Tensor, x: Tensor, bound: float) -> Tensor:
 
 class _Sign(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, surrogate: Surrogate, window: float) -> Tensor:
+    def forward(
+        ctx: Any, x: Tensor, surrogate: Surrogate, window: float, total: Tensor | None
+    ) -> Tensor:
         ctx.save_for_backward(x)
         ctx.surrogate, ctx.window = surrogate, window
-        return sgn(x)
+        if total is None:
+            return sgn(x)
+        signs: Tensor = torch.ops.bitgnn.row_signs(x.float(), total)
+        return signs.to(x.dtype)
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         (x,) = ctx.saved_tensors
         if ctx.surrogate == "ste":
-            return within(grad, x, ctx.window), None, None
-        return grad * surrogate_slope(x, ctx.surrogate, ctx.window), None, None
+            return within(grad, x, ctx.window), None, None, None
+        return grad * surrogate_slope(x, ctx.surrogate, ctx.window), None, None, None
 
 
-def binary_sign(x: Tensor, surrogate: Surrogate = "ste", window: float = 1.0) -> Tensor:
+def binary_sign(
+    x: Tensor, surrogate: Surrogate = "ste", window: float = 1.0, total: Tensor | None = None
+) -> Tensor:
     """``sgn(x)`` whose gradient is ``grad * surrogate_slope(x)``.
 
     Args:
         x: floating-point tensor of any shape.
         surrogate: ``"ste"`` or ``"approx"``, see :func:`surrogate_slope`.
         window: see :func:`surrogate_slope`.
+        total: float32 ``[N]`` beside a matrix: rows where it is not finite become NaN.
 
     Returns:
         Tensor of +1 and -1 like ``x``.
@@ -116,7 +124,7 @@ def binary_sign(x: Tensor, surrogate: Surrogate = "ste", window: float = 1.0) ->
     if not window > 0:
         raise ValueError(f"window must be above 0, got {window}")
     if has_torch_function_unary(x):
-        out: Tensor = handle_torch_function(binary_sign, (x,), x, surrogate, window)
+        out: Tensor = handle_torch_function(binary_sign, (x,), x, surrogate, window, total)
         return out
-    out = _Sign.apply(x, surrogate, window)
+    out = _Sign.apply(x, surrogate, window, total)
     return out

@@ -20,6 +20,7 @@
 #include "pairs/joint_operators.h"
 #include "pairs/narrow_operators.h"
 #include "ternary/operators.h"
+#include "training/looked_up_operators.h"
 #include "training/operators.h"
 #include "whole_model/linear_chain_operators.h"
 
@@ -98,6 +99,12 @@ void add_all(Table& table) {
   table.template add<&QuantiseOperators<Backend>::round_levels>("round_levels");
   table.template add<&QuantiseOperators<Backend>::clip_gradients>("clip_gradients");
   table.template add<&QuantiseOperators<Backend>::shift_signs>("shift_signs");
+  table.template add<&LookedUpOperators<Backend>::fold_weight>("fold_weight");
+  table.template add<&LookedUpOperators<Backend>::activation_bits>("activation_bits");
+  table.template add<&LookedUpOperators<Backend>::kept_share>("kept_share");
+  table.template add<&LookedUpOperators<Backend>::unpack_pair>("unpack_pair");
+  table.template add<&LookedUpOperators<Backend>::row_signs>("row_signs");
+  table.template add<&LookedUpOperators<Backend>::straight_through>("straight_through");
 
   table.template add<&LinearChainOperators<Backend>::linear_chain>("linear_chain");
 }

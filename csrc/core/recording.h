@@ -114,9 +114,24 @@ struct Callee {
 template <auto function>
 struct CalleeOf;
 
+inline void store(Tensor result, const Call& c, Registers& registers) {
+  registers[c.outputs[0]] = std::move(result);
+}
+
+template <class... Results>
+void store(const std::tuple<Results...>& results, const Call& c, Registers& registers) {
+  size_t place = 0;
+  std::apply([&](const auto&... each) { ((registers[c.outputs[place++]] = each), ...); }, results);
+}
+
+template <class T>
+constexpr size_t kResults = std::tuple_size_v<T>;
+template <>
+constexpr size_t kResults<Tensor> = 1;
+
 template <class Result, class... Parameters, Result (*function)(Parameters...)>
 struct CalleeOf<function> {
-  static constexpr size_t kOutputs = std::is_same_v<Result, Tensor> ? 1 : 2;
+  static constexpr size_t kOutputs = kResults<Result>;
   using Indices = std::index_sequence_for<Parameters...>;
 
   template <size_t... i>
@@ -130,11 +145,7 @@ struct CalleeOf<function> {
   }
   static bool fits(const std::vector<Argument>& arguments) { return all_fit(arguments, Indices{}); }
   static void run(const Call& c, Registers& registers) {
-    if constexpr (kOutputs == 1) {
-      registers[c.outputs[0]] = call(c, registers, Indices{});
-    } else {
-      std::tie(registers[c.outputs[0]], registers[c.outputs[1]]) = call(c, registers, Indices{});
-    }
+    store(call(c, registers, Indices{}), c, registers);
   }
 };
 

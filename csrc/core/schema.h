@@ -211,6 +211,20 @@ void define_operators(Library& m) {
       "clip_gradients(Tensor grad, Tensor x, Tensor scale, int lowest, int highest) -> (Tensor, "
       "Tensor)");
   m.def("shift_signs(Tensor weight) -> (Tensor, Tensor)");
+  m.def(
+      "fold_weight(Tensor weight, Tensor unit, float step, bool zero_one, Tensor? offset=None, "
+      "Tensor? gain=None, Tensor? log_gain=None) -> (Tensor, Tensor, Tensor)");
+  m.def(
+      "activation_bits(Tensor x, Tensor? mask, float threshold, float factor) "
+      "-> (Tensor, Tensor, Tensor, Tensor)");
+  m.def(
+      "kept_share(Tensor words, int size, Tensor present, float weight, float most) "
+      "-> (Tensor, Tensor)");
+  m.def("unpack_pair(Tensor words, Tensor raised, int size) -> Tensor");
+  m.def("row_signs(Tensor x, Tensor total) -> Tensor");
+  m.def(
+      "straight_through(Tensor grad, Tensor x, float slope, Tensor? window=None, "
+      "Tensor? scale=None) -> Tensor");
 
   m.def("linear_chain(Tensor x, Tensor image, int[] layers) -> Tensor");
 }

@@ -6,6 +6,7 @@ from typing import Any
 import torch
 from fused_arguments import FusedArguments
 from image_arguments import ImageArguments
+from looked_up_arguments import LOOKED_UP, LookedUpArguments
 from quantise_arguments import QuantiseArguments
 from sampling_arguments import SamplingArguments
 from ternary_arguments import TernaryArguments
@@ -18,7 +19,12 @@ TERNARY_LETTERS = ("_tbf", "_tbb", "_ttf", "_btf")
 
 
 class Sampler(
-    FusedArguments, ImageArguments, QuantiseArguments, SamplingArguments, TernaryArguments
+    FusedArguments,
+    ImageArguments,
+    LookedUpArguments,
+    QuantiseArguments,
+    SamplingArguments,
+    TernaryArguments,
 ):
     """Draws arguments of operators from one seeded generator."""
 
@@ -63,6 +69,8 @@ class Sampler(
             return {"x": self.matrix(n, k), "columns": columns, "thresholds": self.floats(bits)}
         if name in ("round_levels", "clip_gradients", "shift_signs"):
             return self._quantise_arguments(name, n, k)
+        if name in LOOKED_UP:
+            return self._looked_up_arguments(name, n, k, optional)
         if "ternary" in name or name.endswith(TERNARY_LETTERS) or name == "pack_bool":
             return self._ternary_arguments(name, n, k, m, optional)
         parameters = inspect.signature(OPERATORS[name]).parameters

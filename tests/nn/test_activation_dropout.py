@@ -33,7 +33,7 @@ def test_product_and_gradients_are_those_of_the_values(rows, size):
     values = _ternary(x.detach(), entries.mask, 0.5)
     weight = (0.5 * torch.randn(OUT, size)).requires_grad_()
     window = torch.tensor(1.0)
-    out = looked_up_linear(x, weight, found, bits.unit, window=window)
+    out = looked_up_linear(x, weight, found._replace(window=window), bits.unit)
     unit, signs = bits.unit.double(), sgn(weight.detach()).double()
     torch.testing.assert_close(out.double(), unit * values @ signs.t(), rtol=1e-5, atol=1e-5)
     given = torch.randn(rows, OUT)

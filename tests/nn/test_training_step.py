@@ -74,8 +74,9 @@ def test_weights_are_packed_once(kind):
     step = _warm(Two(kind, 0.0), x, edges, y)
     with Dispatched() as seen:
         step()
-    # Two inputs, two weights, and the signs between the layers.
-    assert (seen.names.count("pack_scaled"), seen.names.count("pack")) == (2, 3)
+    assert seen.names.count("fold_weight") == 2
+    assert seen.names.count("pack_scaled") == seen.names.count("activation_bits") == 1
+    assert "pack" not in seen.names
     assert seen.names.count("bspmm_fbf") == 4
     assert not WAITING & set(seen.names)
 

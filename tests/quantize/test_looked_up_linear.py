@@ -4,14 +4,14 @@ import pytest
 import torch
 from torch import nn
 
+from bitgnn.quantize import looked_up_linear as looked_up
 from bitgnn.quantize import sgn
 from bitgnn.quantize.looked_up_linear import (
-    CHUNK,
     InputWords,
     looked_up_linear,
-    normed_products,
-    output_affine,
+    trained_products,
 )
+from bitgnn.quantize.output_affine import output_affine
 
 OUT = 5
 SIZES = [(rows, size) for rows in (0, 1, 7) for size in (0, 1, 31, 33)]
@@ -109,10 +109,14 @@ def test_autocast_changes_nothing():
 
 
 @KINDS
-@pytest.mark.parametrize(("rows", "size"), [*SIZES, (3, 32 * CHUNK + 33)])
+@pytest.mark.parametrize(("rows", "size"), SIZES)
+@pytest.mark.parametrize("most", [looked_up.MOST_UNPACKED, 70], ids=["", "in pieces"])
 @pytest.mark.parametrize("gain", [False, True], ids=["", "gain"])
 @pytest.mark.parametrize("offset", [False, True], ids=["", "offset"])
-def test_gradient_of_the_weights_is_the_formula(rows, size, zero_one, gain, offset):
+def test_gradient_of_the_weights_is_the_formula(
+    rows, size, zero_one, gain, offset, most, monkeypatch
+):
+    monkeypatch.setattr(looked_up, "MOST_UNPACKED", most)
     words, values = _draw(rows, size, zero_one, gain, offset)
     weight, unit = _weight(size).requires_grad_(), torch.tensor(0.3)
     x, given = torch.randn(rows, size), torch.randn(rows, OUT)
@@ -135,7 +139,7 @@ def test_gradient_of_the_activations_is_the_formula(rows, size, zero_one, gain, 
     x[:1, :1] = 0.5  # the edge belongs to the window
     x.requires_grad_()
     half = None if window is None else torch.tensor(window)
-    looked_up_linear(x, weight, words, unit, window=half).backward(given)
+    looked_up_linear(x, weight, words._replace(window=half), unit).backward(given)
     expected = unit.double() * (1.75 if gain else 1.0) * given.double() @ sgn(weight).double()
     if window is not None:
         expected = expected * (x.detach().abs() <= window)
@@ -147,7 +151,7 @@ def test_columns_of_a_thermometer_are_summed_without_window():
     words, values = _draw(7, 33, False, True, True, columns)
     weight, unit = _weight(33).requires_grad_(), torch.tensor(0.3)
     x, given = torch.randn(7, 5, requires_grad=True), torch.randn(7, OUT)
-    looked_up_linear(x, weight, words, unit, window=torch.tensor(1e-9)).backward(given)
+    looked_up_linear(x, weight, words._replace(window=torch.tensor(1e-9)), unit).backward(given)
     each = unit.double() * 1.75 * given.double() @ sgn(weight.detach()).double()
     expected = torch.stack([each[:, columns == feature].sum(1) for feature in range(5)], dim=1)
     torch.testing.assert_close(x.grad.double(), expected, rtol=1e-5, atol=1e-5)
@@ -198,7 +202,7 @@ def test_products_in_front_of_norms_are_the_products(zero_one, gain, offset):
         return torch.autograd.grad(total, [x, *weights])
 
     plain = [looked_up_linear(x, weight, words, unit) for weight in weights]
-    joint = normed_products(x, torch.cat(weights), words, unit, parts=2)
+    joint = trained_products(x, torch.cat(weights), words, unit, parts=2)
     assert all(out.is_contiguous() for out in joint)
     torch.testing.assert_close(list(joint), plain)
     for found, expected in zip(gradients(joint), gradients(plain), strict=True):

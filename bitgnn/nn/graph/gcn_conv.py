@@ -166,7 +166,7 @@ class GCNConv(BinaryLayer, torch_geometric.nn.GCNConv):
         z = self._bits_product(seen, bits, Part(weight, norm, self.letters.bmm[2] == "B"))
         if not self.has_shortcut:
             return z, None
-        return z, 2.0 * OWN_BITS * centred_bits(u, seen.words, seen.window)
+        return z, 2.0 * OWN_BITS * centred_bits(u, seen.words)
 
     def _bit_adjacency(
         self, num_nodes: int, edge_index: Any, edge_weight: Tensor | None

@@ -36,9 +36,12 @@ RARE = 0.05
 """Share of a feature's own zeros up to which a 0 in training counts as dropped."""
 DEVIATIONS = 4.0
 MOST_GAIN = 20.0
-RAREST = 1e-6
-"""Share of bits that are there at least, which a gain is made of."""
+SMOOTHING = 0.1
+"""Weight of a step's share of bits among those of late."""
 LEAST_SHARE = 1e-3
+
+WINDOW = 4.0
+"""Half-width of the straight-through window, in root mean squares of the input."""
 
 KEPT_FLOAT = ("thresholds", "offset", "median", "unit", "present")
 """Buffers that are float32 whatever a model is cast to."""
@@ -189,39 +192,41 @@ class InputBits(nn.Module):
         Raises:
             ValueError: ``x`` has fewer features than the thermometers were made of.
         """
+        size, has_gradient = x.size(1), x.requires_grad
         x = x.detach().float().contiguous()
         dropout = dropout if self.training else 0.0
         if self.kind == "thermometer":
             return self._thermometer(x, dropout)._replace(total=x.sum(1))
-        size = x.size(1)
-        tiny = filled(size, TINY, x)
-        # Times 0, rows are NaN where one of their values is not finite.
-        words, total = torch.ops.bitgnn.pack_scaled(x, tiny, filled(size, 0.0, x))
+        factor = WINDOW / math.sqrt(max(x.numel(), 1))
         if self.kind == "activation":
-            return self._activation(x, words, tiny, dropout, kept)._replace(total=total)
+            return self._activation(x, dropout, kept, factor)
+        # Times 0, rows are NaN where one of their values is not finite.
+        operands = (x, filled(size, TINY, x), filled(size, 0.0, x))
+        words, total = torch.ops.bitgnn.pack_scaled(*operands)
+        window = torch.linalg.vector_norm(x) * factor if has_gradient else None
         gain: Tensor | float | None = self._gain(words, size) if self.offset.numel() else None
         if dropout > 0.0:
             keep, probability = keep_words(words.size(0), size, dropout, words)
             words = words & keep
             gain = (1.0 if gain is None else gain) / probability
-        return InputWords(words, size, True, gain, self.bit_offset, total=total)
+        found = InputWords(words, size, True, gain, self.bit_offset)
+        return found._replace(total=total, window=window)
 
     def _activation(
         self,
         x: Tensor,
-        words: Tensor,
-        tiny: Tensor,
         dropout: float,
         entries: KeptEntries | None,
+        factor: float,
     ) -> InputWords:
         """Bits of an activation; dropped ones are in the middle, where the mask is known."""
-        size, share, raised = x.size(1), 1.0, None
+        size, share, mask = x.size(1), 1.0, None
         if entries is not None:
-            share = entries.share
-            if entries.mask is not None and share < 1.0:
-                # What is dropped is 0, and a bit that is not set.
-                lifted = torch.where(entries.mask.reshape(-1, size), x, filled(1, 1.0, x))
-                raised = torch.ops.bitgnn.pack(lifted, tiny)
+            share, mask = entries.share, entries.mask
+        # What is dropped is 0, and a bit that is not set.
+        mask = mask.reshape(x.shape) if mask is not None and share < 1.0 else None
+        words, raised, total, window = torch.ops.bitgnn.activation_bits(x, mask, TINY, factor)
+        raised = None if mask is None else raised
         if dropout > 0.0:
             keep, probability = keep_words(words.size(0), size, dropout, words)
             # Of a dropout in front whose mask is not known, dropped bits are zeros.
@@ -230,7 +235,8 @@ class InputBits(nn.Module):
         gain = None if share >= 1.0 else 1.0 / max(share, LEAST_SHARE)
         if gain is None:
             raised = None
-        return InputWords(words, size, True, gain, self.bit_offset, None, raised, is_centred=True)
+        kinds = (None, raised, True, total, window)
+        return InputWords(words, size, True, gain, self.bit_offset, *kinds)
 
     def _thermometer(self, x: Tensor, dropout: float) -> InputWords:
         """Bits of dense features; dropped ones are those of the feature's median.
@@ -284,25 +290,22 @@ class InputBits(nn.Module):
         """Factor that makes up for the bits that a dropout in front of the layer takes."""
         if not self.training and self._knows_share:
             return None
-        ones, half = all_words(size, words), filled(1, 0.5, words)
-        to_share = (None, filled(1, 0.5 / max(size, 1), words), half)
-        share = torch.ops.bitgnn.bmm_bbf(words, ones, size, *to_share).mean()
-        if not self.training:
-            if not torch.compiler.is_compiling():
-                # Means looked up under dropout. Autograd may hold the old tensor, and takes
-                # none of inference mode.
-                with torch.inference_mode(False), torch.no_grad():
-                    ratio = torch.where(self.present[0] > 0, share / self.present[0], 1.0)
-                    self.offset = exact_offset(self.offset * ratio.clamp(1.0, MOST_GAIN))
-                self.present[1], self._knows_share = share.clamp(min=RAREST), True
-            return None
-        late = self.present[0]
-        if self._has_trained:
-            late.lerp_(share, 0.1)
-        else:
-            self.present[::2] = share
+        weight = SMOOTHING if self.training and self._has_trained else 1.0
+        operands = (words, size, self.present, weight, MOST_GAIN)
+        share, gain = torch.ops.bitgnn.kept_share(*operands)
+        if self.training:
+            self.present[0 if self._has_trained else slice(None, None, 2)] = share
             self._has_trained = True
-        return (self.present[1] / late).clamp_(1.0, MOST_GAIN) if self._knows_share else None
+            found: Tensor = gain
+            return found if self._knows_share else None
+        if not torch.compiler.is_compiling():
+            # Means looked up under dropout. Autograd may hold the old tensor, and takes
+            # none of inference mode.
+            with torch.inference_mode(False), torch.no_grad():
+                ratio = torch.where(self.present[0] > 0, share / self.present[0], 1.0)
+                self.offset = exact_offset(self.offset * ratio.clamp(1.0, MOST_GAIN))
+            self.present[1], self._knows_share = share, True
+        return None
 
     def _load_from_state_dict(self, state_dict: Any, prefix: str, *rest: Any) -> None:
         """Thermometers are as long as those that are loaded."""

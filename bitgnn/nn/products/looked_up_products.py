@@ -19,13 +19,11 @@ from bitgnn.quantize.looked_up_linear import (
     GAIN_SPEED,
     InputWords,
     looked_up_linear,
-    normed_products,
+    trained_products,
 )
 
 __all__ = ["MATRIX", "LookedUpProducts", "Part", "SeenInput"]
 
-WINDOW = 4.0
-"""Half-width of a pattern's straight-through window, in root mean squares of the input."""
 GAIN_START = -2.0
 """Logarithm of a last layer's gain at first. Starting at 0 loses 4 points on few labels."""
 MATRIX = 2
@@ -37,12 +35,10 @@ class SeenInput(NamedTuple):
     Attributes:
         x: the input.
         words: its bits, as rows.
-        window: how far from 0 its gradient reaches; None: everywhere, or it has none.
     """
 
     x: Tensor
     words: InputWords
-    window: Tensor | None
 
 
 class Part(NamedTuple):
@@ -117,12 +113,7 @@ class LookedUpProducts(NotesBits):
 
     def _see(self, x: Tensor, bits: InputBits, dropout: float) -> SeenInput:
         """Bits of an input, and what else its products share."""
-        words = self._words(x, bits, dropout)
-        window = None
-        if x.requires_grad and words.columns is None:
-            norm = torch.linalg.vector_norm(x.detach(), dtype=torch.float32)
-            window = norm * (WINDOW / math.sqrt(max(x.numel(), 1)))
-        return SeenInput(x, words, window)
+        return SeenInput(x, self._words(x, bits, dropout))
 
     def _bits_product(self, seen: SeenInput, bits: InputBits, part: Part) -> Tensor:
         """The product of looked-up bits behind its norm or gain; its sign where that is wanted.
@@ -132,17 +123,15 @@ class LookedUpProducts(NotesBits):
         rows, norm = _rows(seen.x), part.norm
         if self._learns(norm, rows):
             return self._normed_products(seen, bits, part)[0]
-        gain = level = None
         if norm is None and self.training:
-            level, gain = self._levels(part)
-        elif norm is None:
+            return self._gained_products(seen, bits, part)[0]
+        gain = None
+        if norm is None:
             gain = self.root_gain if part.is_root else self.output_gain
-        if self.training:
+        elif self.training:
             spare_from_decay(part.weight)
-        operands = (rows, part.weight, seen.words, bits.unit, gain)
-        out = looked_up_linear(*operands, norm, seen.window, level)
-        out = binary_sign(out, self.letters.surrogate) if part.to_signs else out
-        return _as_input(_marked(out, seen), seen)
+        out = looked_up_linear(rows, part.weight, seen.words, bits.unit, gain, norm)
+        return self._finished(out, seen, part)
 
     def _bits_products(
         self, seen: SeenInput, bits: InputBits, *parts: Part
@@ -151,27 +140,36 @@ class LookedUpProducts(NotesBits):
         rows = _rows(seen.x)
         if all(self._learns(part.norm, rows) for part in parts):
             return self._normed_products(seen, bits, *parts)
-        if not self.training or any(part.norm is not None for part in parts):
-            return tuple(self._bits_product(seen, bits, part) for part in parts)
-        level, gain = self._levels(*parts)
-        weight = _joint_weight(parts)
-        operands = (rows, weight, seen.words, bits.unit, gain)
-        out = looked_up_linear(*operands, None, seen.window, level)
-        each = _marked(out, seen).split(parts[0].weight.size(0), 1)
-        return tuple(_as_input(out, seen) for out in each)
+        if self.training and all(part.norm is None for part in parts):
+            return self._gained_products(seen, bits, *parts)
+        return tuple(self._bits_product(seen, bits, part) for part in parts)
 
     def _normed_products(
         self, seen: SeenInput, bits: InputBits, *parts: Part
     ) -> tuple[Tensor, ...]:
-        """The same behind norms that take the statistics of the batch."""
+        """Products in front of norms that take the statistics of the batch."""
         operands = (_rows(seen.x), _joint_weight(parts), seen.words, bits.unit)
-        found = []
-        products = normed_products(*operands, seen.window, len(parts))
-        for product, part in zip(products, parts, strict=True):
-            out = part.norm(product)
-            out = binary_sign(out, self.letters.surrogate) if part.to_signs else out
-            found.append(_as_input(_marked(out, seen), seen))
-        return tuple(found)
+        each = zip(trained_products(*operands, len(parts)), parts, strict=True)
+        return tuple(self._finished(part.norm(out), seen, part) for out, part in each)
+
+    def _gained_products(
+        self, seen: SeenInput, bits: InputBits, *parts: Part
+    ) -> tuple[Tensor, ...]:
+        """Products behind gains that are learnt."""
+        operands = (_rows(seen.x), _joint_weight(parts), seen.words, bits.unit)
+        (out,) = trained_products(*operands, 1, *self._levels(*parts))
+        each = (out,) if len(parts) == 1 else out.split(parts[0].weight.size(0), 1)
+        return tuple(self._finished(out, seen, part) for out, part in zip(each, parts, strict=True))
+
+    def _finished(self, out: Tensor, seen: SeenInput, part: Part) -> Tensor:
+        """A product behind its sign, with NaN in the rows whose input has NaN or infinity."""
+        total = seen.words.total
+        assert total is not None
+        if part.to_signs:
+            out = binary_sign(out, self.letters.surrogate, total=total)
+        else:
+            out = out.add(total.unsqueeze(1).to(out.dtype), alpha=0)
+        return out if seen.x.dim() == MATRIX else out.view(*seen.x.shape[:-1], -1)
 
     @staticmethod
     def _learns(norm: Any, rows: Tensor) -> bool:
@@ -179,7 +177,7 @@ class LookedUpProducts(NotesBits):
         return norm is not None and norm.training and rows.size(0) > 1
 
     def _levels(self, *parts: Part) -> tuple[Tensor, Tensor]:
-        """In training: levels of the gains of products, and the gains."""
+        """In training: levels of the gains of products, and the gains' logarithms."""
         levels = [self.root_gain_level if part.is_root else self.gain_level for part in parts]
         starts = tuple(
             GAIN_START + math.log(self.root_start if part.is_root else 1.0) for part in parts
@@ -189,7 +187,9 @@ class LookedUpProducts(NotesBits):
         for each in held:
             spare_from_decay(each)
         level = held[0] if len(held) == 1 else torch.cat(held)
-        return level, _training_gain(level.detach(), starts)
+        now = level.detach().float()
+        start = made_once(starts, now, lambda: torch.tensor(starts, device=now.device))
+        return level, torch.add(start, now, alpha=GAIN_SPEED)
 
 
 def _joint_weight(parts: tuple[Part, ...]) -> Tensor:
@@ -197,17 +197,6 @@ def _joint_weight(parts: tuple[Part, ...]) -> Tensor:
     for part in parts:
         spare_from_decay(part.weight)
     return parts[0].weight if len(parts) == 1 else torch.cat([part.weight for part in parts])
-
-
-def _marked(out: Tensor, seen: SeenInput) -> Tensor:
-    """A product with NaN in the rows whose input has NaN or infinity."""
-    assert seen.words.total is not None
-    return out.add(seen.words.total.unsqueeze(1).to(out.dtype), alpha=0)
-
-
-def _as_input(out: Tensor, seen: SeenInput) -> Tensor:
-    """A result with the leading dimensions of the input."""
-    return out if seen.x.dim() == MATRIX else out.view(*seen.x.shape[:-1], -1)
 
 
 def _rows(x: Tensor) -> Tensor:
@@ -218,9 +207,3 @@ def _gain(level: Tensor) -> Tensor:
     """The gain of a level."""
     steps = level / GAIN_SPEED + level * (GAIN_SPEED - 1 / GAIN_SPEED)
     return (steps.float() + GAIN_START).exp()
-
-
-def _training_gain(level: Tensor, starts: tuple[float, ...]) -> Tensor:
-    """Gains of levels, whose logarithms have these starts, in two launches."""
-    start = made_once(starts, level, lambda: torch.tensor(starts, device=level.device))
-    return torch.add(start, level, alpha=GAIN_SPEED).exp()

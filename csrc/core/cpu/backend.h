@@ -11,7 +11,7 @@
 #include "core/operands.h"
 #include "pairs/arguments.h"
 #include "ternary/arguments.h"
-#include "training/arguments.h"
+#include "training/looked_up_arguments.h"
 #include "whole_model/linear_chain.h"
 
 namespace bitgnn::cpu {
@@ -90,6 +90,12 @@ class Backend {
   void round_levels(const RoundLevelsArgs& a) const;
   void clip_gradients(const ClipGradientsArgs& a) const;
   void shift_signs(const ShiftSignsArgs& a) const;
+  void fold_weight(const FoldWeightArgs& a) const;
+  void activation_bits(const ActivationBitsArgs& a) const;
+  void kept_share(const KeptShareArgs& a) const;
+  void unpack_pair(const UnpackPairArgs& a) const;
+  void row_signs(const RowSignsArgs& a) const;
+  void straight_through(const StraightThroughArgs& a) const;
   void add(const JoinArgs& a) const;
   void concat(const JoinArgs& a) const;
 

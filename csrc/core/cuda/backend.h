@@ -151,6 +151,14 @@ class Backend {
   void round_levels(const RoundLevelsArgs& a) const { launch(training::round_levels, a); }
   void clip_gradients(const ClipGradientsArgs& a) const { launch(training::clip_gradients, a); }
   void shift_signs(const ShiftSignsArgs& a) const { launch(training::shift_signs, a); }
+  void fold_weight(const FoldWeightArgs& a) const { launch(training::fold_weight, a); }
+  void activation_bits(const ActivationBitsArgs& a) const { launch(training::activation_bits, a); }
+  void kept_share(const KeptShareArgs& a) const { launch(training::kept_share, a); }
+  void unpack_pair(const UnpackPairArgs& a) const { launch(training::unpack_pair, a); }
+  void row_signs(const RowSignsArgs& a) const { launch(training::row_signs, a); }
+  void straight_through(const StraightThroughArgs& a) const {
+    launch(training::straight_through, a);
+  }
 
  private:
   // Allocates a contiguous tensor and fills the strides.

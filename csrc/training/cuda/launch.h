@@ -2,12 +2,18 @@
 #pragma once
 
 #include "core/cuda/launch.h"
-#include "training/arguments.h"
+#include "training/looked_up_arguments.h"
 
 namespace bitgnn::cuda::training {
 
 cudaError_t round_levels(const RoundLevelsArgs& args, const Context& context);
 cudaError_t clip_gradients(const ClipGradientsArgs& args, const Context& context);
 cudaError_t shift_signs(const ShiftSignsArgs& args, const Context& context);
+cudaError_t fold_weight(const FoldWeightArgs& args, const Context& context);
+cudaError_t activation_bits(const ActivationBitsArgs& args, const Context& context);
+cudaError_t kept_share(const KeptShareArgs& args, const Context& context);
+cudaError_t unpack_pair(const UnpackPairArgs& args, const Context& context);
+cudaError_t row_signs(const RowSignsArgs& args, const Context& context);
+cudaError_t straight_through(const StraightThroughArgs& args, const Context& context);
 
 }  // namespace bitgnn::cuda::training

@@ -2,15 +2,13 @@
 // with float64 sums per block, then over the blocks in a fixed order. Bound by memory bandwidth.
 #pragma once
 
-#include "core/cuda/common.cuh"
+#include "training/cuda/block_sum.cuh"
 #include "training/cuda/launch.h"
 
 namespace bitgnn::cuda::training {
 
-constexpr int kQuantiseThreads = 256;
 constexpr int kQuantiseVector = 4;
-constexpr int kQuantiseBlocks = 4;         // per SM, if there is enough work
-constexpr int kQuantiseMostBlocks = 1024;  // their sums are added up by one block
+constexpr int kQuantiseBlocks = 4;  // per SM, if there is enough work
 
 // Calls work(i) for every group of values starting at i: 4 values with kVector, else one.
 template <bool kVector, class Work>
@@ -38,25 +36,6 @@ __device__ __forceinline__ void store_values(float* to, const float* values) {
     *reinterpret_cast<float4*>(to) = make_float4(values[0], values[1], values[2], values[3]);
   else
     *to = values[0];
-}
-
-// The sum over the block, returned in thread 0; always in the same order.
-__device__ __forceinline__ double block_sum(double value) {
-  __shared__ double warps[kQuantiseThreads / kWarp];
-  for (int step = kWarp / 2; step > 0; step /= 2) value += __shfl_down_sync(kFullWarp, value, step);
-  if (threadIdx.x % kWarp == 0) warps[threadIdx.x / kWarp] = value;
-  __syncthreads();
-  double sum = 0.0;
-  if (threadIdx.x == 0)
-    for (const double warp : warps) sum += warp;
-  return sum;
-}
-
-// The sum of the blocks' partial sums, returned in thread 0 and identical in every block.
-__device__ __forceinline__ double sum_of_blocks(const double* partial, int blocks) {
-  double sum = 0.0;
-  for (int i = threadIdx.x; i < blocks; i += kQuantiseThreads) sum += partial[i];
-  return block_sum(sum);
 }
 
 template <bool kVector>
