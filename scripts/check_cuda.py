@@ -49,6 +49,7 @@ REDUCED = {
         "limits or views or (alike and 13)",
     ),
     "rounding in training": (["ops/test_quantise.py"], "many_values and (4096 or 8193)"),
+    "looked-up products in training": (["ops/test_looked_up.py"], "many_values and cuda"),
 }
 # Of those, what one tool cannot judge: results that tensor copies store from shared memory count as
 # never written for initcheck, ten megabytes of them in reports of 32 bytes each.

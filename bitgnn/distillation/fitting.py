@@ -32,6 +32,8 @@ ASKED = 25
 ALL_EPOCHS, BUDGET_SPENT = "after all epochs", "by the budget"
 MUCH_OVERFIT = 0.05
 """Overfitting from which on a student has all of the model's dropout."""
+MANY_LABELS = 4000
+"""Labelled rows from which on a student has ever less of it."""
 TIE = 1e-4
 """What a unit of divergence weighs beside the score where the best state is chosen."""
 
@@ -57,16 +59,18 @@ class DistillRecipe(Schedule):
     patience: float | None = Field(1 / 3, gt=0, le=1)
 
 
-def dropout_for(overfit: float) -> float:
+def dropout_for(overfit: float, labelled: int) -> float:
     """What is left of the model's dropout for a student.
 
     A teacher that scores as well on rows it has not seen does not overfit, nor will a binary
-    student, which dropout would only cost accuracy.
+    student, which dropout would only cost accuracy. The more rows are labelled, the less a
+    student of few bits can learn by heart.
 
     Args:
         overfit: the teacher's score of training rows less that of validation rows.
+        labelled: training rows.
     """
-    return min(1.0, max(0.0, overfit / MUCH_OVERFIT))
+    return min(1.0, max(0.0, overfit / MUCH_OVERFIT), MANY_LABELS / labelled)
 
 
 def recipe_for(problem: Problem, epochs: int | None) -> tuple[DistillRecipe, DistillRecipe]:

@@ -90,8 +90,8 @@ class Problem(ABC):
     def results(self, model: nn.Module) -> dict[str, tuple[Tensor, Tensor]]:
         """Scores and labels of ``val`` and, where there are some, ``test``, in evaluation."""
 
-    def overfit(self, model: nn.Module) -> Tensor | None:
-        """Score of the training rows less that of the validation rows, in evaluation.
+    def overfit(self, model: nn.Module) -> tuple[float, int] | None:
+        """Score of the training rows less that of the validation rows, and how many train.
 
         None where training rows are drawn anew or too many to look at.
         """
@@ -272,11 +272,11 @@ class Nodes(Problem):
         return found
 
     @torch.no_grad()
-    def overfit(self, model: nn.Module) -> Tensor:
-        """Score of the training nodes less that of the validation nodes."""
+    def overfit(self, model: nn.Module) -> tuple[float, int]:
+        """Score of the training nodes less that of the validation nodes, and how many train."""
         scores, score = call(model, self.graph), self.objective.score
         train, val = (score(scores[rows], self.y[rows]) for rows in (self.train, self.val))
-        return train - val
+        return float(train - val), self.train.numel()
 
     @torch.no_grad()
     def wanted(self, teacher: nn.Module, sharpen: float, smooth: bool) -> tuple[Tensor | None, str]:

@@ -187,7 +187,7 @@ def distill(
                 student = binary_student(teacher, precision, problem)
         overfit = problem.overfit(teacher)
         if overfit is not None and "dropout" not in (recipe or {}):
-            of_student = of_student.model_copy(update={"dropout": dropout_for(float(overfit))})
+            of_student = of_student.model_copy(update={"dropout": dropout_for(*overfit)})
         ask: Callable[[Part], Tensor] | None
         ask, smoothing = asking(problem, teacher, of_student)
         if not found.score > found.chance:

@@ -88,10 +88,13 @@ def test_dropout_follows_how_much_the_teacher_overfits() -> None:
     data, model = planted(), gcn().eval()
     right = (model(data.x, data.edge_index).argmax(1) == data.y).float()
     expected = float(right[data.train_mask].mean() - right[data.val_mask].mean())
-    overfit = Nodes(data, model, None, None, 0).overfit(model)
-    assert float(overfit) == pytest.approx(expected)
-    assert [dropout_for(value) for value in (-0.1, 0.0, 0.5, 1.0)] == [0, 0, 1, 1]
-    assert 0 < dropout_for(0.01) < dropout_for(0.02) < 1
+    overfit, labelled = Nodes(data, model, None, None, 0).overfit(model)
+    assert overfit == pytest.approx(expected)
+    assert labelled == int(data.train_mask.sum())
+    assert [dropout_for(value, 100) for value in (-0.1, 0.0, 0.5, 1.0)] == [0, 0, 1, 1]
+    assert 0 < dropout_for(0.01, 100) < dropout_for(0.02, 100) < 1
+    assert 0 < dropout_for(0.5, 100_000) < dropout_for(0.5, 10_000) < 1
+    assert dropout_for(0.0, 100_000) == 0
 
 
 def test_numbers_of_the_recipe_follow_from_the_data() -> None:
