@@ -104,6 +104,7 @@ struct LookedUpOperators {
     const Backend backend(words_in, op, "words");
     const Tensor words = bit_rows(backend, words_in, size, op, "words");
     const FloatVector present(backend, present_in, 3, op, "present");
+    BITGNN_CHECK(most >= 1.0, op, ": most must be at least 1, got ", most);
     Tensor late = backend.empty_of({}, ScalarType::Float);
     Tensor gain = backend.empty_of({}, ScalarType::Float);
     KeptShareArgs a{};

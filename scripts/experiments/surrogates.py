@@ -14,8 +14,8 @@ from torch import Tensor
 from torch.nn import functional
 
 import bitgnn.ops  # noqa: F401  (defines torch.ops.bitgnn)
-from bitgnn.nn.products import looked_up_products
-from bitgnn.nn.products.looked_up_products import WINDOW
+from bitgnn.nn.products import input_bits, looked_up_products
+from bitgnn.nn.products.input_bits import WINDOW
 from bitgnn.quantize import sgn
 from bitgnn.quantize.looked_up_linear import InputWords
 
@@ -100,11 +100,13 @@ def _rms(x: Tensor) -> Tensor:
 
 
 @contextmanager
-def _products(signs: Callable[..., Tensor], product: Callable[..., Tensor]) -> Iterator[None]:
-    """Use other functions behind and for the products of binary layers."""
+def _products(
+    signs: Callable[..., Tensor], products: Callable[..., tuple[Tensor, ...]]
+) -> Iterator[None]:
+    """Use other functions behind and for the products of binary layers in training."""
     with (
         patch.object(looked_up_products, "binary_sign", signs),
-        patch.object(looked_up_products, "looked_up_linear", product),
+        patch.object(looked_up_products, "trained_products", products),
     ):
         yield
 
@@ -123,20 +125,19 @@ def sloped(activations: Slope | None, weights: Slope | None = None) -> Iterator[
             values = slope(x / _rms(x), progress[0])
         return _Sloped.apply(x, values)
 
-    def signs(x: Tensor, surrogate: Any) -> Tensor:
+    def signs(x: Tensor, surrogate: Any, **total: Any) -> Tensor:
         x = x if activations is None else through(activations, x)
-        return sign(x, surrogate)
+        return sign(x, surrogate, **total)
 
-    def product(x: Tensor, weight: Tensor, bits: InputWords, unit: Tensor, *rest: Any) -> Tensor:
-        gain, norm, window, level = (*rest, *(None,) * (4 - len(rest)))
-        if window is not None and activations is not None:
-            x, window = through(activations, x), None
+    def products(x: Tensor, weight: Tensor, bits: InputWords, *rest: Any) -> tuple[Tensor, ...]:
+        if bits.window is not None and activations is not None:
+            x, bits = through(activations, x), bits._replace(window=None)
         if weights is not None:
             weight = through(weights, weight)
-        return linear(x, weight, bits, unit, gain, norm, window, level)
+        return trained(x, weight, bits, *rest)
 
-    sign, linear = looked_up_products.binary_sign, looked_up_products.looked_up_linear
-    with before_epochs(lambda _, share: progress.__setitem__(0, share)), _products(signs, product):
+    sign, trained = looked_up_products.binary_sign, looked_up_products.trained_products
+    with before_epochs(lambda _, share: progress.__setitem__(0, share)), _products(signs, products):
         yield
 
 
@@ -145,7 +146,7 @@ def narrow_window() -> Any:
 
     (Courbariaux et al., "Binarized Neural Networks", 2016, clip at the signs' magnitude.)
     """
-    return patch.object(looked_up_products, "WINDOW", WINDOW / 4)
+    return patch.object(input_bits, "WINDOW", WINDOW / 4)
 
 
 def sharper_tanh(weight: Tensor, progress: float) -> Tensor | None:
@@ -174,19 +175,28 @@ def soft_weights(soften: Callable[[Tensor, float], Tensor | None]) -> Iterator[N
     """Multiply bits by other weights than signs in training; validation sees the signs."""
     progress = [0.0]
 
-    def product(x: Tensor, weight: Tensor, bits: InputWords, unit: Tensor, *rest: Any) -> Tensor:
-        gain, norm, window, level = (*rest, *(None,) * (4 - len(rest)))
-        is_training = torch.is_grad_enabled() and norm is None
-        soft = soften(weight, progress[0]) if is_training else None
+    def products(
+        x: Tensor,
+        weight: Tensor,
+        bits: InputWords,
+        unit: Tensor,
+        parts: int,
+        level: Tensor | None = None,
+        log_gain: Tensor | None = None,
+    ) -> tuple[Tensor, ...]:
+        soft = soften(weight, progress[0]) if torch.is_grad_enabled() else None
         if soft is None:
-            return linear(x, weight, bits, unit, gain, norm, window, level)
-        each = 1.0 if gain is None else gain.repeat_interleave(weight.size(0) // gain.numel())
+            return trained(x, weight, bits, unit, parts, level, log_gain)
+        scale = unit
+        if log_gain is not None:
+            scale = unit * log_gain.exp().repeat_interleave(weight.size(0) // log_gain.numel())
         # Gradients of gains and activations are those of the product with signs.
-        out = linear(x, weight.detach(), bits, unit, gain, None, window, level)
-        return out + unit * each * functional.linear(values_of(bits), soft - sgn(weight))
+        outs = trained(x, weight.detach(), bits, unit, parts, level, log_gain)
+        beside = scale * functional.linear(values_of(bits), soft - sgn(weight))
+        return tuple(map(torch.add, outs, beside.chunk(parts, 1)))
 
-    sign, linear = looked_up_products.binary_sign, looked_up_products.looked_up_linear
-    with before_epochs(lambda _, share: progress.__setitem__(0, share)), _products(sign, product):
+    sign, trained = looked_up_products.binary_sign, looked_up_products.trained_products
+    with before_epochs(lambda _, share: progress.__setitem__(0, share)), _products(sign, products):
         yield
 
 

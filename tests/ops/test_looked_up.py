@@ -77,6 +77,8 @@ OPS.activation_bits(X, X[:2] > 0, 0.0, 1.0)
     -> RuntimeError|TypeError|ValueError: activation_bits: .*mask
 OPS.kept_share(WORDS, 40, ONE, 1.0, 2.0)
     -> RuntimeError|TypeError|ValueError: kept_share: present must
+OPS.kept_share(WORDS, 40, X[0, :3], 1.0, math.nan)
+    -> RuntimeError|TypeError|ValueError: kept_share: most must be at least 1, got nan
 OPS.unpack_pair(WORDS, WORDS[:2], 40) -> RuntimeError|TypeError|ValueError: unpack_pair: .*raised
 OPS.row_signs(X, X[0]) -> RuntimeError|TypeError|ValueError: row_signs: total must
 OPS.straight_through(X, X[:2], 1.0) -> RuntimeError|TypeError|ValueError: straight_through: x must

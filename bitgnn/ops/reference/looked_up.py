@@ -121,6 +121,8 @@ def kept_share(
     _check_floats("kept_share", present=present)
     if present.shape != (3,):
         raise ValueError(f"kept_share: present must have 3 entries, got {list(present.shape)}")
+    if not most >= 1:
+        raise ValueError(f"kept_share: most must be at least 1, got {most}")
     share = from_words(words, size).sum().double() / max(words.size(0) * size, 1)
     before, evaluated, _ = present.double()
     late = before + weight * (share - before)
