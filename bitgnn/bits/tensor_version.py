@@ -86,6 +86,10 @@ class TensorMemory:
     def __reduce__(self) -> tuple[type[TensorMemory], tuple[int]]:
         return TensorMemory, (self._most,)
 
+    def values(self) -> tuple[Any, ...]:
+        """The results kept now."""
+        return tuple(made.value for made in list(self._entries.values()))
+
     def get(
         self, tensors: tuple[Tensor | None, ...], options: Hashable, make: Callable[[], Any]
     ) -> Any:

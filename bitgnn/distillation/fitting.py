@@ -6,6 +6,7 @@ import math
 import time
 import warnings
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from torch import Tensor, nn
 from torch.optim import Adam
 from tqdm import tqdm
 
+from bitgnn.distillation.captured import RepeatedEpoch
 from bitgnn.distillation.dropout import scaled_dropout
 from bitgnn.distillation.errors import DistillError
 from bitgnn.distillation.problems import Problem
@@ -34,6 +36,8 @@ MUCH_OVERFIT = 0.05
 """Overfitting from which on a student has all of the model's dropout."""
 MANY_LABELS = 4000
 """Labelled rows from which on a student has ever less of it."""
+RATE = 3
+"""Column of the learning rate."""
 TIE = 1e-4
 """What a unit of divergence weighs beside the score where the best state is chosen."""
 
@@ -122,6 +126,8 @@ class Fit(Session):
 
     Attributes:
         ended: why it ended, behind :func:`fit`.
+        number: of the epoch under way, on the device.
+        run: does the work of an epoch; None in front of the first.
     """
 
     columns = ("train_loss", "val_score", "divergence", "learning_rate", "seconds")
@@ -137,6 +143,20 @@ class Fit(Session):
         self.best = BestState(model, patience)
         self.identity = identity
         self.ended = ""
+        self.number = torch.zeros_like(self.best.epoch)
+        self.run: RepeatedEpoch | None = None
+        if self.device.type == "cuda":  # where a graph reads it
+            for group in optimizer.param_groups:
+                group["lr"] = torch.tensor(recipe.learning_rate, device=self.device)
+
+    def set_rate(self, rate: float) -> None:
+        """Set the learning rate of all parameters, of some in units of their own."""
+        for group in self.optimizer.param_groups:
+            own = rate * group.get("unit", 1.0)
+            if isinstance(group["lr"], Tensor):
+                group["lr"].fill_(own)
+            else:
+                group["lr"] = own
 
     def settle(self, since: float) -> float:
         """Wait for a GPU to do what it was told."""
@@ -231,7 +251,7 @@ def fit(
             f"no epoch of {session.epoch} had a finite validation score; training of the "
             f"{title} diverged"
         )
-    session.ended = ended
+    session.ended, session.run = ended, None
     model.load_state_dict(session.best.state)
     model.eval()
     return interrupted
@@ -262,10 +282,24 @@ def step_epoch(
         ask: gives what the teacher wants of a part's rows.
         progress: share of the training that is over.
     """
+    rate = session.recipe.rate(progress * session.recipe.epochs)
+    session.set_rate(rate)
+    session.number.fill_(session.epoch)
+    if session.run is None:
+        session.run = RepeatedEpoch(
+            partial(_epoch, session, problem, ask),
+            session.model,
+            session.optimizer,
+            problem.repeats,
+        )
+    row = session.run()
+    row[RATE] = rate
+    session.history.append(row)
+
+
+def _epoch(session: Fit, problem: Problem, ask: Callable[[Any], Tensor] | None) -> Tensor:
+    """The work of an epoch; gives its row of the history, rate and seconds left open."""
     recipe, model, objective = session.recipe, session.model, problem.objective
-    rate = recipe.rate(progress * recipe.epochs)
-    for group in session.optimizer.param_groups:
-        group["lr"] = rate * group.get("unit", 1.0)
     model.train()
     weight = recipe.teacher_weight if ask is not None else 0.0
     total = torch.zeros((), dtype=torch.float64, device=session.device)
@@ -295,9 +329,8 @@ def step_epoch(
     steps = max(problem.steps, 1)
     values = [total / steps, value, divergence / steps]
     row = torch.zeros(len(Fit.columns), dtype=torch.float64, device=session.device)
-    row[:3] = torch.stack(values)
-    row[3] = rate
-    session.history.append(row)
+    row[:RATE] = torch.stack(values)
     # Of states with equal scores the one with the lower loss; a bounded share of one row's worth.
     tie = TIE * (loss_there / (1 + loss_there) if ask is None else divergence / (1 + divergence))
-    session.best.offer(session.epoch - 1, tie - value)
+    session.best.offer(session.number, tie - value)
+    return row

@@ -65,11 +65,13 @@ class Problem(ABC):
         device: where all of it is.
         steps: parts of an epoch.
         keeps_weights: whether a student starts from the teacher's weights, not from fresh ones.
+        repeats: whether each epoch sees the same tensors.
         teacher_options: what is special about the recipe of the teacher.
         student_options: the same of the student.
     """
 
     keeps_weights: ClassVar[bool] = False
+    repeats: bool = False
     teacher_options: Mapping[str, Any] = {}
     student_options: Mapping[str, Any] = {}
 
@@ -218,7 +220,7 @@ class Nodes(Problem):
                 check_targets(y[rows], self.objective, outputs, name)
         if loader is not None:
             check_anew(loader, "loader")
-        self.loader = loader
+        self.loader, self.repeats = loader, loader is None
         self.is_train = torch.zeros(count, dtype=torch.bool, device=self.device)
         self.is_train[train] = True
         unlabelled = max(LEAST_WEIGHT, 1 - train.numel() / count)

@@ -47,13 +47,14 @@ class BestState:
         self.state = {name: tensor.clone() for name, tensor in _state(model).items()}
 
     @torch.no_grad()
-    def offer(self, epoch: int, value: Tensor) -> None:
+    def offer(self, epoch: int | Tensor, value: Tensor) -> None:
         """Keep the present state if ``value`` (lower is better) beats all before.
 
         Args:
-            epoch: its number, from 0, rising.
+            epoch: its number, from 0, rising; a number or a scalar on the model's device.
             value: scalar on the model's device.
         """
+        epoch = epoch if isinstance(epoch, Tensor) else torch.full_like(self.epoch, epoch)
         better = value < self.value
         if self.patience is not None:
             # Before the first finite value there is nothing to have patience with.
@@ -63,12 +64,12 @@ class BestState:
         if better.device.type == "cpu":
             if better:
                 self.value.copy_(value)
-                self.epoch.fill_(epoch)
+                self.epoch.copy_(epoch)
                 for name, kept in self.state.items():
                     kept.copy_(present[name])
             return
         torch.where(better, value.double(), self.value, out=self.value)
-        torch.where(better, torch.full_like(self.epoch, epoch), self.epoch, out=self.epoch)
+        torch.where(better, epoch, self.epoch, out=self.epoch)
         for name, kept in self.state.items():
             torch.where(better, present[name], kept, out=kept)
 

@@ -47,6 +47,7 @@ def before_epochs(call: Callable[[fitting.Fit, float], Any]) -> Iterator[None]:
 
     def stepped(session: fitting.Fit, problem: Any, ask: Any, progress: float) -> None:
         call(session, progress)
+        problem.repeats = False  # what is called may make each epoch another one
         step(session, problem, ask, progress)
 
     with patch.object(fitting, "step_epoch", stepped):

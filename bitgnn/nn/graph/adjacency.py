@@ -13,7 +13,9 @@ from torch_geometric.utils import add_remaining_self_loops, is_sparse, to_edge_i
 from bitgnn.bits import BitAdjacency
 from bitgnn.bits.tensor_version import TensorMemory
 
-__all__ = ["Reduction", "gcn_adjacency", "kept_adjacency", "neighbour_adjacency"]
+__all__ = [
+    "Reduction", "gcn_adjacency", "kept_adjacencies", "kept_adjacency", "neighbour_adjacency",
+]  # fmt: skip
 
 Reduction = Literal["add", "mean"]
 
@@ -50,6 +52,11 @@ def kept_adjacency(
         lambda: make(edge_index, *sizes, edge_weight, **options),
     )
     return found
+
+
+def kept_adjacencies() -> tuple[Any, ...]:
+    """All that are kept now, for whoever goes on reading them without asking."""
+    return _kept.values()
 
 
 # Building a pattern depends on the edges' values: a compiled graph breaks here, once.

@@ -188,7 +188,10 @@ class LookedUpProducts(NotesBits):
             spare_from_decay(each)
         level = held[0] if len(held) == 1 else torch.cat(held)
         now = level.detach().float()
-        start = made_once(starts, now, lambda: torch.tensor(starts, device=now.device))
+        # Not from the host's memory, which a CUDA graph would read again each time.
+        start = made_once(
+            starts, now, lambda: torch.cat([torch.full_like(now[:1], value) for value in starts])
+        )
         return level, torch.add(start, now, alpha=GAIN_SPEED)
 
 

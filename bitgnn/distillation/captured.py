@@ -1,0 +1,148 @@
+"""Epochs that do the same work on the same tensors, as a CUDA graph."""
+
+from __future__ import annotations
+
+import random
+import warnings
+from collections.abc import Callable, Iterator, Sized
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from bitgnn.nn.graph.adjacency import kept_adjacencies
+
+__all__ = ["RepeatedEpoch", "are_same", "python_state"]
+
+WARM_UPS = 2
+"""Epochs in which layers look at their inputs, and torch and its libraries choose kernels."""
+ERROR_MODE = "thread_local"
+"""Other threads may allocate while a graph is captured."""
+WAITED = "called a synchronizing CUDA operation"
+"""What torch warns of where the host waits for the GPU."""
+PLAIN = (bool, int, float, str, bytes, type(None))
+SKIPPED = ("_parameters", "_buffers", "_modules")
+
+
+class RepeatedEpoch:
+    """Calls a function once an epoch; on a GPU, a graph of what it launches soon takes its place.
+
+    A graph repeats what was launched, not what Python did. So an epoch is watched first, and stays
+    a function for good if in it the host waited for the GPU, drew random numbers, or left an
+    attribute of the model behind that it had not found. Random numbers of the GPU are those that
+    the function would draw.
+
+    Args:
+        run: trains, validates, and gives a tensor; whatever else changes is in tensors that stay
+            where they are.
+        model: what it trains.
+        optimizer: what it trains it with.
+        may_repeat: whether every call does the same.
+    """
+
+    def __init__(
+        self,
+        run: Callable[[], Tensor],
+        model: nn.Module,
+        optimizer: torch.optim.Optimizer,
+        may_repeat: bool,
+    ) -> None:
+        self._run, self._model, self._optimizer = run, model, optimizer
+        self._device = next(model.parameters()).device
+        self._may_repeat = may_repeat and self._device.type == "cuda"
+        self._calls = 0
+        self._graph: torch.cuda.CUDAGraph | None = None
+        self._result = torch.empty(0)
+        self._held: tuple[Any, ...] = ()
+
+    @property
+    def is_captured(self) -> bool:
+        """Whether a graph has taken the function's place."""
+        return self._graph is not None
+
+    def __call__(self) -> Tensor:
+        """An epoch."""
+        if self._graph is not None:
+            self._graph.replay()
+            return self._result.clone()
+        self._calls += 1
+        if not self._may_repeat or self._calls <= WARM_UPS:
+            return self._run()
+        self._may_repeat = False
+        result, repeats = self._watched()
+        if repeats:
+            self._capture()
+        return result
+
+    def _watched(self) -> tuple[Tensor, bool]:
+        """An epoch, and whether a graph would do the same."""
+        mode = torch.cuda.get_sync_debug_mode()
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always")
+            torch.cuda.set_sync_debug_mode("warn")
+            before = list(python_state(self._model))
+            try:
+                result = self._run()
+            finally:
+                torch.cuda.set_sync_debug_mode(mode)
+            after = list(python_state(self._model))
+        waits = [warning for warning in told if WAITED in str(warning.message)]
+        for warning in told:
+            if warning not in waits and "Synchronization debug mode" not in str(warning.message):
+                warnings.warn_explicit(
+                    warning.message, warning.category, warning.filename, warning.lineno
+                )
+        return result, not waits and are_same(before, after)
+
+    def _capture(self) -> None:
+        """Take the function's place, unless the GPU has no memory for a graph or refuses one."""
+        for group in self._optimizer.param_groups:
+            group["capturable"] = True
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.device(self._device):
+            current = torch.cuda.current_stream()
+            generator = torch.cuda.default_generators[torch.cuda.current_device()]
+            state = generator.clone_state()
+            try:
+                with torch.cuda.graph(graph, capture_error_mode=ERROR_MODE):
+                    self._result = self._run()
+            except RuntimeError:
+                torch.cuda.set_stream(current)
+                generator.graphsafe_set_state(state)
+                return
+        self._graph, self._held = graph, kept_adjacencies()
+
+
+def python_state(model: nn.Module) -> Iterator[tuple[Any, int]]:
+    """What Python knows that may change what a model does: values, with the sizes of containers."""
+    drawn = np.random.get_state(legacy=False)["state"]  # noqa: NPY002
+    yield random.getstate(), 0
+    yield drawn["key"].tobytes(), drawn["pos"]
+    yield torch.get_rng_state().numpy().tobytes(), 0
+    for module in model.modules():
+        rest = {name: value for name, value in vars(module).items() if name not in SKIPPED}
+        for value in (*rest.values(), *module._parameters.values(), *module._buffers.values()):
+            yield value, len(value) if isinstance(value, Sized) and _has_size(value) else 0
+
+
+def _has_size(value: Any) -> bool:
+    return not isinstance(value, Tensor) or value.dim() > 0
+
+
+def are_same(before: list[tuple[Any, int]], after: list[tuple[Any, int]]) -> bool:
+    """Whether the values are the same objects, or equal plain ones, and as large as before."""
+    return len(before) == len(after) and all(
+        (old is new or (isinstance(old, (*PLAIN, tuple)) and _equal(old, new))) and size == other
+        for (old, size), (new, other) in zip(before, after, strict=True)
+    )
+
+
+def _equal(old: Any, new: Any) -> bool:
+    if isinstance(old, tuple):
+        return (
+            isinstance(new, tuple)
+            and len(old) == len(new)
+            and all(a is b or _equal(a, b) for a, b in zip(old, new, strict=True))
+        )
+    return isinstance(old, PLAIN) and type(old) is type(new) and bool(old == new)

@@ -1,0 +1,171 @@
+"""Epochs as CUDA graphs: the same training, and only where every epoch does the same."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch_geometric.nn as pyg
+from torch import Tensor, nn
+from toy_problems import CLASSES, FEATURES, gcn, planted
+
+import bitgnn
+from bitgnn.distillation import captured, fitting
+from bitgnn.distillation.captured import are_same, python_state
+
+EPOCHS = 12
+
+
+class Touched(nn.Module):
+    """A model that does something besides in every forward."""
+
+    def __init__(self, touch: Callable[[Any, Tensor], Any]) -> None:
+        super().__init__()
+        self.inner, self.touch = gcn(), touch
+        self.calls, self.seen = 0, [0]
+        self.register_buffer("memory", torch.zeros(1))
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        self.touch(self, x)
+        out: Tensor = self.inner(x, edge_index)
+        return out
+
+
+def count(model: Any, x: Tensor) -> None:
+    model.calls += 1
+
+
+def remember(model: Any, x: Tensor) -> None:
+    model.memory = model.memory * 0.9 + x.detach().mean()
+
+
+def append(model: Any, x: Tensor) -> None:
+    model.seen.append(0)
+
+
+CHANGES: dict[str, Callable[[Any, Tensor], Any]] = {
+    "counts": count,
+    "replaces a tensor": remember,
+    "appends": append,
+    "draws by random": lambda *_: random.random(),
+    "draws by NumPy": lambda *_: np.random.rand(),  # noqa: NPY002
+    "draws by torch on the CPU": lambda *_: torch.rand(1),
+}
+WAITS: dict[str, Callable[[Any, Tensor], Any]] = {
+    "asks for a number": lambda _, x: float(x.sum()),
+    "selects by a mask": lambda _, x: x[x > 0],
+    "copies": lambda _, x: x.cpu(),
+    "waits for the device": lambda *_: torch.cuda.synchronize(),
+}
+
+
+def nothing(model: Any, x: Tensor) -> None:
+    del model, x
+
+
+@pytest.mark.parametrize("what", [*CHANGES, "nothing"])
+def test_what_python_remembers_is_seen(what: str) -> None:
+    data, model = planted(), Touched(CHANGES.get(what, nothing)).eval()
+    model(data.x, data.edge_index)
+    before = list(python_state(model))
+    model(data.x, data.edge_index)
+    assert are_same(before, list(python_state(model))) == (what == "nothing")
+
+
+@pytest.fixture
+def runs(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """Whether each training ended as a graph, in their order."""
+    ends: list[bool] = []
+    fit = fitting.fit
+
+    class Noted(captured.RepeatedEpoch):
+        def __call__(self) -> Tensor:
+            found = super().__call__()
+            ends[-1] = self.is_captured
+            return found
+
+    def noted(*given: Any, **named: Any) -> bool:
+        ends.append(False)
+        return fit(*given, **named)
+
+    monkeypatch.setattr(fitting, "RepeatedEpoch", Noted)
+    for module in ("stages", "teaching"):
+        monkeypatch.setattr(f"bitgnn.distillation.{module}.fit", noted)
+    return ends
+
+
+def trained(model: nn.Module, **options: Any) -> Any:
+    torch.manual_seed(0)
+    data = planted().to("cuda")
+    return bitgnn.distill(model.to("cuda"), data, epochs=EPOCHS, seed=1, **options)
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("precision", ["bin", "full"])
+def test_a_graph_trains_as_the_function_does(
+    precision: str, runs: list[bool], monkeypatch: pytest.MonkeyPatch, tmp_path: Any
+) -> None:
+    model = trained(gcn()).teacher
+    options = {"precision": precision, "trained": True}
+    runs.clear()
+    quick = trained(model, **options, log=tmp_path / "a")
+    assert runs == [True]
+    monkeypatch.setattr(captured, "WARM_UPS", EPOCHS)
+    slow = trained(model, **options)
+    assert runs == [True, False]
+    for one, other in zip(quick.history, slow.history, strict=True):
+        assert {**one, "seconds": 0} == pytest.approx({**other, "seconds": 0}, rel=1e-5, abs=1e-6)
+    mine, theirs = quick.model.state_dict(), slow.model.state_dict()
+    for name, tensor in mine.items():
+        torch.testing.assert_close(tensor, theirs[name], msg=name)
+    frozen = bitgnn.freeze(quick.model, check=False)
+    data = planted().to("cuda")
+    assert torch.equal(frozen(data.x, data.edge_index), quick.model(data.x, data.edge_index))
+
+
+@pytest.mark.cuda
+def test_teacher_and_student_are_graphs(runs: list[bool]) -> None:
+    model = pyg.GCN(FEATURES, 16, 2, CLASSES, dropout=0.2, cached=True)
+    trained(model, trained=False)
+    assert runs == [True, True]
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("what", [*CHANGES, *WAITS])
+def test_what_python_does_in_an_epoch_goes_on(what: str, runs: list[bool]) -> None:
+    result = trained(Touched((CHANGES | WAITS)[what]), trained=False)
+    assert runs == [False, False]
+    assert len(result.history) == EPOCHS
+    if what == "counts":
+        assert result.model.calls > 2 * EPOCHS
+    drawn = torch.rand(4, device="cuda")  # a refused graph leaves the generator as it was
+    assert drawn.unique().numel() == 4
+
+
+@pytest.mark.cuda
+def test_a_training_goes_on_from_its_checkpoint_as_a_graph(
+    runs: list[bool], monkeypatch: pytest.MonkeyPatch, tmp_path: Any
+) -> None:
+    model = trained(gcn()).teacher
+    whole = trained(model, trained=True)
+    step, left = fitting.step_epoch, [EPOCHS // 2]
+
+    def stopping(*given: Any) -> None:
+        if not left[0]:
+            raise RuntimeError("stopped")
+        left[0] -= 1
+        step(*given)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(fitting, "step_epoch", stopping)
+        with pytest.raises(RuntimeError, match="stopped"):
+            trained(model, trained=True, log=tmp_path)
+    runs.clear()
+    result = trained(model, trained=True, log=tmp_path)
+    assert runs == [True]
+    scores = [[row["val_score"] for row in one.history] for one in (whole, result)]
+    assert scores[0] == pytest.approx(scores[1], abs=1e-6)
