@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import warnings
-from collections.abc import Callable, Iterator, Sized
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -123,11 +123,7 @@ def python_state(model: nn.Module) -> Iterator[tuple[Any, int]]:
     for module in model.modules():
         rest = {name: value for name, value in vars(module).items() if name not in SKIPPED}
         for value in (*rest.values(), *module._parameters.values(), *module._buffers.values()):
-            yield value, len(value) if isinstance(value, Sized) and _has_size(value) else 0
-
-
-def _has_size(value: Any) -> bool:
-    return not isinstance(value, Tensor) or value.dim() > 0
+            yield value, len(value) if isinstance(value, (list, dict, set)) else 0
 
 
 def are_same(before: list[tuple[Any, int]], after: list[tuple[Any, int]]) -> bool:

@@ -162,7 +162,10 @@ class LooksUp(LookedUpProducts):
         """Whether the sums of integers are all there is: no gradient, and no NaN to pass on."""
         if integers is None or torch.is_grad_enabled() or torch.compiler.is_compiling():
             return False
-        if integers.total.is_cuda and torch.cuda.is_current_stream_capturing():
+        # The host waits for the answer, which no graph can, and nobody wants who looks for waits.
+        if integers.total.is_cuda and (
+            torch.cuda.is_current_stream_capturing() or torch.cuda.get_sync_debug_mode()
+        ):
             return False
         return bool(torch.isfinite(integers.total.sum()))
 
