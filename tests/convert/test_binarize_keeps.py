@@ -251,3 +251,38 @@ def test_the_maps_inside_of_gin_are_swapped(make):
     binary(X, EDGES).sum().backward()
     kept = bitgnn.binarize(model, bitgnn.GraphConfig("full", linear=True, activation="keep"))
     assert any("feeds the sign of" in text for text in report_of(kept).warnings)
+
+
+class Remembering(nn.Module):
+    """Keeps what it sees: a tensor, a count, a list, a set; clips by its own ReLU."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv1, self.conv2 = GCNConv(8, 8), GCNConv(8, 3)
+        self.register_buffer("memory", torch.zeros(8))
+        self.calls, self.seen, self.kinds = 0, [], set()
+
+    def forward(self, x, edge_index):
+        self.memory = 0.5 * self.memory + x.mean(0)
+        self.calls += 1
+        self.seen.append(x)
+        self.kinds.add(type(x))
+        self.last = x
+        return self.conv2(self.conv1(x, edge_index).relu(), edge_index)
+
+
+def test_tracing_leaves_nothing_in_a_model():
+    x, edges = torch.randn(12, 8), torch.randint(12, (2, 40))
+    model = Remembering()
+    model(x, edges)
+    before = {**vars(model), "memory": model.memory, "seen": list(model.seen)}
+    binary = bitgnn.binarize(model, "bin")
+    for one in (model, binary):
+        assert one.calls == 1
+        assert one.kinds == {torch.Tensor}
+        assert all(type(value) is torch.Tensor for value in (one.memory, one.last, *one.seen))
+    assert all(getattr(model, name) is before[name] for name in ("memory", "last", "calls"))
+    assert list(vars(model)) == [name for name in before if name != "memory"]
+    trained = bitgnn.binarize(Remembering(), "bin", example=(x, edges))
+    assert all(type(value) is torch.Tensor for value in (trained.memory, *trained.seen))
+    trained.load_state_dict(trained.state_dict())

@@ -16,6 +16,7 @@ from bitgnn.convert.configs import Activation
 from bitgnn.convert.network.graph_layers import SUPPORTED
 from bitgnn.convert.network.lower import is_image_network, lower_images, lower_model
 from bitgnn.convert.network.values import canonical, is_nowhere_negative, ordered
+from bitgnn.convert.tracing.kept_attributes import attributes_kept
 from bitgnn.convert.tracing.trace import Traced, evaluating, trace_model
 from bitgnn.convert.walker import put_everywhere
 
@@ -89,7 +90,7 @@ def _count(module: nn.Module, training: bool) -> int:
 
 def _own_graph(module: nn.Module, training: bool) -> fx.Graph:
     """The module's own forward in a mode; its mode is left as it was."""
-    with evaluating(module):
+    with attributes_kept(module), evaluating(module):
         return _OwnForward().trace(module.train(training))
 
 

@@ -20,6 +20,7 @@ from torch_geometric.data.data import BaseData
 from torch_geometric.nn import MessagePassing
 from torch_geometric.nn.aggr import Aggregation
 
+from bitgnn.convert.tracing.kept_attributes import attributes_kept
 from bitgnn.nn import ChannelShortcut, NodeStandardize
 
 _LIBRARIES = tuple(
@@ -168,7 +169,7 @@ def _trace(
     root: nn.Module, fixed: Mapping[str, Any], types: AbstractContextManager[None]
 ) -> tuple[fx.Graph, dict[str, str]]:
     tracer = _Tracer()
-    with _functions_whole(root), types:
+    with attributes_kept(root), _functions_whole(root), types:
         return tracer.trace(root, concrete_args=dict(fixed)), tracer.obstacles
 
 
