@@ -8,17 +8,22 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
-from torch import _VF
+from torch import _VF, Tensor, nn
+
+from bitgnn.quantize import fast_dropout
 
 __all__ = ["scaled_dropout"]
 
-KINDS = ("dropout", "alpha_dropout", "feature_dropout", "feature_alpha_dropout")
+PLAIN = "dropout"
+MOST = 0.999
+"""Probability up to which few random bits decide."""
+KINDS = (PLAIN, "alpha_dropout", "feature_dropout", "feature_alpha_dropout")
 OPERATIONS = tuple(name + end for name in KINDS for end in ("", "_"))
 """Of torch, which modules and functions of dropout call; their arguments begin ``input, p``."""
 
 
 @contextmanager
-def scaled_dropout(factor: float) -> Iterator[None]:
+def scaled_dropout(factor: float, on_cpu: bool = False) -> Iterator[None]:
     """A context in which functions and modules of dropout act with ``factor`` times their ``p``.
 
     The operations behind them are exchanged, in the whole process: a mode that looks at every
@@ -26,8 +31,11 @@ def scaled_dropout(factor: float) -> Iterator[None]:
 
     Args:
         factor: 0 switches dropout off, 1 leaves it as it is; no probability exceeds 1.
+        on_cpu: draw for plain tensors on the CPU as :func:`bitgnn.quantize.fast_dropout` does:
+            PyTorch takes longer over the dropout of wide features than over all else in a step.
     """
-    found = {name: getattr(torch, name) for name in (OPERATIONS if factor != 1 else ())}
+    is_needed = factor != 1 or on_cpu
+    found = {name: getattr(torch, name) for name in (OPERATIONS if is_needed else ())}
     try:
         _exchange({name: _scaled(operation, factor) for name, operation in found.items()})
         yield
@@ -43,9 +51,18 @@ def _exchange(operations: dict[str, Callable[..., Any]]) -> None:
 
 def _scaled(operation: Callable[..., Any], factor: float) -> Callable[..., Any]:
     """An operation with ``factor`` times the probability; one that torch refuses stays wrong."""
+    is_plain = operation.__name__ == PLAIN
 
     @functools.wraps(operation)
     def called(input: Any, p: float, *rest: Any, **named: Any) -> Any:
-        return operation(input, min(factor * p, 1.0) if 0 <= p <= 1 else p, *rest, **named)
+        p = min(factor * p, 1.0) if 0 <= p <= 1 else p
+        if is_plain and _is_quick(input, p) and len(rest) + len(named) == 1:
+            return fast_dropout(input, p, *rest, *named.values())
+        return operation(input, p, *rest, **named)
 
     return called
+
+
+def _is_quick(x: Any, p: float) -> bool:
+    is_plain = type(x) in (Tensor, nn.Parameter) and x.device.type == "cpu"
+    return is_plain and x.is_floating_point() and 0 <= p <= MOST

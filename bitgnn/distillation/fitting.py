@@ -306,7 +306,7 @@ def _epoch(session: Fit, problem: Problem, ask: Callable[[Any], Tensor] | None) 
     divergence = torch.zeros_like(total)
     for part in problem.parts():
         session.optimizer.zero_grad()
-        with scaled_dropout(recipe.dropout):
+        with scaled_dropout(recipe.dropout, session.device.type == "cpu"):
             scores = problem.scores(model, part)
         loss = scores.new_zeros(())
         if weight < 1 and part.labelled.numel():

@@ -28,10 +28,11 @@ CALLS = {
 
 
 @pytest.mark.parametrize("name", CALLS)
+@pytest.mark.parametrize("on_cpu", [False, True])
 @pytest.mark.parametrize("factor", [0.0, 0.5, 1.0, 1.5, 4.0])
-def test_probabilities_are_multiplied(name: str, factor: float) -> None:
+def test_probabilities_are_multiplied(name: str, factor: float, on_cpu: bool) -> None:
     call, p = CALLS[name]
-    with scaled_dropout(factor):
+    with scaled_dropout(factor, on_cpu):
         found = share_of_zeros(call)
     assert found == pytest.approx(min(factor * p, 1.0), abs=0.01)
     assert share_of_zeros(call) == pytest.approx(p, abs=0.01)
@@ -40,6 +41,27 @@ def test_probabilities_are_multiplied(name: str, factor: float) -> None:
 def test_evaluation_drops_nothing() -> None:
     with scaled_dropout(0.5):
         assert share_of_zeros(nn.Dropout(0.6).eval()) == 0
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float64])
+def test_few_random_bits_drop_as_many(dtype: torch.dtype, monkeypatch) -> None:
+    drawn = []
+    bernoulli = torch.Tensor.random_
+    monkeypatch.setattr(torch.Tensor, "random_", lambda *a: drawn.append(0) or bernoulli(*a))
+    torch.manual_seed(0)
+    x = torch.ones(ROWS, dtype=dtype, requires_grad=True)
+    with scaled_dropout(1.0, on_cpu=True):
+        kept = functional.dropout(x, 0.25)
+        assert drawn
+        assert share_of_zeros(nn.Dropout(0.25).eval()) == 0
+        assert functional.dropout(torch.full((9,), torch.nan), 0.25).isnan().all()
+        assert functional.dropout(torch.ones(9), 1.0).eq(0).all()
+        assert functional.dropout(torch.ones(0), 0.25).numel() == 0
+    assert kept.dtype == dtype
+    assert float((kept == 0).double().mean()) == pytest.approx(0.25, abs=0.01)
+    assert float(kept.double().mean()) == pytest.approx(1.0, abs=0.01)
+    kept.sum().backward()
+    assert torch.equal(x.grad, kept.detach())
 
 
 def test_what_is_kept_is_scaled_by_the_probability_in_use() -> None:
