@@ -124,6 +124,18 @@ def python_state(model: nn.Module) -> Iterator[tuple[Any, int]]:
         rest = {name: value for name, value in vars(module).items() if name not in SKIPPED}
         for value in (*rest.values(), *module._parameters.values(), *module._buffers.values()):
             yield value, len(value) if isinstance(value, (list, dict, set)) else 0
+            yield _drawn(value), 0
+
+
+def _drawn(value: Any) -> Any:
+    """How far a generator of random numbers has got; None of anything else."""
+    if isinstance(value, random.Random):
+        return value.getstate()
+    if isinstance(value, np.random.Generator):
+        return repr(value.bit_generator.state)
+    if isinstance(value, np.random.RandomState):
+        return repr(value.get_state())
+    return value.get_state().numpy().tobytes() if isinstance(value, torch.Generator) else None
 
 
 def are_same(before: list[tuple[Any, int]], after: list[tuple[Any, int]]) -> bool:

@@ -29,6 +29,8 @@ class Touched(nn.Module):
         super().__init__()
         self.inner, self.touch = gcn(), touch
         self.calls, self.seen = 0, [0]
+        self.own, self.of_numpy = random.Random(0), np.random.default_rng(0)
+        self.legacy, self.of_torch = np.random.RandomState(0), torch.Generator()
         self.register_buffer("memory", torch.zeros(1))
 
     def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
@@ -53,6 +55,10 @@ CHANGES: dict[str, Callable[[Any, Tensor], Any]] = {
     "counts": count,
     "replaces a tensor": remember,
     "appends": append,
+    "draws by its own": lambda model, _: model.own.random(),
+    "draws by its own of NumPy": lambda model, _: model.of_numpy.random(),
+    "draws by its own legacy one": lambda model, _: model.legacy.rand(),
+    "draws by its own of torch": lambda model, _: torch.rand(1, generator=model.of_torch),
     "draws by random": lambda *_: random.random(),
     "draws by NumPy": lambda *_: np.random.rand(),  # noqa: NPY002
     "draws by torch on the CPU": lambda *_: torch.rand(1),
