@@ -20,12 +20,14 @@ from bitgnn.data import DataError, load
 from bitgnn.measure.memory import cuda_peak_allocation, peak_allocation
 from bitgnn.measure.timing import Clock
 
-__all__ = ["LAYERS", "SIZES", "Size", "measured_cases"]
+__all__ = ["AS_GRAPH", "LAYERS", "SIZES", "Size", "measured_cases"]
 
 HIDDEN, DROPOUT, LABELLED = 64, 0.5, 0.1
 FEATURES_SET = 0.02
 """Share of the features of a bag of words that are set."""
 WARM_UP = 5
+AS_GRAPH = ", CUDA graph"
+"""Behind the name of a contender whose step is one."""
 MOST_NEIGHBOURS = 50
 """Maximum degree of a random graph, in mean degrees."""
 
@@ -115,9 +117,12 @@ def _graphs_of(edges: Tensor, nodes: int, layer: str) -> Iterator[tuple[str, str
 
 
 def _step_of(
-    layer: str, precision: str, size: Size, x: Tensor, graph: Any, y: Tensor
+    layer: str, precision: str, size: Size, x: Tensor, graph: Any, y: Tensor, captured: bool
 ) -> Callable[[], None]:
-    """A step of a model that has been trained and evaluated for a few steps."""
+    """A step of a model that has been trained and evaluated for a few steps.
+
+    With ``captured`` a CUDA graph can hold it, the optimizer's part as well.
+    """
     torch.manual_seed(0)
     model: nn.Module = TwoLayers(layer, size)
     if precision != "fp32":
@@ -126,7 +131,8 @@ def _step_of(
     labelled = torch.arange(max(1, int(LABELLED * size.nodes)), device=x.device)
     # Widths may change in the first forward.
     functional.cross_entropy(model(x, graph)[labelled], y[labelled]).backward()
-    optimizer = torch.optim.Adam(model.parameters(), lr=0.01, weight_decay=5e-4)
+    options = {"lr": 0.01, "weight_decay": 5e-4, "capturable": captured}
+    optimizer = torch.optim.Adam(model.parameters(), **options)
 
     def step() -> None:
         optimizer.zero_grad()
@@ -154,6 +160,9 @@ def measured_cases(
 ) -> Iterator[dict[str, Any]]:
     """One entry a graph and layer: by contender, times of a step and bytes at its peak.
 
+    On a GPU each contender has another beside it whose step is captured as a CUDA graph; the bytes
+    are those of a step from Python.
+
     Args:
         names: keys of :data:`SIZES`.
         root: folder of the data sets.
@@ -172,12 +181,16 @@ def measured_cases(
             ready: dict[str, Any] = {}
             peaks: dict[str, int] = {}
             failed: dict[str, str] = {}
-            for contender, precision, graph in _graphs_of(edges, size.nodes, layer):
+            ways = ("", AS_GRAPH) if device == "cuda" else ("",)
+            each = _graphs_of(edges, size.nodes, layer)
+            for plain, precision, graph, way in ((*one, way) for one in each for way in ways):
+                contender = plain + way
                 try:
-                    step = _step_of(layer, precision, size, x, graph, y)
+                    step = _step_of(layer, precision, size, x, graph, y, bool(way))
                     peaks[contender] = peak(step)
-                    ready[contender] = clock.prepare(step)
-                except RuntimeError as error:  # memory, or a sparse form without gradients
+                    ready[contender] = clock.prepare(step, captured=bool(way))
+                # Memory, a sparse form without gradients, or a step that waits for the GPU.
+                except RuntimeError as error:
                     failed[contender] = _reason(error)
                     clock.recover()
             times, broken = clock.rounds(ready, repeats)

@@ -16,6 +16,7 @@ from bench.report import (
     verdict,
     versions_of,
 )
+from bench.training_steps import AS_GRAPH
 from bitgnn.measure.report import format_bytes, format_ratio, format_seconds
 
 FORMS = (("default", "papers"), ("default, full", "papers, full"))
@@ -67,9 +68,10 @@ def default_speed_table(record: Record) -> str:
 
 
 def training_steps_table(record: Record) -> str:
-    """One row a graph and layer: time and peak memory of a step by contender."""
+    """One row a graph and layer: by contender, time of a step, as a CUDA graph too, and memory."""
     cases = record["cases"]
-    contenders = list(dict.fromkeys(name for case in cases for name in case["forms"]))
+    names = dict.fromkeys(name for case in cases for name in case["forms"])
+    contenders = [name for name in names if not name.endswith(AS_GRAPH)]
     rows = []
     for case in cases:
         row = [f"{case['layer']}, {case['graph']} ({case['nodes']} nodes, {case['edges']} edges)"]
@@ -79,6 +81,9 @@ def training_steps_table(record: Record) -> str:
                 row.append(case["failed"].get(name, ""))
                 continue
             time = format_seconds(form["time"]["median"])
+            captured = case["forms"].get(f"{name}{AS_GRAPH}")
+            if captured is not None:
+                time += f" (graph {format_seconds(captured['time']['median'])})"
             row.append(f"{time}, {format_bytes(form['peak_bytes'])}")
         medians = {name: form["time"]["median"] for name, form in case["forms"].items()}
         peers = [time for name, time in medians.items() if name.startswith(PEER)]
