@@ -131,7 +131,7 @@ def _step_of(
     labelled = torch.arange(max(1, int(LABELLED * size.nodes)), device=x.device)
     # Widths may change in the first forward.
     functional.cross_entropy(model(x, graph)[labelled], y[labelled]).backward()
-    options = {"lr": 0.01, "weight_decay": 5e-4, "capturable": captured}
+    options: dict[str, Any] = {"lr": 0.01, "weight_decay": 5e-4, "capturable": captured}
     optimizer = torch.optim.Adam(model.parameters(), **options)
 
     def step() -> None:
