@@ -9,7 +9,7 @@ import bitgnn
 from bitgnn.bits import BitAdjacency
 from bitgnn.models import GCN, GraphSAGE
 from bitgnn.nn import GCNConv, Linear
-from bitgnn.quantize import row_scale, ternary
+from bitgnn.quantize import row_scale, sgn, ternary
 
 NODES, WIDTH = 30, 40
 
@@ -125,3 +125,22 @@ def test_frozen_models_on_a_gpu(graph: torch.Tensor) -> None:
     got = frozen(x.cuda(), adjacency)
     assert torch.equal(got, model(x.cuda(), graph.cuda()))
     torch.testing.assert_close(got.cpu(), expected)
+
+
+@pytest.mark.parametrize("relu", [False, True])
+def test_dropout_in_front_leaves_the_thresholds_alone(relu: bool, device: torch.device) -> None:
+    torch.manual_seed(0)
+    layer = Linear(40, 6, bias=False, precision="TBF").to(device)
+    x = torch.randn(30, 40, device=device, requires_grad=True)
+    a = functional.relu(x) if relu else x * 1.0
+    layer.input_quantizer.initialize(a.detach())
+    dropped = functional.dropout(a, 0.5)
+    q = layer.input_quantizer.quantize(a.detach())
+    assert len(q.unique()) == 3 - relu
+    out = layer(dropped)
+    kept = (dropped != 0).float()
+    scale = layer.input_quantizer.scale.detach() / 0.5
+    expected = scale * row_scale(layer.weight) * ((q * kept) @ sgn(layer.weight).t())
+    torch.testing.assert_close(out, expected.to(out.dtype))
+    layer.eval()
+    assert torch.equal(layer(a), layer(a.detach()))

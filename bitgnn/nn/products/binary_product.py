@@ -15,12 +15,14 @@ from bitgnn._checks import check_type, name_type
 from bitgnn.nn.activation_quantizer import ActivationQuantizer
 from bitgnn.nn.precision import InputNorm, LayerPrecision
 from bitgnn.nn.products.looks_up import GAINS, LooksUp
+from bitgnn.nn.roles import kept_entries
 from bitgnn.nn.standardize import NodeStandardize
 from bitgnn.quantize import binary_linear, binary_sign, fast_dropout, row_scale
 
 __all__ = ["LOOKED_UP", "NORMS", "QUANTIZERS", "BinaryProduct", "on_rows"]
 
 NORMS = ("input_norm", "hidden_norm", "output_norm")
+LEAST_SHARE = 1e-3
 QUANTIZERS = ("input_quantizer", "hidden_quantizer")
 LOOKED_UP = ("input_bits", "root_bits", "root_norm")
 """Modules that layers have beside PyG's."""
@@ -161,7 +163,10 @@ class BinaryProduct(LooksUp):
         """``(s m_o) dot`` of ternary activations; Bi-GCN's gradients reach the weights."""
         letters = self.letters
         with torch.autocast(u.device.type, enabled=False):
-            q, scale = quantizer(u)
+            # What dropout in front has kept is larger there than it will be in evaluation.
+            share = self._kept_share(u)
+            q, scale = quantizer(u if share == 1.0 else u * share)
+            scale = scale if share == 1.0 else scale / share
             q = fast_dropout(q, self.dropout, self.training)
             weight_scale = row_scale(weight).float()
             if letters.weight_gradient == "ste":
@@ -174,6 +179,12 @@ class BinaryProduct(LooksUp):
             first = binary_sign(out[..., :sign_output], letters.surrogate)
             return torch.cat([first, out[..., sign_output:]], -1)
         return out
+
+    def _kept_share(self, u: Tensor) -> float:
+        """Share of activations that dropout in front of the layer keeps in this step."""
+        if not (self.training and u.requires_grad) or torch.compiler.is_compiling():
+            return 1.0
+        return max(kept_entries(u).share, LEAST_SHARE)
 
     @property
     def _signs_product(self) -> bool:
