@@ -75,6 +75,7 @@ ONE: Mapping[str, tuple[str, Callable[[Record], str]]] = {
     "tuner_runs": ("tuner_runs", runs_table),
     "training_cost": ("training_cost", training_cost_table),
     "calls_cuda": ("calls_cuda", calls_table),
+    "calls_cpu": ("calls_cpu", calls_table),
     "sampling": ("sampling", sampling_table),
     "training_steps": ("training_cuda", training_steps_table),
 }
