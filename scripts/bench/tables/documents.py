@@ -64,6 +64,7 @@ ONE: Mapping[str, tuple[str, Callable[[Record], str]]] = {
     "plain_loop": ("plain_loop", plain_loop_table),
     "plain_loop_depth": ("plain_loop_depth", plain_loop_table),
     "distilled": ("distilled", distilled_table),
+    "distilled_cpu": ("distilled_cpu", distilled_table),
     "distilled_study": ("distilled_study", study_table),
     "distilled_variants": ("distilled_variants", variants_table),
     "distilled_images": ("distilled_images", students_table),
