@@ -11,14 +11,18 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from bitgnn._collector import collector_paused
+from bitgnn.inference.executors.cuda_graph import (
+    CAPTURE_PRIORITY,
+    ERROR_MODE,
+    current_stream_kept,
+)
 from bitgnn.nn.graph.adjacency import kept_adjacencies
 
 __all__ = ["RepeatedEpoch", "are_same", "python_state"]
 
 WARM_UPS = 2
 """Epochs in which layers look at their inputs, and torch and its libraries choose kernels."""
-ERROR_MODE = "thread_local"
-"""Other threads may allocate while a graph is captured."""
 WAITED = "called a synchronizing CUDA operation"
 """What torch warns of where the host waits for the GPU."""
 PLAIN = (bool, int, float, str, bytes, type(None))
@@ -97,21 +101,27 @@ class RepeatedEpoch:
 
     def _capture(self) -> None:
         """Take the function's place, unless the GPU has no memory for a graph or refuses one."""
-        for group in self._optimizer.param_groups:
-            group["capturable"] = True
+        self._set_capturable(True)
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.device(self._device):
-            current = torch.cuda.current_stream()
+            # A stream of this device, and none that another thread works on.
+            stream = torch.cuda.Stream(priority=CAPTURE_PRIORITY)
+            capture = torch.cuda.graph(graph, stream=stream, capture_error_mode=ERROR_MODE)
             generator = torch.cuda.default_generators[torch.cuda.current_device()]
             state = generator.clone_state()
             try:
-                with torch.cuda.graph(graph, capture_error_mode=ERROR_MODE):
+                with collector_paused(), current_stream_kept(), capture:
                     self._result = self._run()
             except RuntimeError:
-                torch.cuda.set_stream(current)
                 generator.graphsafe_set_state(state)
+                self._set_capturable(False)
                 return
         self._graph, self._held = graph, kept_adjacencies()
+
+    def _set_capturable(self, value: bool) -> None:
+        """Say whether a graph holds the optimizer's steps; it warns where that is not so."""
+        for group in self._optimizer.param_groups:
+            group["capturable"] = value
 
 
 def python_state(model: nn.Module) -> Iterator[tuple[Any, int]]:

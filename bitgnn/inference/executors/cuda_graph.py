@@ -27,7 +27,7 @@ from bitgnn.inference.frozen_model import FrozenModel
 from bitgnn.inference.graph_program import Graph
 from bitgnn.inference.results import hand_out
 
-__all__ = ["CudaGraphExecutor"]
+__all__ = ["CAPTURE_PRIORITY", "ERROR_MODE", "CudaGraphExecutor", "current_stream_kept"]
 
 WARM_UPS = 2
 """Eager calls before a capture: they build layouts and load kernels, which it could not."""
@@ -242,7 +242,7 @@ class CudaGraphExecutor:
                 stream=torch.cuda.Stream(priority=CAPTURE_PRIORITY),
                 capture_error_mode=ERROR_MODE,
             )
-            with _current_stream_kept(), capture:
+            with current_stream_kept(), capture:
                 output = self.model(x, adjacency)
         return Captured(graph, x, places_of(x), adjacency, watch, output)
 
@@ -269,7 +269,7 @@ the very stream that another thread works on: what it launches would be captured
 
 
 @contextmanager
-def _current_stream_kept() -> Iterator[None]:
+def current_stream_kept() -> Iterator[None]:
     """Come back to the current stream even where a failed capture stays on its own."""
     current = torch.cuda.current_stream()
     try:
