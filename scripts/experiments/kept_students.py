@@ -106,18 +106,20 @@ def mean_scores(runs: list[Run]) -> list[Run]:
     """Mean test scores of each form and its teachers on a task, the gap and its deviation, cost.
 
     Args:
-        runs: with ``teacher``, ``test`` and ``gap`` of every student.
+        runs: with ``teacher``, ``test``, ``gap`` and ``history`` of every student.
     """
-    cells: dict[tuple[str | None, str], list[tuple[Run, Run]]] = {}
+    cells: dict[tuple[str | None, int, str], list[tuple[Run, Run]]] = {}
     for run in runs:
         for form, student in run["students"].items():
-            cells.setdefault((run.get("task"), form), []).append((run, student))
+            key = run.get("task"), len(student["history"]), form
+            cells.setdefault(key, []).append((run, student))
     rows = []
-    for (task, form), mine in cells.items():
+    for (task, epochs, form), mine in cells.items():
         names = ("teacher", "test", "gap")
         gaps = [student["gap"] for _, student in mine]
         rows.append({
-            **({} if task is None else {"task": task}), "form": form, "runs": len(mine),
+            **({} if task is None else {"task": task}),
+            "form": form, "epochs": epochs, "runs": len(mine),
             **{name: statistics.mean(student[name] for _, student in mine) for name in names},
             "gap_std": statistics.stdev(gaps) if len(gaps) > 1 else None,
             "cost": statistics.median(s["seconds"] / r["teacher_seconds"] for r, s in mine),

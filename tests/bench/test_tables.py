@@ -95,11 +95,12 @@ def test_variants_stand_beside_the_recipe_by_kind():
 
 
 def test_students_of_texts_have_a_row_for_each_task_and_form():
-    row = {"form": "bwta", "runs": 2, "teacher": 0.8, "test": 0.79, "gap": 1.0, "gap_std": 0.25}
+    row = {"form": "bwta", "epochs": 8, "runs": 2, "teacher": 0.8, "test": 0.79}
+    row |= {"gap": 1.0, "gap_std": 0.25}
     record = {"environment": MACHINE | {"gpu": "Some GPU"}, "summary": [{**row, "cost": 1.5}]}
-    assert "| bwta | 2 | 80.0 | 79.0 | 1.0 ± 0.2 | 1.5× |" in students_table(record)
+    assert "| bwta | 8 | 2 | 80.0 | 79.0 | 1.0 ± 0.2 | 1.5× |" in students_table(record)
     record["summary"] = [{"task": "sst2", **row, "runs": 1, "gap_std": None, "cost": 1.5}]
-    assert "| sst2 | bwta | 1 | 80.0 | 79.0 | 1.0 | 1.5× |" in students_table(record)
+    assert "| sst2 | bwta | 8 | 1 | 80.0 | 79.0 | 1.0 | 1.5× |" in students_table(record)
 
 
 def test_fill_replaces_what_stands_between_the_markers(tmp_path):

@@ -69,7 +69,7 @@ def distilled_table(record: Record) -> str:
         ("graph", str),
         *((f"{row['model']}: {row['form']}", partial(cell, row)) for row in summary),
     )
-    seeds = str(max(counts)) if min(counts) == max(counts) else f"{min(counts)} or {max(counts)}"
+    seeds = str(max(counts)) if min(counts) == max(counts) else f"{min(counts)} to {max(counts)}"
     students = [s for run in record["runs"] for s in run["students"].values()]
     checked = [s["differing_nodes"] == 0 for s in students if "differing_nodes" in s]
     line = (
@@ -91,6 +91,7 @@ def students_table(record: Record) -> str:
         rows,
         *tasks,
         ("form", lambda row: row["form"]),
+        ("epochs", lambda row: str(row["epochs"])),
         ("seeds", lambda row: str(row["runs"])),
         ("teacher", lambda row: points(100 * row["teacher"])),
         ("student", lambda row: points(100 * row["test"])),
