@@ -1,10 +1,10 @@
-"""Distils the ResNet-14 of the papers on small colour images: how far bits are from floats.
+"""Distils the papers' networks of images: how far bits are from floats.
 
-One float teacher a seed, trained by distill() itself, and a student for each form; a form is a
-number that hidden channels are multiplied by, and behind colons fields of the recipe
-(``1:learning_rate=0.003``). A tenth of the training images validates; accuracies are of the test
-images. Finished runs are kept in OUTPUT.jsonl, teachers, students and checkpoints of others in
-OUTPUT.parts; none is done again.
+One float teacher a network and seed, trained by distill() itself, and a student for each form; a
+form is a number that hidden channels are multiplied by, and behind colons fields of the
+configuration or the recipe (``1:last=binary:learning_rate=0.003``). A tenth of the training images
+validates; accuracies are of the test images. Finished runs are kept in OUTPUT.jsonl, teachers,
+students and checkpoints of others in OUTPUT.parts; none is done again.
 """
 
 from __future__ import annotations
@@ -12,7 +12,9 @@ from __future__ import annotations
 import argparse
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, fields
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +23,10 @@ from kept_runs import study_parser
 from kept_students import add_student_options, mean_scores, run_students, students_of
 from torch import Tensor, nn
 
+from bitgnn import ImageConfig
 from bitgnn.data import load_images
 from bitgnn.distillation.result import Distilled
-from bitgnn.models import resnet
+from bitgnn.models import mlp, resnet, vgg
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
@@ -31,7 +34,32 @@ from experiments.images.task import TrainingImages, normalized
 
 BATCH = 128
 HELD_OUT = 0.1
-SHIFT = 4
+OPTIONS = {field.name for field in fields(ImageConfig)}
+
+
+@dataclass(frozen=True)
+class Network:
+    """A network with its images.
+
+    Attributes:
+        build: gives it untrained.
+        dataset: as :func:`bitgnn.data.load_images` takes it.
+        flip: whether half of the images to train on are mirrored.
+        shift: pixels that they are moved by at most.
+    """
+
+    build: Callable[[], nn.Module]
+    dataset: str
+    flip: bool
+    shift: int
+
+
+NETWORKS = {
+    "MLP, MNIST": Network(partial(mlp, "fp32"), "mnist", False, 1),
+    "VGG, CIFAR-10": Network(partial(vgg, "fp32"), "cifar10_jpeg_12k", True, 4),
+    "ResNet-14, CIFAR-10": Network(partial(resnet, 14, "fp32"), "cifar10_jpeg_12k", True, 4),
+}
+"""MLP, VGG and ResNet-14 of BSTC (Li et al. 2019) and TCBNN (Li and Su 2020)."""
 
 
 class Batches:
@@ -40,12 +68,12 @@ class Batches:
     Args:
         images: uint8 ``[N, C, H, W]`` on the device.
         labels: int64 ``[N]``.
-        is_training: whether to shuffle and augment.
+        shown: the network whose augmentation they get, shuffled; None for neither.
     """
 
-    def __init__(self, images: Tensor, labels: Tensor, is_training: bool) -> None:
+    def __init__(self, images: Tensor, labels: Tensor, shown: Network | None = None) -> None:
         self.images, self.labels = images, labels
-        self.augmented = TrainingImages(images, flip=True, crop=SHIFT) if is_training else None
+        self.augmented = None if shown is None else TrainingImages(images, shown.flip, shown.shift)
 
     def __len__(self) -> int:
         return -(-len(self.labels) // BATCH)
@@ -74,25 +102,27 @@ def run(job: tuple[dict[str, Any], str | None, str], folder: Path) -> dict[str, 
     case, root, device = job
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
-    data = load_images("cifar10_jpeg_12k", root)
+    network = NETWORKS[case["task"]]
+    data = load_images(network.dataset, root)
     torch.manual_seed(case["seed"])
     order = torch.randperm(len(data.train))
     held = order[: int(HELD_OUT * len(order))]
     kept = order[len(held) :]
     images, labels = data.train.images, data.train.labels
     training, validation = (
-        Batches(images[rows].to(device), labels[rows].to(device), rows is kept)
-        for rows in (kept, held)
+        Batches(images[rows].to(device), labels[rows].to(device), shown)
+        for rows, shown in ((kept, network), (held, None))
     )
-    test = Batches(data.test.images.to(device), data.test.labels.to(device), False)
-    model: nn.Module = resnet(14, "fp32").to(device)
+    test = Batches(data.test.images.to(device), data.test.labels.to(device))
+    model = network.build().to(device)
 
     def options(form: str) -> dict[str, Any]:
-        factor, *fields = form.split(":")
-        wider = None if float(factor) == 1 else float(factor)
+        factor, *rest = form.split(":")
+        named = dict(field.split("=") for field in rest)
+        config: dict[str, Any] = {key: named.pop(key) for key in OPTIONS & set(named)}
         return {
-            "widen": wider, "epochs": case["epochs"], "validation": validation,
-            "recipe": dict(field.split("=") for field in fields),
+            "precision": ImageConfig(**config), "widen": None if float(factor) == 1 else
+            float(factor), "epochs": case["epochs"], "validation": validation, "recipe": named,
         }  # fmt: skip
 
     def judge(result: Distilled) -> dict[str, Any]:
@@ -110,13 +140,18 @@ def run(job: tuple[dict[str, Any], str | None, str], folder: Path) -> dict[str, 
 def cases(arguments: argparse.Namespace) -> Iterator[dict[str, Any]]:
     """Every run."""
     for seed in range(arguments.seeds):
-        yield {"seed": seed, "epochs": arguments.epochs, "forms": arguments.forms}
+        for task in arguments.networks:
+            yield {
+                "task": task, "seed": seed, "epochs": arguments.epochs, "forms": arguments.forms
+            }  # fmt: skip
 
 
 def main() -> int:
     """Entry point."""
     parser = study_parser(__doc__, "distilled_images.json")
-    parser.add_argument("--epochs", type=int, default=100)
+    names = list(NETWORKS)
+    parser.add_argument("--networks", nargs="+", default=names, choices=names)
+    parser.add_argument("--epochs", type=int, help="default: those that distill() chooses")
     add_student_options(parser, ["1", "2"], seeds=3)
     arguments = parser.parse_args()
     return run_students(cases(arguments), run, mean_scores, arguments)

@@ -1,7 +1,8 @@
-"""The script that distills a ResNet-14 on small images."""
+"""The script that distills networks of images."""
 
 import sys
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -27,13 +28,17 @@ def script(monkeypatch):
     torch.manual_seed(0)
     data = ImageData("drawn", drawn(100), drawn(20), tuple("0123456789"))
     monkeypatch.setattr(distilled_images, "load_images", lambda *_: data)
-    narrow = lambda *sizes, width=1.0: resnet(*sizes, width=width / 16)  # noqa: E731
-    monkeypatch.setattr(distilled_images, "resnet", narrow)
+    narrow = partial(resnet, 14, "fp32", width=1 / 16)
+    network = replace(distilled_images.NETWORKS[TASK], build=narrow)
+    monkeypatch.setitem(distilled_images.NETWORKS, TASK, network)
     yield distilled_images
     sys.modules.pop("distilled_images")
 
 
-CASE = {"seed": 0, "epochs": 2, "forms": ["1", "2:learning_rate=0.004"]}
+TASK = "ResNet-14, CIFAR-10"
+CASE = {
+    "task": TASK, "seed": 0, "epochs": 2, "forms": ["1", "2:last=keep:learning_rate=0.004"]
+}  # fmt: skip
 
 
 def test_students_of_several_widths_learn_from_one_teacher(script, tmp_path):
@@ -83,3 +88,15 @@ def test_an_interrupted_student_is_no_result(script, tmp_path, monkeypatch):
     with pytest.raises(KeyboardInterrupt):
         script.run((CASE, None, "cpu"), tmp_path)
     assert not list(tmp_path.rglob("*.json"))
+
+
+def test_every_network_takes_the_images_of_its_data(script):
+    for network in script.NETWORKS.values():
+        images = drawn(2).images
+        if network.dataset == "mnist":
+            images = images[:, :1, :28, :28]
+        batches = script.Batches(images, torch.tensor([0, 1]), network)
+        ((x, y),) = batches
+        assert x.shape == images.shape
+        assert network.build().eval()(x).shape == (2, 10)
+        assert sorted(y.tolist()) == [0, 1]
