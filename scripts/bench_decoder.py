@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,16 +14,23 @@ from torch import Tensor, nn
 from bench.cases import Contender, same_call, time_in_turns
 from bench.command import ROOT, Unmeasured, exits_with_status, finish
 from bench.tables.timings import decoder_speed_table
+from bitgnn.convert import freeze
+from bitgnn.convert.bwta import output_errors
 from bitgnn.measure.environment import environment
 from bitgnn.measure.memory import stored_bytes
 from bitgnn.measure.timing import Clock
 from bitgnn.models.decoder import Decoder, KeyValueCache
+from bitgnn.nn import BWTALinear
 from bitgnn.nn.multistage import initialize_scales, set_level
-from experiments.text.experiment import least_sensitive
-from experiments.text.frozen_decoders import frozen_decoder
-from experiments.text.recipe import DecoderConfig, DecoderNetwork, load_text_config
 
 VOCABULARY = 100
+NETWORKS = (
+    {"layers": 4, "width": 256, "heads": 4, "inner": 704, "length": 256},
+    {"layers": 4, "width": 2560, "heads": 20, "inner": 6912, "length": 256},
+)
+"""A small decoder, and one with the sizes of three thousand million parameters."""
+SHARES = {"fp32": 0.0, "share_10": 0.1, "share_15": 0.15, "share_30": 0.3, "share_100": 1.0}
+"""Of the linear layers, those first whose output suffers least."""
 CALIBRATION_BATCH = 4
 BATCHES = (1, 8)
 REPEATS = 15
@@ -34,21 +41,17 @@ PARTS = ("prefill", "decode")
 def main(argv: Sequence[str] | None = None) -> int:
     """Times decoders with random weights and writes the record; the exit status."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--config", type=Path, default=ROOT / "configs" / "text" / "decoder.yaml")
     parser.add_argument("--output", type=Path, default=Path("decoder_cuda.json"))
     arguments = parser.parse_args(argv)
     if not torch.cuda.is_available():
         raise Unmeasured("torch finds no CUDA device to take times on")
-    config = load_text_config(arguments.config)
-    if not isinstance(config, DecoderConfig):
-        raise Unmeasured(f"{arguments.config}: no configuration of a decoder")
     results = []
-    for network in filter(None, (config.network, config.wide)):
-        models, layers = share_decoders(config, network, torch.device("cuda"))
+    for network in NETWORKS:
+        models, layers = share_decoders(network, torch.device("cuda"))
         halves = {form: model.half() for form, model in models.items()}
         for batch in BATCHES:
             for form, speed in decoder_speeds(halves, batch).items():
-                entry = {"network": network.model_dump(), "form": form, "layers": layers[form]}
+                entry = {"network": network, "form": form, "layers": layers[form]}
                 results.append({**entry, **speed})
     found = {
         "benchmark": "decoders_cuda",
@@ -60,15 +63,19 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def share_decoders(
-    config: DecoderConfig, network: DecoderNetwork, device: torch.device
+    network: dict[str, Any], device: torch.device
 ) -> tuple[dict[str, Decoder], dict[str, int]]:
     """Decoders with random weights, a share of each one's linear layers packed.
+
+    Args:
+        network: sizes, as :class:`bitgnn.models.Decoder` takes them.
+        device: of the decoders.
 
     Returns:
         The decoders by form, and how many layers are packed in each.
     """
     generator = torch.Generator().manual_seed(0)
-    shape = CALIBRATION_BATCH, network.length
+    shape = CALIBRATION_BATCH, network["length"]
     ids: Tensor = torch.randint(VOCABULARY, shape, generator=generator).to(device)
 
     def run(model: nn.Module) -> None:
@@ -77,17 +84,33 @@ def share_decoders(
 
     models: dict[str, Decoder] = {}
     layers: dict[str, int] = {}
-    for form, recipe in config.forms.items():
+    for form, share in SHARES.items():
         torch.manual_seed(0)
         with device:
-            model = Decoder(VOCABULARY, **network.model_dump()).eval()
+            model = Decoder(VOCABULARY, **network).eval()
         names: list[str] = []
-        if recipe.precision == "bwta":
-            names = least_sensitive(model, run, recipe.share)
+        if share:
+            names = least_sensitive(model, run, share)
             set_level(model, 1, names)
-            initialize_scales(model, lambda model=model: run(model), names)  # type: ignore[misc]
-        models[form], layers[form] = frozen_decoder(model), len(names)
+            initialize_scales(model, partial(run, model), names)
+            packed = freeze(model).model
+            assert isinstance(packed, Decoder)
+            model = packed.eval()
+        models[form], layers[form] = model, len(names)
     return models, layers
+
+
+def least_sensitive(model: Decoder, run: Callable[[nn.Module], None], share: float) -> list[str]:
+    """A share of the linear layers: those whose output suffers least when they alone are BWTA.
+
+    Args:
+        model: in floats.
+        run: sends calibration data through a model.
+        share: of the layers; at least one is taken.
+    """
+    names = [name for name, module in model.named_modules() if isinstance(module, BWTALinear)]
+    errors = output_errors(model, run, names, relative=True)
+    return sorted(errors, key=errors.__getitem__)[: max(1, round(share * len(names)))]
 
 
 @torch.inference_mode()

@@ -20,11 +20,10 @@ if TYPE_CHECKING:
     from bitgnn.data.own_graphs import read_graph, write_graph
     from bitgnn.data.splits import per_class_split
     from bitgnn.data.synthetic_graphs import synthetic
-    from bitgnn.data.tokens import CharacterData, TokenData, TokenSet, character_data, tokenize
+    from bitgnn.data.tokens import TokenData, TokenSet, tokenize
 
 # Imported on first use: PyTorch Geometric and scikit-learn take seconds each.
 _LAZY = {
-    "CharacterData": "tokens",
     "ImageData": "images",
     "ImageSet": "images",
     "NeighborLoader": "neighbor_sampler",
@@ -34,7 +33,6 @@ _LAZY = {
     "TextSet": "glue",
     "TokenData": "tokens",
     "TokenSet": "tokens",
-    "character_data": "tokens",
     "dataset_names": "loading",
     "load": "loading",
     "load_digits_graph": "digits",
@@ -50,7 +48,6 @@ _LAZY = {
 }
 
 __all__ = [
-    "CharacterData",
     "DataError",
     "ImageData",
     "ImageSet",
@@ -61,7 +58,6 @@ __all__ = [
     "TextSet",
     "TokenData",
     "TokenSet",
-    "character_data",
     "dataset_names",
     "load",
     "load_digits_graph",

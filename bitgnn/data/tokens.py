@@ -1,4 +1,4 @@
-"""Sentences as numbers: an own word-piece tokenizer, padded token sets, and characters."""
+"""Sentences as numbers: an own word-piece tokenizer, and padded token sets."""
 
 from __future__ import annotations
 
@@ -23,9 +23,6 @@ if TYPE_CHECKING:
 
 PADDING, UNKNOWN, CLASS, SEPARATOR, MASK = SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 PADDING_ID = 0
-MASK_ID = SPECIAL.index(MASK)
-FIRST_ID = len(SPECIAL)
-"""Of the tokens that stand for text."""
 FORMAT = 3
 PARTS = ("train", "validation", "test")
 
@@ -189,48 +186,3 @@ def _read_cache(path: Path, digest: str) -> tuple[dict[str, TokenSet], int] | No
         return parts, int(values["vocabulary"])
     except (OSError, FileError, KeyError, TypeError):
         return None
-
-
-@dataclass(frozen=True)
-class CharacterData(Movable):
-    """Running text as numbers of its characters.
-
-    Attributes:
-        alphabet: the characters by number; the first stands for all that are not in the training
-            text.
-        train: uint8 ``[C]`` to train on.
-        validation: to stop by.
-        test: what results are reported on.
-    """
-
-    alphabet: str
-    train: Tensor
-    validation: Tensor
-    test: Tensor
-
-
-def character_data(data: Sequence[TextData]) -> CharacterData:
-    """The sentences of tasks as lines of one text, a newline behind each.
-
-    Args:
-        data: the tasks, in the order of the text.
-
-    Raises:
-        ValueError: there are no tasks, or more than 255 different characters.
-    """
-    if not data:
-        raise ValueError("character_data: data must hold at least one task")
-    texts = {
-        part: "".join(f"{line}\n" for task in data for line in getattr(task, part).sentences)
-        for part in PARTS
-    }
-    known = sorted(set(texts["train"]))
-    if len(known) > 255:
-        raise ValueError(f"character_data: at most 255 characters fit, got {len(known)}")
-    alphabet = "\ufffd" + "".join(known)
-    numbers = {character: number for number, character in enumerate(alphabet)}
-    parts = {
-        part: torch.tensor([numbers.get(character, 0) for character in text], dtype=torch.uint8)
-        for part, text in texts.items()
-    }
-    return CharacterData(alphabet, parts["train"], parts["validation"], parts["test"])

@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from functools import partial
 
-from bitgnn.models.bert import BertClassifier, BertStates
 from bitgnn.models.bincnn import BinCNN, bincnn
 from bitgnn.models.decoder import Decoder, KeyValueCache
 from bitgnn.models.gcn import GCN
@@ -19,8 +18,6 @@ __all__ = [
     "MLP",
     "VGG",
     "AlexNet",
-    "BertClassifier",
-    "BertStates",
     "BinCNN",
     "Decoder",
     "GraphSAGE",

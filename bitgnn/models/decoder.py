@@ -10,7 +10,6 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from bitgnn.nn import BWTALinear
-from bitgnn.nn.seeded_dropout import SeededDropout
 
 Activation = Literal["ternary", "sign"]
 
@@ -118,7 +117,7 @@ class DecoderLayer(nn.Module):
         self.attention = _Attention(width, heads, kv_heads, activation)
         self.feed_forward_norm = nn.RMSNorm(width, NORM_EPSILON)
         self.feed_forward = _FeedForward(width, inner, activation)
-        self.dropout = SeededDropout(dropout)
+        self.dropout = nn.Dropout(dropout)
 
     def forward(
         self,

@@ -18,13 +18,11 @@ __all__ = [
     "BIT_LEVELS",
     "DECODER_LEVELS",
     "Alignment",
-    "EarlyStop",
     "Stage",
     "activation_quantizers",
     "enter_level",
     "initialize_scales",
     "plan_stages",
-    "scale_parameters",
     "set_level",
 ]
 
@@ -80,36 +78,6 @@ def plan_stages(levels: Sequence[int], epochs: int) -> list[Stage]:
     return [*stages, Stage(levels[-1], epochs - sum(stage.epochs for stage in stages))]
 
 
-class EarlyStop:
-    """Ends a stage when the evaluation loss has not fallen for some epochs.
-
-    Args:
-        patience: epochs without a new lowest loss that are waited for; None never stops.
-
-    Attributes:
-        best: lowest loss so far.
-        waited: epochs since.
-
-    Raises:
-        ValueError: ``patience`` is below 1.
-    """
-
-    def __init__(self, patience: int | None) -> None:
-        if patience is not None and patience < 1:
-            raise ValueError(f"EarlyStop: patience must be at least 1 or None, got {patience}")
-        self.patience = patience
-        self.best = float("inf")
-        self.waited = 0
-
-    def observe(self, loss: float) -> bool:
-        """Take note of an epoch's loss; whether the stage ends. A NaN counts as no improvement."""
-        if loss < self.best:
-            self.best, self.waited = loss, 0
-        else:
-            self.waited += 1
-        return self.patience is not None and self.waited >= self.patience
-
-
 def activation_quantizers(
     model: nn.Module, only: Collection[str] | None = None
 ) -> dict[str, ActivationQuantizer]:
@@ -128,11 +96,6 @@ def activation_quantizers(
 
 def _is_inside(name: str, only: Collection[str] | None) -> bool:
     return only is None or any(name == part or name.startswith(f"{part}.") for part in only)
-
-
-def scale_parameters(model: nn.Module) -> list[nn.Parameter]:
-    """The scales of all quantisers of activations."""
-    return [quantizer.scale for quantizer in activation_quantizers(model).values()]
 
 
 def set_level(model: nn.Module, level: int | None, only: Collection[str] | None = None) -> None:

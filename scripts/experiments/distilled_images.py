@@ -10,7 +10,6 @@ students and checkpoints of others in OUTPUT.parts; none is done again.
 from __future__ import annotations
 
 import argparse
-import sys
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields
@@ -19,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from augmented_images import AugmentedImages, normalized
 from kept_runs import study_parser
 from kept_students import add_student_options, mean_scores, run_students, students_of
 from torch import Tensor, nn
@@ -27,10 +27,6 @@ from bitgnn import ImageConfig
 from bitgnn.data import load_images
 from bitgnn.distillation.result import Distilled
 from bitgnn.models import mlp, resnet, vgg
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-
-from experiments.images.task import TrainingImages, normalized
 
 BATCH = 128
 HELD_OUT = 0.1
@@ -68,12 +64,13 @@ class Batches:
     Args:
         images: uint8 ``[N, C, H, W]`` on the device.
         labels: int64 ``[N]``.
-        shown: the network whose augmentation they get, shuffled; None for neither.
+        network: whose augmentation they get, shuffled; None for neither.
     """
 
-    def __init__(self, images: Tensor, labels: Tensor, shown: Network | None = None) -> None:
-        self.images, self.labels = images, labels
-        self.augmented = None if shown is None else TrainingImages(images, shown.flip, shown.shift)
+    def __init__(self, images: Tensor, labels: Tensor, network: Network | None = None) -> None:
+        self.images, self.labels, self.augmented = images, labels, None
+        if network is not None:
+            self.augmented = AugmentedImages(images, network.flip, network.shift)
 
     def __len__(self) -> int:
         return -(-len(self.labels) // BATCH)
@@ -110,8 +107,8 @@ def run(job: tuple[dict[str, Any], str | None, str], folder: Path) -> dict[str, 
     kept = order[len(held) :]
     images, labels = data.train.images, data.train.labels
     training, validation = (
-        Batches(images[rows].to(device), labels[rows].to(device), shown)
-        for rows, shown in ((kept, network), (held, None))
+        Batches(images[rows].to(device), labels[rows].to(device), augmentation)
+        for rows, augmentation in ((kept, network), (held, None))
     )
     test = Batches(data.test.images.to(device), data.test.labels.to(device))
     model = network.build().to(device)

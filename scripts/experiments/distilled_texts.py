@@ -10,7 +10,6 @@ OUTPUT.parts; none is done again.
 from __future__ import annotations
 
 import argparse
-import sys
 import warnings
 from collections.abc import Iterator
 from functools import lru_cache
@@ -27,12 +26,6 @@ from bitgnn import BWTAConfig
 from bitgnn.data import TokenData, TokenSet, load_text, tokenize
 from bitgnn.distillation.result import Distilled
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-
-from experiments.text.batches import Batches, gather
-from experiments.text.recipe import TextNetwork
-from experiments.text.sentences import score
-
 FORMS = {
     "bwta": BWTAConfig(),
     "linear": BWTAConfig(attention=False),
@@ -41,7 +34,12 @@ FORMS = {
 """All layers and attention by falling levels; linear layers alone; signs in a single stage."""
 TASKS = {"sst2": 8, "cola": 24}
 """Epochs of each task, fewer where it has more sentences."""
-SIZES, VOCABULARY, BATCH = TextNetwork(), 8192, 256
+SIZES = {
+    "hidden_size": 256, "num_hidden_layers": 4, "num_attention_heads": 4,
+    "intermediate_size": 1024, "max_position_embeddings": 64,
+}  # fmt: skip
+"""Of the encoder, as its configuration names them."""
+VOCABULARY, BATCH = 8192, 256
 
 
 class Sentences:
@@ -54,17 +52,27 @@ class Sentences:
 
     def __init__(self, part: TokenSet, is_training: bool) -> None:
         self.part, self.is_training = part, is_training
-        self.batches = Batches(part, min(BATCH, len(part)))
+        self.lengths = part.lengths.cpu()
 
     def __len__(self) -> int:
-        return self.batches.steps
+        return -(-len(self.part) // BATCH)
 
     def __iter__(self) -> Iterator[dict[str, Tensor]]:
-        plan = self.batches.epoch(int(torch.randint(2**31, ())) if self.is_training else None)
-        for length, index, weight in zip(plan.lengths, plan.index, plan.weight, strict=True):
-            rows = index[weight > 0].to(self.part.ids.device)
-            ids, mask, labels = gather(self.part, length, rows)
-            yield {"input_ids": ids.long(), "attention_mask": mask.long(), "labels": labels}
+        count = len(self.part)
+        order = torch.randperm(count) if self.is_training else torch.arange(count)
+        order = order[self.lengths[order].argsort(stable=True)]
+        batches = order.split(BATCH)
+        numbers = torch.randperm(len(batches)) if self.is_training else torch.arange(len(batches))
+        for rows in (batches[number] for number in numbers.tolist()):
+            length = int(self.lengths[rows].max())
+            rows = rows.to(self.part.ids.device)
+            yield {
+                "input_ids": self.part.ids[rows, :length].long(),
+                "attention_mask": (
+                    torch.arange(length, device=rows.device) < self.part.lengths[rows, None]
+                ).long(),
+                "labels": self.part.labels[rows],
+            }
 
 
 @torch.no_grad()
@@ -77,20 +85,23 @@ def answers(model: Any, sentences: Sentences) -> tuple[Tensor, Tensor]:
     return torch.cat(found), torch.cat(labels)
 
 
+def score(found: Tensor, labels: Tensor, metric: str) -> float:
+    """Accuracy, or Matthews correlation: that of answers and labels, 0 where either is constant."""
+    if metric == "accuracy":
+        return float((found == labels).float().mean())
+    return float(torch.stack([found, labels]).double().corrcoef()[0, 1].nan_to_num(0.0))
+
+
 def encoder(data: TokenData) -> nn.Module:
     """An encoder of fresh weights, of the sizes of the other experiments on text."""
-    config = BertConfig(
-        vocab_size=data.vocabulary, hidden_size=SIZES.width, num_hidden_layers=SIZES.layers,
-        num_attention_heads=SIZES.heads, intermediate_size=SIZES.inner,
-        max_position_embeddings=SIZES.length, num_labels=len(data.classes),
-    )  # fmt: skip
+    config = BertConfig(vocab_size=data.vocabulary, num_labels=len(data.classes), **SIZES)
     return BertForSequenceClassification(config)
 
 
 @lru_cache(1)
 def tokens(task: str, root: str | None, limit: int | None) -> TokenData:
     """A task's sentences, of those to train on the first ones."""
-    data = tokenize(load_text(task, root), VOCABULARY, SIZES.length)
+    data = tokenize(load_text(task, root), VOCABULARY, SIZES["max_position_embeddings"])
     train = data.train
     few = TokenSet(train.ids[:limit], train.lengths[:limit], train.labels[:limit])
     return TokenData(
@@ -119,7 +130,7 @@ def run(job: tuple[dict[str, Any], str | None, str], folder: Path) -> dict[str, 
     def judge(result: Distilled) -> dict[str, Any]:
         models = result.teacher, result.frozen, result.model
         (taught, y), (found, _), (trained, _) = (answers(model, test) for model in models)
-        teacher, student = (score(_counts(y, one, data), data.metric) for one in (taught, found))
+        teacher, student = (score(one, y, data.metric) for one in (taught, found))
         return {
             "teacher": teacher, "test": student, "gap": 100 * (teacher - student),
             "sentences": len(y), "differing": int((found != trained).sum()),
@@ -128,12 +139,6 @@ def run(job: tuple[dict[str, Any], str | None, str], folder: Path) -> dict[str, 
         }  # fmt: skip
 
     return students_of(case, folder, encoder(data).to(device), training, options, judge)
-
-
-def _counts(labels: Tensor, found: Tensor, data: TokenData) -> Tensor:
-    """``[C, C]`` sentences by label and answer."""
-    classes = len(data.classes)
-    return torch.bincount(labels * classes + found, minlength=classes**2).view(classes, classes)
 
 
 def cases(arguments: argparse.Namespace) -> Iterator[dict[str, Any]]:

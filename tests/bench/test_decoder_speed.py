@@ -3,28 +3,17 @@
 import pytest
 import torch
 
+import bench_decoder
 from bench_decoder import decoder_speeds, main, share_decoders
 from bitgnn.inference.bwta.linear import FrozenBWTALinear
 from bitgnn.models import Decoder
-from experiments.text.recipe import DecoderConfig
 
 SIZES = {"layers": 1, "width": 32, "heads": 2, "inner": 32, "length": 12}
 
 
-def test_shares_of_layers_are_packed():
-    config = DecoderConfig.model_validate(
-        {
-            "name": "d", "title": "d", "datasets": ["sst2"], "network": SIZES,
-            "forms": {
-                "fp32": {"precision": "fp32", "epochs": 1, "learning_rate": 1},
-                "some": {
-                    "precision": "bwta", "epochs": 1, "learning_rate": 1, "share": 0.3,
-                    "teacher": "fp32", "distill": {},
-                },
-            },
-        }
-    )  # fmt: skip
-    models, layers = share_decoders(config, config.network, torch.device("cpu"))
+def test_shares_of_layers_are_packed(monkeypatch):
+    monkeypatch.setattr(bench_decoder, "SHARES", {"fp32": 0.0, "some": 0.3})
+    models, layers = share_decoders(SIZES, torch.device("cpu"))
     assert layers == {"fp32": 0, "some": 2}
     packed = [m for m in models["some"].modules() if isinstance(m, FrozenBWTALinear)]
     assert len(packed) == 2

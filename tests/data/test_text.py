@@ -1,9 +1,9 @@
-"""Sentences: GLUE's files read and refused, tokens of an own tokenizer, their cache, characters."""
+"""Sentences: GLUE's files read and refused, tokens of an own tokenizer, their cache."""
 
 import pytest
 import torch
 
-from bitgnn.data import DataError, TextData, TextSet, character_data, load_text, tokenize
+from bitgnn.data import DataError, TextData, TextSet, load_text, tokenize
 from bitgnn.data.tokens import encode_sentences, train_tokenizer
 
 SENTENCES = ("a bad film", "a good film", "the best film of all", "so bad", "so good")
@@ -144,17 +144,3 @@ def test_without_tokenizers_the_extra_is_named(monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "tokenizers", None)
     with pytest.raises(DataError, match=r"pip install 'bitgnn\[text\]'"):
         train_tokenizer(SENTENCES, 60)
-
-
-def test_characters_of_the_training_text_have_numbers():
-    train, test = TextSet(("ab", "ba"), (0, 1)), TextSet(("a§",), (0,))
-    data = character_data([TextData("made", train, test, test, ("x", "y"), "accuracy")])
-    assert data.alphabet == "\ufffd\nab"
-    assert data.train.tolist() == [2, 3, 1, 3, 2, 1]
-    assert data.test.tolist() == [2, 0, 1]
-    assert data.train.dtype == torch.uint8
-    with pytest.raises(ValueError, match="at least one task"):
-        character_data([])
-    many = TextSet(tuple(chr(1000 + i) for i in range(300)), (0,) * 300)
-    with pytest.raises(ValueError, match="at most 255 characters fit, got 301"):
-        character_data([TextData("made", many, many, many, ("x",), "accuracy")])

@@ -16,7 +16,6 @@ from transformers import BertConfig, BertForSequenceClassification
 import bitgnn
 from bitgnn.distillation import DistillError, fitting
 from bitgnn.distillation.float_weights import use_float_weights
-from bitgnn.models import BertClassifier
 from bitgnn.nn import BinaryConv2d, BinaryLinear
 
 CLASSES, TOKENS = 4, 8
@@ -64,9 +63,38 @@ def bert() -> nn.Module:
     return BertForSequenceClassification(BertConfig(**sizes))
 
 
-def own_bert() -> nn.Module:
+class FeedForward(nn.Module):
+    """Two linear layers with a shortcut around them."""
+
+    def __init__(self, width: int, inner: int) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(width)
+        self.inner, self.outer = nn.Linear(width, inner), nn.Linear(inner, width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + self.outer(torch.relu(self.inner(self.norm(x))))
+
+
+class OwnEncoder(nn.Module):
+    """A user's own encoder: layers on each token, then the mean of those that are there."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tokens = nn.Embedding(16, 32)
+        self.layers = nn.ModuleList([FeedForward(32, 64)])
+        self.scores = nn.Linear(32, 2)
+
+    def forward(self, ids: Tensor, mask: Tensor) -> Tensor:
+        assert mask.dtype == torch.bool
+        x = self.tokens(ids)
+        for layer in self.layers:
+            x = layer(x)
+        return self.scores((x * mask[..., None]).sum(1) / mask.sum(1, keepdim=True))
+
+
+def own_encoder() -> nn.Module:
     torch.manual_seed(0)
-    return BertClassifier(16, 2, layers=1, width=32, heads=2, inner=64, length=TOKENS)
+    return OwnEncoder()
 
 
 @pytest.fixture(scope="module")
@@ -178,7 +206,7 @@ def test_a_stop_in_either_stage_loses_nothing(
     assert all(torch.equal(v, state[n]) for n, v in expected.model.state_dict().items())
 
 
-@pytest.mark.parametrize("make", [bert, own_bert])
+@pytest.mark.parametrize("make", [bert, own_encoder])
 def test_an_encoder_of_texts_is_trained_and_taught(make: Any) -> None:
     batches = DataLoader(sentences(256), 16, shuffle=True)
     found = bitgnn.distill(make(), batches, validation=sentences(64, 1), epochs=8)
@@ -203,10 +231,11 @@ def test_signs_of_texts_take_one_stage_and_a_share_some_layers() -> None:
     found = bitgnn.distill(bert(), data, config, validation=data, epochs=2)
     assert [row["stage"] for row in found.history] == [0, 0]
     some = bitgnn.BWTAConfig(layers=["layers.0.inner"], level=4)
-    found = bitgnn.distill(own_bert(), data, some, validation=data, epochs=2)
+    found = bitgnn.distill(own_encoder(), data, some, validation=data, epochs=2)
     assert [row["stage"] for row in found.history] == [0, 1]
     layer = found.model.layers[0]
-    assert (layer.inner.level, layer.outer.level) == (1, None)
+    assert layer.inner.level == 1
+    assert type(layer.outer) is nn.Linear
 
 
 class Stream(IterableDataset):
@@ -264,7 +293,7 @@ def test_bad_arguments_beside_good_batches() -> None:
     with pytest.raises(DistillError, match=r"scores \[16, C\], a row for each of 16 inputs"):
         bitgnn.distill(network()[:-2], data, validation=data, epochs=1)
     with pytest.raises(DistillError, match='precision must be "bin" or a BWTAConfig for text'):
-        bitgnn.distill(own_bert(), sentences(8), "full", validation=sentences(8), epochs=1)
+        bitgnn.distill(own_encoder(), sentences(8), "full", validation=sentences(8), epochs=1)
     uneven = Stream({**next(iter(DataLoader(sentences(8), 8))), "extra": torch.zeros(3)})
     with pytest.raises(DistillError, match="must have equal rows"):
-        bitgnn.distill(own_bert(), uneven, validation=sentences(8), epochs=1)
+        bitgnn.distill(own_encoder(), uneven, validation=sentences(8), epochs=1)

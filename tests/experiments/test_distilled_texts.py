@@ -1,5 +1,6 @@
 """The script that distills an encoder of transformers on sentences."""
 
+import math
 import sys
 from argparse import Namespace
 from pathlib import Path
@@ -8,7 +9,6 @@ import pytest
 import torch
 
 from bitgnn.data import TextData, TextSet
-from experiments.text.recipe import TextNetwork
 
 EXPERIMENTS = Path(__file__).resolve().parents[2] / "scripts" / "experiments"
 
@@ -28,7 +28,10 @@ def script(monkeypatch):
 
     data = TextData("told", told(90), told(20), told(30), ("bad", "good"), "matthews")
     monkeypatch.setattr(distilled_texts, "load_text", lambda *_: data)
-    sizes = TextNetwork(layers=1, width=16, heads=2, inner=32, length=16)
+    sizes = {
+        "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2,
+        "intermediate_size": 32, "max_position_embeddings": 16,
+    }  # fmt: skip
     for name, value in (("SIZES", sizes), ("VOCABULARY", 60), ("BATCH", 16)):
         monkeypatch.setattr(distilled_texts, name, value)
     yield distilled_texts
@@ -72,3 +75,13 @@ def test_every_task_has_its_epochs(script):
         found = script.cases(Namespace(**options, epochs=asked))
         epochs = [(case["task"], case["epochs"]) for case in found]
         assert epochs == [(task, asked or own) for task, own in script.TASKS.items()] * 2
+
+
+def test_scores_by_hand(script):
+    labels = torch.tensor([0] * 8 + [1] * 4)
+    found = torch.tensor([0] * 6 + [1] * 2 + [0] + [1] * 3)
+    assert script.score(found, labels, "accuracy") == pytest.approx(9 / 12)
+    wanted = (6 * 3 - 2 * 1) / math.sqrt(8 * 4 * 7 * 5)
+    assert script.score(found, labels, "matthews") == pytest.approx(wanted)
+    assert script.score(1 - labels, labels, "matthews") == pytest.approx(-1)
+    assert script.score(torch.zeros_like(labels), labels, "matthews") == 0

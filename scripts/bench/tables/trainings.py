@@ -72,7 +72,7 @@ def _training_line(record: Record) -> str:
 
 
 def images_table(records: Sequence[Record]) -> str:
-    """Markdown of records of ``scripts/train_images.py``: one row a network, goals below."""
+    """Markdown of records of trainings on images: one row a network, goals below."""
 
     def both(record: Record) -> Iterator[Record]:
         yield from (record["forms"][f] for f in ("fp32", "binary") if f in record["forms"])
@@ -124,7 +124,7 @@ def _frozen_images(form: Record | None) -> str:
 
 
 def text_table(records: Sequence[Record]) -> str:
-    """Markdown of records of ``scripts/train_text.py``.
+    """Markdown of records of trainings on text.
 
     One row a form of an experiment, and whether the paper's order of methods holds.
     """

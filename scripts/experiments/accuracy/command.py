@@ -15,9 +15,9 @@ from bitgnn.train.build import GraphSource
 from bitgnn.train.config import ExperimentConfig
 from bitgnn.train.report import graph_record
 from bitgnn.train.workers import Finished, Job, train_side_by_side
+from experiments.accuracy.arguments import experiment_parser, options_of, overridden, status_of
 from experiments.accuracy.named import TABLE3, named_experiment
 from experiments.accuracy.record import Table, accuracy_record
-from experiments.training.commands import experiment_parser, options_of, overridden, status_of
 
 __all__ = ["TABLES", "main"]
 
