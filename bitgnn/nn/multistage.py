@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -15,9 +15,6 @@ from bitgnn.nn.activation_quantizer import ActivationQuantizer
 
 __all__ = [
     "BERT_LEVELS",
-    "BIT_LEVELS",
-    "DECODER_LEVELS",
-    "Alignment",
     "Stage",
     "activation_quantizers",
     "enter_level",
@@ -26,16 +23,8 @@ __all__ = [
     "set_level",
 ]
 
-Alignment = Literal["projection", "mean", "none"]
-
 BERT_LEVELS = (4, 3, 2, 1)
 """Level-wise schedule for BERT: integers in [-L, L], L falling by 1."""
-
-BIT_LEVELS = (4, 2, 1)
-"""Bit-wise schedule it is compared with: the range halves, as with 3, 2 and 1 bits and a sign."""
-
-DECODER_LEVELS = (9, 7, 5, 3, 1)
-"""Level-wise schedule for decoders: 19, 15, 11, 7 and 3 integers."""
 
 
 @dataclass(frozen=True)
@@ -140,33 +129,26 @@ def enter_level(
     model: nn.Module,
     level: int,
     run: Callable[[], Any],
-    alignment: Alignment = "projection",
     only: Collection[str] | None = None,
 ) -> dict[str, float]:
     """Pass from one stage to the next: set the level of quantised layers and adapt their scales.
 
-    ``"projection"`` multiplies every scale by ``sum |A_prev| / sum |A_now|``, both of the same
-    activations, with the old and with the new level (BWTA, equation 1); ``"mean"`` starts it anew
-    from the activations' mean; ``"none"`` leaves it. A scale whose activations all become 0 with
-    the new level starts anew too. Scales of signs stay.
+    Every scale is multiplied by ``sum |A_prev| / sum |A_now|``, both of the same activations, with
+    the old and with the new level (BWTA, equation 1). A scale whose activations all become 0 with
+    the new level starts anew from their mean. Scales of signs stay.
 
     Args:
         model: with quantisers that have a level.
         level: of the next stage.
         run: sends calibration data through the model; no gradients are kept.
-        alignment: how scales follow.
         only: names of the layers; None for all.
 
     Returns:
         What each scale was multiplied by, by the quantiser's name.
 
     Raises:
-        ValueError: ``alignment`` is unknown, or a quantiser has no level or no scale yet.
+        ValueError: a quantiser has no level or no scale yet.
     """
-    if alignment not in ("projection", "mean", "none"):
-        raise ValueError(
-            f"enter_level: alignment must be 'projection', 'mean' or 'none', got {alignment!r}"
-        )
     quantizers = {
         name: quantizer
         for name, quantizer in activation_quantizers(model, only).items()
@@ -181,12 +163,7 @@ def enter_level(
             f"enter_level: the scale of {unset[0]} is not set; initialize_scales first"
         )
     before = {name: float(quantizer.scale.detach()) for name, quantizer in quantizers.items()}
-    if alignment == "mean":
-        set_level(model, level, only)
-        with _hooked(list(quantizers.values()), _initialize), torch.no_grad():
-            run()
-    elif alignment == "projection":
-        _project(list(quantizers.values()), level, run)
+    _project(list(quantizers.values()), level, run)
     set_level(model, level, only)
     return {name: float(q.scale.detach()) / before[name] for name, q in quantizers.items()}
 
