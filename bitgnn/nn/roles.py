@@ -8,6 +8,7 @@ import re
 import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any, Literal, NamedTuple
 
 import torch
@@ -22,6 +23,9 @@ __all__ = [
 
 Role = Literal["hidden", "last"]
 """``"hidden"``: a binary layer takes the result; ``"last"``: nothing or something else does."""
+
+Form = Literal["hidden", "last", "few_bits"]
+"""A role, or that of a hidden layer whose features have no more bits than it has outputs."""
 
 NAMED = ("bin", "full")
 """Precisions by name, whose form depends on the layer's role."""
@@ -60,20 +64,23 @@ def chosen_precision(precision: str | LayerPrecision | None) -> str | LayerPreci
     return _default.get() if precision is None else precision
 
 
-def named_forms(precision: str | LayerPrecision) -> dict[Role, LayerPrecision] | None:
-    r"""The two forms of ``"bin"`` or ``"full"``; None for anything else.
+def named_forms(precision: str | LayerPrecision) -> dict[Form, LayerPrecision] | None:
+    r"""The forms of ``"bin"`` or ``"full"``; None for anything else.
 
     A hidden layer has a batch norm behind its product; in ``"bin"`` the sign follows, and bits are
     aggregated; a GCNConv between two others adds the node's own bits. The last one has none of
     these: it sums the neighbours' bits, which gives integers, and
     multiplies them by binary weights with a scale for each output, the learnt gain of the scores.
+    A hidden layer on features of no more bits than it has outputs does so, too, with its batch
+    norm: fewer bits are summed than behind the product, and no sign loses any of the sums.
     """
     if precision not in NAMED:
         return None
     letters = ("FBB", "BBF") if precision == "bin" else ("FBF", "FBF")
     hidden = LayerPrecision(*letters, hidden_norm="batch", inputs="looked_up", shortcut=True)
     last = LayerPrecision("FBF", "FBF", inputs="looked_up", order="aggregate_first")
-    return {"hidden": hidden, "last": last}
+    few = replace(last, hidden_norm="batch") if precision == "bin" else hidden
+    return {"hidden": hidden, "last": last, "few_bits": few}
 
 
 def leave_mark(layer: Any, out: Tensor) -> None:

@@ -5,6 +5,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+import bitgnn
 from bitgnn.nn import GCNConv, GraphConv, SAGEConv
 from bitgnn.nn.roles import named_forms
 
@@ -101,3 +102,55 @@ def test_named_roles_are_kept_and_wrong_ones_refused():
     plain = GCNConv(K, H, precision="FBF+FBF")
     plain.set_role("hidden")
     assert (plain.role, plain.has_role, conv.has_role) == (None, False, True)
+
+
+def _two_layers(layer, width, hidden, precision="bin"):
+    def forward(net, x, edges):
+        return net.last(net.first(x, edges).relu(), edges)
+
+    first = layer(width, hidden, precision=precision)
+    return _Net(forward, first=first, last=layer(hidden, 3, precision=precision))
+
+
+@LAYERS
+@pytest.mark.parametrize("hidden", [K - 1, K, 4 * K])
+def test_features_of_few_bits_are_summed_in_front_of_the_product(layer, hidden):
+    x = (X > 0.5).float()
+    net = _two_layers(layer, K, hidden)
+    net(x, EDGES).sum().backward()
+    forms = named_forms("bin")
+    assert net.first.role == "hidden"
+    assert net.first.letters == forms["few_bits" if hidden >= K else "hidden"]
+    # Bits of activations are summed behind the product however few they are.
+    middle = _two_layers(layer, K, hidden).first
+    wide = _Net(net.way, first=middle, last=_two_layers(layer, hidden, hidden).first)
+    top = layer(hidden, 3)
+    top(wide(x, EDGES), EDGES)
+    assert wide.last.letters == forms["hidden"]
+    full = _two_layers(layer, K, hidden, "full")
+    full(x, EDGES)
+    assert full.first.letters == named_forms("full")["hidden"]
+
+
+@LAYERS
+def test_few_bits_are_those_of_thermometers(layer):
+    net = _two_layers(layer, K, 4 * K)
+    net(X, EDGES)
+    assert net.first.input_bits.kind == "thermometer"
+    assert net.first.input_bits.columns.numel() > 4 * K
+    assert net.first.letters == named_forms("bin")["hidden"]
+
+
+@LAYERS
+def test_few_bits_freeze_alike_and_are_loaded(layer):
+    x = (X > 0.5).float()
+    net = _two_layers(layer, K, 2 * K)
+    for _ in range(3):
+        net(x, EDGES).square().sum().backward()
+    net.eval()
+    wanted = net(x, EDGES)
+    other = _two_layers(layer, K, 2 * K).eval()
+    other.load_state_dict(net.state_dict())
+    assert other.first.letters == net.first.letters == named_forms("bin")["few_bits"]
+    assert torch.equal(other(x, EDGES), wanted)
+    assert torch.equal(bitgnn.freeze(net)(x, EDGES), wanted)

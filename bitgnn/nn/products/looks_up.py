@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch_geometric.nn.dense.linear import is_uninitialized_parameter
 
 from bitgnn.nn.precision import LayerPrecision
-from bitgnn.nn.products.input_bits import InputBits
+from bitgnn.nn.products.input_bits import KINDS, InputBits, InputKind
 from bitgnn.nn.products.integer_sums import IntegerProduct
 from bitgnn.nn.products.looked_up_products import MATRIX, LookedUpProducts
 from bitgnn.nn.roles import Role, chosen_precision, found_producers, leave_mark, named_forms
@@ -21,6 +21,8 @@ from bitgnn.quantize.output_affine import output_affine
 __all__ = ["GAINS", "LooksUp"]
 
 ROLES: tuple[Role, ...] = ("hidden", "last")
+FEATURES: tuple[InputKind, ...] = ("pattern", "thermometer")
+"""Kinds of inputs that the data gives."""
 GAINS = ("gain_level", "root_gain_level")
 """Parameters of gains."""
 OWN = ("input_bits", "root_bits", "hidden_norm", "root_norm", *GAINS, "role_code")
@@ -89,8 +91,26 @@ class LooksUp(LookedUpProducts):
             raise ValueError(f"{type(self).__name__}: role must be one of {ROLES}, got {role!r}")
         if self._forms is not None and role != self.role:
             self.role = role
-            self.letters = self._forms[role]
+            self._settle_letters()
             self.role_code.fill_(1 + ROLES.index(role))
+
+    def _settle_letters(self, kind: InputKind | None = None) -> None:
+        """Letters of the role and of the input, where the precision is a name.
+
+        Args:
+            kind: of the input; None where its bits tell.
+        """
+        if self._forms is None:
+            return
+        if kind is None and self.input_bits is not None:
+            kind = self.input_bits.kind
+        few = self.role == "hidden" and kind in FEATURES and self._has_few_bits()
+        self.letters = self._forms["few_bits" if few else self.role or "last"]
+
+    def _has_few_bits(self) -> bool:
+        """Whether the product takes no more bits than it has outputs."""
+        weight: Any = next(iter(self._products())).weight
+        return not is_uninitialized_parameter(weight) and weight.size(1) <= weight.size(0)
 
     def _ready(self, linear: Any, x: Tensor) -> Tensor:
         raise NotImplementedError
@@ -114,6 +134,7 @@ class LooksUp(LookedUpProducts):
             if bits.kind == "thermometer":
                 for linear in linears:
                     self._widen(linear, x, bits)
+            self._settle_letters()
 
     def _tell_producers(self, x: Tensor) -> None:
         """Let the layers that made ``x`` know, once, that a binary one takes it."""
@@ -199,4 +220,8 @@ class LooksUp(LookedUpProducts):
             code = int(self.role_code)
             self._has_looked = False
             self.role = None if code == 0 else ROLES[code - 1]
-            self.letters = self._forms[self.role or "last"]
+            # Modules inside are loaded behind their owner.
+            loaded = state_dict.get(f"{prefix}input_bits.code")
+            number = int(loaded) if isinstance(loaded, Tensor) and loaded.numel() == 1 else 0
+            known = 0 < number <= len(KINDS)
+            self._settle_letters(KINDS[number - 1] if known else None)
