@@ -63,8 +63,8 @@ def formed(hidden: Mapping[str, Any], last: Mapping[str, Any]) -> Iterator[None]
         if found is None:
             return None
         return {
-            "hidden": replace(found["hidden"], **hidden),
-            "last": replace(found["last"], **last),
+            name: replace(form, **(last if name == "last" else hidden))
+            for name, form in found.items()
         }
 
     with patch.object(looks_up, "named_forms", changed):
