@@ -117,9 +117,10 @@ def run(job: tuple[dict[str, Any], str | None, str], folder: Path) -> dict[str, 
         factor, *rest = form.split(":")
         named = dict(field.split("=") for field in rest)
         config: dict[str, Any] = {key: named.pop(key) for key in OPTIONS & set(named)}
+        width = float(factor)
         return {
-            "precision": ImageConfig(**config), "widen": None if float(factor) == 1 else
-            float(factor), "epochs": case["epochs"], "validation": validation, "recipe": named,
+            "precision": ImageConfig(**config), "widen": None if width == 1 else width,
+            "epochs": case["epochs"], "validation": validation, "recipe": named,
         }  # fmt: skip
 
     def judge(result: Distilled) -> dict[str, Any]:
