@@ -17,6 +17,7 @@ SMALL = (
 )  # fmt: skip
 
 
+@pytest.mark.slow
 def test_calls_are_recorded(monkeypatch, tmp_path, capsys):
     run = Run("one", "digits", (*SMALL, "--budget", "60s"))
     monkeypatch.setattr(tune_runs, "RUNS", (run,))

@@ -133,6 +133,7 @@ def _one_thread():
     torch.set_num_threads(threads)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("_one_thread")
 def test_kill_9_loses_at_most_the_epoch_in_flight(tmp_path):
     (tmp_path / "killed.yaml").write_text(KILLED_CONFIG)

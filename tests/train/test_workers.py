@@ -20,6 +20,7 @@ def config(tmp_path):
     return load_config(tmp_path / "tiny.yaml")
 
 
+@pytest.mark.slow
 def test_side_by_side_equals_one_after_the_other(config, tmp_path):
     jobs = [Job(config, tmp_path / "side")]
     (found,) = train_side_by_side(jobs, None, RunOptions(), 2, QUIET, check_frozen=True)

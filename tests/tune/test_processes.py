@@ -13,6 +13,7 @@ from contextlib import closing
 import pytest
 
 pytest.importorskip("optuna")
+pytestmark = pytest.mark.slow
 
 # Shells start what runs behind them deaf to Ctrl-C.
 ONE_BY_ONE = """

@@ -75,6 +75,7 @@ def test_interrupt_without_a_folder_says_so(model, data, monkeypatch):
     assert error.value.trials
 
 
+@pytest.mark.slow
 def test_finished_students_are_not_distilled_again(model, data, tmp_path, monkeypatch):
     epochs, whole, most = [], fitting.step_epoch, [5]
 
