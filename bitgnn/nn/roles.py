@@ -25,7 +25,7 @@ Role = Literal["hidden", "last"]
 """``"hidden"``: a binary layer takes the result; ``"last"``: nothing or something else does."""
 
 Form = Literal["hidden", "last", "few_bits"]
-"""A role, or that of a hidden layer whose features have no more bits than it has outputs."""
+"""That of a role, or of a hidden layer on features of no more bits than it has outputs."""
 
 NAMED = ("bin", "full")
 """Precisions by name, whose form depends on the layer's role."""

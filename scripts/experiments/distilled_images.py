@@ -1,10 +1,10 @@
 """Distils the papers' networks of images: how far bits are from floats.
 
 One float teacher a network and seed, trained by distill() itself, and a student for each form; a
-form is a number that hidden channels are multiplied by, and behind colons fields of the
-configuration or the recipe (``1:last=binary:learning_rate=0.003``). A tenth of the training images
-validates; accuracies are of the test images. Finished runs are kept in OUTPUT.jsonl, teachers,
-students and checkpoints of others in OUTPUT.parts; none is done again.
+form is a number that hidden channels are multiplied by, and behind colons fields of the recipe, or
+``activation`` and ``last`` of the configuration (``1:last=keep:learning_rate=0.003``). A tenth of
+the training images validates; accuracies are of the test images. Finished runs are kept in
+OUTPUT.jsonl, teachers, students and checkpoints of others in OUTPUT.parts; none is done again.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from __future__ import annotations
 import argparse
 import warnings
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -30,7 +30,8 @@ from bitgnn.models import mlp, resnet, vgg
 
 BATCH = 128
 HELD_OUT = 0.1
-OPTIONS = {field.name for field in fields(ImageConfig)}
+OPTIONS = {"activation", "last"}
+"""Fields of the configuration that a form may set."""
 
 
 @dataclass(frozen=True)

@@ -222,6 +222,6 @@ class LooksUp(LookedUpProducts):
             self.role = None if code == 0 else ROLES[code - 1]
             # Modules inside are loaded behind their owner.
             loaded = state_dict.get(f"{prefix}input_bits.code")
-            number = int(loaded) if isinstance(loaded, Tensor) and loaded.numel() == 1 else 0
-            known = 0 < number <= len(KINDS)
-            self._settle_letters(KINDS[number - 1] if known else None)
+            # One of another shape is the error of the module inside.
+            kind = int(loaded) if isinstance(loaded, Tensor) and loaded.numel() == 1 else 0
+            self._settle_letters(KINDS[kind - 1] if 0 < kind <= len(KINDS) else None)

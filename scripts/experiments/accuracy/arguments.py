@@ -1,4 +1,4 @@
-"""What the commands that train have in common: arguments, statuses, errors in one line."""
+"""Arguments, exit statuses and errors of the command that trains the papers' tables."""
 
 from __future__ import annotations
 
