@@ -52,9 +52,10 @@ def binarize(
       are swapped, linear layers where it says so. A model of ``bitgnn.models`` changes form as a
       whole (its ReLU goes too).
     - :class:`ImageConfig`: in a model without graph layers ``Conv2d`` becomes ``BinaryConv2d`` and
-      ``Linear`` ``BinaryLinear``: the layers that read the input keep its values in fixed point,
-      the others binarise theirs, and a ReLU in front of a sign is dropped, calls in the code
-      included, where torch.fx can trace the model.
+      ``Linear`` ``BinaryLinear``: layers at either end stay in floats where they hold few of the
+      weights, others that read the input keep its values in fixed point, the rest binarise
+      theirs, and a ReLU in front of a sign is dropped, calls in the code included, where torch.fx
+      can trace the model.
     - :class:`BWTAConfig`: linear layers and attention of any model, of transformers of Hugging Face
       among others, get binary weights and ternary activations.
 

@@ -21,7 +21,8 @@ NAMED = ("bin", "full")
 
 Precision = str | LayerPrecision
 Activation = Literal["keep", "drop", "hardtanh"]
-LastLayer = Literal["binary", "norm", "keep"]
+FirstLayer = Literal["auto", "binary", "keep"]
+LastLayer = Literal["auto", "binary", "norm", "keep"]
 Batch = Tensor | tuple[Any, ...] | Mapping[str, Any]
 Calibration = Batch | list[Batch] | Callable[[nn.Module], Any]
 QuantizedActivation = Kind | Literal["auto"]
@@ -124,12 +125,16 @@ class ImageConfig(Config):
         skip: module names to leave alone; a string is one name.
         activation: what becomes of ReLU modules and calls in front of a sign: ``"drop"``,
             ``"hardtanh"`` or ``"keep"``.
-        input_step: the fixed-point step of the layers that read the input, a power of two; None
+        input_step: the fixed-point step of binary layers that read the input, a power of two; None
             binarises it as well. The default reaches from -8 to 8 in 16 bits.
         scale: multiply by the mean magnitude of each output's weights; without it residual sums
             stay integers where no norm stands in front of them.
-        last: what becomes of the linear layer at the end: ``"binary"``, ``"norm"`` for a binary one
-            with a batch norm behind, or ``"keep"``.
+        first: what becomes of layers that read the input: ``"binary"``, ``"keep"``, or ``"auto"``:
+            kept in floats where they hold at most a tenth of the network's weights, as convolutions
+            of three channels do, and ``input_step`` is not None. Bits cost most there (Rastegari et
+            al., "XNOR-Net", ECCV 2016, keep the first and the last layer).
+        last: what becomes of the linear layer at the end: as ``first``, or ``"norm"`` for a binary
+            one with a batch norm behind.
 
     Raises:
         TypeError: there is no such field, or ``skip`` is of another type.
@@ -140,11 +145,13 @@ class ImageConfig(Config):
     activation: Activation = "drop"
     input_step: float | None = 2.0**-12
     scale: bool = True
-    last: LastLayer = "binary"
+    first: FirstLayer = "auto"
+    last: LastLayer = "auto"
 
     def __post_init__(self) -> None:
         super().__post_init__()
         self._check_choice("activation", get_args(Activation))
+        self._check_choice("first", get_args(FirstLayer))
         self._check_choice("last", get_args(LastLayer))
         if self.input_step is not None:
             check_step("ImageConfig", self.input_step)

@@ -22,7 +22,7 @@ from bitgnn.convert.network.output import BEHIND_SIGNS, Output, set_output
 from bitgnn.convert.network.product_order import settle_orders
 from bitgnn.convert.network.values import Network, ordered
 from bitgnn.convert.plan import Plan, is_plan_path, tunable_layers
-from bitgnn.convert.selection.registers import ALSO_FLOATS, BY_LETTERS
+from bitgnn.convert.selection.registers import ALSO_FLOATS, BY_LETTERS, FIRST_LAYER
 from bitgnn.convert.selection.select import select_steps
 from bitgnn.convert.swap.graphs import HasPrecision
 from bitgnn.convert.tracing.trace import trace_model
@@ -242,7 +242,7 @@ def _report(model: nn.Module, report: FreezeReport) -> None:
     unasked = {
         name: why
         for name, why in report.floats.items()
-        if not why.startswith((BY_LETTERS, ALSO_FLOATS, BEHIND_SIGNS))
+        if not why.startswith((BY_LETTERS, ALSO_FLOATS, FIRST_LAYER, BEHIND_SIGNS))
     }
     if unasked:
         places = "; ".join(f"{name}: {why}" for name, why in unasked.items())

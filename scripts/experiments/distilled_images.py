@@ -2,9 +2,10 @@
 
 One float teacher a network and seed, trained by distill() itself, and a student for each form; a
 form is a number that hidden channels are multiplied by, and behind colons fields of the recipe, or
-``activation`` and ``last`` of the configuration (``1:last=keep:learning_rate=0.003``). A tenth of
-the training images validates; accuracies are of the test images. Finished runs are kept in
-OUTPUT.jsonl, teachers, students and checkpoints of others in OUTPUT.parts; none is done again.
+``activation``, ``first`` and ``last`` of the configuration
+(``1:last=binary:learning_rate=0.003``). A tenth of the training images validates; accuracies are of
+the test images. Finished runs are kept in OUTPUT.jsonl, teachers, students and checkpoints of
+others in OUTPUT.parts; none is done again.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from bitgnn.models import mlp, resnet, vgg
 
 BATCH = 128
 HELD_OUT = 0.1
-OPTIONS = {"activation", "last"}
+OPTIONS = {"activation", "first", "last"}
 """Fields of the configuration that a form may set."""
 
 

@@ -1,6 +1,8 @@
 """binarize() of convolutional and fully connected networks."""
 
+import itertools
 import warnings
+from typing import Any
 
 import pytest
 import torch
@@ -11,6 +13,8 @@ import bitgnn
 from bitgnn import GraphConfig, ImageConfig
 from bitgnn.convert import report_of
 from bitgnn.nn import BinaryConv2d, BinaryLinear
+
+BINARY_ENDS: Any = {"first": "binary", "last": "binary"}
 
 
 def _vgg():
@@ -55,7 +59,7 @@ def _resnet():
 
 def test_layers_are_swapped_with_their_weights_and_numbers():
     model = _vgg()
-    binary = bitgnn.binarize(model, ImageConfig(activation="hardtanh"))
+    binary = bitgnn.binarize(model, ImageConfig(activation="hardtanh", **BINARY_ENDS))
     report = report_of(binary)
     assert report.swapped == {"0": "FBF", "3": "BBF", "6": "BBF", "11": "BBF", "15": "BBF"}
     assert report.replaced == dict.fromkeys(("2", "5", "8", "13"), "Hardtanh")
@@ -71,7 +75,7 @@ def test_layers_are_swapped_with_their_weights_and_numbers():
 
 def test_the_binary_network_freezes():
     torch.manual_seed(0)
-    binary = trained(bitgnn.binarize(_vgg(), ImageConfig(activation="hardtanh")))
+    binary = trained(bitgnn.binarize(_vgg(), ImageConfig(activation="hardtanh", **BINARY_ENDS)))
     frozen, x = bitgnn.freeze(binary), torch.randn(3, 3, 8, 8)
     kinds = [step.kind for step in frozen.program.steps]
     assert kinds == [
@@ -83,7 +87,7 @@ def test_the_binary_network_freezes():
 
 def test_a_residual_network_with_norms_inside_keeps_float_sums():
     torch.manual_seed(1)
-    config = ImageConfig(activation="hardtanh", last="keep", input_step=2.0**-8)
+    config = ImageConfig(activation="hardtanh", first="binary", last="keep", input_step=2.0**-8)
     binary = trained(bitgnn.binarize(_resnet(), config))
     assert report_of(binary).left == {"8": "it is the last layer"}
     with pytest.warns(UserWarning, match="stay in full precision"):
@@ -96,7 +100,7 @@ def test_a_residual_network_with_norms_inside_keeps_float_sums():
 
 def test_relus_in_front_of_signs_are_warned_of():
     with pytest.warns(UserWarning, match=r"binarize: ReLU \(2\) feeds the sign of 3"):
-        binary = bitgnn.binarize(_vgg(), ImageConfig(activation="keep"))
+        binary = bitgnn.binarize(_vgg(), ImageConfig(activation="keep", **BINARY_ENDS))
     texts = report_of(binary).warnings
     assert [text.split(":")[0] for text in texts] == [
         f"ReLU ({relu}) feeds the sign of {layer}"
@@ -104,6 +108,54 @@ def test_relus_in_front_of_signs_are_warned_of():
     ]
     dropped = bitgnn.binarize(_vgg())
     assert isinstance(dropped[2], nn.Identity)
+
+
+def test_layers_at_the_ends_that_hold_few_weights_stay_in_floats():
+    torch.manual_seed(2)
+    binary = trained(bitgnn.binarize(_vgg()))
+    report = report_of(binary)
+    assert report.swapped == {"3": "BBF", "6": "BBF", "11": "BBF"}
+    assert report.left == {
+        "0": "it is the first layer and has 432 of 13408 weights",
+        "15": "it is the last layer and has 160 of 13408 weights",
+    }
+    # No sign reads what the last layer reads: its ReLU stays.
+    assert report.replaced == dict.fromkeys(("2", "5", "8"), "Identity")
+    x = torch.randn(3, 3, 8, 8)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        frozen = bitgnn.freeze(binary)
+    with torch.no_grad():
+        torch.testing.assert_close(frozen(x), binary(x), rtol=1e-5, atol=1e-5)
+    with pytest.raises(ValueError, match=r"15: it is the last .*; 3: BinaryConv2d is binary alre"):
+        bitgnn.binarize(binary)
+
+
+@pytest.mark.parametrize(
+    ("widths", "swapped"),
+    [
+        ((5, 45, 5), ["0", "1"]),  # a half each
+        ((5, 11, 45, 1), ["1"]),  # 55 and 45 of 595
+        ((6, 11, 45, 1), ["0", "1"]),  # 66 of 606
+    ],
+)
+def test_a_tenth_of_the_weights_is_few(widths, swapped):
+    model = nn.Sequential(*(nn.Linear(*pair) for pair in itertools.pairwise(widths)))
+    assert list(report_of(bitgnn.binarize(model)).swapped) == swapped
+
+
+def test_what_is_asked_for_at_the_ends_goes_before_the_share_of_weights():
+    def swapped(**options):
+        return set(report_of(bitgnn.binarize(_vgg(), ImageConfig(**options))).swapped)
+
+    inner = {"3", "6", "11"}
+    assert swapped(first="binary") == inner | {"0"}
+    assert swapped(last="binary") == inner | {"15"}
+    assert swapped(input_step=None) == inner | {"0"}
+    assert swapped(input_step=None, first="keep") == inner
+    plain = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4), nn.Linear(4, 4))
+    kept = bitgnn.binarize(plain, ImageConfig(first="keep", last="keep"))
+    assert report_of(kept).left == {"0": "it is the first layer", "2": "it is the last layer"}
 
 
 def test_what_is_asked_for_is_kept_or_changed():
@@ -164,8 +216,11 @@ def test_bad_configurations_are_named():
         ImageConfig(dropout=0.5)
     with pytest.raises(ValueError, match="must be of type ImageConfig for a model with conv"):
         bitgnn.binarize(_vgg(), GraphConfig(linear=True))
-    with pytest.raises(ValueError, match="last must be one of"):
-        ImageConfig(last="first")
+    for name in ("first", "last"):
+        with pytest.raises(ValueError, match=f"{name} must be one of"):
+            ImageConfig(**{name: "middle"})
+    with pytest.raises(ValueError, match=r"no layer to swap; 0: it is the first layer$"):
+        bitgnn.binarize(nn.Sequential(nn.Conv2d(3, 4, 3)), ImageConfig(first="keep"))
     with pytest.raises(ValueError, match="power of two"):
         ImageConfig(input_step=0.3)
     with warnings.catch_warnings():

@@ -52,6 +52,9 @@ class Blocks(nn.Module):
         return self.last(x).mean((2, 3))
 
 
+ALL_BINARY = bitgnn.ImageConfig(first="binary", last="binary")
+
+
 def _bars(count: int) -> tuple[Tensor, Tensor]:
     """Noisy 8 x 8 images with one bright quarter, which is the class."""
     labels = torch.arange(count) % 4
@@ -66,7 +69,7 @@ def test_a_network_with_relu_calls_learns_and_freezes():
     torch.manual_seed(0)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        model = bitgnn.binarize(LeNet())
+        model = bitgnn.binarize(LeNet(), ALL_BINARY)
     assert report_of(model).replaced == {
         "ReLU call 1 of LeNet": "dropped",
         "ReLU call 2 of LeNet": "dropped",
@@ -156,7 +159,7 @@ def test_bytes_count_as_the_same_floats_trained_and_frozen():
     x = torch.randint(256, (3, 1, 8, 8), dtype=torch.uint8)
     mlp = nn.Sequential(nn.Flatten(), nn.Linear(64, 8), nn.ReLU(), nn.Linear(8, 3))
     for net in (LeNet(), mlp):
-        model = bitgnn.binarize(net).eval()
+        model = bitgnn.binarize(net, ALL_BINARY).eval()
         frozen = bitgnn.freeze(model)
         with torch.no_grad(), warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -179,7 +182,7 @@ def test_signals_are_refused_when_freezing_and_said_to_stay_in_floats():
         def forward(self, x: Tensor) -> Tensor:
             return self.head(self.hidden(self.conv(x).flatten(1)))
 
-    model = bitgnn.binarize(Signals())
+    model = bitgnn.binarize(Signals(), ALL_BINARY)
     assert report_of(model).left == {"conv": "Conv1d has no binary form here"}
     assert model(torch.randn(2, 3, 8)).shape == (2, 2)
     with pytest.raises(ValueError, match=r"freeze: layer 'conv' \(Conv1d\) reads the input, and a"):

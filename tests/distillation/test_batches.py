@@ -113,7 +113,7 @@ def test_a_network_of_images_is_trained_and_taught(taught_images: Any) -> None:
     last = [row["val_score"] for row in found.history[4:]]
     assert max(last) == pytest.approx(found.scores.val)
     kinds = [type(layer) for layer in found.model.modules() if isinstance(layer, BinaryConv2d)]
-    assert kinds == [BinaryConv2d, BinaryConv2d]
+    assert kinds == [BinaryConv2d]
     assert "frozen" in found.cost_table()
 
 

@@ -211,7 +211,7 @@ def test_a_student_of_images_is_wider_by_a_number():
     data = torch.utils.data.TensorDataset(torch.randn(32, 3, 16, 16), y)
     found = bitgnn.distill(residual(), data, validation=data, epochs=2, widen=2)
     widths = [m.out_channels for m in found.model.modules() if isinstance(m, BinaryConv2d)]
-    assert widths == [16, 16, 16, 24, 24, 24]
+    assert widths == [16, 16, 24, 24, 24]
 
 
 class Fixed(nn.Module):

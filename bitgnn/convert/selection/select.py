@@ -12,7 +12,13 @@ from bitgnn.convert.selection.comparisons import Comparison, comparison, folded,
 from bitgnn.convert.selection.demands import BIT_WRITERS, is_standardized, signs_beside
 from bitgnn.convert.selection.image_products import ImageProducts
 from bitgnn.convert.selection.products import Products
-from bitgnn.convert.selection.registers import ALSO_FLOATS, BY_LETTERS, Bits, width_of
+from bitgnn.convert.selection.registers import (
+    ALSO_FLOATS,
+    BY_LETTERS,
+    FIRST_LAYER,
+    Bits,
+    width_of,
+)
 from bitgnn.inference.frozen import FreezeReport
 from bitgnn.inference.frozen_images import FrozenImages, Takes
 from bitgnn.inference.frozen_model import FrozenModel
@@ -117,6 +123,8 @@ class _Selection(Products, ImageProducts):
     def _why_packed(self, base: Value) -> str:
         if base.kind == "add" and self.network.of_images:
             return self.demands.residuals.why_floats(base)
+        if base.kind in ("conv", "linear") and all(p.kind == "input" for p in base.inputs):
+            return FIRST_LAYER
         if base.kind not in (BIT_WRITERS if not self.network.of_images else ("product",)):
             return f"a sign is taken of floats that {base.name or base.kind} computes"
         if len(self.demands.signs[base]) > 1 and not self.network.of_images:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
-from typing import Any
+from typing import Any, cast
 
-from torch import nn
+from torch import Tensor, nn
 from torch_geometric.nn import MessagePassing
+from torch_geometric.nn.dense.linear import is_uninitialized_parameter
 
 from bitgnn.convert.configs import ImageConfig
 from bitgnn.convert.network.lower import lower_images
@@ -25,6 +26,8 @@ OTHER_LAYERS = (
 )  # fmt: skip
 MOST_WEIGHTS = 65535
 """Weights of an output whose sums of 16-bit integers fit 32 bits."""
+FEW = 0.1
+"""Share of all weights up to which a layer at either end stays in floats."""
 
 
 def is_for_images(model: nn.Module) -> bool:
@@ -52,8 +55,8 @@ def binarize_images(model: nn.Module, config: ImageConfig) -> tuple[nn.Module, B
     check_names(config.skip, known)
     firsts, lasts = _ends(model, list(known))
     lasts = [name for name in lasts if isinstance(known[name], nn.Linear)]
+    left = _left(model, known, config, firsts, lasts)
     firsts = [] if config.input_step is None else firsts
-    left = _left(known, config, firsts, lasts)
     result = copied(model)
     layers: dict[str, str] = {}
     for name in (name for name in known if name not in left):
@@ -67,6 +70,11 @@ def binarize_images(model: nn.Module, config: ImageConfig) -> tuple[nn.Module, B
         result = put_everywhere(result, layer, new)
         layers[name] = "BBF" if step is None else "FBF"
     if not layers:
+        left |= {
+            name: f"{type(layer).__name__} is binary already"
+            for name, layer in model.named_modules()
+            if isinstance(layer, BinaryConv2d | BinaryLinear)
+        }
         reasons = "; ".join(f"{name or 'the model itself'}: {why}" for name, why in left.items())
         raise ValueError(f"binarize: the model has no layer to swap; {reasons}")
     for name, module in model.named_modules():
@@ -78,13 +86,30 @@ def binarize_images(model: nn.Module, config: ImageConfig) -> tuple[nn.Module, B
 
 
 def _left(
-    known: Mapping[str, nn.Module], config: ImageConfig, firsts: list[str], lasts: list[str]
+    model: nn.Module,
+    known: Mapping[str, nn.Module],
+    config: ImageConfig,
+    firsts: list[str],
+    lasts: list[str],
 ) -> dict[str, str]:
     """Why layers that could be binary stay as they are, by name; the first reason counts."""
     found = {name: why_float(layer) for name, layer in known.items()}
-    if config.last == "keep":
-        found |= {name: found[name] or "it is the last layer" for name in lasts}
-    found |= {name: found[name] or _why_not_first(known[name]) for name in firsts}
+    sizes = {
+        layer: cast(Tensor, layer.weight).numel()
+        for layer in model.modules()
+        if isinstance(layer, SWAPPED) and not is_uninitialized_parameter(layer.weight)
+    }
+    total = sum(sizes.values())
+    first = "binary" if config.first == "auto" and config.input_step is None else config.first
+    for where, names, wanted in (("first", firsts, first), ("last", lasts, config.last)):
+        for name in names:
+            if wanted == "keep":
+                found[name] = found[name] or f"it is the {where} layer"
+            elif wanted == "auto" and (size := sizes.get(known[name], 0)) <= FEW * total:
+                few = f"it is the {where} layer and has {size} of {total} weights"
+                found[name] = found[name] or few
+    if config.input_step is not None:
+        found |= {name: found[name] or _why_not_first(known[name]) for name in firsts}
     found |= dict.fromkeys(config.skip, "named in skip")
     return {name: reason for name, reason in found.items() if reason is not None}
 
