@@ -9,7 +9,7 @@ from pathlib import Path
 from matplotlib.figure import Figure
 from PIL import Image
 
-from bench.charts import accuracies_chart, epochs_chart, gaps_chart, models_chart, ratios_chart
+from bench.charts import accuracies_chart, gaps_chart, models_chart, ratios_chart
 from bench.tables.documents import read_records
 
 RESULTS = Path(__file__).resolve().parent / "results"
@@ -26,8 +26,6 @@ CHARTS: Mapping[str, tuple[str, Callable[..., Figure]]] = {
     "plain_loop": ("plain_loop", gaps_chart),
     "plain_loop_depth": ("plain_loop_depth", gaps_chart),
     "distilled": ("distilled", gaps_chart),
-    "images": ("images_*", epochs_chart),
-    "text": ("text_*", epochs_chart),
     "models_cpu": ("models_cpu", models_chart),
     "models_cuda": ("models_cuda", models_chart),
 }

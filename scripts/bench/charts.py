@@ -176,30 +176,6 @@ def gaps_chart(record: Record) -> Figure:
     return _titled(figure, "Mean gap of test scores (below 0: better than fp32)", record)
 
 
-def epochs_chart(*records: Record) -> Figure:
-    """Test scores over epochs, a panel an experiment, a line a form: means over seeds."""
-    colours = _colours(*(form for record in records for form in record["forms"]))
-    columns = 2 if len(records) == 4 else min(3, len(records))
-    rows = -(-len(records) // columns)
-    figure = Figure(figsize=(10, 1 + 3 * rows), layout="constrained")
-    for number, record in enumerate(records, 1):
-        axes = figure.add_subplot(rows, columns, number)
-        metric = record.get("metric", "accuracy").replace("matthews", "Matthews correlation")
-        key = "test_score" if "metric" in record else "test_accuracy"
-        factor = record.get("score_factor", 100)
-        for form, entry in record["forms"].items():
-            curves = [[factor * row[key] for row in run["history"]] for run in entry["runs"]]
-            means = [statistics.mean(values) for values in zip(*curves, strict=False)]
-            axes.plot(range(1, len(means) + 1), means, color=colours[form], linewidth=1.8)
-        axes.set_title(record["config"]["title"], fontsize=10)
-        axes.set_ylabel(f"test {metric}" + (", %" if factor == 100 else ""))
-        axes.set_xlabel("epoch")
-        axes.grid(linewidth=0.3)
-        open_frame(axes)
-    _legend(figure, colours)
-    return _titled(figure, "Test scores, means over seeds", records[0])
-
-
 def models_chart(record: Record) -> Figure:
     """Bars of latency, memory and speed-up over PyG's best of every case, logarithmic axes."""
     results = record["results"]

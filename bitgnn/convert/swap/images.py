@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
-from typing import Any, cast
+from typing import Any
 
-from torch import Tensor, nn
+from torch import nn
 from torch_geometric.nn import MessagePassing
 from torch_geometric.nn.dense.linear import is_uninitialized_parameter
 
@@ -94,8 +94,8 @@ def _left(
 ) -> dict[str, str]:
     """Why layers that could be binary stay as they are, by name; the first reason counts."""
     found = {name: why_float(layer) for name, layer in known.items()}
-    sizes = {
-        layer: cast(Tensor, layer.weight).numel()
+    sizes: dict[nn.Module, int] = {
+        layer: layer.weight.numel()
         for layer in model.modules()
         if isinstance(layer, SWAPPED) and not is_uninitialized_parameter(layer.weight)
     }

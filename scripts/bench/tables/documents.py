@@ -35,13 +35,7 @@ from bench.tables.timings import (
     training_cost_table,
     training_steps_table,
 )
-from bench.tables.trainings import (
-    NOT_MEASURED,
-    accuracies_table,
-    decoder_table,
-    images_table,
-    text_table,
-)
+from bench.tables.trainings import NOT_MEASURED, accuracies_table
 from bench.tables.variants import variants_table
 
 ONE: Mapping[str, tuple[str, Callable[[Record], str]]] = {
@@ -85,9 +79,6 @@ SEVERAL: Mapping[str, tuple[str, Callable[[Sequence[Record]], str]]] = {
     "headline": ("models_cpu models_cuda distilled", headline_table),
     "models_memory": ("models_c*", memory_table),
     "stream": ("stream_c*", stream_table),
-    "images": ("images_*", images_table),
-    "text": ("text_*", text_table),
-    "decoder": ("text_*", decoder_table),
 }
 """Tables of several records: patterns of their names, and what makes the table."""
 TABLES = (*ONE, *SEVERAL)
