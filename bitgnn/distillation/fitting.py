@@ -104,15 +104,17 @@ def recipe_for(problem: Problem, epochs: int | None) -> tuple[DistillRecipe, Dis
 def _groups(model: nn.Module) -> list[dict[str, Any]]:
     """Parameters to train; learnt scales of activations move in units of where they start.
 
-    Steps of Adam are as large as the rate, which would take a small scale below zero at once.
+    Steps of Adam are as large as the rate, which would take a small scale below zero at once. Units
+    are powers of two, so that scales of a size share a step of the optimizer.
     """
     quantizers = [module for module in model.modules() if isinstance(module, ActivationQuantizer)]
     scales = {id(q.scale): q.scale for q in quantizers if q.is_set}
     others = [parameter for parameter in model.parameters() if id(parameter) not in scales]
-    units = [
-        {"params": [scale], "unit": min(1.0, abs(float(scale.detach())))}
-        for scale in scales.values()
-    ]
+    by_unit: dict[float, list[nn.Parameter]] = {}
+    for scale in scales.values():
+        _, exponent = math.frexp(float(scale.detach()))
+        by_unit.setdefault(min(1.0, 2.0 ** (exponent - 1)), []).append(scale)
+    units = [{"params": by_unit[unit], "unit": unit} for unit in sorted(by_unit)]
     return [{"params": others}, *units]
 
 

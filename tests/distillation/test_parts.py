@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional
 from toy_problems import CLASSES, NODES, gcn, planted
 
 from bitgnn.distillation import DistillError
-from bitgnn.distillation.fitting import dropout_for, recipe_for
+from bitgnn.distillation.fitting import DistillRecipe, Fit, dropout_for, recipe_for
 from bitgnn.distillation.objectives import Classes, Links, MultiLabel, Values, objective_of
 from bitgnn.distillation.problems import Nodes
 from bitgnn.distillation.targets import smoothed
+from bitgnn.nn import BWTALinear
 
 
 def test_a_teacher_of_classes_is_sharpened() -> None:
@@ -112,3 +113,21 @@ def test_numbers_of_the_recipe_follow_from_the_data() -> None:
     assert recipe_for(batches, None)[1].epochs == 40
     assert recipe_for(Nodes(data, gcn(), [data] * 5000, None, 0), None)[1].epochs == 20
     assert recipe_for(whole, 7)[1].epochs == 7
+
+
+def test_learnt_scales_move_in_units_of_where_they_start() -> None:
+    starts = {0.0: 0.0, 0.3: 0.25, 0.26: 0.25, 5.0: 1.0, 2.0**-9: 2.0**-9}
+    model = nn.Sequential(*(BWTALinear(4, 4) for _ in starts))
+    scales = [layer.input_quantizer.scale for layer in model]
+    with torch.no_grad():
+        for scale, start in zip(scales, starts, strict=True):
+            scale.fill_(start)
+    session = Fit(model, DistillRecipe(learning_rate=0.01, epochs=4), {})
+    # Those that are not set are trained like everything else.
+    assert [len(group["params"]) for group in session.optimizer.param_groups] == [11, 1, 2, 1]
+    session.set_rate(0.5)
+    for parameter in model.parameters():
+        parameter.grad = torch.ones_like(parameter)
+    session.optimizer.step()
+    moved = [start - float(scale) for scale, start in zip(scales, starts, strict=True)]
+    assert moved == pytest.approx([0.5, *(0.5 * unit for unit in list(starts.values())[1:])])
