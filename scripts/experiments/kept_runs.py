@@ -64,6 +64,7 @@ def run_and_keep(
     Args:
         cases: what tells one run from the others.
         run: takes a case, the folder of the data and the device; gives the case with its results.
+            The commit it ran at is kept with them.
         summary: rows of all runs.
         output: JSON file; finished runs lie beside it until all of them are.
         data: folder with raw data.
@@ -74,6 +75,8 @@ def run_and_keep(
         BrokenProcessPool: a worker died. The first error of a run is raised after all others have
             ended and are written; what was finished is kept.
     """
+    root = Path(__file__).resolve().parents[2]
+    commit = environment(root)["commit"]
     lines = output.with_suffix(".jsonl")
     done = [json.loads(line) for line in lines.read_text().splitlines()] if lines.exists() else []
     left = [case for case in cases if not any(case.items() <= result.items() for result in done)]
@@ -89,7 +92,7 @@ def run_and_keep(
                     tqdm.write(f"{type(error).__name__}: {error}")
                     failure = failure or error
                 else:
-                    done.append(future.result())
+                    done.append({**future.result(), "commit": commit})
                     file.write(json.dumps(done[-1]) + "\n")
                     file.flush()
         is_whole = True
@@ -105,7 +108,7 @@ def run_and_keep(
     if failure is not None and not done:
         raise failure
     record = {
-        "environment": environment(Path(__file__).resolve().parents[2]),
+        "environment": environment(root),
         "runs": done,
         "summary": summary(done),
     }

@@ -55,6 +55,8 @@ def test_finished_runs_are_not_done_again(run_and_keep, jobs, tmp_path, capsys):
     record = json.loads(output.read_text())
     assert sorted(run["number"] for run in record["runs"]) == [2, 3, 4]
     assert kept in record["runs"]
+    commit = record["environment"]["commit"]
+    assert [run["commit"] for run in record["runs"] if run != kept] == [commit] * 2
     assert record["summary"] == [{"total": 4 + 100 + 16}]
     assert {run["where"] for run in record["runs"]} == {"an earlier call", "folder cpu"}
     assert not output.with_suffix(".jsonl").exists()

@@ -74,9 +74,11 @@ def test_variants_stand_beside_the_recipe_by_kind():
              "init": ["bin", "bin:1:init=teacher"]}  # fmt: skip
     student = {"differing_nodes": 0}
     runs = [
-        {"seed": 0, "study": kind, "forms": mine, "students": dict.fromkeys(mine, student)}
+        {"graph": kind[:1], "seed": 0, "study": kind, "forms": mine,
+         "students": dict.fromkeys(mine, student)}
         for kind, mine in forms.items()
-    ]
+    ]  # fmt: skip
+    runs[0]["commit"], runs[1]["commit"] = "fedcba9876543210", MACHINE["commit"]
     summary = [
         {"model": "GCNConv", "form": form, "gaps": of, "mean_gap": sum(of.values()) / len(of),
          "worst_gap": max(of.values())}
@@ -85,6 +87,7 @@ def test_variants_stand_beside_the_recipe_by_kind():
     machine = MACHINE | {"gpu": "Some GPU"}
     text = variants_table({"environment": machine, "runs": runs, "summary": summary})
     assert "in 5 of 5 students" in text
+    assert "; s of commit fedcba9876; GCNConv; seeds: 1." in text
     rows = [line for line in text.splitlines() if line.startswith("|")][2:]
     assert rows == [
         "| recipe | bin | 1.5 | 2.0 |  | 1.0 | 2.0 |",

@@ -117,8 +117,8 @@ class ProgramWriter:
 
 BY_LETTERS = "its letters ask for"
 """Beginning of the reasons that the user gave."""
-FIRST_LAYER = "it reads the input, a layer in floats"
-"""Reason for a sign behind the layer at the front, which binarize() or the user left there."""
+FIRST_LAYER = "its sign is that of the first layer, which is in floats"
+"""Reason where binarize() or the user left the layer that reads the input as it is."""
 ALSO_FLOATS = "its value is read in floats as well as by sign"
 LAYERS = ("product", "linear", "aggregate", "ternary_product", "ternary_aggregate", "call")
 LAYERS_OF_IMAGES = ("product", "conv", "linear", "call", "add")

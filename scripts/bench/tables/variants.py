@@ -36,9 +36,19 @@ def variants_table(record: Record) -> str:
     seeds = len({run["seed"] for run in record["runs"]})
     students = [s for run in record["runs"] for s in run["students"].values()]
     checked = [s["differing_nodes"] == 0 for s in students if "differing_nodes" in s]
-    line = f"{trained_on(record, pyg=True)}; {', '.join(models)}; seeds: {seeds}."
+    line = f"{trained_on(record, pyg=True)}{_earlier(record)}; {', '.join(models)}; seeds: {seeds}."
     frozen = f"Frozen equals trained on every node in {sum(checked)} of {len(checked)} students."
     return f"{line} {frozen}\n\n{found}"
+
+
+def _earlier(record: Record) -> str:
+    """Which graphs were trained at another commit than the record's."""
+    current = record["environment"]["commit"]
+    graphs: dict[str, dict[str, None]] = {}
+    for run in record["runs"]:
+        if (commit := run.get("commit", current)) != current:
+            graphs.setdefault(commit, {})[run["graph"]] = None
+    return "".join(f"; {', '.join(names)} of commit {c[:10]}" for c, names in graphs.items())
 
 
 def _name(form: str, kind: str) -> str:
