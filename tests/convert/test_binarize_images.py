@@ -153,9 +153,13 @@ def test_what_is_asked_for_at_the_ends_goes_before_the_share_of_weights():
     assert swapped(last="binary") == inner | {"15"}
     assert swapped(input_step=None) == inner | {"0"}
     assert swapped(input_step=None, first="keep") == inner
-    plain = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4), nn.Linear(4, 4))
-    kept = bitgnn.binarize(plain, ImageConfig(first="keep", last="keep"))
-    assert report_of(kept).left == {"0": "it is the first layer", "2": "it is the last layer"}
+    plain = nn.Sequential(nn.Flatten(), nn.Linear(4, 4), nn.Linear(4, 4), nn.Linear(4, 4))
+    kept = bitgnn.binarize(plain, ImageConfig(first="keep", last="keep")).eval()
+    assert report_of(kept).left == {"1": "it is the first layer", "3": "it is the last layer"}
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        frozen = bitgnn.freeze(kept)
+    assert "in floats" in str(frozen.report)
 
 
 def test_what_is_asked_for_is_kept_or_changed():

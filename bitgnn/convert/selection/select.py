@@ -35,6 +35,11 @@ def select_steps(network: Network) -> FrozenModel:
     return selection.images() if network.of_images else selection.model()
 
 
+def _reads_input(value: Value) -> bool:
+    """Whether a value is made of nothing but the input, flattened or not."""
+    return all(p.kind == "input" or (p.kind == "flatten" and _reads_input(p)) for p in value.inputs)
+
+
 class _Selection(Products, ImageProducts):
     def model(self) -> FrozenModel:
         """A model of graphs or matrices."""
@@ -123,7 +128,7 @@ class _Selection(Products, ImageProducts):
     def _why_packed(self, base: Value) -> str:
         if base.kind == "add" and self.network.of_images:
             return self.demands.residuals.why_floats(base)
-        if base.kind in ("conv", "linear") and all(p.kind == "input" for p in base.inputs):
+        if base.kind in ("conv", "linear") and _reads_input(base):
             return FIRST_LAYER
         if base.kind not in (BIT_WRITERS if not self.network.of_images else ("product",)):
             return f"a sign is taken of floats that {base.name or base.kind} computes"
