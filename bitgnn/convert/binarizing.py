@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import inspect
 import logging
-import warnings
 from dataclasses import replace
 from typing import Any
 
 from torch import nn
 from torch_geometric.nn import MessagePassing
 
+from bitgnn._warn import warn
 from bitgnn.convert.bwta.swapping import binarize_bwta
 from bitgnn.convert.configs import (
     NAMED,
@@ -116,7 +116,7 @@ def binarize(
     if example is not None:
         run_example(result, example)
     for text in report.warnings:
-        warnings.warn(f"binarize: {text}", UserWarning, stacklevel=2)
+        warn(f"binarize: {text}")
     keep_report(result, report)
     _log.info("binarize:\n%s", report_of(result))
     return result

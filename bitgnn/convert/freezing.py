@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -13,6 +12,7 @@ import torch_geometric.nn
 from torch import nn
 from torch_geometric.nn import MessagePassing
 
+from bitgnn._warn import warn
 from bitgnn.convert.bwta import freeze_bwta, has_bwta
 from bitgnn.convert.layerwise import freeze_layers, has_binary_layers
 from bitgnn.convert.letters import planned_form, with_options
@@ -246,11 +246,7 @@ def _report(model: nn.Module, report: FreezeReport) -> None:
     }
     if unasked:
         places = "; ".join(f"{name}: {why}" for name, why in unasked.items())
-        warnings.warn(
-            f"freeze: parts of {type(model).__name__} stay in full precision: {places}",
-            UserWarning,
-            stacklevel=4,
-        )
+        warn(f"freeze: parts of {type(model).__name__} stay in full precision: {places}")
 
 
 def _check_devices(model: nn.Module) -> None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from torch import nn
 from torch_geometric.nn import MessagePassing
 
+from bitgnn._warn import warn
 from bitgnn.convert.network.layers import letters_of
 from bitgnn.nn import LayerPrecision
 from bitgnn.nn.products.binary_product import BinaryProduct
@@ -62,7 +62,7 @@ def check_trained(
                     f"all {_rows(seen)}"
                 )
     if found:
-        warnings.warn(f"freeze: {'; '.join(found)}", UserWarning, stacklevel=4)
+        warn(f"freeze: {'; '.join(found)}")
 
 
 def _is_read(what: str, letters: LayerPrecision) -> bool:

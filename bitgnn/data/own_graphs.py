@@ -6,7 +6,6 @@ import hashlib
 import inspect
 import json
 import os
-import warnings
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +19,7 @@ from torch_geometric.utils import to_undirected
 from bitgnn._files import FileError, read_regular, write_atomically
 from bitgnn._import_path import imported, is_import_path
 from bitgnn._plain import read_json
+from bitgnn._warn import warn
 from bitgnn.data.files import DataError, data_root
 from bitgnn.data.npz_graphs import ARRAY_BYTES, BOTH_WAYS, Found, read_npz
 from bitgnn.data.splits import MASKS, Split, public_split, share_split
@@ -108,11 +108,9 @@ def read_graph(
         except ValueError as error:
             raise FileError(f"{source}: {error}") from error
         if split != "random":
-            warnings.warn(
+            warn(
                 f"{source}: has no masks; 60, 20 and 20 per cent of the labelled nodes are drawn "
-                f"for training, validation and test with seed {seed}",
-                UserWarning,
-                stacklevel=2,
+                f"for training, validation and test with seed {seed}"
             )
     for key, mask in zip(MASKS, chosen, strict=True):
         data[key] = mask

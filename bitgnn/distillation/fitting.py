@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import time
-import warnings
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -16,6 +15,7 @@ from torch import Tensor, nn
 from torch.optim import Adam
 from tqdm import tqdm
 
+from bitgnn._warn import warn
 from bitgnn.distillation.captured import RepeatedEpoch
 from bitgnn.distillation.dropout import scaled_dropout
 from bitgnn.distillation.errors import DistillError
@@ -233,11 +233,9 @@ def fit(
         if not (session.history and is_last):
             raise
         interrupted, ended = True, "by Ctrl-C"
-        warnings.warn(
+        warn(
             f"distill: stopped by Ctrl-C after {session.epoch} of {recipe.epochs} epochs; the "
-            "result is the best epoch so far",
-            UserWarning,
-            stacklevel=4,
+            "result is the best epoch so far"
         )
     finally:
         bar.close()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from torch_geometric.data import Data
 from torch_geometric.data.data import BaseData
 
 from bitgnn._checks import name_type
+from bitgnn._warn import warn
 from bitgnn.distillation.calling import Inputs, call, moved
 from bitgnn.distillation.checks import (
     check_anew,
@@ -140,11 +140,9 @@ def held_out(rows: Tensor, y: Tensor, share: float, seed: int, what: str) -> tup
             f"{what} is missing and {order.numel()} training labels are too few to take some of "
             "them; pass validation="
         )
-    warnings.warn(
+    warn(
         f"distill: {what} is missing; {count} of {order.numel()} training labels, drawn at random, "
-        "are held out in its place",
-        UserWarning,
-        stacklevel=5,
+        "are held out in its place"
     )
     return order[count:].to(rows.device), order[:count].to(rows.device)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import hashlib
-import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -19,6 +18,7 @@ from torch_geometric.nn import GAE
 from torch_geometric.nn.dense.linear import is_uninitialized_parameter
 
 from bitgnn._files import FolderInUseError, locked, write_atomically
+from bitgnn._warn import warn
 from bitgnn.convert import Plan
 from bitgnn.convert.configs import BWTAConfig, GraphConfig, ImageConfig
 from bitgnn.distillation.batched import Batched
@@ -191,11 +191,9 @@ def distill(
         ask: Callable[[Part], Tensor] | None
         ask, smoothing = asking(problem, teacher, of_student)
         if not found.score > found.chance:
-            warnings.warn(
+            warn(
                 f"distill: the teacher is at chance, {problem.objective.metric} "
-                f"{found.score:.4f} on validation rows; the student learns from the labels alone",
-                UserWarning,
-                stacklevel=2,
+                f"{found.score:.4f} on validation rows; the student learns from the labels alone"
             )
             ask = None
         identity = {
