@@ -129,12 +129,12 @@ class ImageConfig(Config):
             binarises it as well. The default reaches from -8 to 8 in 16 bits.
         scale: multiply by the mean magnitude of each output's weights; without it residual sums
             stay integers where no norm stands in front of them.
-        first: what becomes of layers that read the input: ``"binary"``, ``"keep"``, or ``"auto"``:
-            kept in floats where they hold at most a tenth of the network's weights, as convolutions
-            of three channels do, and ``input_step`` is not None. Bits cost most there (Rastegari et
-            al., "XNOR-Net", ECCV 2016, keep the first and the last layer).
-        last: what becomes of the linear layer at the end: as ``first``, or ``"norm"`` for a binary
-            one with a batch norm behind.
+        first: what becomes of layers that read the input: ``"binary"``, ``"keep"`` for floats, or
+            ``"auto"``: each stays in floats where it holds at most a tenth of the network's
+            weights, as convolutions of three channels do. With ``input_step`` None ``"auto"`` is
+            ``"binary"``. Source: Rastegari et al., "XNOR-Net", ECCV 2016 (both ends in floats).
+        last: what becomes of the linear layer at the end: ``"binary"``, ``"norm"`` for a binary one
+            with a batch norm behind, ``"keep"`` or ``"auto"``.
 
     Raises:
         TypeError: there is no such field, or ``skip`` is of another type.

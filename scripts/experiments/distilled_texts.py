@@ -84,7 +84,7 @@ def answers(model: Any, sentences: Sentences) -> tuple[Tensor, Tensor]:
 
 
 def encoder(data: TokenData) -> nn.Module:
-    """An encoder of fresh weights, of the sizes of the other experiments on text."""
+    """An encoder of fresh weights."""
     config = BertConfig(vocab_size=data.vocabulary, num_labels=len(data.classes), **SIZES)
     return BertForSequenceClassification(config)
 
