@@ -4,8 +4,9 @@ One teacher a graph, model and seed, and a student for each form; a form is a pr
 with ternary hidden values), and behind a colon what its hidden channels are multiplied by
 (``bin:2``); further fields of the recipe follow (``bin:1:sharpen=1:smooth=False``), or variants of
 ``variants.py`` (``bin:1:surrogate=reste``). ``--study`` runs the forms that tell why the recipe is
-as it is: the recipe with other fields, or ``--study variants``. Finished runs are kept in
-OUTPUT.jsonl, teachers, students and checkpoints of others in OUTPUT.parts; none is done again.
+as it is: the recipe with other fields, ``--study variants``, or the best of these ``again``.
+Finished runs are kept in OUTPUT.jsonl, teachers, students and checkpoints of others in
+OUTPUT.parts; none is done again.
 """
 
 from __future__ import annotations
@@ -126,7 +127,9 @@ def run(job: tuple[dict[str, Any], str | None, str], folder: Path) -> dict[str, 
 def cases(arguments: argparse.Namespace) -> Iterator[dict[str, Any]]:
     """Every run; one seed of all graphs and models first."""
     groups = STUDIES[arguments.study] if arguments.study else {None: arguments.forms}
-    for seed, kind, model in product(range(arguments.seeds), groups, arguments.models):
+    first = 1 if arguments.study == "again" else 0  # seed 0 chose the variants
+    seeds = range(first, first + arguments.seeds)
+    for seed, kind, model in product(seeds, groups, arguments.models):
         for name in LINK_GRAPHS if model == "GAE" else arguments.graphs:
             if name in arguments.graphs:
                 case = {"graph": name, "model": model, "seed": seed}

@@ -32,6 +32,11 @@ ALSO = {
 """Forms of a kind beside its variants."""
 NEEDS = {"decay": ":weight_decay=0.0005", "loss=logits": ":smooth=False"}
 """Fields without which a variant says nothing."""
+AGAIN = (
+    RECIPE, "bin:1:init=teacher", "bin:1:surrogate=ede-weights", "bin:1:surrogate=reste",
+    "bin:1:sharpen=20",
+)  # fmt: skip
+"""The best of many variants at one seed, to be tried with seeds that did not choose them."""
 ORDER = ("surrogate", "init", "norm", "loss", "rate", "stages", "depth", "decay", "arithmetic")
 """Kinds of variants, those first of which more is to be learnt."""
 
@@ -46,6 +51,7 @@ def _forms(kind: str) -> tuple[str, ...]:
 STUDIES: dict[str, dict[str, tuple[str, ...]]] = {
     "recipe": {"recipe": FIELDS},
     "variants": {kind: _forms(kind) for kind in ORDER},
+    "again": {"again": AGAIN},
 }
 """Forms by the study's name and their kind; those of a kind share a teacher."""
 
