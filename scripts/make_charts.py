@@ -9,7 +9,7 @@ from pathlib import Path
 from matplotlib.figure import Figure
 from PIL import Image
 
-from bench.charts import accuracies_chart, gaps_chart, models_chart, ratios_chart
+from bench.charts import gaps_chart, models_chart, ratios_chart
 from bench.tables.documents import read_records
 
 RESULTS = Path(__file__).resolve().parent / "results"
@@ -20,9 +20,6 @@ CHARTS: Mapping[str, tuple[str, Callable[..., Figure]]] = {
     "bnn_cuda": ("bnn_cuda", partial(ratios_chart, "Binary convolutions and networks")),
     "bwta_cpu": ("bwta_cpu", partial(ratios_chart, "Binary weights, ternary activations")),
     "bwta_cuda": ("bwta_cuda", partial(ratios_chart, "Binary weights, ternary activations")),
-    "accuracy_table3": ("accuracy_table3", accuracies_chart),
-    "accuracy_second": ("accuracy_second", accuracies_chart),
-    "accuracy_ternary": ("accuracy_ternary", accuracies_chart),
     "plain_loop": ("plain_loop", gaps_chart),
     "plain_loop_depth": ("plain_loop_depth", gaps_chart),
     "distilled": ("distilled", gaps_chart),

@@ -10,7 +10,7 @@ import typer
 from bitgnn.cli.base import GRAPH, DataRoot, Output, Threads, app, guard, stop
 
 if TYPE_CHECKING:
-    from bitgnn.train import ExperimentConfig, RunOptions
+    from bitgnn.train import ExperimentConfig
 
 DEMO_FOLDER = Path("bitgnn-demo")
 TRAIN_FOLDER = Path("bitgnn-train")
@@ -25,19 +25,19 @@ def demo(
     """Train a GCN on a graph of digits in three precisions, freeze, check and measure it."""
 
     def job() -> None:
-        from bitgnn.train import RunOptions, demo_config
+        from bitgnn.train import demo_config
 
-        _run_experiment(demo_config(seeds), output or DEMO_FOLDER, None, RunOptions())
+        _run_experiment(demo_config(seeds), output or DEMO_FOLDER, None, "cpu")
 
     guard(job, threads)
 
 
-@app.command(short_help="Train and freeze what a file configures.")
+@app.command(short_help="Train a model and its binary forms over several seeds.")
 def train(
     config: Annotated[
         str,
         typer.Option(
-            "--config", "-c", help="YAML file, or the name of a built-in one such as gcn_photo."
+            "--config", "-c", help="YAML file, or the name of a built-in one such as sage_flickr."
         ),
     ] = "gcn",
     data: Annotated[
@@ -50,30 +50,15 @@ def train(
     ] = None,
     threads: Threads = None,
     device: Annotated[str, typer.Option(help="Device to train on: cpu, cuda or auto.")] = "auto",
-    workers: Annotated[
-        int, typer.Option(min=1, help="Number of processes; runs are trained in parallel.")
-    ] = 1,
-    checkpoint_every: Annotated[
-        float | None,
-        typer.Option(
-            min=0,
-            help="Minimum seconds between checkpoints; 0 writes one after every epoch (default: "
-            "often enough to cost at most 5 % of the time).",
-        ),
-    ] = None,
-    deterministic: Annotated[
-        bool,
-        typer.Option("--deterministic", help="Reproducible bit for bit on CUDA too, but slower."),
-    ] = False,
 ) -> None:
     """Train the forms of a configuration over its seeds, freeze, check and measure them.
 
-    Finished runs stay in the output folder and the one under way leaves checkpoints; the same
-    command goes on where it was stopped or killed.
+    The float model is trained first and teaches its binary forms, as `bitgnn distill` does it.
+    Checkpoints stay in the output folder; the same command goes on where it was stopped or killed.
     """
 
     def job() -> None:
-        from bitgnn.train import RunOptions, find_config, load_config
+        from bitgnn.train import find_config, load_config
 
         experiment = load_config(find_config(config))
         if seeds is not None:
@@ -81,24 +66,19 @@ def train(
         if data is not None:
             experiment = experiment.on(data)
         folder = output or TRAIN_FOLDER / experiment.name
-        options = RunOptions(device, checkpoint_every, deterministic)
-        _run_experiment(experiment, folder, data_root, options, workers)
+        _run_experiment(experiment, folder, data_root, device)
 
     guard(job, threads)
 
 
 def _run_experiment(
-    experiment: ExperimentConfig,
-    output: Path,
-    data_root: str | None,
-    options: RunOptions,
-    workers: int = 1,
+    experiment: ExperimentConfig, output: Path, data_root: str | None, device: str
 ) -> None:
     from rich.console import Console
 
     from bitgnn.train.command import TrainInterrupted, run_experiment
 
     try:
-        run_experiment(experiment, output, data_root, options, workers, Console())
+        run_experiment(experiment, output, data_root, device, Console())
     except TrainInterrupted as stopped:
         stop(stopped)

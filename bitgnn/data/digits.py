@@ -27,8 +27,9 @@ def load_digits_graph(
         seed: of the split.
 
     Returns:
-        ``Data`` with ``x`` float32 ``[1797, 64]`` in [0, 1], ``edge_index`` int64 ``[2, E]``,
-        ``y`` int64 ``[1797]`` and the masks ``train_mask``, ``val_mask``, ``test_mask``.
+        ``Data`` with ``x`` float32 ``[1797, 61]`` in [0, 1], the pixels that are not the same in
+        all images, ``edge_index`` int64 ``[2, E]``, ``y`` int64 ``[1797]`` and the masks
+        ``train_mask``, ``val_mask``, ``test_mask``.
 
     Raises:
         ValueError: a number is below 1 or the split leaves no test images.
@@ -47,7 +48,8 @@ def load_digits_graph(
     near = searcher.kneighbors_graph().tocoo()
     edges = torch.stack([torch.from_numpy(near.row), torch.from_numpy(near.col)]).long()
     edges = torch.cat([edges, edges.flip(0)], dim=1).unique(dim=1)
-    x = torch.from_numpy(pixels).float() / PIXEL_LEVELS
+    varying = pixels.min(axis=0) < pixels.max(axis=0)
+    x = torch.from_numpy(pixels[:, varying]).float() / PIXEL_LEVELS
     y = torch.from_numpy(labels).long()
     order = torch.randperm(num_nodes, generator=torch.Generator().manual_seed(seed))
     train = torch.cat([order[y[order] == c][:train_per_class] for c in range(num_classes)])

@@ -22,9 +22,9 @@ from bitgnn.distillation.checks import (
     length_of,
 )
 from bitgnn.distillation.errors import DistillError
-from bitgnn.distillation.fitting import DistillRecipe
 from bitgnn.distillation.objectives import objective_of
 from bitgnn.distillation.problems import HELD_OUT, Part, Problem, held_out
+from bitgnn.distillation.recipe import DistillRecipe
 from bitgnn.distillation.stages import Stage, stages_of
 
 __all__ = ["Batched"]

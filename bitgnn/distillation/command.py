@@ -15,15 +15,13 @@ from torch import nn
 from torch_geometric.data import Data
 
 from bitgnn._files import write_atomically
-from bitgnn._plain import read_json
+from bitgnn._output import alone_in, record_job
 from bitgnn.distillation import distill
-from bitgnn.distillation.named import NamedModel, named_graph
+from bitgnn.distillation.named import NamedModel, named_device, named_graph
 from bitgnn.distillation.result import Cost, Distilled
 from bitgnn.inference import save
 from bitgnn.measure.environment import environment
 from bitgnn.measure.report import csv_text, write_json
-from bitgnn.train.run import RunOptions
-from bitgnn.train.store import OutputError, alone_in
 
 __all__ = ["DistillCommand", "DistillInterrupted", "run_distill"]
 
@@ -69,7 +67,7 @@ def run_distill(command: DistillCommand, console: Console) -> Distilled:
         DistillInterrupted: stopped by Ctrl-C.
         ValueError: model, device or another option is wrong.
     """
-    device = RunOptions(command.device).torch_device()
+    device = named_device(command.device)
     data = named_graph(command.data, command.data_root, command.seed)
     model = command.model.make(data, command.seed, device)
     with alone_in(command.output):
@@ -94,21 +92,8 @@ def _match(command: DistillCommand) -> None:
     values = {**values, **values.pop("model")}
     values = {key: value for key, value in values.items() if key not in ("device", "output")}
     wanted = json.loads(json.dumps(values, default=str))
-    file = command.output / COMMAND_FILE
-    if file.exists() and any((command.output / LOG).glob("*.checkpoint")):
-        recorded = read_json(file)
-        found = recorded if isinstance(recorded, dict) else {}
-        different = [
-            f"{key} {found.get(key)!r} there, {value!r} here"
-            for key, value in wanted.items()
-            if found.get(key) != value
-        ]
-        if different:
-            raise OutputError(
-                f"{command.output}: holds another distillation ({'; '.join(different)}); choose "
-                "another --output or delete the folder"
-            )
-    write_json(file, wanted)
+    is_begun = any((command.output / LOG).glob("*.checkpoint"))
+    record_job(command.output / COMMAND_FILE, wanted, is_begun)
 
 
 def _distill(command: DistillCommand, model: nn.Module, data: Data) -> Distilled:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +21,11 @@ from bitgnn._files import FileError, read_regular
 from bitgnn._import_path import imported, is_import_path
 from bitgnn.data import load, read_graph
 from bitgnn.data.own_graphs import is_own_graph
+from bitgnn.distillation.checkpoint import load_state
+from bitgnn.distillation.randomness import seeded
 from bitgnn.models.base import NodeModel
-from bitgnn.train.checkpoint import load_state
-from bitgnn.train.randomness import seeded
 
-__all__ = ["GraphConvNet", "NamedModel", "named_graph"]
+__all__ = ["GraphConvNet", "NamedModel", "named_device", "named_graph"]
 
 STATE_BYTES = 1 << 36
 """Largest file of a model's weights."""
@@ -45,6 +46,22 @@ class GraphConvNet(BasicGNN):
 
 
 PYG: dict[str, type[BasicGNN]] = {"gcn": GCN, "sage": GraphSAGE, "graphconv": GraphConvNet}
+OWN = {"indgcn": partial(models.GCN, inductive=True)}
+"""Forms of this package's models that have names of their own."""
+
+
+def named_device(name: str) -> torch.device:
+    """The device of a name: ``cpu``, ``cuda``, or ``auto`` (CUDA where there is a device).
+
+    Raises:
+        ValueError: it is none of the three, or CUDA is asked for and not there.
+    """
+    if name not in ("auto", "cpu", "cuda"):
+        raise ValueError(f"device must be 'auto', 'cpu' or 'cuda', got {name!r}")
+    has_cuda = torch.cuda.is_available()
+    if name == "cuda" and not has_cuda:
+        raise ValueError("device 'cuda': torch finds no CUDA device; use 'cpu' or 'auto'")
+    return torch.device("cuda" if has_cuda and name != "cpu" else "cpu")
 
 
 def named_graph(name: str, root: str | None, seed: int) -> Data:
@@ -96,13 +113,13 @@ class NamedModel:
             ValueError: there is no such model, or it cannot be made for the graph.
             FileError: the weights are damaged or do not fit.
         """
-        kind: Any = PYG.get(self.model) or getattr(models, self.model, None)
+        kind: Any = {**PYG, **OWN}.get(self.model) or getattr(models, self.model, None)
         if is_import_path(self.model):
             kind = imported(self.model)
-        elif self.model not in PYG and not _is_node_model(kind):
+        elif self.model not in (*PYG, *OWN) and not _is_node_model(kind):
             own = [key for key in models.__all__ if _is_node_model(getattr(models, key))]
             raise ValueError(
-                f"model must be one of {[*PYG, *own]} or an import path such as "
+                f"model must be one of {[*PYG, *OWN, *own]} or an import path such as "
                 f"package.module:Name, got {self.model!r}"
             )
         with seeded(seed, device):

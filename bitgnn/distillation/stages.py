@@ -9,8 +9,10 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from bitgnn.distillation.fitting import DistillRecipe, Fit, fit
+from bitgnn.distillation.fitting import fit
 from bitgnn.distillation.float_weights import binary_layers, use_float_weights
+from bitgnn.distillation.recipe import DistillRecipe
+from bitgnn.distillation.session import Fit
 from bitgnn.nn.multistage import (
     BERT_LEVELS,
     activation_quantizers,
@@ -161,7 +163,7 @@ def run_stages(
             is_last=number + 1 == len(stages),
         )  # fmt: skip
         ended[stage.title] = session.ended
-        seconds += float(session.table()[:, -1].sum())
+        seconds += session.seconds
         for row in session.rows():
             history.append({**row, "epoch": len(history), "stage": number})
     return Taught(history, seconds, interrupted, ended)

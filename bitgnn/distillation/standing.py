@@ -9,8 +9,8 @@ from math import log, sqrt
 import torch
 from torch import Tensor, nn
 
-from bitgnn.distillation.fitting import DistillRecipe
 from bitgnn.distillation.problems import Part, Problem
+from bitgnn.distillation.recipe import DistillRecipe
 from bitgnn.distillation.students import fresh
 
 __all__ = ["Standing", "asking", "judged", "results_of", "standing"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -48,13 +49,13 @@ class Smoothing:
 
 @torch.no_grad()
 def smoothed(
-    logs: Tensor, edge_index: Tensor, y: Tensor, train: Tensor, val: Tensor
+    logs: Tensor, edge_index: Any, y: Tensor, train: Tensor, val: Tensor
 ) -> tuple[Tensor, Smoothing]:
     """The way of smoothing that is best on validation nodes; none where it gains little.
 
     Args:
         logs: ``[N, C]`` logarithms of the teacher's probabilities.
-        edge_index: ``[2, E]``.
+        edge_index: ``[2, E]``, or a sparse adjacency whose rows are destinations.
         y: ``[N]`` classes; those of training and validation nodes are read.
         train: indices of training nodes.
         val: indices of validation nodes.
@@ -67,9 +68,11 @@ def smoothed(
     with_labels[train] = functional.one_hot(y[train], shares.size(1)).to(shares.dtype)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Sparse", category=UserWarning)
-        # A sparse matrix needs no memory for the messages; rows are destinations.
-        size = (shares.size(0), shares.size(0))
-        graph = to_torch_csr_tensor(edge_index.flip(0), size=size)
+        graph = edge_index
+        if isinstance(edge_index, Tensor) and edge_index.layout == torch.strided:
+            # A sparse matrix needs no memory for the messages.
+            size = (shares.size(0), shares.size(0))
+            graph = to_torch_csr_tensor(edge_index.flip(0), size=size)
         found = [(shares, 1.0, False)]
         for share in SHARES:
             smooth = APPNP(STEPS, share)

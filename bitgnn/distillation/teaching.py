@@ -25,17 +25,20 @@ from bitgnn.distillation.batched import Batched
 from bitgnn.distillation.calling import Inputs, tensors_of
 from bitgnn.distillation.checks import check_model, check_options, is_dataset
 from bitgnn.distillation.errors import DistillError
-from bitgnn.distillation.fitting import DistillRecipe, Fit, dropout_for, fit, recipe_for
+from bitgnn.distillation.fitting import fit
 from bitgnn.distillation.graphs_and_links import Graphs, LinkPairs, has_links
 from bitgnn.distillation.kinds import batched_problem
 from bitgnn.distillation.problems import Nodes, Part, Problem
+from bitgnn.distillation.randomness import seeded
+from bitgnn.distillation.recipe import DistillRecipe, dropout_for, recipe_for
 from bitgnn.distillation.result import Distilled, gap_between
+from bitgnn.distillation.session import Fit
 from bitgnn.distillation.stages import Stage, run_stages
 from bitgnn.distillation.standing import asking, judged, results_of, standing
 from bitgnn.distillation.students import binary_student, described, fresh
 from bitgnn.distillation.widening import widened
 from bitgnn.inference import Frozen
-from bitgnn.train.randomness import seeded
+from bitgnn.measure.memory import dense_parts
 
 __all__ = ["distill"]
 
@@ -177,7 +180,7 @@ def distill(
                 raise KeyboardInterrupt
             found = standing(problem, teacher)
             if budget is not None:
-                remaining = budget - _seconds(teacher_fit)
+                remaining = budget - teacher_fit.seconds
                 if remaining <= 0:
                     raise DistillError(
                         f"budget must leave time for the student, got {budget:g} seconds, all of "
@@ -225,7 +228,7 @@ def distill(
             history=taught.history,
             teacher_history=[] if teacher_fit is None else teacher_fit.rows(),
             seconds=taught.seconds,
-            teacher_seconds=0.0 if teacher_fit is None else _seconds(teacher_fit),
+            teacher_seconds=0.0 if teacher_fit is None else teacher_fit.seconds,
             interrupted=taught.interrupted,
             ended=ended,
             example=problem.example,
@@ -283,13 +286,11 @@ def _fingerprint(model: nn.Module, example: Inputs) -> str:
     found = hashlib.sha256()
     tensors = {**model.state_dict(), **tensors_of(example)}
     for name, value in tensors.items():
-        if isinstance(value, Tensor) and not is_uninitialized_parameter(value):
-            found.update(f"{name} {list(value.shape)} {value.dtype}".encode())
-            every = max(1, value.numel() // LOOKED_AT)
-            some = value.detach().flatten()[::every].cpu().contiguous()
+        if not isinstance(value, Tensor) or is_uninitialized_parameter(value):
+            continue
+        found.update(f"{name} {list(value.shape)} {value.dtype}".encode())
+        for part in dense_parts(value.detach()):
+            every = max(1, part.numel() // LOOKED_AT)
+            some = part.flatten()[::every].cpu().contiguous()
             found.update(some.view(torch.uint8).numpy().tobytes())
     return found.hexdigest()[:16]
-
-
-def _seconds(session: Fit) -> float:
-    return float(session.table()[:, -1].sum())

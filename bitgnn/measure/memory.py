@@ -87,7 +87,7 @@ def _tensors(thing: Any, seen: set[int]) -> Iterator[Tensor]:
         return
     seen.add(id(thing))
     if isinstance(thing, Tensor) and not _is_wrapper(thing):
-        yield from _parts(thing)
+        yield from dense_parts(thing)
     elif isinstance(thing, Mapping):
         for value in thing.values():
             yield from _tensors(value, seen)
@@ -104,10 +104,12 @@ def _is_wrapper(tensor: Tensor) -> bool:
     return type(tensor).__torch_dispatch__ is not Tensor.__torch_dispatch__
 
 
-def _parts(tensor: Tensor) -> tuple[Tensor, ...]:
-    """The dense tensors that ``tensor`` is made of."""
+def dense_parts(tensor: Tensor) -> tuple[Tensor, ...]:
+    """The dense tensors that a dense or sparse one is made of."""
     if tensor.layout == torch.sparse_csr:
         return tensor.crow_indices(), tensor.col_indices(), tensor.values()
+    if tensor.layout == torch.sparse_csc:
+        return tensor.ccol_indices(), tensor.row_indices(), tensor.values()
     if tensor.layout == torch.sparse_coo:
         return tensor._indices(), tensor._values()
     return (tensor,)

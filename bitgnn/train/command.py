@@ -7,14 +7,16 @@ from pathlib import Path
 import torch
 from rich.console import Console
 
-from bitgnn.train.build import GraphSource
+from bitgnn._output import alone_in, record_job
+from bitgnn.distillation.named import named_device
 from bitgnn.train.config import ExperimentConfig
-from bitgnn.train.deploy import evaluate
-from bitgnn.train.experiment import train_all
+from bitgnn.train.deploy import measured
+from bitgnn.train.experiment import RUNS_FOLDER, GraphSource, train_all
 from bitgnn.train.report import result_table, write_results
-from bitgnn.train.run import RunOptions
-from bitgnn.train.store import RunStore, alone_in
-from bitgnn.train.workers import Job, train_side_by_side
+
+__all__ = ["TrainInterrupted", "run_experiment"]
+
+CONFIG_FILE = "config.json"
 
 
 class TrainInterrupted(KeyboardInterrupt):
@@ -25,50 +27,50 @@ def run_experiment(
     experiment: ExperimentConfig,
     output: Path,
     data_root: str | None,
-    options: RunOptions,
-    workers: int,
+    device: str,
     console: Console,
 ) -> None:
     """Train what the output folder lacks, freeze it, compare, measure and write the results.
 
     Args:
-        experiment: the forms, and how each is trained.
+        experiment: the model and its binary forms.
         output: folder for all files, which no other process writes to meanwhile.
         data_root: folder of the data sets; None for the default.
-        options: device and the like.
-        workers: processes that train side by side.
+        device: to train on: ``cpu``, ``cuda`` or ``auto``.
         console: where results are printed.
 
     Raises:
         DataError: the graph cannot be had.
+        DistillError: the graph or a form cannot be learnt.
         MismatchError: a frozen model differs from the trained one.
         OutputError: the folder cannot be written, holds another experiment, or is in use.
         TrainInterrupted: stopped by Ctrl-C while training.
         ValueError: a device or file is wrong.
     """
-    options.torch_device()
+    place = named_device(device)
     with alone_in(output):
-        store = RunStore(output, experiment)
+        # More seeds go on where fewer ended.
+        wanted = experiment.model_dump(mode="json", exclude={"seeds"})
+        record_job(output / CONFIG_FILE, wanted, any((output / RUNS_FOLDER).glob("*/*.checkpoint")))
         graphs = GraphSource(experiment, data_root)
         data = graphs.check()
         console.print(
             f"{experiment.dataset.title}: {data.x.size(0)} nodes, {data.edge_index.size(1)} edges, "
             f"{data.x.size(1)} features; "
-            f"{experiment.seeds} seed{'s' if experiment.seeds > 1 else ''}"
+            f"{experiment.seeds} seed{'s' if experiment.seeds > 1 else ''}",
+            highlight=False,
         )
+        say = console.print
         try:
-            if workers > 1:
-                jobs = [Job(experiment, output)]
-                finished = train_side_by_side(jobs, data_root, options, workers, console)[0]
-                runs = [one.run for one in finished]
-            else:
-                runs = train_all(experiment, graphs, store, console, options)
+            forms = train_all(
+                experiment, graphs, output, place, lambda line: say(line, highlight=False)
+            )
         except KeyboardInterrupt:
             raise TrainInterrupted(
                 f"stopped; finished runs and checkpoints are kept in {output}, the same command "
                 "goes on"
             ) from None
-        results = evaluate(experiment, graphs, store, runs)
+        results = measured(experiment, graphs(0), forms)
         console.print(result_table(experiment, results, torch.get_num_threads()))
         console.print("Frozen and trained models agree on every node of every seed.")
         written = write_results(output, experiment, data, results)

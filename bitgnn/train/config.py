@@ -5,44 +5,87 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
+from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, ClassVar, Literal, TypeVar
+from typing import Annotated, ClassVar, Literal
 
 import pydantic
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, ConfigDict, Field
+from pydantic_core import ErrorDetails
 
 from bitgnn._files import FileError
 from bitgnn._plain import read_yaml
 from bitgnn.data.own_graphs import graph_title
 from bitgnn.data.splits import Split
-from bitgnn.models.base import layer_precisions
-from bitgnn.train.reading import LOADERS, explained, inherited
-from bitgnn.train.recipe import FullGraph, Loader, Neighbors, Recipe, Strict
-from bitgnn.train.recipe import layer_options as _layer_options
 
 __all__ = [
+    "FLOAT_FORM",
     "ConfigError",
     "DatasetConfig",
     "ExperimentConfig",
-    "Recipe",
-    "check_config",
+    "Form",
+    "Neighbors",
+    "RandomWalks",
     "find_config",
     "load_config",
-    "read_config",
 ]
 
 PACKAGE = Path(__file__).resolve().parents[1]
 # Beside the package in a source tree, inside of it where it is installed.
 BUILT_IN = (PACKAGE / "configs", PACKAGE.parent / "configs")
-PRESETS = ("fp32", "full", "bin")
+FLOAT_FORM = "fp32"
 # Form names become parts of file names.
 FORM_NAME = re.compile(r"[a-z0-9_]+")
-SAINT_LAYERS = 2
-Config = TypeVar("Config", bound=Strict)
+SHOWN = 60
+"""Characters of a wrong value that a message shows."""
 
 
 class ConfigError(FileError):
     """A configuration file is wrong; the message names file, key, found and expected."""
+
+
+class Strict(BaseModel):
+    """A section whose unknown keys are mistakes.
+
+    Attributes:
+        sections: sections inside it by key, for messages.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+    sections: ClassVar[Mapping[str, type[BaseModel]]] = {}
+
+
+class Neighbors(Strict):
+    """:class:`bitgnn.data.NeighborLoader`: steps see sampled neighbourhoods of training nodes.
+
+    Attributes:
+        kind: ``neighbor``.
+        neighbors: sampled for each node, one number a layer, nearest layer first.
+        batch_size: training nodes of a step.
+    """
+
+    kind: Literal["neighbor"]
+    neighbors: tuple[Annotated[int, Field(gt=0)], ...] = (25, 10)
+    batch_size: int = Field(512, gt=0)
+
+
+class RandomWalks(Strict):
+    """PyG's ``GraphSAINTRandomWalkSampler``: steps see subgraphs that random walks visit.
+
+    Attributes:
+        kind: ``saint_rw``.
+        roots: where walks start.
+        walk_length: steps of a walk.
+        steps: subgraphs an epoch.
+    """
+
+    kind: Literal["saint_rw"]
+    roots: int = Field(gt=0)
+    walk_length: int = Field(gt=0)
+    steps: int = Field(gt=0)
+
+
+LOADERS: dict[str, type[BaseModel]] = {"neighbor": Neighbors, "saint_rw": RandomWalks}
 
 
 class DatasetConfig(Strict):
@@ -72,89 +115,58 @@ class DatasetConfig(Strict):
         return (seed, seed) if self.split == "seed" else (self.split, self.seed)
 
 
+class Form(Strict):
+    """A binary form of the model.
+
+    Attributes:
+        precision: as :func:`bitgnn.distill` takes it; None is the form's name.
+        widen: the form has this many times the hidden channels.
+    """
+
+    precision: str | None = None
+    widen: float | None = Field(None, ge=1)
+
+
 class ExperimentConfig(Strict):
-    """One experiment: a graph, a model and a recipe for each form of it.
+    """One experiment: a graph, a float model, and its binary forms, all by the recipe of distill().
 
     Attributes:
         name: short name of the experiment.
         dataset: the graph.
-        model: ``gcn``, ``graphsage`` or ``graphsaint``.
-        inductive: the inductive recipe of the GCN.
-        hidden_channels: width of hidden layers.
-        num_layers: number of layers.
-        loader: what a training step sees.
-        metric: the score of validation and test: accuracy, or area under the ROC curve (two
-            classes).
+        model: as ``bitgnn distill --model`` takes it.
+        hidden: width of hidden layers; None for the default.
+        layers: number of layers; None for the default.
+        loader: what a training step sees; None is the whole graph.
+        epochs: of each training; None follows from the data.
         seeds: number of repeats; repeat ``i`` uses seed ``i``.
-        forms: recipe by form, trained in this order.
+        forms: the binary forms; ``fp32``, which teaches them, comes first by itself.
     """
 
     sections: ClassVar[Mapping[str, type[BaseModel]]] = {
         "dataset": DatasetConfig,
-        "forms": Recipe,
+        "forms": Form,
         **LOADERS,
     }
 
     name: str
     dataset: DatasetConfig
-    model: Literal["gcn", "graphsage", "graphsaint"] = "gcn"
-    inductive: bool = False
-    hidden_channels: int = Field(64, gt=0)
-    num_layers: int = Field(2, gt=0)
-    loader: Loader = FullGraph()
-    metric: Literal["accuracy", "roc_auc"] = "accuracy"
-    seeds: int = Field(10, gt=0)
-    forms: dict[str, Recipe] = Field(min_length=1)
+    model: str = Field("gcn", min_length=1)
+    hidden: int | None = Field(None, gt=0)
+    layers: int | None = Field(None, gt=0)
+    loader: Annotated[Neighbors | RandomWalks, Field(discriminator="kind")] | None = None
+    epochs: int | None = Field(None, gt=0)
+    seeds: int = Field(5, gt=0)
+    forms: dict[str, Form] = Field(default={"full": Form(), "bin": Form()}, min_length=1)
 
     @pydantic.model_validator(mode="after")
     def _check(self) -> ExperimentConfig:
-        if self.inductive and self.model != "gcn":
-            raise ValueError(f"inductive: belongs to model gcn, got model {self.model!r}")
-        if self.model == "graphsaint" and self.num_layers != SAINT_LAYERS:
-            raise ValueError(f"num_layers: graphsaint has {SAINT_LAYERS}, got {self.num_layers}")
-        loader = self.loader
-        if isinstance(loader, Neighbors) and len(loader.neighbors) != self.num_layers:
-            raise ValueError(
-                f"loader.neighbors: expected one number for each of {self.num_layers} layers, "
-                f"found {list(loader.neighbors)}"
-            )
-        before: list[str] = []
-        for form, recipe in self.forms.items():
-            self._check_form(form, recipe, before)
-            before.append(form)
+        for form in self.forms:
+            if FORM_NAME.fullmatch(form) is None or form == FLOAT_FORM:
+                raise ValueError(
+                    f"forms.{form}: a form's name is lower-case letters, digits and _, other than "
+                    f"{FLOAT_FORM!r}, which is the float model's"
+                )
         return self
-
-    def _check_form(self, form: str, recipe: Recipe, before: list[str]) -> None:
-        where = f"forms.{form}"
-        if FORM_NAME.fullmatch(form) is None:
-            raise ValueError(f"{where}: a form's name is lower-case letters, digits and _")
-        if recipe.precision is None and form not in PRESETS:
-            known = ", ".join(repr(name) for name in PRESETS)
-            raise ValueError(f"{where}: precision is missing; only {known} imply their own")
-        try:
-            layer_precisions(
-                self.precision(form), self.num_layers, _layer_options(recipe), owner=where,
-                gives_scores=self.model != "graphsaint",
-            )  # fmt: skip
-        except (TypeError, ValueError) as error:
-            message = str(error)
-            text = message if message.startswith(where) else f"{where}: {message}"
-            raise ValueError(text) from error
-        for key, needed in (("start_from", recipe.needs()[:1]), ("teachers", recipe.teachers)):
-            for name in needed if getattr(recipe, key) else ():
-                if name not in before:
-                    raise ValueError(
-                        f"{where}: {key} must name a form trained before, got {name!r}"
-                    )
-        if recipe.distill and not recipe.needs():
-            raise ValueError(f"{where}: distill needs start_from or teachers")
-        if recipe.teachers and not recipe.distill:
-            raise ValueError(f"{where}: teachers need distill above 0")
-        start = recipe.start_from
-        if start is not None:
-            for key in ("input_norm", "thermometer"):
-                if getattr(self.forms[start], key) != getattr(recipe, key):
-                    raise ValueError(f"{where}: {key} must be that of {start!r}")
 
     def on(self, data: str) -> ExperimentConfig:
         """The same experiment on another graph, whose name its own name ends in.
@@ -162,33 +174,22 @@ class ExperimentConfig(Strict):
         Raises:
             ConfigError: the name is empty.
         """
-        dataset = check_config({"name": data}, DatasetConfig, "data")
+        if not data:
+            raise ConfigError("data: must name a graph, got ''")
         name = f"{self.name}_{graph_title(data).lower()}"
-        return self.model_copy(update={"dataset": dataset, "name": name})
+        return self.model_copy(update={"dataset": DatasetConfig(name=data), "name": name})
 
-    def precision(self, form: str) -> str | tuple[str, ...]:
-        """Precision of a form, as the models take it."""
+    def precision(self, form: str) -> str:
+        """Precision of a binary form, as distill() takes it."""
         return self.forms[form].precision or form
-
-    def is_binary(self, form: str) -> bool:
-        """Whether a form has any binary product, so that it can be frozen."""
-        layers = layer_precisions(self.precision(form), self.num_layers, gives_scores=False)
-        return not all(layer.is_float for layer in layers)
-
-    def all_needs(self, form: str) -> list[str]:
-        """Forms that training ``form`` needs, and what those need, each once."""
-        found: dict[str, None] = {}
-        for name in self.forms[form].needs():
-            found.update(dict.fromkeys([name, *self.all_needs(name)]))
-        return list(found)
 
 
 def find_config(name: str | os.PathLike[str]) -> Path:
     """The file of a configuration.
 
     Args:
-        name: path of a YAML file, or name of a built-in configuration, such as ``gcn_cora``; a file
-            goes before a name.
+        name: path of a YAML file, or name of a built-in configuration, such as ``sage_flickr``; a
+            file goes before a name.
 
     Raises:
         ConfigError: there is neither; the message lists the built-in ones.
@@ -206,19 +207,7 @@ def find_config(name: str | os.PathLike[str]) -> Path:
 
 
 def load_config(path: str | os.PathLike[str]) -> ExperimentConfig:
-    """Read and check the configuration of an experiment on a graph; see :func:`read_config`."""
-    return read_config(path, ExperimentConfig)
-
-
-def read_config(path: str | os.PathLike[str], kind: type[Config]) -> Config:
     """Read and check a YAML configuration.
-
-    A key ``base`` names another one, whose values hold where this one says nothing: a file beside
-    it or a built-in configuration. A form's key ``like`` names another form in the same way. A form
-    that is null is left out.
-
-    Returns:
-        The configuration.
 
     Raises:
         ConfigError: the file is missing, no YAML, or a key is unknown, missing or of the wrong
@@ -226,35 +215,61 @@ def read_config(path: str | os.PathLike[str], kind: type[Config]) -> Config:
     """
     file = Path(path)
     try:
-        content = inherited(file, _content, find_config)
-    except FileError as error:
-        raise ConfigError(str(error)) from error
-    return check_config(content, kind, str(file))
-
-
-def _content(file: Path) -> dict[str, Any]:
-    """Keys and values of a file."""
-    try:
         content = read_yaml(file)
     except OSError as error:
         raise ConfigError(f"{file}: cannot be read ({error.strerror})") from error
+    except FileError as error:
+        raise ConfigError(str(error)) from error
     if not isinstance(content, dict):
         raise ConfigError(f"{file}: expected keys and values, found {type(content).__name__}")
-    return content
-
-
-def check_config(content: Mapping[str, Any], kind: type[Config], where: str) -> Config:
-    """A configuration of plain values.
-
-    Args:
-        content: values by key.
-        kind: what it configures.
-        where: they come from, for messages.
-
-    Raises:
-        ConfigError: a key is unknown, missing or of the wrong type, see :func:`read_config`.
-    """
     try:
-        return kind.model_validate(content)
+        return ExperimentConfig.model_validate(content)
     except pydantic.ValidationError as error:
-        raise ConfigError(f"{where}: {explained(error, kind)}") from error
+        raise ConfigError(f"{file}: {_explained(error)}") from error
+
+
+def _explained(error: pydantic.ValidationError) -> str:
+    """The problem to mend first, in one line, and how many more there are.
+
+    An unknown key comes first: it may be the misspelt name of one that is missing.
+    """
+    problems = sorted(error.errors(), key=lambda problem: problem["type"] != "extra_forbidden")
+    first, same = problems[0], problems[:1]
+    location = _location(first)
+    if "split" in location:  # of several types: pydantic complains once for each
+        location = location[: location.index("split") + 1]
+        same = [problem for problem in problems if problem["loc"][: len(location)] == location]
+    key = ".".join(str(part) for part in location if part != "[key]")
+    found = repr(first.get("input"))
+    found = found if len(found) <= SHOWN else f"{found[: SHOWN - 3]}..."
+    if first["type"] == "extra_forbidden":
+        known = _keys_at(first["loc"])
+        near = get_close_matches(str(location[-1]), known, n=1)
+        meant = f"{near[0]!r} perhaps, or " if near else ""
+        text = f"unknown key {key!r} (found {key}: {found}), expected {meant}one of "
+        text += ", ".join(known)
+    elif first["type"] == "missing":
+        text = f"key {key!r} is missing"
+    elif first["type"] == "value_error":
+        text = str(first["ctx"]["error"])
+    elif first["type"].startswith("union_tag"):
+        text = f"key 'loader.kind': found {found}, expected: one of {', '.join(LOADERS)}"
+    else:
+        expected = (p["msg"].removeprefix("Input should be ").split(", unable to")[0] for p in same)
+        text = f"key {key!r}: found {found}, expected: {' or '.join(expected)}"
+    more = len(problems) - len(same)
+    return f"{text} (and {more} more)" if more else text
+
+
+def _location(problem: ErrorDetails) -> tuple[int | str, ...]:
+    """Where a problem is; pydantic puts the kind of loader between the section and its key."""
+    location = problem["loc"]
+    return location[:1] + location[1 + (location[:1] == ("loader",)) :]
+
+
+def _keys_at(location: tuple[int | str, ...]) -> list[str]:
+    """Known keys of the section that holds ``location``."""
+    if len(location) == 1:
+        return list(ExperimentConfig.model_fields)
+    name = location[1] if location[0] == "loader" else location[0]
+    return list(ExperimentConfig.sections[str(name)].model_fields)

@@ -1,74 +1,233 @@
-"""Trains every form over several seeds, skipping what the output folder already holds."""
+"""Trains a float model and its binary forms over several seeds, and checks what is frozen."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+import torch
+from torch import nn
 from torch_geometric.data import Data
 
-from bitgnn.train.config import DatasetConfig, ExperimentConfig, Recipe
-from bitgnn.train.run import RunOptions, train_run
-from bitgnn.train.store import Run, RunStore
+from bitgnn.data import DataError, load
+from bitgnn.distillation import Distilled, distill
+from bitgnn.distillation.named import NamedModel
+from bitgnn.inference import Frozen
+from bitgnn.measure.environment import cpu_model
+from bitgnn.train.config import FLOAT_FORM, DatasetConfig, ExperimentConfig
+from bitgnn.train.loaders import make_loader, whole_graph
+
+__all__ = ["Forms", "GraphSource", "MismatchError", "Run", "demo_config", "train_all"]
+
+LOGIT_TOLERANCE = 1e-4
+RUNS_FOLDER = "runs"
 
 
-def make_progress(console: Console, *, in_thread: bool = True) -> Progress:
-    """The progress bar of trainings.
+class MismatchError(RuntimeError):
+    """A frozen model decides otherwise than the model it was made from."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """One finished training.
+
+    Attributes:
+        form: ``fp32``, or name of a binary form.
+        seed: random seed.
+        metric: name of the scores.
+        test_score: of the test nodes, as a share; None where there are none.
+        val_score: of the validation nodes.
+        epochs: epochs trained.
+        seconds: time of these epochs.
+        machine: processor and torch version that the command ran on.
+    """
+
+    form: str
+    seed: int
+    metric: str
+    test_score: float | None
+    val_score: float
+    epochs: int
+    seconds: float
+    machine: str
+
+    @property
+    def score(self) -> float:
+        """Of the test nodes, or of the validation nodes where there are none."""
+        return self.val_score if self.test_score is None else self.test_score
+
+
+class Forms:
+    """Finished runs, and of each form the model of the best validation score.
+
+    Attributes:
+        runs: in the order in which they were added.
+    """
+
+    def __init__(self) -> None:
+        self.runs: list[Run] = []
+        self._best: dict[str, tuple[Run, nn.Module]] = {}
+
+    def add(self, run: Run, model: nn.Module) -> None:
+        """Add a run and its model: the float one, or the frozen one."""
+        self.runs.append(run)
+        if run.form not in self._best or run.val_score > self._best[run.form][0].val_score:
+            self._best[run.form] = run, model
+
+    def best(self, form: str) -> tuple[Run, Any]:
+        """A form's run with the best validation score, and its model."""
+        return self._best[form]
+
+    def of(self, form: str) -> tuple[Run, ...]:
+        """All runs of a form."""
+        return tuple(run for run in self.runs if run.form == form)
+
+
+class GraphSource:
+    """Graphs of an experiment's runs; the last one is kept.
 
     Args:
-        console: where it is drawn.
-        in_thread: whether a thread draws it now and then; otherwise it is drawn where an update
-            asks for it, so that nothing else runs in between, such as while something is timed.
+        config: the experiment.
+        data_root: folder of the data sets; None takes ``BITGNN_DATA``, else ``./data``.
     """
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeRemainingColumn(),
-    )
-    return Progress(*columns, console=console, auto_refresh=in_thread)
+
+    def __init__(
+        self, config: ExperimentConfig, data_root: str | os.PathLike[str] | None = None
+    ) -> None:
+        self.config = config
+        self.data_root = data_root
+        self._last: tuple[Any, Data] | None = None
+
+    def check(self) -> Data:
+        """Load the graph of the last seed, then that of the first, before any work is done.
+
+        Where the split depends on the seed, there may be fewer splits than seeds.
+
+        Returns:
+            The graph of the first seed.
+
+        Raises:
+            DataError: see :meth:`__call__`.
+        """
+        self(self.config.seeds - 1)
+        return self(0)
+
+    def __call__(self, seed: int) -> Data:
+        """The graph of the run with this seed.
+
+        Raises:
+            DataError: files are missing or unreadable, or there is no such split.
+        """
+        dataset = self.config.dataset
+        split, split_seed = key = dataset.of_run(seed)
+        if self._last is None or self._last[0] != key:
+            options: dict[str, Any] = {"split": split, "seed": split_seed}
+            try:
+                data = load(dataset.name, self.data_root, features=dataset.features, **options)
+            except ValueError as error:
+                raise DataError(f"dataset: {error}") from error
+            self._last = key, data
+        return self._last[1]
 
 
 def train_all(
     config: ExperimentConfig,
     graphs: Callable[[int], Data],
-    store: RunStore,
-    console: Console,
-    options: RunOptions | None = None,
-) -> list[Run]:
-    """Train what is not in ``store`` yet, seed by seed, with a progress bar.
+    output: Path,
+    device: torch.device,
+    say: Callable[[str], None] = lambda line: None,
+) -> Forms:
+    """Train a float model and its binary forms with every seed, freeze and check them.
+
+    What ``output`` holds already is not trained again.
 
     Args:
         config: the experiment.
-        graphs: gives the graph of a seed, such as :class:`~bitgnn.train.build.GraphSource`.
-        store: where finished runs are kept.
-        console: where the bar is drawn.
-        options: device and the like; None is ``RunOptions()``.
+        graphs: gives the graph of a seed, such as :class:`GraphSource`.
+        output: folder of checkpoints and logs.
+        device: to train on.
+        say: takes a line about each run.
 
     Returns:
         All runs, by seed, then by form.
 
     Raises:
-        KeyboardInterrupt: stopped by the user; finished runs are in ``store``, the one under way
-            goes on from its checkpoint.
+        DistillError: the graph or a form cannot be learnt.
+        KeyboardInterrupt: stopped by the user; the same call goes on.
+        LoaderError: a loader's library is missing.
+        MismatchError: a frozen model and the trained one differ in a class or by more than 1e-4 in
+            a score.
     """
-    options = options or RunOptions()
-    total = config.seeds * sum(recipe.epochs for recipe in config.forms.values())
-    runs = []
-    with make_progress(console) as progress:
-        task = progress.add_task("", total=total)
-        for seed in range(config.seeds):
-            data = graphs(seed)
-            for form in config.forms:
-                title = f"{config.dataset.title} {form}, seed {seed + 1}/{config.seeds}"
-                progress.update(task, description=title)
-                run = train_run(
-                    config, form, seed, data, store, options,
-                    lambda count: progress.advance(task, count),
-                )  # fmt: skip
-                runs.append(run)
-    return runs
+    found = Forms()
+    for seed in range(config.seeds):
+        for run, model in _seed_runs(config, graphs(seed), seed, output / RUNS_FOLDER, device):
+            found.add(run, model)
+            say(
+                f"{config.dataset.title} {run.form}, seed {seed + 1} of {config.seeds}: "
+                f"{100 * run.score:.1f} in {run.epochs} epochs"
+            )
+    return found
+
+
+def _seed_runs(
+    config: ExperimentConfig, data: Data, seed: int, folder: Path, device: torch.device
+) -> Iterator[tuple[Run, nn.Module]]:
+    """The float model, then its binary forms; the first form's distillation trains the teacher."""
+    named = NamedModel(config.model, config.hidden, config.layers)
+    model = named.make(data, seed, device)
+    loader, whole = make_loader(config.loader, data), whole_graph(config.loader, data)
+    machine = machine_name(device)
+    teacher: nn.Module | None = None
+    for form, what in config.forms.items():
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="distill: stopped by Ctrl-C")
+            result = distill(
+                model if teacher is None else teacher,
+                whole,
+                config.precision(form),
+                widen=what.widen,
+                loader=loader,
+                epochs=config.epochs,
+                seed=seed,
+                log=folder / f"{form}-{seed}",
+                trained=named.is_trained if teacher is None else True,
+            )
+        if result.interrupted:
+            raise KeyboardInterrupt
+        if teacher is None:
+            teacher = result.teacher
+            scores = result.teacher_scores
+            about = len(result.teacher_history), result.teacher_seconds, machine
+            yield Run(FLOAT_FORM, seed, result.metric, scores.test, scores.val, *about), teacher
+        frozen = _checked(result, f"{config.name}, form {form}, seed {seed}")
+        scores, about = result.scores, (len(result.history), result.seconds, machine)
+        yield Run(form, seed, result.metric, scores.test, scores.val, *about), frozen
+
+
+@torch.no_grad()
+def _checked(result: Distilled, title: str) -> Frozen:
+    """The frozen model, compared with the trained one on every node."""
+    graph: Any = result.example
+    expected = result.model(graph.x, graph.edge_index)
+    found = result.frozen(graph.x, graph.edge_index)
+    difference = float((found - expected).abs().max())
+    if not (torch.equal(found.argmax(1), expected.argmax(1)) and difference <= LOGIT_TOLERANCE):
+        raise MismatchError(
+            f"{title}: the frozen model differs from the trained one (largest difference of a "
+            f"score {difference:.3g})"
+        )
+    return result.frozen
+
+
+def machine_name(device: torch.device) -> str:
+    """What trains: the GPU or the processor, and torch's version."""
+    is_gpu = device.type == "cuda"
+    processor = torch.cuda.get_device_name(device) if is_gpu else cpu_model()
+    return f"{processor}, torch {torch.__version__}"
 
 
 def demo_config(seeds: int) -> ExperimentConfig:
@@ -78,22 +237,5 @@ def demo_config(seeds: int) -> ExperimentConfig:
         seeds: number of repeats.
     """
     return ExperimentConfig(
-        name="demo",
-        dataset=DatasetConfig(name="digits"),
-        hidden_channels=128,
-        seeds=seeds,
-        forms={
-            "fp32": Recipe(
-                epochs=200, learning_rate=0.01, weight_decay=5e-4, dropout=0.5, input_norm=False
-            ),
-            "full": Recipe(epochs=300, learning_rate=0.003, dropout=0.2),
-            "bin": Recipe(
-                epochs=300,
-                learning_rate=0.003,
-                schedule="cosine",
-                dropout=0.2,
-                start_from="full",
-                distill=1.0,
-            ),
-        },
+        name="demo", dataset=DatasetConfig(name="digits"), hidden=128, seeds=seeds
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -25,11 +25,11 @@ from bitgnn.measure.report import (
     png,
     write_json,
 )
-from bitgnn.train.config import ExperimentConfig
+from bitgnn.train.config import FLOAT_FORM, ExperimentConfig
 from bitgnn.train.deploy import FormResult
 
-METRIC_NAMES = {"accuracy": "accuracy", "roc_auc": "ROC AUC"}
-MODEL_NAMES = {"gcn": "GCN", "graphsage": "GraphSAGE", "graphsaint": "GraphSAINT"}
+TITLES = {"gcn": "GCN", "sage": "GraphSAGE", "graphconv": "GraphConv", "indgcn": "inductive GCN"}
+"""Models whose names are short, in text."""
 COLUMNS = (
     "form",
     "seeds",
@@ -46,20 +46,14 @@ COLUMNS = (
 )
 
 
-def form_label(config: ExperimentConfig, form: str) -> str:
+def form_label(form: str) -> str:
     """A form's name with whose arithmetic it is."""
-    return f"{'bitgnn' if config.is_binary(form) else 'PyG'} {form}"
-
-
-def score_name(config: ExperimentConfig) -> str:
-    """The metric's name in text."""
-    return METRIC_NAMES[config.metric]
+    return f"{'PyG' if form == FLOAT_FORM else 'bitgnn'} {form}"
 
 
 def experiment_title(config: ExperimentConfig) -> str:
     """Model and graph, such as ``GCN on Cora``."""
-    model = ("inductive " if config.inductive else "") + MODEL_NAMES[config.model]
-    return f"{model} on {config.dataset.title}"
+    return f"{TITLES.get(config.model, config.model)} on {config.dataset.title}"
 
 
 def graph_record(config: ExperimentConfig, data: Data) -> dict[str, Any]:
@@ -70,9 +64,7 @@ def graph_record(config: ExperimentConfig, data: Data) -> dict[str, Any]:
         "edges": data.edge_index.size(1),
         "features": data.x.size(1),
         "classes": int(data.y.max()) + 1,
-        "train_nodes": int(data.train_mask.sum()),
-        "val_nodes": int(data.val_mask.sum()),
-        "test_nodes": int(data.test_mask.sum()),
+        **{f"{name}_nodes": int(data[f"{name}_mask"].sum()) for name in ("train", "val", "test")},
     }
 
 
@@ -85,7 +77,7 @@ def result_record(
         "config": config.model_dump(mode="json"),
         "environment": environment(),
         "graph": graph_record(config, data),
-        "metric": config.metric,
+        "metric": results[0].runs[0].metric,
         "forms": {
             result.form: {
                 "score_mean_percent": result.mean,
@@ -93,7 +85,7 @@ def result_record(
                 "runs": [asdict(run) for run in result.runs],
                 "memory_bytes": None if result.memory is None else result.memory.to_dict(),
                 "latency": {way: timing.to_dict() for way, timing in result.timings.items()},
-                # evaluate() raises where a frozen model differs, so reaching this is the proof.
+                # train_all() raises where a frozen model differs, so reaching this is the proof.
                 "frozen_equals_trained": None if result.frozen is None else True,
             }
             for result in results
@@ -110,7 +102,7 @@ def write_results(
         folder: existing output folder.
         config: the experiment.
         data: its graph.
-        results: what :func:`~bitgnn.train.evaluate` returned.
+        results: what :func:`~bitgnn.train.measured` returned.
 
     Returns:
         The files and folders written.
@@ -120,10 +112,8 @@ def write_results(
     """
     record, table, chart = (folder / f"results.{ending}" for ending in ("json", "csv", "png"))
     write_json(record, result_record(config, data, results))
-    labels = {form: form_label(config, form) for form in config.forms}
-    write_atomically(table, _csv(labels, results).encode())
-    image = draw_chart(experiment_title(config), score_name(config), labels, results)
-    write_atomically(chart, image)
+    write_atomically(table, _csv(results).encode())
+    write_atomically(chart, draw_chart(experiment_title(config), results))
     models = [
         save(result.frozen, folder / f"model-{result.form}")
         for result in results
@@ -132,7 +122,7 @@ def write_results(
     return [record, table, chart, *models]
 
 
-def _csv(labels: Mapping[str, str], results: Sequence[FormResult]) -> str:
+def _csv(results: Sequence[FormResult]) -> str:
     rows: list[Sequence[Any]] = [COLUMNS]
     for result in results:
         way, timing = result.fastest
@@ -141,7 +131,12 @@ def _csv(labels: Mapping[str, str], results: Sequence[FormResult]) -> str:
         sizes: Sequence[int | str] = [""] * 5
         if use is not None:
             sizes = [use.weights, use.activations, use.features, use.adjacency, use.peak]
-        head = [labels[result.form], len(result.runs), f"{result.mean:.2f}", f"{result.std:.2f}"]
+        head = [
+            form_label(result.form),
+            len(result.runs),
+            f"{result.mean:.2f}",
+            f"{result.std:.2f}",
+        ]
         times = [f"{1e3 * timing.median:.4f}", way, f"{1e3 * from_floats.median:.4f}"]
         rows.append([*head, *sizes, *times])
     return csv_text(rows)
@@ -152,27 +147,34 @@ def result_table(config: ExperimentConfig, results: Sequence[FormResult], thread
 
     Args:
         config: the experiment.
-        results: what :func:`~bitgnn.train.evaluate` returned.
+        results: what :func:`~bitgnn.train.measured` returned.
         threads: of the processor during the measurement.
     """
     title = f"{experiment_title(config)}, {threads} thread{'s' if threads > 1 else ''}"
     table = Table(title=title, box=SIMPLE_HEAD, padding=(0, 1), pad_edge=False)
-    for name in ("", f"{score_name(config)} %", "model", "working", "peak", "latency", "speed"):
+    for name in (
+        "",
+        f"{results[0].runs[0].metric} %",
+        "model",
+        "working",
+        "peak",
+        "latency",
+        "speed",
+    ):
         table.add_column(name, justify="left" if not name else "right", no_wrap=True)
-    baseline = next((r for r in results if not config.is_binary(r.form)), None)
     for result in results:
         timing = result.fastest[1]
-        ratio = "" if baseline is None else baseline.fastest[1].median / timing.median
+        ratio = results[0].fastest[1].median / timing.median
         use = result.memory
         sizes = ["", "", ""]
         if use is not None:
             sizes = [format_bytes(n) for n in (use.weights, use.activations, use.peak)]
         table.add_row(
-            form_label(config, result.form),
+            form_label(result.form),
             f"{result.mean:.1f} ± {result.std:.1f}",
             *sizes,
             format_seconds(timing.median),
-            f"{ratio:.2f}x" if ratio else "",
+            f"{ratio:.2f}x",
         )
     return table
 
@@ -193,9 +195,7 @@ def _form_color(form: str, number: int) -> str:
     return FORM_COLORS.get(form, OTHER_COLORS[number % len(OTHER_COLORS)])
 
 
-def draw_chart(
-    title: str, score: str, labels: Mapping[str, str], results: Sequence[FormResult]
-) -> bytes:
+def draw_chart(title: str, results: Sequence[FormResult]) -> bytes:
     """Three panels as a PNG.
 
     Returns:
@@ -204,7 +204,7 @@ def draw_chart(
     figure = Figure(figsize=(12.5, 1.6 + 0.62 * len(results)), layout="constrained")
     panels = figure.subplots(1, 3, sharey=True)
     accuracy, memory, latency = panels
-    names = [labels[result.form] for result in results]
+    names = [form_label(result.form) for result in results]
     colors = [_form_color(result.form, number) for number, result in enumerate(results)]
 
     means, spreads = [r.mean for r in results], [r.std for r in results]
@@ -213,6 +213,7 @@ def draw_chart(
     texts = [f"{r.mean:.1f} ± {r.std:.1f}" for r in results]
     _annotate(accuracy, texts, [r.mean + r.std for r in results])
     accuracy.set_xticks(range(0, 101, 20))
+    score = results[0].runs[0].metric
     accuracy.set_title(f"Test {score}, % (mean ± std of {len(results[0].runs)} seeds)")
 
     left = [0.0] * len(results)

@@ -10,9 +10,8 @@ from typing import Any
 
 from rich.console import Console
 
-from bitgnn.distillation.named import NamedModel, named_graph
+from bitgnn.distillation.named import NamedModel, named_device, named_graph
 from bitgnn.inference import save
-from bitgnn.train.run import RunOptions
 from bitgnn.tune.budget import Budget, parse_seconds
 from bitgnn.tune.objective import check_objective, read_limits
 from bitgnn.tune.result import LimitsMissed, TuneResult
@@ -72,7 +71,7 @@ def run_tune(command: TuneCommand, console: Console) -> TuneResult:
     budget = Budget(seconds, spent=command.spent)
     check_objective(command.objective)
     limits = read_limits(command.constraints)
-    device = RunOptions(command.device).torch_device()
+    device = named_device(command.device)
     data = named_graph(command.data, command.data_root, command.seed)
     model = command.model.make(data, command.seed, device)
     Console(stderr=True).print(

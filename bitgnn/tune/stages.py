@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from bitgnn.convert.letters import own_letters
 from bitgnn.measure.latency import gpu_seconds, measure_in_turns, noise
 from bitgnn.measure.timing import Timing
-from bitgnn.train.experiment import make_progress
 from bitgnn.tune.accuracy import Accuracy
 from bitgnn.tune.baselines import Baseline, baseline_of
 from bitgnn.tune.budget import Budget
@@ -241,7 +241,15 @@ def _stage_bars(progress: bool, width: str) -> Iterator[Show]:
     if not progress:
         yield lambda stage, done, total: None
         return
-    bars = make_progress(Console(stderr=True), in_thread=False)
+    # Drawn where an update asks for it: a thread would draw while something is timed.
+    bars = Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+        console=Console(stderr=True),
+        auto_refresh=False,
+    )
     tasks: dict[str, Any] = {}
 
     def show(stage: str, done: int, total: int) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import warnings
 from dataclasses import dataclass, replace
-from typing import Any, Literal, get_args
+from typing import Any, get_args
 
 import torch
 from torch import Tensor, nn
@@ -13,10 +13,7 @@ from torch import Tensor, nn
 from bitgnn.convert import Plan, freeze
 from bitgnn.convert.letters import own_letters
 from bitgnn.measure.environment import cpu_model
-from bitgnn.train.task import CountRight, Metric, RocAuc, check_data
-
-MetricName = Literal["accuracy", "roc_auc"]
-"""Score of the validation nodes: share of right classes, or area under the ROC curve."""
+from bitgnn.tune.metrics import CountRight, Metric, MetricName, RocAuc, check_data
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,7 +86,7 @@ class Workload:
                 "tune: data: val_mask missing, on which accuracy is measured; split the nodes "
                 "first, for example with torch_geometric.transforms.RandomNodeSplit"
             )
-        check_data(data, metric, "tune: data", needed=("val_mask",), error=ValueError)
+        check_data(data, metric)
         tensors = [*model.parameters(), *model.buffers()]
         home = tensors[0].device if tensors else torch.device("cpu")
         place = home if device is None else torch.device(device)

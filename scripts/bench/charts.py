@@ -1,4 +1,4 @@
-"""Charts of records: ratios, accuracies, gaps, scores over epochs, and whole models."""
+"""Charts of records: ratios, gaps, and whole models."""
 
 from __future__ import annotations
 
@@ -121,34 +121,6 @@ def _grouped(results: Iterable[Record]) -> dict[str, dict[str, list[float]]]:
             name = first if first.isalpha() else "all"
         groups[group].setdefault(name, []).append(result["ratio"])
     return groups
-
-
-def accuracies_chart(record: Record) -> Figure:
-    """Bars of mean scores and their standard deviations by graph and form, and the paper's."""
-    graphs = record["graphs"]
-    colours = _colours(*(form for entry in graphs.values() for form in entry["forms"]))
-    means = [form["score_mean_percent"] for e in graphs.values() for form in e["forms"].values()]
-    start = max(0, 10 * math.floor(min(means) / 10 - 0.5))
-    figure = Figure(figsize=(9, 4.2), layout="constrained")
-    axes = figure.subplots()
-    for place, entry in enumerate(graphs.values()):
-        width = 0.84 / len(entry["forms"])
-        for number, (name, form) in enumerate(entry["forms"].items()):
-            x = place + (number - (len(entry["forms"]) - 1) / 2) * width
-            mean, deviation = form["score_mean_percent"], form["score_std_points"]
-            axes.bar(x, mean - start, 0.92 * width, start, color=colours[name])
-            axes.errorbar(x, mean, deviation, color="black", elinewidth=1, capsize=3)
-            axes.annotate(f"{mean:.1f}", (x, mean + deviation), (0, 4), ha="center",
-                          textcoords="offset points", fontsize=8)  # fmt: skip
-            if name in (entry["paper"] or {}):
-                axes.plot(x, entry["paper"][name], "wD", markeredgecolor="black")
-    names = (n if e["metric"] == "accuracy" else f"{n} (ROC AUC)" for n, e in graphs.items())
-    axes.set_xticks(range(len(graphs)), [name.replace(" (", "\n(") for name in names])
-    axes.set_ylabel(f"test score, % (axis starts at {start})")
-    open_frame(axes)
-    _legend(figure, colours, **SQUARE)
-    paper = " (diamonds: the paper's)" if any(entry["paper"] for entry in graphs.values()) else ""
-    return _titled(figure, f"Mean and standard deviation over seeds{paper}", record)
 
 
 def gaps_chart(record: Record) -> Figure:

@@ -7,23 +7,20 @@ from typer.testing import CliRunner
 
 import bitgnn
 from bitgnn import train
+from bitgnn._output import alone_in
 from bitgnn.cli import app
 from bitgnn.data import atomic_dataset
 from bitgnn.inference import load
 from bitgnn.train import command
-from bitgnn.train.store import alone_in
 
 runner = CliRunner()
 
 TINY = """
 name: tiny
 dataset: {name: digits}
-hidden_channels: 8
+hidden: 8
+epochs: 2
 seeds: 1
-forms:
-  fp32: {epochs: 2, learning_rate: 0.01}
-  full: {epochs: 2, learning_rate: 0.01}
-  bin: {epochs: 2, learning_rate: 0.01, start_from: full}
 """
 
 
@@ -49,10 +46,12 @@ def test_train_writes_everything(config, tmp_path):
     assert result.exit_code == 0, result.output
     names = {path.name for path in output.iterdir()}
     assert {"results.json", "results.csv", "results.png", "model-full", "model-bin"} <= names
-    assert load(output / "model-bin").in_channels == 64
-    before = (output / "runs" / "bin-0.json").read_text()
+    assert load(output / "model-bin").in_channels == 61
     assert runner.invoke(app, arguments).exit_code == 0
-    assert (output / "runs" / "bin-0.json").read_text() == before
+    more = runner.invoke(app, [*arguments, "--seeds", "2"])
+    assert "digits bin, seed 2 of 2: " in more.stdout
+    config.write_text(TINY.replace("hidden: 8", "hidden: 16"))
+    assert "hidden: 8 there, 16 here" in _one_line(runner.invoke(app, arguments))
 
 
 def test_train_on_a_graph_of_ones_own(config, tmp_path, monkeypatch):
@@ -135,14 +134,13 @@ def test_missing_device_is_one_line(config, tmp_path, monkeypatch):
 
 def test_damaged_checkpoint_is_one_line_and_kept(config, tmp_path):
     output = tmp_path / "out"
-    (output / "runs").mkdir(parents=True)
-    damaged = output / "runs" / "full-0.checkpoint"
+    (output / "runs" / "full-0").mkdir(parents=True)
+    damaged = output / "runs" / "full-0" / "teacher.checkpoint"
     damaged.write_bytes(b"damaged")
     line = _one_line(runner.invoke(app, ["train", "-c", str(config), "-o", str(output)]))
-    assert "form full, seed 0: " in line
+    assert f"{damaged}: no readable checkpoint" in line
     assert "delete it to train this run anew" in line
     assert damaged.read_bytes() == b"damaged"
-    assert (output / "runs" / "fp32-0.json").is_file()
 
 
 def test_interrupt_says_how_to_go_on(config, tmp_path, monkeypatch):
@@ -183,7 +181,7 @@ def test_version():
 
 
 def test_built_in_configurations_have_names(tmp_path):
-    assert train.load_config(train.find_config("gcn_photo")).dataset.name == "Photo"
+    assert train.load_config(train.find_config("sage_flickr")).dataset.name == "Flickr"
     message = _one_line(runner.invoke(app, ["train", "-c", "gcn_kora", "-o", str(tmp_path)]))
     assert "gcn_kora: neither a file nor a built-in configuration, which are gcn, gcn_" in message
     (tmp_path / "gcn").write_text(TINY)

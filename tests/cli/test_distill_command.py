@@ -10,10 +10,10 @@ from torch_geometric.nn import GCN
 from typer.testing import CliRunner
 
 import bitgnn
+from bitgnn._output import alone_in
 from bitgnn.cli import app
 from bitgnn.distillation import fitting
 from bitgnn.distillation.command import DistillCommand
-from bitgnn.train.store import alone_in
 
 runner = CliRunner()
 NODES, FEATURES, CLASSES = 60, 12, 3
@@ -154,7 +154,7 @@ def test_goes_on_where_it_was_stopped(graph, tmp_path, monkeypatch, stop):
 def test_a_folder_of_another_distillation(graph, tmp_path):
     assert _distill(graph, tmp_path).exit_code == 0
     line = _one_line(_distill(graph, tmp_path, "--seed", "1"))
-    assert "holds another distillation (seed 0 there, 1 here)" in line
+    assert "holds another job's work (seed: 0 there, 1 here)" in line
     with alone_in(tmp_path):
         assert "another process writes to this folder" in _one_line(_distill(graph, tmp_path))
 
@@ -188,7 +188,7 @@ def test_labels_of_several_columns(graph, tmp_path):
 @pytest.mark.parametrize(
     ("more", "said"),
     [
-        (["--model", "mlp"], "model must be one of ['gcn', 'sage', 'graphconv', 'GCN'"),
+        (["--model", "mlp"], "model must be one of ['gcn', 'sage', 'graphconv', 'indgcn'"),
         (["--model", "own_net:wrong"], "takes no hidden_channels, leave --hidden out"),
         (["--model", "own_net:made"], "takes no hidden_channels, leave --hidden out"),
         (["--model", "own_net:None_there"], "own_net has no None_there"),

@@ -129,7 +129,7 @@ def test_interrupt_says_how_to_go_on(folder, monkeypatch):
         (["--objective", "speed"], "objective must be one of"),
         (["--constraint", "fast"], "must have the form"),
         (["--budget", "soon"], "budget must be a time"),
-        (["--model", "gat"], "model must be one of ['gcn', 'sage', 'graphconv', 'GCN'"),
+        (["--model", "gat"], "model must be one of ['gcn', 'sage', 'graphconv', 'indgcn'"),
         (["--data", "digitz"], "name must be one of"),
         (["--pin", "foo"], "a pin must read like 'first layer stays F'"),
         (["--pin", "convs.9=FBB"], "pins name the layer 'convs.9'"),

@@ -15,7 +15,7 @@ from toy_problems import CLASSES, FEATURES, NODES, Pooled, gcn, planted
 import bitgnn
 from bitgnn._files import FolderInUseError, locked
 from bitgnn.distillation import DistillError, fitting
-from bitgnn.train.checkpoint import CheckpointError
+from bitgnn.distillation.checkpoint import CheckpointError
 
 
 class Killed(BaseException):

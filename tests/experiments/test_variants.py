@@ -10,7 +10,7 @@ import torch
 from torch_geometric.data import Data
 
 import bitgnn
-from bitgnn.distillation.fitting import DistillRecipe
+from bitgnn.distillation.recipe import DistillRecipe
 from bitgnn.quantize import sgn
 from bitgnn.quantize.looked_up_linear import looked_up_linear
 

@@ -12,7 +12,8 @@ def data():
     generator = torch.Generator().manual_seed(0)
     y = torch.arange(90) % 3
     x = torch.randn(90, 20, generator=generator) + 2 * torch.eye(3, 20)[y]
-    edges = torch.randint(0, 90, (2, 200), generator=generator)
+    near = torch.stack([torch.arange(90), (torch.arange(90) + 3) % 90])  # of the same class
+    edges = torch.cat([near, torch.randint(0, 90, (2, 60), generator=generator)], dim=1)
     masks = [torch.arange(90) // 30 == part for part in range(3)]
     return Data(
         x=x, edge_index=edges, y=y, train_mask=masks[0], val_mask=masks[1], test_mask=masks[2]
@@ -26,17 +27,5 @@ def graphs(data):
 
 @pytest.fixture
 def config():
-    recipe = {"epochs": 4, "learning_rate": 0.01}
-    return ExperimentConfig.model_validate(
-        {
-            "name": "tiny",
-            "dataset": {"name": "digits"},
-            "hidden_channels": 8,
-            "seeds": 2,
-            "forms": {
-                "fp32": {**recipe, "input_norm": False},
-                "full": recipe,
-                "bin": {**recipe, "start_from": "full", "distill": 1.0, "schedule": "cosine"},
-            },
-        }
-    )
+    tiny = {"name": "tiny", "dataset": {"name": "digits"}, "hidden": 8, "seeds": 2, "epochs": 6}
+    return ExperimentConfig.model_validate(tiny)

@@ -15,8 +15,8 @@ name: x
 dataset: {name: digits}
 seeds: 2
 forms:
-  full: {epochs: 3, learning_rate: 0.1}
-  bin: {epochs: 3, learning_rate: 0.1, start_from: full}
+  full: {}
+  wide: {precision: bin, widen: 2}
 """
 
 
@@ -24,10 +24,7 @@ forms:
 def test_shipped_configurations_load(file):
     config = load_config(file)
     assert config.name == file.stem
-    compared = ["fp32", "bin", "ternary"] if "ternary" in file.stem else ["fp32", "full", "bin"]
-    assert list(config.forms)[:3] == compared
-    assert not config.is_binary("fp32")
-    assert all(config.is_binary(form) for form in compared[1:])
+    assert [config.precision(form) for form in config.forms] == ["full", "bin"]
     assert normalized_name(config.dataset.name) in map(normalized_name, dataset_names())
 
 
@@ -37,44 +34,20 @@ def test_every_row_of_the_papers_tables_has_a_configuration():
     assert rows | {"gcn"} <= {file.stem for file in CONFIGS.glob("*.yaml")}
 
 
-def test_the_recipe_of_one_graph_is_that_of_another():
-    recipe = load_config(find_config("gcn"))
-    found = recipe.on("PubMed")
+def test_an_experiment_on_another_graph():
+    config = load_config(find_config("gcn"))
+    found = config.on("PubMed")
     assert (found.name, found.dataset.name, found.dataset.split) == ("gcn_pubmed", "PubMed", None)
-    assert found.forms == recipe.forms
-    with pytest.raises(ConfigError, match="data: key 'name'"):
-        recipe.on("")
+    assert found.forms == config.forms
+    with pytest.raises(ConfigError, match="data: must name a graph, got ''"):
+        config.on("")
 
 
-def test_a_configuration_says_what_is_special(tmp_path):
+def test_forms_name_their_precision(tmp_path):
     (tmp_path / "x.yaml").write_text(GOOD)
-    own = tmp_path / "own.yaml"
-    own.write_text(
-        "base: x\nname: own\nforms:\n  full: {epochs: 5}\n  bin: null\n"
-        "  small: {like: full, precision: bin, learning_rate: 0.2}\n"
-    )
-    config = load_config(own)
-    assert (config.name, config.seeds, list(config.forms)) == ("own", 2, ["full", "small"])
-    assert [recipe.epochs for recipe in config.forms.values()] == [5, 5]
-    assert [recipe.learning_rate for recipe in config.forms.values()] == [0.1, 0.2]
-    (tmp_path / "gcn.yaml").write_text("base: gcn\nname: gcn\nloader: {kind: full}\n")
-    assert load_config(tmp_path / "gcn.yaml") == load_config(find_config("gcn"))
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("base: nowhere", "nowhere: neither a file nor a built-in configuration"),
-        ("base: other", "odd: neither a file nor a built-in configuration"),
-        ("forms: {bin: {like: full}}", "forms.bin: like must name another form"),
-        ("forms: {bin: {like: full}, full: {like: bin}}", "does not rest on this one, got 'bin'"),
-    ],
-)
-def test_what_rests_on_nothing_is_named(tmp_path, text, message):
-    (tmp_path / "odd.yaml").write_text(text)
-    (tmp_path / "other.yaml").write_text("base: odd")
-    with pytest.raises(ConfigError, match=message):
-        load_config(tmp_path / "odd.yaml")
+    config = load_config(tmp_path / "x.yaml")
+    assert [config.precision(form) for form in config.forms] == ["full", "bin"]
+    assert [form.widen for form in config.forms.values()] == [None, 2]
 
 
 def test_demo_configuration():
@@ -85,9 +58,9 @@ def test_demo_configuration():
     ("old", "new", "message"),
     [
         (
-            "epochs: 3, learning_rate: 0.1}",
-            "epoch: 3, learning_rate: 0.1}",
-            "unknown key 'forms.full.epoch' .*, expected 'epochs' perhaps, or one of epochs, ",
+            "widen: 2",
+            "width: 2",
+            "unknown key 'forms.wide.width' .*, expected 'widen' perhaps, or one of precision, wi",
         ),
         (
             "seeds: 2",
@@ -95,7 +68,7 @@ def test_demo_configuration():
             r"unknown key 'seed' \(found seed: 2\), expected 'seeds' perhaps, or ",
         ),
         ("seeds: 2", "zzz: 2", r"unknown key 'zzz' \(found zzz: 2\), expected one of name, da"),
-        ("name: x\ndataset: {name: digits}\n", "", "keys 'name', 'dataset' are missing$"),
+        ("name: x\ndataset: {name: digits}\n", "", r"key 'name' is missing \(and 1 more\)$"),
         ("seeds: 2", "seeds: many", "key 'seeds': found 'many', expected: a valid integer"),
         ("seeds: 2", "seeds: 0", "key 'seeds': found 0, expected: greater than 0"),
         ("{name: digits}", "{}", "key 'dataset.name' is missing"),
@@ -105,33 +78,15 @@ def test_demo_configuration():
             "{name: a, split: x}",
             "'dataset.split': found 'x', .* 'random' or 'seed'$",
         ),
-        ("seeds: 2", "model: gin", "key 'model': found 'gin', expected: 'gcn', 'graphsage' or"),
-        ("seeds: 2", "model: graphsage\ninductive: true", "inductive: belongs to model gcn"),
-        ("seeds: 2", "model: graphsaint\nnum_layers: 3", "num_layers: graphsaint has 2, got 3"),
-        ("seeds: 2", "loader: {kind: cluster}", "key 'loader.kind'.*one of full, neighbor, saint"),
+        ("seeds: 2", "epochs: 0", "key 'epochs': found 0, expected: greater than 0"),
+        ("seeds: 2", "loader: {kind: cluster}", "key 'loader.kind'.*one of neighbor, saint"),
         ("seeds: 2", "loader: {kind: neighbor, walks: 2}", "unknown key 'loader.walks'.*batch_si"),
-        ("seeds: 2", "loader: {kind: saint_rw, roots: 5}", "keys 'loader.walk_length', 'l"),
-        ("seeds: 2", "loader: {kind: neighbor, neighbors: [3]}", "one number for each of 2 layer"),
+        ("seeds: 2", "loader: {kind: saint_rw, roots: 5}", "key 'loader.walk_length' is missing"),
         ("seeds: 2", "loader: {kind: neighbor, neighbors: [3, 0]}", "key 'loader.neighbors.1'"),
-        ("name: x\n", "", "key 'name' is missing"),
-        ("  full:", "  half:", "forms.half: precision is missing; only 'fp32', 'full', 'bin'"),
         ("  full:", "  Full Form:", "forms.Full Form: a form's name is lower-case letters"),
-        ("  full: {", "  full: {precision: FBB+FBF, ", "output of BMM .B. must be the activation"),
-        (
-            "  full: {",
-            "  full: {precision: FBB+BBB, ",
-            "forms.full.* last layer must return floats",
-        ),
-        ("  full: {", "  full: {precision: 3, ", "forms.full.precision': found 3, expected: a va"),
-        ("  full: {", "  full: {precision: [full], ", "forms.full: precision must have one entry"),
-        ("  full: {", "  full: {precision: half, ", "forms.full: precision must be 'fp32', 'full'"),
-        ("  full: {", "  full: {surrogate: tanh, ", "forms.full.surrogate': found 'tanh'"),
-        ("  full: {", "  full: {patience: 0, ", "forms.full.patience': found 0, expected: greater"),
-        ("start_from: full", "teachers: [full]", "forms.bin: teachers need distill above 0"),
-        ("start_from: full", "distill: 1, teachers: [fp32]", "teachers must name a form trained"),
-        ("start_from: full", "start_from: fp32", "start_from must name a form trained before"),
-        ("start_from: full", "distill: 1.0", "forms.bin: distill needs start_from"),
-        ("start_from: full", "start_from: full, input_norm: false", "input_norm must be that of"),
+        ("  full:", "  fp32:", "forms.fp32: .* other than 'fp32', which is the float model's"),
+        ("precision: bin", "precision: 3", "forms.wide.precision': found 3, expected: a va"),
+        ("widen: 2", "widen: 0.5", "forms.wide.widen': found 0.5, expected: greater than or equal"),
         ("dataset: {name: digits}", "dataset: [", "is not valid YAML"),
     ],
 )

@@ -21,6 +21,7 @@ from bench.tables.operators import (
 from bench.tables.plain_loop import (
     depth_table,
     distilled_table,
+    paper_table,
     plain_loop_table,
     students_table,
     study_table,
@@ -32,12 +33,11 @@ from bench.tables.timings import (
     runs_table,
     sampling_table,
     stream_table,
-    training_cost_table,
     training_steps_table,
 )
-from bench.tables.trainings import NOT_MEASURED, accuracies_table
 from bench.tables.variants import variants_table
 
+NOT_MEASURED = "Not measured yet.\n"
 ONE: Mapping[str, tuple[str, Callable[[Record], str]]] = {
     "ops": ("ops", cases_table),
     "ops_cuda": ("ops_cuda", cases_table),
@@ -52,15 +52,14 @@ ONE: Mapping[str, tuple[str, Callable[[Record], str]]] = {
     "bwta_cpu": ("bwta_cpu", bnn_table),
     "layers": ("layers", partial(cases_table, subject="layer")),
     "conversion": ("conversion", conversion_table),
-    "accuracy": ("accuracy_table3", accuracies_table),
-    "accuracy_second": ("accuracy_second", accuracies_table),
-    "accuracy_ternary": ("accuracy_ternary", accuracies_table),
+    "table3": ("table3", paper_table),
     "plain_loop": ("plain_loop", plain_loop_table),
     "plain_loop_depth": ("plain_loop_depth", plain_loop_table),
     "distilled": ("distilled", distilled_table),
     "distilled_cpu": ("distilled_cpu", distilled_table),
     "distilled_study": ("distilled_study", study_table),
     "distilled_variants": ("distilled_variants", variants_table),
+    "distilled_again": ("distilled_again", variants_table),
     "distilled_images": ("distilled_images", students_table),
     "distilled_texts": ("distilled_texts", students_table),
     "default_speed_cpu": ("default_speed_cpu", default_speed_table),
@@ -68,7 +67,6 @@ ONE: Mapping[str, tuple[str, Callable[[Record], str]]] = {
     "depth": ("depth", depth_table),
     "decoder_cuda": ("decoder_cuda", decoder_speed_table),
     "tuner_runs": ("tuner_runs", runs_table),
-    "training_cost": ("training_cost", training_cost_table),
     "calls_cuda": ("calls_cuda", calls_table),
     "calls_cpu": ("calls_cpu", calls_table),
     "sampling": ("sampling", sampling_table),

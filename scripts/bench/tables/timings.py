@@ -161,30 +161,6 @@ def _median(timing: Record) -> str:
     return format_seconds(timing["median"])
 
 
-def training_cost_table(record: Record) -> str:
-    """Markdown of a record of ``scripts/bench_training.py``: one row a graph and form."""
-
-    def goal(form: str, graph: Record) -> str:
-        """The goal of a form and whether it is met."""
-        found = next((g for g in graph["goals"] if g["goal"].startswith(f"{form}:")), None)
-        return shown(found, lambda g: f"≤ {g['limit']:g}×: {verdict(g['met'])}")
-
-    found = table(
-        (
-            (title, form, entry, graph)
-            for title, graph in record["graphs"].items()
-            for form, entry in graph["forms"].items()
-        ),
-        ("form", lambda row: f"{row[0]} {row[1]}"),
-        ("epoch", lambda row: format_seconds(row[2]["seconds_per_epoch"])),
-        ("epochs", lambda row: str(row[2]["epochs"])),
-        ("needs first", lambda row: ", ".join(row[2]["needs"])),
-        ("whole training", lambda row: format_ratio(row[2]["cost_ratio"])),
-        ("goal", lambda row: goal(row[1], row[3])),
-    )
-    return f"{environment_line(record)}\n\n{found}"
-
-
 def decoder_speed_table(record: Record) -> str:
     """One table a size of decoders, a row a share and batch."""
     text = environment_line(record) + "\n"

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
+from torch.optim import Adam
 
-from bitgnn.train.checkpoint import (
+from bitgnn.distillation.checkpoint import (
     Checkpoint,
     CheckpointError,
     check_state,
@@ -20,8 +21,14 @@ from bitgnn.train.checkpoint import (
     read_checkpoint,
     write_checkpoint,
 )
-from bitgnn.train.randomness import random_state, set_random_state
-from bitgnn.train.recipe import Recipe, Strict
+from bitgnn.distillation.randomness import random_state, set_random_state
+from bitgnn.distillation.recipe import LEAST_EPOCHS, DistillRecipe
+from bitgnn.nn.activation_quantizer import ActivationQuantizer
+
+if TYPE_CHECKING:
+    from bitgnn.distillation.captured import RepeatedEpoch
+
+__all__ = ["BestState", "Fit"]
 
 NEVER = -1
 
@@ -95,41 +102,63 @@ def _state(model: nn.Module) -> dict[str, Any]:
     return {name: tensor.detach() for name, tensor in model.state_dict().items()}
 
 
-COLUMNS = (
-    "train_loss",
-    "val_loss",
-    "train_score",
-    "val_score",
-    "test_score",
-    "learning_rate",
-    "seconds",
-)
+def _groups(model: nn.Module) -> list[dict[str, Any]]:
+    """Parameters to train; learnt scales of activations move in units of where they start.
+
+    Steps of Adam are as large as the rate, which would take a small scale below zero at once. Units
+    are powers of two, so that scales of a size share a step of the optimizer.
+    """
+    quantizers = [module for module in model.modules() if isinstance(module, ActivationQuantizer)]
+    scales = {id(q.scale): q.scale for q in quantizers if q.is_set}
+    others = [parameter for parameter in model.parameters() if id(parameter) not in scales]
+    by_unit: dict[float, list[nn.Parameter]] = {}
+    for scale in scales.values():
+        _, exponent = math.frexp(float(scale.detach()))
+        by_unit.setdefault(min(1.0, 2.0 ** (exponent - 1)), []).append(scale)
+    units = [{"params": by_unit[unit], "unit": unit} for unit in sorted(by_unit)]
+    return [{"params": others}, *units]
 
 
-class Session:
-    """What trainings of graphs, images and text share: model, optimizer, random state, history.
+class Fit:
+    """A training in progress: model, optimizer, random state, history and the best state so far.
+
+    Args:
+        model: trained in place.
+        recipe: how.
+        identity: plain values that a checkpoint must agree in.
 
     Attributes:
-        columns: names of the values of an epoch; the last one is ``seconds``.
+        columns: names of the values of an epoch.
         history: float64 values of each finished epoch, on any device.
+        ended: why it ended, behind :func:`~bitgnn.distillation.fitting.fit`.
+        number: of the epoch under way, on the device.
+        run: does the work of an epoch; None in front of the first.
     """
 
-    columns: ClassVar[tuple[str, ...]]
+    columns = ("train_loss", "val_score", "divergence", "learning_rate", "seconds")
 
-    def __init__(self, model: nn.Module, recipe: Strict, optimizer: torch.optim.Optimizer) -> None:
-        self.model, self.optimizer = model, optimizer
+    def __init__(self, model: nn.Module, recipe: DistillRecipe, identity: dict[str, Any]) -> None:
+        decay = recipe.weight_decay
+        optimizer = Adam(_groups(model), lr=recipe.learning_rate, weight_decay=decay, fused=True)
+        self.model, self.recipe, self.optimizer = model, recipe, optimizer
         self.device = next(model.parameters()).device
         self.history: list[Tensor] = []
-        self._recipe = recipe
+        patience = None
+        if recipe.patience is not None and recipe.schedule == "constant":
+            patience = max(LEAST_EPOCHS, int(recipe.patience * recipe.epochs))
+        self.best = BestState(model, patience)
+        self.identity = identity
+        self.ended = ""
+        self.number = torch.zeros_like(self.best.epoch)
+        self.run: RepeatedEpoch | None = None
+        if self.device.type == "cuda":  # where a graph reads it
+            for group in optimizer.param_groups:
+                group["lr"] = torch.tensor(recipe.learning_rate, device=self.device)
 
     @property
     def epoch(self) -> int:
         """Epochs finished."""
         return len(self.history)
-
-    def finished(self, row: Sequence[float]) -> None:
-        """Note the values of an epoch."""
-        self.history.append(torch.tensor(row, dtype=torch.float64))
 
     def table(self, start: int = 0) -> Tensor:
         """``[E, columns]`` values of finished epochs from ``start`` on."""
@@ -143,9 +172,25 @@ class Session:
             for number, row in enumerate(self.table(start).tolist(), start)
         ]
 
+    @property
+    def seconds(self) -> float:
+        """Of all finished epochs."""
+        return float(self.table()[:, -1].sum())
+
+    def set_rate(self, rate: float) -> None:
+        """Set the learning rate of all parameters, of some in units of their own."""
+        for group in self.optimizer.param_groups:
+            own = rate * group.get("unit", 1.0)
+            if isinstance(group["lr"], Tensor):
+                group["lr"].fill_(own)
+            else:
+                group["lr"] = own
+
     def settle(self, since: float) -> float:
-        """Wait for what the last epoch left to be done, count that to it, and tell the time."""
-        del since  # most trainings read their scores, and so have waited
+        """Wait for a GPU, count the wait to the last epoch, and tell the time."""
+        if self.device.type == "cuda" and self.history:
+            torch.cuda.synchronize(self.device)
+            self.history[-1][-1] += time.perf_counter() - since
         return time.perf_counter()
 
     def save(self, path: Path) -> None:
@@ -154,21 +199,20 @@ class Session:
         Raises:
             OSError: it cannot be written; the one before stays whole.
         """
-        random_tensors, random_values = self._random()
+        random_tensors, random_values = random_state(self.device)
         tensors = {
             "model": dict(self.model.state_dict()),
             "optimizer": flatten_optimizer(self.optimizer),
             "random": random_tensors,
             "history": {"rows": self.table()},
-            **self._further_tensors(),
+            "best": self.best.tensors(),
         }
         values = {
             "epoch": self.epoch,
             "random": random_values,
-            "recipe": self._recipe.model_dump(mode="json"),
+            "recipe": self.recipe.model_dump(mode="json"),
             "device": self.device.type,
-            **self._identity(),
-            **self._further_values(),
+            **self.identity,
         }
         write_checkpoint(path, Checkpoint(tensors, values))
 
@@ -188,12 +232,12 @@ class Session:
         load_state(self.model, found.tensors["model"], str(path))
         load_optimizer(self.optimizer, found.tensors["optimizer"])
         self.history = list(found.tensors["history"]["rows"].to(self.device))
-        self._restore(found)
-        self._set_random(found.tensors["random"], found.values["random"])
+        self.best.load(found.tensors["best"])
+        set_random_state(found.tensors["random"], found.values["random"], self.device)
         return True
 
     def _match(self, found: Checkpoint, path: Path) -> None:
-        wanted = {**self._identity(), **self._recipe.model_dump(mode="json")}
+        wanted = {**self.identity, **self.recipe.model_dump(mode="json")}
         recorded = {**found.values, **found.values.get("recipe", {})}
         different = [
             f"{key} {recorded.get(key)!r} there, {value!r} here"
@@ -203,60 +247,7 @@ class Session:
         if different:
             raise CheckpointError(f"{path}: checkpoint of another recipe: {'; '.join(different)}")
         check_state(self.model, found.tensors.get("model", {}), str(path))
-        groups = {"optimizer", "random", "history", *self._further_tensors()}
+        groups = {"optimizer", "random", "history", "best"}
         missing = sorted(groups - found.tensors.keys())
         if missing:
             raise CheckpointError(f"{path}: checkpoint without {', '.join(missing)}")
-
-    def _random(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
-        """The state of random generators, as tensors and as plain values."""
-        return random_state(self.device)
-
-    def _set_random(self, tensors: dict[str, Tensor], values: dict[str, Any]) -> None:
-        """Put back what :meth:`_random` gave."""
-        set_random_state(tensors, values, self.device)
-
-    def _identity(self) -> dict[str, Any]:
-        """What a checkpoint must say beside the recipe to be one of this training."""
-        return {}
-
-    def _further_tensors(self) -> dict[str, dict[str, Tensor]]:
-        """Further groups of tensors for a checkpoint."""
-        return {}
-
-    def _further_values(self) -> dict[str, Any]:
-        """Further plain values that change from epoch to epoch."""
-        return {}
-
-    def _restore(self, found: Checkpoint) -> None:
-        """Take over what a checkpoint holds beside what all have."""
-
-
-class NodeSession(Session):
-    """A training on the nodes of a graph: the state of the best epoch as well."""
-
-    columns = COLUMNS
-
-    def __init__(self, model: nn.Module, recipe: Recipe) -> None:
-        optimizer = torch.optim.Adam(
-            model.parameters(),
-            lr=recipe.learning_rate,
-            weight_decay=recipe.weight_decay,
-            fused=True,
-        )
-        super().__init__(model, recipe, optimizer)
-        self.recipe = recipe
-        self.best = BestState(model, recipe.patience)
-
-    def settle(self, since: float) -> float:
-        """Wait for a GPU to do what it was told."""
-        if self.device.type == "cuda" and self.history:
-            torch.cuda.synchronize(self.device)
-            self.history[-1][-1] += time.perf_counter() - since
-        return time.perf_counter()
-
-    def _further_tensors(self) -> dict[str, dict[str, Tensor]]:
-        return {"best": self.best.tensors()}
-
-    def _restore(self, found: Checkpoint) -> None:
-        self.best.load(found.tensors["best"])

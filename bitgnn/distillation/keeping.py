@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from bitgnn._files import write_atomically
-from bitgnn.train.session import Session
+from bitgnn.distillation.session import Fit
 
 
 class RunLog:
@@ -108,7 +108,7 @@ class Keeper:
         OSError: the log cannot be written.
     """
 
-    def __init__(self, session: Session, keeping: Keeping | None) -> None:
+    def __init__(self, session: Fit, keeping: Keeping | None) -> None:
         self._session, self._keeping = session, keeping
         self._logged = session.epoch
         self._last = time.perf_counter()

@@ -15,7 +15,6 @@ from bitgnn._files import FileError, write_atomically
 
 FORMAT = 2
 SEPARATOR = "/"
-NORM = "norm"
 
 
 class CheckpointError(FileError):
@@ -88,26 +87,6 @@ def load_state(module: nn.Module, state: Mapping[str, Tensor], source: str) -> N
 def check_state(module: nn.Module, state: Mapping[str, Tensor], source: str) -> None:
     """Raise the error that :func:`load_state` raises, and change nothing."""
     _refuse(_misfits(module.state_dict(), state), module, source)
-
-
-def load_weights(module: nn.Module, state: Mapping[str, Tensor], source: str) -> None:
-    """Start ``module`` from the trained weights of another form.
-
-    Norms inside layers exist in some forms only: those that ``module`` lacks are left out, those
-    that ``state`` lacks keep their fresh values. Everything else must fit.
-
-    Raises:
-        CheckpointError: other keys are missing or unexpected, or shapes differ.
-    """
-    own = module.state_dict()
-    kept = {key: tensor for key, tensor in state.items() if key in own or not _is_norm(key)}
-    wanted = {key: tensor for key, tensor in own.items() if key in kept or not _is_norm(key)}
-    _refuse(_misfits(wanted, kept), module, source)
-    module.load_state_dict(kept, strict=False)
-
-
-def _is_norm(key: str) -> bool:
-    return any(part.endswith(NORM) for part in key.split("."))
 
 
 def _misfits(wanted: Mapping[str, Tensor], found: Mapping[str, Tensor]) -> list[str]:
