@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import statistics
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
@@ -16,7 +15,7 @@ from matplotlib.ticker import LogLocator, NullFormatter
 from bench.report import Record, device_of
 from bench.tables.models import best_of, peer_memory, peer_seconds
 from bench.tables.networks import UNLISTED
-from bitgnn.measure.report import format_bytes, format_ratio, format_seconds, open_frame
+from bitgnn.measure.report import format_bytes, format_ratio, format_seconds
 
 Found = dict[str, float | None]
 

@@ -12,7 +12,6 @@ from bitgnn.data import DataError
 BENCHMARKS = {
     "bench_layers": (),
     "bench_stream": (),
-    "bench_training": ("--only", "gcn_cora"),
     "bench_tune_runs": ("--only", "cora_sage"),
     "bench_models": ("--only", "cora", "flickr"),
 }

@@ -11,7 +11,7 @@ from bitgnn.data.catalog import PLANETOID_PARTS
 
 def test_digits():
     data = load_digits_graph()
-    assert data.x.shape == (1797, 64)
+    assert data.x.shape == (1797, 61)
     assert data.x.min() >= 0
     assert data.x.max() <= 1
     assert data.train_mask.sum() == 200

@@ -13,7 +13,6 @@ from bench.report import (
     markdown_table,
     shown,
     table,
-    verdict,
     versions_of,
 )
 from bench.training_steps import AS_GRAPH
