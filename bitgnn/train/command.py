@@ -60,10 +60,9 @@ def run_experiment(
             f"{experiment.seeds} seed{'s' if experiment.seeds > 1 else ''}",
             highlight=False,
         )
-        say = console.print
         try:
             forms = train_all(
-                experiment, graphs, output, place, lambda line: say(line, highlight=False)
+                experiment, graphs, output, place, lambda line: console.print(line, highlight=False)
             )
         except KeyboardInterrupt:
             raise TrainInterrupted(
@@ -72,6 +71,10 @@ def run_experiment(
             ) from None
         results = measured(experiment, graphs(0), forms)
         console.print(result_table(experiment, results, torch.get_num_threads()))
-        console.print("Frozen and trained models agree on every node of every seed.")
+        differing = sum(run.differing for run in forms.runs)
+        agree = (
+            "agree on every node of every seed" if not differing else f"differ on {differing} nodes"
+        )
+        console.print(f"Frozen and trained models {agree}.", highlight=False)
         written = write_results(output, experiment, data, results)
         console.print("Written: " + ", ".join(str(path) for path in written), soft_wrap=True)

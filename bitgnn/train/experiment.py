@@ -16,14 +16,15 @@ from torch_geometric.data import Data
 from bitgnn.data import DataError, load
 from bitgnn.distillation import Distilled, distill
 from bitgnn.distillation.named import NamedModel
-from bitgnn.inference import Frozen
 from bitgnn.measure.environment import cpu_model
 from bitgnn.train.config import FLOAT_FORM, DatasetConfig, ExperimentConfig
 from bitgnn.train.loaders import make_loader, whole_graph
 
 __all__ = ["Forms", "GraphSource", "MismatchError", "Run", "demo_config", "train_all"]
 
-LOGIT_TOLERANCE = 1e-4
+TOLERANCE = 1e-3
+"""Share of nodes that may get another class: floats that a sign is taken of are summed in another
+order where a model standardises them itself."""
 RUNS_FOLDER = "runs"
 
 
@@ -43,6 +44,7 @@ class Run:
         val_score: of the validation nodes.
         epochs: epochs trained.
         seconds: time of these epochs.
+        differing: nodes to which the frozen model gives another class; 0 of the float model.
         machine: processor and torch version that the command ran on.
     """
 
@@ -53,6 +55,7 @@ class Run:
     val_score: float
     epochs: int
     seconds: float
+    differing: int
     machine: str
 
     @property
@@ -159,8 +162,8 @@ def train_all(
         DistillError: the graph or a form cannot be learnt.
         KeyboardInterrupt: stopped by the user; the same call goes on.
         LoaderError: a loader's library is missing.
-        MismatchError: a frozen model and the trained one differ in a class or by more than 1e-4 in
-            a score.
+        MismatchError: a frozen model gives another class than the trained one to more nodes than
+            rounding explains.
     """
     found = Forms()
     for seed in range(config.seeds):
@@ -201,26 +204,25 @@ def _seed_runs(
         if teacher is None:
             teacher = result.teacher
             scores = result.teacher_scores
-            about = len(result.teacher_history), result.teacher_seconds, machine
+            about = len(result.teacher_history), result.teacher_seconds, 0, machine
             yield Run(FLOAT_FORM, seed, result.metric, scores.test, scores.val, *about), teacher
-        frozen = _checked(result, f"{config.name}, form {form}, seed {seed}")
-        scores, about = result.scores, (len(result.history), result.seconds, machine)
-        yield Run(form, seed, result.metric, scores.test, scores.val, *about), frozen
+        differing = _differing(result, f"{config.name}, form {form}, seed {seed}")
+        scores, about = result.scores, (len(result.history), result.seconds, differing, machine)
+        yield Run(form, seed, result.metric, scores.test, scores.val, *about), result.frozen
 
 
 @torch.no_grad()
-def _checked(result: Distilled, title: str) -> Frozen:
-    """The frozen model, compared with the trained one on every node."""
+def _differing(result: Distilled, title: str) -> int:
+    """Nodes to which the frozen model gives another class than the trained one."""
     graph: Any = result.example
-    expected = result.model(graph.x, graph.edge_index)
-    found = result.frozen(graph.x, graph.edge_index)
-    difference = float((found - expected).abs().max())
-    if not (torch.equal(found.argmax(1), expected.argmax(1)) and difference <= LOGIT_TOLERANCE):
+    expected = result.model(graph.x, graph.edge_index).argmax(1)
+    differing = int((result.frozen(graph.x, graph.edge_index).argmax(1) != expected).sum())
+    if differing > TOLERANCE * len(expected):
         raise MismatchError(
-            f"{title}: the frozen model differs from the trained one (largest difference of a "
-            f"score {difference:.3g})"
+            f"{title}: the frozen model gives another class than the trained one to {differing} of "
+            f"{len(expected)} nodes"
         )
-    return result.frozen
+    return differing
 
 
 def machine_name(device: torch.device) -> str:
