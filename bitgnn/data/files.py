@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
-import io
 import os
 import shutil
 import stat
@@ -18,20 +16,6 @@ WRITE_BITS = 0o222
 
 class DataError(RuntimeError):
     """A data set is missing or unreadable; the message says what belongs where."""
-
-
-def decompressed(content: bytes, limit: int) -> bytes:
-    """Contents of a gzip file, checked against its checksum.
-
-    Raises:
-        ValueError: it is larger than ``limit`` bytes.
-        OSError, EOFError, zlib.error: it is cut off or altered.
-    """
-    with gzip.open(io.BytesIO(content)) as file:
-        found = file.read(limit + 1)
-        if len(found) > limit:
-            raise ValueError(f"it decompresses to more than {limit} bytes")
-        return found
 
 
 def data_root(root: str | os.PathLike[str] | None) -> Path:

@@ -20,12 +20,12 @@ from typing import Any
 
 import torch
 from augmented_images import AugmentedImages, normalized
+from image_sets import load_images
 from kept_runs import study_parser
 from kept_students import add_student_options, mean_scores, run_students, students_of
 from torch import Tensor, nn
 
 from bitgnn import ImageConfig
-from bitgnn.data import load_images
 from bitgnn.distillation.result import Distilled
 from bitgnn.models import mlp, resnet, vgg
 
@@ -41,7 +41,7 @@ class Network:
 
     Attributes:
         build: gives it untrained.
-        dataset: as :func:`bitgnn.data.load_images` takes it.
+        dataset: as :func:`load_images` takes it.
         flip: whether half of the images to train on are mirrored.
         shift: pixels that they are moved by at most.
     """
@@ -102,17 +102,16 @@ def run(job: tuple[dict[str, Any], str | None, str], folder: Path) -> dict[str, 
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
     network = NETWORKS[case["task"]]
-    data = load_images(network.dataset, root)
+    (images, labels), (test_images, test_labels) = load_images(network.dataset, root)
     torch.manual_seed(case["seed"])
-    order = torch.randperm(len(data.train))
+    order = torch.randperm(len(labels))
     held = order[: int(HELD_OUT * len(order))]
     kept = order[len(held) :]
-    images, labels = data.train.images, data.train.labels
     training, validation = (
         Batches(images[rows].to(device), labels[rows].to(device), augmentation)
         for rows, augmentation in ((kept, network), (held, None))
     )
-    test = Batches(data.test.images.to(device), data.test.labels.to(device))
+    test = Batches(test_images.to(device), test_labels.to(device))
     model = network.build().to(device)
 
     def options(form: str) -> dict[str, Any]:

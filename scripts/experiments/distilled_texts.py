@@ -18,11 +18,11 @@ from typing import Any
 import torch
 from kept_runs import study_parser
 from kept_students import add_student_options, mean_scores, run_students, students_of
+from sentences import TokenSet, load_sentences, tokenize
 from torch import Tensor, nn
 from transformers import BertConfig, BertForSequenceClassification
 
 from bitgnn import BWTAConfig
-from bitgnn.data import TokenData, TokenSet, load_text, tokenize
 from bitgnn.distillation.result import Distilled
 
 FORMS = {
@@ -31,7 +31,7 @@ FORMS = {
     "signs": BWTAConfig(activation="sign"),
 }
 """All layers and attention by falling levels; linear layers alone; signs in a single stage."""
-TASK, EPOCHS = "sst2", 8
+TASK, EPOCHS, CLASSES = "sst2", 8, 2
 SIZES = {
     "hidden_size": 256, "num_hidden_layers": 4, "num_attention_heads": 4,
     "intermediate_size": 1024, "max_position_embeddings": 64,
@@ -53,10 +53,10 @@ class Sentences:
         self.lengths = part.lengths.cpu()
 
     def __len__(self) -> int:
-        return -(-len(self.part) // BATCH)
+        return -(-len(self.lengths) // BATCH)
 
     def __iter__(self) -> Iterator[dict[str, Tensor]]:
-        count = len(self.part)
+        count = len(self.lengths)
         order = torch.randperm(count) if self.is_training else torch.arange(count)
         order = order[self.lengths[order].argsort(stable=True)]
         batches = order.split(BATCH)
@@ -83,21 +83,18 @@ def answers(model: Any, sentences: Sentences) -> tuple[Tensor, Tensor]:
     return torch.cat(found), torch.cat(labels)
 
 
-def encoder(data: TokenData) -> nn.Module:
+def encoder(vocabulary: int) -> nn.Module:
     """An encoder of fresh weights."""
-    config = BertConfig(vocab_size=data.vocabulary, num_labels=len(data.classes), **SIZES)
+    config = BertConfig(vocab_size=vocabulary, num_labels=CLASSES, **SIZES)
     return BertForSequenceClassification(config)
 
 
 @lru_cache(1)
-def tokens(task: str, root: str | None, limit: int | None) -> TokenData:
-    """A task's sentences, of those to train on the first ones."""
-    data = tokenize(load_text(task, root), VOCABULARY, SIZES["max_position_embeddings"])
-    train = data.train
-    few = TokenSet(train.ids[:limit], train.lengths[:limit], train.labels[:limit])
-    return TokenData(
-        data.name, few, data.validation, data.test, data.vocabulary, data.classes, data.metric
-    )
+def tokens(root: str | None, limit: int | None) -> tuple[int, tuple[TokenSet, ...]]:
+    """How many tokens there are, and the sentences; of those to train on the first ones."""
+    length = SIZES["max_position_embeddings"]
+    vocabulary, (train, *others) = tokenize(load_sentences(root), VOCABULARY, length)
+    return vocabulary, (TokenSet(*(tensor[:limit] for tensor in train)), *others)
 
 
 def run(job: tuple[dict[str, Any], str | None, str], folder: Path) -> dict[str, Any]:
@@ -105,10 +102,8 @@ def run(job: tuple[dict[str, Any], str | None, str], folder: Path) -> dict[str, 
     case, root, device = job
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
-    data = tokens(case["task"], root, case["limit"]).to(device)
-    training, validation, test = (
-        Sentences(part, part is data.train) for part in (data.train, data.validation, data.test)
-    )
+    vocabulary, parts = tokens(root, case["limit"])
+    training, validation, test = (Sentences(part.to(device), part is parts[0]) for part in parts)
     torch.manual_seed(case["seed"])
 
     def options(form: str) -> dict[str, Any]:
@@ -129,7 +124,7 @@ def run(job: tuple[dict[str, Any], str | None, str], folder: Path) -> dict[str, 
             "teacher_history": [row["val_score"] for row in result.teacher_history],
         }  # fmt: skip
 
-    return students_of(case, folder, encoder(data).to(device), training, options, judge)
+    return students_of(case, folder, encoder(vocabulary).to(device), training, options, judge)
 
 
 def cases(arguments: argparse.Namespace) -> Iterator[dict[str, Any]]:

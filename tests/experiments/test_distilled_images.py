@@ -9,15 +9,14 @@ import pytest
 import torch
 
 import bitgnn
-from bitgnn.data import ImageData, ImageSet
 from bitgnn.models import resnet
 
 EXPERIMENTS = Path(__file__).resolve().parents[2] / "scripts" / "experiments"
 
 
-def drawn(count: int) -> ImageSet:
+def drawn(count: int) -> tuple[torch.Tensor, torch.Tensor]:
     images = torch.randint(256, (count, 3, 32, 32), dtype=torch.uint8)
-    return ImageSet(images, torch.arange(count) % 10)
+    return images, torch.arange(count) % 10
 
 
 @pytest.fixture
@@ -26,7 +25,7 @@ def script(monkeypatch):
     import distilled_images
 
     torch.manual_seed(0)
-    data = ImageData("drawn", drawn(100), drawn(20), tuple("0123456789"))
+    data = drawn(100), drawn(20)
     monkeypatch.setattr(distilled_images, "load_images", lambda *_: data)
     narrow = partial(resnet, 14, "fp32", width=1 / 16)
     network = replace(distilled_images.NETWORKS[TASK], build=narrow)
@@ -92,7 +91,7 @@ def test_an_interrupted_student_is_no_result(script, tmp_path, monkeypatch):
 
 def test_every_network_takes_the_images_of_its_data(script):
     for network in script.NETWORKS.values():
-        images = drawn(2).images
+        images = drawn(2)[0]
         if network.dataset == "mnist":
             images = images[:, :1, :28, :28]
         batches = script.Batches(images, torch.tensor([0, 1]), network)

@@ -7,15 +7,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from bitgnn.data import TextData, TextSet
-
 EXPERIMENTS = Path(__file__).resolve().parents[2] / "scripts" / "experiments"
 
 
-def told(count: int) -> TextSet:
+def told(count: int) -> list[tuple[str, int]]:
     """Sentences whose first word tells their class."""
-    texts = [f"{('bad', 'good')[i % 2]} film number {i}" for i in range(count)]
-    return TextSet(tuple(texts), tuple(i % 2 for i in range(count)))
+    return [(f"{('bad', 'good')[i % 2]} film number {i}", i % 2) for i in range(count)]
 
 
 @pytest.fixture
@@ -25,8 +22,8 @@ def script(monkeypatch):
     monkeypatch.syspath_prepend(str(EXPERIMENTS))
     import distilled_texts
 
-    data = TextData("told", told(90), told(20), told(30), ("bad", "good"), "accuracy")
-    monkeypatch.setattr(distilled_texts, "load_text", lambda *_: data)
+    data = told(90), told(20), told(30)
+    monkeypatch.setattr(distilled_texts, "load_sentences", lambda *_: data)
     sizes = {
         "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2,
         "intermediate_size": 32, "max_position_embeddings": 16,
@@ -55,17 +52,17 @@ def test_students_of_several_forms_learn_from_one_encoder(script, tmp_path):
 
 
 def test_an_epoch_has_every_sentence_once(script):
-    data = script.tokens("told", None, None)
+    _, (train, *_) = script.tokens(None, None)
     for is_training in (True, False):
-        sentences = script.Sentences(data.train, is_training)
+        sentences = script.Sentences(train, is_training)
         batches = list(sentences)
         assert len(batches) == len(sentences)
         rows = torch.cat(
             [torch.nn.functional.pad(b["input_ids"], (0, 16))[:, :16] for b in batches]
         )
-        assert sorted(rows.tolist()) == sorted(data.train.ids[:, :16].tolist())
+        assert sorted(rows.tolist()) == sorted(train.ids[:, :16].tolist())
         lengths = torch.cat([batch["attention_mask"].sum(1) for batch in batches])
-        assert torch.equal(lengths.sort().values, data.train.lengths.sort().values)
+        assert torch.equal(lengths.sort().values, train.lengths.sort().values)
 
 
 def test_each_seed_has_a_case(script):
