@@ -208,8 +208,8 @@ void define_operators(Library& m) {
 
   m.def("round_levels(Tensor x, Tensor scale, int lowest, int highest) -> Tensor");
   m.def(
-      "clip_gradients(Tensor grad, Tensor x, Tensor scale, int lowest, int highest) -> (Tensor, "
-      "Tensor)");
+      "clip_gradients(Tensor grad, Tensor x, Tensor scale, int lowest, int highest, "
+      "Tensor? gain=None, bool sign=False) -> (Tensor, Tensor)");
   m.def("shift_signs(Tensor weight) -> (Tensor, Tensor)");
   m.def(
       "fold_weight(Tensor weight, Tensor unit, float step, bool zero_one, Tensor? offset=None, "

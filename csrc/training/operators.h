@@ -45,7 +45,8 @@ struct QuantiseOperators {
 
   static std::tuple<Tensor, Tensor> clip_gradients(const Tensor& grad_in, const Tensor& x_in,
                                                    const Tensor& scale, int64_t lowest,
-                                                   int64_t highest) {
+                                                   int64_t highest, const OptionalTensor& gain,
+                                                   bool sign) {
     const char* op = "clip_gradients";
     const Backend backend(grad_in, op, "grad");
     check_dtype(grad_in, ScalarType::Float, op, "grad");
@@ -55,6 +56,7 @@ struct QuantiseOperators {
     for (int64_t i = 0; same && i < x_in.dim(); ++i) same = grad_in.size(i) == x_in.size(i);
     BITGNN_CHECK(same, op, ": grad must have the shape of x");
     check_levels(lowest, highest, op);
+    if (gain) check_operand(backend, *gain, ScalarType::Float, 0, op, "gain");
     const Tensor grad = as_contiguous(grad_in), x = as_contiguous(x_in);
     Tensor grad_x = backend.empty_of(sizes_of(x, x.dim()), ScalarType::Float);
     Tensor grad_scale = backend.empty_of({}, ScalarType::Float);
@@ -62,11 +64,13 @@ struct QuantiseOperators {
     a.grad = grad.template const_data_ptr<float>();
     a.x = x.template const_data_ptr<float>();
     a.scale = number(backend, scale, op);
+    a.gain = gain ? gain->template const_data_ptr<float>() : nullptr;
     a.grad_x = grad_x.template mutable_data_ptr<float>();
     a.grad_scale = grad_scale.template mutable_data_ptr<float>();
     a.count = x.numel();
     a.lowest = static_cast<float>(lowest);
     a.highest = static_cast<float>(highest);
+    a.is_sign = sign;
     backend.clip_gradients(a);
     return {grad_x, grad_scale};
   }

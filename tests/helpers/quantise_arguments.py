@@ -14,6 +14,9 @@ class QuantiseArguments(Draws):
         if name == "shift_signs":
             return {"weight": x}
         level = 1 + self.integer(4)
-        given: dict[str, Any] = {"grad": self.matrix(n, k)} if name[0] == "c" else {}
         lowest = -level if self.integer(2) else 0
-        return {**given, "x": x, "scale": self.positive(), "lowest": lowest, "highest": level}
+        given = {"x": x, "scale": self.positive(), "lowest": lowest, "highest": level}
+        if name == "round_levels":
+            return given
+        more = {"gain": self.positive(), "sign": bool(self.integer(2))} if self.integer(2) else {}
+        return {"grad": self.matrix(n, k), **given, **more}

@@ -28,10 +28,38 @@ def test_hard_numbers(highest, lowest, scale, device):
     found = OPS.round_levels(x.to(device), s.to(device), lowest, highest).cpu()
     assert torch.equal(found, expected)
     assert found[x.isnan()].eq(0).all()
-    wanted = OPERATORS["clip_gradients"](grad, x, s, lowest, highest)
-    given = OPS.clip_gradients(grad.to(device), x.to(device), s.to(device), lowest, highest)
-    for mine, theirs in zip(given, wanted, strict=True):
-        torch.testing.assert_close(mine.cpu(), theirs, rtol=1e-6, atol=0, equal_nan=True)
+    gain = torch.tensor(0.37)
+    for more in ((), (gain,), (gain, True)):
+        wanted = OPERATORS["clip_gradients"](grad, x, s, lowest, highest, *more)
+        there = (one.to(device) if isinstance(one, torch.Tensor) else one for one in more)
+        given = OPS.clip_gradients(
+            grad.to(device), x.to(device), s.to(device), lowest, highest, *there
+        )
+        for mine, theirs in zip(given, wanted, strict=True):
+            torch.testing.assert_close(mine.cpu(), theirs, rtol=1e-6, atol=0, equal_nan=True)
+
+
+@pytest.mark.parametrize("sign", [False, True])
+@pytest.mark.parametrize(("lowest", "highest"), [(-1, 1), (0, 1), (-3, 3)])
+def test_gradients_with_a_gain_are_those_of_lsq(lowest, highest, sign, device):
+    generator = torch.Generator().manual_seed(4)
+    x, grad = torch.randn(2, 500, generator=generator).double()
+    s, gain = torch.tensor(0.43, dtype=torch.float64), torch.tensor(1.7)
+    x.requires_grad_()
+    s.requires_grad_()
+    v = (x / s).clamp(lowest, highest)
+    q = torch.where(x >= 0, 1.0, -1.0) if sign else torch.floor(x / s + 0.5).clamp(lowest, highest)
+    (gain.double() * s * (v + (q - v).detach())).backward(grad)
+    found = OPS.clip_gradients(
+        *(one.detach().float().to(device) for one in (grad, x, s)),
+        lowest,
+        highest,
+        gain.to(device),
+        sign,
+    )
+    torch.testing.assert_close(found[0].cpu(), x.grad.float(), rtol=1e-6, atol=0)
+    factor = 1 / math.sqrt(500 * highest)
+    torch.testing.assert_close(found[1].cpu(), (factor * s.grad).float(), rtol=1e-6, atol=1e-6)
 
 
 @pytest.mark.parametrize("count", [0, 1, 3, 4, 255, 4096, 8191, 8193, 200_001, 1_500_000])
@@ -106,6 +134,8 @@ OPS.clip_gradients(X[:2], X, ONE, -1, 1)
     -> RuntimeError|TypeError|ValueError: clip_gradients: grad must have the shape of x
 OPS.clip_gradients(X.int(), X, ONE, -1, 1)
     -> RuntimeError|TypeError|ValueError: clip_gradients: grad must .*[Ff]loat
+OPS.clip_gradients(X, X, ONE, -1, 1, X[0])
+    -> RuntimeError|TypeError|ValueError: clip_gradients: gain must .*0
 OPS.shift_signs(X.double())
     -> RuntimeError|TypeError|ValueError: shift_signs: weight must .*[Ff]loat
 """

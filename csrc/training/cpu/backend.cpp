@@ -53,15 +53,15 @@ void Backend::round_levels(const RoundLevelsArgs& a) const {
 }
 
 void Backend::clip_gradients(const ClipGradientsArgs& a) const {
-  const float scale = *a.scale;
+  const float scale = *a.scale, gain = a.gain == nullptr ? 1.0f : *a.gain;
   const double sum = sum_of_pieces(a.count, [&](int64_t begin, int64_t end) {
     return sum_of_terms(begin, end, [&](int64_t i) {
       float term;
-      a.grad_x[i] = clipped_gradient(a.grad[i], a.x[i], scale, a.lowest, a.highest, &term);
+      a.grad_x[i] = clipped_gradient(a, a.grad[i], a.x[i], scale, gain, &term);
       return term;
     });
   });
-  *a.grad_scale = static_cast<float>(-sum);
+  *a.grad_scale = static_cast<float>(sum * a.factor());
 }
 
 void Backend::shift_signs(const ShiftSignsArgs& a) const {

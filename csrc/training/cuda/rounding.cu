@@ -44,7 +44,7 @@ cudaError_t clip_gradients(const ClipGradientsArgs& a, const Context& context) {
   double* const partial = block_sums(blocks, context);
   const auto kernel = vector ? clip_gradients_kernel<true> : clip_gradients_kernel<false>;
   kernel<<<blocks, kQuantiseThreads, 0, context.stream>>>(a, partial);
-  scale_gradient_kernel<<<1, kQuantiseThreads, 0, context.stream>>>(partial, blocks, a.grad_scale);
+  scale_gradient_kernel<<<1, kQuantiseThreads, 0, context.stream>>>(a, partial, blocks);
   return cudaGetLastError();
 }
 

@@ -56,7 +56,7 @@ template <bool kVector>
 __global__ void __launch_bounds__(kQuantiseThreads)
     clip_gradients_kernel(const ClipGradientsArgs a, double* partial) {
   constexpr int kValues = kVector ? kQuantiseVector : 1;
-  const float scale = *a.scale;
+  const float scale = *a.scale, gain = a.gain == nullptr ? 1.0f : *a.gain;
   double sum = 0.0;
   for_values<kVector>(a.count, [&](int64_t i) {
     float grads[kValues], values[kValues];
@@ -65,7 +65,7 @@ __global__ void __launch_bounds__(kQuantiseThreads)
 #pragma unroll
     for (int k = 0; k < kValues; ++k) {
       float term;
-      grads[k] = clipped_gradient(grads[k], values[k], scale, a.lowest, a.highest, &term);
+      grads[k] = clipped_gradient(a, grads[k], values[k], scale, gain, &term);
       sum += static_cast<double>(term);
     }
     store_values<kVector>(a.grad_x + i, grads);
@@ -75,9 +75,9 @@ __global__ void __launch_bounds__(kQuantiseThreads)
 }
 
 static __global__ void __launch_bounds__(kQuantiseThreads)
-    scale_gradient_kernel(const double* partial, int blocks, float* grad_scale) {
+    scale_gradient_kernel(const ClipGradientsArgs a, const double* partial, int blocks) {
   const double sum = sum_of_blocks(partial, blocks);
-  if (threadIdx.x == 0) *grad_scale = static_cast<float>(-sum);
+  if (threadIdx.x == 0) *a.grad_scale = static_cast<float>(sum * a.factor());
 }
 
 template <bool kVector>
