@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <cstdint>
+#include <cstring>
 
 #if defined(__CUDACC__)
 #define BITGNN_BOTH_SIDES __host__ __device__ __forceinline__
@@ -56,10 +57,22 @@ struct ShiftSignsArgs {
   constexpr double divisor() const { return static_cast<double>(count > 0 ? count : 1); }
 };
 
+// The functions below have no branches that depend on values: a CPU mispredicts them.
+
+// `value` if the condition holds, else 0.
+BITGNN_BOTH_SIDES float kept_if(bool condition, float value) {
+  uint32_t bits;
+  memcpy(&bits, &value, sizeof bits);
+  bits &= 0u - static_cast<uint32_t>(condition);
+  memcpy(&value, &bits, sizeof bits);
+  return value;
+}
+
 BITGNN_BOTH_SIDES float rounded_level(float x, float scale, float lowest, float highest) {
   if (highest == 1.0f) {
     const float half = 0.5f * scale;
-    return (x >= half ? 1.0f : 0.0f) - (lowest < 0.0f && x < -half ? 1.0f : 0.0f);
+    const bool above = x >= half, below = (lowest < 0.0f) & (x < -half);
+    return static_cast<float>(static_cast<int>(above) - static_cast<int>(below));
   }
   const float level = floorf(x / scale + 0.5f);
   if (level != level) return 0.0f;
@@ -71,16 +84,16 @@ BITGNN_BOTH_SIDES float rounded_level(float x, float scale, float lowest, float 
 BITGNN_BOTH_SIDES float clipped_gradient(const ClipGradientsArgs& a, float grad, float x,
                                          float scale, float gain, float* term) {
   const float v = x / scale;
-  const bool inside = v >= a.lowest && v <= a.highest;
+  const bool inside = (v >= a.lowest) & (v <= a.highest);
   if (a.gain == nullptr) {
-    const float passed = (inside ? grad : 0.0f) / scale;
-    *term = -(passed * (inside ? v : 0.0f));
+    const float passed = kept_if(inside, grad) / scale;
+    *term = -(passed * kept_if(inside, v));
     return passed;
   }
-  const float wide = gain * grad, passed = inside ? wide : 0.0f;
-  const float level =
-      a.is_sign ? (x >= 0.0f ? 1.0f : -1.0f) : rounded_level(x, scale, a.lowest, a.highest);
-  *term = wide * level - passed * (inside ? v : 0.0f);
+  const float wide = gain * grad, passed = kept_if(inside, wide);
+  const float level = a.is_sign ? 1.0f - 2.0f * static_cast<float>(!(x >= 0.0f))
+                                : rounded_level(x, scale, a.lowest, a.highest);
+  *term = wide * level - passed * kept_if(inside, v);
   return passed;
 }
 
