@@ -33,9 +33,9 @@ class _Product(torch.autograd.Function):
         bias: Tensor | None,
     ) -> tuple[Tensor, Tensor, Tensor]:
         signs, weight_scale = torch.ops.bitgnn.shift_signs(weight.float())
-        out = functional.linear(q, signs).mul_(scale * weight_scale)
-        if bias is not None:
-            out = out.add_(bias.float())
+        sums = functional.linear(q, signs)
+        wide = None if bias is None else bias.float()
+        out = torch.ops.bitgnn.scale_sums(sums, scale, weight_scale, wide)
         return out.to(x.dtype), signs, weight_scale
 
     @staticmethod
@@ -61,8 +61,8 @@ class _Product(torch.autograd.Function):
             wanted = (rows @ signs).view(x.shape)
             grads[:2] = operand_gradients(wanted, x, scale, weight_scale, ctx.rounding)
         if of_weight:
-            wanted = rows.t() @ _rows(q)
-            grads[5] = wanted.sub_(wanted.mean()).mul_(scale).to(weight_dtype)
+            wanted = (rows.t() @ _rows(q)).float()
+            grads[5] = torch.ops.bitgnn.centre_gradients(wanted, scale).to(weight_dtype)
         if of_bias:
             grads[6] = rows.sum(0).to(bias_dtype)
         return tuple(grads)

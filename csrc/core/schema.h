@@ -211,6 +211,8 @@ void define_operators(Library& m) {
       "clip_gradients(Tensor grad, Tensor x, Tensor scale, int lowest, int highest, "
       "Tensor? gain=None, bool sign=False) -> (Tensor, Tensor)");
   m.def("shift_signs(Tensor weight) -> (Tensor, Tensor)");
+  m.def("centre_gradients(Tensor grad, Tensor factor) -> Tensor");
+  m.def("scale_sums(Tensor sums, Tensor scale, Tensor weight_scale, Tensor? bias=None) -> Tensor");
   m.def(
       "fold_weight(Tensor weight, Tensor unit, float step, bool zero_one, Tensor? offset=None, "
       "Tensor? gain=None, Tensor? log_gain=None) -> (Tensor, Tensor, Tensor)");

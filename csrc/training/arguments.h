@@ -57,6 +57,26 @@ struct ShiftSignsArgs {
   constexpr double divisor() const { return static_cast<double>(count > 0 ? count : 1); }
 };
 
+// out = (grad - mu) * factor, mu the mean of all of grad, summed in float64 and rounded once.
+struct CentreGradientsArgs {
+  const float* grad;
+  const float* factor;  // a single number
+  float* out;
+  int64_t count;
+
+  constexpr double divisor() const { return static_cast<double>(count > 0 ? count : 1); }
+};
+
+// out = (scale * weight_scale) * sums + bias, each step rounded; the bias is that of the column.
+struct ScaleSumsArgs {
+  const float* sums;
+  const float* scale;         // a single number
+  const float* weight_scale;  // a single number
+  const float* bias;          // [columns], or null
+  float* out;
+  int64_t count, columns;
+};
+
 // The functions below have no branches that depend on values: a CPU mispredicts them.
 
 // `value` if the condition holds, else 0.

@@ -90,6 +90,50 @@ struct QuantiseOperators {
     backend.shift_signs(a);
     return {signs, scale};
   }
+
+  static Tensor centre_gradients(const Tensor& grad_in, const Tensor& factor) {
+    const char* op = "centre_gradients";
+    const Backend backend(grad_in, op, "grad");
+    check_dtype(grad_in, ScalarType::Float, op, "grad");
+    check_operand(backend, factor, ScalarType::Float, 0, op, "factor");
+    const Tensor grad = as_contiguous(grad_in);
+    Tensor out = backend.empty_of(sizes_of(grad, grad.dim()), ScalarType::Float);
+    CentreGradientsArgs a{};
+    a.grad = grad.template const_data_ptr<float>();
+    a.factor = factor.template const_data_ptr<float>();
+    a.out = out.template mutable_data_ptr<float>();
+    a.count = grad.numel();
+    backend.centre_gradients(a);
+    return out;
+  }
+
+  static Tensor scale_sums(const Tensor& sums_in, const Tensor& scale, const Tensor& weight_scale,
+                           const OptionalTensor& bias_in) {
+    const char* op = "scale_sums";
+    const Backend backend(sums_in, op, "sums");
+    check_dtype(sums_in, ScalarType::Float, op, "sums");
+    BITGNN_CHECK(sums_in.dim() > 0, op, ": sums must have a dimension at least, got 0");
+    check_operand(backend, scale, ScalarType::Float, 0, op, "scale");
+    check_operand(backend, weight_scale, ScalarType::Float, 0, op, "weight_scale");
+    const Tensor sums = as_contiguous(sums_in);
+    OptionalTensor bias;
+    ScaleSumsArgs a{};
+    a.columns = sums.size(sums.dim() - 1);
+    if (bias_in) {
+      check_operand(backend, *bias_in, ScalarType::Float, 1, op, "bias");
+      check_size(bias_in->size(0), a.columns, op, "entries of bias");
+      bias = as_contiguous(*bias_in);
+      a.bias = bias->template const_data_ptr<float>();
+    }
+    Tensor out = backend.empty_of(sizes_of(sums, sums.dim()), ScalarType::Float);
+    a.sums = sums.template const_data_ptr<float>();
+    a.scale = scale.template const_data_ptr<float>();
+    a.weight_scale = weight_scale.template const_data_ptr<float>();
+    a.out = out.template mutable_data_ptr<float>();
+    a.count = sums.numel();
+    backend.scale_sums(a);
+    return out;
+  }
 };
 
 }  // namespace bitgnn::ops

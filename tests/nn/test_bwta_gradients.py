@@ -83,6 +83,18 @@ def test_other_dtypes(dtype: torch.dtype) -> None:
     check_gradients(layer(x), plain_linear(layer, x), grad, [x, *layer.parameters()], rtol)
 
 
+def test_autocast_around_everything() -> None:
+    layer, core = linear("ternary"), attention("ternary", 1, 0.0)
+    x = torch.randn(2, 5, 24, requires_grad=True)
+    expected = plain_linear(layer, x)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert torch.equal(layer(x), expected)
+        heads = x.unflatten(2, (3, 8)).transpose(1, 2)
+        (layer(x).sum() + core(heads, heads, heads).sum()).backward()
+    assert x.grad is not None
+    assert x.grad.dtype == torch.float32
+
+
 def test_inputs_and_gradients_of_any_order_in_memory() -> None:
     layer = linear("ternary", bias=False)
     x = torch.randn(24, 6, 4, requires_grad=True)

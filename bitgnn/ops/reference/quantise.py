@@ -94,3 +94,33 @@ def shift_signs(weight: Tensor) -> tuple[Tensor, Tensor]:
     centred = weight - (weight.sum(dtype=torch.float64) / count).float()
     scale = (centred.abs().sum(dtype=torch.float64) / count).float()
     return torch.where(centred >= 0, 1.0, -1.0).contiguous(), scale
+
+
+@operator("", lambda grad: _floats_like(grad))
+def centre_gradients(grad: Tensor, factor: Tensor) -> Tensor:
+    """``(grad - mean(grad)) * factor``, the mean a float64 sum."""
+    _check_floats(grad, "centre_gradients: grad")
+    _check_number("centre_gradients", "factor", factor)
+    mean = (grad.sum(dtype=torch.float64) / max(grad.numel(), 1)).float()
+    return ((grad - mean) * factor).contiguous()
+
+
+@operator("", lambda sums: _floats_like(sums))
+def scale_sums(
+    sums: Tensor, scale: Tensor, weight_scale: Tensor, bias: Tensor | None = None
+) -> Tensor:
+    """``(scale * weight_scale) * sums + bias``, each step rounded."""
+    _check_floats(sums, "scale_sums: sums")
+    if sums.dim() == 0:
+        raise ValueError("scale_sums: sums must have a dimension at least, got 0")
+    _check_number("scale_sums", "scale", scale)
+    _check_number("scale_sums", "weight_scale", weight_scale)
+    out = (scale * weight_scale) * sums
+    if bias is None:
+        return out.contiguous()
+    _check_floats(bias, "scale_sums: bias")
+    if bias.shape != sums.shape[-1:]:
+        raise ValueError(
+            f"scale_sums: entries of bias must be {sums.size(-1)}, got {list(bias.shape)}"
+        )
+    return (out + bias).contiguous()
