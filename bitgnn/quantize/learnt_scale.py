@@ -54,9 +54,8 @@ def lsq_scale(scale: Tensor, numel: int, level: int) -> Tensor:
     return out
 
 
-@torch.no_grad()
 def positive_scale(scale: Tensor) -> Tensor:
-    """``scale`` in float32, at least :data:`LEAST_SCALE`.
+    """``scale`` in float32, at least :data:`LEAST_SCALE`; for use without gradients.
 
     An optimiser's step may take a scale below zero, where no comparison with it means anything;
     the next ones can take it back, as the gradients of what it scales pass the guard.

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from bitgnn._signature import with_signature
 from bitgnn.quantize.learnt_scale import lsq_factor, positive_scale
 from bitgnn.quantize.levels import clipped_gradients, rounded
 
@@ -47,6 +48,7 @@ class Operand(NamedTuple):
 
 class _Quantised(torch.autograd.Function):
     @staticmethod
+    @with_signature
     def forward(x: Tensor, parameter: Tensor, rounding: Rounding) -> tuple[Tensor, Tensor]:
         lowest, highest, sign = rounding
         scale = positive_scale(parameter)
@@ -82,6 +84,8 @@ def quantised(x: Tensor, parameter: Tensor, rounding: Rounding) -> tuple[Tensor,
     Returns:
         Float32 tensor like ``x``, and 0-d float32.
     """
+    if not torch.is_grad_enabled():  # calling a function of autograd takes longer than the rest
+        return _Quantised.forward(x, parameter, rounding)
     q, scale = _Quantised.apply(x, parameter, rounding)
     return q, scale
 

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from bitgnn._signature import with_signature
 from bitgnn.quantize.operands import Operand, Rounding, operand_gradients
 
 __all__ = ["ternary_context", "ternary_scores"]
@@ -18,6 +19,7 @@ __all__ = ["ternary_context", "ternary_scores"]
 
 class _Scores(torch.autograd.Function):
     @staticmethod
+    @with_signature
     def forward(
         query: Tensor,
         query_parameter: Tensor,
@@ -60,6 +62,7 @@ class _Scores(torch.autograd.Function):
 
 class _Context(torch.autograd.Function):
     @staticmethod
+    @with_signature
     def forward(
         probability: Tensor,
         probability_parameter: Tensor,
