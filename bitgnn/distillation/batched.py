@@ -118,7 +118,7 @@ class Batched(Problem):
         """The loader's batches."""
         for batch in self.loader:
             inputs, y = self._batch(batch, "data")
-            yield Part(inputs, None, torch.arange(y.size(0), device=self.device), y)
+            yield Part(inputs, None, None, y)
 
     def results(self, model: nn.Module) -> dict[str, tuple[Tensor, Tensor]]:
         """Scores of the validation batches."""

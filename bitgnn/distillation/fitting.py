@@ -162,8 +162,9 @@ def _epoch(session: Fit, problem: Problem, ask: Callable[[Any], Tensor] | None) 
         with scaled_dropout(recipe.dropout, session.device.type == "cpu"):
             scores = problem.scores(model, part)
         loss = scores.new_zeros(())
-        if weight < 1 and part.labelled.numel():
-            loss = (1 - weight) * objective.labels(scores[part.labelled], part.y)
+        if weight < 1 and part.y.numel():
+            known = scores if part.labelled is None else scores[part.labelled]
+            loss = (1 - weight) * objective.labels(known, part.y)
         if ask is not None and weight > 0:
             rows = scores if part.rows is None else scores[part.rows]
             asked = objective.teacher(rows, ask(part))

@@ -108,8 +108,7 @@ class Graphs(Problem):
                 raise DistillError(f"loader must give batches of graphs, got {name_type(given)}")
             batch = moved(given, self.device)
             count: int = batch.num_graphs
-            rows = torch.arange(count, device=self.device)
-            yield Part(batch, None, rows, self._labels(batch, count))
+            yield Part(batch, None, None, self._labels(batch, count))
         if is_empty:
             raise DistillError("loader must give a batch at least, got none")
 
@@ -211,8 +210,7 @@ class LinkPairs(Problem):
         pairs = torch.cat((self.positive, negative), dim=1)
         y = torch.zeros(pairs.size(1), 1, device=self.device)
         y[: self.positive.size(1)] = 1
-        rows = torch.arange(pairs.size(1), device=self.device)
-        yield Part(self.graph, None, rows, y, pairs=pairs)
+        yield Part(self.graph, None, None, y, pairs=pairs)
 
     def scores(self, model: nn.Module, part: Part) -> Tensor:
         """``[P, 1]`` scores of the pairs."""

@@ -42,7 +42,7 @@ class Part:
     Attributes:
         data: graph or batch as models take it, on the device.
         rows: of the scores that the teacher is asked for; None for all.
-        labelled: rows of the scores that have a training label.
+        labelled: rows of the scores that have a training label; None for all.
         y: their labels.
         nodes: numbers of ``rows`` in the whole graph, where the teacher's scores of it serve.
         pairs: ``[2, P]`` nodes whose link is scored.
@@ -50,7 +50,7 @@ class Part:
 
     data: Any
     rows: Tensor | None
-    labelled: Tensor
+    labelled: Tensor | None
     y: Tensor
     nodes: Tensor | None = None
     pairs: Tensor | None = None

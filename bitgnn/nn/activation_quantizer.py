@@ -9,29 +9,13 @@ import torch
 from torch import Tensor, nn
 
 from bitgnn._checks import check_value
-from bitgnn.quantize.learnt_scale import initial_scale, lsq_scale, positive_scale
-from bitgnn.quantize.levels import check_level, clipped_gradients, integer_levels
+from bitgnn.quantize.learnt_scale import initial_scale, positive_scale
+from bitgnn.quantize.levels import check_level
+from bitgnn.quantize.operands import Operand, Rounding, quantised
 
 __all__ = ["ActivationQuantizer", "Kind"]
 
 Kind = Literal["ternary", "bool", "sign"]
-
-
-class _ScaledSign(torch.autograd.Function):
-    """Signs with the gradients of ``clip(x / scale, -1, 1)``."""
-
-    @staticmethod
-    def forward(x: Tensor, scale: Tensor) -> Tensor:
-        return torch.where(x >= 0, 1.0, -1.0)
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-        ctx.save_for_backward(*inputs)
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor]:
-        x, scale = ctx.saved_tensors
-        return clipped_gradients(grad, x, scale, -1, 1)
 
 
 class ActivationQuantizer(nn.Module):
@@ -82,6 +66,15 @@ class ActivationQuantizer(nn.Module):
     @level.setter
     def level(self, level: int | None) -> None:
         self._level = None if level is None else check_level("ActivationQuantizer", level)
+
+    @property
+    def rounding(self) -> Rounding | None:
+        """What activations are rounded to; None for activations as they are."""
+        if self._level is None:
+            return None
+        if self.kind == "sign":
+            return Rounding(-1, 1, True)
+        return Rounding(-self._level if self.kind == "ternary" else 0, self._level, False)
 
     @property
     def is_set(self) -> bool:
@@ -143,7 +136,8 @@ class ActivationQuantizer(nn.Module):
         Raises:
             ValueError: the scale is not set and the module is in evaluation.
         """
-        if self._level is None:
+        rounding = self.rounding
+        if rounding is None:
             return x, torch.ones((), device=x.device)
         if not self.is_set:
             check_value(
@@ -154,12 +148,23 @@ class ActivationQuantizer(nn.Module):
                 ),
             )
             self._start(x, valid)
-        level = 1 if self.kind == "sign" else self._level
-        scale = lsq_scale(positive_scale(self.scale), x.numel(), level)
-        if self.kind == "sign":
-            signs: Tensor = _ScaledSign.apply(x, scale)
-            return signs, scale
-        return integer_levels(x, scale, level, self.kind == "ternary"), scale
+        return quantised(x, self.scale, rounding)
+
+    def operand(self, x: Tensor, valid: Tensor | None = None) -> Operand:
+        """What :meth:`forward` gives, without gradients, for a product that has its own.
+
+        Args:
+            x: as in :meth:`forward`, and so on.
+            valid: which values count for a scale that starts here.
+
+        Raises:
+            ValueError: as in :meth:`forward`.
+        """
+        with torch.no_grad():
+            q, scale = self(x, valid)
+        if torch.compiler.is_compiling():
+            x = x.view_as(x)  # dynamo refuses functions of the same tensor twice
+        return Operand(x, self.scale, q, scale, self.rounding)
 
     def quantize(self, x: Tensor) -> Tensor:
         """The integers alone."""

@@ -8,11 +8,71 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+import bitgnn.ops  # noqa: F401  (defines torch.ops.bitgnn)
+from bitgnn._signature import with_signature
 from bitgnn.nn.activation_quantizer import ActivationQuantizer, Kind
 from bitgnn.nn.float_inputs import check_floats
-from bitgnn.quantize import shifted_sign
+from bitgnn.quantize.operands import Rounding, operand_gradients
 
 __all__ = ["BWTALinear", "bwta_product"]
+
+
+class _Product(torch.autograd.Function):
+    """The product of an operand and the signs of weights, with all of its gradients.
+
+    One function in place of one for each part: small layers take longer to launch than to compute.
+    """
+
+    @staticmethod
+    @with_signature
+    def forward(
+        x: Tensor,
+        parameter: Tensor,
+        q: Tensor,
+        scale: Tensor,
+        rounding: Rounding | None,
+        weight: Tensor,
+        bias: Tensor | None,
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        signs, weight_scale = torch.ops.bitgnn.shift_signs(weight.float())
+        sums = functional.linear(q, signs)
+        wide = None if bias is None else bias.float()
+        out = torch.ops.bitgnn.scale_sums(sums, scale, weight_scale, wide)
+        return out.to(x.dtype), signs, weight_scale
+
+    @staticmethod
+    def setup_context(
+        ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor, Tensor]
+    ) -> None:
+        x, _, q, scale, ctx.rounding, weight, bias = inputs
+        ctx.dtypes = weight.dtype, None if bias is None else bias.dtype
+        ctx.mark_non_differentiable(*output[1:])
+        ctx.set_materialize_grads(False)
+        ctx.save_for_backward(x, q, scale, *output[1:])
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor | None, *_: Any) -> tuple[Tensor | None, ...]:
+        grads: list[Tensor | None] = [None] * len(ctx.needs_input_grad)
+        if grad is None:
+            return tuple(grads)
+        of_x, of_parameter, *_, of_weight, of_bias = ctx.needs_input_grad
+        x, q, scale, signs, weight_scale = ctx.saved_tensors
+        weight_dtype, bias_dtype = ctx.dtypes
+        rows = _rows(grad.float())
+        if of_x or of_parameter:
+            wanted = (rows @ signs).view(x.shape)
+            grads[:2] = operand_gradients(wanted, x, scale, weight_scale, ctx.rounding)
+        if of_weight:
+            wanted = (rows.t() @ _rows(q)).float()
+            grads[5] = torch.ops.bitgnn.centre_gradients(wanted, scale).to(weight_dtype)
+        if of_bias:
+            grads[6] = rows.sum(0).to(bias_dtype)
+        return tuple(grads)
+
+
+def _rows(x: Tensor) -> Tensor:
+    """``[*, K]`` as ``[N, K]``."""
+    return x.flatten(0, -2) if x.dim() > 1 else x.unsqueeze(0)
 
 
 def bwta_product(
@@ -21,7 +81,9 @@ def bwta_product(
     r"""``[*, M]``: :math:`(s_A s_W)\,(q \cdot \mathrm{sgn}(W - \mu)) + b`, of the dtype of ``x``.
 
     The product is one of exact integers; the rest is float32 in this order, rounded once, as in the
-    packed operators.
+    packed operators. The gradients are LSQ's in ``x`` and in the scale, see
+    :func:`bitgnn.quantize.levels`, and pass :math:`s_W\,\mathrm{sgn}(W - \mu)` straight through to
+    :math:`W - \mu`, the scale taken as a constant, as in :func:`bitgnn.quantize.shifted_sign`.
 
     Args:
         x: ``[*, K]`` floats.
@@ -30,12 +92,8 @@ def bwta_product(
         quantizer: of ``x``; its level is an integer.
     """
     with torch.autocast(x.device.type, enabled=False):
-        q, scale = quantizer(x)
-        signs, weight_scale = shifted_sign(weight)
-        out = (scale * weight_scale) * functional.linear(q, signs)
-        if bias is not None:
-            out = out + bias.float()
-    return out.to(x.dtype)
+        out: Tensor = _Product.apply(*quantizer.operand(x), weight, bias)[0]
+    return out
 
 
 class BWTALinear(nn.Linear):

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-__all__ = ["LEAST_SCALE", "initial_scale", "lsq_scale", "positive_scale"]
+__all__ = ["LEAST_SCALE", "initial_scale", "lsq_factor", "lsq_scale", "positive_scale"]
 
 LEAST_SCALE = 1e-8
 """Value of a scale that training drove to zero or below."""
@@ -28,52 +28,39 @@ class _ScaledGradient(torch.autograd.Function):
         return grad * ctx.factor, None
 
 
-class _Positive(torch.autograd.Function):
-    @staticmethod
-    def forward(scale: Tensor) -> Tensor:
-        return scale.float().clamp(min=LEAST_SCALE)
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-        ctx.dtype = inputs[0].dtype
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> Tensor:
-        return grad.to(ctx.dtype)
-
-
-def lsq_scale(scale: Tensor, numel: int, level: int) -> Tensor:
-    r"""``scale`` whose gradient is multiplied by :math:`1 / \sqrt{n L}`.
+def lsq_factor(numel: int, level: int) -> float:
+    r""":math:`1 / \sqrt{n L}`, by which gradients of scales are multiplied.
 
     Sums over n values would move the scale faster than the weights (Esser et al., "Learned Step
     Size Quantization", ICLR 2020).
 
     Args:
-        scale: 0-d.
         numel: n, values that the scale quantises.
         level: L, largest integer.
     """
+    if torch.compiler.is_compiling():  # for a number of values that the graph leaves open
+        factor: float = 1.0 / torch.sym_sqrt(torch.sym_max(numel, 1) * level)
+        return factor
+    return 1.0 / math.sqrt(max(numel, 1) * level)
+
+
+def lsq_scale(scale: Tensor, numel: int, level: int) -> Tensor:
+    """0-d ``scale`` whose gradient is multiplied by :func:`lsq_factor`."""
     if torch.compiler.is_compiling():
-        # The same value and gradient, for a number of values that the graph leaves open.
-        factor = 1.0 / torch.sym_sqrt(torch.sym_max(numel, 1) * level)
+        # The same value and gradient: dynamo knows no function of an open number.
         fixed = scale.detach()
-        return fixed + (scale - fixed) * factor
-    out: Tensor = _ScaledGradient.apply(scale, 1.0 / math.sqrt(max(numel, 1) * level))
+        return fixed + (scale - fixed) * lsq_factor(numel, level)
+    out: Tensor = _ScaledGradient.apply(scale, lsq_factor(numel, level))
     return out
 
 
 def positive_scale(scale: Tensor) -> Tensor:
-    """``scale`` in float32, at least :data:`LEAST_SCALE`; its gradient passes either way.
+    """``scale`` in float32, at least :data:`LEAST_SCALE`; for use without gradients.
 
     An optimiser's step may take a scale below zero, where no comparison with it means anything;
-    the next ones can take it back.
+    the next ones can take it back, as the gradients of what it scales pass the guard.
     """
-    if torch.compiler.is_compiling():
-        # The same value and gradient: dynamo cannot call a function twice where shapes are open.
-        wide = scale.float()
-        return torch.where(wide >= LEAST_SCALE, wide, wide - wide.detach() + LEAST_SCALE)
-    out: Tensor = _Positive.apply(scale)
-    return out
+    return scale.float().clamp(min=LEAST_SCALE)
 
 
 @torch.no_grad()

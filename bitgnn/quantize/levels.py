@@ -20,9 +20,7 @@ class _IntegerLevels(torch.autograd.Function):
 
     @staticmethod
     def forward(x: Tensor, scale: Tensor, lowest: int, level: int) -> Tensor:
-        x, order = as_it_lies(x.float())
-        rounded: Tensor = torch.ops.bitgnn.round_levels(x, scale.float(), lowest, level)
-        return rounded if order is None else rounded.permute(order)
+        return rounded(x, scale, lowest, level)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
@@ -52,17 +50,32 @@ def as_it_lies(x: Tensor) -> tuple[Tensor, tuple[int, ...] | None]:
     return x.permute(order), tuple(order.index(dim) for dim in range(x.dim()))
 
 
+def rounded(x: Tensor, scale: Tensor, lowest: int, highest: int) -> Tensor:
+    """``x / scale`` as integers in [lowest, highest], float32; without gradients."""
+    x, order = as_it_lies(x.float())
+    levels: Tensor = torch.ops.bitgnn.round_levels(x, scale.float(), lowest, highest)
+    return levels if order is None else levels.permute(order)
+
+
 def clipped_gradients(
-    grad: Tensor, x: Tensor, scale: Tensor, lowest: int, highest: int
+    grad: Tensor,
+    x: Tensor,
+    scale: Tensor,
+    lowest: int,
+    highest: int,
+    gain: Tensor | None = None,
+    sign: bool = False,
 ) -> tuple[Tensor, Tensor]:
-    """Gradients of ``clip(x / scale, lowest, highest)``: what stands in for those of rounding.
+    r"""Gradients of ``clip(x / scale, lowest, highest)``: what stands in for those of rounding.
 
     Args:
-        grad: of the result.
+        grad: of the result; with ``gain``, of :math:`g s q`.
         x: floats; NaN passes nothing.
-        scale: 0-d, positive.
+        scale: s, 0-d, positive.
         lowest: end of the clip.
         highest: end of the clip.
+        gain: g, 0-d float32; with it the gradients are LSQ's of :math:`g s q`.
+        sign: q is the sign of ``x``, not its rounded level.
 
     Returns:
         Gradients of ``x`` and of ``scale``.
@@ -72,7 +85,7 @@ def clipped_gradients(
     if order is not None:
         wanted = wanted.permute(sorted(range(x.dim()), key=order.__getitem__))
     passed, grad_scale = torch.ops.bitgnn.clip_gradients(
-        wanted, wide, scale.float(), lowest, highest
+        wanted, wide, scale.float(), lowest, highest, gain, sign
     )
     if order is not None:
         passed = passed.permute(order)

@@ -99,6 +99,8 @@ void add_all(Table& table) {
   table.template add<&QuantiseOperators<Backend>::round_levels>("round_levels");
   table.template add<&QuantiseOperators<Backend>::clip_gradients>("clip_gradients");
   table.template add<&QuantiseOperators<Backend>::shift_signs>("shift_signs");
+  table.template add<&QuantiseOperators<Backend>::centre_gradients>("centre_gradients");
+  table.template add<&QuantiseOperators<Backend>::scale_sums>("scale_sums");
   table.template add<&LookedUpOperators<Backend>::fold_weight>("fold_weight");
   table.template add<&LookedUpOperators<Backend>::activation_bits>("activation_bits");
   table.template add<&LookedUpOperators<Backend>::kept_share>("kept_share");

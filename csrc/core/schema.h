@@ -208,9 +208,11 @@ void define_operators(Library& m) {
 
   m.def("round_levels(Tensor x, Tensor scale, int lowest, int highest) -> Tensor");
   m.def(
-      "clip_gradients(Tensor grad, Tensor x, Tensor scale, int lowest, int highest) -> (Tensor, "
-      "Tensor)");
+      "clip_gradients(Tensor grad, Tensor x, Tensor scale, int lowest, int highest, "
+      "Tensor? gain=None, bool sign=False) -> (Tensor, Tensor)");
   m.def("shift_signs(Tensor weight) -> (Tensor, Tensor)");
+  m.def("centre_gradients(Tensor grad, Tensor factor) -> Tensor");
+  m.def("scale_sums(Tensor sums, Tensor scale, Tensor weight_scale, Tensor? bias=None) -> Tensor");
   m.def(
       "fold_weight(Tensor weight, Tensor unit, float step, bool zero_one, Tensor? offset=None, "
       "Tensor? gain=None, Tensor? log_gain=None) -> (Tensor, Tensor, Tensor)");

@@ -45,7 +45,8 @@ struct QuantiseOperators {
 
   static std::tuple<Tensor, Tensor> clip_gradients(const Tensor& grad_in, const Tensor& x_in,
                                                    const Tensor& scale, int64_t lowest,
-                                                   int64_t highest) {
+                                                   int64_t highest, const OptionalTensor& gain,
+                                                   bool sign) {
     const char* op = "clip_gradients";
     const Backend backend(grad_in, op, "grad");
     check_dtype(grad_in, ScalarType::Float, op, "grad");
@@ -55,6 +56,7 @@ struct QuantiseOperators {
     for (int64_t i = 0; same && i < x_in.dim(); ++i) same = grad_in.size(i) == x_in.size(i);
     BITGNN_CHECK(same, op, ": grad must have the shape of x");
     check_levels(lowest, highest, op);
+    if (gain) check_operand(backend, *gain, ScalarType::Float, 0, op, "gain");
     const Tensor grad = as_contiguous(grad_in), x = as_contiguous(x_in);
     Tensor grad_x = backend.empty_of(sizes_of(x, x.dim()), ScalarType::Float);
     Tensor grad_scale = backend.empty_of({}, ScalarType::Float);
@@ -62,11 +64,13 @@ struct QuantiseOperators {
     a.grad = grad.template const_data_ptr<float>();
     a.x = x.template const_data_ptr<float>();
     a.scale = number(backend, scale, op);
+    a.gain = gain ? gain->template const_data_ptr<float>() : nullptr;
     a.grad_x = grad_x.template mutable_data_ptr<float>();
     a.grad_scale = grad_scale.template mutable_data_ptr<float>();
     a.count = x.numel();
     a.lowest = static_cast<float>(lowest);
     a.highest = static_cast<float>(highest);
+    a.is_sign = sign;
     backend.clip_gradients(a);
     return {grad_x, grad_scale};
   }
@@ -85,6 +89,50 @@ struct QuantiseOperators {
     a.count = weight.numel();
     backend.shift_signs(a);
     return {signs, scale};
+  }
+
+  static Tensor centre_gradients(const Tensor& grad_in, const Tensor& factor) {
+    const char* op = "centre_gradients";
+    const Backend backend(grad_in, op, "grad");
+    check_dtype(grad_in, ScalarType::Float, op, "grad");
+    check_operand(backend, factor, ScalarType::Float, 0, op, "factor");
+    const Tensor grad = as_contiguous(grad_in);
+    Tensor out = backend.empty_of(sizes_of(grad, grad.dim()), ScalarType::Float);
+    CentreGradientsArgs a{};
+    a.grad = grad.template const_data_ptr<float>();
+    a.factor = factor.template const_data_ptr<float>();
+    a.out = out.template mutable_data_ptr<float>();
+    a.count = grad.numel();
+    backend.centre_gradients(a);
+    return out;
+  }
+
+  static Tensor scale_sums(const Tensor& sums_in, const Tensor& scale, const Tensor& weight_scale,
+                           const OptionalTensor& bias_in) {
+    const char* op = "scale_sums";
+    const Backend backend(sums_in, op, "sums");
+    check_dtype(sums_in, ScalarType::Float, op, "sums");
+    BITGNN_CHECK(sums_in.dim() > 0, op, ": sums must have a dimension at least, got 0");
+    check_operand(backend, scale, ScalarType::Float, 0, op, "scale");
+    check_operand(backend, weight_scale, ScalarType::Float, 0, op, "weight_scale");
+    const Tensor sums = as_contiguous(sums_in);
+    OptionalTensor bias;
+    ScaleSumsArgs a{};
+    a.columns = sums.size(sums.dim() - 1);
+    if (bias_in) {
+      check_operand(backend, *bias_in, ScalarType::Float, 1, op, "bias");
+      check_size(bias_in->size(0), a.columns, op, "entries of bias");
+      bias = as_contiguous(*bias_in);
+      a.bias = bias->template const_data_ptr<float>();
+    }
+    Tensor out = backend.empty_of(sizes_of(sums, sums.dim()), ScalarType::Float);
+    a.sums = sums.template const_data_ptr<float>();
+    a.scale = scale.template const_data_ptr<float>();
+    a.weight_scale = weight_scale.template const_data_ptr<float>();
+    a.out = out.template mutable_data_ptr<float>();
+    a.count = sums.numel();
+    backend.scale_sums(a);
+    return out;
   }
 };
 

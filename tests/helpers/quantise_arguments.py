@@ -4,6 +4,8 @@ from typing import Any
 
 from draws import Draws
 
+QUANTISE = ("round_levels", "clip_gradients", "shift_signs", "centre_gradients", "scale_sums")
+
 
 class QuantiseArguments(Draws):
     """Arguments of rounding and of its gradients."""
@@ -13,7 +15,15 @@ class QuantiseArguments(Draws):
         x = self.matrix(n, k)
         if name == "shift_signs":
             return {"weight": x}
+        if name == "centre_gradients":
+            return {"grad": x, "factor": self.positive()}
+        if name == "scale_sums":
+            scales = {"scale": self.positive(), "weight_scale": self.positive()}
+            return {"sums": x, **scales, **({"bias": self.floats(k)} if self.integer(2) else {})}
         level = 1 + self.integer(4)
-        given: dict[str, Any] = {"grad": self.matrix(n, k)} if name[0] == "c" else {}
         lowest = -level if self.integer(2) else 0
-        return {**given, "x": x, "scale": self.positive(), "lowest": lowest, "highest": level}
+        given = {"x": x, "scale": self.positive(), "lowest": lowest, "highest": level}
+        if name == "round_levels":
+            return given
+        more = {"gain": self.positive(), "sign": bool(self.integer(2))} if self.integer(2) else {}
+        return {"grad": self.matrix(n, k), **given, **more}

@@ -7,7 +7,7 @@ import torch
 from fused_arguments import FusedArguments
 from image_arguments import ImageArguments
 from looked_up_arguments import LOOKED_UP, LookedUpArguments
-from quantise_arguments import QuantiseArguments
+from quantise_arguments import QUANTISE, QuantiseArguments
 from sampling_arguments import SamplingArguments
 from ternary_arguments import TernaryArguments
 
@@ -67,7 +67,7 @@ class Sampler(
             bits = 3 * k
             columns = torch.randint(max(k, 1), (bits,), generator=self.generator).sort().values
             return {"x": self.matrix(n, k), "columns": columns, "thresholds": self.floats(bits)}
-        if name in ("round_levels", "clip_gradients", "shift_signs"):
+        if name in QUANTISE:
             return self._quantise_arguments(name, n, k)
         if name in LOOKED_UP:
             return self._looked_up_arguments(name, n, k, optional)

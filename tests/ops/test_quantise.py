@@ -28,10 +28,38 @@ def test_hard_numbers(highest, lowest, scale, device):
     found = OPS.round_levels(x.to(device), s.to(device), lowest, highest).cpu()
     assert torch.equal(found, expected)
     assert found[x.isnan()].eq(0).all()
-    wanted = OPERATORS["clip_gradients"](grad, x, s, lowest, highest)
-    given = OPS.clip_gradients(grad.to(device), x.to(device), s.to(device), lowest, highest)
-    for mine, theirs in zip(given, wanted, strict=True):
-        torch.testing.assert_close(mine.cpu(), theirs, rtol=1e-6, atol=0, equal_nan=True)
+    gain = torch.tensor(0.37)
+    for more in ((), (gain,), (gain, True)):
+        wanted = OPERATORS["clip_gradients"](grad, x, s, lowest, highest, *more)
+        there = (one.to(device) if isinstance(one, torch.Tensor) else one for one in more)
+        given = OPS.clip_gradients(
+            grad.to(device), x.to(device), s.to(device), lowest, highest, *there
+        )
+        for mine, theirs in zip(given, wanted, strict=True):
+            torch.testing.assert_close(mine.cpu(), theirs, rtol=1e-6, atol=0, equal_nan=True)
+
+
+@pytest.mark.parametrize("sign", [False, True])
+@pytest.mark.parametrize(("lowest", "highest"), [(-1, 1), (0, 1), (-3, 3)])
+def test_gradients_with_a_gain_are_those_of_lsq(lowest, highest, sign, device):
+    generator = torch.Generator().manual_seed(4)
+    x, grad = torch.randn(2, 500, generator=generator).double()
+    s, gain = torch.tensor(0.43, dtype=torch.float64), torch.tensor(1.7)
+    x.requires_grad_()
+    s.requires_grad_()
+    v = (x / s).clamp(lowest, highest)
+    q = torch.where(x >= 0, 1.0, -1.0) if sign else torch.floor(x / s + 0.5).clamp(lowest, highest)
+    (gain.double() * s * (v + (q - v).detach())).backward(grad)
+    found = OPS.clip_gradients(
+        *(one.detach().float().to(device) for one in (grad, x, s)),
+        lowest,
+        highest,
+        gain.to(device),
+        sign,
+    )
+    torch.testing.assert_close(found[0].cpu(), x.grad.float(), rtol=1e-6, atol=0)
+    factor = 1 / math.sqrt(500 * highest)
+    torch.testing.assert_close(found[1].cpu(), (factor * s.grad).float(), rtol=1e-6, atol=1e-6)
 
 
 @pytest.mark.parametrize("count", [0, 1, 3, 4, 255, 4096, 8191, 8193, 200_001, 1_500_000])
@@ -55,6 +83,25 @@ def test_sums_of_many_values(count, device):
         expected = OPERATORS["shift_signs"](a + 0.1)
         assert torch.equal(signs.cpu(), expected[0])
         assert torch.equal(scale.cpu(), expected[1])
+        centred = OPS.centre_gradients((a + 0.1).to(device), torch.tensor(1.7, device=device))
+        assert torch.equal(centred.cpu(), OPERATORS["centre_gradients"](a + 0.1, torch.tensor(1.7)))
+
+
+@pytest.mark.parametrize("shape", [(0,), (5,), (3, 8), (0, 8), (4, 0), (2, 3, 7), (300, 1024)])
+def test_scaled_sums_are_rounded_step_by_step(shape, device):
+    generator = torch.Generator().manual_seed(5)
+    sums = torch.randint(-999, 999, shape, generator=generator).float()
+    bias = torch.randn(shape[-1], generator=generator)
+    scales = torch.tensor(0.73), torch.tensor(0.0119)
+    there = sums.to(device), *(scale.to(device) for scale in scales)
+    product = (scales[0] * scales[1]) * sums
+    assert torch.equal(OPS.scale_sums(*there).cpu(), product)
+    assert torch.equal(OPS.scale_sums(*there, bias.to(device)).cpu(), product + bias)
+    spread = torch.stack([bias, bias], -1)[:, 0].to(device)
+    turned = there[0].flip(0).mT if len(shape) == 2 else there[0]
+    if turned.size(-1) == spread.size(0):
+        found = OPS.scale_sums(turned, *there[1:], spread)
+        assert torch.equal(found, (there[1] * there[2]) * turned + spread)
 
 
 def test_equal_weights_have_scale_0(device):
@@ -106,6 +153,19 @@ OPS.clip_gradients(X[:2], X, ONE, -1, 1)
     -> RuntimeError|TypeError|ValueError: clip_gradients: grad must have the shape of x
 OPS.clip_gradients(X.int(), X, ONE, -1, 1)
     -> RuntimeError|TypeError|ValueError: clip_gradients: grad must .*[Ff]loat
+OPS.clip_gradients(X, X, ONE, -1, 1, X[0])
+    -> RuntimeError|TypeError|ValueError: clip_gradients: gain must .*0
+OPS.centre_gradients(X.double(), ONE)
+    -> RuntimeError|TypeError|ValueError: centre_gradients: grad must .*[Ff]loat
+OPS.centre_gradients(X, X[0])
+    -> RuntimeError|TypeError|ValueError: centre_gradients: factor must .*0
+OPS.scale_sums(ONE, ONE, ONE)
+    -> RuntimeError|TypeError|ValueError: scale_sums: sums must have a dimension
+OPS.scale_sums(X, X[0], ONE) -> RuntimeError|TypeError|ValueError: scale_sums: scale must .*0
+OPS.scale_sums(X, ONE, ONE.double())
+    -> RuntimeError|TypeError|ValueError: scale_sums: weight_scale must .*[Ff]loat
+OPS.scale_sums(X, ONE, ONE, X[:, 0])
+    -> RuntimeError|TypeError|ValueError: scale_sums: entries of bias must be 4, got .*3
 OPS.shift_signs(X.double())
     -> RuntimeError|TypeError|ValueError: shift_signs: weight must .*[Ff]loat
 """

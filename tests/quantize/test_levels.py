@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 from wrong_calls import check_wrong_calls
 
+from bitgnn.nn import ActivationQuantizer
 from bitgnn.quantize import boolean, levels, shifted_sign, ternary
 from bitgnn.quantize.learnt_scale import LEAST_SCALE, initial_scale, lsq_scale, positive_scale
 from bitgnn.quantize.levels import integer_levels
@@ -129,11 +130,19 @@ def test_first_scale_is_twice_the_mean_magnitude() -> None:
 
 def test_guard_keeps_scales_positive_and_lets_them_return() -> None:
     for value in (-0.5, 0.0, 2.0):
-        s = torch.tensor(value, requires_grad=True)
-        out = positive_scale(s)
-        assert out == max(value, torch.tensor(LEAST_SCALE).item())
+        quantizer = ActivationQuantizer()
+        quantizer.initialize(torch.ones(2))
+        with torch.no_grad():
+            quantizer.scale.fill_(value)
+        guarded = max(value, torch.tensor(LEAST_SCALE).item())
+        assert positive_scale(quantizer.scale) == guarded
+        _, out = quantizer(torch.ones(4))
+        assert out == guarded
         out.backward()
-        assert s.grad == 1
+        assert quantizer.scale.grad == 0.5
+
+
+def test_gradients_of_scales_have_the_factor() -> None:
     s = torch.tensor(2.0, requires_grad=True)
     out = lsq_scale(s, 8, 2)
     out.backward()

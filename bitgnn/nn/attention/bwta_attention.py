@@ -13,26 +13,10 @@ from bitgnn._checks import check_value
 from bitgnn.nn.activation_quantizer import ActivationQuantizer, Kind
 from bitgnn.nn.attention.attended_keys import attended_keys
 from bitgnn.nn.attention.forward import Attended, AttentionForward, allowed_keys, score_factor
-from bitgnn.quantize.levels import clipped_gradients
+from bitgnn.nn.attention.ternary_products import ternary_context, ternary_scores
+from bitgnn.quantize.operands import Operand
 
 __all__ = ["BWTAAttention"]
-
-
-class _GivenBits(torch.autograd.Function):
-    """Bits decided elsewhere, with the gradients of rounding probabilities to them."""
-
-    @staticmethod
-    def forward(probability: Tensor, scale: Tensor, bits: Tensor) -> Tensor:
-        return bits.clone()
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-        ctx.save_for_backward(*inputs[:2])
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None]:
-        probability, scale = ctx.saved_tensors
-        return *clipped_gradients(grad, probability, scale, 0, 1), None
 
 
 class BWTAAttention(AttentionForward, nn.Module):
@@ -137,7 +121,7 @@ class BWTAAttention(AttentionForward, nn.Module):
         if self.level is None:
             return self._attend_floats(query, key, value, allowed, need_weights, need_probabilities)
         with torch.autocast(query.device.type, enabled=False):
-            attended = self._attend_levels(query, key, value, allowed)
+            attended = self._attend_levels(query, key, value, allowed, need_weights)
         return attended._replace(out=attended.out.to(query.dtype))
 
     def _attend_floats(
@@ -169,24 +153,31 @@ class BWTAAttention(AttentionForward, nn.Module):
         key: Tensor,
         value: Tensor,
         allowed: Tensor | None,
+        need_weights: bool,
     ) -> Attended:
-        q, query_scale = self.query_quantizer(query)
-        k, key_scale = self.key_quantizer(key)
-        v, value_scale = self.value_quantizer(value)
+        q, k, v = (
+            _stacked(quantizer.operand(x))
+            for quantizer, x in (
+                (self.query_quantizer, query),
+                (self.key_quantizer, key),
+                (self.value_quantizer, value),
+            )
+        )
         size = query.size(3)
-        dot = q @ k.transpose(2, 3)
         factor = score_factor(self.scale, size)
-        probabilities = _softmax((query_scale * key_scale * factor) * dot, allowed)
-        bits, probability_scale = self.probability_quantizer(probabilities, allowed)
+        scores, dot = ternary_scores(q, k, factor)
+        probabilities = _softmax(scores, allowed)
+        p = self.probability_quantizer.operand(probabilities, allowed)
+        kept = None
         if not self.training and self.level == 1:
             # float64 products, as the python floats of frozen forms multiply.
-            scale = query_scale.detach().double() * key_scale.detach().double() * factor
-            limit = probability_scale.detach().double()
-            exact = attended_keys(dot.detach(), allowed, scale, limit, size)
-            bits = _GivenBits.apply(probabilities, probability_scale, exact)
-        kept = functional.dropout(bits, self.dropout, self.training)
-        out = (probability_scale * value_scale) * (kept @ v)
-        return Attended(out, probability_scale * kept, probabilities)
+            scale = q.scale.double() * k.scale.double() * factor
+            p = p._replace(q=attended_keys(dot, allowed, scale, p.scale.double(), size))
+        elif self.training and self.dropout > 0.0:
+            kept = functional.dropout(torch.ones_like(p.q), self.dropout)
+            p = p._replace(q=p.q * kept)
+        out, weights = ternary_context(_stacked(p), v, kept, need_weights)
+        return Attended(out, weights, probabilities)
 
     def extra_repr(self) -> str:
         """Activation, level and dropout."""
@@ -200,3 +191,8 @@ def _softmax(scores: Tensor, allowed: Tensor | None) -> Tensor:
     hidden = ~allowed
     probabilities = scores.masked_fill(hidden, torch.finfo(scores.dtype).min).softmax(-1)
     return probabilities.masked_fill(hidden, 0.0)
+
+
+def _stacked(operand: Operand) -> Operand:
+    """An operand whose integers are a stack of matrices."""
+    return operand._replace(q=operand.q.flatten(0, 1))

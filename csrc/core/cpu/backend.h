@@ -90,6 +90,8 @@ class Backend {
   void round_levels(const RoundLevelsArgs& a) const;
   void clip_gradients(const ClipGradientsArgs& a) const;
   void shift_signs(const ShiftSignsArgs& a) const;
+  void centre_gradients(const CentreGradientsArgs& a) const;
+  void scale_sums(const ScaleSumsArgs& a) const;
   void fold_weight(const FoldWeightArgs& a) const;
   void activation_bits(const ActivationBitsArgs& a) const;
   void kept_share(const KeptShareArgs& a) const;

@@ -151,6 +151,10 @@ class Backend {
   void round_levels(const RoundLevelsArgs& a) const { launch(training::round_levels, a); }
   void clip_gradients(const ClipGradientsArgs& a) const { launch(training::clip_gradients, a); }
   void shift_signs(const ShiftSignsArgs& a) const { launch(training::shift_signs, a); }
+  void centre_gradients(const CentreGradientsArgs& a) const {
+    launch(training::centre_gradients, a);
+  }
+  void scale_sums(const ScaleSumsArgs& a) const { launch(training::scale_sums, a); }
   void fold_weight(const FoldWeightArgs& a) const { launch(training::fold_weight, a); }
   void activation_bits(const ActivationBitsArgs& a) const { launch(training::activation_bits, a); }
   void kept_share(const KeptShareArgs& a) const { launch(training::kept_share, a); }

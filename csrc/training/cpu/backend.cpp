@@ -53,15 +53,15 @@ void Backend::round_levels(const RoundLevelsArgs& a) const {
 }
 
 void Backend::clip_gradients(const ClipGradientsArgs& a) const {
-  const float scale = *a.scale;
+  const float scale = *a.scale, gain = a.gain == nullptr ? 1.0f : *a.gain;
   const double sum = sum_of_pieces(a.count, [&](int64_t begin, int64_t end) {
     return sum_of_terms(begin, end, [&](int64_t i) {
       float term;
-      a.grad_x[i] = clipped_gradient(a.grad[i], a.x[i], scale, a.lowest, a.highest, &term);
+      a.grad_x[i] = clipped_gradient(a, a.grad[i], a.x[i], scale, gain, &term);
       return term;
     });
   });
-  *a.grad_scale = static_cast<float>(-sum);
+  *a.grad_scale = static_cast<float>(sum * a.factor());
 }
 
 void Backend::shift_signs(const ShiftSignsArgs& a) const {
@@ -77,6 +77,30 @@ void Backend::shift_signs(const ShiftSignsArgs& a) const {
     });
   });
   *a.scale = static_cast<float>(magnitudes / a.divisor());
+}
+
+void Backend::centre_gradients(const CentreGradientsArgs& a) const {
+  const double sum = sum_of_pieces(a.count, [&](int64_t begin, int64_t end) {
+    return sum_of_terms(begin, end, [&](int64_t i) { return a.grad[i]; });
+  });
+  const float mean = static_cast<float>(sum / a.divisor()), factor = *a.factor;
+  split(a.count, kPiece * kPiecesPerThread, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) a.out[i] = (a.grad[i] - mean) * factor;
+  });
+}
+
+void Backend::scale_sums(const ScaleSumsArgs& a) const {
+  const float factor = *a.scale * *a.weight_scale;
+  const int64_t columns = std::max<int64_t>(a.columns, 1);
+  split(a.count / columns, std::max<int64_t>(kPiece / columns, 1), [&](int64_t begin, int64_t end) {
+    for (int64_t row = begin; row < end; ++row) {
+      const float* const sums = a.sums + row * columns;
+      float* const out = a.out + row * columns;
+      for (int64_t i = 0; i < columns; ++i) out[i] = factor * sums[i];
+      if (a.bias == nullptr) continue;
+      for (int64_t i = 0; i < columns; ++i) out[i] += a.bias[i];
+    }
+  });
 }
 
 }  // namespace bitgnn::cpu

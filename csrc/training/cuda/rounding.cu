@@ -44,7 +44,7 @@ cudaError_t clip_gradients(const ClipGradientsArgs& a, const Context& context) {
   double* const partial = block_sums(blocks, context);
   const auto kernel = vector ? clip_gradients_kernel<true> : clip_gradients_kernel<false>;
   kernel<<<blocks, kQuantiseThreads, 0, context.stream>>>(a, partial);
-  scale_gradient_kernel<<<1, kQuantiseThreads, 0, context.stream>>>(partial, blocks, a.grad_scale);
+  scale_gradient_kernel<<<1, kQuantiseThreads, 0, context.stream>>>(a, partial, blocks);
   return cudaGetLastError();
 }
 
@@ -53,11 +53,33 @@ cudaError_t shift_signs(const ShiftSignsArgs& a, const Context& context) {
   const int blocks = blocks_for(a.count, vector, context);
   double* const sums = block_sums(blocks, context);
   double* const partial = block_sums(blocks, context);
-  const auto sum = vector ? weight_sum_kernel<true> : weight_sum_kernel<false>;
+  const auto sum = vector ? value_sum_kernel<true> : value_sum_kernel<false>;
   const auto shift = vector ? shift_signs_kernel<true> : shift_signs_kernel<false>;
-  sum<<<blocks, kQuantiseThreads, 0, context.stream>>>(a, sums);
+  sum<<<blocks, kQuantiseThreads, 0, context.stream>>>(a.weight, a.count, sums);
   shift<<<blocks, kQuantiseThreads, 0, context.stream>>>(a, sums, partial);
   weight_scale_kernel<<<1, kQuantiseThreads, 0, context.stream>>>(a, partial, blocks);
+  return cudaGetLastError();
+}
+
+cudaError_t centre_gradients(const CentreGradientsArgs& a, const Context& context) {
+  if (a.count == 0) return cudaSuccess;
+  const bool vector = in_fours(a.count, {a.grad, a.out});
+  const int blocks = blocks_for(a.count, vector, context);
+  double* const sums = block_sums(blocks, context);
+  const auto sum = vector ? value_sum_kernel<true> : value_sum_kernel<false>;
+  const auto kernel = vector ? centre_gradients_kernel<true> : centre_gradients_kernel<false>;
+  sum<<<blocks, kQuantiseThreads, 0, context.stream>>>(a.grad, a.count, sums);
+  kernel<<<blocks, kQuantiseThreads, 0, context.stream>>>(a, sums);
+  return cudaGetLastError();
+}
+
+cudaError_t scale_sums(const ScaleSumsArgs& a, const Context& context) {
+  if (a.count == 0) return cudaSuccess;
+  // A null bias is at a multiple of any number of bytes.
+  const bool vector = in_fours(a.columns, {a.sums, a.bias, a.out});
+  const int blocks = blocks_for(a.count, vector, context);
+  const auto kernel = vector ? scale_sums_kernel<true> : scale_sums_kernel<false>;
+  kernel<<<blocks, kQuantiseThreads, 0, context.stream>>>(a);
   return cudaGetLastError();
 }
 

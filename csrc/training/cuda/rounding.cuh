@@ -56,7 +56,7 @@ template <bool kVector>
 __global__ void __launch_bounds__(kQuantiseThreads)
     clip_gradients_kernel(const ClipGradientsArgs a, double* partial) {
   constexpr int kValues = kVector ? kQuantiseVector : 1;
-  const float scale = *a.scale;
+  const float scale = *a.scale, gain = a.gain == nullptr ? 1.0f : *a.gain;
   double sum = 0.0;
   for_values<kVector>(a.count, [&](int64_t i) {
     float grads[kValues], values[kValues];
@@ -65,7 +65,7 @@ __global__ void __launch_bounds__(kQuantiseThreads)
 #pragma unroll
     for (int k = 0; k < kValues; ++k) {
       float term;
-      grads[k] = clipped_gradient(grads[k], values[k], scale, a.lowest, a.highest, &term);
+      grads[k] = clipped_gradient(a, grads[k], values[k], scale, gain, &term);
       sum += static_cast<double>(term);
     }
     store_values<kVector>(a.grad_x + i, grads);
@@ -75,19 +75,19 @@ __global__ void __launch_bounds__(kQuantiseThreads)
 }
 
 static __global__ void __launch_bounds__(kQuantiseThreads)
-    scale_gradient_kernel(const double* partial, int blocks, float* grad_scale) {
+    scale_gradient_kernel(const ClipGradientsArgs a, const double* partial, int blocks) {
   const double sum = sum_of_blocks(partial, blocks);
-  if (threadIdx.x == 0) *grad_scale = static_cast<float>(-sum);
+  if (threadIdx.x == 0) *a.grad_scale = static_cast<float>(sum * a.factor());
 }
 
 template <bool kVector>
 __global__ void __launch_bounds__(kQuantiseThreads)
-    weight_sum_kernel(const ShiftSignsArgs a, double* partial) {
+    value_sum_kernel(const float* from, int64_t count, double* partial) {
   constexpr int kValues = kVector ? kQuantiseVector : 1;
   double sum = 0.0;
-  for_values<kVector>(a.count, [&](int64_t i) {
+  for_values<kVector>(count, [&](int64_t i) {
     float values[kValues];
-    load_values<kVector>(a.weight + i, values);
+    load_values<kVector>(from + i, values);
 #pragma unroll
     for (const float value : values) sum += static_cast<double>(value);
   });
@@ -125,6 +125,43 @@ static __global__ void __launch_bounds__(kQuantiseThreads)
     weight_scale_kernel(const ShiftSignsArgs a, const double* partial, int blocks) {
   const double sum = sum_of_blocks(partial, blocks);
   if (threadIdx.x == 0) *a.scale = static_cast<float>(sum / a.divisor());
+}
+
+// `sums`: per-block sums of the values.
+template <bool kVector>
+__global__ void __launch_bounds__(kQuantiseThreads)
+    centre_gradients_kernel(const CentreGradientsArgs a, const double* sums) {
+  constexpr int kValues = kVector ? kQuantiseVector : 1;
+  __shared__ float shared_mean;
+  const double total = sum_of_blocks(sums, static_cast<int>(gridDim.x));
+  if (threadIdx.x == 0) shared_mean = static_cast<float>(total / a.divisor());
+  __syncthreads();
+  const float mean = shared_mean, factor = *a.factor;
+  for_values<kVector>(a.count, [&](int64_t i) {
+    float values[kValues];
+    load_values<kVector>(a.grad + i, values);
+#pragma unroll
+    for (float& value : values) value = (value - mean) * factor;
+    store_values<kVector>(a.out + i, values);
+  });
+}
+
+// With kVector, rows are whole groups of values.
+template <bool kVector>
+__global__ void __launch_bounds__(kQuantiseThreads) scale_sums_kernel(const ScaleSumsArgs a) {
+  constexpr int kValues = kVector ? kQuantiseVector : 1;
+  const float factor = *a.scale * *a.weight_scale;
+  for_values<kVector>(a.count, [&](int64_t i) {
+    float values[kValues], added[kValues];
+    load_values<kVector>(a.sums + i, values);
+    if (a.bias != nullptr) load_values<kVector>(a.bias + i % a.columns, added);
+#pragma unroll
+    for (int k = 0; k < kValues; ++k) {
+      values[k] = factor * values[k];
+      if (a.bias != nullptr) values[k] += added[k];
+    }
+    store_values<kVector>(a.out + i, values);
+  });
 }
 
 }  // namespace bitgnn::cuda::training
