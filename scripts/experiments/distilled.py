@@ -27,6 +27,7 @@ from plain_loop import DROPOUT, GRAPHS, HIDDEN, Tutorial, read
 from study import STUDIES, arguments_of, changed
 from torch import Tensor, nn
 from torch.nn import functional
+from torch_geometric import seed_everything
 from torch_geometric.data import Data
 from torch_geometric.transforms import RandomLinkSplit
 
@@ -64,7 +65,7 @@ class Own(nn.Module):
 def problem(case: dict[str, Any], root: str | None, device: str) -> tuple[nn.Module, Data, Any]:
     """An untrained model, its graph, and what distill() validates on."""
     graph = read(case["graph"], root)
-    torch.manual_seed(case["seed"])
+    seed_everything(case["seed"])  # pairs of links are drawn by NumPy, too
     features, classes = graph["x"].size(1), int(graph["y"].max()) + 1
     if case["model"] == "GAE":
         whole = Data(x=graph["x"], edge_index=graph["edges"])
