@@ -17,6 +17,7 @@ from bitgnn._files import FileError
 from bitgnn._plain import read_yaml
 from bitgnn.data.own_graphs import graph_title
 from bitgnn.data.splits import Split
+from bitgnn.nn import LayerPrecision
 
 __all__ = [
     "FLOAT_FORM",
@@ -166,6 +167,10 @@ class ExperimentConfig(Strict):
                     f"forms.{form}: a form's name is lower-case letters, digits and _, other than "
                     f"{FLOAT_FORM!r}, which is the float model's"
                 )
+            try:
+                LayerPrecision.parse(self.precision(form))
+            except ValueError as error:
+                raise ValueError(f"forms.{form}: {error}") from error
         return self
 
     def on(self, data: str) -> ExperimentConfig:
