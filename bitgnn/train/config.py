@@ -168,9 +168,11 @@ class ExperimentConfig(Strict):
                     f"{FLOAT_FORM!r}, which is the float model's"
                 )
             try:
-                LayerPrecision.parse(self.precision(form))
+                precision = LayerPrecision.parse(self.precision(form))
             except ValueError as error:
                 raise ValueError(f"forms.{form}: {error}") from error
+            if precision.is_float:
+                raise ValueError(f"forms.{form}: precision must be a binary one, got {precision}")
         return self
 
     def on(self, data: str) -> ExperimentConfig:
