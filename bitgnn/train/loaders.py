@@ -6,6 +6,7 @@ import copy
 import warnings
 from collections.abc import Iterable
 
+import torch
 from torch_geometric import typing as pyg
 from torch_geometric.data import Data
 from torch_geometric.data.data import BaseData
@@ -50,8 +51,10 @@ def make_loader(loader: Neighbors | RandomWalks | None, data: Data) -> Iterable[
         raise LoaderError(
             f"loader saint_rw: PyG's GraphSAINTRandomWalkSampler needs torch-sparse: {INSTALL}"
         )
+    numbered = copy.copy(data)
+    numbered.n_id = torch.arange(data.x.size(0))  # of the teacher's scores of the whole graph
     return GraphSAINTRandomWalkSampler(
-        data,
+        numbered,
         batch_size=loader.roots,
         walk_length=loader.walk_length,
         num_steps=loader.steps,

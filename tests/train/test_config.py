@@ -86,7 +86,7 @@ def test_demo_configuration():
         ("  full:", "  Full Form:", "forms.Full Form: a form's name is lower-case letters"),
         ("  full:", "  fp32:", "forms.fp32: .* other than 'fp32', which is the float model's"),
         ("precision: bin", "precision: 3", "forms.wide.precision': found 3, expected: a va"),
-        ("precision: bin", "precision: half", "forms.wide: precision must be 'fp32', 'full', 'bin'"),
+        ("precision: bin", "precision: half", "forms.wide: precision must be 'fp32', 'full'"),
         ("precision: bin", "precision: fp32", "forms.wide: precision must be a binary one, got"),
         ("  full:", "  half:", "forms.half: precision must be 'fp32', 'full', 'bin' or letters"),
         ("widen: 2", "widen: 0.5", "forms.wide.widen': found 0.5, expected: greater than or equal"),

@@ -162,4 +162,6 @@ def test_walks_are_given_as_subgraphs(data):
         pytest.skip("needs torch-sparse")
     found = list(loaders.make_loader(WALKS, data))
     assert 0 < len(found) <= WALKS.steps
-    assert all(part.train_mask.dtype == torch.bool for part in found)
+    for part in found:
+        assert torch.equal(part.x, data.x[part.n_id])
+        assert torch.equal(part.train_mask, data.train_mask[part.n_id])
