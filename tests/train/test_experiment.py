@@ -115,6 +115,15 @@ def test_results_on_disk(config, data, graphs, tmp_path):
     assert torch.equal(packed(data.x, data.edge_index), results[2].frozen(data.x, data.edge_index))
 
 
+@pytest.mark.cuda
+def test_what_a_gpu_trains_is_measured_on_the_cpu(config, data, graphs, tmp_path):
+    forms = train_all(config, graphs, tmp_path, torch.device("cuda"))
+    assert {run.differing for run in forms.runs} == {0}
+    for result in measured(config, data, forms, repeats=7):
+        assert result.runs[0].machine.startswith(torch.cuda.get_device_name())
+        assert result.timings
+
+
 def test_a_frozen_model_that_differs_is_an_error(config, graphs, tmp_path, monkeypatch):
     real = experiment.distill
 
