@@ -16,7 +16,7 @@ from bitgnn._warn import warn
 from bitgnn.distillation.captured import RepeatedEpoch
 from bitgnn.distillation.dropout import scaled_dropout
 from bitgnn.distillation.errors import DistillError
-from bitgnn.distillation.keeping import Keeper, Keeping, RunLog
+from bitgnn.distillation.keeping import Keeper
 from bitgnn.distillation.problems import Problem
 from bitgnn.distillation.session import Fit
 
@@ -59,11 +59,7 @@ def fit(
         KeyboardInterrupt: Ctrl-C before the first epoch ended, or in a stage before the last.
         OSError: a file cannot be written.
     """
-    keeping = None
-    if folder is not None:
-        keeping = Keeping(folder / f"{title}.checkpoint", RunLog(folder / title))
-        session.resume(keeping.checkpoint)
-    keeper = Keeper(session, keeping)
+    keeper = Keeper(session, None if folder is None else folder / title)
     recipe, model = session.recipe, session.model
     spent = session.seconds
     interrupted, between = False, True
@@ -93,10 +89,8 @@ def fit(
     finally:
         bar.close()
         # Inside of an epoch the state is of neither this nor the next one.
-        if keeping is not None and session.history and between:
-            session.settle(time.perf_counter())
-            session.save(keeping.checkpoint)
-            keeper.finish()
+        if session.history and between:
+            keeper.keep()
     if int(session.best.epoch) < 0:
         if not session.history:
             raise DistillError(f"budget must leave time for an epoch, got {budget} seconds")

@@ -8,7 +8,6 @@ import json
 import math
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -74,47 +73,34 @@ def _jsonl(rows: Sequence[Mapping[str, Any]]) -> str:
     )
 
 
-# Share of a training's time that checkpoints may take where no interval is set.
 CHECKPOINT_SHARE = 0.05
-
-
-@dataclass(frozen=True)
-class Keeping:
-    """What a training leaves on disk while it runs.
-
-    Attributes:
-        checkpoint: file to go on from after a stop of any kind.
-        log: of every epoch; None for none.
-        seconds: a checkpoint is written after the first epoch that ends so long after the last
-            one was written; 0 writes one after every epoch. None writes as often as takes at
-            most 5 % of the time: after every epoch, unless epochs are shorter than 20 times what
-            writing takes (a few milliseconds for small graphs); then a kill loses no more than
-            that.
-    """
-
-    checkpoint: Path
-    log: RunLog | None = None
-    seconds: float | None = None
+"""Share of a training's time that checkpoints may take."""
 
 
 class Keeper:
-    """Writes checkpoints when it is time, and logs together with them and at the end.
+    """Checkpoint and log of a training, which goes on from the checkpoint where there is one.
+
+    They are written as often as takes at most 5 % of the time: after every epoch, unless epochs are
+    shorter than 20 times what writing takes (a few milliseconds for small graphs).
 
     Args:
-        session: the training; the log starts from the epochs it has already.
-        keeping: where and how often; None writes nothing.
+        session: the training.
+        base: path of the files without their endings; None writes nothing.
 
     Raises:
+        CheckpointError: the checkpoint is damaged, or of something else.
         OSError: the log cannot be written.
     """
 
-    def __init__(self, session: Fit, keeping: Keeping | None) -> None:
-        self._session, self._keeping = session, keeping
+    def __init__(self, session: Fit, base: Path | None) -> None:
+        self._session, self._pause = session, 0.0
+        self._checkpoint, self._log = None, None
+        if base is not None:
+            self._checkpoint, self._log = base.with_name(f"{base.name}.checkpoint"), RunLog(base)
+            session.resume(self._checkpoint)
+            self._log.restart(session.rows())
         self._logged = session.epoch
         self._last = time.perf_counter()
-        self._pause = 0.0 if keeping is None or keeping.seconds is None else keeping.seconds
-        if keeping is not None and keeping.log is not None:
-            keeping.log.restart(session.rows())
 
     def epoch_done(self) -> None:
         """Keep the epoch just finished if it is time.
@@ -122,21 +108,19 @@ class Keeper:
         Raises:
             OSError: the checkpoint or the log cannot be written.
         """
-        now = time.perf_counter()
-        if self._keeping is None or now - self._last < self._pause:
-            return
-        self._last = self._session.settle(now)
-        self._session.save(self._keeping.checkpoint)
-        self.finish()
-        if self._keeping.seconds is None:
+        if time.perf_counter() - self._last >= self._pause:
+            self.keep()
             self._pause = (time.perf_counter() - self._last) / CHECKPOINT_SHARE
 
-    def finish(self) -> None:
-        """Log the epochs that the log lacks.
+    def keep(self) -> None:
+        """Write the checkpoint, and the epochs that the log lacks.
 
         Raises:
-            OSError: the log cannot be written.
+            OSError: one of them cannot be written.
         """
-        if self._keeping is not None and self._keeping.log is not None:
-            self._keeping.log.append(self._session.rows(self._logged))
-            self._logged = self._session.epoch
+        if self._checkpoint is None or self._log is None:
+            return
+        self._last = self._session.settle(time.perf_counter())
+        self._session.save(self._checkpoint)
+        self._log.append(self._session.rows(self._logged))
+        self._logged = self._session.epoch

@@ -54,14 +54,13 @@ class BestState:
         self.state = {name: tensor.clone() for name, tensor in _state(model).items()}
 
     @torch.no_grad()
-    def offer(self, epoch: int | Tensor, value: Tensor) -> None:
+    def offer(self, epoch: Tensor, value: Tensor) -> None:
         """Keep the present state if ``value`` (lower is better) beats all before.
 
         Args:
-            epoch: its number, from 0, rising; a number or a scalar on the model's device.
+            epoch: its number, from 0, rising; int64 scalar on the model's device.
             value: scalar on the model's device.
         """
-        epoch = epoch if isinstance(epoch, Tensor) else torch.full_like(self.epoch, epoch)
         better = value < self.value
         if self.patience is not None:
             # Before the first finite value there is nothing to have patience with.
@@ -216,25 +215,21 @@ class Fit:
         }
         write_checkpoint(path, Checkpoint(tensors, values))
 
-    def resume(self, path: Path) -> bool:
-        """Go on from a checkpoint.
-
-        Returns:
-            Whether there was one.
+    def resume(self, path: Path) -> None:
+        """Go on from a checkpoint, if there is one.
 
         Raises:
             CheckpointError: it is damaged, or of another recipe or model; nothing was changed.
         """
         found = read_checkpoint(path)
         if found is None:
-            return False
+            return
         self._match(found, path)
         load_state(self.model, found.tensors["model"], str(path))
         load_optimizer(self.optimizer, found.tensors["optimizer"])
         self.history = list(found.tensors["history"]["rows"].to(self.device))
         self.best.load(found.tensors["best"])
         set_random_state(found.tensors["random"], found.values["random"], self.device)
-        return True
 
     def _match(self, found: Checkpoint, path: Path) -> None:
         wanted = {**self.identity, **self.recipe.model_dump(mode="json")}

@@ -69,7 +69,7 @@ def run_experiment(
                 f"stopped; finished runs and checkpoints are kept in {output}, the same command "
                 "goes on"
             ) from None
-        results = measured(experiment, graphs(0), forms)
+        results = measured(experiment, data, forms)
         console.print(result_table(experiment, results, torch.get_num_threads()))
         differing = sum(run.differing for run in forms.runs)
         agree = (

@@ -130,12 +130,8 @@ def _csv(results: Sequence[FormResult]) -> str:
         sizes: Sequence[int | str] = [""] * 5
         if use is not None:
             sizes = [use.weights, use.activations, use.features, use.adjacency, use.peak]
-        head = [
-            form_label(result.form),
-            len(result.runs),
-            f"{result.mean:.2f}",
-            f"{result.std:.2f}",
-        ]
+        score = f"{result.mean:.2f}", f"{result.std:.2f}"
+        head = [form_label(result.form), len(result.runs), *score]
         times = [f"{1e3 * timing.median:.4f}", way, f"{1e3 * from_floats.median:.4f}"]
         rows.append([*head, *sizes, *times])
     return csv_text(rows)
@@ -151,15 +147,8 @@ def result_table(config: ExperimentConfig, results: Sequence[FormResult], thread
     """
     title = f"{experiment_title(config)}, {threads} thread{'s' if threads > 1 else ''}"
     table = Table(title=title, box=SIMPLE_HEAD, padding=(0, 1), pad_edge=False)
-    for name in (
-        "",
-        f"{results[0].runs[0].metric} %",
-        "model",
-        "working",
-        "peak",
-        "latency",
-        "speed",
-    ):
+    score = f"{results[0].runs[0].metric} %"
+    for name in ("", score, "model", "working", "peak", "latency", "speed"):
         table.add_column(name, justify="left" if not name else "right", no_wrap=True)
     for result in results:
         timing = result.fastest[1]

@@ -137,7 +137,9 @@ def test_a_student_learns_in_the_letters_of_a_plan() -> None:
 def test_training_ends_where_no_epoch_is_better(monkeypatch: pytest.MonkeyPatch) -> None:
     def step(session: Any, *_: Any) -> None:
         session.history.append(torch.zeros(len(session.columns), dtype=torch.float64))
-        session.best.offer(session.epoch - 1, torch.tensor(-float(min(session.epoch, 4))))
+        session.best.offer(
+            torch.tensor(session.epoch - 1), torch.tensor(-float(min(session.epoch, 4)))
+        )
 
     monkeypatch.setattr(fitting, "step_epoch", step)
     result = bitgnn.distill(gcn(), planted(), epochs=90, trained=False)
