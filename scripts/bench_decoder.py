@@ -65,15 +65,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def share_decoders(
     network: dict[str, Any], device: torch.device
 ) -> tuple[dict[str, Decoder], dict[str, int]]:
-    """Decoders with random weights, a share of each one's linear layers packed.
-
-    Args:
-        network: sizes, as :class:`bitgnn.models.Decoder` takes them.
-        device: of the decoders.
-
-    Returns:
-        The decoders by form, and how many layers are packed in each.
-    """
+    """Decoders with random weights, a share of each one's linear layers packed."""
     generator = torch.Generator().manual_seed(0)
     shape = CALIBRATION_BATCH, network["length"]
     ids: Tensor = torch.randint(VOCABULARY, shape, generator=generator).to(device)
@@ -101,13 +93,7 @@ def share_decoders(
 
 
 def least_sensitive(model: Decoder, run: Callable[[nn.Module], None], share: float) -> list[str]:
-    """A share of the linear layers: those whose output suffers least when they alone are BWTA.
-
-    Args:
-        model: in floats.
-        run: sends calibration data through a model.
-        share: of the layers; at least one is taken.
-    """
+    """A share of the linear layers: those whose output suffers least when they alone are BWTA."""
     names = [name for name, module in model.named_modules() if isinstance(module, BWTALinear)]
     errors = output_errors(model, run, names, relative=True)
     return sorted(errors, key=errors.__getitem__)[: max(1, round(share * len(names)))]
@@ -115,17 +101,7 @@ def least_sensitive(model: Decoder, run: Callable[[nn.Module], None], share: flo
 
 @torch.inference_mode()
 def decoder_speeds(models: Mapping[str, Decoder], batch: int = 1) -> dict[str, dict[str, Any]]:
-    """Times prompts and single tokens of several decoders in turns, caches warm.
-
-    Args:
-        models: by name.
-        batch: contexts side by side.
-
-    Returns:
-        By name: ``batch``, ``prompt`` (its tokens), median ``prefill_seconds`` of a prompt and
-        ``decode_seconds`` of one further token behind it, all contexts, ``bytes`` of parameters and
-        buffers, and ``captured``: both were replayed as CUDA graphs.
-    """
+    """Times prompts and single tokens of several decoders in turns, caches warm."""
     contenders = []
     for name, model in models.items():
         device = model.tokens.weight.device

@@ -57,14 +57,7 @@ class StreamCase:
         return f"{self.kind}, {self.task.name}"
 
     def run(self, clock: Clock, repeats: int) -> dict[str, Any]:
-        """Times one model over the batches.
-
-        Returns:
-            A JSON-ready record: seconds of every pass, batches a second, the part of conversion.
-
-        Raises:
-            WrongResultError: a result is not that of the frozen model on the batch's own subgraph.
-        """
+        """Times one model over the batches."""
         kind, task, batches, device = self.kind, self.task, self.batches, clock.device
         untrained = untrained_model(task, kind, "bin").to(device)
         frozen = freeze(untrained, check=False)  # random weights

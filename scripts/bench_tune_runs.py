@@ -57,15 +57,7 @@ class Run:
         return parse_seconds(self.options[self.options.index("--budget") + 1])
 
     def run(self, clock: Clock, repeats: int) -> dict[str, Any]:
-        """Runs the command in a new folder, with as many threads as here.
-
-        Returns:
-            Seconds of the whole process, its goal, the machine, and of the result: the recommended
-            plan, its figures and the baseline's, plans measured and distilled.
-
-        Raises:
-            Unmeasured: the command failed; the message is what it said.
-        """
+        """Runs the command in a new folder, with as many threads as here."""
         return _measured(self, torch.get_num_threads(), self.root)
 
 

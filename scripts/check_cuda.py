@@ -117,11 +117,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def run_tests(
     selection: Sequence[str], prefix: Sequence[str] = (), **variables: str
 ) -> dict[str, Any]:
-    """Runs pytest in a process of its own and counts what it reports.
-
-    Returns:
-        Exit status, seconds, counts by outcome, reasons of skips, and the first failures.
-    """
+    """Runs pytest in a process of its own and counts what it reports."""
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "report.xml"
         command = [*prefix, sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]

@@ -23,17 +23,7 @@ WARM_UPS = 10
 def time_calls(
     calls: Iterable[tuple[str, Call]], clock: Clock, repeats: int, ways: Sequence[str] = WAYS
 ) -> tuple[dict[str, dict[str, Timing]], dict[str, str]]:
-    """Time calls in turns, every way in each round.
-
-    Args:
-        calls: name and call, made one at a time.
-        clock: of the device.
-        repeats: rounds.
-        ways: of :data:`WAYS`.
-
-    Returns:
-        The times of each call by way, and why the others were not measured.
-    """
+    """Time calls in turns, every way in each round."""
     runs: dict[tuple[str, str], tuple[Call, int]] = {}
     failures = {}
     for name, call in calls:

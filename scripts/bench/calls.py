@@ -56,11 +56,7 @@ class CallCase:
 
     @torch.no_grad()
     def run(self, clock: Clock, repeats: int) -> Record:
-        """Time every call in both ways, all of them in each round.
-
-        Returns:
-            A JSON-ready record with all repeats.
-        """
+        """Time every call in both ways, all of them in each round."""
         times, failures = time_calls(self.make(clock.device), clock, repeats)
         contenders = {
             name: {way: timing.to_dict() for way, timing in by_way.items()}

@@ -96,12 +96,7 @@ class Contender:
     def prepare(self, clock: Clock, *, captured: bool | None = None) -> None:
         """Makes the call and makes it ready, or notes why it cannot be.
 
-        Args:
-            clock: of the device.
-            captured: whether inside of a CUDA graph; None where that is possible.
-
-        Raises:
-            torch.AcceleratorError: the device is of no use to this process any more.
+        ``captured`` is whether inside of a CUDA graph; None where that is possible.
         """
         try:
             call = self.make()
@@ -194,10 +189,6 @@ class Case:
         """Makes, checks and times the contenders; one that fails is recorded with its reason.
 
         On CUDA each repeat is the replay of one graph of many calls where they can be captured.
-
-        Returns:
-            A JSON-ready record with all repeats of all contenders, the fastest of ours, of the
-            peers, and for each goal the part that was reached, 1 or more where all of it was.
         """
         start = time.perf_counter()
         found = self.measure(clock, repeats)

@@ -118,17 +118,7 @@ def parse(
     argv: Sequence[str] | None,
     extend: Callable[[argparse.ArgumentParser], None] = lambda parser: None,
 ) -> argparse.Namespace:
-    """The arguments that benchmarks share, and torch's threads set accordingly.
-
-    Args:
-        description: of the command.
-        names: of the benchmark by device; with ``"cuda"`` among them there is ``--device``.
-        argv: the command line; None takes that of the process.
-        extend: adds arguments.
-
-    Returns:
-        The arguments; ``benchmark`` is the benchmark's name on the device.
-    """
+    """The arguments that benchmarks share, and torch's threads set accordingly."""
     parser = argparse.ArgumentParser(description=description)
     threads_of_torch(parser)
     parser.add_argument("--repeats", type=int, default=15, help="rounds (default 15, at least 7)")
@@ -186,21 +176,6 @@ def run_benchmark(
     """Runs the cases that are wanted; the record is on disk after each of them.
 
     A case that fails leaves the others. A case's data are dropped before the next one is made.
-
-    Args:
-        arguments: of :func:`parse`.
-        cases: made one at a time.
-        table: Markdown of the record.
-        clock: None takes that of the device.
-        line: a result for the terminal.
-        **body: further entries of the record.
-
-    Returns:
-        Exit status: 1 where a result is wrong, or a case failed or was left out.
-
-    Raises:
-        ResumeError: the finished cases on disk belong to another run.
-        Unmeasured: no case has a result; nothing is written.
     """
     clock = Clock(arguments.device) if clock is None else clock
     found = {**record(arguments), "results": [], "skipped": [], "failed": [], **body}
@@ -260,11 +235,7 @@ def finished_cases(path: Path, now: Mapping[str, Any]) -> list[Record]:
 
 
 def save_record(path: Path, record: Mapping[str, Any]) -> None:
-    """Writes a record that holds figures.
-
-    Raises:
-        Unmeasured: It holds none; a file at ``path`` stays as it was.
-    """
+    """Writes a record; without figures :class:`Unmeasured`, and a file at ``path`` stays."""
     if not any(record.get(name) for name in FIGURES):
         reasons = "; ".join(_left_out(record)) or "no case ran"
         raise Unmeasured(f"nothing was measured, {path} is not written: {reasons}")
@@ -272,14 +243,7 @@ def save_record(path: Path, record: Mapping[str, Any]) -> None:
 
 
 def finish(output: Path, found: Record, table: Callable[[Record], str]) -> int:
-    """Writes a record, prints its table and what went wrong.
-
-    Returns:
-        Exit status: 1 where a result is wrong, or something failed or was left out.
-
-    Raises:
-        Unmeasured: The record has no figures; nothing is written.
-    """
+    """Writes a record, prints its table and what went wrong, which makes exit status 1."""
     save_record(output, found)
     print(f"\n{table(found)}\nwritten: {output}")
     results = found.get("results", ())

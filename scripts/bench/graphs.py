@@ -49,11 +49,7 @@ class Graph:
 
 
 def load_flickr(root: str | Path | None) -> Graph:
-    """Flickr's adjacency (89 250 nodes, 899 756 edges) from ``root/flickr/raw/adj_full.npz``.
-
-    Raises:
-        DataError: It is not there; without a ``root`` it is looked for where all data sets are.
-    """
+    """Flickr's adjacency (89 250 nodes, 899 756 edges) from ``root/flickr/raw/adj_full.npz``."""
     import scipy.sparse as sp
 
     path = data_root(root) / FLICKR_FILE

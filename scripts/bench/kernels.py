@@ -29,11 +29,7 @@ class Kernel:
 
 
 def profile_call(call: Callable[[], Any], calls: int = CALLS) -> list[dict[str, Any]]:
-    """Runs a call several times under torch's profiler.
-
-    Returns:
-        As :func:`kernels_of_calls`.
-    """
+    """Runs a call several times under torch's profiler."""
     from torch.profiler import ProfilerActivity, profile
 
     call()
@@ -51,12 +47,7 @@ def profile_call(call: Callable[[], Any], calls: int = CALLS) -> list[dict[str, 
 
 
 def kernels_of_calls(kernels: Sequence[Kernel], calls: int) -> list[dict[str, Any]]:
-    """Medians over calls of the same kernels.
-
-    Returns:
-        For each kernel of a call its ``name``, ``seconds``, and ``step``: seconds from the end of
-        the one in front to its own, which is what it adds to the call where they overlap.
-    """
+    """Medians over calls of the same kernels."""
     if calls < 1 or len(kernels) % calls:
         raise ValueError(f"bench: {len(kernels)} kernels are not those of {calls} like calls")
     ordered = sorted(kernels, key=lambda kernel: kernel.end)

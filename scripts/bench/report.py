@@ -49,14 +49,7 @@ def format_reached(part: float) -> str:
 def goal_text(
     goal: Mapping[str, Any], rate: Callable[[float], str], ratio: Callable[[float], str], peer: str
 ) -> str:
-    """A figure to reach in its own unit, and how much of it was reached where that is known.
-
-    Args:
-        goal: of a record.
-        rate: work a second as text.
-        ratio: how many times faster, as text.
-        peer: what a ratio is against where the goal names nothing.
-    """
+    """A figure to reach in its own unit, and how much of it was reached where that is known."""
     if goal["kind"] == "seconds":
         figure = f"≤ {format_seconds(goal['value'])}"
     elif goal["kind"] == "rate":
@@ -78,13 +71,7 @@ def commit_of(machine: Record) -> str:
 
 
 def device_of(machine: Record, *, on_cuda: bool | None = None, capability: bool = False) -> str:
-    """The GPU, or the processor with its threads.
-
-    Args:
-        machine: environment of a record.
-        on_cuda: which of them; None takes the GPU where there is one.
-        capability: name the instructions of a processor's kernels too.
-    """
+    """The GPU, or the processor with its threads."""
     if on_cuda or (on_cuda is None and machine["gpu"]):
         return str(machine["gpu"])
     instructions = f" ({machine['capability']})" if capability else ""

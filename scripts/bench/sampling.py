@@ -41,11 +41,7 @@ class SamplingCase:
     group = "sampling"
 
     def run(self, clock: Clock, repeats: int) -> dict[str, Any]:
-        """Times all samplers with each number of threads, in the same rounds.
-
-        Returns:
-            A JSON-ready record: times, edges of a batch and edges a second.
-        """
+        """Times all samplers with each number of threads, in the same rounds."""
         samplers = self.samplers()
         torch.manual_seed(0)
         edges = {name: call().numel() for name, call in samplers.items()}

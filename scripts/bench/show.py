@@ -27,12 +27,7 @@ EDGES_AT_ONCE = 1 << 24
 
 
 def graph_statistics(data: Any) -> dict[str, str]:
-    """What a graph for node classification looks like, each figure as text.
-
-    Args:
-        data: ``Data`` with ``x`` ``[N, F]``, ``edge_index`` ``[2, E]``, ``y`` ``[N]`` and masks, as
-            :func:`bitgnn.data.load` returns it; without nodes or edges, too.
-    """
+    """What a graph for node classification looks like, each figure as text."""
     nodes, (x, y, edges) = data.x.size(0), (data.x, data.y, data.edge_index)
     degrees = torch.zeros(nodes, dtype=torch.int64)
     touched = torch.zeros(nodes, dtype=torch.bool)

@@ -162,12 +162,6 @@ def measured_cases(
 
     On a GPU each contender has another beside it whose step is captured as a CUDA graph; the bytes
     are those of a step from Python.
-
-    Args:
-        names: keys of :data:`SIZES`.
-        root: folder of the data sets.
-        device: ``"cpu"`` or ``"cuda"``.
-        repeats: rounds in which the contenders take turns.
     """
     clock = Clock(device)
     peak = cuda_peak_allocation if device == "cuda" else peak_allocation

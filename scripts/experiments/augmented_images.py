@@ -20,13 +20,7 @@ def normalized(images: Tensor) -> Tensor:
 
 
 class AugmentedImages:
-    """Training images that stay on the device, with their augmentation.
-
-    Args:
-        images: uint8 ``[N, C, H, W]`` on the device.
-        flip: mirror half of them.
-        crop: shift them by up to so many pixels each way.
-    """
+    """Training images that stay on the device, with their augmentation."""
 
     def __init__(self, images: Tensor, flip: bool, crop: int) -> None:
         self.height, self.width = images.shape[2:]
@@ -36,14 +30,7 @@ class AugmentedImages:
         self._bytes = framed.permute(0, 2, 3, 1).contiguous()
 
     def batch(self, index: Tensor) -> Tensor:
-        """A batch, augmented with the device's default random generator.
-
-        Args:
-            index: int64 ``[B]`` numbers of images.
-
-        Returns:
-            ``[B, C, H, W]`` in channels_last.
-        """
+        """A batch, augmented with the device's default random generator."""
         device, count = index.device, index.size(0)
         rows = torch.arange(self.height, device=device).expand(count, -1)
         columns = torch.arange(self.width, device=device).expand(count, -1)

@@ -2,11 +2,9 @@
 
 One teacher a graph, model and seed, and a student for each form; a form is a precision ("T": "bin"
 with ternary hidden values), and behind a colon what its hidden channels are multiplied by
-(``bin:2``); further fields of the recipe follow (``bin:1:sharpen=1:smooth=False``), or variants of
-``variants.py`` (``bin:1:surrogate=reste``). ``--study`` runs the forms that tell why the recipe is
-as it is: the recipe with other fields, ``--study variants``, or the best of these ``again``.
-Finished runs are kept in OUTPUT.jsonl, teachers, students and checkpoints of others in
-OUTPUT.parts; none is done again.
+(``bin:2``); further fields of the recipe follow (``bin:1:sharpen=1:smooth=False``). ``--study``
+runs the forms that tell why the recipe is as it is. Finished runs are kept in OUTPUT.jsonl,
+teachers, students and checkpoints of others in OUTPUT.parts; none is done again.
 """
 
 from __future__ import annotations
@@ -24,7 +22,6 @@ import torch_geometric.nn as pyg
 from kept_runs import study_parser
 from kept_students import add_student_options, run_students, students_of
 from plain_loop import DROPOUT, GRAPHS, HIDDEN, Tutorial, read
-from study import STUDIES, arguments_of, changed
 from torch import Tensor, nn
 from torch.nn import functional
 from torch_geometric import seed_everything
@@ -40,6 +37,13 @@ LINK_GRAPHS = ("Cora", "CiteSeer", "PubMed")
 LINK_SHARES = {"num_val": 0.05, "num_test": 0.1}
 EMBEDDING = 16
 FORMS = ("bin", "full", "T", "bin:2")
+STUDY = (
+    "bin", "bin:1:teacher_weight=0", "bin:1:teacher_weight=0.6", "bin:1:teacher_weight=1",
+    "bin:1:dropout=0", "bin:1:dropout=1", "bin:1:sharpen=1", "bin:1:smooth=False",
+    "bin:1:schedule=constant", "bin:1:learning_rate=0.005", "bin:1:learning_rate=0.02",
+    "bin:1:weight_decay=0.0005", "bin:1:epochs=400", "full", "T", "bin:2",
+)  # fmt: skip
+"""The recipe, then it with one field changed, then other precisions and widths."""
 
 
 class Own(nn.Module):
@@ -81,6 +85,14 @@ def problem(case: dict[str, Any], root: str | None, device: str) -> tuple[nn.Mod
     return model.to(device), data.to(device), None
 
 
+def arguments_of(form: str) -> dict[str, Any]:
+    """Arguments of :func:`bitgnn.distill` for a form."""
+    precision, *more = form.split(":")
+    factor = float(more[0]) if more else 1.0
+    recipe = dict(field.split("=") for field in more[1:])
+    return {"precision": precision, "widen": None if factor == 1 else factor, "recipe": recipe}
+
+
 def ternary_plan(model: nn.Module, data: Data) -> Plan:
     """The ``"bin"`` form with ternary values for the signs of its hidden channels."""
     binary = bitgnn.binarize(model, "bin", example=(data.x, data.edge_index))
@@ -118,7 +130,7 @@ def run(job: tuple[dict[str, Any], str | None, str], folder: Path) -> dict[str, 
             found["differing_nodes"] = int((frozen != classes).sum())
         return found
 
-    found = students_of(case, folder, model, data, options, judge, changed)
+    found = students_of(case, folder, model, data, options, judge)
     if device == "cuda":  # other workers need what this one has done with
         del model, data
         torch.cuda.empty_cache()
@@ -127,15 +139,11 @@ def run(job: tuple[dict[str, Any], str | None, str], folder: Path) -> dict[str, 
 
 def cases(arguments: argparse.Namespace) -> Iterator[dict[str, Any]]:
     """Every run; one seed of all graphs and models first."""
-    groups = STUDIES[arguments.study] if arguments.study else {None: arguments.forms}
-    first = 1 if arguments.study == "again" else 0  # seed 0 chose the variants
-    seeds = range(first, first + arguments.seeds)
-    for seed, kind, model in product(seeds, groups, arguments.models):
+    forms = list(STUDY if arguments.study else arguments.forms)
+    for seed, model in product(range(arguments.seeds), arguments.models):
         for name in LINK_GRAPHS if model == "GAE" else arguments.graphs:
             if name in arguments.graphs:
-                case = {"graph": name, "model": model, "seed": seed}
-                case = case if kind is None else {**case, "study": kind}
-                yield {**case, "forms": list(groups[kind])}
+                yield {"graph": name, "model": model, "seed": seed, "forms": forms}
 
 
 def summary(runs: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -168,7 +176,7 @@ def main() -> int:
     models = ["GCNConv", "SAGEConv", "Own", "GAE"]
     parser.add_argument("--models", nargs="+", default=models, choices=models)
     add_student_options(parser, FORMS, seeds=5)
-    parser.add_argument("--study", nargs="?", const="recipe", choices=STUDIES)
+    parser.add_argument("--study", action="store_true", help="forms that differ in one field")
     arguments = parser.parse_args()
     return run_students(cases(arguments), run, summary, arguments)
 

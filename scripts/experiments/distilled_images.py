@@ -61,13 +61,7 @@ NETWORKS = {
 
 
 class Batches:
-    """Images and labels in batches; those to train on shuffled, mirrored and shifted.
-
-    Args:
-        images: uint8 ``[N, C, H, W]`` on the device.
-        labels: int64 ``[N]``.
-        network: whose augmentation they get, shuffled; None for neither.
-    """
+    """Images and labels in batches; those to train on shuffled, mirrored and shifted."""
 
     def __init__(self, images: Tensor, labels: Tensor, network: Network | None = None) -> None:
         self.images, self.labels, self.augmented = images, labels, None

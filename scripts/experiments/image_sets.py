@@ -39,13 +39,6 @@ def load_images(name: str, root: str | None = None) -> tuple[ImageSet, ImageSet]
     ``"mnist"`` reads the four gzipped idx files where torchvision puts them. ``"cifar10_jpeg_12k"``
     reads an archive of JPEG files ``train/class/name.jpg``: 1 000 training and 200 test images a
     class, lossy, so that accuracies do not compare with CIFAR-10's.
-
-    Args:
-        name: of the set.
-        root: data folder; None takes the environment variable ``BITGNN_DATA``, else ``./data``.
-
-    Raises:
-        DataError: a file is missing, cut off or altered.
     """
     folder = data_root(root) / (MNIST_FOLDER if name == MNIST else name)
     try:

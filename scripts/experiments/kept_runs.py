@@ -59,22 +59,7 @@ def run_and_keep(
     device: str = "cpu",
     workers: int = 1,
 ) -> int:
-    """Do what is left of the cases, write all of them with a summary, and give an exit status.
-
-    Args:
-        cases: what tells one run from the others.
-        run: takes a case, the folder of the data and the device; gives the case with its results.
-            The commit it ran at is kept with them.
-        summary: rows of all runs.
-        output: JSON file; finished runs lie beside it until all of them are.
-        data: folder with raw data.
-        device: of torch.
-        workers: processes.
-
-    Raises:
-        BrokenProcessPool: a worker died. The first error of a run is raised after all others have
-            ended and are written; what was finished is kept.
-    """
+    """Do what is left of the cases, write all of them with a summary, and give an exit status."""
     root = Path(__file__).resolve().parents[2]
     commit = environment(root)["commit"]
     lines = output.with_suffix(".jsonl")

@@ -8,7 +8,6 @@ import re
 import shutil
 import statistics
 from collections.abc import Callable, Iterable
-from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -35,31 +34,18 @@ def students_of(
     data: Any,
     options: Callable[[str], dict[str, Any]],
     judge: Callable[[Distilled], dict[str, Any]],
-    changed: Callable[[str], AbstractContextManager[Any]] = nullcontext,
 ) -> Run:
     """The case with one student for each of its forms, and the seconds of their teacher.
 
     The first form trains the teacher. What is finished is read from the folder, a training that
     was stopped goes on from its checkpoint.
-
-    Args:
-        case: with ``seed`` and ``forms``; its other values tell it from other cases.
-        folder: of all cases.
-        model: untrained; it gets the teacher's weights.
-        data: as of :func:`bitgnn.distill`.
-        options: arguments of :func:`bitgnn.distill` for a form.
-        judge: what is recorded of a form beside the gap, validation scores and seconds.
-        changed: context in which the student of a form is trained.
-
-    Raises:
-        KeyboardInterrupt: Ctrl-C ended a student early.
     """
     own = folder / _file_name(*(value for key, value in case.items() if key != "forms"))
     students: dict[str, Any] = {}
     for form in case["forms"]:
         file = own / f"{_file_name(form)}.json"
         if not file.exists():
-            write_json(file, _student(case, form, own, model, data, options, judge, changed))
+            write_json(file, _student(case, form, own, model, data, options, judge))
         students[form] = json.loads(file.read_text("utf-8"))
     with safetensors.safe_open(own / TEACHER, "pt") as teacher:
         seconds = float(teacher.metadata()[SECONDS])
@@ -74,18 +60,16 @@ def _student(
     data: Any,
     options: Callable[[str], dict[str, Any]],
     judge: Callable[[Distilled], dict[str, Any]],
-    changed: Callable[[str], AbstractContextManager[Any]],
 ) -> dict[str, Any]:
     """Train the student of a form, and the teacher where there is none yet."""
     teacher = own / TEACHER
     is_trained = teacher.exists()
     if is_trained:
         model.load_state_dict(safetensors.torch.load_file(teacher))
-    with changed(form):
-        result = bitgnn.distill(
-            model, data, seed=case["seed"], trained=is_trained,
-            log=own / (_file_name(form) if is_trained else "first"), **options(form),
-        )  # fmt: skip
+    result = bitgnn.distill(
+        model, data, seed=case["seed"], trained=is_trained,
+        log=own / (_file_name(form) if is_trained else "first"), **options(form),
+    )  # fmt: skip
     if result.interrupted:
         raise KeyboardInterrupt
     if not is_trained:
@@ -103,11 +87,7 @@ def _student(
 
 
 def mean_scores(runs: list[Run]) -> list[Run]:
-    """Mean test scores of each form and its teachers on a task, the gap and its deviation, cost.
-
-    Args:
-        runs: with ``teacher``, ``test``, ``gap`` and ``history`` of every student.
-    """
+    """Mean test scores of each form and its teachers on a task, the gap and its deviation, cost."""
     cells: dict[tuple[str | None, int, str], list[tuple[Run, Run]]] = {}
     for run in runs:
         for form, student in run["students"].items():
@@ -144,14 +124,7 @@ def run_students(
     summary: Callable[[list[Run]], list[Run]],
     arguments: argparse.Namespace,
 ) -> int:
-    """:func:`run_and_keep` with a folder OUTPUT.parts for what ends before its case does.
-
-    Args:
-        cases: what tells one run from the others.
-        run: takes a job and ``folder``.
-        summary: rows of all runs.
-        arguments: of the command line.
-    """
+    """:func:`run_and_keep` with a folder OUTPUT.parts for what ends before its case does."""
     parts = arguments.output.with_suffix(".parts")
     status = run_and_keep(
         cases, partial(run, folder=parts), summary, arguments.output, arguments.data,

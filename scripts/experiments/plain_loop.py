@@ -104,16 +104,7 @@ def fit(
     step_loss: Callable[[], torch.Tensor],
     scores: Callable[[], torch.Tensor],
 ) -> tuple[float, float]:
-    """The tutorial's loop: validation and test accuracy where validation is best, in per cent.
-
-    Args:
-        model: trained in place.
-        graph: of :func:`read`.
-        decay: of the weights.
-        epochs: how many.
-        step_loss: the loss of an epoch's step.
-        scores: of every node, in evaluation.
-    """
+    """The tutorial's loop: validation and test accuracy where validation is best, in per cent."""
     optimizer = torch.optim.Adam(model.parameters(), lr=LEARNING_RATE, weight_decay=decay)
     best, test = -1.0, 0.0
     for _ in range(epochs):

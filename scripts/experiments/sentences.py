@@ -40,15 +40,7 @@ class TokenSet(NamedTuple):
 
 
 def load_sentences(root: str | None = None) -> tuple[Labelled, Labelled, Labelled]:
-    """Sentences to train on, to validate on (every 34th of the former), and the development set.
-
-    Args:
-        root: data folder, with ``glue/SST-2/train.tsv`` and ``dev.tsv``; None takes the environment
-            variable ``BITGNN_DATA``, else ``./data``.
-
-    Raises:
-        DataError: a file is missing, or a line is not ``sentence`` and ``0`` or ``1``.
-    """
+    """Sentences to train on, to validate on (every 34th of the former), and the development set."""
     folder = data_root(root) / "glue" / "SST-2"
     train, test = (_read(folder / f"{name}.tsv") for name in ("train", "dev"))
     rest = [row for number, row in enumerate(train) if number % HELD_OUT_EVERY]
@@ -73,16 +65,7 @@ def _read(path: Path) -> Labelled:
 def tokenize(
     parts: Sequence[Labelled], vocabulary: int, length: int
 ) -> tuple[int, tuple[TokenSet, ...]]:
-    """Parts of a task as token numbers, ``[CLS] … [SEP]`` around each sentence.
-
-    Args:
-        parts: sentences; the tokenizer, lower-case as BERT's, is trained on the first part.
-        vocabulary: tokens at most.
-        length: tokens of a sentence at most, ends included.
-
-    Returns:
-        How many tokens there are, and the parts.
-    """
+    """Parts of a task as token numbers, ``[CLS] … [SEP]`` around each sentence."""
     tokenizer = Tokenizer(models.WordPiece(unk_token=SPECIAL[1]))
     tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()

@@ -68,11 +68,6 @@ class ModelCase:
 
         What cannot be built, captured or run is recorded with its reason; a frozen network that
         differs from the network it was frozen from gets no times.
-
-        Returns:
-            A JSON-ready record: the graph, every contender with all repeats, and for each form of
-            ours the best executor beside PyG's best, the floor and the goals; and the host's time
-            of a call of ours and of PyG's best.
         """
         task, start = self.load(), time.perf_counter()
         contenders: list[Contender] = []
@@ -179,14 +174,7 @@ def _fastest(contenders: Iterable[Contender], **wanted: str) -> Contender | None
 
 
 def _contender(family: str, form: str, features: str, executor: str) -> Contender:
-    """One that is not made yet.
-
-    Args:
-        family: ``"bitgnn"``, ``"bitgnn unfrozen"``, ``"PyG"`` or ``"Bi-GCN emulated"``.
-        form: ``"bin"`` or ``"full"`` of ours, frozen or not, else form of the graph and arithmetic.
-        features: as :class:`~bench.models.ours.Frozen` names them.
-        executor: ``"eager"`` or ``"cuda_graph"``.
-    """
+    """One that is not made yet."""
     details = {"family": family, "form": form, "features": features, "executor": executor}
     name = f"{family} {form}, {features}, {executor}"
     return Contender(name, family == OURS, lambda: print, details={**details, "memory": None})

@@ -71,11 +71,6 @@ def check(network: Frozen, features: str, task: NodeTask) -> dict[str, Any]:
     Signs of sums that stand next to their threshold are as good as either: where such sums are
     floats in another order of operations (behind a standardisation of rows, or in a layer that
     takes signs of floats), one hidden bit in a million may differ, and as many nodes' classes.
-
-    Returns:
-        ``exact`` (scores within 1e-4, absolute and relative, no bit different), ``passed`` (exact,
-        or as near as above), ``different_bits`` of ``hidden_bits`` that layers hand over,
-        ``different_nodes`` (scores beyond 1e-4), ``different_classes``, ``largest_difference``.
     """
     precisions = network.emulated.precisions
     hidden: dict[str, Tensor] = {}

@@ -48,17 +48,7 @@ class Bound:
 def model_profiles(
     ceilings: Ceilings, key: str, load: Callable[[], NodeTask], threads: int, **options: Any
 ) -> list[Record]:
-    """The "bin" GCN on one graph, from floats and from packed features.
-
-    Returns:
-        A figure for each form of the features: ``stages`` (the calls of a forward, each repeated
-        alone: its ``seconds`` and ``share`` of the forward; and what is lost between them),
-        ``calling`` (the same calls on one node without edges, where nothing is left to compute),
-        ``bounds`` (work that no implementation can avoid: ``amount``, ``seconds`` at the machine's
-        own rate and ``per_second``), ``floor`` (the features are read while products are
-        computed, the gathers follow), ``highest_ratio`` (PyG's best over the sum of the floor),
-        and ``bound`` by its largest part.
-    """
+    """The "bin" GCN on one graph, from floats and from packed features."""
     task = load()
     network = freeze_network("GCN", "bin", task)
     name, baseline = _baseline(task)

@@ -22,17 +22,7 @@ def add_calls(
     peers: Mapping[str, Contender | None],
     clock: Clock,
 ) -> Record:
-    """Time calls, all of them in each round; those of ours go into their summaries.
-
-    Args:
-        ours: summaries of ours; each gets an entry ``calls``, of the model itself and pinned.
-        networks: frozen networks by form.
-        peers: PyG's fastest contender by executor.
-        clock: of the device.
-
-    Returns:
-        The calls of ``peers``, and why others were not measured.
-    """
+    """Time calls, all of them in each round; those of ours go into their summaries."""
     entries = {f"{entry['form']}, {entry['features']}": entry for entry in ours}
     right = {title: entry for title, entry in entries.items() if entry["seconds"] is not None}
 

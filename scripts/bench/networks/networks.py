@@ -152,9 +152,6 @@ def compile_ahead(wanted: Iterable[tuple[str, int]]) -> float:
     """Compiles networks in processes beside each other, so that torch's cache on disk holds them.
 
     What fails here fails again, and is recorded, where it is measured.
-
-    Returns:
-        Seconds that it took.
     """
     start, spawn = time.perf_counter(), multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(WORKERS, mp_context=spawn) as pool:

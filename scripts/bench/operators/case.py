@@ -52,15 +52,7 @@ class OperatorCase:
     details: Mapping[str, Any] = field(default_factory=dict)
 
     def run(self, clock: Clock, repeats: int) -> Record:
-        """Checks and times the operator and its baselines.
-
-        Returns:
-            A JSON-ready record with all repeats of all of them.
-
-        Raises:
-            WrongResultError: the operator's result is wrong.
-            RuntimeError: one of them cannot be run; the message says why.
-        """
+        """Checks and times the operator and its baselines."""
         if self.check is not None and not self.check():
             raise WrongResultError(f"{self.name} gives a wrong result")
         calls = {OURS: self.ours, **self.baselines}

@@ -46,11 +46,7 @@ def faults_per_call(fn: Callable[[], Any], calls: int = 3) -> float:
 
 
 def rates(ceilings: Ceilings, threads: int, **options: Any) -> Record:
-    """Operations a second of the machine's instructions, on one thread and on all.
-
-    Returns:
-        ``per_second``: function to threads to rate, and ``times`` with all repeats.
-    """
+    """Operations a second of the machine's instructions, on one thread and on all."""
     names = list(OPERATIONS) if ceilings.vector_bits else ["dependent_adds"]
     counts = sorted({1, threads})
     functions = {
@@ -72,13 +68,7 @@ def rates(ceilings: Ceilings, threads: int, **options: Any) -> Record:
 def bmm_profile(
     ceilings: Ceilings, shape: tuple[int, int, int], threads: int, **options: Any
 ) -> Record:
-    """BMM.BBF of ``[n, k] × [m, k]ᵀ`` beside its parts and torch's product of the same signs.
-
-    Returns:
-        ``times``, and in seconds ``floor``: the product at the machine's peak rate (``product``)
-        and the write of the result (``write``); ``highest_ratio`` is torch's time over the larger
-        of the two, which a product hiding one behind the other would reach.
-    """
+    """BMM.BBF of ``[n, k] × [m, k]ᵀ`` beside its parts and torch's product of the same signs."""
     n, m, k = shape
     x, x_bits = signs(n, k)
     w, w_bits = signs(m, k)
@@ -117,13 +107,7 @@ def bmm_profile(
 
 
 def bspmm_profile(ceilings: Ceilings, graph: Graph, threads: int, **options: Any) -> Record:
-    """BSpMM.BBF on a graph beside its parts, and torch's product with fresh and reused memory.
-
-    Returns:
-        ``times``, ``faults`` (pages mapped anew in a call), and the ``floor`` in seconds: what
-        BBB takes for the same sums, and the result's write past the caches; see
-        :func:`bmm_profile` for ``highest_ratio``.
-    """
+    """BSpMM.BBF on a graph beside its parts, and torch's product with fresh and reused memory."""
     adjacency = symmetric_adjacency(graph)
     values = edge_values(adjacency, graph)
     matrix = torch_csr(graph, values, torch.int32)
