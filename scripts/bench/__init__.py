@@ -1,6 +1,6 @@
 """What the benchmark commands in scripts/ are made of; each folder serves the commands of its name.
 
-- operators: bench_ops.py, bench_layers.py, profile_cpu.py; networks: bench_bnn.py;
+- operators: bench_ops.py, bench_layers.py; networks: bench_bnn.py;
   bwta: bench_bwta.py; models: bench_models.py.
 - tables: make_tables.py; charts: make_charts.py; show: load_cora.py, load_reddit.py.
 - Shared by all: cases (what is compared, and its record), command (arguments and the loop over

@@ -77,7 +77,6 @@ def test_an_error_is_raised_behind_the_record_of_all_others(run_and_keep, jobs, 
     [
         ("plain_loop", "plain_loop"),
         ("plain_loop", "plain_loop_depth"),
-        ("depth", "depth"),
         ("distilled", "distilled"),
     ],
 )

@@ -109,7 +109,7 @@ def cuda_profile_table(record: Record) -> str:
 
 
 def profile_table(record: Record) -> str:
-    """Markdown of a record of ``scripts/profile_cpu.py``: figures, their ceilings, their parts."""
+    """Markdown of the CPU's profile: figures, their ceilings, their parts."""
     figures = table(
         record["figures"],
         ("figure", lambda f: f["name"]),

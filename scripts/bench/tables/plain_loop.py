@@ -1,4 +1,4 @@
-"""Markdown of what ``plain_loop.py``, ``depth.py`` and the scripts of distilled models record."""
+"""Markdown of what ``plain_loop.py`` and the scripts of distilled models record."""
 
 from __future__ import annotations
 
