@@ -48,18 +48,7 @@ DAMAGED = (
 
 
 def read_npz(path: Path) -> Found:
-    """What a file holds of a graph; see :func:`bitgnn.data.read_graph` for the keys.
-
-    Args:
-        path: the ``.npz`` file.
-
-    Returns:
-        Tensors of booleans, int64 and float32, of which no more is known than that.
-
-    Raises:
-        FileError: the file is missing or damaged, or an array is of a wrong kind or too large; the
-            message names file and key.
-    """
+    """What a file holds of a graph; see :func:`bitgnn.data.read_graph` for the keys."""
     sparse = [f"{prefix}_{part}" for prefix in (ATTRIBUTES, ADJACENCY) for part in CSR]
     arrays = _read_arrays(path, [*sparse, *(key for keys in KEYS.values() for key in keys)])
     found: Found = {}
@@ -87,19 +76,7 @@ def read_npz(path: Path) -> Found:
 
 
 def _read_arrays(path: Path, keys: Iterable[str]) -> dict[str, np.ndarray]:
-    """Those arrays of a file that have one of the keys.
-
-    Args:
-        path: the ``.npz`` file; other arrays in it are not read.
-        keys: of the arrays.
-
-    Returns:
-        Arrays of booleans, int64 and float32 by key.
-
-    Raises:
-        FileError: the file is missing or damaged, or an array holds neither booleans nor numbers
-            or is too large; the message names file and key.
-    """
+    """Those arrays of a file that have one of the keys."""
     if not path.is_file():
         raise FileError(f"{path}: no such file")
     found = {}
@@ -118,11 +95,7 @@ def _read_arrays(path: Path, keys: Iterable[str]) -> dict[str, np.ndarray]:
 
 
 def _check_header(archive: zipfile.ZipFile, key: str) -> None:
-    """Refuse an array before memory is taken for it.
-
-    Raises:
-        ValueError: it is of another kind or size; the message says which.
-    """
+    """Refuse an array before memory is taken for it."""
     info = archive.getinfo(f"{key}{MEMBER}")
     with archive.open(info) as member:
         version = np.lib.format.read_magic(member)

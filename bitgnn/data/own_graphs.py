@@ -149,12 +149,7 @@ def write_graph(data: Data, folder: str | os.PathLike[str]) -> Path:
 
 
 def one_graph(dataset: Any, title: str) -> Data:
-    """The graph of a data set of PyG, or the graph itself.
-
-    Raises:
-        DataError: the data set holds several.
-        TypeError: it is neither, or has several kinds of nodes.
-    """
+    """The graph of a data set of PyG, or the graph itself."""
     data = dataset
     if isinstance(dataset, Dataset):
         if len(dataset) != 1:
@@ -214,11 +209,7 @@ def _from_folder(folder: Path) -> Found:
 
 
 def _checked(found: Found, source: str) -> Data:
-    """The graph, all of whose parts fit together.
-
-    Raises:
-        FileError: they do not; the message names the source and its key.
-    """
+    """The graph, all of whose parts fit together."""
     missing = [name for name in ("x", "edge_index", "y") if name not in found]
     if missing:
         raise FileError(f"{source}: {', '.join(missing)} missing")

@@ -6,7 +6,7 @@ import urllib.error
 import numpy as np
 import pytest
 
-from bitgnn.data.download import download_file
+from bitgnn.data.files import download_file
 
 BODY = np.random.default_rng(0).integers(0, 256, 100_000, dtype=np.uint8).tobytes()
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from bitgnn.data import DataError, load, load_digits_graph
-from bitgnn.data.catalog import PLANETOID_PARTS
+from bitgnn.data.pyg_datasets import PLANETOID_PARTS
 
 
 def test_digits():

@@ -264,7 +264,7 @@ def test_two_processes_make_the_same_files_at_a_time(tmp_path, monkeypatch, chec
         if not others:
             others.append(None)
             with monkeypatch.context() as patch:
-                patch.setattr("bitgnn.data.atomic_dataset.os.getpid", lambda: 1)
+                patch.setattr("bitgnn.data.pyg_datasets.os.getpid", lambda: 1)
                 check(load("Photo", tmp_path, **SMALL))
         make(self)
 

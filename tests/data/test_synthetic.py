@@ -5,8 +5,12 @@ import pytest
 import torch
 
 from bitgnn.data import load, synthetic
-from bitgnn.data.random_pattern import expected_degrees, random_pattern
-from bitgnn.data.synthetic_graphs import NAMED_SIZES, class_features
+from bitgnn.data.synthetic_graphs import (
+    NAMED_SIZES,
+    class_features,
+    expected_degrees,
+    random_pattern,
+)
 
 
 def homophily(data):
@@ -61,7 +65,7 @@ def test_degree_laws():
 
 def test_expected_degrees_keep_the_mean_and_the_bound():
     generator = np.random.default_rng(0)
-    degrees = expected_degrees(10_000, 12.0, exponent=2.1, max_degree=300, generator=generator)
+    degrees = expected_degrees(10_000, 12.0, "power_law", 2.1, 300, generator)
     assert degrees.mean() == pytest.approx(12.0, rel=1e-3)
     assert degrees.max() <= 300
     # Density ~ degree ** -2.1: the part above 4 d is 4 ** -1.1 of that above d.
@@ -69,13 +73,13 @@ def test_expected_degrees_keep_the_mean_and_the_bound():
     assert ratio == pytest.approx(4**-1.1, rel=0.15)
 
 
-def test_a_pattern_without_classes():
-    generator = np.random.default_rng(0)
-    rowptr, indices = random_pattern(np.ones(31), 31 * 30, generator=generator)
+def test_a_pattern_of_one_class():
+    one, generator = np.zeros(31, dtype=np.int64), np.random.default_rng(0)
+    rowptr, indices = random_pattern(np.ones(31), 31 * 30, one, 0.0, generator)
     assert rowptr.dtype == torch.int64
     assert indices.dtype == torch.int32
     assert torch.equal(rowptr, torch.arange(32) * 30)  # the complete graph
-    none = random_pattern(np.ones(4), 0, generator=generator)
+    none = random_pattern(np.ones(4), 0, one[:4], 0.0, generator)
     assert none[0].tolist() == [0] * 5
     assert none[1].numel() == 0
 
@@ -112,7 +116,7 @@ def test_tiny_graphs(num_nodes):
 
 def test_features_tell_the_classes_apart():
     y = torch.tensor([0, 1, -1]).repeat(2000)
-    x = class_features(y, 16, signal=3.0, generator=np.random.default_rng(0))
+    x = class_features(y, 16, np.random.default_rng(0), signal=3.0)
     means = torch.stack([x[y == label].mean(0) for label in (0, 1, -1)])
     assert means[2].norm() < 0.2
     assert (means[0] - means[1]).norm() > 2

@@ -7,8 +7,7 @@ import pytest
 import torch
 
 from bitgnn.data import DataError, load
-from bitgnn.data.atomic_dataset import PICKLES, check_pickles
-from bitgnn.data.catalog import SOURCES
+from bitgnn.data.pyg_datasets import PICKLES, SOURCES, check_pickles
 
 
 class Evil:
@@ -22,16 +21,17 @@ class Evil:
 
 
 def test_every_pickle_of_the_catalog_is_known():
-    raw = {file for name in ("cora", "citeseer", "pubmed") for file in SOURCES[name].raw}
-    raw |= {file for file in SOURCES["penn94"].raw if file.endswith(".npy")}
-    assert {file for file in raw if not file.endswith(".test.index")} == PICKLES.keys()
+    files = [file for name in ("cora", "citeseer", "pubmed") for file in SOURCES[name].files]
+    files += [file for file in SOURCES["penn94"].files if file.endswith(".npy")]
+    raw = {file.removeprefix("raw/") for file in files if not file.endswith(".test.index")}
+    assert raw == PICKLES.keys()
 
 
 def test_unknown_pickles_are_not_opened(tmp_path, monkeypatch):
     folder = tmp_path / "planetoid" / "Cora" / "raw"
     folder.mkdir(parents=True)
-    for file in SOURCES["cora"].raw:
-        (folder / file).write_bytes(pickle.dumps(Evil(tmp_path / "was_run")))
+    for file in SOURCES["cora"].files:
+        (folder.parent / file).write_bytes(pickle.dumps(Evil(tmp_path / "was_run")))
     with pytest.raises(DataError, match=r"ind\.cora\.x is a pickle, which can run any code"):
         load("Cora", tmp_path)
     assert not (tmp_path / "was_run").exists()
