@@ -6,6 +6,7 @@ from torch import fx, nn
 from torch.nn import functional
 
 from bitgnn.models import IMAGE_NETWORKS, MLP, VGG, ResNet
+from bitgnn.models.resnet import Block
 from bitgnn.nn import BinaryConv2d, BinaryLinear, ChannelShortcut
 
 # The two deepest are the same code as ResNet-50; BinCNN has tests of its own.
@@ -88,7 +89,7 @@ def test_binary_networks_have_one_first_layer_and_integers_inside(name):
     )
     sums = []
     for block in network.features:
-        if type(block).__name__ == "BinaryBlock":
+        if isinstance(block, Block):
             block.register_forward_hook(lambda _m, _x, out: sums.append(out))
     with torch.no_grad():
         network(torch.randn(2, *network.image))
@@ -98,7 +99,7 @@ def test_binary_networks_have_one_first_layer_and_integers_inside(name):
 
 def test_shortcuts_carry_the_sums():
     network = _small("resnet18").eval()
-    blocks = [m for m in network.features if type(m).__name__ == "BinaryBlock"]
+    blocks = [m for m in network.features if isinstance(m, Block)]
     assert [block.shortcut is None for block in blocks] == [True] + [False] * 7
     x = torch.randint(-9, 9, (2, 6, 4, 4)).float()
     with torch.no_grad():
