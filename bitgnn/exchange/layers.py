@@ -34,16 +34,7 @@ ATTEMPTS = 16
 
 
 def describe(function: str, model: nn.Module) -> list[Layer]:
-    """What the JSON says of each layer, in the order of the model's modules.
-
-    Args:
-        function: name for messages.
-        model: the network.
-
-    Raises:
-        TypeError: ``model`` is no module.
-        ValueError: it has no binary layer or cannot be traced.
-    """
+    """What the JSON says of each layer, in the order of the model's modules."""
     if not isinstance(model, nn.Module):
         raise TypeError(f"{function}: model must be a torch.nn.Module, got {type(model).__name__}")
     if not any(isinstance(m, BinaryConv2d | BinaryLinear) for m in model.modules()):
@@ -54,15 +45,12 @@ def describe(function: str, model: nn.Module) -> list[Layer]:
             + (" (a model of graph layers is kept by freeze() and save())" if is_of_graphs else "")
         )
     roles = norm_roles(function, model)
-    layers = []
-    for name, module in model.named_modules():
-        found = _described(module, roles.get(name))
-        if found is not None:
-            layers.append({"name": name, **found})
-    return layers
+    layers = ({"name": n, **_described(m, roles.get(n))} for n, m in model.named_modules())
+    return [layer for layer in layers if "kind" in layer]
 
 
-def _described(module: nn.Module, role: str | None) -> Layer | None:
+def _described(module: nn.Module, role: str | None) -> Layer:
+    """Entries of one module; none where it holds no tensors."""
     if isinstance(module, BinaryConv2d | BinaryLinear):
         is_convolution = isinstance(module, BinaryConv2d)
         layer: Layer = {
@@ -78,10 +66,8 @@ def _described(module: nn.Module, role: str | None) -> Layer | None:
         return layer
     if isinstance(module, NORMS) and role is not None and can_hold(module):
         return {"kind": role, "channels": module.num_features}
-    state = _state(module)
-    if not state:
-        return None
-    return {"kind": "values", "state": {n: [_name(t), list(t.shape)] for n, t in state.items()}}
+    state = {n: [dtype_name(t), list(t.shape)] for n, t in _state(module).items()}
+    return {"kind": "values", "state": state} if state else {}
 
 
 def _state(module: nn.Module) -> Tensors:
@@ -91,7 +77,8 @@ def _state(module: nn.Module) -> Tensors:
     return {n: t for n, t in own.items() if t is not None and n not in left_out}
 
 
-def _name(tensor: Tensor) -> str:
+def dtype_name(tensor: Tensor) -> str:
+    """A dtype as the JSON has it: ``float32``."""
     return str(tensor.dtype).removeprefix("torch.")
 
 
@@ -100,24 +87,19 @@ def entries(layer: Layer) -> dict[str, tuple[str, list[int]]]:
     kind = layer["kind"]
     if kind == "values":
         return {name: (dtype, shape) for name, (dtype, shape) in layer["state"].items()}
-    if kind in ("threshold", "affine"):
-        per_channel = [layer["channels"]]
-        second = ("turned", "bool") if kind == "threshold" else ("bias", "float32")
-        first = "threshold" if kind == "threshold" else "scale"
-        return {first: ("float32", per_channel), second[0]: (second[1], per_channel)}
+    if kind == "threshold":
+        shape = [layer["channels"]]
+        return {"threshold": ("float32", shape), "turned": ("bool", shape)}
+    if kind == "affine":
+        return {name: ("float32", [layer["channels"]]) for name in ("scale", "bias")}
     outputs, inputs, *kernel = layer["weight"]
-    words = words_for(inputs)
-    found = {"words": ("int32", [outputs, *kernel, words])}
+    found = {"words": ("int32", [outputs, *kernel, words_for(inputs)])}
     return found | {name: ("float32", [outputs]) for name in ("scale", "bias") if layer[name]}
 
 
 @torch.no_grad()
 def exported(layer: Layer, module: Any) -> Tensors:
-    """The tensors of a layer.
-
-    Raises:
-        ValueError: the module holds NaN or infinity, or a norm no statistics.
-    """
+    """The tensors of a layer."""
     kind = layer["kind"]
     if kind == "threshold":
         return threshold_of(module)
@@ -145,12 +127,9 @@ def _check_finite(tensors: Mapping[str, Tensor]) -> None:
 
 
 def importer(layer: Layer, module: Any, found: Tensors) -> Callable[[], None]:
-    """What writes the tensors of a layer into its module; everything can be written.
-
-    Raises:
-        ValueError: a value is none that an export writes.
-    """
-    device = next(iter(_state(module).values())).device
+    """What writes the tensors of a layer into its module; everything can be written."""
+    state = _state(module)
+    device = next(iter(state.values())).device
     found = {name: tensor.to(device) for name, tensor in found.items()}
     kind = layer["kind"]
     if kind == "threshold":
@@ -160,33 +139,22 @@ def importer(layer: Layer, module: Any, found: Tensors) -> Callable[[], None]:
     if kind == "affine":
         _check_finite(found)
         return lambda: set_affine(module, found["scale"], found["bias"])
-    if kind == "values":
-        state = _state(module)
-
-        def copy() -> None:
-            for name, tensor in found.items():
-                state[name].copy_(tensor)
-
-        return copy
-    _check_finite({n: t for n, t in found.items() if n != "words"})
-    weight = _weight(layer, found["words"], found.get("scale"), module.weight)
+    if kind != "values":
+        _check_finite({n: t for n, t in found.items() if n != "words"})
+        words, scale = found.pop("words"), found.pop("scale", None)
+        found["weight"] = _weight(layer, words, scale, module.weight)
 
     def write() -> None:
-        module.weight.copy_(weight)
-        if layer["bias"]:
-            module.bias.copy_(found["bias"])
+        for name, tensor in found.items():
+            state[name].copy_(tensor)
 
     return write
 
 
 def _weight(layer: Layer, words: Tensor, scale: Tensor | None, like: Tensor) -> Tensor:
     """Weights with the signs of ``words``, whose mean magnitude is ``scale`` to the bit."""
-    inputs = layer["weight"][1]
-    if layer["kind"] == "convolution":
-        signs = BitImages(words.cpu(), inputs).to_float().contiguous()
-    else:
-        signs = BitTensor(words.cpu(), inputs).to_float()
-    signs = signs.to(like.device)
+    packed = BitImages if layer["kind"] == "convolution" else BitTensor
+    signs = packed(words.cpu(), layer["weight"][1]).to_float().contiguous().to(like.device)
     if scale is None:
         return signs.to(like.dtype)
     if bool((scale < 0).any()):

@@ -41,61 +41,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from bitgnn._checksummed import Migrations, migrated, read_folder, write_folder
+from bitgnn._checksummed import migrated, read_folder, write_folder
 from bitgnn._files import FileError
-from bitgnn.exchange.layers import Layer, describe, entries, exported, importer
+from bitgnn.exchange.layers import Layer, describe, dtype_name, entries, exported, importer
 
 FORMAT = "bitgnn.parameters"
 VERSION = 2
-MIGRATIONS: Migrations = {}
 DESCRIPTION_FILE = "parameters.json"
 PREFIX = "parameters"
-
-
-def write_files(
-    folder: Path, network: str, layers: list[dict[str, Any]], tensors: dict[str, Tensor]
-) -> None:
-    """Write both files, the JSON last, so that the folder holds the old network or the new one.
-
-    Args:
-        folder: made where it is missing.
-        network: name of the network's class.
-        layers: what the JSON says of each layer.
-        tensors: by name ``layer.entry``.
-
-    Raises:
-        OSError: the folder cannot be written.
-    """
-    description = {"format": FORMAT, "version": VERSION, "network": network, "layers": layers}
-    write_folder(folder, DESCRIPTION_FILE, PREFIX, description, tensors)
-
-
-def read_files(folder: Path) -> tuple[str, list[dict[str, Any]], dict[str, Tensor]]:
-    """The network's name, its layers and their tensors, as they were written.
-
-    Raises:
-        FileNotFoundError: there are no parameters in ``folder``.
-        FileError: the files are truncated, altered or of an unknown version.
-    """
-    description, tensors = read_folder(folder, DESCRIPTION_FILE, "parameters", _checked)
-    return description["network"], description["layers"], tensors
-
-
-def _checked(description: dict[str, Any], file: Path) -> dict[str, Any]:
-    """A description of the present version, every entry that is relied on checked."""
-    if description.get("format") != FORMAT:
-        raise FileError(f"{file}: does not describe bitgnn's parameters")
-    description = migrated(description, "version", VERSION, MIGRATIONS, file)
-    layers = description.get("layers")
-    if (
-        not isinstance(description.get("network"), str)
-        or not isinstance(layers, list)
-        or not all(
-            isinstance(layer, dict) and isinstance(layer.get("name"), str) for layer in layers
-        )
-    ):
-        raise FileError(f"{file}: damaged parameters, names no network or no layers")
-    return description
 
 
 def export_parameters(model: nn.Module, path: str | os.PathLike[str]) -> Path:
@@ -127,9 +80,14 @@ def export_parameters(model: nn.Module, path: str | os.PathLike[str]) -> Path:
         except ValueError as error:
             raise ValueError(f"export_parameters: layer {name!r}: {error}") from error
         tensors |= {f"{name}.{entry}": tensor.detach() for entry, tensor in found.items()}
-    folder = Path(path)
-    write_files(folder, type(model).__name__, layers, tensors)
-    return folder
+    description = {
+        "format": FORMAT,
+        "version": VERSION,
+        "network": type(model).__name__,
+        "layers": layers,
+    }
+    write_folder(Path(path), DESCRIPTION_FILE, PREFIX, description, tensors)
+    return Path(path)
 
 
 def import_parameters(model: nn.Module, path: str | os.PathLike[str]) -> nn.Module:
@@ -153,8 +111,8 @@ def import_parameters(model: nn.Module, path: str | os.PathLike[str]) -> nn.Modu
             named.
     """
     layers = describe("import_parameters", model)
-    network, written, tensors = read_files(Path(path))
-    _check_structure(layers, written, network)
+    description, tensors = read_folder(Path(path), DESCRIPTION_FILE, PREFIX, _checked)
+    _check_structure(layers, description["layers"], description["network"])
     assignments: list[Callable[[], None]] = []
     for layer in layers:
         name = layer["name"]
@@ -167,6 +125,20 @@ def import_parameters(model: nn.Module, path: str | os.PathLike[str]) -> nn.Modu
         for assign in assignments:
             assign()
     return model
+
+
+def _checked(description: dict[str, Any], file: Path) -> dict[str, Any]:
+    """A description of the present version, every entry that is relied on checked."""
+    if description.get("format") != FORMAT:
+        raise FileError(f"{file}: does not describe bitgnn's parameters")
+    description = migrated(description, "version", VERSION, {}, file)
+    layers = description.get("layers")
+    is_sound = isinstance(description.get("network"), str) and isinstance(layers, list)
+    if not is_sound or not all(
+        isinstance(layer, dict) and isinstance(layer.get("name"), str) for layer in layers
+    ):
+        raise FileError(f"{file}: damaged parameters, names no network or no layers")
+    return description
 
 
 def _check_structure(layers: Sequence[Layer], written: Sequence[Layer], network: str) -> None:
@@ -196,7 +168,7 @@ def _taken(tensors: dict[str, Tensor], layer: Layer) -> dict[str, Tensor]:
         tensor = tensors.get(f"{layer['name']}.{entry}")
         if tensor is None:
             raise ValueError(f"the parameters lack its {entry}")
-        got = str(tensor.dtype).removeprefix("torch."), list(tensor.shape)
+        got = dtype_name(tensor), list(tensor.shape)
         if got != (dtype, list(shape)):
             raise ValueError(f"{entry} must be {dtype} {list(shape)}, got {got[0]} {got[1]}")
         found[entry] = tensor

@@ -262,7 +262,9 @@ def test_tensors_that_do_not_fit_name_their_layer(tmp_path, monkeypatch):
     from bitgnn.exchange import parameters
 
     export_parameters(_vgg(), tmp_path)
-    network, layers, tensors = parameters.read_files(tmp_path)
+    description, tensors = parameters.read_folder(
+        tmp_path, "parameters.json", "parameters", lambda found, _: found
+    )
     for key, value, message in (
         ("features.1.threshold", None, "layer 'features.1': the parameters lack its threshold"),
         ("features.2.words", torch.zeros(1), r"layer 'features.2': words must be int32 \[13, 3, 3"),
@@ -272,7 +274,8 @@ def test_tensors_that_do_not_fit_name_their_layer(tmp_path, monkeypatch):
         changed = {**tensors, key: value}
         if value is None:
             del changed[key]
-        monkeypatch.setattr(parameters, "read_files", lambda _p, c=changed: (network, layers, c))
+        read = (description, changed)
+        monkeypatch.setattr(parameters, "read_folder", lambda *_, read=read: read)
         with pytest.raises(ValueError, match=message):
             import_parameters(_vgg(), tmp_path)
 
