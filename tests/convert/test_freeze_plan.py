@@ -12,7 +12,7 @@ from torch import nn
 from bitgnn import GraphConfig, Plan, binarize, freeze, load, save
 from bitgnn._checksummed import sealed
 from bitgnn.convert import ModelShape
-from bitgnn.convert.letters import own_letters, with_letters
+from bitgnn.convert.swap.graphs import own_letters, with_letters
 from bitgnn.models import GCN, GraphSAGE, GraphSAINT
 from bitgnn.nn import GCNConv, LayerPrecision, Linear
 
