@@ -1,9 +1,11 @@
 """The real graphs, where they are at hand: sizes as published, splits, nothing written there."""
 
+import shutil
+
 import pytest
 import torch
 
-from bitgnn.data import load
+from bitgnn.data import DataError, load
 
 SIZES = {
     "Cora": (2_708, 10_556, 1_433, 7),
@@ -22,8 +24,6 @@ SLOW = {
 
 
 def load_or_skip(name, root, **options):
-    from bitgnn.data import DataError
-
     try:
         return load(name, root, **options)
     except DataError as error:
@@ -32,16 +32,13 @@ def load_or_skip(name, root, **options):
         pytest.skip(f"{name} is not at hand: {error}")
 
 
-@pytest.mark.parametrize(
-    "name", [*SIZES, *(pytest.param(name, marks=pytest.mark.slow) for name in SLOW)]
-)
+@pytest.mark.parametrize("name", [*SIZES, *(pytest.param(n, marks=pytest.mark.slow) for n in SLOW)])
 def test_sizes(real_data, name):
     features = "synthetic" if name == "Flickr" else None
     data = load_or_skip(name, real_data, features=features)
-    nodes, edges, width, classes = (SIZES | SLOW)[name]
-    assert data.x.shape == (nodes, width)
-    assert data.edge_index.shape == (2, edges)
-    assert int(data.y.max()) + 1 == classes
+    assert (*data.x.shape, data.num_edges, int(data.y.max()) + 1) == tuple(
+        (SIZES | SLOW)[name][i] for i in (0, 2, 1, 3)
+    )
     masks = torch.stack([data.train_mask, data.val_mask, data.test_mask])
     assert masks.sum(0).max() == 1
     assert masks.any(1).all()
@@ -53,3 +50,24 @@ def test_seeded_split_of_shchur(real_data):
     assert torch.bincount(data.y[data.train_mask]).tolist() == [20] * 8
     assert torch.bincount(data.y[data.val_mask]).tolist() == [30] * 8
     assert int(data.test_mask.sum()) == 7_650 - 50 * 8
+
+
+@pytest.mark.parametrize("read_only", [False, True])
+def test_cora_from_a_folder(real_data, tmp_path, monkeypatch, read_only):
+    places = [real_data / "Cora" / "raw", real_data / "planetoid" / "Cora" / "raw"]
+    source = next((place for place in places if (place / "ind.cora.x").is_file()), None)
+    if source is None:
+        pytest.skip("Cora's raw files are not among the real data sets")
+    folder = tmp_path / "root" / "Cora"
+    shutil.copytree(source, folder / "raw", copy_function=shutil.copyfile)
+    (folder / "raw").chmod(0o755)
+    folder.chmod(0o555 if read_only else 0o755)
+    monkeypatch.setenv("BITGNN_DATA", str(tmp_path / "root"))
+    data = load("Cora")
+    sizes = [int(mask.sum()) for mask in (data.train_mask, data.val_mask, data.test_mask)]
+    assert sizes == [140, 500, 1000]
+    made = tmp_path / "cache" / "bitgnn" / "planetoid" / "Cora" if read_only else folder
+    assert (made / "processed").is_dir()
+    assert (folder / "processed").is_dir() != read_only
+    assert (tmp_path / "cache").exists() == read_only
+    folder.chmod(0o755)
