@@ -24,6 +24,13 @@ class Doubled(pyg.GCNConv):
         return 2 * super().message(x_j, edge_weight)
 
 
+class Halved(pyg.GraphConv):
+    """An aggregation of its own."""
+
+    def aggregate(self, inputs, index, ptr=None, dim_size=None):
+        return super().aggregate(inputs, index, ptr, dim_size) / 2
+
+
 class Sized(pyg.SAGEConv):
     """Nothing of its own but the constructor and an attribute."""
 
@@ -67,7 +74,7 @@ def _normed(module):
 KEPT = {
     "message": (lambda: Doubled(6, 6), "Doubled defines message"),
     "forward": (lambda: _changed(pyg.SAGEConv, "forward"), "Mine defines forward"),
-    "aggregate": (lambda: _changed(pyg.GraphConv, "aggregate"), "Mine defines aggregate"),
+    "aggregate": (lambda: Halved(6, 6), "Halved defines aggregate"),
     "propagate": (lambda: _changed(pyg.GCNConv, "propagate"), "Mine defines propagate"),
     "object": (lambda: _helper(pyg.GCNConv(6, 6)), "GCNConv defines forward"),
     "buffer": (lambda: _buffered(pyg.GCNConv(6, 6)), "it has further tensors, mask"),
