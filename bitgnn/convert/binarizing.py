@@ -101,7 +101,7 @@ def binarize(
             f"binarize: precision must be given once, got {given} and precision={precision!r}"
         )
     is_chosen = isinstance(config, Config)
-    if not isinstance(config, Config):
+    if not isinstance(config, GraphConfig | ImageConfig | BWTAConfig):
         config = _fitting(model, config if precision is None else precision)
     if isinstance(config, BWTAConfig):
         if example is not None:

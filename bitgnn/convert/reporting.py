@@ -154,15 +154,16 @@ def _layer_report(name: str, layer: Any, why: str) -> LayerReport:
         is_sign = layer.input_step is None
         texts = ("BBF", "", "signs") if is_sign else ("FBF", "", "fixed point")
         return LayerReport(name, kind, *texts, (), why)
-    letters, role = layer.letters, ""
+    letters, bits, role = layer.letters, layer.input_bits, ""
     if layer.has_role:
         precision = str(layer.precision)
         # Layers that nothing binary takes the result of keep no role, whoever looked.
-        role = str(layer.role or ("last" if layer.input_bits.is_settled else NOT_YET))
+        is_last = bits is not None and bits.is_settled
+        role = str(layer.role or ("last" if is_last else NOT_YET))
     else:
         precision = spelled(layer, letters)
-    if layer.input_bits is not None:
-        inputs = str(layer.input_bits.extra_repr())
+    if bits is not None:
+        inputs = str(bits.extra_repr())
     elif letters.takes_ternary:
         inputs = "ternary"
     else:
@@ -171,7 +172,7 @@ def _layer_report(name: str, layer: Any, why: str) -> LayerReport:
     return LayerReport(name, kind, precision, role, inputs, _added(layer, role), reasons)
 
 
-def spelled(layer: nn.Module, letters: LayerPrecision) -> str:
+def spelled(layer: object, letters: LayerPrecision) -> str:
     """Letters of a layer as plans have them, three for a linear one."""
     is_graph = isinstance(layer, MessagePassing)
     return f"{letters.bmm}+{letters.bspmm}" if is_graph else letters.bmm
@@ -234,7 +235,7 @@ def check_trained(
         looked_up = (bits for bits in (layer.input_bits, layer.root_bits) if bits is not None)
         if any(bits.needs_evaluation for bits in looked_up):
             found.append(f"{where} was trained on features that dropout may have thinned; {CALL}")
-        letters = letters_of(layer, plan)
+        letters = letters_of(modules.get(name, model), plan)
         for what, seen in layer.constant_bits().items():
             if what == "hidden":
                 is_read, cure = letters.bspmm[0] == "B", TRAIN

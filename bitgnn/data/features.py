@@ -225,11 +225,11 @@ class FeatureFile:
         finally:
             os.close(handle)
         size = int(self._metadata["size"])
-        parts, start = {}, HEADER_BYTES
-        for name, shape in _shapes(rows, size, scaled).items():
-            array = np.frombuffer(held, _TYPES[name][1], math.prod(shape), start)
+        parts = {}
+        for name, (shape, start, _) in _layout(rows, size, scaled).items():
+            place = HEADER_BYTES + start
+            array = np.frombuffer(held, _TYPES[name][1], math.prod(shape), place)
             parts[name] = torch.from_numpy(array).view(shape)
-            start += array.nbytes
         # The padding of rows is looked at when they are read.
         self._features = BitFeatures._trusted(parts["words"], size, parts.get("scale"))
 
@@ -284,10 +284,7 @@ class FeatureFile:
             valid = False
         if not valid:
             raise FileError(f"{self.path}: is not a file of packed features, version {VERSION}")
-        expected = HEADER_BYTES + sum(
-            math.prod(shape) * _TYPES[name][1].itemsize
-            for name, shape in _shapes(rows, size, scaled).items()
-        )
+        expected = HEADER_BYTES + max(end for _, _, end in _layout(rows, size, scaled).values())
         if self._bytes != expected:
             raise FileError(f"{self.path}: has {self._bytes} bytes, {expected} were written")
         return metadata, rows, scaled
@@ -321,19 +318,23 @@ def _bytes(tensor: Tensor, name: str) -> bytes:
     return tensor.detach().cpu().contiguous().numpy().astype(_TYPES[name][1], copy=False).tobytes()
 
 
-def _shapes(rows: int, size: int, is_scaled: bool) -> dict[str, tuple[int, ...]]:
-    words = {"words": (rows, words_for(size))}
-    return {**words, "scale": (rows,)} if is_scaled else {**words}
+def _layout(rows: int, size: int, is_scaled: bool) -> dict[str, tuple[tuple[int, ...], int, int]]:
+    """Shape, first byte and end of each tensor behind the header."""
+    shapes: dict[str, tuple[int, ...]] = {"words": (rows, words_for(size))}
+    if is_scaled:
+        shapes["scale"] = (rows,)
+    found, end = {}, 0
+    for name, shape in shapes.items():
+        start, end = end, end + math.prod(shape) * _TYPES[name][1].itemsize
+        found[name] = shape, start, end
+    return found
 
 
 def _header(rows: int, size: int, is_scaled: bool, metadata: dict[str, str]) -> bytes:
     """Length and JSON of safetensors, padded with blanks."""
     entries: dict[str, Any] = {"__metadata__": metadata}
-    start = 0
-    for name, shape in _shapes(rows, size, is_scaled).items():
-        dtype, item = _TYPES[name]
-        end = start + math.prod(shape) * item.itemsize
-        entries[name] = {"dtype": dtype, "shape": list(shape), "data_offsets": [start, end]}
-        start = end
+    for name, (shape, *offsets) in _layout(rows, size, is_scaled).items():
+        kind = _TYPES[name][0]
+        entries[name] = {"dtype": kind, "shape": list(shape), "data_offsets": offsets}
     length = HEADER_BYTES - _LENGTH.size
     return _LENGTH.pack(length) + json.dumps(entries).encode().ljust(length)

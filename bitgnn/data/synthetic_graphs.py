@@ -149,11 +149,8 @@ def synthetic(
         raise ValueError(f"synthetic: signal must be finite, got {signal}")
     generator = np.random.default_rng(seed)
     labels = generator.integers(0, size.num_classes, size.num_nodes)
-    mean = size.num_edges / size.num_nodes
-    degrees = expected_degrees(
-        size.num_nodes, mean, degree, size.exponent, size.max_degree, generator
-    )
-    rowptr, indices = random_pattern(degrees, size.num_edges, labels, size.homophily, generator)
+    degrees = expected_degrees(size, degree, generator)
+    rowptr, indices = _random_pattern(degrees, size.num_edges, labels, size.homophily, generator)
     edge_index = torch.empty((2, size.num_edges), dtype=torch.int64)
     edge_index[0] = indices
     edge_index[1] = torch.repeat_interleave(torch.arange(size.num_nodes), rowptr.diff())
@@ -194,12 +191,7 @@ def class_features(
 
 
 def expected_degrees(
-    num_nodes: int,
-    mean_degree: float,
-    degree: DegreeLaw,
-    exponent: float,
-    max_degree: int,
-    generator: np.random.Generator,
+    size: GraphSize, degree: DegreeLaw, generator: np.random.Generator
 ) -> NDArray[np.float64]:
     """Expected degree of each node, at most ``max_degree``.
 
@@ -208,21 +200,22 @@ def expected_degrees(
     """
     if degree not in ("power_law", "uniform"):
         raise ValueError(f"degree must be 'power_law' or 'uniform', got {degree!r}")
-    if not exponent > 1.0:
-        raise ValueError(f"exponent must be above 1, got {exponent}")
-    if mean_degree > max_degree:
+    if not size.exponent > 1.0:
+        raise ValueError(f"exponent must be above 1, got {size.exponent}")
+    mean = size.num_edges / size.num_nodes
+    if mean > size.max_degree:
         raise ValueError(
-            f"max_degree must be at least the mean degree {mean_degree:.1f}, got {max_degree}"
+            f"max_degree must be at least the mean degree {mean:.1f}, got {size.max_degree}"
         )
-    if degree == "uniform" or mean_degree == 0:
-        return np.full(num_nodes, float(mean_degree))
-    degrees: NDArray[np.float64] = generator.pareto(exponent - 1.0, num_nodes) + 1.0
+    if degree == "uniform" or mean == 0:
+        return np.full(size.num_nodes, float(mean))
+    degrees: NDArray[np.float64] = generator.pareto(size.exponent - 1.0, size.num_nodes) + 1.0
     for _ in range(CLIPPING_ROUNDS):
-        degrees = np.minimum(degrees * (mean_degree * num_nodes / degrees.sum()), max_degree)
+        degrees = np.minimum(degrees * (mean * size.num_nodes / degrees.sum()), size.max_degree)
     return degrees
 
 
-def random_pattern(
+def _random_pattern(
     degrees: NDArray[np.float64],
     num_edges: int,
     labels: NDArray[np.int64],

@@ -150,10 +150,9 @@ def _checked(description: dict[str, Any], file: Path) -> dict[str, Any]:
         raise FileError(f"{file}: does not describe bitgnn's parameters")
     description = migrated(description, "version", VERSION, {}, file)
     layers = description.get("layers")
-    is_sound = isinstance(description.get("network"), str) and isinstance(layers, list)
-    if not is_sound or not all(
-        isinstance(layer, dict) and isinstance(layer.get("name"), str) for layer in layers
-    ):
+    is_named = isinstance(description.get("network"), str) and isinstance(layers, list)
+    entries = layers if isinstance(layers, list) else ()
+    if not is_named or not all(isinstance(e, dict) and type(e.get("name")) is str for e in entries):
         raise FileError(f"{file}: damaged parameters, names no network or no layers")
     return description
 

@@ -34,18 +34,10 @@ def layer_precisions(
     * letters ``"xyz+xyz"`` or a ``LayerPrecision``: the same for every layer.
     * a sequence, or names and letters joined by commas: one entry a layer.
 
-    Args:
-        precision: one of these.
-        num_layers: number of layers, at least 1.
-        options: fields of ``LayerPrecision`` other than the letters. ``surrogate``,
-            ``weight_gradient`` and ``hardtanh`` go to every layer with a binary dense product,
-            ``hidden_norm`` to those that aggregate bits or ternary values, ``output_norm`` to the
-            binary layers in front of another layer.
-        owner: the model's name, for messages.
-        gives_scores: the last layer's output are the class scores, so that it must be floats.
-
-    Returns:
-        One ``LayerPrecision`` a layer.
+    ``options`` are fields of ``LayerPrecision`` other than the letters: ``surrogate``,
+    ``weight_gradient`` and ``hardtanh`` go to every layer with a binary dense product,
+    ``hidden_norm`` to those that aggregate bits or ternary values, ``output_norm`` to the binary
+    layers in front of another layer. With ``gives_scores`` the last layer has to return floats.
 
     Raises:
         TypeError: an unknown option, or an entry that is neither a string nor a

@@ -138,7 +138,7 @@ class GCN(_Stack):
             return
         if input_norm:
             self.norm = nn.BatchNorm1d(in_channels, affine=False)
-        options = {"dropout": dropout, "cached": cached, "bias": bias}
+        options: dict[str, Any] = {"dropout": dropout, "cached": cached, "bias": bias}
         self.convs = nn.ModuleList(
             GCNConv(*sizes, precision=layer, **options)
             for sizes, layer in zip(self._sizes(), self.precisions, strict=True)

@@ -7,6 +7,7 @@ import torch
 from bitgnn.data import load, synthetic
 from bitgnn.data.synthetic_graphs import (
     NAMED_SIZES,
+    GraphSize,
     class_features,
     expected_degrees,
 )
@@ -58,7 +59,8 @@ def test_degree_laws():
 
 def test_expected_degrees_keep_the_mean_and_the_bound():
     generator = np.random.default_rng(0)
-    degrees = expected_degrees(10_000, 12.0, "power_law", 2.1, 300, generator)
+    size = GraphSize(10_000, 120_000, 1, 1, 2.1, 300, 0.5, 0.5, 0.25)
+    degrees = expected_degrees(size, "power_law", generator)
     assert degrees.mean() == pytest.approx(12.0, rel=1e-3)
     assert degrees.max() <= 300
     # Density ~ degree ** -2.1: the part above 4 d is 4 ** -1.1 of that above d.
