@@ -4,10 +4,8 @@ import pytest
 import torch
 from torch_geometric.data import Data, HeteroData, InMemoryDataset
 from torch_geometric.datasets import FakeDataset, KarateClub
-from torch_geometric.loader import GraphSAINTRandomWalkSampler
-from torch_geometric.typing import WITH_TORCH_SPARSE
 
-from bitgnn.data import DataError, NeighborLoader, load_pyg
+from bitgnn.data import DataError, load_pyg
 from bitgnn.data.splits import MASKS
 
 SMALL = {"train_per_class": 1, "val_per_class": 1}
@@ -110,13 +108,3 @@ class Hetero(InMemoryDataset):
 def test_other_kinds(make, error, message):
     with pytest.raises(error, match=message):
         load_pyg(make())
-
-
-def test_batches_of_loaded_graphs(data):
-    loaded = load_pyg(data, **SMALL)
-    batches = list(NeighborLoader(loaded, [2, 2], batch_size=5))
-    if WITH_TORCH_SPARSE:  # which PyG's random walks need
-        batches += GraphSAINTRandomWalkSampler(loaded, batch_size=2, walk_length=2, num_steps=2)
-    for batch in batches:
-        assert batch.train_mask.shape == (batch.num_nodes,)
-        assert not batch.synthetic

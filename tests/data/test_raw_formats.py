@@ -135,14 +135,15 @@ def test_flickr_with_and_without_features(tmp_path, check, raw):
         load("Flickr", tmp_path, features="synthetic")
 
 
-def test_a_read_only_folder_stays_untouched(tmp_path, check, raw, read_only):
+def test_a_read_only_folder_stays_untouched(tmp_path, check, raw, read_only, monkeypatch):
     root = tmp_path / "root"
+    monkeypatch.setenv("BITGNN_DATA", str(root))
     folder, copied = root / "amazon" / "Photo", tmp_path / "cache" / "bitgnn" / "amazon" / "Photo"
     raw.save_npz_graph(folder / "raw" / PHOTO)
     read_only(folder, root)
     made = []
     for _ in range(2):
-        check(load("Photo", root, **SMALL))
+        check(load("Photo", **SMALL))
         assert names(copied) == ["processed", "raw"]
         assert names(folder) == ["raw"]
         made.append((copied / "processed" / "data.pt").stat().st_mtime_ns)

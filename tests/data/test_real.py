@@ -1,7 +1,5 @@
 """The real graphs, where they are at hand: sizes as published, splits, nothing written there."""
 
-import shutil
-
 import pytest
 import torch
 
@@ -50,24 +48,3 @@ def test_seeded_split_of_shchur(real_data):
     assert torch.bincount(data.y[data.train_mask]).tolist() == [20] * 8
     assert torch.bincount(data.y[data.val_mask]).tolist() == [30] * 8
     assert int(data.test_mask.sum()) == 7_650 - 50 * 8
-
-
-@pytest.mark.parametrize("read_only", [False, True])
-def test_cora_from_a_folder(real_data, tmp_path, monkeypatch, read_only):
-    places = [real_data / "Cora" / "raw", real_data / "planetoid" / "Cora" / "raw"]
-    source = next((place for place in places if (place / "ind.cora.x").is_file()), None)
-    if source is None:
-        pytest.skip("Cora's raw files are not among the real data sets")
-    folder = tmp_path / "root" / "Cora"
-    shutil.copytree(source, folder / "raw", copy_function=shutil.copyfile)
-    (folder / "raw").chmod(0o755)
-    folder.chmod(0o555 if read_only else 0o755)
-    monkeypatch.setenv("BITGNN_DATA", str(tmp_path / "root"))
-    data = load("Cora")
-    sizes = [int(mask.sum()) for mask in (data.train_mask, data.val_mask, data.test_mask)]
-    assert sizes == [140, 500, 1000]
-    made = tmp_path / "cache" / "bitgnn" / "planetoid" / "Cora" if read_only else folder
-    assert (made / "processed").is_dir()
-    assert (folder / "processed").is_dir() != read_only
-    assert (tmp_path / "cache").exists() == read_only
-    folder.chmod(0o755)
