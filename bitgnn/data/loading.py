@@ -12,7 +12,7 @@ from torch_geometric.data import Data
 
 from bitgnn.data.files import DataError
 from bitgnn.data.ogb_nodes import OGB_NAMES, read_ogb
-from bitgnn.data.own_graphs import is_own_graph, one_graph, read_graph
+from bitgnn.data.own_graphs import check_nodes, is_own_graph, one_graph, read_graph
 from bitgnn.data.pyg_datasets import (
     FLICKR_STRUCTURE,
     SOURCES,
@@ -164,9 +164,25 @@ def _ready(
     """A copy of ``data`` with everything in the form promised; tensors are shared."""
     if not (split is None or split == "random" or isinstance(split, int)):
         raise ValueError(f"split must be a number, 'random' or None, got {split!r}")
+    for key, what in (
+        ("x", "node features (x)"),
+        ("y", "labels (y)"),
+        ("edge_index", "edge_index"),
+    ):
+        if not isinstance(getattr(data, key, None), Tensor):
+            raise DataError(f"{title}: has no {what}")
     ready = copy.copy(data)
-    ready.x, ready.y = _features(data, title), _labels(data, title)
-    _check_edges(data, title)
+    x, edge_index = data.x, data.edge_index
+    x = x if x.layout == torch.strided else x.to_dense()
+    if x.dim() != 2 or x.is_complex():
+        raise DataError(f"{title}: x must be [N, F] and real, got {list(x.shape)} {x.dtype}")
+    if edge_index.dim() != 2 or edge_index.size(0) != 2 or edge_index.is_floating_point():
+        raise DataError(
+            f"{title}: edge_index must be an integer tensor [2, E], got "
+            f"{list(edge_index.shape)} {edge_index.dtype}"
+        )
+    check_nodes(f"{title}: edge_index", edge_index, len(x), DataError)
+    ready.x, ready.y = x.float(), _labels(data.y, len(x), title)
     masks: list[Any] = [getattr(data, key, None) for key in MASKS]
     if split != "random" and all(isinstance(mask, Tensor) for mask in masks):
         chosen = public_split(masks, split)
@@ -181,27 +197,12 @@ def _ready(
     return ready
 
 
-def _features(data: Any, title: str) -> Tensor:
-    x = getattr(data, "x", None)
-    if not isinstance(x, Tensor):
-        raise DataError(f"{title}: has no node features (x)")
-    if x.layout != torch.strided:
-        x = x.to_dense()
-    if x.dim() != 2 or x.is_complex():
-        raise DataError(f"{title}: x must be [N, F] and real, got {list(x.shape)} {x.dtype}")
-    return x.float()
-
-
-def _labels(data: Any, title: str) -> Tensor:
+def _labels(y: Tensor, nodes: int, title: str) -> Tensor:
     """One class a node; where labels are floats, NaN means none."""
-    y = getattr(data, "y", None)
-    if not isinstance(y, Tensor):
-        raise DataError(f"{title}: has no labels (y)")
-    if y.dim() == 2 and y.size(1) == 1:
-        y = y.squeeze(1)
-    if y.dim() != 1 or y.size(0) != data.x.size(0):
+    y = y.squeeze(1) if y.dim() == 2 and y.size(1) == 1 else y
+    if y.dim() != 1 or y.size(0) != nodes:
         raise DataError(
-            f"{title}: y must hold one class for each of {data.x.size(0)} nodes, got "
+            f"{title}: y must hold one class for each of {nodes} nodes, got "
             f"{list(y.shape)}; several labels a node and labels of a whole graph are not supported"
         )
     if y.is_floating_point():
@@ -209,23 +210,6 @@ def _labels(data: Any, title: str) -> Tensor:
         if not torch.equal(y, y.round()):
             raise DataError(f"{title}: y must hold classes, got real numbers")
     return y.long()
-
-
-def _check_edges(data: Any, title: str) -> None:
-    edge_index = getattr(data, "edge_index", None)
-    if not isinstance(edge_index, Tensor):
-        raise DataError(f"{title}: has no edge_index")
-    if edge_index.dim() != 2 or edge_index.size(0) != 2 or edge_index.is_floating_point():
-        raise DataError(
-            f"{title}: edge_index must be an integer tensor [2, E], got "
-            f"{list(edge_index.shape)} {edge_index.dtype}"
-        )
-    num_nodes = data.x.size(0)
-    if edge_index.numel() and not 0 <= int(edge_index.min()) <= int(edge_index.max()) < num_nodes:
-        raise DataError(
-            f"{title}: edge_index must hold nodes from 0 to {num_nodes - 1}, got "
-            f"{int(edge_index.min())} to {int(edge_index.max())}"
-        )
 
 
 def load_digits_graph(

@@ -246,12 +246,16 @@ def _edges(where: str, edge_index: Tensor, nodes: int) -> Tensor:
             f"{where}: must be two integers an edge, got {edge_index.dtype} "
             f"{list(edge_index.shape)}"
         )
-    if edge_index.numel() and not 0 <= int(edge_index.min()) <= int(edge_index.max()) < nodes:
-        raise FileError(
-            f"{where}: must hold nodes from 0 to {nodes - 1}, got {int(edge_index.min())} to "
-            f"{int(edge_index.max())}"
-        )
+    check_nodes(f"{where}:", edge_index, nodes, FileError)
     return edge_index.contiguous()
+
+
+def check_nodes(where: str, edge_index: Tensor, nodes: int, error: type[Exception]) -> None:
+    """Refuse numbers of nodes that there are not."""
+    if edge_index.numel():
+        least, greatest = (int(end) for end in edge_index.aminmax())
+        if not 0 <= least <= greatest < nodes:
+            raise error(f"{where} must hold nodes from 0 to {nodes - 1}, got {least} to {greatest}")
 
 
 def _labels(where: str, y: Tensor, nodes: int) -> Tensor:
