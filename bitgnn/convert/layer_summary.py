@@ -73,7 +73,13 @@ def summary(model: nn.Module, data: Any = None, *, repeats: int = REPEATS) -> Su
     if repeats < 1:
         raise ValueError(f"summary: repeats must be at least 1, got {repeats}")
     is_frozen = isinstance(model, FrozenModel)
-    frozen = model if isinstance(model, FrozenModel) else _packed(model)
+    if isinstance(model, FrozenModel):
+        frozen = model
+    else:
+        try:
+            frozen = select_steps(lower_model(model, trace_model(model)))
+        except ValueError as error:
+            raise ValueError(f"summary: {str(error).removeprefix('freeze: ')}") from error
     of_images = isinstance(frozen, FrozenImages)
     costs: dict[str, StepCost] = {}
     measured: dict[str, float] = {}
@@ -143,14 +149,6 @@ def _of_layers(model: FrozenLayers, data: Any) -> Summary:
     notes = ["packed layers alone; 1-bit ops: of the dense products"]
     notes += [f"{name}: full precision, {why}" for name, why in model.report.floats.items()]
     return Summary(type(model.model).__name__, tuple(rows), whole.one_bit_share, None, tuple(notes))
-
-
-def _packed(model: nn.Module) -> FrozenModel:
-    """The frozen form of a model, which may be a float one."""
-    try:
-        return select_steps(lower_model(model, trace_model(model)))
-    except ValueError as error:
-        raise ValueError(f"summary: {str(error).removeprefix('freeze: ')}") from error
 
 
 def _inputs(data: Any) -> tuple[Any, ...]:

@@ -97,14 +97,15 @@ class RawFiles:
             return base
         cache = _cache_folder() / self.collection
         target = cache / self.folder
-        if all(_same_size(source / file, target / file) for file in self.files):
+        pairs = [(source / file, target / file) for file in self.files]
+        if all(b.is_file() and b.stat().st_size == a.stat().st_size for a, b in pairs):
             return cache
         # It was made from files that are now replaced.
         shutil.rmtree(target / PROCESSED, ignore_errors=True)
         try:
-            for file in self.files:
-                (target / file).parent.mkdir(parents=True, exist_ok=True)
-                with (source / file).open("rb") as original, atomic_file(target / file) as copy:
+            for here, there in pairs:
+                there.parent.mkdir(parents=True, exist_ok=True)
+                with here.open("rb") as original, atomic_file(there) as copy:
                     shutil.copyfileobj(original, copy, CHUNK_BYTES)
         except OSError as error:
             raise DataError(
@@ -121,10 +122,6 @@ class RawFiles:
             f"Put {names} into {' and '.join(inner)}, or name the folder above with --data-root "
             f"or {DATA_VARIABLE}"
         )
-
-
-def _same_size(source: Path, target: Path) -> bool:
-    return target.is_file() and target.stat().st_size == source.stat().st_size
 
 
 @contextlib.contextmanager

@@ -8,7 +8,7 @@ import json
 import os
 import shutil
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -275,13 +275,17 @@ def resumable_downloads(module_name: str) -> Iterator[None]:
     progress. The names are looked up in the modules at each call, so replacing them there is
     enough.
     """
-    module = sys.modules[module_name]
-    replaced: list[tuple[Any, str, Any]] = [
-        (download, "download_url", download_file),
-        (fs, "cp", _fetching(fs.cp)),
-    ]
-    if hasattr(module, "download_url"):
-        replaced.append((module, "download_url", download_file))
+    copy, module = fs.cp, sys.modules[module_name]
+
+    def cp(source: str, target: str, *args: Any, **kwargs: Any) -> None:
+        if source.startswith(("http://", "https://")) and not args and not kwargs:
+            download_file(source, target)
+        else:
+            copy(source, target, *args, **kwargs)
+
+    replaced: list[tuple[Any, str, Any]] = [(fs, "cp", cp)]
+    owners = [owner for owner in (download, module) if hasattr(owner, "download_url")]
+    replaced += [(owner, "download_url", download_file) for owner in owners]
     originals = [(owner, name, getattr(owner, name)) for owner, name, _ in replaced]
     try:
         for owner, name, value in replaced:
@@ -290,15 +294,3 @@ def resumable_downloads(module_name: str) -> Iterator[None]:
     finally:
         for owner, name, value in originals:
             setattr(owner, name, value)
-
-
-def _fetching(copy: Callable[..., None]) -> Callable[..., None]:
-    """PyG's ``fs.cp`` with single files of the web fetched by :func:`download_file`."""
-
-    def cp(source: str, target: str, *args: Any, **kwargs: Any) -> None:
-        if source.startswith(("http://", "https://")) and not args and not kwargs:
-            download_file(source, target)
-        else:
-            copy(source, target, *args, **kwargs)
-
-    return cp

@@ -85,7 +85,8 @@ class Layers:
 
     Binary layers have neither scale nor bias, since a batch norm follows each: sums stay integers.
     Theirs is the order sign, convolution, pool, batch norm; the sign's straight-through gradient is
-    0 beyond +-1, which is what a hardtanh in front of it would do.
+    0 beyond +-1, which is what a hardtanh in front of it would do. The first layer takes its input
+    in steps of ``input_step``; ``owner`` names the network in messages.
     """
 
     def __init__(
