@@ -155,12 +155,12 @@ class NeighborLoader(NodeLoader):
             heterogeneous graph also by edge type.
         input_nodes: seeds, numbers or a mask; with their type for a heterogeneous graph; None is
             all nodes.
-        input_time: None; temporal sampling is not supported.
+        input_time: None, as ``time_attr``; temporal sampling is not supported.
         replace: draw with replacement.
         subgraph_type: ``"directional"``, ``"bidirectional"`` or ``"induced"``.
         disjoint: give each seed nodes of its own.
-        temporal_strategy: as ``input_time``.
-        time_attr: as ``input_time``.
+        temporal_strategy: ``"uniform"``, likewise.
+        time_attr: None.
         weight_attr: None; weighted sampling is not supported.
         transform: applied to each batch.
         transform_sampler_output: applied to what the sampler found.

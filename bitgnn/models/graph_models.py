@@ -103,14 +103,13 @@ class GCN(_Stack):
         cached: layers keep the normalised graph of the first call (one graph only).
         bias: layers add a bias after the aggregation.
         inductive: the inductive form.
-        **layer_options: ``hidden_norm``, ``output_norm`` (``"batch"``: batch norm in front of the
-            signs), ``surrogate``, ``weight_gradient``, ``hardtanh`` of the binary layers, see
-            :class:`bitgnn.nn.LayerPrecision`.
+        **layer_options: ``hidden_norm``, ``output_norm``, ``surrogate``, ``weight_gradient`` and
+            ``hardtanh`` of the binary layers, see :class:`bitgnn.nn.LayerPrecision`.
 
     Raises:
         TypeError: unknown layer option.
-        ValueError: impossible precision, a size below 1, ``dropout`` outside [0, 1), or ``cached``
-            together with ``inductive``.
+        ValueError: impossible precision, a size below 1, ``dropout`` outside [0, 1), or both
+            ``cached`` and ``inductive``.
     """
 
     def __init__(
@@ -189,9 +188,8 @@ class GraphSAGE(_Stack):
         dropout: probability of dropping a hidden activation.
         input_norm: standardise each node's raw features in front of their sign.
         bias: layers add a bias.
-        **layer_options: ``hidden_norm``, ``output_norm`` (``"batch"``: batch norm in front of the
-            signs), ``surrogate``, ``weight_gradient``, ``hardtanh`` of the binary layers, see
-            :class:`bitgnn.nn.LayerPrecision`.
+        **layer_options: ``hidden_norm``, ``output_norm``, ``surrogate``, ``weight_gradient`` and
+            ``hardtanh`` of the binary layers, see :class:`bitgnn.nn.LayerPrecision`.
 
     Raises:
         TypeError: unknown layer option.
@@ -243,9 +241,8 @@ class GraphSAINT(NodeModel):
             GraphSAINT's normalised form.
         input_norm: standardise each node's raw features in front of their sign.
         bias: layers add a bias.
-        **layer_options: ``hidden_norm``, ``output_norm`` (``"batch"``: batch norm in front of the
-            signs), ``surrogate``, ``weight_gradient``, ``hardtanh`` of the binary layers, see
-            :class:`bitgnn.nn.LayerPrecision`.
+        **layer_options: ``hidden_norm``, ``output_norm``, ``surrogate``, ``weight_gradient`` and
+            ``hardtanh`` of the binary layers, see :class:`bitgnn.nn.LayerPrecision`.
 
     Raises:
         TypeError: unknown layer option.
