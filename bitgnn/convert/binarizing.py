@@ -12,16 +12,9 @@ from torch_geometric.nn import MessagePassing
 
 from bitgnn._warn import warn
 from bitgnn.convert.bwta.swapping import binarize_bwta
-from bitgnn.convert.configs import (
-    NAMED,
-    BWTAConfig,
-    Config,
-    GraphConfig,
-    ImageConfig,
-    Precision,
-)
+from bitgnn.convert.configs import NAMED, BWTAConfig, Config, GraphConfig, ImageConfig, Precision
 from bitgnn.convert.example import Example, is_example, run_example
-from bitgnn.convert.reporting import BinarizeReport, keep_report, report_of
+from bitgnn.convert.reporting import ATTRIBUTE, report_of
 from bitgnn.convert.swap.graphs import binarize_graph_layers
 from bitgnn.convert.swap.images import binarize_images, is_for_images
 from bitgnn.convert.walker import is_compiled, unwrapped
@@ -102,42 +95,43 @@ def binarize(
                 f"{type(config).__name__} as config and {type(example).__name__} as example"
             )
         config, example = None, config
-    is_chosen = isinstance(config, Config)
-    config = _asked_for(model, config, precision)
-    if isinstance(config, BWTAConfig) and example is not None:
-        raise ValueError(
-            "binarize: example must be None with a BWTAConfig, which takes inputs as calibration, "
-            f"got {type(example).__name__}"
-        )
-    result, report = _binarized(model, config)
-    if not is_chosen and isinstance(config, ImageConfig) and _has_attention(model):
-        text = f"{type(model).__name__} has attention, {LINEAR_ALONE}"
-        report = replace(report, warnings=(*report.warnings, text))
-    if example is not None:
-        run_example(result, example)
-    for text in report.warnings:
-        warn(f"binarize: {text}")
-    keep_report(result, report)
-    _log.info("binarize:\n%s", report_of(result))
-    return result
-
-
-def _has_attention(model: nn.Module) -> bool:
-    """Whether a model has attention that a BWTAConfig would make binary."""
-    kinds = (nn.MultiheadAttention, BWTAAttention)
-    return bool(attention_modules(model)) or any(isinstance(m, kinds) for m in model.modules())
-
-
-def _asked_for(model: nn.Module, config: Any, precision: Precision | None) -> Config:
-    """The configuration that a call's arguments make."""
     if precision is not None and config is not None:
         given = f"a {type(config).__name__}" if isinstance(config, Config) else repr(config)
         raise TypeError(
             f"binarize: precision must be given once, got {given} and precision={precision!r}"
         )
-    if isinstance(config, Config):
-        return config
-    precision = config if precision is None else precision
+    is_chosen = isinstance(config, Config)
+    if not isinstance(config, GraphConfig | ImageConfig | BWTAConfig):
+        config = _fitting(model, config if precision is None else precision)
+    if isinstance(config, BWTAConfig):
+        if example is not None:
+            raise ValueError(
+                "binarize: example must be None with a BWTAConfig, which takes inputs as "
+                f"calibration, got {type(example).__name__}"
+            )
+        result, report = binarize_bwta(model, config)
+    else:
+        _check_scheme(model, config)
+        if isinstance(config, ImageConfig):
+            result, report = binarize_images(model, config)
+        else:
+            result, report = binarize_graph_layers(model, config)
+    if not is_chosen and isinstance(config, ImageConfig):
+        kinds = (nn.MultiheadAttention, BWTAAttention)
+        if attention_modules(model) or any(isinstance(m, kinds) for m in model.modules()):
+            text = f"{type(model).__name__} has attention, {LINEAR_ALONE}"
+            report = replace(report, warnings=(*report.warnings, text))
+    if example is not None:
+        run_example(result, example)
+    for text in report.warnings:
+        warn(f"binarize: {text}")
+    object.__setattr__(result, ATTRIBUTE, report)
+    _log.info("binarize:\n%s", report_of(result))
+    return result
+
+
+def _fitting(model: nn.Module, precision: Any) -> GraphConfig | ImageConfig:
+    """The configuration that fits a model."""
     if not is_for_images(model):
         return GraphConfig() if precision is None else GraphConfig(precision)
     if precision not in (None, *NAMED):
@@ -148,33 +142,24 @@ def _asked_for(model: nn.Module, config: Any, precision: Precision | None) -> Co
     return ImageConfig()
 
 
-def _binarized(model: nn.Module, config: Config) -> tuple[nn.Module, BinarizeReport]:
-    """The copy and the report, by the scheme."""
-    if isinstance(config, BWTAConfig):
-        return binarize_bwta(model, config)
-    fitting: type[Config] | None = None
-    if any(isinstance(module, MessagePassing) for module in model.modules()):
+def _check_scheme(model: nn.Module, config: GraphConfig | ImageConfig) -> None:
+    """Refuse the configuration of graphs for a network of images, and the other way round."""
+    modules = list(model.modules())
+    fitting: type[Config] = type(config)
+    if any(isinstance(module, MessagePassing) for module in modules):
         fitting = GraphConfig
-    elif is_for_images(model) and any(isinstance(m, nn.Conv2d) for m in model.modules()):
+    elif is_for_images(model) and any(isinstance(module, nn.Conv2d) for module in modules):
         fitting = ImageConfig
-    if fitting is not None and not isinstance(config, fitting):
+    if not isinstance(config, fitting):
         layers = "graph layers" if fitting is GraphConfig else "convolutions of images"
         raise ValueError(
             f"binarize: config must be of type {fitting.__name__} for a model with {layers}, got "
             f"{type(config).__name__}"
         )
-    if isinstance(config, ImageConfig):
-        return binarize_images(model, config)
-    assert isinstance(config, GraphConfig)
-    return binarize_graph_layers(model, config)
 
 
 def _plain(model: Any) -> nn.Module:
-    """The module tree of a model, without the wrapper of ``torch.compile`` or of data parallelism.
-
-    Raises:
-        TypeError: ``model`` is no module, frozen, compiled in parts or scripted.
-    """
+    """The module tree of a model, without wrappers of ``torch.compile`` or data parallelism."""
     if not isinstance(model, nn.Module):
         got = f"the class {model.__name__}" if inspect.isclass(model) else type(model).__name__
         raise TypeError(f"binarize: model must be a torch.nn.Module, got {got}")

@@ -29,20 +29,12 @@ QuantizedActivation = Kind | Literal["auto"]
 
 
 class Config:
-    """Base of the configurations: names of fields and values from a list are checked in one place.
-
-    Attributes:
-        skip: module names to leave alone; a string is one name.
-    """
+    """Base of the configurations, which refuses unknown fields and checks names and choices."""
 
     skip: Sequence[str]
 
     def __new__(cls, *args: Any, **given: Any) -> Self:
-        """Refuse what is no field.
-
-        Raises:
-            TypeError: a keyword is no field; the message names those that are.
-        """
+        """Refuse what is no field."""
         known = [field.name for field in fields(cls)]  # type: ignore[arg-type]
         unknown = [name for name in given if name not in known]
         if unknown:

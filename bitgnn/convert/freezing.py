@@ -15,19 +15,18 @@ from torch_geometric.nn import MessagePassing
 from bitgnn._warn import warn
 from bitgnn.convert.bwta import freeze_bwta, has_bwta
 from bitgnn.convert.layerwise import freeze_layers, has_binary_layers
-from bitgnn.convert.letters import planned_form, with_options
 from bitgnn.convert.network.graph_layers import SUPPORTED
 from bitgnn.convert.network.lower import is_image_network, lower_images, lower_trace
 from bitgnn.convert.network.output import BEHIND_SIGNS, Output, set_output
 from bitgnn.convert.network.product_order import settle_orders
 from bitgnn.convert.network.values import Network, ordered
 from bitgnn.convert.plan import Plan, is_plan_path, tunable_layers
+from bitgnn.convert.reporting import check_trained
 from bitgnn.convert.selection.registers import ALSO_FLOATS, BY_LETTERS, FIRST_LAYER
 from bitgnn.convert.selection.select import select_steps
-from bitgnn.convert.swap.graphs import HasPrecision
+from bitgnn.convert.swap.graphs import HasPrecision, planned_form, with_options
 from bitgnn.convert.tracing.trace import trace_model
 from bitgnn.convert.tracing.tracer import NotTraced
-from bitgnn.convert.trained import check_trained
 from bitgnn.convert.walker import unwrapped
 from bitgnn.inference import FeatureForm, FreezeReport, Frozen, FrozenModel
 from bitgnn.nn import LayerPrecision

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -72,20 +73,33 @@ def summary(model: nn.Module, data: Any = None, *, repeats: int = REPEATS) -> Su
     if repeats < 1:
         raise ValueError(f"summary: repeats must be at least 1, got {repeats}")
     is_frozen = isinstance(model, FrozenModel)
-    frozen = model if isinstance(model, FrozenModel) else _packed(model)
-    inputs = _inputs(data)
+    if isinstance(model, FrozenModel):
+        frozen = model
+    else:
+        try:
+            frozen = select_steps(lower_model(model, trace_model(model)))
+        except ValueError as error:
+            raise ValueError(f"summary: {str(error).removeprefix('freeze: ')}") from error
+    of_images = isinstance(frozen, FrozenImages)
     costs: dict[str, StepCost] = {}
     measured: dict[str, float] = {}
-    rates = None
-    if inputs:
+    rates, notes = None, []
+    if data is not None:
+        inputs = _inputs(data)
         x, *graph = inputs
         rates = measured_rates(x.device)
-        prepared = _prepared(frozen, x, graph)
+        prepared: Any = None
+        if graph:
+            edge_index, *weight = graph
+            is_ready = isinstance(edge_index, BitAdjacency | PreparedGraph)
+            prepared = edge_index
+            if not is_ready:
+                prepared = frozen.prepare_graph(edge_index, x.shape[0], *weight)
         graphs = prepared.adjacencies if isinstance(prepared, PreparedGraph) else (prepared,)
         steps = frozen.steps(x, prepared)
         results: dict[int, Any] = {0: x}
         for step, call, result in steps:
-            if isinstance(frozen, FrozenImages):
+            if of_images:
                 cost = image_step_cost(frozen, step, results, result)
                 results[step.outputs[0]] = result
             else:
@@ -96,18 +110,18 @@ def summary(model: nn.Module, data: Any = None, *, repeats: int = REPEATS) -> Su
                     seconds = median_seconds(call, x.device, repeats)
                 measured[step.layer] = measured.get(step.layer, 0.0) + seconds
         if not is_frozen:
-            measured = _time_modules(model, inputs, [step.layer for step, _, _ in steps], repeats)
-    elif not isinstance(frozen, FrozenImages):  # operations on images depend on their size
+            measured = _time_modules(model, inputs, {step.layer for step, _, _ in steps}, repeats)
+    elif of_images:  # operations on images depend on their size
+        notes.append("1-bit ops: give images")
+    else:
         costs = _product_costs(frozen)
-    layers = _layers(frozen, costs, measured, rates)
-    whole = sum(costs.values(), StepCost())
-    of_images = isinstance(frozen, FrozenImages)
-    share = "give images" if of_images else "of the dense products; give data for the whole"
-    notes = [] if inputs else [f"1-bit ops: {share}"]
+        notes.append("1-bit ops: of the dense products; give data for the whole")
     if not is_frozen:
         notes.append("bits, packed bytes and theoretical times are those of the frozen form")
     notes += [f"{name}: full precision, {why}" for name, why in frozen.report.floats.items()]
-    return Summary(type(model).__name__, layers, whole.one_bit_share, rates, tuple(notes))
+    layers = _layers(frozen, costs, measured, rates)
+    share = sum(costs.values(), StepCost()).one_bit_share
+    return Summary(type(model).__name__, layers, share, rates, tuple(notes))
 
 
 def _product_costs(frozen: FrozenModel) -> dict[str, StepCost]:
@@ -137,18 +151,8 @@ def _of_layers(model: FrozenLayers, data: Any) -> Summary:
     return Summary(type(model.model).__name__, tuple(rows), whole.one_bit_share, None, tuple(notes))
 
 
-def _packed(model: nn.Module) -> FrozenModel:
-    """The frozen form of a model, which may be a float one."""
-    try:
-        return select_steps(lower_model(model, trace_model(model)))
-    except ValueError as error:
-        raise ValueError(f"summary: {str(error).removeprefix('freeze: ')}") from error
-
-
 def _inputs(data: Any) -> tuple[Any, ...]:
     """Features and graph from whatever form they are given in."""
-    if data is None:
-        return ()
     if isinstance(data, Tensor | BitTensor | BitAdjacency | BitImages):
         return (data,)
     if hasattr(data, "x") and hasattr(data, "edge_index"):
@@ -161,22 +165,11 @@ def _inputs(data: Any) -> tuple[Any, ...]:
     )
 
 
-def _prepared(frozen: FrozenModel, x: Any, graph: Sequence[Any]) -> Any:
-    """The graph in the form that steps take."""
-    if not graph:
-        return None
-    edge_index, *weight = graph
-    if isinstance(edge_index, BitAdjacency | PreparedGraph):
-        return edge_index
-    return frozen.prepare_graph(edge_index, x.shape[0], *weight)
-
-
 def _time_modules(
-    model: nn.Module, inputs: tuple[Any, ...], names: Sequence[str], repeats: int
+    model: nn.Module, inputs: tuple[Any, ...], names: Collection[str], repeats: int
 ) -> dict[str, float]:
     """Median time inside each module in evaluation, by hooks."""
     found: dict[str, list[float]] = {}
-    modules = {name: module for name, module in model.named_modules() if name in set(names)}
     starts: dict[str, float] = {}
     device = inputs[0].device
 
@@ -185,20 +178,15 @@ def _time_modules(
             torch.cuda.synchronize(device)
         return time.perf_counter()
 
-    def before(name: str) -> Callable[..., None]:
-        def hook(*_: Any) -> None:
-            starts[name] = clock()
+    def before(name: str, *_: Any) -> None:
+        starts[name] = clock()
 
-        return hook
+    def after(name: str, *_: Any) -> None:
+        found.setdefault(name, []).append(clock() - starts[name])
 
-    def after(name: str) -> Callable[..., None]:
-        def hook(*_: Any) -> None:
-            found.setdefault(name, []).append(clock() - starts[name])
-
-        return hook
-
-    handles = [m.register_forward_pre_hook(before(n)) for n, m in modules.items()]
-    handles += [m.register_forward_hook(after(n)) for n, m in modules.items()]
+    modules = [(name, module) for name, module in model.named_modules() if name in names]
+    handles = [module.register_forward_pre_hook(partial(before, n)) for n, module in modules]
+    handles += [module.register_forward_hook(partial(after, n)) for n, module in modules]
     try:
         with evaluating(model):
             for _ in range(repeats + 1):

@@ -44,14 +44,7 @@ def tunable_layers(model: nn.Module) -> dict[str, nn.Module]:
 
 @dataclass(frozen=True)
 class LayerShape:
-    """One layer as plans know it.
-
-    Attributes:
-        name: module name.
-        type: class name, the same for PyG's layers and those of ``bitgnn.nn``.
-        in_channels: features it takes.
-        out_channels: features it gives.
-    """
+    """One layer as plans know it; ``type`` is the same for PyG's layers and the binary ones."""
 
     name: str
     type: str
@@ -77,8 +70,15 @@ class ModelShape:
     @classmethod
     def of(cls, model: nn.Module) -> ModelShape:
         """The shape of a model."""
-        layers = tunable_layers(model).items()
-        return cls(type(model).__name__, tuple(_layer_shape(name, m) for name, m in layers))
+        layers: list[LayerShape] = []
+        layer: Any
+        for name, layer in tunable_layers(model).items():
+            width = layer.in_channels
+            # Sources and destinations of one width: a frozen model has one set of nodes.
+            width = width[0] if isinstance(width, tuple) else width
+            shape = LayerShape(name, type(layer).__name__, int(width), int(layer.out_channels))
+            layers.append(shape)
+        return cls(type(model).__name__, tuple(layers))
 
     def __str__(self) -> str:
         return f"{self.type} of {', '.join(map(str, self.layers)) or 'no layers'}"
@@ -93,16 +93,12 @@ class ModelShape:
         _expect_keys("plan: model", content, {"type", "layers"}, {"type", "layers"})
         if not isinstance(content["type"], str) or not isinstance(content["layers"], list):
             raise ValueError(f"plan: model must have a type and a list of layers, got {content}")
-        names = {entry.name for entry in fields(LayerShape)}
-        layers = []
+        kinds = {"name": str, "type": str, "in_channels": int, "out_channels": int}
         for entry in content["layers"]:
-            _expect_keys("plan: a layer of model", entry, names, names)
-            widths = (entry["in_channels"], entry["out_channels"])
-            texts = (entry["name"], entry["type"])
-            if not all(type(w) is int for w in widths) or not all(type(t) is str for t in texts):
+            _expect_keys("plan: a layer of model", entry, set(kinds), set(kinds))
+            if any(type(entry[name]) is not kind for name, kind in kinds.items()):
                 raise ValueError(f"plan: a layer of model is wrong: {entry}")
-            layers.append(LayerShape(**entry))
-        return cls(content["type"], tuple(layers))
+        return cls(content["type"], tuple(LayerShape(**entry) for entry in content["layers"]))
 
 
 @dataclass(frozen=True)
@@ -137,17 +133,12 @@ class Plan:
                 )
         for layer, letters in self.letters.items():
             _check_letters(layer, letters)
-        for layer, order in self.order.items():
-            if order not in get_args(Order):
+        choices = [(f"order of {name!r}", given, Order) for name, given in self.order.items()]
+        for what, given, known in (*choices, ("features", self.features, FeatureForm)):
+            if given not in get_args(known):
                 raise ValueError(
-                    f"Plan: order of {layer!r} must be one of {list(get_args(Order))}, "
-                    f"got {order!r}"
+                    f"Plan: {what} must be one of {list(get_args(known))}, got {given!r}"
                 )
-        if self.features not in get_args(FeatureForm):
-            raise ValueError(
-                f"Plan: features must be one of {list(get_args(FeatureForm))}, "
-                f"got {self.features!r}"
-            )
         if self.model is not None and not isinstance(self.model, ModelShape):
             raise TypeError(f"Plan: model must be a ModelShape, got {type(self.model).__name__}")
 
@@ -180,15 +171,11 @@ class Plan:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values that :meth:`from_dict` reads."""
-        content: dict[str, Any] = {
-            "format": FORMAT,
-            "letters": dict(self.letters),
-            "order": dict(self.order),
-            "features": self.features,
-        }
+        content: dict[str, Any] = {"format": FORMAT, "letters": dict(self.letters)}
+        content |= {"order": dict(self.order), "features": self.features}
         if self.model is not None:
-            described = asdict(self.model)
-            content["model"] = {**described, "layers": list(described["layers"])}
+            layers = [asdict(layer) for layer in self.model.layers]
+            content["model"] = {"type": self.model.type, "layers": layers}
         if self.notes:
             content["notes"] = dict(self.notes)
         return content
@@ -256,13 +243,6 @@ class Plan:
         parts = [f"{name} {letters}" for name, letters in self.letters.items()]
         parts += [f"{name} {order.replace('_', ' ')}" for name, order in self.order.items()]
         return ", ".join([*parts, f"{self.features} in"])
-
-
-def _layer_shape(name: str, layer: Any) -> LayerShape:
-    """Sources and destinations of one width: a frozen model has one set of nodes."""
-    width = layer.in_channels
-    width = width[0] if isinstance(width, tuple) else width
-    return LayerShape(name, type(layer).__name__, int(width), int(layer.out_channels))
 
 
 def _check_letters(layer: Any, letters: Any) -> None:

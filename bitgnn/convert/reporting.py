@@ -1,33 +1,45 @@
-"""report_of(): the changes that binarize() made, and the present state of each layer."""
+"""report_of(): what binarize() changed and what each layer is now; freeze()'s check of training."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from torch import Tensor, nn
+from torch import nn
 from torch_geometric.nn import MessagePassing
 from torch_geometric.nn.dense.linear import is_uninitialized_parameter
 
+from bitgnn._warn import warn
+from bitgnn.convert.network.layers import letters_of
 from bitgnn.nn import (
     BinaryConv2d,
     BinaryLinear,
     BWTALinear,
     BWTAMultiheadAttention,
     InputBits,
+    LayerPrecision,
 )
 from bitgnn.nn.products.binary_product import BinaryProduct
+from bitgnn.nn.products.seen_bits import ConstantBits
 
 NOT_YET = "not known yet"
 ATTRIBUTE = "bitgnn_report"
+"""Where the report of a model is kept on it."""
 HEADS = ("layer", "class", "precision", "role", "input", "added", "why")
-MATRIX = 2
 ROLES = {
     "hidden": "a binary layer takes its result",
     "last": "no binary layer takes its result",
     NOT_YET: "its role follows from the first forward in training",
 }
+
+GO_ON = "freeze(model, check=False) packs it as it is"
+CALL = "call the model once in evaluation before, so that it knows how many there are"
+MANY = 0.5
+"""Share of constant bits from which on there is a warning."""
+CENTRE = "centre what it reads, or put a norm in front"
+BY_NAME = "centre what it reads, put a norm in front, or give it precision 'bin' or 'full'"
+TRAIN = "train it further, or put a batch norm in front of the sign (hidden_norm='batch')"
 
 
 @dataclass(frozen=True)
@@ -107,11 +119,6 @@ def _table(rows: Sequence[tuple[str, ...]]) -> list[str]:
     ]
 
 
-def keep_report(model: nn.Module, report: BinarizeReport) -> None:
-    """Let :func:`report_of` find the report of a model."""
-    object.__setattr__(model, ATTRIBUTE, report)
-
-
 def report_of(model: nn.Module) -> BinarizeReport:
     """Changes made by the :func:`binarize` call behind ``model``, and its layers as they are now.
 
@@ -144,45 +151,39 @@ def report_of(model: nn.Module) -> BinarizeReport:
 def _layer_report(name: str, layer: Any, why: str) -> LayerReport:
     kind = type(layer).__name__
     if not isinstance(layer, BinaryProduct):
-        inputs = "signs" if layer.input_step is None else "fixed point"
-        letters = "BBF" if layer.input_step is None else "FBF"
-        return LayerReport(name, kind, letters, "", inputs, (), why)
-    named = layer.has_role
-    role = _role(layer) if named else ""
-    precision = layer.precision if named else _spelled(layer)
+        is_sign = layer.input_step is None
+        texts = ("BBF", "", "signs") if is_sign else ("FBF", "", "fixed point")
+        return LayerReport(name, kind, *texts, (), why)
+    letters, bits, role = layer.letters, layer.input_bits, ""
+    if layer.has_role:
+        precision = str(layer.precision)
+        # Layers that nothing binary takes the result of keep no role, whoever looked.
+        is_last = bits is not None and bits.is_settled
+        role = str(layer.role or ("last" if is_last else NOT_YET))
+    else:
+        precision = spelled(layer, letters)
+    if bits is not None:
+        inputs = str(bits.extra_repr())
+    elif letters.takes_ternary:
+        inputs = "ternary"
+    else:
+        inputs = "floats" if letters.bmm[:2] in ("FF", "FT") else "signs"
     reasons = "; ".join(text for text in (why, ROLES.get(role, "")) if text)
-    return LayerReport(name, kind, precision, role, _inputs(layer), _added(layer), reasons)
+    return LayerReport(name, kind, precision, role, inputs, _added(layer, role), reasons)
 
 
-def _role(layer: Any) -> str:
-    """Layers that nothing binary takes the result of keep no role, whoever looked."""
-    if layer.role is not None:
-        return str(layer.role)
-    return "last" if layer.input_bits.is_settled else NOT_YET
-
-
-def _spelled(layer: Any) -> str:
-    letters = layer.letters
+def spelled(layer: object, letters: LayerPrecision) -> str:
+    """Letters of a layer as plans have them, three for a linear one."""
     is_graph = isinstance(layer, MessagePassing)
-    return f"{letters.bmm}+{letters.bspmm}" if is_graph else str(letters.bmm)
+    return f"{letters.bmm}+{letters.bspmm}" if is_graph else letters.bmm
 
 
-def _inputs(layer: Any) -> str:
-    if layer.input_bits is not None:
-        return str(layer.input_bits.extra_repr())
-    if layer.letters.takes_ternary:
-        return "ternary"
-    return "floats" if layer.letters.bmm[:2] in ("FF", "FT") else "signs"
-
-
-def _added(layer: Any) -> tuple[str, ...]:
+def _added(layer: Any, role: str) -> tuple[str, ...]:
     letters = layer.letters
     found = ["batch norm" if letters.input_norm == "batch" else str(letters.input_norm or "")]
-    found += ["batch norm" if letters.hidden_norm else ""]
-    found += ["batch norm" if letters.output_norm else ""]
-    unsure = layer.has_role and _role(layer) == NOT_YET
+    found += ["batch norm"] * (bool(letters.hidden_norm) + bool(letters.output_norm))
     if layer.gain_level is not None and not letters.hidden_norm:
-        found.append("batch norm or gain" if unsure else "gain")
+        found.append("batch norm or gain" if role == NOT_YET else "gain")
     found += ["shortcut"] if getattr(layer, "has_shortcut", False) else []
     for bits in (layer.input_bits, layer.root_bits):
         if isinstance(bits, InputBits) and bits.kind == "thermometer":
@@ -206,11 +207,57 @@ def _float_share(model: nn.Module) -> float | None:
     sizes = {
         id(parameter): parameter.numel()
         for parameter in model.parameters()
-        if not is_uninitialized_parameter(parameter) and _is_weight(parameter)
+        if not is_uninitialized_parameter(parameter) and parameter.dim() >= 2
     }
     whole = sum(sizes.values())
     return sum(n for p, n in sizes.items() if p not in binary) / whole if whole else None
 
 
-def _is_weight(parameter: Tensor) -> bool:
-    return parameter.dim() >= MATRIX
+def check_trained(
+    model: nn.Module, names: Iterable[str], plan: Mapping[int, LayerPrecision]
+) -> None:
+    """Refuse layers whose bits cannot be those of a trained model, and warn of doubtful ones.
+
+    Such a layer never looked at its input, or all its bits were constant in the last forwards.
+    """
+    modules = dict(model.named_modules())
+    found: list[str] = []
+    for name in names:
+        layer: Any = modules.get(name, model)  # a layer alone has the name of its class
+        if not isinstance(layer, BinaryProduct):
+            continue
+        where = f"layer {name!r} ({type(layer).__name__})"
+        if layer.input_bits is not None and not layer.input_bits.is_settled:
+            raise ValueError(
+                f"freeze: {where} must have looked at its input, got a model that was never "
+                f"trained; train it, or pass example to binarize(); {GO_ON}"
+            )
+        looked_up = (bits for bits in (layer.input_bits, layer.root_bits) if bits is not None)
+        if any(bits.needs_evaluation for bits in looked_up):
+            found.append(f"{where} was trained on features that dropout may have thinned; {CALL}")
+        letters = letters_of(modules.get(name, model), plan)
+        for what, seen in layer.constant_bits().items():
+            if what == "hidden":
+                is_read, cure = letters.bspmm[0] == "B", TRAIN
+            else:
+                is_read = "B" in letters.bmm[:2] and not letters.takes_ternary
+                # Only graph layers can look their bits up.
+                can_look = isinstance(layer, MessagePassing) and not letters.looks_up
+                cure = BY_NAME if can_look else CENTRE
+            if is_read and seen.constant == seen.size:
+                raise ValueError(
+                    f"freeze: {where} must have {what} bits that vary, got all {seen.size} of them "
+                    f"the same in all {_rows(seen)}; {cure}; {GO_ON}"
+                )
+            if is_read and seen.constant > MANY * seen.size:
+                found.append(
+                    f"{seen.constant} of the {seen.size} {what} bits of {where} are the same in "
+                    f"all {_rows(seen)}"
+                )
+    if found:
+        warn(f"freeze: {'; '.join(found)}")
+
+
+def _rows(seen: ConstantBits) -> str:
+    last = "batch of training looked at" if seen.training else "evaluation"
+    return f"{seen.rows} rows of the last {last}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -84,41 +85,11 @@ class Summary:
         }
 
     def __rich__(self) -> Table:
-        has_times = self.rates is not None
+        captions = list(self.notes)
         heads = ["layer", "letters", "activation", "weight", "aggregation", "output"]
         heads += ["float bytes", "packed bytes", "1-bit ops"]
-        heads += ["measured µs", "theoretical µs"] if has_times else []
-        table = Table(title=self.title, caption="\n".join(self._captions()))
-        for number, head in enumerate(heads):
-            table.add_column(head, justify="right" if number > 1 else "left")
-        for layer in self.layers:
-            bits = [
-                "" if value is None else f"{value} bit"
-                for value in (
-                    layer.activation_bits,
-                    layer.weight_bits,
-                    layer.aggregation_bits,
-                    layer.output_bits,
-                )
-            ]
-            sizes = [f"{layer.float_bytes:,}", f"{layer.packed_bytes:,}"]
-            cells = [layer.name, layer.letters, *bits, *sizes, _percent(layer.one_bit_share)]
-            times = [_micro(layer.measured_seconds), _micro(layer.theoretical_seconds)]
-            table.add_row(*cells, *(times if has_times else []))
-        table.add_section()
-        sizes = [f"{self.float_bytes:,}", f"{self.packed_bytes:,}"]
-        cells = ["whole", "", "", "", "", "", *sizes, _percent(self.one_bit_share)]
-        times = [self._sum("measured_seconds"), self._sum("theoretical_seconds")]
-        table.add_row(*cells, *(times if has_times else []))
-        return table
-
-    def _sum(self, name: str) -> str:
-        held = [getattr(layer, name) for layer in self.layers]
-        return _micro(sum(seconds for seconds in held if seconds is not None))
-
-    def _captions(self) -> list[str]:
-        captions = list(self.notes)
         if self.rates is not None:
+            heads += ["measured µs", "theoretical µs"]
             slowest, fastest = (f(self.rates.bytes.values()) / 1e9 for f in (min, max))
             captions.append(
                 "theoretical: bytes at "
@@ -127,7 +98,24 @@ class Summary:
                 f"{self.rates.float_operations / 1e12:.3g} T/s on floats (products of 1024 x 1024 "
                 "matrices), whichever is longer; all measured here"
             )
-        return captions
+        table = Table(title=self.title, caption="\n".join(captions))
+        for number, head in enumerate(heads):
+            table.add_column(head, justify="right" if number > 1 else "left")
+        sums = {"measured_seconds": 0.0, "theoretical_seconds": 0.0}
+        for layer in self.layers:
+            bits = (
+                layer.activation_bits,
+                layer.weight_bits,
+                layer.aggregation_bits,
+                layer.output_bits,
+            )
+            texts = [layer.name, layer.letters, *("" if b is None else f"{b} bit" for b in bits)]
+            times = {name: getattr(layer, name) for name in sums}
+            sums = {name: sums[name] + (times[name] or 0.0) for name in sums}
+            table.add_row(*_cells(texts, layer, times.values())[: len(heads)])
+        table.add_section()
+        table.add_row(*_cells(["whole", *[""] * 5], self, sums.values())[: len(heads)])
+        return table
 
     def __str__(self) -> str:
         console = Console(file=io.StringIO(), width=TABLE_WIDTH, color_system=None)
@@ -136,9 +124,9 @@ class Summary:
         return text
 
 
-def _percent(share: float | None) -> str:
-    return "" if share is None else f"{100 * share:.1f} %"
-
-
-def _micro(seconds: float | None) -> str:
-    return "" if seconds is None else f"{MICRO * seconds:.1f}"
+def _cells(
+    texts: list[str], part: LayerSummary | Summary, times: Iterable[float | None]
+) -> list[str]:
+    share = "" if part.one_bit_share is None else f"{100 * part.one_bit_share:.1f} %"
+    micro = ["" if seconds is None else f"{MICRO * seconds:.1f}" for seconds in times]
+    return [*texts, f"{part.float_bytes:,}", f"{part.packed_bytes:,}", share, *micro]

@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING, Any
 from bitgnn.data.files import DataError
 
 if TYPE_CHECKING:
-    from bitgnn.data.digits import load_digits_graph
-    from bitgnn.data.feature_store import PackedFeatureStore
-    from bitgnn.data.loading import dataset_names, load, load_pyg
+    from bitgnn.data.features import PackedFeatureStore
+    from bitgnn.data.loading import dataset_names, load, load_digits_graph, load_pyg
     from bitgnn.data.neighbor_sampler import NeighborLoader, NeighborSampler
     from bitgnn.data.own_graphs import read_graph, write_graph
     from bitgnn.data.splits import per_class_split
@@ -18,10 +17,10 @@ if TYPE_CHECKING:
 _LAZY = {
     "NeighborLoader": "neighbor_sampler",
     "NeighborSampler": "neighbor_sampler",
-    "PackedFeatureStore": "feature_store",
+    "PackedFeatureStore": "features",
     "dataset_names": "loading",
     "load": "loading",
-    "load_digits_graph": "digits",
+    "load_digits_graph": "loading",
     "load_pyg": "loading",
     "per_class_split": "splits",
     "read_graph": "own_graphs",

@@ -4,29 +4,34 @@ from __future__ import annotations
 
 import copy
 import os
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
+from torch_geometric.data import Data
 
-from bitgnn.data.catalog import SOURCES, normalized_name
 from bitgnn.data.files import DataError
+from bitgnn.data.ogb_nodes import OGB_NAMES, read_ogb
+from bitgnn.data.own_graphs import check_nodes, is_own_graph, one_graph, read_graph
+from bitgnn.data.pyg_datasets import (
+    FLICKR_STRUCTURE,
+    SOURCES,
+    normalized_name,
+    read_flickr_structure,
+    read_source,
+)
 from bitgnn.data.splits import MASKS, Split, per_class_split, public_split
-
-if TYPE_CHECKING:
-    from torch_geometric.data import Data
+from bitgnn.data.synthetic_graphs import NAMED_SIZES, synthetic
 
 DIGITS = "digits"
 SYNTHETIC = "synthetic"
 NO_LABEL = -1
+PIXEL_LEVELS = 16.0
 
 
 def dataset_names() -> list[str]:
     """Names that :func:`load` takes."""
-    from bitgnn.data.ogb_nodes import OGB_NAMES
-    from bitgnn.data.synthetic_graphs import NAMED_SIZES
-
-    real = [source.name for source in SOURCES.values()]
+    real = [source.title for source in SOURCES.values()]
     return [*real, *OGB_NAMES, DIGITS, *(f"{SYNTHETIC}-{size}" for size in NAMED_SIZES)]
 
 
@@ -84,8 +89,6 @@ def load(
         raise TypeError(f"load: name must be a string, got {type(name).__name__}; see load_pyg")
     if features not in (None, "synthetic"):
         raise ValueError(f"load: features must be None or 'synthetic', got {features!r}")
-    from bitgnn.data.own_graphs import is_own_graph, read_graph
-
     if is_own_graph(name):
         data = read_graph(name, root, split=split, seed=seed)
         return _ready(data, data.name, False, None, seed, train_per_class, val_per_class)
@@ -97,18 +100,12 @@ def _read(
     name: str, root: str | os.PathLike[str] | None, seed: int, features: str | None
 ) -> tuple[Any, str, bool]:
     """A graph as its source gives it, what to call it, and whether something is made up."""
-    from bitgnn.data.ogb_nodes import OGB_NAMES, read_ogb
-    from bitgnn.data.reading import read_source
-    from bitgnn.data.synthetic_graphs import NAMED_SIZES, synthetic
-
     key = normalized_name(name)
     ogb = {normalized_name(known): known for known in OGB_NAMES}
     made = {normalized_name(f"{SYNTHETIC}-{size}"): size for size in NAMED_SIZES}
     if features is not None and key != "flickr":
         raise ValueError(f"load: features='synthetic' is for Flickr alone, got {name!r}")
     if key == DIGITS:
-        from bitgnn.data.digits import load_digits_graph
-
         return load_digits_graph(seed=seed), DIGITS, False
     if key in made:
         data = synthetic(made[key], seed=seed)
@@ -118,10 +115,8 @@ def _read(
     if key not in SOURCES:
         raise ValueError(f"load: name must be one of {dataset_names()}, got {name!r}")
     if features is not None:
-        from bitgnn.data.reading import FLICKR_TITLE, read_flickr_structure
-
-        return read_flickr_structure(root, seed), FLICKR_TITLE, True
-    return read_source(SOURCES[key], root), SOURCES[key].name, False
+        return read_flickr_structure(root, seed), FLICKR_STRUCTURE.title, True
+    return read_source(SOURCES[key], root), SOURCES[key].title, False
 
 
 def load_pyg(
@@ -151,8 +146,6 @@ def load_pyg(
         ValueError: see :func:`load`.
         DataError: it holds several graphs, or something else than node classification.
     """
-    from bitgnn.data.own_graphs import one_graph
-
     title = name or getattr(dataset, "name", None) or type(dataset).__name__
     data = one_graph(dataset, str(title))
     is_synthetic = bool(getattr(data, "synthetic", False))
@@ -171,9 +164,25 @@ def _ready(
     """A copy of ``data`` with everything in the form promised; tensors are shared."""
     if not (split is None or split == "random" or isinstance(split, int)):
         raise ValueError(f"split must be a number, 'random' or None, got {split!r}")
+    for key, what in (
+        ("x", "node features (x)"),
+        ("y", "labels (y)"),
+        ("edge_index", "edge_index"),
+    ):
+        if not isinstance(getattr(data, key, None), Tensor):
+            raise DataError(f"{title}: has no {what}")
     ready = copy.copy(data)
-    ready.x, ready.y = _features(data, title), _labels(data, title)
-    _check_edges(data, title)
+    x, edge_index = data.x, data.edge_index
+    x = x if x.layout == torch.strided else x.to_dense()
+    if x.dim() != 2 or x.is_complex():
+        raise DataError(f"{title}: x must be [N, F] and real, got {list(x.shape)} {x.dtype}")
+    if edge_index.dim() != 2 or edge_index.size(0) != 2 or edge_index.is_floating_point():
+        raise DataError(
+            f"{title}: edge_index must be an integer tensor [2, E], got "
+            f"{list(edge_index.shape)} {edge_index.dtype}"
+        )
+    check_nodes(f"{title}: edge_index", edge_index, len(x), DataError)
+    ready.x, ready.y = x.float(), _labels(data.y, len(x), title)
     masks: list[Any] = [getattr(data, key, None) for key in MASKS]
     if split != "random" and all(isinstance(mask, Tensor) for mask in masks):
         chosen = public_split(masks, split)
@@ -188,27 +197,12 @@ def _ready(
     return ready
 
 
-def _features(data: Any, title: str) -> Tensor:
-    x = getattr(data, "x", None)
-    if not isinstance(x, Tensor):
-        raise DataError(f"{title}: has no node features (x)")
-    if x.layout != torch.strided:
-        x = x.to_dense()
-    if x.dim() != 2 or x.is_complex():
-        raise DataError(f"{title}: x must be [N, F] and real, got {list(x.shape)} {x.dtype}")
-    return x.float()
-
-
-def _labels(data: Any, title: str) -> Tensor:
+def _labels(y: Tensor, nodes: int, title: str) -> Tensor:
     """One class a node; where labels are floats, NaN means none."""
-    y = getattr(data, "y", None)
-    if not isinstance(y, Tensor):
-        raise DataError(f"{title}: has no labels (y)")
-    if y.dim() == 2 and y.size(1) == 1:
-        y = y.squeeze(1)
-    if y.dim() != 1 or y.size(0) != data.x.size(0):
+    y = y.squeeze(1) if y.dim() == 2 and y.size(1) == 1 else y
+    if y.dim() != 1 or y.size(0) != nodes:
         raise DataError(
-            f"{title}: y must hold one class for each of {data.x.size(0)} nodes, got "
+            f"{title}: y must hold one class for each of {nodes} nodes, got "
             f"{list(y.shape)}; several labels a node and labels of a whole graph are not supported"
         )
     if y.is_floating_point():
@@ -218,18 +212,58 @@ def _labels(data: Any, title: str) -> Tensor:
     return y.long()
 
 
-def _check_edges(data: Any, title: str) -> None:
-    edge_index = getattr(data, "edge_index", None)
-    if not isinstance(edge_index, Tensor):
-        raise DataError(f"{title}: has no edge_index")
-    if edge_index.dim() != 2 or edge_index.size(0) != 2 or edge_index.is_floating_point():
-        raise DataError(
-            f"{title}: edge_index must be an integer tensor [2, E], got "
-            f"{list(edge_index.shape)} {edge_index.dtype}"
+def load_digits_graph(
+    num_neighbors: int = 8, train_per_class: int = 20, num_val: int = 300, seed: int = 0
+) -> Data:
+    """scikit-learn's 1 797 digits (8x8 pixels, 10 classes) as a symmetric k-neighbour graph.
+
+    Two images are joined where either is among the other's nearest in pixel space. The split
+    depends on ``seed`` alone; what is neither training nor validation is test.
+
+    Args:
+        num_neighbors: neighbours of each image before the graph is made symmetric.
+        train_per_class: training images of each class.
+        num_val: validation images.
+        seed: of the split.
+
+    Returns:
+        ``Data`` with ``x`` float32 ``[1797, 61]`` in [0, 1], the pixels that are not the same in
+        all images, ``edge_index`` int64 ``[2, E]``, ``y`` int64 ``[1797]`` and the masks
+        ``train_mask``, ``val_mask``, ``test_mask``.
+
+    Raises:
+        ValueError: a number is below 1 or the split leaves no test images.
+    """
+    from sklearn.datasets import load_digits  # scikit-learn takes seconds
+    from sklearn.neighbors import NearestNeighbors
+
+    pixels, labels = load_digits(return_X_y=True)
+    num_nodes, num_classes = len(labels), int(labels.max()) + 1
+    if min(num_neighbors, train_per_class, num_val) < 1:
+        raise ValueError("load_digits_graph: all numbers must be at least 1")
+    if train_per_class * num_classes + num_val >= num_nodes:
+        raise ValueError(
+            f"load_digits_graph: {train_per_class} training images a class and {num_val} for "
+            f"validation leave none of {num_nodes} for the test"
         )
-    num_nodes = data.x.size(0)
-    if edge_index.numel() and not 0 <= int(edge_index.min()) <= int(edge_index.max()) < num_nodes:
-        raise DataError(
-            f"{title}: edge_index must hold nodes from 0 to {num_nodes - 1}, got "
-            f"{int(edge_index.min())} to {int(edge_index.max())}"
-        )
+    # Brute force rounds differently with the number of threads, which decides ties.
+    searcher = NearestNeighbors(n_neighbors=num_neighbors, algorithm="kd_tree").fit(pixels)
+    near = searcher.kneighbors_graph().tocoo()
+    edges = torch.stack([torch.from_numpy(near.row), torch.from_numpy(near.col)]).long()
+    edges = torch.cat([edges, edges.flip(0)], dim=1).unique(dim=1)
+    varying = pixels.min(axis=0) < pixels.max(axis=0)
+    x = torch.from_numpy(pixels[:, varying]).float() / PIXEL_LEVELS
+    y = torch.from_numpy(labels).long()
+    order = torch.randperm(num_nodes, generator=torch.Generator().manual_seed(seed))
+    train = torch.cat([order[y[order] == c][:train_per_class] for c in range(num_classes)])
+    train_mask = torch.zeros(num_nodes, dtype=torch.bool).index_fill_(0, train, True)
+    rest = order[~train_mask[order]]
+    val_mask = torch.zeros_like(train_mask).index_fill_(0, rest[:num_val], True)
+    return Data(
+        x=x,
+        edge_index=edges,
+        y=y,
+        train_mask=train_mask,
+        val_mask=val_mask,
+        test_mask=~(train_mask | val_mask),
+    )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal, TypeAlias, TypeVar
+from typing import Any, Literal, TypeAlias
 
 import torch
 import torch_geometric.sampler
@@ -19,7 +19,6 @@ Graph: TypeAlias = Data | HeteroData | tuple[FeatureStore, GraphStore]
 """What PyG's loaders sample from."""
 SEEDS = 2**63 - 1
 """Random seeds of the operator."""
-Value = TypeVar("Value")
 
 
 class NeighborSampler(torch_geometric.sampler.NeighborSampler):
@@ -86,80 +85,56 @@ class NeighborSampler(torch_geometric.sampler.NeighborSampler):
     def _sample(
         self, seed: Tensor | Mapping[NodeType, Tensor], seed_time: Any = None, **_: Any
     ) -> SamplerOutput | HeteroSamplerOutput:
-        """What PyG's ``sample_from_nodes`` and ``sample_from_edges`` call for their seeds.
-
-        Raises:
-            NotImplementedError: seeds have times.
-        """
+        """What PyG's ``sample_from_nodes`` and ``sample_from_edges`` call for their seeds."""
         if seed_time is not None:
             raise NotImplementedError(
                 "NeighborSampler: temporal sampling is not supported; use PyG's with pyg-lib"
             )
+        node_types: list[Any] = [None]
+        edge_types: list[Any] = [None]
+        graph: tuple[list[Any], ...]
         if isinstance(seed, Mapping):
-            return self._sample_types(seed)
-        fanouts = self.num_neighbors.get_mapped_values()
-        found = self._draw(
-            [self.colptr], [self.row], [seed.long()], [len(self.colptr) - 1], [0], [0], fanouts
-        )
-        nodes, batches, rows, cols, edges, num_nodes, num_edges = found
+            node_types, edge_types = self.node_types, self.edge_types
+            names = [self.to_rel_type[kind] for kind in edge_types]
+            place = {kind: i for i, kind in enumerate(node_types)}
+            none = torch.empty(0, dtype=torch.int64)
+            fanouts = self.num_neighbors.get_mapped_values(edge_types)
+            graph = (
+                [self.colptr_dict[name] for name in names],
+                [self.row_dict[name] for name in names],
+                [seed.get(kind, none).long() for kind in node_types],
+                [self.num_nodes[kind] for kind in node_types],
+                [place[kind[0]] for kind in edge_types],
+                [place[kind[-1]] for kind in edge_types],
+                [fanout for name in names for fanout in fanouts[name]],
+            )
+        else:
+            fanouts = self.num_neighbors.get_mapped_values()
+            nodes = len(self.colptr) - 1
+            graph = ([self.colptr], [self.row], [seed.long()], [nodes], [0], [0], fanouts)
         is_induced = self.subgraph_type == SubgraphType.induced
-        return SamplerOutput(
-            node=nodes[0],
-            row=rows[0],
-            col=cols[0],
-            edge=edges[0],
-            batch=batches[0] if self.disjoint else None,
-            num_sampled_nodes=None if is_induced else num_nodes[0].tolist(),
-            num_sampled_edges=None if is_induced else num_edges[0].tolist(),
+        drawn = torch.ops.bitgnn.sample_neighbors(
+            *graph, int(torch.randint(SEEDS, ())), self.replace, self.disjoint, is_induced
         )
-
-    def _sample_types(self, seeds: Mapping[NodeType, Tensor]) -> HeteroSamplerOutput:
-        """The same with several types of nodes and edges."""
-        names = [self.to_rel_type[kind] for kind in self.edge_types]
-        place = {kind: i for i, kind in enumerate(self.node_types)}
-        none = torch.empty(0, dtype=torch.int64)
-        fanouts = self.num_neighbors.get_mapped_values(self.edge_types)
-        found = self._draw(
-            [self.colptr_dict[name] for name in names],
-            [self.row_dict[name] for name in names],
-            [seeds.get(kind, none).long() for kind in self.node_types],
-            [self.num_nodes[kind] for kind in self.node_types],
-            [place[kind[0]] for kind in self.edge_types],
-            [place[kind[-1]] for kind in self.edge_types],
-            [fanout for name in names for fanout in fanouts[name]],
-        )
-        nodes, batches, rows, cols, edges, num_nodes, num_edges = found
-        edge_types = self.edge_types
+        node, batch, row, col, edge, num_nodes, num_edges = drawn
         if self.sample_direction == "backward":
-            edge_types = [self.to_restored_edge_type[kind] for kind in edge_types]
-        is_induced = self.subgraph_type == SubgraphType.induced
-        return HeteroSamplerOutput(
-            node=_by(self.node_types, nodes),
-            row=_by(edge_types, rows),
-            col=_by(edge_types, cols),
-            edge=_by(edge_types, edges),
-            batch=_by(self.node_types, batches) if self.disjoint else None,
-            num_sampled_nodes=None if is_induced else _by(self.node_types, num_nodes.tolist()),
-            num_sampled_edges=None if is_induced else _by(edge_types, num_edges.tolist()),
-        )
-
-    def _draw(self, *graph: Any) -> Any:
-        """Results of the operator, source and destination in the direction of the graph's edges."""
-        found = torch.ops.bitgnn.sample_neighbors(
-            *graph,
-            int(torch.randint(SEEDS, ())),
-            self.replace,
-            self.disjoint,
-            self.subgraph_type == SubgraphType.induced,
-        )
-        if self.sample_direction == "backward":
-            nodes, batches, rows, cols, *rest = found
-            return nodes, batches, cols, rows, *rest
-        return found
-
-
-def _by(kinds: Sequence[Any], values: Sequence[Value]) -> dict[Any, Value]:
-    return dict(zip(kinds, values, strict=True))
+            row, col = col, row
+            if isinstance(seed, Mapping):
+                edge_types = [self.to_restored_edge_type[kind] for kind in edge_types]
+        found = {"node": node, "batch": batch, "num_sampled_nodes": num_nodes.tolist()}
+        typed = {name: dict(zip(node_types, values, strict=True)) for name, values in found.items()}
+        found = {"row": row, "col": col, "edge": edge, "num_sampled_edges": num_edges.tolist()}
+        typed |= {
+            name: dict(zip(edge_types, values, strict=True)) for name, values in found.items()
+        }
+        parts: dict[str, Any] = dict(typed)
+        if not isinstance(seed, Mapping):
+            parts = {name: values[None] for name, values in typed.items()}
+        if not self.disjoint:
+            parts["batch"] = None
+        if is_induced:
+            parts["num_sampled_nodes"] = parts["num_sampled_edges"] = None
+        return (HeteroSamplerOutput if isinstance(seed, Mapping) else SamplerOutput)(**parts)
 
 
 class NeighborLoader(NodeLoader):
@@ -180,12 +155,12 @@ class NeighborLoader(NodeLoader):
             heterogeneous graph also by edge type.
         input_nodes: seeds, numbers or a mask; with their type for a heterogeneous graph; None is
             all nodes.
-        input_time: None; temporal sampling is not supported.
+        input_time: None, as ``time_attr``; temporal sampling is not supported.
         replace: draw with replacement.
         subgraph_type: ``"directional"``, ``"bidirectional"`` or ``"induced"``.
         disjoint: give each seed nodes of its own.
-        temporal_strategy: as ``input_time``.
-        time_attr: as ``input_time``.
+        temporal_strategy: ``"uniform"``, likewise.
+        time_attr: None.
         weight_attr: None; weighted sampling is not supported.
         transform: applied to each batch.
         transform_sampler_output: applied to what the sampler found.

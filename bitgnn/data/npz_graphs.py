@@ -41,6 +41,8 @@ HEADERS: dict[tuple[int, int], Any] = {
     (1, 0): np.lib.format.read_array_header_1_0,
     (2, 0): np.lib.format.read_array_header_2_0,
 }
+PLAIN: dict[str, Any] = {"b": np.bool_, "i": np.int64, "u": np.int64, "f": np.float32}
+"""Types by the kind of what is read."""
 DAMAGED = (
     OSError, ValueError, EOFError, RuntimeError, NotImplementedError, MemoryError,
     zipfile.BadZipFile, zlib.error,
@@ -48,18 +50,7 @@ DAMAGED = (
 
 
 def read_npz(path: Path) -> Found:
-    """What a file holds of a graph; see :func:`bitgnn.data.read_graph` for the keys.
-
-    Args:
-        path: the ``.npz`` file.
-
-    Returns:
-        Tensors of booleans, int64 and float32, of which no more is known than that.
-
-    Raises:
-        FileError: the file is missing or damaged, or an array is of a wrong kind or too large; the
-            message names file and key.
-    """
+    """What a file holds of a graph; see :func:`bitgnn.data.read_graph` for the keys."""
     sparse = [f"{prefix}_{part}" for prefix in (ATTRIBUTES, ADJACENCY) for part in CSR]
     arrays = _read_arrays(path, [*sparse, *(key for keys in KEYS.values() for key in keys)])
     found: Found = {}
@@ -87,19 +78,7 @@ def read_npz(path: Path) -> Found:
 
 
 def _read_arrays(path: Path, keys: Iterable[str]) -> dict[str, np.ndarray]:
-    """Those arrays of a file that have one of the keys.
-
-    Args:
-        path: the ``.npz`` file; other arrays in it are not read.
-        keys: of the arrays.
-
-    Returns:
-        Arrays of booleans, int64 and float32 by key.
-
-    Raises:
-        FileError: the file is missing or damaged, or an array holds neither booleans nor numbers
-            or is too large; the message names file and key.
-    """
+    """Those arrays of a file that have one of the keys, as booleans, int64 and float32."""
     if not path.is_file():
         raise FileError(f"{path}: no such file")
     found = {}
@@ -109,7 +88,8 @@ def _read_arrays(path: Path, keys: Iterable[str]) -> dict[str, np.ndarray]:
             for key in keys:
                 if f"{key}{MEMBER}" in archive.namelist():
                     _check_header(archive, key)
-                    found[key] = _plain(file[key])
+                    array = file[key]
+                    found[key] = array.astype(PLAIN[array.dtype.kind], copy=False)
     except DAMAGED as error:
         where = path if key is None else f"{path}: {key}"
         reason = str(error) or type(error).__name__
@@ -118,11 +98,7 @@ def _read_arrays(path: Path, keys: Iterable[str]) -> dict[str, np.ndarray]:
 
 
 def _check_header(archive: zipfile.ZipFile, key: str) -> None:
-    """Refuse an array before memory is taken for it.
-
-    Raises:
-        ValueError: it is of another kind or size; the message says which.
-    """
+    """Refuse an array before memory is taken for it."""
     info = archive.getinfo(f"{key}{MEMBER}")
     with archive.open(info) as member:
         version = np.lib.format.read_magic(member)
@@ -130,17 +106,12 @@ def _check_header(archive: zipfile.ZipFile, key: str) -> None:
             raise ValueError(f"version {version} of the format is unknown")
         shape, _, dtype = HEADERS[version](member)
         size = math.prod(shape) * dtype.itemsize
-        if dtype.kind not in "biuf":
+        if dtype.kind not in PLAIN:
             raise ValueError(f"must hold booleans or real numbers, got {dtype}")
         if size > ARRAY_BYTES:
             raise ValueError(f"has {size} bytes, at most {ARRAY_BYTES} are read")
         if size != info.file_size - member.tell():
             raise ValueError(f"must have {size} bytes, got {info.file_size - member.tell()}")
-
-
-def _plain(array: np.ndarray) -> np.ndarray:
-    kinds: dict[str, Any] = {"b": np.bool_, "i": np.int64, "u": np.int64, "f": np.float32}
-    return array.astype(kinds[array.dtype.kind], copy=False)
 
 
 def _sparse(arrays: dict[str, np.ndarray], prefix: str, path: Path) -> Any:

@@ -7,18 +7,17 @@ import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
-from torch import Tensor
+from torch_geometric.data import Data
+from torch_geometric.data.data import DataEdgeAttr, DataTensorAttr
+from torch_geometric.data.storage import GlobalStorage
+from torch_geometric.utils import to_undirected
 
-from bitgnn.data.atomic_dataset import INCOMPLETE, resumable_downloads
-from bitgnn.data.files import DataError, RawFiles, data_root
-from bitgnn.data.reading import without_leftovers
+from bitgnn.data.files import DataError, RawFiles, data_root, without_leftovers
+from bitgnn.data.pyg_datasets import INCOMPLETE, resumable_downloads
 from bitgnn.data.splits import MASKS
-
-if TYPE_CHECKING:
-    from torch_geometric.data import Data
 
 COLLECTION = "ogb"
 RELEASE = "RELEASE_v1.txt"
@@ -29,14 +28,8 @@ OGB_NAMES: dict[str, tuple[str, tuple[str, ...]]] = {
     "ogbn-arxiv": ("time", ("node_year",)),
     "ogbn-products": ("sales_ranking", ()),
 }
-
-
-def raw_files(name: str) -> RawFiles:
-    """The files of one data set as ogb lays them out."""
-    split, further = OGB_NAMES[name]
-    files = [RELEASE, *(f"raw/{table}.csv.gz" for table in (*TABLES, *further))]
-    files += [f"split/{split}/{part}.csv.gz" for part in PARTS]
-    return RawFiles(name, COLLECTION, name.replace("-", "_"), files)
+KEPT = [Data, DataEdgeAttr, DataTensorAttr, GlobalStorage]
+"""Classes of the graph that ogb stores, without letting ``torch.load`` read it as data."""
 
 
 def read_ogb(name: str, root: str | os.PathLike[str] | None) -> Data:
@@ -44,32 +37,38 @@ def read_ogb(name: str, root: str | os.PathLike[str] | None) -> Data:
 
     ogb reads compressed tables and keeps what it made of them in ``processed/``, which it loads
     by ``torch.load`` with weights only: nothing of a user's is executed.
-
-    Args:
-        name: ``"ogbn-arxiv"`` or ``"ogbn-products"``.
-        root: data folder, see :func:`bitgnn.data.load`.
-
-    Raises:
-        DataError: ogb is not installed, files are missing and cannot be downloaded, or cannot be
-            read.
     """
     try:
         from ogb.nodeproppred import PygNodePropPredDataset
     except ImportError as error:
         raise DataError(f"{name}: needs the package ogb: pip install 'bitgnn[ogb]'") from error
-    folder, files = data_root(root), raw_files(name)
+    split, further = OGB_NAMES[name]
+    files = RawFiles(
+        name,
+        COLLECTION,
+        name.replace("-", "_"),
+        (
+            RELEASE,
+            *(f"raw/{table}.csv.gz" for table in (*TABLES, *further)),
+            *(f"split/{split}/{part}.csv.gz" for part in PARTS),
+        ),
+    )
+    folder = data_root(root)
     found = files.find(folder)
     base = _downloaded(PygNodePropPredDataset, files, folder) if found is None else found
     base = files.writable(base)
     try:
-        with _weights_only():
+        with torch.serialization.safe_globals(KEPT):
             dataset = PygNodePropPredDataset(name, root=str(base))
             data, parts = dataset[0], dataset.get_idx_split()
     except Exception as error:
         raise DataError(
             f"{name}: files in {base / files.folder} cannot be read: {error}"
         ) from error
-    return _with_masks(data, parts)
+    data.edge_index = to_undirected(data.edge_index, num_nodes=data.x.size(0))
+    for key, part in zip(MASKS, PARTS, strict=True):
+        data[key] = torch.zeros(data.x.size(0), dtype=torch.bool).index_fill_(0, parts[part], True)
+    return data
 
 
 def _downloaded(dataset_class: Any, files: RawFiles, root: Path) -> Path:
@@ -87,7 +86,7 @@ def _downloaded(dataset_class: Any, files: RawFiles, root: Path) -> Path:
         try:
             # What an interruption left; the archive itself, or its beginning, is kept.
             shutil.rmtree(unpacked, ignore_errors=True)
-            with _ogb_downloads(dataset_class), _weights_only():
+            with _ogb_downloads(dataset_class), torch.serialization.safe_globals(KEPT):
                 dataset_class(files.title, root=str(staging))
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.rmtree(target, ignore_errors=True)
@@ -114,23 +113,3 @@ def _ogb_downloads(dataset_class: Any) -> Iterator[None]:
             yield
     finally:
         module.decide_download = asks
-
-
-@contextlib.contextmanager
-def _weights_only() -> Iterator[None]:
-    """Let ``torch.load`` read PyG's graphs as data: ogb stores one, without allowing it."""
-    from torch_geometric.data.data import Data, DataEdgeAttr, DataTensorAttr
-    from torch_geometric.data.storage import GlobalStorage
-
-    with torch.serialization.safe_globals([Data, DataEdgeAttr, DataTensorAttr, GlobalStorage]):
-        yield
-
-
-def _with_masks(data: Any, parts: dict[str, Tensor]) -> Data:
-    """``data`` with masks in place of index lists, and both directions of every edge."""
-    from torch_geometric.utils import to_undirected
-
-    data.edge_index = to_undirected(data.edge_index, num_nodes=data.x.size(0))
-    for key, part in zip(MASKS, PARTS, strict=True):
-        data[key] = torch.zeros(data.x.size(0), dtype=torch.bool).index_fill_(0, parts[part], True)
-    return data

@@ -149,12 +149,7 @@ def write_graph(data: Data, folder: str | os.PathLike[str]) -> Path:
 
 
 def one_graph(dataset: Any, title: str) -> Data:
-    """The graph of a data set of PyG, or the graph itself.
-
-    Raises:
-        DataError: the data set holds several.
-        TypeError: it is neither, or has several kinds of nodes.
-    """
+    """The graph of a data set of PyG, or the graph itself."""
     data = dataset
     if isinstance(dataset, Dataset):
         if len(dataset) != 1:
@@ -214,11 +209,7 @@ def _from_folder(folder: Path) -> Found:
 
 
 def _checked(found: Found, source: str) -> Data:
-    """The graph, all of whose parts fit together.
-
-    Raises:
-        FileError: they do not; the message names the source and its key.
-    """
+    """The graph, all of whose parts fit together."""
     missing = [name for name in ("x", "edge_index", "y") if name not in found]
     if missing:
         raise FileError(f"{source}: {', '.join(missing)} missing")
@@ -255,12 +246,16 @@ def _edges(where: str, edge_index: Tensor, nodes: int) -> Tensor:
             f"{where}: must be two integers an edge, got {edge_index.dtype} "
             f"{list(edge_index.shape)}"
         )
-    if edge_index.numel() and not 0 <= int(edge_index.min()) <= int(edge_index.max()) < nodes:
-        raise FileError(
-            f"{where}: must hold nodes from 0 to {nodes - 1}, got {int(edge_index.min())} to "
-            f"{int(edge_index.max())}"
-        )
+    check_nodes(f"{where}:", edge_index, nodes, FileError)
     return edge_index.contiguous()
+
+
+def check_nodes(where: str, edge_index: Tensor, nodes: int, error: type[Exception]) -> None:
+    """Refuse numbers of nodes that there are not."""
+    if edge_index.numel():
+        least, greatest = (int(end) for end in edge_index.aminmax())
+        if not 0 <= least <= greatest < nodes:
+            raise error(f"{where} must hold nodes from 0 to {nodes - 1}, got {least} to {greatest}")
 
 
 def _labels(where: str, y: Tensor, nodes: int) -> Tensor:

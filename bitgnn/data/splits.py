@@ -67,18 +67,7 @@ def per_class_split(
 
 
 def public_split(masks: Sequence[Tensor], split: int | None) -> tuple[Tensor, ...]:
-    """One split of masks that may hold several.
-
-    Args:
-        masks: three boolean masks, each ``[N]`` or ``[N, number of splits]``.
-        split: which; None is the first.
-
-    Returns:
-        Three masks ``[N]``.
-
-    Raises:
-        ValueError: there are fewer splits.
-    """
+    """One split of three masks, each ``[N]`` or ``[N, splits]``; None is the first."""
     count = max(mask.size(1) if mask.dim() == 2 else 1 for mask in masks)
     number = 0 if split is None else split
     if not 0 <= number < count:
@@ -88,18 +77,7 @@ def public_split(masks: Sequence[Tensor], split: int | None) -> tuple[Tensor, ..
 
 
 def share_split(labelled: Tensor, seed: int = 0) -> tuple[Tensor, Tensor, Tensor]:
-    """60, 20 and 20 per cent of the labelled nodes.
-
-    Args:
-        labelled: bool ``[N]``, which nodes have a label.
-        seed: of the draw.
-
-    Returns:
-        Three boolean masks ``[N]`` without common nodes.
-
-    Raises:
-        ValueError: there are too few labelled nodes for three parts.
-    """
+    """60, 20 and 20 per cent of the labelled nodes, three masks ``[N]``."""
     nodes = labelled.nonzero().flatten()
     order = nodes[torch.randperm(len(nodes), generator=torch.Generator().manual_seed(seed))]
     train, val = (round(share * len(nodes)) for share in SHARES)

@@ -13,7 +13,7 @@ from torch_geometric.nn import GAE
 from bitgnn.convert import Plan, binarize
 from bitgnn.convert.configs import Config, GraphConfig
 from bitgnn.convert.example import run_example
-from bitgnn.convert.letters import with_letters
+from bitgnn.convert.swap.graphs import with_letters
 from bitgnn.distillation.batched import Batched
 from bitgnn.distillation.calling import arguments_of
 from bitgnn.distillation.errors import DistillError

@@ -16,21 +16,17 @@ from bitgnn.nn import BinaryConv2d, BinaryLinear
 MODULES = (nn.MaxPool2d, nn.Identity, nn.Dropout, nn.Dropout2d, nn.Flatten)
 FUNCTIONS = ("flatten", "view", "reshape", "max_pool2d", "dropout", "contiguous", "size")
 NORMS = (nn.BatchNorm1d, nn.BatchNorm2d)
+Norm = nn.BatchNorm1d | nn.BatchNorm2d
+FAR = 2.0**90
+_SIDE = 2
+"""Rows and columns of the images that norms are evaluated on, which take the loops of images."""
 
 
 def norm_roles(function: str, model: nn.Module) -> dict[str, str]:
-    """The part that each batch norm plays.
+    """The part that each batch norm plays, by module name.
 
-    Args:
-        function: name for messages.
-        model: one that torch.fx can trace.
-
-    Returns:
-        By module name: ``"threshold"`` where signs alone are taken of what it gives, ``"affine"``
-        where the network gives it out, and nothing for others.
-
-    Raises:
-        ValueError: the model cannot be traced.
+    ``"threshold"`` where signs alone are taken of what it gives, ``"affine"`` where the network
+    gives it out, and nothing for others.
     """
     try:
         traced = trace_model(model)
@@ -39,9 +35,9 @@ def norm_roles(function: str, model: nn.Module) -> dict[str, str]:
     roles: dict[str, set[str]] = {}
     for node in traced.graph.nodes:
         if node.op == "call_module" and isinstance(_module(traced.root, node), NORMS):
-            role = _role(traced.root, node)
             # A norm that is called twice has both parts to play.
-            roles.setdefault(traced.name_of(str(node.target)), set()).add(role)
+            name = traced.name_of(str(node.target))
+            roles.setdefault(name, set()).add(_role(traced.root, node))
     single = {name: parts.pop() for name, parts in roles.items() if len(parts) == 1}
     return {name: role for name, role in single.items() if role != "values"}
 
@@ -86,18 +82,19 @@ def _of_reader(root: nn.Module, user: fx.Node) -> str:
     return "same" if known else "values"
 
 
-Norm = nn.BatchNorm1d | nn.BatchNorm2d
-
-FAR = 2.0**90
-_SIDE = 2
-"""Rows and columns of the images that norms are evaluated on, which take the loops of images."""
+def _statistics(norm: Norm) -> tuple[Tensor, Tensor]:
+    """Running mean and variance."""
+    if norm.running_mean is None or norm.running_var is None:
+        raise ValueError("its norm keeps no running statistics; evaluation would depend on batches")
+    return norm.running_mean, norm.running_var
 
 
 def _evaluated(norm: Norm) -> Callable[[Tensor], Tensor]:
     """The norm in evaluation on channels ``[1, C]``, with its own arithmetic."""
+    dtype = _statistics(norm)[0].dtype
 
     def on_channels(v: Tensor) -> Tensor:
-        x = v.to(_statistics(norm)[0].dtype)
+        x = v.to(dtype)
         if isinstance(norm, nn.BatchNorm2d):
             x = x[:, :, None, None].expand(-1, -1, _SIDE, _SIDE)
             x = x.contiguous(memory_format=torch.channels_last)
@@ -107,17 +104,6 @@ def _evaluated(norm: Norm) -> Callable[[Tensor], Tensor]:
         return (x[:, :, 0, 0] if x.dim() == 4 else x).float()
 
     return on_channels
-
-
-def _statistics(norm: Norm) -> tuple[Tensor, Tensor]:
-    """Running mean and variance.
-
-    Raises:
-        ValueError: the norm keeps none.
-    """
-    if norm.running_mean is None or norm.running_var is None:
-        raise ValueError("its norm keeps no running statistics; evaluation would depend on batches")
-    return norm.running_mean, norm.running_var
 
 
 @torch.no_grad()
@@ -140,29 +126,7 @@ def affine_of(norm: Norm) -> dict[str, Tensor]:
     mean, _ = _statistics(norm)
     evaluated = _evaluated(norm)
     zero = torch.zeros(1, norm.num_features, device=mean.device)
-    return {
-        "scale": (evaluated(zero + FAR) / FAR).squeeze(0),
-        "bias": evaluated(zero).squeeze(0),
-    }
-
-
-@torch.no_grad()
-def set_threshold(norm: Norm, threshold: Tensor, turned: Tensor) -> None:
-    """Make ``norm(v) >= 0`` just where ``(v >= threshold) ^ turned``.
-
-    Its gain becomes 1 or -1, and the difference of two floats has an exact sign. Where the
-    comparison is turned, ``v < t`` is ``v <= t'`` for the float ``t'`` below ``t``.
-    """
-    below = torch.nextafter(threshold, torch.full_like(threshold, -torch.inf))
-    mean = torch.where(turned, below, threshold)
-    gain = torch.where(turned, -1.0, 1.0)
-    _set(norm, mean, gain, torch.zeros_like(gain))
-
-
-@torch.no_grad()
-def set_affine(norm: Norm, scale: Tensor, bias: Tensor) -> None:
-    """Make the norm give ``scale * v + bias``."""
-    _set(norm, torch.zeros_like(scale), scale, bias)
+    return {"scale": (evaluated(zero + FAR) / FAR).squeeze(0), "bias": evaluated(zero).squeeze(0)}
 
 
 def can_hold(norm: Norm) -> bool:
@@ -178,6 +142,23 @@ def _unit_variance(norm: Norm) -> Tensor:
     return torch.full_like(variance, 1 - norm.eps)
 
 
+def set_threshold(norm: Norm, threshold: Tensor, turned: Tensor) -> None:
+    """Make ``norm(v) >= 0`` just where ``(v >= threshold) ^ turned``.
+
+    Its gain becomes 1 or -1, and the difference of two floats has an exact sign. Where the
+    comparison is turned, ``v < t`` is ``v <= t'`` for the float ``t'`` below ``t``.
+    """
+    below = torch.nextafter(threshold, torch.full_like(threshold, -torch.inf))
+    gain = torch.where(turned, -1.0, 1.0)
+    _set(norm, torch.where(turned, below, threshold), gain, torch.zeros_like(gain))
+
+
+def set_affine(norm: Norm, scale: Tensor, bias: Tensor) -> None:
+    """Make the norm give ``scale * v + bias``."""
+    _set(norm, torch.zeros_like(scale), scale, bias)
+
+
+@torch.no_grad()
 def _set(norm: Norm, mean: Tensor, gain: Tensor, bias: Tensor) -> None:
     """Give a norm that can hold them a mean, gain and bias."""
     running_mean, running_var = _statistics(norm)

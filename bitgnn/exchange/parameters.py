@@ -34,68 +34,42 @@ kernel: 1 for +1, 0 for -1 and behind the end.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from bitgnn._checksummed import Migrations, migrated, read_folder, write_folder
+from bitgnn._checksummed import migrated, read_folder, write_folder
 from bitgnn._files import FileError
-from bitgnn.exchange.layers import Layer, describe, entries, exported, importer
+from bitgnn.bits import BitTensor
+from bitgnn.bits.images import BitImages
+from bitgnn.bits.tensor import words_for
+from bitgnn.exchange.norms import (
+    NORMS,
+    affine_of,
+    can_hold,
+    norm_roles,
+    set_affine,
+    set_threshold,
+    threshold_of,
+)
+from bitgnn.nn import BinaryConv2d, BinaryLinear
+from bitgnn.nn.products.binary_product import BinaryProduct
+from bitgnn.quantize import canonical_row_scale
+
+Layer = dict[str, Any]
+"""A layer in the JSON."""
+Tensors = dict[str, Tensor]
 
 FORMAT = "bitgnn.parameters"
 VERSION = 2
-MIGRATIONS: Migrations = {}
 DESCRIPTION_FILE = "parameters.json"
 PREFIX = "parameters"
-
-
-def write_files(
-    folder: Path, network: str, layers: list[dict[str, Any]], tensors: dict[str, Tensor]
-) -> None:
-    """Write both files, the JSON last, so that the folder holds the old network or the new one.
-
-    Args:
-        folder: made where it is missing.
-        network: name of the network's class.
-        layers: what the JSON says of each layer.
-        tensors: by name ``layer.entry``.
-
-    Raises:
-        OSError: the folder cannot be written.
-    """
-    description = {"format": FORMAT, "version": VERSION, "network": network, "layers": layers}
-    write_folder(folder, DESCRIPTION_FILE, PREFIX, description, tensors)
-
-
-def read_files(folder: Path) -> tuple[str, list[dict[str, Any]], dict[str, Tensor]]:
-    """The network's name, its layers and their tensors, as they were written.
-
-    Raises:
-        FileNotFoundError: there are no parameters in ``folder``.
-        FileError: the files are truncated, altered or of an unknown version.
-    """
-    description, tensors = read_folder(folder, DESCRIPTION_FILE, "parameters", _checked)
-    return description["network"], description["layers"], tensors
-
-
-def _checked(description: dict[str, Any], file: Path) -> dict[str, Any]:
-    """A description of the present version, every entry that is relied on checked."""
-    if description.get("format") != FORMAT:
-        raise FileError(f"{file}: does not describe bitgnn's parameters")
-    description = migrated(description, "version", VERSION, MIGRATIONS, file)
-    layers = description.get("layers")
-    if (
-        not isinstance(description.get("network"), str)
-        or not isinstance(layers, list)
-        or not all(
-            isinstance(layer, dict) and isinstance(layer.get("name"), str) for layer in layers
-        )
-    ):
-        raise FileError(f"{file}: damaged parameters, names no network or no layers")
-    return description
+CONVOLUTION_NUMBERS = ("stride", "padding", "dilation", "groups", "padding_mode")
+BISECTION_STEPS = 64
+ATTEMPTS = 16
 
 
 def export_parameters(model: nn.Module, path: str | os.PathLike[str]) -> Path:
@@ -118,18 +92,19 @@ def export_parameters(model: nn.Module, path: str | os.PathLike[str]) -> Path:
             batch norm without statistics; the layer is named.
         OSError: the folder cannot be written.
     """
-    layers = describe("export_parameters", model)
+    layers = _describe("export_parameters", model)
     tensors: dict[str, Tensor] = {}
     for layer in layers:
         name = layer["name"]
         try:
-            found = exported(layer, model.get_submodule(name))
+            found = _exported(layer, model.get_submodule(name))
         except ValueError as error:
             raise ValueError(f"export_parameters: layer {name!r}: {error}") from error
         tensors |= {f"{name}.{entry}": tensor.detach() for entry, tensor in found.items()}
-    folder = Path(path)
-    write_files(folder, type(model).__name__, layers, tensors)
-    return folder
+    network = type(model).__name__
+    description = {"format": FORMAT, "version": VERSION, "network": network, "layers": layers}
+    write_folder(Path(path), DESCRIPTION_FILE, PREFIX, description, tensors)
+    return Path(path)
 
 
 def import_parameters(model: nn.Module, path: str | os.PathLike[str]) -> nn.Module:
@@ -152,21 +127,34 @@ def import_parameters(model: nn.Module, path: str | os.PathLike[str]) -> nn.Modu
         ValueError: they belong to a network of another structure; the first layer that differs is
             named.
     """
-    layers = describe("import_parameters", model)
-    network, written, tensors = read_files(Path(path))
-    _check_structure(layers, written, network)
+    layers = _describe("import_parameters", model)
+    description, tensors = read_folder(Path(path), DESCRIPTION_FILE, PREFIX, _checked)
+    _check_structure(layers, description["layers"], description["network"])
     assignments: list[Callable[[], None]] = []
     for layer in layers:
         name = layer["name"]
         try:
             found = _taken(tensors, layer)
-            assignments.append(importer(layer, model.get_submodule(name), found))
+            assignments.append(_importer(layer, model.get_submodule(name), found))
         except ValueError as error:
             raise ValueError(f"import_parameters: layer {name!r}: {error}") from error
     with torch.no_grad():
         for assign in assignments:
             assign()
     return model
+
+
+def _checked(description: dict[str, Any], file: Path) -> dict[str, Any]:
+    """A description of the present version, every entry that is relied on checked."""
+    if description.get("format") != FORMAT:
+        raise FileError(f"{file}: does not describe bitgnn's parameters")
+    description = migrated(description, "version", VERSION, {}, file)
+    layers = description.get("layers")
+    is_named = isinstance(description.get("network"), str) and isinstance(layers, list)
+    entries = layers if isinstance(layers, list) else ()
+    if not is_named or not all(isinstance(e, dict) and type(e.get("name")) is str for e in entries):
+        raise FileError(f"{file}: damaged parameters, names no network or no layers")
+    return description
 
 
 def _check_structure(layers: Sequence[Layer], written: Sequence[Layer], network: str) -> None:
@@ -192,12 +180,170 @@ def _check_structure(layers: Sequence[Layer], written: Sequence[Layer], network:
 def _taken(tensors: dict[str, Tensor], layer: Layer) -> dict[str, Tensor]:
     """A layer's tensors, of the dtypes and shapes that the JSON stands for."""
     found = {}
-    for entry, (dtype, shape) in entries(layer).items():
+    for entry, (dtype, shape) in _entries(layer).items():
         tensor = tensors.get(f"{layer['name']}.{entry}")
         if tensor is None:
             raise ValueError(f"the parameters lack its {entry}")
-        got = str(tensor.dtype).removeprefix("torch."), list(tensor.shape)
+        got = _dtype(tensor), list(tensor.shape)
         if got != (dtype, list(shape)):
             raise ValueError(f"{entry} must be {dtype} {list(shape)}, got {got[0]} {got[1]}")
         found[entry] = tensor
     return found
+
+
+def _describe(function: str, model: nn.Module) -> list[Layer]:
+    """What the JSON says of each layer, in the order of the model's modules."""
+    if not isinstance(model, nn.Module):
+        raise TypeError(f"{function}: model must be a torch.nn.Module, got {type(model).__name__}")
+    if not any(isinstance(m, BinaryConv2d | BinaryLinear) for m in model.modules()):
+        is_of_graphs = any(isinstance(m, BinaryProduct) for m in model.modules())
+        raise ValueError(
+            f"{function}: model must be a network of images, with BinaryConv2d or BinaryLinear "
+            f"layers, got {type(model).__name__}, which has none"
+            + (" (a model of graph layers is kept by freeze() and save())" if is_of_graphs else "")
+        )
+    roles = norm_roles(function, model)
+    layers = ({"name": n, **_described(m, roles.get(n))} for n, m in model.named_modules())
+    return [layer for layer in layers if "kind" in layer]
+
+
+def _described(module: nn.Module, role: str | None) -> Layer:
+    """Entries of one module; none where it holds no tensors."""
+    if isinstance(module, BinaryConv2d | BinaryLinear):
+        is_convolution = isinstance(module, BinaryConv2d)
+        layer: Layer = {
+            "kind": "convolution" if is_convolution else "linear",
+            "weight": list(module.weight.shape),
+            "input_step": module.input_step,
+            "scale": module.scale,
+            "bias": module.bias is not None,
+        }
+        if is_convolution:
+            numbers = {name: getattr(module, name) for name in CONVOLUTION_NUMBERS}
+            layer |= {n: list(v) if isinstance(v, tuple) else v for n, v in numbers.items()}
+        return layer
+    if isinstance(module, NORMS) and role is not None and can_hold(module):
+        return {"kind": role, "channels": module.num_features}
+    state = {n: [_dtype(t), list(t.shape)] for n, t in _state(module).items()}
+    return {"kind": "values", "state": state} if state else {}
+
+
+def _state(module: nn.Module) -> Tensors:
+    """A module's own parameters and persistent buffers."""
+    own: dict[str, Tensor | None] = {**module._parameters, **module._buffers}
+    left_out = module._non_persistent_buffers_set
+    return {n: t for n, t in own.items() if t is not None and n not in left_out}
+
+
+def _dtype(tensor: Tensor) -> str:
+    """A dtype as the JSON has it: ``float32``."""
+    return str(tensor.dtype).removeprefix("torch.")
+
+
+def _entries(layer: Layer) -> dict[str, tuple[str, list[int]]]:
+    """Dtype and shape of each tensor of a layer."""
+    kind = layer["kind"]
+    if kind == "values":
+        return {name: (dtype, shape) for name, (dtype, shape) in layer["state"].items()}
+    if kind == "threshold":
+        shape = [layer["channels"]]
+        return {"threshold": ("float32", shape), "turned": ("bool", shape)}
+    if kind == "affine":
+        return {name: ("float32", [layer["channels"]]) for name in ("scale", "bias")}
+    outputs, inputs, *kernel = layer["weight"]
+    vectors = {name: ("float32", [outputs]) for name in ("scale", "bias") if layer[name]}
+    return {"words": ("int32", [outputs, *kernel, words_for(inputs)]), **vectors}
+
+
+@torch.no_grad()
+def _exported(layer: Layer, module: Any) -> Tensors:
+    """The tensors of a layer."""
+    kind = layer["kind"]
+    if kind == "threshold":
+        return threshold_of(module)
+    if kind == "values":
+        return _state(module)
+    if kind == "affine":
+        found = affine_of(module)
+    else:
+        weight = module.weight.detach()
+        _check_finite({"weight": weight})
+        pack = BitImages if kind == "convolution" else BitTensor
+        found = {"words": pack.from_float(weight.cpu()).words}
+        if layer["scale"]:
+            found["scale"] = canonical_row_scale(weight.flatten(1)).float()
+        if layer["bias"]:
+            found["bias"] = module.bias.float()
+    _check_finite({n: t for n, t in found.items() if t.is_floating_point()})
+    return found
+
+
+def _check_finite(tensors: Mapping[str, Tensor]) -> None:
+    for name, tensor in tensors.items():
+        if not bool(torch.isfinite(tensor).all()):
+            raise ValueError(f"{name} must be finite, got NaN or infinity")
+
+
+def _importer(layer: Layer, module: Any, found: Tensors) -> Callable[[], None]:
+    """What writes the tensors of a layer into its module; everything can be written."""
+    state = _state(module)
+    device = next(iter(state.values())).device
+    found = {name: tensor.to(device) for name, tensor in found.items()}
+    kind = layer["kind"]
+    if kind == "threshold":
+        if bool(found["threshold"].isnan().any()):
+            raise ValueError("threshold must not be NaN")
+        return lambda: set_threshold(module, found["threshold"], found["turned"])
+    if kind == "affine":
+        _check_finite(found)
+        return lambda: set_affine(module, found["scale"], found["bias"])
+    if kind != "values":
+        _check_finite({n: t for n, t in found.items() if n != "words"})
+        words, scale = found.pop("words"), found.pop("scale", None)
+        found["weight"] = _weight(layer, words, scale, module.weight)
+
+    def write() -> None:
+        for name, tensor in found.items():
+            state[name].copy_(tensor)
+
+    return write
+
+
+def _weight(layer: Layer, words: Tensor, scale: Tensor | None, like: Tensor) -> Tensor:
+    """Weights with the signs of ``words``, whose mean magnitude is ``scale`` to the bit."""
+    packed = BitImages if layer["kind"] == "convolution" else BitTensor
+    signs = packed(words.cpu(), layer["weight"][1]).to_float().contiguous().to(like.device)
+    if scale is None:
+        return signs.to(like.dtype)
+    if bool((scale < 0).any()):
+        raise ValueError("scale must not be negative")
+    return _with_mean(signs.flatten(1), scale, like.dtype).view_as(signs)
+
+
+def _with_mean(signs: Tensor, scale: Tensor, dtype: torch.dtype) -> Tensor:
+    """Rows ``+-scale``, entries moved a little until the mean is ``scale`` to the bit.
+
+    The mean of equal numbers may be rounded to a neighbour of theirs. It rises with the first
+    entry, so bisection finds where it is right; where ties in the sum pass over the value, the
+    others are spread over the next few floats.
+    """
+    result = torch.empty_like(signs, dtype=dtype)
+    missing = torch.ones_like(scale, dtype=torch.bool)
+    place = torch.arange(signs.size(1), device=signs.device)
+    for attempt in range(ATTEMPTS):
+        rows = (scale.unsqueeze(1) * signs).to(dtype)
+        if attempt:
+            rows *= 1 + (place * attempt % 7) * torch.finfo(dtype).eps
+        low, high = torch.zeros_like(scale), 4 * scale
+        for _ in range(BISECTION_STEPS):
+            middle = (low + high) / 2
+            rows[:, 0] = (middle * signs[:, 0]).to(dtype)
+            below = canonical_row_scale(rows).float() < scale
+            low, high = torch.where(below, middle, low), torch.where(below, high, middle)
+        rows[:, 0] = (high * signs[:, 0]).to(dtype)
+        found = missing & (canonical_row_scale(rows).float() == scale)
+        result[found] = rows[found]
+        missing = missing & ~found
+        if not bool(missing.any()):
+            return result
+    raise ValueError(f"scale has values that no {dtype} weights have as their mean")

@@ -5,11 +5,8 @@ from functools import partial
 
 from bitgnn.models.bincnn import BinCNN, bincnn
 from bitgnn.models.decoder import Decoder, KeyValueCache
-from bitgnn.models.gcn import GCN
-from bitgnn.models.graph_sage import GraphSAGE
-from bitgnn.models.graph_saint import GraphSAINT
-from bitgnn.models.image_network import ImageNetwork
-from bitgnn.models.plain_networks import MLP, VGG, AlexNet, alexnet, mlp, vgg, vgg16
+from bitgnn.models.graph_models import GCN, GraphSAGE, GraphSAINT
+from bitgnn.models.image_networks import MLP, VGG, AlexNet, ImageNetwork, alexnet, mlp, vgg, vgg16
 from bitgnn.models.resnet import DEPTHS, ResNet, resnet
 
 __all__ = [

@@ -6,7 +6,6 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
-import torch
 from torch import Tensor, fx, nn
 
 from bitgnn.nn import LayerPrecision
@@ -35,18 +34,10 @@ def layer_precisions(
     * letters ``"xyz+xyz"`` or a ``LayerPrecision``: the same for every layer.
     * a sequence, or names and letters joined by commas: one entry a layer.
 
-    Args:
-        precision: one of these.
-        num_layers: number of layers, at least 1.
-        options: fields of ``LayerPrecision`` other than the letters. ``surrogate``,
-            ``weight_gradient`` and ``hardtanh`` go to every layer with a binary dense product,
-            ``hidden_norm`` to those that aggregate bits or ternary values, ``output_norm`` to the
-            binary layers in front of another layer.
-        owner: the model's name, for messages.
-        gives_scores: the last layer's output are the class scores, so that it must be floats.
-
-    Returns:
-        One ``LayerPrecision`` a layer.
+    ``options`` are fields of ``LayerPrecision`` other than the letters: ``surrogate``,
+    ``weight_gradient`` and ``hardtanh`` go to every layer with a binary dense product,
+    ``hidden_norm`` to those that aggregate bits or ternary values, ``output_norm`` to the binary
+    layers in front of another layer. With ``gives_scores`` the last layer has to return floats.
 
     Raises:
         TypeError: an unknown option, or an entry that is neither a string nor a
@@ -56,12 +47,17 @@ def layer_precisions(
     """
     if num_layers < 1:
         raise ValueError(f"{owner}: num_layers must be at least 1, got {num_layers}")
-    unknown = sorted(set(options or {}) - {*NORM_OPTIONS, *PRODUCT_OPTIONS})
+    given, known = options or {}, [*NORM_OPTIONS, *PRODUCT_OPTIONS]
+    unknown = sorted(set(given) - set(known))
     if unknown:
-        raise TypeError(
-            f"{owner}: unknown options {unknown}, known are {[*NORM_OPTIONS, *PRODUCT_OPTIONS]}"
-        )
-    entries = _entries(precision, num_layers)
+        raise TypeError(f"{owner}: unknown options {unknown}, known are {known}")
+    entries: Sequence[str | LayerPrecision]
+    if isinstance(precision, str) and SEPARATOR in precision:
+        entries = [entry.strip() for entry in precision.split(SEPARATOR)]
+    elif isinstance(precision, Sequence) and not isinstance(precision, str):
+        entries = precision
+    else:
+        entries = model_letters(precision, num_layers)
     if len(entries) != num_layers:
         raise ValueError(
             f"{owner}: precision must have one entry for each of {num_layers} layers, "
@@ -73,30 +69,15 @@ def layer_precisions(
             f"{owner}: the last layer must return floats, since class scores are no signs, "
             f"got precision {str(layers[-1])!r}"
         )
-    return tuple(
-        _with_options(layer, options or {}, is_last=i == num_layers - 1)
-        for i, layer in enumerate(layers)
-    )
-
-
-def _entries(precision: Precision, num_layers: int) -> list[str | LayerPrecision]:
-    if isinstance(precision, str) and SEPARATOR in precision:
-        return [entry.strip() for entry in precision.split(SEPARATOR)]
-    if isinstance(precision, Sequence) and not isinstance(precision, str):
-        return list(precision)
-    return model_letters(precision, num_layers)
-
-
-def _with_options(
-    layer: LayerPrecision, options: Mapping[str, Any], *, is_last: bool
-) -> LayerPrecision:
-    """``layer`` with the options that concern it; a float layer keeps PyG's arithmetic."""
-    changes = {name: value for name, value in options.items() if name in PRODUCT_OPTIONS}
-    if (layer.bmm[2] == "B" or layer.sums_ternary) and "hidden_norm" in options:
-        changes["hidden_norm"] = options["hidden_norm"]
-    if not is_last and "output_norm" in options:
-        changes["output_norm"] = options["output_norm"]
-    return layer if layer.is_float_linear else dataclasses.replace(layer, **changes)
+    for i, layer in enumerate(layers):
+        changes = {name: value for name, value in given.items() if name in PRODUCT_OPTIONS}
+        if (layer.bmm[2] == "B" or layer.sums_ternary) and "hidden_norm" in given:
+            changes["hidden_norm"] = given["hidden_norm"]
+        if i < num_layers - 1 and "output_norm" in given:
+            changes["output_norm"] = given["output_norm"]
+        if not layer.is_float_linear:  # a float layer keeps PyG's arithmetic
+            layers[i] = dataclasses.replace(layer, **changes)
+    return tuple(layers)
 
 
 def describe_precision(precision: Precision) -> str:
@@ -114,26 +95,13 @@ NO_ARGUMENTS = ("self", "__class__", "layer_options")
 class NodeModel(nn.Module):
     """Base of the models for node classification.
 
-    Args:
-        given: the constructor's ``locals()``. :meth:`with_precision` builds copies from its
-            arguments; ``in_channels``, ``hidden_channels``, ``out_channels``, ``precision`` and
-            ``dropout`` are among them.
-        num_layers: number of graph layers.
-        layer_options: see :func:`~bitgnn.models.base.layer_precisions`.
-        gives_scores: the output of the last layer of ``convs`` are the class scores.
-
-    Attributes:
-        precision: name or letters of the precision, as one string.
-        precisions: letters and options of each layer.
-        gives_scores: the last layer's output are the class scores.
-        convs: the graph layers.
-
-    Raises:
-        TypeError: an unknown layer option.
-        ValueError: an impossible precision, a size below 1 or ``dropout`` outside [0, 1).
+    A subclass hands its ``locals()`` to the constructor, from which :meth:`with_precision` makes
+    copies, adds its layers as ``convs`` and says in ``_scores`` how they are called.
+    ``precision`` is the name or letters as one string, ``precisions`` has those of each layer.
     """
 
     convs: nn.ModuleList
+    takes_edge_weights = True
 
     def __init__(
         self,
@@ -163,31 +131,29 @@ class NodeModel(nn.Module):
         self.gives_scores = gives_scores
         self._arguments = {**arguments, **layer_options}
 
-    def with_precision(self: Model, precision: Precision) -> Model:
-        """A copy with the same weights, biases and statistics in another precision.
-
-        Norms inside the layers exist only where there is a sign behind them: those that the copy
-        lacks are dropped, those that are new start afresh.
+    def forward(self, x: Tensor, edge_index: Any, edge_weight: Tensor | None = None) -> Tensor:
+        """Class scores of each node.
 
         Args:
-            precision: see :func:`~bitgnn.models.base.layer_precisions`.
+            x: ``[N, in_channels]`` floats, packed or not.
+            edge_index: graph in any form the layers take.
+            edge_weight: ``[E]`` float weights beside an edge index; None for a mean over
+                neighbours, which weighs them alike.
+
+        Returns:
+            ``[N, out_channels]`` float logits.
 
         Raises:
-            ValueError: impossible precision.
+            ValueError: the number of features is not ``in_channels``, the graph does not fit, or a
+                mean over neighbours is given edge weights.
         """
-        copy = type(self)(**{**self._arguments, "precision": precision})
-        parameter = next(self.parameters())
-        copy.to(parameter.device, parameter.dtype)
-        copy.load_state_dict(self.state_dict(), strict=False)
-        return copy.train(self.training)
-
-    def reset_parameters(self) -> None:
-        """Draw all weights anew and forget statistics of norms and cached graphs."""
-        for child in self.children():
-            for module in child if isinstance(child, nn.ModuleList) else [child]:
-                reset: Any = getattr(module, "reset_parameters", None)
-                if reset is not None:
-                    reset()
+        x = self._features(x)
+        if not self.takes_edge_weights and isinstance(edge_weight, Tensor):
+            raise ValueError(
+                f"{type(self).__name__}: edge_weight must be None, since the mean over neighbours "
+                f"takes no weights, got a tensor {list(edge_weight.shape)}"
+            )
+        return self._scores(x, edge_index, edge_weight)
 
     def _features(self, x: Any) -> Any:
         """Features as floats; refuses a wrong kind or shape, of which a trace has neither."""
@@ -202,13 +168,28 @@ class NodeModel(nn.Module):
             raise ValueError(f"{name}: x must be a floating-point tensor, got {x.dtype}")
         return x
 
-    def _refuse_edge_weight(self, edge_weight: Any) -> None:
-        """A mean over neighbours weighs them alike."""
-        if isinstance(edge_weight, torch.Tensor):
-            raise ValueError(
-                f"{type(self).__name__}: edge_weight must be None, since the mean over neighbours "
-                f"takes no weights, got a tensor {list(edge_weight.shape)}"
-            )
+    def _scores(self, x: Tensor, edge_index: Any, edge_weight: Tensor | None) -> Tensor:
+        raise NotImplementedError
+
+    def with_precision(self: Model, precision: Precision) -> Model:
+        """A copy with the same weights, biases and statistics in another precision.
+
+        Norms inside the layers exist only where there is a sign behind them: those that the copy
+        lacks are dropped, those that are new start afresh.
+        """
+        copy = type(self)(**{**self._arguments, "precision": precision})
+        parameter = next(self.parameters())
+        copy.to(parameter.device, parameter.dtype)
+        copy.load_state_dict(self.state_dict(), strict=False)
+        return copy.train(self.training)
+
+    def reset_parameters(self) -> None:
+        """Draw all weights anew and forget statistics of norms and cached graphs."""
+        for child in self.children():
+            for module in child if isinstance(child, nn.ModuleList) else [child]:
+                reset: Any = getattr(module, "reset_parameters", None)
+                if reset is not None:
+                    reset()
 
     def __repr__(self) -> str:
         return (

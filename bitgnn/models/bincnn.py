@@ -7,7 +7,7 @@ from typing import Any, Literal, get_args
 import torch
 from torch import Tensor, nn
 
-from bitgnn.models.image_network import INPUT_STEP, ImageNetwork, NetworkPrecision, scaled
+from bitgnn.models.image_networks import INPUT_STEP, ImageNetwork, NetworkPrecision, scaled
 from bitgnn.nn import BinaryConv2d, BinaryLinear
 from bitgnn.quantize import grey, local_binary_patterns
 
@@ -18,14 +18,7 @@ JUST_BELOW_ZERO = -(2.0**-20)
 
 
 class RGBThreshold(nn.Module):
-    r"""``x + T`` with a learned ``T`` for each channel, in front of a layer that takes signs.
-
-    Args:
-        channels: of the images.
-
-    Attributes:
-        threshold: ``T``, ``[channels, 1, 1]``, from 0 on.
-    """
+    r"""``x + T`` with a learned ``T`` for each channel, in front of a layer that takes signs."""
 
     def __init__(self, channels: int = 3) -> None:
         super().__init__()
@@ -106,18 +99,20 @@ class BinCNN(ImageNetwork):
                 f"of, got {list(image)}"
             )
         binary = precision == "binary"
-        first = (RGBThreshold(image[0]), GreyThreshold(), LocalBinaryPatterns(), nn.Identity())
-        front = first[("rgb", "grey", "lbp", "none").index(inputs if binary else "none")]
-        in_channels = 1 if binary and inputs == "grey" else image[0]
-        step = {"input_step": input_step} if inputs == "none" else {}
         conv: Any = BinaryConv2d if binary else nn.Conv2d
         linear: Any = BinaryLinear if binary else nn.Linear
         activation = [] if binary else [nn.ReLU()]
         bias = strict_sign or not binary
-        features: list[nn.Module] = [front]
-        for inputs_of_layer, options in ((in_channels, step if binary else {}), (channels, {})):
-            layer = conv(inputs_of_layer, channels, 5, padding=2, bias=bias, **options)
-            features += [layer, *activation, nn.MaxPool2d(2)]
+        step = {"input_step": input_step} if binary and inputs == "none" else {}
+        in_channels = 1 if binary and inputs == "grey" else image[0]
+        fronts: dict[str, nn.Module] = {
+            "rgb": RGBThreshold(image[0]), "grey": GreyThreshold(), "lbp": LocalBinaryPatterns(),
+        }  # fmt: skip
+        front = fronts.get(inputs if binary else "none", nn.Identity())
+        first = conv(in_channels, channels, 5, padding=2, bias=bias, **step)
+        second = conv(channels, channels, 5, padding=2, bias=bias)
+        features = [front, first, *activation, nn.MaxPool2d(2)]
+        features += [second, *activation, nn.MaxPool2d(2)]
         size = channels * (image[1] // 4) * (image[2] // 4)
         classifier = [linear(size, dense, bias=bias), *activation]
         classifier += [linear(dense, dense, bias=bias), *activation]

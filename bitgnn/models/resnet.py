@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from torch import Tensor, nn
 from torch.nn import functional
 
-from bitgnn.models.image_network import (
+from bitgnn.models.image_networks import (
     INPUT_STEP,
     ImageNetwork,
     Layers,
@@ -30,64 +29,34 @@ DEPTHS = {
 """Blocks of each stage of the networks of :func:`resnet`."""
 
 
-class BinaryBlock(nn.Module):
-    """Batch norms in front of binary convolutions, and a shortcut around them; sums are integers.
+class Block(nn.Module):
+    """Convolutions with batch norms, and a shortcut around them (He et al. 2016).
 
-    ``s' = conv2(norm2(conv1(norm1(s)))) + shortcut(s)``: with neither scale nor bias every value
-    that a shortcut carries is a sum of +-1, so that a frozen network keeps it as an integer.
-
-    Args:
-        convolutions: in order.
-        shortcut: around them; None where the input is the first layer's, which is no integer.
+    In the binary form ``s' = conv2(norm2(conv1(norm1(s)))) + shortcut(s)``: with neither scale nor
+    bias every value that a shortcut carries is a sum of +-1, so that a frozen network keeps it as
+    an integer. ``shortcut`` is None where the input is the first layer's, which is no integer.
     """
 
-    def __init__(self, convolutions: Sequence[nn.Conv2d], shortcut: ChannelShortcut | None) -> None:
+    def __init__(
+        self, convolutions: Sequence[nn.Conv2d], shortcut: ChannelShortcut | None, binary: bool
+    ) -> None:
         super().__init__()
         layers: list[nn.Module] = []
         for convolution in convolutions:
-            layers += [nn.BatchNorm2d(convolution.in_channels), convolution]
-        self.body = nn.Sequential(*layers)
+            if binary:
+                layers += [nn.BatchNorm2d(convolution.in_channels), convolution]
+            else:
+                layers += [convolution, nn.BatchNorm2d(convolution.out_channels), nn.ReLU()]
+        self.body = nn.Sequential(*(layers if binary else layers[:-1]))
         self.shortcut = shortcut
+        self.binary = binary
 
     def forward(self, x: Tensor) -> Tensor:
-        """The sums of ``x`` ``[N, C, H, W]``."""
+        """Sums, or activations, behind ``x`` ``[N, C, H, W]``."""
         out: Tensor = self.body(x)
-        return out if self.shortcut is None else out + self.shortcut(x)
-
-
-class FloatBlock(nn.Module):
-    """Convolutions with batch norms and ReLU, and a shortcut around them (He et al. 2016).
-
-    Args:
-        convolutions: in order.
-        shortcut: around them.
-    """
-
-    def __init__(self, convolutions: Sequence[nn.Conv2d], shortcut: ChannelShortcut) -> None:
-        super().__init__()
-        layers: list[nn.Module] = []
-        for convolution in convolutions:
-            layers += [convolution, nn.BatchNorm2d(convolution.out_channels), nn.ReLU()]
-        self.body = nn.Sequential(*layers[:-1])
-        self.shortcut = shortcut
-
-    def forward(self, x: Tensor) -> Tensor:
-        """The activations behind ``x`` ``[N, C, H, W]``."""
-        return functional.relu(self.body(x) + self.shortcut(x))
-
-
-class Stem(NamedTuple):
-    """The first convolution.
-
-    Attributes:
-        channels: outputs.
-        kernel: size.
-        stride: between output pixels.
-    """
-
-    channels: int
-    kernel: int
-    stride: int
+        if self.shortcut is not None:
+            out = out + self.shortcut(x)
+        return out if self.binary else functional.relu(out)
 
 
 class ResNet(ImageNetwork):
@@ -126,37 +95,24 @@ class ResNet(ImageNetwork):
         input_step: float | None = INPUT_STEP,
     ) -> None:
         layers = Layers("ResNet", image, precision, input_step)
-        first = Stem(*stem)
-        layers.layers.append(layers.convolution(*first))
+        layers.layers.append(layers.convolution(*stem))
         if not layers.binary:
-            layers.layers += [nn.BatchNorm2d(first.channels), nn.ReLU()]
+            layers.layers += [nn.BatchNorm2d(stem[0]), nn.ReLU()]
         for stage, (blocks, channels) in enumerate(stages):
             for i in range(blocks):
-                stride = 2 if stage > 0 and i == 0 else 1
-                is_first = stage == 0 and i == 0
-                layers.layers.append(_block(layers, channels, stride, bottleneck, is_first))
+                inputs, stride = layers.channels, 2 if stage > 0 and i == 0 else 1
+                # The convolution of 3x3 has the stride.
+                numbers = [(channels, 3, stride), (channels,)]
+                if bottleneck:
+                    numbers = [(channels, 1), (channels, 3, stride), (EXPANSION * channels, 1)]
+                convolutions = [layers.convolution(*of_one) for of_one in numbers]
+                shortcut = ChannelShortcut(inputs, layers.channels, stride)
+                is_first = layers.binary and stage == 0 and i == 0
+                block = Block(convolutions, None if is_first else shortcut, layers.binary)
+                layers.layers.append(block)
         if layers.binary:
             layers.layers.append(nn.BatchNorm2d(layers.channels))
-        super().__init__(image, precision, layers.images(), layers.dense([*dense, classes]))
-
-
-def _block(
-    layers: Layers, channels: int, stride: int, bottleneck: bool, is_first: bool
-) -> nn.Module:
-    """The next block, whose convolution of 3x3 has the stride."""
-    inputs = layers.channels
-    if bottleneck:
-        convolutions = [
-            layers.convolution(channels, 1),
-            layers.convolution(channels, 3, stride),
-            layers.convolution(EXPANSION * channels, 1),
-        ]
-    else:
-        convolutions = [layers.convolution(channels, 3, stride), layers.convolution(channels)]
-    shortcut = ChannelShortcut(inputs, layers.channels, stride)
-    if layers.binary:
-        return BinaryBlock(convolutions, None if is_first else shortcut)
-    return FloatBlock(convolutions, shortcut)
+        super().__init__(image, precision, *layers.parts([*dense, classes]))
 
 
 def resnet(

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from bitgnn.convert import Plan
-from bitgnn.convert.letters import own_letters
+from bitgnn.convert.swap.graphs import own_letters
 from bitgnn.measure.latency import glance
 from bitgnn.tune.accuracy import Accuracy
 from bitgnn.tune.budget import Budget

@@ -12,7 +12,7 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from bitgnn.convert.letters import own_letters
+from bitgnn.convert.swap.graphs import own_letters
 from bitgnn.measure.latency import gpu_seconds, measure_in_turns, noise
 from bitgnn.measure.timing import Timing
 from bitgnn.tune.accuracy import Accuracy

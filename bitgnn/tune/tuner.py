@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from bitgnn._output import alone_in
-from bitgnn.convert.letters import own_letters
+from bitgnn.convert.swap.graphs import own_letters
 from bitgnn.tune.budget import Budget, parse_seconds
 from bitgnn.tune.objective import (
     Constraint,

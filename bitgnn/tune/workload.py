@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from bitgnn.convert import Plan, freeze
-from bitgnn.convert.letters import own_letters
+from bitgnn.convert.swap.graphs import own_letters
 from bitgnn.measure.environment import cpu_model
 from bitgnn.tune.metrics import CountRight, Metric, MetricName, RocAuc, check_data
 

@@ -30,7 +30,7 @@ from torch_geometric.transforms import RandomLinkSplit
 
 import bitgnn
 from bitgnn.convert import Plan
-from bitgnn.convert.letters import own_letters
+from bitgnn.convert.swap.graphs import own_letters
 from bitgnn.distillation.result import Distilled
 
 LINK_GRAPHS = ("Cora", "CiteSeer", "PubMed")

@@ -9,7 +9,7 @@ import bitgnn
 from bitgnn import train
 from bitgnn._output import alone_in
 from bitgnn.cli import app
-from bitgnn.data import atomic_dataset
+from bitgnn.data import pyg_datasets
 from bitgnn.inference import load
 from bitgnn.train import command
 
@@ -108,7 +108,7 @@ def test_missing_data_is_one_line(config, tmp_path, monkeypatch):
     def offline(*_, **__):
         raise ConnectionError("offline")
 
-    monkeypatch.setattr(atomic_dataset, "download_file", offline)
+    monkeypatch.setattr(pyg_datasets, "download_file", offline)
     config.write_text(TINY.replace("name: digits", "name: Cora"))
     arguments = ["train", "-c", str(config), "-o", str(tmp_path / "out")]
     result = runner.invoke(app, [*arguments, "--data-root", str(tmp_path / "none")])

@@ -52,6 +52,11 @@ class Net(nn.Module):
         return x
 
 
+def _changed(kind, name):
+    """A layer whose class defines a method of its own."""
+    return type("Mine", (kind,), {name: lambda self, inputs, index: inputs})(6, 6)
+
+
 def _helper(layer):
     layer.forward = layer.forward  # a method on the object hides that of its class
     return layer
@@ -62,29 +67,18 @@ def _buffered(layer):
     return layer
 
 
-def _of_class(parent, **methods):
-    return type("Mine", (parent,), methods)(6, 6)
+def _normed(module):
+    return parametrizations.weight_norm(module) if isinstance(module, pyg.Linear) else None
 
 
 KEPT = {
     "message": (lambda: Doubled(6, 6), "Doubled defines message"),
-    "forward": (
-        lambda: _of_class(pyg.SAGEConv, forward=lambda self, x, edge_index: x),
-        "Mine defines forward",
-    ),
+    "forward": (lambda: _changed(pyg.SAGEConv, "forward"), "Mine defines forward"),
     "aggregate": (lambda: Halved(6, 6), "Halved defines aggregate"),
-    "propagate": (
-        lambda: _of_class(pyg.GCNConv, propagate=lambda self, edge_index, **_: None),
-        "Mine defines propagate",
-    ),
+    "propagate": (lambda: _changed(pyg.GCNConv, "propagate"), "Mine defines propagate"),
     "object": (lambda: _helper(pyg.GCNConv(6, 6)), "GCNConv defines forward"),
     "buffer": (lambda: _buffered(pyg.GCNConv(6, 6)), "it has further tensors, mask"),
-    "parametrised": (
-        lambda: pyg.GCNConv(6, 6).apply(
-            lambda m: parametrizations.weight_norm(m) if isinstance(m, pyg.Linear) else None
-        ),
-        "its weight is parametrised",
-    ),
+    "parametrised": (lambda: pyg.GCNConv(6, 6).apply(_normed), "its weight is parametrised"),
     "linear": (lambda: parametrizations.spectral_norm(nn.Linear(6, 6)), "is parametrised"),
     "pruned": (
         lambda: prune.random_unstructured(nn.Linear(6, 6), "weight", 0.5),
@@ -106,18 +100,14 @@ def test_what_it_does_not_understand_stays(case):
         bitgnn.binarize(model, bitgnn.GraphConfig(layers={"layers.0": "full"}))
 
 
-def test_messages_of_ones_own_are_still_sent():
-    model = Net(Doubled(6, 6), pyg.GCNConv(6, 3))
+def test_classes_of_ones_own():
+    sized = Sized(6)
+    sized.note = {"any": "thing"}
+    model = Net(Doubled(6, 6), sized)
     binary = bitgnn.binarize(model, "full")
     assert torch.equal(binary.layers[0](X, EDGES), model.layers[0](X, EDGES))
-
-
-def test_a_class_that_changes_nothing_is_swapped_with_its_attributes():
-    layer = Sized(6)
-    layer.note = {"any": "thing"}
-    binary = bitgnn.binarize(Net(layer), "full")
-    assert isinstance(binary.layers[0], SAGEConv)
-    assert (binary.layers[0].tag, binary.layers[0].note) == ("mine", {"any": "thing"})
+    assert isinstance(binary.layers[1], SAGEConv)
+    assert (binary.layers[1].tag, binary.layers[1].note) == ("mine", {"any": "thing"})
 
 
 def test_hooks_are_still_called():
@@ -193,8 +183,7 @@ def test_dtype_mode_and_options_survive():
 
 
 def test_models_of_this_package_keep_hooks_and_frozen_parameters():
-    model = bitgnn.models.GCN(6, 8, 3)
-    called = []
+    model, called = bitgnn.models.GCN(6, 8, 3), []
     model.convs[1].register_forward_hook(lambda *_: called.append(1))
     model.convs[0].lin.weight.requires_grad_(False)
     binary = bitgnn.binarize(model)
@@ -231,16 +220,12 @@ def test_networks_of_images_keep_the_same():
     assert called == [1]
 
 
-@pytest.mark.parametrize(
-    "make",
-    [
-        lambda: pyg.GIN(6, 8, 2),
-        lambda: Net(
-            pyg.GINConv(nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 8))),
-            pyg.GINConv(pyg.MLP([8, 8, 3], norm=None)),
-        ),
-    ],
-)
+def _gin():
+    first = nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 8))
+    return Net(pyg.GINConv(first), pyg.GINConv(pyg.MLP([8, 8, 3], norm=None)))
+
+
+@pytest.mark.parametrize("make", [lambda: pyg.GIN(6, 8, 2), _gin])
 def test_the_maps_inside_of_gin_are_swapped(make):
     model = make()
     binary = bitgnn.binarize(model, bitgnn.GraphConfig("full", linear=True, activation="hardtanh"))

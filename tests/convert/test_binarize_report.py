@@ -10,7 +10,7 @@ from torch import nn
 import bitgnn
 from bitgnn import BWTAConfig, GraphConfig, report_of
 from bitgnn.convert import LayerReport
-from bitgnn.nn import LayerPrecision
+from bitgnn.nn import GCNConv, LayerPrecision, Linear
 
 N = 40
 X = torch.randn(N, 6, generator=torch.Generator().manual_seed(0))
@@ -37,6 +37,8 @@ def test_roles_and_bits_are_told_once_they_are_known():
     assert early[0] == LayerReport(
         "c1", "GCNConv", "bin", "not known yet", "not looked at yet", norm, reason
     )
+    # 6 x 8 and twice 8 x 4 are bits, 4 x 2 are floats.
+    assert report_of(binary).float_share == pytest.approx(8 / 120)
     binary(X, EDGES).sum().backward()
     first, last = report_of(binary).layers
     bits = binary.c1.input_bits.thresholds.numel()
@@ -49,21 +51,19 @@ def test_roles_and_bits_are_told_once_they_are_known():
         "c2", "SAGEConv", "bin", "last", "activation", ("gain",),
         "precision of the model; no binary layer takes its result",
     )  # fmt: skip
-    assert report_of(copy.deepcopy(binary)).layers == (first, last)
-    again = bitgnn.binarize(Net(), "bin")
-    again.load_state_dict(binary.state_dict())
-    assert report_of(again).layers == (first, last)
-
-
-def test_the_share_of_floats_is_that_of_the_weights_as_they_are():
-    binary = bitgnn.binarize(Net(), "full")
-    # 6 x 8 and twice 8 x 4 are bits, 4 x 2 are floats.
-    assert report_of(binary).float_share == pytest.approx(8 / 120)
-    binary(X, EDGES).sum().backward()
     wide = binary.c1.lin.weight.numel() + 64
     assert report_of(binary).float_share == pytest.approx(8 / (wide + 8))
-    whole = bitgnn.binarize(Net(), GraphConfig("full", linear=True))
-    assert report_of(whole).float_share == 0
+    again = bitgnn.binarize(Net(), "bin")
+    again.load_state_dict(binary.state_dict())
+    for one in (copy.deepcopy(binary), again):
+        assert report_of(one).layers == (first, last)
+    lines = str(report_of(binary)).splitlines()
+    assert lines[0].split() == ["layer", "class", "precision", "role", "input", "added", "why"]
+    assert lines[1].startswith("c1     GCNConv   bin        hidden  thermometer")
+    assert lines[2].startswith("c2     SAGEConv  bin        last    activation")
+    assert lines[0].index("why") == lines[2].index("precision of the model")
+    assert lines[3].startswith("head: left alone, Linear is swapped with linear=True")
+    assert lines[4].endswith(" % of the weights stay float")
 
 
 def test_letters_have_no_role_and_say_who_asked():
@@ -79,27 +79,20 @@ def test_letters_have_no_role_and_say_who_asked():
     assert report_of(normed).layers[0].added == ("batch norm",)
 
 
-def test_it_prints_as_a_table():
-    binary = bitgnn.binarize(Net(), "bin", example=(X, EDGES))
-    lines = str(report_of(binary)).splitlines()
-    assert lines[0].split() == ["layer", "class", "precision", "role", "input", "added", "why"]
-    assert lines[1].startswith("c1     GCNConv   bin        hidden  thermometer")
-    assert lines[2].startswith("c2     SAGEConv  bin        last    activation")
-    assert lines[0].index("why") == lines[2].index("precision of the model")
-    assert lines[3].startswith("head: left alone, Linear is swapped with linear=True")
-    assert lines[4].endswith(" % of the weights stay float")
-
-
 def test_other_schemes_have_their_layers_in_it():
     images = bitgnn.binarize(nn.Sequential(nn.Conv2d(3, 8, 3), nn.Conv2d(8, 8, 3)))
-    first, second = report_of(images).layers
-    assert (first.inputs, second.inputs) == ("fixed point", "signs")
+    assert [layer.inputs for layer in report_of(images).layers] == ["fixed point", "signs"]
     whole = bitgnn.binarize(bitgnn.models.GCN(6, 8, 3, precision="fp32"), "bin")
     assert [layer.precision for layer in report_of(whole).layers] == ["FBB+BBB", "BBF+FBF"]
     stack = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4), nn.Linear(4, 4))
     ternary = report_of(bitgnn.binarize(stack, BWTAConfig()))
     assert ternary.float_share == pytest.approx(2 / 3)
     assert "1: now " in str(ternary)
+    assert report_of(bitgnn.binarize(Net(), GraphConfig("full", linear=True))).float_share == 0
+    (layer,) = report_of(nn.Sequential(Linear(4, 4), GCNConv(4, 3))).layers
+    assert (layer.name, layer.precision, layer.role) == ("1", "bin", "not known yet")
+    with pytest.raises(ValueError, match="model must have binary layers"):
+        report_of(nn.Linear(4, 4))
 
 
 @pytest.mark.parametrize(
@@ -114,11 +107,3 @@ def test_other_schemes_have_their_layers_in_it():
 def test_a_wrong_precision_of_a_layer_names_the_layer(layers, kind, message):
     with pytest.raises(kind, match=message):
         bitgnn.binarize(Net(), GraphConfig("full", layers))
-
-
-def test_models_made_of_binary_layers_have_a_report():
-    model = nn.Sequential(bitgnn.nn.Linear(4, 4), bitgnn.nn.GCNConv(4, 3))
-    (layer,) = report_of(model).layers
-    assert (layer.name, layer.precision, layer.role) == ("1", "bin", "not known yet")
-    with pytest.raises(ValueError, match="model must have binary layers"):
-        report_of(nn.Linear(4, 4))

@@ -2,6 +2,7 @@
 
 import json
 import warnings
+from pathlib import Path
 
 import pytest
 import torch
@@ -12,7 +13,7 @@ from torch import nn
 from bitgnn import GraphConfig, Plan, binarize, freeze, load, save
 from bitgnn._checksummed import sealed
 from bitgnn.convert import ModelShape
-from bitgnn.convert.letters import own_letters, with_letters
+from bitgnn.convert.swap.graphs import own_letters, with_letters
 from bitgnn.models import GCN, GraphSAGE, GraphSAINT
 from bitgnn.nn import GCNConv, LayerPrecision, Linear
 
@@ -54,6 +55,21 @@ def trained(model, x, graph):
     return model.eval()
 
 
+@pytest.fixture
+def binary(x, graph):
+    return trained(GCN(FEATURES, 24, CLASSES, precision="bin"), x, graph)
+
+
+@pytest.fixture
+def floats(x, graph):
+    return trained(GCN(FEATURES, 24, CLASSES, precision="fp32"), x, graph)
+
+
+def check(frozen, model, x, graph):
+    with torch.no_grad():
+        torch.testing.assert_close(frozen(x, graph), model(x, graph), rtol=1e-5, atol=1e-5)
+
+
 CHANGES = {
     "gcn": (lambda: GCN(FEATURES, 24, CLASSES, precision="fp32"), ["FBB+BBB", "BBF+FBF"]),
     "norms": (
@@ -74,10 +90,6 @@ CHANGES = {
 }
 
 
-def planned(model, texts):
-    return Plan(dict(zip(own_letters(model), texts, strict=True)), model=ModelShape.of(model))
-
-
 @pytest.mark.parametrize("name", CHANGES)
 def test_letters_as_the_model_in_them(name, x, graph, device):
     make, texts = CHANGES[name]
@@ -85,43 +97,38 @@ def test_letters_as_the_model_in_them(name, x, graph, device):
     model = trained(make(), x, graph).to(device)
     x, graph = x.to(device), graph.to(device)
     before = {key: tensor.clone() for key, tensor in model.state_dict().items()}
-    plan = planned(model, texts)
+    plan = Plan(dict(zip(own_letters(model), texts, strict=True)), model=ModelShape.of(model))
     frozen = freeze(model, plan)
     copy = with_letters(model, plan.letters).eval()
     assert own_letters(copy) == dict(plan.letters)
-    with torch.no_grad():
-        torch.testing.assert_close(frozen(x, graph), copy(x, graph), rtol=1e-5, atol=1e-5)
+    check(frozen, copy, x, graph)
     assert freeze(copy, plan, check=False)(x, graph).equal(frozen(x, graph))
     assert all(tensor.equal(before[key]) for key, tensor in model.state_dict().items())
 
 
-def test_own_letters_change_nothing(x, graph):
-    model = trained(GCN(FEATURES, 24, CLASSES, precision="bin"), x, graph)
-    own = own_letters(model)
+def test_own_letters_change_nothing(binary, x, graph):
+    own = own_letters(binary)
     assert own == {"convs.0": "FBB+BBB", "convs.1": "BBF+FBF"}
-    expected = freeze(model)(x, graph)
-    assert freeze(model, Plan(own))(x, graph).equal(expected)
-    assert freeze(model, Plan({}))(x, graph).equal(expected)
-    copy = with_letters(model, own)
-    assert copy is not model
-    assert freeze(copy)(x, graph).equal(expected)
+    expected, copy = freeze(binary)(x, graph), with_letters(binary, own)
+    assert copy is not binary
+    for frozen in (freeze(binary, Plan(own)), freeze(binary, Plan({})), freeze(copy)):
+        assert frozen(x, graph).equal(expected)
 
 
-def test_letters_of_some_layers(x, graph):
-    model = trained(GCN(FEATURES, 24, CLASSES, precision="bin"), x, graph)
-    frozen = freeze(model, Plan({"convs.1": "BBF+FFF"}))
+@pytest.mark.parametrize("in_file", [False, True])
+def test_letters_of_some_layers(binary, in_file, tmp_path):
+    plan = Plan({"convs.1": "BBF+FFF"})
+    frozen = freeze(binary, str(plan.save(tmp_path / "plan.yaml")) if in_file else plan)
     assert frozen.report.letters == {"convs.0": "FBB+BBB", "convs.1": "BBF+FFF"}
 
 
-def test_a_plan_may_name_floats_alone(x, graph):
-    model = trained(GCN(FEATURES, 24, CLASSES, precision="fp32"), x, graph)
+def test_a_plan_may_name_floats_alone(floats, x, graph):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        frozen = freeze(model, Plan(own_letters(model)))
-    with torch.no_grad():
-        torch.testing.assert_close(frozen(x, graph), model(x, graph), rtol=1e-5, atol=1e-5)
+        frozen = freeze(floats, Plan(own_letters(floats)))
+    check(frozen, floats, x, graph)
     with pytest.raises(ValueError, match="has no binary layer"):
-        freeze(model)
+        freeze(floats)
 
 
 ORDERS = ["transform_first", "aggregate_first"]
@@ -139,25 +146,24 @@ class PlainSage(nn.Module):
         return self.second(self.first(x, edge_index).relu(), edge_index)
 
 
-def first_map(frozen, layer):
-    """What the steps of a layer do first."""
-    kinds = [step.kind for step in frozen.program.steps if step.layer == layer]
-    aggregates = next(place for place, kind in enumerate(kinds) if kind.startswith("bspmm"))
-    maps = next(place for place, kind in enumerate(kinds) if kind == "linear")
-    return "aggregate_first" if aggregates < maps else "transform_first"
+def first_maps(frozen):
+    """What the steps of each layer with an order do first."""
+    found = {}
+    for layer in frozen.report.orders:
+        kinds = [step.kind for step in frozen.program.steps if step.layer == layer]
+        aggregates = next(place for place, kind in enumerate(kinds) if kind.startswith("bspmm"))
+        found[layer] = ORDERS[aggregates < kinds.index("linear")]
+    return found
 
 
 @pytest.mark.parametrize("order", ORDERS)
 @pytest.mark.parametrize("adjacency", ["FFF", "FBF"])
-def test_forced_orders_of_a_gcn(order, adjacency, x, graph):
-    model = trained(GCN(FEATURES, 24, CLASSES, precision="fp32"), x, graph)
-    letters = dict.fromkeys(own_letters(model), f"FFF+{adjacency}")
+def test_forced_orders_of_a_gcn(order, adjacency, floats, x, graph):
+    letters = dict.fromkeys(own_letters(floats), f"FFF+{adjacency}")
     plan = Plan(letters, dict.fromkeys(letters, order))
-    frozen = freeze(model, plan)
-    assert {layer: first_map(frozen, layer) for layer in letters} == dict(plan.order)
-    assert frozen.report.orders == plan.order
-    with torch.no_grad():
-        torch.testing.assert_close(frozen(x, graph), model(x, graph), rtol=1e-5, atol=1e-5)
+    frozen = freeze(floats, plan)
+    assert first_maps(frozen) == frozen.report.orders == dict(plan.order)
+    check(frozen, floats, x, graph)
 
 
 @pytest.mark.parametrize("order", ORDERS)
@@ -165,47 +171,34 @@ def test_forced_orders_of_a_sage_layer(order, x, graph):
     model = trained(PlainSage(), x, graph)
     frozen = freeze(model, Plan({}, {"second": order}))
     assert frozen.report.orders == {"second": order}
-    (sums,) = (
-        step for step in frozen.program.steps if step.graph is not None and step.layer == "second"
-    )
-    assert sums.attributes["size"] == (24 if order == "aggregate_first" else CLASSES)
-    with torch.no_grad():
-        torch.testing.assert_close(frozen(x, graph), model(x, graph), rtol=1e-5, atol=1e-5)
+    steps = [step for step in frozen.program.steps if step.layer == "second"]
+    (size,) = (step.attributes["size"] for step in steps if step.graph is not None)
+    assert size == (24 if order == "aggregate_first" else CLASSES)
+    check(frozen, model, x, graph)
 
 
 def test_without_an_order_the_one_with_less_work(x, graph):
     wide = trained(GCN(FEATURES, 200, CLASSES, precision="fp32"), x, graph)
     frozen = freeze(wide, Plan(own_letters(wide)))
     assert frozen.report.orders == {"convs.0": "aggregate_first", "convs.1": "transform_first"}
-    assert {layer: first_map(frozen, layer) for layer in frozen.report.orders} == dict(
-        frozen.report.orders
-    )
+    assert first_maps(frozen) == frozen.report.orders
 
 
-def test_orders_without_a_choice(x, graph):
-    model = trained(GCN(FEATURES, 24, CLASSES, precision="fp32"), x, graph)
-    plan = Plan({"convs.0": "FFF+FBB", "convs.1": "BBF+FBF"}, {"convs.0": "aggregate_first"})
-    with pytest.raises(ValueError, match=r"plan orders \['convs.0'\], but only float maps"):
-        freeze(model, plan)
-
-
-def test_the_form_of_features_stays_with_the_model(x, graph, tmp_path):
-    model = trained(GCN(FEATURES, 24, CLASSES, precision="bin"), x, graph)
-    plan = Plan(own_letters(model), features="packed")
-    frozen = freeze(model, plan)
-    expected = freeze(model)(x, graph)
+def test_the_form_of_features_stays_with_the_model(binary, x, graph, tmp_path):
+    plan = Plan(own_letters(binary), features="packed")
+    frozen = freeze(binary, plan)
+    expected = freeze(binary)(x, graph)
     for one in (frozen, load(save(frozen, tmp_path / "model"))):
         assert one.features == "packed"
         adjacency = one.prepare_graph(graph, N)
         assert one.executor()(one.pack_features(x), adjacency).equal(expected)
         with pytest.raises(ValueError, match="x must be the result of pack_features"):
             one(x, adjacency)
-    assert freeze(model, plan, features="floats")(x, graph).equal(expected)
+    assert freeze(binary, plan, features="floats")(x, graph).equal(expected)
 
 
-def test_older_checkpoints_still_load(x, graph, tmp_path):
-    model = trained(GCN(FEATURES, 24, CLASSES, precision="bin"), x, graph)
-    folder = save(freeze(model), tmp_path / "model")
+def test_older_checkpoints_still_load(binary, x, graph, tmp_path):
+    folder = save(freeze(binary), tmp_path / "model")
     file = folder / "model.json"
     description = json.loads(file.read_text())
     del description["report"]["orders"]
@@ -213,24 +206,24 @@ def test_older_checkpoints_still_load(x, graph, tmp_path):
     run = {"layout": "frdc", "method": "if_else", "executor": "predicted"}
     for older in (description, {**description, "defaults": run}):
         file.write_text(json.dumps(sealed(older)))
-        assert load(folder)(x, graph).equal(freeze(model)(x, graph))
+        assert load(folder)(x, graph).equal(freeze(binary)(x, graph))
 
 
-def test_a_plan_in_a_file(x, graph, tmp_path):
-    model = trained(GCN(FEATURES, 24, CLASSES, precision="bin"), x, graph)
-    plan = Plan({"convs.0": "FBF+FBB"})
-    frozen = freeze(model, str(plan.save(tmp_path / "plan.yaml")))
-    assert frozen.report.letters["convs.0"] == "FBF+FBB"
+NO_CHOICE = Plan({"convs.0": "FFF+FBB"}, {"convs.0": "aggregate_first"})
+OTHER = Plan({}, model=ModelShape.of(GCN(FEATURES, 32, CLASSES)))
+FLOATS = Plan({"convs.0": "FFF+FFF", "convs.1": "FBF+FBF"}, features="packed")
 
 
-def test_refusals(tmp_path):
-    model = GCN(FEATURES, 24, CLASSES, precision="bin")
-    other = ModelShape.of(GCN(FEATURES, 32, CLASSES))
-    with pytest.raises(ValueError, match=r"plan is for GCN of .*32.*the model is GCN of .*24"):
-        freeze(model, Plan(own_letters(model), model=other))
-    with pytest.raises(ValueError, match="features must be 'floats', got 'packed'"):
-        freeze(model, Plan({"convs.0": "FFF+FFF", "convs.1": "FBF+FBF"}, features="packed"))
-    with pytest.raises(ValueError, match="last layer must return floats"):
-        freeze(model, Plan({"convs.1": "BBB+BBB"}))
-    with pytest.raises(FileNotFoundError):
-        freeze(model, tmp_path / "none.yaml")
+@pytest.mark.parametrize(
+    ("plan", "error", "message"),
+    [
+        (NO_CHOICE, ValueError, r"plan orders \['convs.0'\], but only float maps"),
+        (OTHER, ValueError, r"plan is for GCN of .*32.*the model is GCN of .*24"),
+        (FLOATS, ValueError, "features must be 'floats', got 'packed'"),
+        (Plan({"convs.1": "BBB+BBB"}), ValueError, "last layer must return floats"),
+        (Path("none.yaml"), FileNotFoundError, "none.yaml"),
+    ],
+)
+def test_refusals(plan, error, message):
+    with pytest.raises(error, match=message):
+        freeze(GCN(FEATURES, 24, CLASSES, precision="bin"), plan)

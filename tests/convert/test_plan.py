@@ -10,10 +10,14 @@ from torch import nn
 import bitgnn
 from bitgnn import GraphConfig, Plan
 from bitgnn.convert import ModelShape
-from bitgnn.models import GCN
+from bitgnn.models import GCN, GraphSAGE
 from bitgnn.nn import Linear
 
 LETTERS = {"convs.0": "FBB+BBB", "convs.1": "BBF+FBF"}
+WRONG = {
+    "type": "GCN",
+    "layers": [{"name": "a", "type": "b", "in_channels": "1", "out_channels": 2}],
+}
 
 
 @pytest.fixture
@@ -23,12 +27,8 @@ def model():
 
 @pytest.fixture
 def plan(model):
-    return Plan(
-        LETTERS,
-        features="packed",
-        model=ModelShape.of(model),
-        notes={"accuracy": 0.8, "reasons": ["fast"]},
-    )
+    notes = {"accuracy": 0.8, "reasons": ["fast"]}
+    return Plan(LETTERS, features="packed", model=ModelShape.of(model), notes=notes)
 
 
 @pytest.mark.parametrize("name", ["plan.yaml", "plan.yml", "plan.json"])
@@ -41,24 +41,19 @@ def test_round_trip(plan, name, tmp_path):
 
 
 def test_a_short_document_is_enough(tmp_path):
-    file = tmp_path / "plan.yaml"
-    file.write_text("letters: {conv1: FBB+BBB, lin: FBF}\n")
-    plan = Plan.load(file)
+    (tmp_path / "plan.yaml").write_text("letters: {conv1: FBB+BBB, lin: FBF}\n")
+    plan = Plan.load(tmp_path / "plan.yaml")
     assert plan == Plan({"conv1": "FBB+BBB", "lin": "FBF"})
     assert plan.model is None
 
 
-def test_equal_plans_share_a_hash(plan, model):
+def test_equal_plans_share_a_hash_and_plans_read_as_one_line(plan):
     same = Plan.from_dict({**plan.to_dict(), "notes": {"accuracy": 0.1}})
     assert same == plan
     assert len({plan, same, Plan(LETTERS), Plan(dict(reversed(LETTERS.items())))}) == 2
-
-
-def test_in_one_line(plan):
     ordered = Plan(plan.letters, {"convs.1": "aggregate_first"})
-    assert ordered.describe() == (
-        "convs.0 FBB+BBB, convs.1 BBF+FBF, convs.1 aggregate first, floats in"
-    )
+    line = "convs.0 FBB+BBB, convs.1 BBF+FBF, convs.1 aggregate first, floats in"
+    assert ordered.describe() == line
 
 
 @pytest.mark.parametrize(
@@ -79,16 +74,7 @@ def test_in_one_line(plan):
         ({"letters": LETTERS, "model": {"type": "GCN"}}, r"model lacks the entries \['layers'\]"),
         ({"letters": LETTERS, "model": {"type": "GCN", "layers": {}}}, "a list of layers"),
         ({"letters": LETTERS, "model": {"type": "GCN", "layers": [3]}}, "must be a mapping"),
-        (
-            {
-                "letters": LETTERS,
-                "model": {
-                    "type": "GCN",
-                    "layers": [{"name": "a", "type": "b", "in_channels": "1", "out_channels": 2}],
-                },
-            },
-            "a layer of model is wrong",
-        ),
+        ({"letters": LETTERS, "model": WRONG}, "a layer of model is wrong"),
         ([1], "plan must be a mapping, got list"),
     ],
 )
@@ -130,23 +116,22 @@ def test_a_failed_write_leaves_the_old_plan(plan, tmp_path, monkeypatch):
 
 def test_plans_for_another_model(plan, model):
     plan.check_model(model)
-    for other in (GCN(75, 32, 5), GCN(75, 16, 5, num_layers=3), bitgnn.models.GraphSAGE(75, 16, 5)):
-        with pytest.raises(ValueError, match=r"plan is for GCN of .*the model is"):
-            plan.check_model(other)
-    with pytest.raises(ValueError, match=r"plan is for layers \['conv1'\]; the model is GCN of"):
-        Plan({"conv1": "FBB+BBB"}).check_model(model)
-    with pytest.raises(ValueError, match=r"plan is for layers \['conv1'\]"):
-        Plan({}, {"conv1": "aggregate_first"}).check_model(model)
-    with pytest.raises(ValueError, match=r"letters of 'convs.0', a GCNConv, must be six"):
-        Plan({"convs.0": "FBB"}).check_model(model)
     wrapped = nn.ModuleDict({"lin": Linear(3, 2, precision="FBF")})
-    with pytest.raises(ValueError, match=r"letters of 'lin', a Linear, must be three"):
-        Plan({"lin": "FBF+FBF"}).check_model(wrapped)
+    for one, other, message in (
+        (plan, GCN(75, 32, 5), "plan is for GCN of .*the model is"),
+        (plan, GCN(75, 16, 5, num_layers=3), "plan is for GCN of .*the model is"),
+        (plan, GraphSAGE(75, 16, 5), "plan is for GCN of .*the model is"),
+        (Plan({"conv1": "FBB+BBB"}), model, r"layers \['conv1'\]; the model is GCN of"),
+        (Plan({}, {"conv1": "aggregate_first"}), model, r"plan is for layers \['conv1'\]"),
+        (Plan({"convs.0": "FBB"}), model, "letters of 'convs.0', a GCNConv, must be six"),
+        (Plan({"lin": "FBF+FBF"}), wrapped, "letters of 'lin', a Linear, must be three"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            one.check_model(other)
 
 
 def test_shapes_do_not_tell_layers_of_pyg_from_binary_ones():
     plain = torch_geometric.nn.GCN(75, 16, 2, 5)
-    assert ModelShape.of(plain) == ModelShape.of(
-        bitgnn.binarize(plain, GraphConfig("full", activation="drop"))
-    )
-    assert str(ModelShape.of(plain)) == ("GCN of convs.0 GCNConv(75, 16), convs.1 GCNConv(16, 5)")
+    binary = bitgnn.binarize(plain, GraphConfig("full", activation="drop"))
+    assert ModelShape.of(plain) == ModelShape.of(binary)
+    assert str(ModelShape.of(plain)) == "GCN of convs.0 GCNConv(75, 16), convs.1 GCNConv(16, 5)"

@@ -34,14 +34,9 @@ def real_data():
 
 
 class Server:
-    """Files by path on a local address; the first ``cut`` answers break off half way.
+    """``files`` by path on a local address; the next ``cut`` answers break off half way.
 
-    Attributes:
-        files: content by path.
-        requests: what was asked for: path and Range header.
-        cut: how many of the next answers break off.
-        etag: of all files; None sends none.
-        content_type: of all files.
+    ``requests`` holds paths asked for and their Range headers.
     """
 
     def __init__(self):
@@ -67,22 +62,18 @@ class Server:
         if body is None:
             request.send_error(404)
             return
-        start = 0
+        start, code, held = 0, 200, {}
         if wanted and self.etag and request.headers.get("If-Range") == self.etag:
             start = int(wanted.removeprefix("bytes=").removesuffix("-"))
-            if start >= len(body):
-                request.send_response(416)
-                request.send_header("Content-Range", f"bytes */{len(body)}")
-                request.end_headers()
-                return
-            request.send_response(206)
-            request.send_header("Content-Range", f"bytes {start}-{len(body) - 1}/{len(body)}")
-        else:
-            request.send_response(200)
-        request.send_header("Content-Length", str(len(body) - start))
-        request.send_header("Content-Type", self.content_type)
-        if self.etag:
-            request.send_header("ETag", self.etag)
+            code = 206 if start < len(body) else 416
+            part = f"{start}-{len(body) - 1}" if code == 206 else "*"
+            held = {"Content-Range": f"bytes {part}/{len(body)}"}
+        if code != 416:
+            held |= {"Content-Length": str(len(body) - start), "Content-Type": self.content_type}
+            held |= {"ETag": self.etag} if self.etag else {}
+        request.send_response(code)
+        for name, value in held.items():
+            request.send_header(name, value)
         request.end_headers()
         end = len(body)
         if self.cut:
@@ -100,6 +91,7 @@ def server():
 
 
 NODES, FEATURES, CLASSES = 12, 5, 3
+CSR = ("data", "indices", "indptr", "shape")
 EDGES = np.array([[0, 1, 2, 3, 4, 4, 7], [1, 2, 3, 4, 0, 0, 7]])
 
 
@@ -122,30 +114,17 @@ def save_npz_graph(path):
     x, a = sp.csr_matrix(features()), adjacency().tocsr()
     np.savez(
         path,
-        attr_data=x.data,
-        attr_indices=x.indices,
-        attr_indptr=x.indptr,
-        attr_shape=x.shape,
-        adj_data=a.data,
-        adj_indices=a.indices,
-        adj_indptr=a.indptr,
-        adj_shape=a.shape,
         labels=labels(),
+        **{f"attr_{part}": getattr(x, part) for part in CSR},
+        **{f"adj_{part}": getattr(a, part) for part in CSR},
     )
 
 
 def save_heterophilous(path, num_splits=10):
     path.parent.mkdir(parents=True)
-    masks = np.random.default_rng(1).integers(0, 3, (num_splits, NODES))
-    np.savez(
-        path,
-        node_features=features(),
-        node_labels=labels(),
-        edges=EDGES.T,
-        train_masks=masks == 0,
-        val_masks=masks == 1,
-        test_masks=masks == 2,
-    )
+    parts = np.random.default_rng(1).integers(0, 3, (num_splits, NODES))
+    masks = {f"{name}_masks": parts == i for i, name in enumerate(("train", "val", "test"))}
+    np.savez(path, node_features=features(), node_labels=labels(), edges=EDGES.T, **masks)
 
 
 def save_linkx(path):

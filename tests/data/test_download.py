@@ -6,7 +6,7 @@ import urllib.error
 import numpy as np
 import pytest
 
-from bitgnn.data.download import download_file
+from bitgnn.data.files import download_file
 
 BODY = np.random.default_rng(0).integers(0, 256, 100_000, dtype=np.uint8).tobytes()
 
@@ -21,14 +21,13 @@ def names(folder):
     return sorted(path.name for path in folder.iterdir())
 
 
-def test_a_file_arrives_whole(server, url, tmp_path, capsys):
-    path = download_file(url, str(tmp_path / "new" / "raw"))
-    assert path == str(tmp_path / "new" / "raw" / "graph.npz")
-    assert names(tmp_path / "new" / "raw") == ["graph.npz"]
-    with open(path, "rb") as file:
-        assert file.read() == BODY
+def test_a_file_arrives_whole_and_once(server, url, tmp_path, capsys):
+    folder = tmp_path / "new" / "raw"
+    for _ in range(2):
+        assert download_file(url, str(folder)) == str(folder / "graph.npz")
+    assert names(folder) == ["graph.npz"]
+    assert (folder / "graph.npz").read_bytes() == BODY
     assert "graph.npz" in capsys.readouterr().err
-    download_file(url, str(tmp_path / "new" / "raw"))
     assert len(server.requests) == 1
 
 
@@ -44,23 +43,18 @@ def test_an_interrupted_one_goes_on_where_it_stopped(server, url, tmp_path):
     assert names(tmp_path) == ["mine"]
 
 
-def test_other_content_starts_again(server, url, tmp_path):
-    server.cut = 1
+@pytest.mark.parametrize(
+    ("first", "then", "asked"),
+    [('"one"', '"two"', "bytes=50000-"), (None, None, None), ('W/"weak"', 'W/"weak"', None)],
+)
+def test_other_content_or_no_reliable_tag_starts_again(server, url, tmp_path, first, then, asked):
+    server.etag, server.cut = first, 1
     with pytest.raises(OSError, match="try again"):
         download_file(url, str(tmp_path))
-    server.etag, server.files["/graph.npz"] = '"two"', BODY[::-1]
-    assert download_file(url, str(tmp_path)) == str(tmp_path / "graph.npz")
-    assert (tmp_path / "graph.npz").read_bytes() == BODY[::-1]
-
-
-@pytest.mark.parametrize("etag", [None, 'W/"weak"'])
-def test_without_a_reliable_tag_it_starts_again(server, url, tmp_path, etag):
-    server.etag, server.cut = etag, 1
-    with pytest.raises(OSError, match="try again"):
-        download_file(url, str(tmp_path))
+    server.etag, server.files["/graph.npz"] = then, BODY[::-1]
     download_file(url, str(tmp_path))
-    assert [wanted for _, wanted in server.requests] == [None, None]
-    assert (tmp_path / "graph.npz").read_bytes() == BODY
+    assert [wanted for _, wanted in server.requests] == [None, asked]
+    assert (tmp_path / "graph.npz").read_bytes() == BODY[::-1]
 
 
 def test_killed_before_the_last_step(url, server, tmp_path):
@@ -71,14 +65,10 @@ def test_killed_before_the_last_step(url, server, tmp_path):
     assert names(tmp_path) == ["graph.npz"]
 
 
-def test_a_web_page_is_no_file(server, url, tmp_path):
+def test_pages_and_refusals_leave_nothing(server, url, tmp_path):
     server.content_type = "text/html; charset=utf-8"
     with pytest.raises(OSError, match="gives a web page instead of a file"):
         download_file(url, str(tmp_path))
-    assert names(tmp_path) == []
-
-
-def test_refusals_leave_nothing(server, tmp_path):
     with pytest.raises(urllib.error.HTTPError, match="404"):
         download_file(f"{server.url}/other", str(tmp_path))
     assert names(tmp_path) == []

@@ -12,24 +12,26 @@ from bitgnn.bits import BitFeatures
 from bitgnn.data import NeighborLoader, NeighborSampler, PackedFeatureStore
 
 NODES, EDGES, SIZE = 60, 400, 40
+COUNTS = {"paper": NODES, "author": 20}
 WRITES = ("author", "writes", "paper")
 CITES = ("paper", "cites", "paper")
 REV = ("paper", "rev_writes", "author")
 
 
-def make_graph(seed=0):
-    generator = torch.Generator().manual_seed(seed)
+@pytest.fixture
+def data():
+    generator = torch.Generator().manual_seed(0)
     edge_index = torch.randint(NODES - 2, (2, EDGES), generator=generator)  # two nodes alone
     x = torch.randn(NODES, SIZE, generator=generator)
     return Data(x=x, edge_index=edge_index, edge_attr=torch.arange(EDGES), y=torch.arange(NODES))
 
 
-def make_hetero(seed=0):
-    generator = torch.Generator().manual_seed(seed)
+@pytest.fixture
+def hetero():
+    generator = torch.Generator().manual_seed(0)
     data = HeteroData()
-    data["paper"].x = BitTensor.from_float(
-        torch.randn(NODES, SIZE, generator=generator)
-    ).as_features()
+    floats = torch.randn(NODES, SIZE, generator=generator)
+    data["paper"].x = BitTensor.from_float(floats).as_features()
     data["author"].x = torch.randn(20, 3, generator=generator)
     papers = torch.randint(NODES, (EDGES,), generator=generator)
     authors = torch.randint(20, (EDGES,), generator=generator)
@@ -37,11 +39,6 @@ def make_hetero(seed=0):
     data[CITES].edge_index = torch.stack([papers.roll(3), papers])
     data[REV].edge_index = torch.stack([papers, authors])
     return data
-
-
-@pytest.fixture
-def data():
-    return make_graph()
 
 
 def pairs(edge_index):
@@ -57,14 +54,30 @@ def check_batch(batch, data):
     assert torch.equal(batch.n_id[: batch.batch_size], batch.input_id)
 
 
+def check_edges(batch, data, kind):
+    """Edges of a type are those of the graph."""
+    source, into = batch[kind].edge_index
+    ends = torch.stack([batch[kind[0]].n_id[source], batch[kind[-1]].n_id[into]])
+    assert torch.equal(ends, data[kind].edge_index[:, batch[kind].e_id])
+
+
 def test_batches_are_parts_of_the_graph(data):
-    seen = []
-    loader = NeighborLoader(data, [3, 2], batch_size=16, shuffle=True)
+    def number(batch):
+        batch.number = batch.num_nodes
+        return batch
+
+    def note(found):
+        noted.append(len(found.node))
+        return found
+
+    noted, seen = [], []
+    transforms = {"transform": number, "transform_sampler_output": note}
+    loader = NeighborLoader(data, [3, 2], batch_size=16, shuffle=True, **transforms)
     assert len(loader) == 4
     for batch in loader:
         check_batch(batch, data)
         seen.append(batch.input_id)
-        assert sum(batch.num_sampled_nodes) == batch.num_nodes
+        assert batch.number == noted[-1] == sum(batch.num_sampled_nodes)
         assert sum(batch.num_sampled_edges) == batch.num_edges
         assert batch.num_sampled_nodes[0] == batch.batch_size
         assert batch.batch is None
@@ -89,14 +102,12 @@ def test_masks_numbers_and_sorted_edges(data):
     order = data.edge_index[1].argsort(stable=True)
     ordered = Data(edge_index=data.edge_index[:, order], num_nodes=NODES)
     for graph, options in ((data, {}), (ordered, {"is_sorted": True})):
-        batches = []
+        found = []
         for seeds in (mask, mask.nonzero().flatten(), mask.nonzero().flatten().int()):
             torch.manual_seed(3)
-            batches.append(list(NeighborLoader(graph, [2], seeds, batch_size=7, **options)))
-        for one, *others in zip(*batches, strict=True):
-            for other in others:
-                assert torch.equal(one.n_id, other.n_id)
-                assert torch.equal(one.edge_index, other.edge_index)
+            loader = NeighborLoader(graph, [2], seeds, batch_size=7, **options)
+            found.append([(b.n_id.tolist(), b.edge_index.tolist()) for b in loader])
+        assert found[0] == found[1] == found[2]
 
 
 @pytest.mark.parametrize("options", [{}, {"num_workers": 2}], ids=["alone", "workers"])
@@ -114,34 +125,12 @@ def test_batches_follow_the_seed_of_torch(data, options):
 @pytest.mark.parametrize("in_worker", [False, True])
 def test_workers(data, context, in_worker):
     data.x = BitTensor.from_float(data.x).as_features()
-    loader = NeighborLoader(
-        data,
-        [3, 2],
-        batch_size=30,
-        num_workers=1,
-        multiprocessing_context=context,
-        filter_per_worker=in_worker,
-    )
+    options = {"num_workers": 1, "multiprocessing_context": context}
+    loader = NeighborLoader(data, [3, 2], batch_size=30, filter_per_worker=in_worker, **options)
     for batch in loader:
         assert batch.x.equal(data.x[batch.n_id])
         assert isinstance(batch.x, BitFeatures)
         assert torch.equal(batch.n_id[batch.edge_index], data.edge_index[:, batch.e_id])
-
-
-def test_transforms(data):
-    def number(batch):
-        batch.number = batch.num_nodes
-        return batch
-
-    def note(found):
-        noted.append(len(found.node))
-        return found
-
-    noted = []
-    loader = NeighborLoader(
-        data, [2], batch_size=20, transform=number, transform_sampler_output=note
-    )
-    assert [batch.number for batch in loader] == noted
 
 
 def test_disjoint_and_bidirectional(data):
@@ -151,11 +140,10 @@ def test_disjoint_and_bidirectional(data):
         assert torch.equal(source, into)
         assert torch.equal(batch.batch[:10], torch.arange(10))
     for batch in NeighborLoader(data, [4, 4], batch_size=10, subgraph_type="bidirectional"):
-        both = pairs(batch.edge_index)
-        assert both == pairs(batch.edge_index.flip(0))
+        assert pairs(batch.edge_index) == pairs(batch.edge_index.flip(0))
 
 
-def test_other_graphs_have_no_edges():
+def test_graphs_without_edges():
     (batch,) = NeighborLoader(Data(num_nodes=4), [3], batch_size=4)
     assert batch.n_id.tolist() == [0, 1, 2, 3]
     edges = torch.zeros(2, 0, dtype=torch.int64)
@@ -163,12 +151,11 @@ def test_other_graphs_have_no_edges():
     assert batch.edge_index.shape == (2, 0)
 
 
-def test_backward_samples_destinations(data):
+def test_backward_samples_destinations(data, hetero):
     sampler = NeighborSampler(data, [2], sample_direction="backward")
     for batch in NodeLoader(data, sampler, batch_size=15):
         check_batch(batch, data)
         assert bool((batch.edge_index[0] < batch.batch_size).all())
-    hetero = make_hetero()
     sampler = NeighborSampler(hetero, [-1], sample_direction="backward")
     (batch,) = NodeLoader(hetero, sampler, input_nodes=("author", torch.tensor([3])), batch_size=1)
     wanted = hetero[WRITES].edge_index[1][hetero[WRITES].edge_index[0] == 3]
@@ -178,36 +165,31 @@ def test_backward_samples_destinations(data):
 
 
 @pytest.mark.parametrize("neighbors", [[3, 2], {WRITES: [2, 1], CITES: [3, 0], REV: [0, 2]}])
-def test_heterogeneous_graphs(neighbors):
-    data = make_hetero()
-    loader = NeighborLoader(data, neighbors, ("paper", torch.arange(12)), batch_size=5)
-    for batch in loader:
-        assert torch.equal(
-            batch["paper"].n_id[: batch["paper"].batch_size], batch["paper"].input_id
-        )
-        assert batch["paper"].x.equal(data["paper"].x[batch["paper"].n_id])
-        assert torch.equal(batch["author"].x, data["author"].x[batch["author"].n_id])
-        for kind in data.node_types:
-            assert sum(batch[kind].num_sampled_nodes) == batch[kind].num_nodes
-        for kind in data.edge_types:
-            source, into = batch[kind].edge_index
-            ends = torch.stack([batch[kind[0]].n_id[source], batch[kind[-1]].n_id[into]])
-            assert torch.equal(ends, data[kind].edge_index[:, batch[kind].e_id])
-            assert sum(batch[kind].num_sampled_edges) == source.numel()
+def test_heterogeneous_graphs(hetero, neighbors):
+    for batch in NeighborLoader(hetero, neighbors, ("paper", torch.arange(12)), batch_size=5):
+        paper, author = batch["paper"], batch["author"]
+        assert torch.equal(paper.n_id[: paper.batch_size], paper.input_id)
+        assert paper.x.equal(hetero["paper"].x[paper.n_id])
+        assert torch.equal(author.x, hetero["author"].x[author.n_id])
+        for part in (paper, author):
+            assert sum(part.num_sampled_nodes) == part.num_nodes
+        for kind in hetero.edge_types:
+            check_edges(batch, hetero, kind)
+            assert sum(batch[kind].num_sampled_edges) == batch[kind].num_edges
         if isinstance(neighbors, dict):
             counts = [batch[kind].num_sampled_edges for kind in (CITES, REV)]
             assert counts[0][1] == counts[1][0] == 0
 
 
-def test_heterogeneous_options():
-    data, seeds = make_hetero(), ("paper", torch.arange(8))
-    (batch,) = NeighborLoader(data, [2, 2], seeds, batch_size=8, disjoint=True)
-    for kind in data.edge_types:
+def test_heterogeneous_options(hetero):
+    seeds = ("paper", torch.arange(8))
+    (batch,) = NeighborLoader(hetero, [2, 2], seeds, batch_size=8, disjoint=True)
+    for kind in hetero.edge_types:
         source, into = batch[kind].edge_index
         assert torch.equal(batch[kind[0]].batch[source], batch[kind[-1]].batch[into])
-    (batch,) = NeighborLoader(data, [2, 2], seeds, batch_size=8, subgraph_type="induced")
-    nodes = {kind: batch[kind].n_id for kind in data.node_types}
-    for kind, part in data.subgraph(nodes).edge_items():
+    (batch,) = NeighborLoader(hetero, [2, 2], seeds, batch_size=8, subgraph_type="induced")
+    nodes = {kind: batch[kind].n_id for kind in hetero.node_types}
+    for kind, part in hetero.subgraph(nodes).edge_items():
         assert part.edge_index.size(1) == batch[kind].edge_index.size(1)
 
 
@@ -216,35 +198,28 @@ def test_heterogeneous_options():
 def test_links(data, negatives, disjoint):
     sampler = NeighborSampler(data, [2, 2], disjoint=disjoint)
     options = {"edge_label_index": data.edge_index[:, :50], "batch_size": 25}
-    sampling = NegativeSampling(negatives)
-    first = LinkLoader(data, sampler, neg_sampling=sampling, **options)
-    second = LinkNeighborLoader(
-        data, [2, 2], neighbor_sampler=sampler, neg_sampling=sampling, **options
-    )
-    for loader in (first, second):
+    options["neg_sampling"] = NegativeSampling(negatives)
+    for loader in (
+        LinkLoader(data, sampler, **options),
+        LinkNeighborLoader(data, [2, 2], neighbor_sampler=sampler, **options),
+    ):
         for i, batch in enumerate(loader):
-            wanted = data.edge_index[:, 25 * i : 25 * i + 25]
             if negatives == "binary":
                 found = batch.n_id[batch.edge_label_index[:, :25]]
                 assert batch.edge_label.tolist() == [1.0] * 25 + [0.0] * 25
             else:
                 found = torch.stack([batch.n_id[batch.src_index], batch.n_id[batch.dst_pos_index]])
-            assert torch.equal(found, wanted)
+            assert torch.equal(found, data.edge_index[:, 25 * i : 25 * i + 25])
 
 
-def test_links_between_types():
-    data = make_hetero()
-    loader = LinkLoader(
-        data,
-        NeighborSampler(data, NumNeighbors({WRITES: [2]}, default=[1])),
-        edge_label_index=(WRITES, data[WRITES].edge_index[:, :30]),
-        neg_sampling="binary",
-        batch_size=30,
-    )
-    (batch,) = loader
+def test_links_between_types(hetero):
+    sampler = NeighborSampler(hetero, NumNeighbors({WRITES: [2]}, default=[1]))
+    links = (WRITES, hetero[WRITES].edge_index[:, :30])
+    options = {"edge_label_index": links, "neg_sampling": "binary", "batch_size": 30}
+    (batch,) = LinkLoader(hetero, sampler, **options)
     source, into = batch[WRITES].edge_label_index
     found = torch.stack([batch["author"].n_id[source], batch["paper"].n_id[into]])
-    assert torch.equal(found[:, :30], data[WRITES].edge_index[:, :30])
+    assert torch.equal(found[:, :30], links[1])
 
 
 def test_packed_features_in_a_file(tmp_path, data):
@@ -253,56 +228,48 @@ def test_packed_features_in_a_file(tmp_path, data):
     store = PackedFeatureStore(tmp_path / "x")
     store.put_edge_index(data.edge_index, edge_type=None, layout="coo", size=(NODES, NODES))
     store.put_tensor(data.y, group_name=None, attr_name="y", index=None)
+    seeds = torch.arange(NODES)
     for workers in (0, 1):
-        loader = NeighborLoader(
-            (store, store), [3, 2], torch.arange(NODES), batch_size=25, num_workers=workers
-        )
-        for batch in loader:
+        options = {"batch_size": 25, "num_workers": workers}
+        for batch in NeighborLoader((store, store), [3, 2], seeds, **options):
             assert batch.x.equal(packed[batch.n_id])
             assert torch.equal(batch.y, batch.n_id)
             assert torch.equal(batch.n_id[batch.edge_index], data.edge_index[:, batch.e_id])
 
 
-def test_stores_with_types(tmp_path):
-    data = make_hetero()
-    PackedFeatureStore.write(tmp_path / "paper", [BitTensor(data["paper"].x.words, SIZE)])
+def test_stores_with_types(tmp_path, hetero):
+    PackedFeatureStore.write(tmp_path / "paper", [BitTensor(hetero["paper"].x.words, SIZE)])
     store = PackedFeatureStore({"paper": tmp_path / "paper"})  # authors have no features
     for kind in (WRITES, CITES, REV):
-        sizes = [{"paper": NODES, "author": 20}[kind[side]] for side in (0, -1)]
-        store.put_edge_index(data[kind].edge_index, edge_type=kind, layout="coo", size=tuple(sizes))
+        size, edges = (COUNTS[kind[0]], COUNTS[kind[-1]]), hetero[kind].edge_index
+        store.put_edge_index(edges, edge_type=kind, layout="coo", size=size)
     for batch in NeighborLoader((store, store), [3, 2], ("paper", torch.arange(9)), batch_size=4):
-        assert batch["paper"].x.equal(data["paper"].x[batch["paper"].n_id])
-        source, into = batch[WRITES].edge_index
-        ends = torch.stack([batch["author"].n_id[source], batch["paper"].n_id[into]])
-        assert torch.equal(ends, data[WRITES].edge_index[:, batch[WRITES].e_id])
+        assert batch["paper"].x.equal(hetero["paper"].x[batch["paper"].n_id])
+        check_edges(batch, hetero, WRITES)
 
 
 @pytest.mark.parametrize(
-    ("options", "message"),
+    ("options", "error", "message"),
     [
-        ({"time_attr": "y"}, "time_attr asks for temporal sampling"),
-        ({"input_time": torch.zeros(2)}, "input_time asks for temporal sampling"),
-        ({"temporal_strategy": "last"}, "temporal_strategy asks for temporal sampling"),
-        ({"weight_attr": "edge_attr"}, "weight_attr asks for weighted sampling"),
+        ({"time_attr": "y"}, NotImplementedError, "time_attr asks for temporal .* with pyg-lib"),
+        ({"input_time": torch.zeros(2)}, NotImplementedError, "input_time asks for temporal"),
+        ({"temporal_strategy": "last"}, NotImplementedError, "strategy asks for temporal"),
+        ({"weight_attr": "edge_attr"}, NotImplementedError, "weight_attr asks for weighted"),
+        ({"subgraph_type": "sideways"}, ValueError, "'sideways' is not a valid SubgraphType"),
+        ({"directed": False}, TypeError, "unexpected keyword argument 'directed'"),
+        ({"input_nodes": torch.tensor([NODES])}, ValueError, r"seeds\[0\] must"),
+        ({"input_nodes": torch.tensor([-1])}, ValueError, r"seeds\[0\] must"),
+        ({"num_neighbors": [-2]}, ValueError, "fanouts must be from -1"),
     ],
 )
-def test_what_is_not_supported_is_told(data, options, message):
-    with pytest.raises(NotImplementedError, match=f"NeighborLoader: {message}.* with pyg-lib"):
-        NeighborLoader(data, [2], **options)
+def test_wrong_calls(data, options, error, message):
+    with pytest.raises((error, RuntimeError), match=message):
+        list(NeighborLoader(data, **{"num_neighbors": [2], **options}))
 
 
-def test_wrong_calls(data):
+def test_wrong_samplers(data):
     with pytest.raises(ValueError, match="sample_direction must be"):
         NeighborSampler(data, [2], sample_direction="both")
-    with pytest.raises(ValueError, match="'sideways' is not a valid SubgraphType"):
-        NeighborLoader(data, [2], subgraph_type="sideways")
-    with pytest.raises(TypeError, match="unexpected keyword argument 'directed'"):
-        NeighborLoader(data, [2], directed=False)
     timed = NodeLoader(data, NeighborSampler(data, [2]), input_time=torch.zeros(NODES))
     with pytest.raises(NotImplementedError, match="temporal sampling is not supported"):
         list(timed)
-    for seeds in (torch.tensor([NODES]), torch.tensor([-1])):
-        with pytest.raises((RuntimeError, ValueError), match=r"seeds\[0\] must"):
-            list(NeighborLoader(data, [2], seeds))
-    with pytest.raises((RuntimeError, ValueError), match="fanouts must be from -1"):
-        list(NeighborLoader(data, [-2]))

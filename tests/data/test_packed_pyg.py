@@ -5,27 +5,29 @@ import copy
 import pytest
 import torch
 from torch_geometric.data import Batch, Data, HeteroData
-from torch_geometric.loader import DataLoader, RandomNodeLoader
+from torch_geometric.loader import (
+    ClusterData,
+    ClusterLoader,
+    DataLoader,
+    GraphSAINTNodeSampler,
+    RandomNodeLoader,
+)
 from torch_geometric.loader.utils import filter_data, filter_hetero_data, index_select
 from torch_geometric.transforms import RandomNodeSplit, ToUndirected
 from torch_geometric.typing import WITH_METIS, WITH_PYG_LIB, WITH_TORCH_SPARSE
 
 from bitgnn import BitTensor, freeze
 from bitgnn.bits import BitFeatures
-from bitgnn.data import NeighborLoader
 from bitgnn.models import GCN
 from bitgnn.nn import BinaryLinear, GCNConv, GraphConv, SAGEConv
 
 NODES, SIZE = 12, 40
 
 
-def values(rows=NODES):
-    return torch.where(torch.randn(rows, SIZE) >= 0, 1.0, -1.0)
-
-
 def pair(rows=NODES, edges=30):
     """The same graph with packed features and with floats."""
-    x, edge_index = values(rows), torch.randint(0, rows, (2, edges))
+    x = torch.where(torch.randn(rows, SIZE) >= 0, 1.0, -1.0)
+    edge_index = torch.randint(0, rows, (2, edges))
     rest = {"edge_index": edge_index, "y": torch.arange(rows), "edge_attr": torch.randn(edges, 2)}
     return Data(x=BitTensor.from_float(x).as_features(), **rest), Data(x=x, **rest)
 
@@ -60,7 +62,7 @@ def test_data_is_cut_and_copied():
     assert not packed.is_edge_attr("x")
     assert packed.validate()
     assert not packed.is_cuda
-    packed.clone().share_memory_().x.is_shared()
+    assert packed.clone().share_memory_().x.is_shared()
     split = RandomNodeSplit(num_val=2, num_test=2)(packed)
     assert split.train_mask.sum() == NODES - 4
     assert packed.to_dict()["x"].equal(packed.x)
@@ -80,20 +82,20 @@ def test_batches_join_and_part_again(scale):
 
 
 @pytest.mark.parametrize("workers", [0, 1])
-def test_loader_of_graphs(workers):
+def test_loaders(workers):
     graphs = [pair(rows)[0] for rows in (3, 4, 5)]
     batches = list(DataLoader(graphs, batch_size=2, num_workers=workers))
-    assert [len(batch.x) for batch in batches] == [7, 5]
     for batch, whole in zip(batches, (graphs[:2], graphs[2:]), strict=True):
         assert isinstance(batch.x, BitFeatures)
         assert torch.equal(batch.x.to_float(), torch.cat([graph.x.to_float() for graph in whole]))
-
-
-@pytest.mark.parametrize("workers", [0, 1])
-def test_loader_of_nodes(workers):
     packed, _ = pair()
     packed.n_id = torch.arange(NODES)
-    for batch in RandomNodeLoader(packed, num_parts=3, num_workers=workers):
+    batches = list(RandomNodeLoader(packed, num_parts=3, num_workers=workers))
+    if WITH_TORCH_SPARSE:
+        batches += GraphSAINTNodeSampler(packed, batch_size=4, num_steps=2)
+    if WITH_METIS or WITH_PYG_LIB:
+        batches += ClusterLoader(ClusterData(packed, num_parts=3))
+    for batch in batches:
         assert batch.x.equal(packed.x[batch.n_id])
 
 
@@ -107,11 +109,10 @@ def test_parts_of_samplers():
 
     hetero = HeteroData()
     hetero["paper"].x, hetero["author"].x = packed.x, packed.x[:4]
-    hetero["author", "writes", "paper"].edge_index = torch.tensor([[0, 1, 3], [5, 5, 11]])
     key = ("author", "writes", "paper")
+    hetero[key].edge_index = torch.tensor([[0, 1, 3], [5, 5, 11]])
     nodes = {"paper": torch.tensor([5, 11]), "author": torch.tensor([3, 0])}
-    arguments = ({key: torch.tensor([0])}, {key: torch.tensor([1])}, {key: torch.tensor([2])})
-    cut = filter_hetero_data(hetero, nodes, *arguments)
+    cut = filter_hetero_data(hetero, nodes, *({key: torch.tensor([i])} for i in range(3)))
     assert cut["paper"].x.equal(packed.x[[5, 11]])
     assert cut["author"].x.equal(packed.x[[3, 0]])
     assert hetero.num_node_features == {"paper": SIZE, "author": SIZE}
@@ -119,30 +120,6 @@ def test_parts_of_samplers():
     assert hetero.subgraph({"paper": torch.tensor([5])})["paper"].x.equal(packed.x[[5]])
     assert hetero.to_homogeneous().x.equal(torch.cat([packed.x, packed.x[:4]]))
     assert Batch.from_data_list([hetero, hetero])["author"].x.shape == (8, SIZE)
-
-
-def test_neighbor_loader():
-    packed, _ = pair()
-    for batch in NeighborLoader(packed, num_neighbors=[3, 3], batch_size=4):
-        assert batch.x.equal(packed.x[batch.n_id])
-
-
-@pytest.mark.skipif(not WITH_TORCH_SPARSE, reason="torch-sparse is not installed")
-def test_graph_saint():
-    from torch_geometric.loader import GraphSAINTNodeSampler
-
-    packed, _ = pair()
-    for batch in GraphSAINTNodeSampler(packed, batch_size=4, num_steps=2):
-        assert len(batch.x) == batch.num_nodes
-
-
-@pytest.mark.skipif(not (WITH_METIS or WITH_PYG_LIB), reason="METIS is not installed")
-def test_cluster_loader():
-    from torch_geometric.loader import ClusterData, ClusterLoader
-
-    packed, _ = pair()
-    for batch in ClusterLoader(ClusterData(packed, num_parts=3)):
-        assert len(batch.x) == batch.num_nodes
 
 
 @pytest.mark.parametrize("layer", [GCNConv, SAGEConv, GraphConv])
@@ -169,8 +146,7 @@ def test_models_and_frozen_ones_take_packed_data():
     expected = frozen(bits, floats.edge_index)
     assert torch.equal(frozen(data.x, data.edge_index), expected)
     batch = Batch.from_data_list([data, data])
-    twice = frozen(batch.x, batch.edge_index)
-    torch.testing.assert_close(twice, torch.cat([expected, expected]))
+    torch.testing.assert_close(frozen(batch.x, batch.edge_index), torch.cat([expected, expected]))
     with pytest.raises(ValueError, match=r"x must be \[N, \d+\], got \[\d+\]"):
         frozen(data.x[0], data.edge_index)
     with pytest.raises(TypeError, match="x must be floats, got packed features"):

@@ -1,6 +1,7 @@
 """load() on tiny graphs in the raw formats of the real ones: found, copied, downloaded, refused."""
 
 import io
+import os
 import shutil
 import zipfile
 from pathlib import Path
@@ -9,14 +10,22 @@ import numpy as np
 import pytest
 import torch
 import torch_geometric.datasets
+from torch_geometric.data import download, download_url
 
 from bitgnn.data import DataError, dataset_names, load
+from bitgnn.data.splits import MASKS
 
 SMALL = {"train_per_class": 1, "val_per_class": 1}
+PHOTO = "amazon_electronics_photo.npz"
+NOWHERE = "http://127.0.0.1:9/reddit.zip"
 
 
 def pairs(edge_index):
     return set(map(tuple, edge_index.t().tolist()))
+
+
+def names(folder):
+    return sorted(path.name for path in folder.iterdir())
 
 
 @pytest.fixture
@@ -24,22 +33,34 @@ def check(raw):
     """Whether a loaded graph is the tiny one in the form promised."""
 
     def is_the_graph(data):
-        assert data.x.shape == raw.x.shape
-        assert data.x.dtype == torch.float32
-        assert data.y.dtype == torch.int64
+        assert (data.x.shape, data.x.dtype) == (raw.x.shape, torch.float32)
         assert torch.equal(data.y, torch.from_numpy(raw.y))
-        for key in ("train_mask", "val_mask", "test_mask"):
-            assert data[key].shape == (raw.nodes,)
-            assert data[key].dtype == torch.bool
+        for key in MASKS:
+            assert (data[key].shape, data[key].dtype) == ((raw.nodes,), torch.bool)
         assert not data.synthetic
 
     return is_the_graph
 
 
+@pytest.fixture
+def read_only():
+    """Takes the right to write from folders, until the test ends."""
+    changed = []
+
+    def forbid(*folders):
+        changed.extend(folders)
+        for folder in folders:
+            folder.chmod(0o555)
+
+    yield forbid
+    for folder in changed:
+        folder.chmod(0o755)
+
+
 @pytest.mark.parametrize(
     ("name", "path"),
     [
-        ("Photo", "amazon/Photo/raw/amazon_electronics_photo.npz"),
+        ("Photo", f"amazon/Photo/raw/{PHOTO}"),
         ("computers", "Computers/raw/amazon_electronics_computers.npz"),
         ("CS", "coauthor/CS/raw/ms_academic_cs.npz"),
         ("Physics", "coauthor/Physics/raw/ms_academic_phy.npz"),
@@ -53,13 +74,9 @@ def test_graphs_in_npz(tmp_path, name, path, check, raw):
     data = load(name, tmp_path, seed=3, **SMALL)
     check(data)
     # PyG removes loops and makes these graphs undirected.
-    assert (4, 0) in pairs(data.edge_index)
-    assert (0, 4) in pairs(data.edge_index)
+    assert {(4, 0), (0, 4)} <= pairs(data.edge_index)
     assert (7, 7) not in pairs(data.edge_index)
-    assert [int(data[key].sum()) for key in ("train_mask", "val_mask")] == [
-        raw.classes,
-        raw.classes,
-    ]
+    assert int(data.train_mask.sum()) == int(data.val_mask.sum()) == raw.classes
     other = load(name, tmp_path, seed=4, **SMALL)
     assert not torch.equal(other.train_mask, data.train_mask)
 
@@ -83,95 +100,75 @@ def test_linkx_nodes_without_a_label_are_in_no_mask(tmp_path, raw):
     raw.save_linkx(tmp_path / "linkx" / "cornell5" / "raw" / "data.mat")
     data = load("Cornell5", tmp_path, **SMALL)
     assert data.y.tolist() == [-1, 0, 1] * 4
-    used = data.train_mask | data.val_mask | data.test_mask
-    assert torch.equal(used, data.y >= 0)
+    assert torch.equal(data.train_mask | data.val_mask | data.test_mask, data.y >= 0)
 
 
-@pytest.mark.parametrize("folder", ["reddit/raw"])
-def test_reddit(tmp_path, folder, check, raw):
-    raw.save_reddit(tmp_path / folder)
-    data = load("Reddit", tmp_path)
+@pytest.mark.parametrize("name", ["reddit", "flickr"])
+def test_reddit_and_flickr(tmp_path, name, check, raw):
+    getattr(raw, f"save_{name}")(tmp_path / name / "raw")
+    data = load(name, tmp_path)
     check(data)
-    assert [int(data[k].sum()) for k in ("train_mask", "val_mask", "test_mask")] == [6, 3, 3]
+    assert [int(data[key].sum()) for key in MASKS] == [6, 3, 3]
     assert pairs(data.edge_index) == raw.edges
     torch.testing.assert_close(data.x, torch.from_numpy(raw.x))
 
 
-def test_flickr_with_and_without_features(tmp_path, check, raw):
-    raw.save_flickr(tmp_path / "flickr" / "raw")
-    real = load("Flickr", tmp_path)
-    check(real)
-    torch.testing.assert_close(real.x, torch.from_numpy(raw.x))
-    (tmp_path / "flickr" / "raw" / "feats.npy").unlink()
-    made = load("flickr", tmp_path, features="synthetic", seed=5)
-    assert made.synthetic
-    assert made.name == "Flickr (synthetic features)"
-    assert made.x.shape == (raw.nodes, 500)
-    assert pairs(made.edge_index) == pairs(real.edge_index)
-    for key in ("y", "train_mask", "val_mask", "test_mask"):
-        assert torch.equal(made[key], real[key])
-    assert torch.equal(load("flickr", tmp_path, features="synthetic", seed=5).x, made.x)
-    assert not torch.equal(load("flickr", tmp_path, features="synthetic", seed=6).x, made.x)
+def test_flickr_without_features(tmp_path, raw):
+    def made(seed=5):
+        return load("flickr", tmp_path, features="synthetic", seed=seed)
 
-
-def test_flickr_structure_missing_or_broken(tmp_path, raw):
     with pytest.raises(DataError, match=r"Put adj_full.npz, class_map.json, role.json into .*raw"):
-        load("Flickr", tmp_path, features="synthetic")
-    raw.save_flickr(tmp_path / "flickr" / "raw")
-    (tmp_path / "flickr" / "raw" / "role.json").write_text('{"tr": [99]}')
+        made()
+    folder = tmp_path / "flickr" / "raw"
+    raw.save_flickr(folder, with_features=False)
+    data = made()
+    assert (data.name, data.synthetic) == ("Flickr (synthetic features)", True)
+    assert data.x.shape == (raw.nodes, 500)
+    assert pairs(data.edge_index) == raw.edges
+    assert torch.equal(data.y, torch.from_numpy(raw.y))
+    assert [int(data[key].sum()) for key in MASKS] == [6, 3, 3]
+    assert torch.equal(made().x, data.x)
+    assert not torch.equal(made(6).x, data.x)
+    (folder / "role.json").write_text('{"tr": [99]}')
     with pytest.raises(DataError, match="cannot be read"):
-        load("Flickr", tmp_path, features="synthetic")
+        made()
 
 
-def test_a_read_only_folder_stays_untouched(tmp_path, check, raw):
-    file = tmp_path / "root" / "amazon" / "Photo" / "raw" / "amazon_electronics_photo.npz"
-    raw.save_npz_graph(file)
-    for path in (file.parents[1], tmp_path / "root"):
-        path.chmod(0o555)
-    try:
-        check(load("Photo", tmp_path / "root", **SMALL))
-        copied = tmp_path / "cache" / "bitgnn" / "amazon" / "Photo"
-        assert sorted(path.name for path in copied.iterdir()) == ["processed", "raw"]
-        assert sorted(path.name for path in file.parents[1].iterdir()) == ["raw"]
-        made = (copied / "processed" / "data.pt").stat().st_mtime_ns
-        check(load("Photo", tmp_path / "root", **SMALL))
-        assert (copied / "processed" / "data.pt").stat().st_mtime_ns == made
-    finally:
-        for path in (file.parents[1], tmp_path / "root"):
-            path.chmod(0o755)
+def test_a_read_only_folder_stays_untouched(tmp_path, check, raw, read_only, monkeypatch):
+    root = tmp_path / "root"
+    monkeypatch.setenv("BITGNN_DATA", str(root))
+    folder, copied = root / "amazon" / "Photo", tmp_path / "cache" / "bitgnn" / "amazon" / "Photo"
+    raw.save_npz_graph(folder / "raw" / PHOTO)
+    read_only(folder, root)
+    made = []
+    for _ in range(2):
+        check(load("Photo", **SMALL))
+        assert names(copied) == ["processed", "raw"]
+        assert names(folder) == ["raw"]
+        made.append((copied / "processed" / "data.pt").stat().st_mtime_ns)
+    assert made[0] == made[1]
 
 
-def test_a_replaced_file_in_a_read_only_folder_is_copied_again(tmp_path, raw):
+def test_a_replaced_file_in_a_read_only_folder_is_copied_again(tmp_path, raw, read_only):
     path = tmp_path / "root" / "tolokers" / "raw" / "tolokers.npz"
     raw.save_heterophilous(path)
-    path.parents[1].chmod(0o555)
+    read_only(path.parents[1])
     load("tolokers", tmp_path / "root", split=9)
     path.parents[1].chmod(0o755)
     shutil.rmtree(path.parent)
     raw.save_heterophilous(path, num_splits=2)
-    path.parents[1].chmod(0o555)
+    read_only(path.parents[1])
     with pytest.raises(ValueError, match="from 0 to 1, got 9"):
         load("tolokers", tmp_path / "root", split=9)
-    path.parents[1].chmod(0o755)
 
 
 @pytest.fixture
 def photo(tmp_path, server, monkeypatch, raw):
     """Amazon's Photo on the local server; returns the folder to load from."""
-    raw.save_npz_graph(tmp_path / "source" / "amazon_electronics_photo.npz")
-    body = (tmp_path / "source" / "amazon_electronics_photo.npz").read_bytes()
-    server.files["/amazon_electronics_photo.npz"] = body
+    raw.save_npz_graph(tmp_path / "source" / PHOTO)
+    server.files[f"/{PHOTO}"] = (tmp_path / "source" / PHOTO).read_bytes()
     monkeypatch.setattr(torch_geometric.datasets.Amazon, "url", f"{server.url}/")
     return tmp_path / "root"
-
-
-def test_download_through_pyg(photo, server, check):
-    check(load("Photo", photo, **SMALL))
-    folder = photo / "amazon" / "Photo"
-    assert sorted(path.name for path in folder.iterdir()) == ["processed", "raw"]
-    assert [path.name for path in (folder / "raw").iterdir()] == ["amazon_electronics_photo.npz"]
-    check(load("Photo", photo, **SMALL))
-    assert len(server.requests) == 1
 
 
 def test_a_broken_download_is_no_data_set_and_goes_on(photo, server, check):
@@ -179,10 +176,16 @@ def test_a_broken_download_is_no_data_set_and_goes_on(photo, server, check):
     with pytest.raises(DataError, match=r"not downloaded .*try again to go on.*Put amazon_elec"):
         load("Photo", photo, **SMALL)
     folder = photo / "amazon" / "Photo"
-    assert not (folder / "raw" / "amazon_electronics_photo.npz").exists()
-    check(load("Photo", photo, **SMALL))
+    assert not (folder / "raw" / PHOTO).exists()
+    for _ in range(2):
+        check(load("Photo", photo, **SMALL))
+    assert len(server.requests) == 2
     assert server.requests[1][1].startswith("bytes=")
-    assert sorted(path.name for path in folder.iterdir()) == ["processed", "raw"]
+    assert names(folder) == ["processed", "raw"]
+    assert names(folder / "raw") == [PHOTO]
+    # PyG downloads as before afterwards.
+    assert torch_geometric.datasets.amazon.download_url is download_url
+    assert download.download_url is download_url
 
 
 def test_an_interruption_while_processing_leaves_nothing_that_looks_done(photo, monkeypatch, check):
@@ -198,15 +201,6 @@ def test_an_interruption_while_processing_leaves_nothing_that_looks_done(photo, 
     check(load("Photo", photo, **SMALL))
 
 
-def test_pyg_downloads_as_before_afterwards(photo):
-    from torch_geometric.data import download, download_url
-    from torch_geometric.datasets import amazon
-
-    load("Photo", photo, **SMALL)
-    assert amazon.download_url is download_url
-    assert download.download_url is download_url
-
-
 def test_reddit_from_an_archive(tmp_path, server, monkeypatch, check, raw):
     raw.save_reddit(tmp_path / "source")
     archive = io.BytesIO()
@@ -216,8 +210,7 @@ def test_reddit_from_an_archive(tmp_path, server, monkeypatch, check, raw):
     server.files["/reddit.zip"] = archive.getvalue()
     monkeypatch.setattr(torch_geometric.datasets.Reddit, "url", f"{server.url}/reddit.zip")
     check(load("Reddit", tmp_path / "root"))
-    folder = tmp_path / "root" / "reddit" / "raw"
-    assert sorted(path.name for path in folder.iterdir()) == ["reddit_data.npz", "reddit_graph.npz"]
+    assert names(tmp_path / "root/reddit/raw") == ["reddit_data.npz", "reddit_graph.npz"]
 
 
 def test_cora_file_by_file(tmp_path, server, monkeypatch):
@@ -227,82 +220,73 @@ def test_cora_file_by_file(tmp_path, server, monkeypatch):
     with pytest.raises(DataError, match=r"Cora: raw files not found .* \(HTTP Error 404.*\)"):
         load("Cora", tmp_path / "root")
     assert [path for path, _ in server.requests] == ["/ind.cora.x", "/ind.cora.tx"]
-    staged = tmp_path / "root" / "planetoid" / "Cora" / "raw.incomplete"
-    assert [path.name for path in staged.iterdir()] == ["ind.cora.x"]
+    assert names(tmp_path / "root" / "planetoid" / "Cora" / "raw.incomplete") == ["ind.cora.x"]
 
 
-def test_offline_says_what_belongs_where(tmp_path, monkeypatch):
-    monkeypatch.setattr(torch_geometric.datasets.Reddit, "url", "http://127.0.0.1:9/reddit.zip")
-    with pytest.raises(DataError) as caught:
-        load("Reddit", tmp_path)
-    message = str(caught.value)
-    assert "Reddit: raw files not found under" in message
-    assert "Put reddit_data.npz, reddit_graph.npz into" in message
-    assert str(tmp_path / "reddit" / "raw") in message
-    assert "--data-root or BITGNN_DATA" in message
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_offline_with_a_read_only_folder_names_the_cache(tmp_path, monkeypatch, check, raw):
-    monkeypatch.setattr(torch_geometric.datasets.Reddit, "url", "http://127.0.0.1:9/reddit.zip")
+def test_offline_says_what_belongs_where(tmp_path, monkeypatch, check, raw, read_only):
+    monkeypatch.setattr(torch_geometric.datasets.Reddit, "url", NOWHERE)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     root = tmp_path / "root"
     root.mkdir()
-    root.chmod(0o555)
+    put = f"Put reddit_data.npz, reddit_graph.npz into {root / 'reddit' / 'raw'}"
+    with pytest.raises(
+        DataError, match=f"Reddit: raw files not found under .*{put}.*--data-root or BITGNN_DATA"
+    ):
+        load("Reddit", root)
+    assert names(root) == []
+    read_only(root)
     with pytest.raises(DataError, match=r"into \S*cache/bitgnn/reddit/raw"):
         load("Reddit", root)
-    assert list(root.iterdir()) == []
+    assert names(root) == []
     # What was downloaded there once is found there.
     raw.save_reddit(tmp_path / "cache" / "bitgnn" / "reddit" / "raw")
     check(load("Reddit", root))
 
 
 def test_two_processes_make_the_same_files_at_a_time(tmp_path, monkeypatch, check, raw):
-    raw.save_npz_graph(tmp_path / "amazon/Photo/raw/amazon_electronics_photo.npz")
+    raw.save_npz_graph(tmp_path / "amazon/Photo/raw" / PHOTO)
     make, others = torch_geometric.datasets.Amazon.process, []
 
     def make_while_another_does(self):
         if not others:
             others.append(None)
             with monkeypatch.context() as patch:
-                patch.setattr("bitgnn.data.atomic_dataset.os.getpid", lambda: 1)
+                patch.setattr(os, "getpid", lambda: 1)
                 check(load("Photo", tmp_path, **SMALL))
         make(self)
 
     monkeypatch.setattr(torch_geometric.datasets.Amazon, "process", make_while_another_does)
     check(load("Photo", tmp_path, **SMALL))
-    assert sorted(path.name for path in (tmp_path / "amazon/Photo").iterdir()) == [
-        "processed",
-        "raw",
-    ]
+    assert names(tmp_path / "amazon/Photo") == ["processed", "raw"]
 
 
-@pytest.mark.parametrize("content", [b"", b"PK\x03\x04 not an archive"])
-def test_unreadable_files(tmp_path, content):
-    folder = tmp_path / "Photo" / "raw"
-    folder.mkdir(parents=True)
-    (folder / "amazon_electronics_photo.npz").write_bytes(content)
-    with pytest.raises(DataError, match=r"Photo: files in .*Photo cannot be read"):
-        load("Photo", tmp_path)
-    assert (folder / "amazon_electronics_photo.npz").read_bytes() == content
+def test_unreadable_files(tmp_path):
+    pickled = io.BytesIO()
+    np.savez(pickled, attr_data=np.array([{"not": "an array"}], dtype=object))
+    file = tmp_path / "Photo" / "raw" / PHOTO
+    file.parent.mkdir(parents=True)
+    for content, said in (
+        (b"", r"Photo: files in .*Photo cannot be read"),
+        (b"PK\x03\x04 not an archive", r"Photo: files in .*Photo cannot be read"),
+        (pickled.getvalue(), "allow_pickle"),
+    ):
+        file.write_bytes(content)
+        with pytest.raises(DataError, match=said):
+            load("Photo", tmp_path)
+        assert file.read_bytes() == content
 
 
-def test_a_pickle_in_an_array_file_is_refused(tmp_path):
-    folder = tmp_path / "Photo" / "raw"
-    folder.mkdir(parents=True)
-    with (folder / "amazon_electronics_photo.npz").open("wb") as file:
-        np.savez(file, attr_data=np.array([{"not": "an array"}], dtype=object))
-    with pytest.raises(DataError, match="allow_pickle"):
-        load("Photo", tmp_path)
-
-
-def test_names(tmp_path):
-    with pytest.raises(ValueError, match=r"name must be one of \['Cora', .*got 'Karate'"):
-        load("Karate", tmp_path)
-    with pytest.raises(TypeError, match="name must be a string, got int; see load_pyg"):
-        load(3, tmp_path)
-    with pytest.raises(ValueError, match="is for Flickr alone, got 'Cora'"):
-        load("Cora", tmp_path, features="synthetic")
-    with pytest.raises(ValueError, match="features must be None or 'synthetic', got 'real'"):
-        load("Flickr", tmp_path, features="real")
+@pytest.mark.parametrize(
+    ("name", "options", "error", "message"),
+    [
+        ("Karate", {}, ValueError, r"name must be one of \['Cora', .*got 'Karate'"),
+        (3, {}, TypeError, "name must be a string, got int; see load_pyg"),
+        ("Cora", {"features": "synthetic"}, ValueError, "is for Flickr alone, got 'Cora'"),
+        ("Flickr", {"features": "real"}, ValueError, "must be None or 'synthetic', got 'real'"),
+    ],
+)
+def test_names(tmp_path, name, options, error, message):
+    with pytest.raises(error, match=message):
+        load(name, tmp_path, **options)
     assert len(dataset_names()) == len({name.lower() for name in dataset_names()})
     assert load("digits", seed=1).name == "digits"

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from bitgnn.data import load
+from bitgnn.data import DataError, load
 
 SIZES = {
     "Cora": (2_708, 10_556, 1_433, 7),
@@ -22,8 +22,6 @@ SLOW = {
 
 
 def load_or_skip(name, root, **options):
-    from bitgnn.data import DataError
-
     try:
         return load(name, root, **options)
     except DataError as error:
@@ -32,16 +30,13 @@ def load_or_skip(name, root, **options):
         pytest.skip(f"{name} is not at hand: {error}")
 
 
-@pytest.mark.parametrize(
-    "name", [*SIZES, *(pytest.param(name, marks=pytest.mark.slow) for name in SLOW)]
-)
+@pytest.mark.parametrize("name", [*SIZES, *(pytest.param(n, marks=pytest.mark.slow) for n in SLOW)])
 def test_sizes(real_data, name):
     features = "synthetic" if name == "Flickr" else None
     data = load_or_skip(name, real_data, features=features)
-    nodes, edges, width, classes = (SIZES | SLOW)[name]
-    assert data.x.shape == (nodes, width)
-    assert data.edge_index.shape == (2, edges)
-    assert int(data.y.max()) + 1 == classes
+    assert (*data.x.shape, data.num_edges, int(data.y.max()) + 1) == tuple(
+        (SIZES | SLOW)[name][i] for i in (0, 2, 1, 3)
+    )
     masks = torch.stack([data.train_mask, data.val_mask, data.test_mask])
     assert masks.sum(0).max() == 1
     assert masks.any(1).all()

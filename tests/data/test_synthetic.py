@@ -5,8 +5,12 @@ import pytest
 import torch
 
 from bitgnn.data import load, synthetic
-from bitgnn.data.random_pattern import expected_degrees, random_pattern
-from bitgnn.data.synthetic_graphs import NAMED_SIZES, class_features
+from bitgnn.data.synthetic_graphs import (
+    NAMED_SIZES,
+    GraphSize,
+    class_features,
+    expected_degrees,
+)
 
 
 def homophily(data):
@@ -16,30 +20,24 @@ def homophily(data):
 @pytest.mark.parametrize("degree", ["power_law", "uniform"])
 def test_sizes_and_form(degree):
     data = synthetic(1000, 8000, 33, 5, degree=degree, homophily=0.7)
-    assert data.x.shape == (1000, 33)
-    assert data.x.dtype == torch.float32
-    assert data.edge_index.shape == (2, 8000)
-    assert data.edge_index.dtype == torch.int64
+    assert (data.x.shape, data.x.dtype) == ((1000, 33), torch.float32)
+    assert (data.edge_index.shape, data.edge_index.dtype) == ((2, 8000), torch.int64)
     assert data.name.startswith("synthetic")
     assert data.synthetic
     assert set(data.y.tolist()) == set(range(5))
     edges = data.edge_index
     assert torch.equal(torch.unique(edges, dim=1), torch.unique(edges.flip(0), dim=1))
-    assert torch.unique(edges, dim=1).size(1) == 8000
     assert not (edges[0] == edges[1]).any()
-    keys = edges[1] * 1000 + edges[0]
-    assert (keys.diff() > 0).all()
+    assert ((edges[1] * 1000 + edges[0]).diff() > 0).all()  # in order, none twice
     masks = torch.stack([data.train_mask, data.val_mask, data.test_mask])
     assert (masks.sum(0) == 1).all()
     assert masks.any(1).all()
-
-
-def test_the_same_arguments_give_the_same_graph():
-    first, again = (synthetic(300, 2000, 5, 3, seed=4) for _ in range(2))
-    other = synthetic(300, 2000, 5, 3, seed=5)
+    same, other = (
+        synthetic(1000, 8000, 33, 5, degree=degree, homophily=0.7, seed=s) for s in (0, 1)
+    )
     for key in ("x", "edge_index", "y", "train_mask", "val_mask"):
-        assert torch.equal(first[key], again[key])
-        assert not torch.equal(first[key], other[key])
+        assert torch.equal(data[key], same[key])
+        assert not torch.equal(data[key], other[key])
 
 
 @pytest.mark.parametrize("wanted", [0.0, 0.3, 0.9, 1.0])
@@ -48,36 +46,25 @@ def test_homophily(wanted):
     assert homophily(data) == pytest.approx(wanted, abs=0.02)
 
 
-def test_degree_laws():
-    flat = synthetic(5000, 100_000, 1, 2, degree="uniform")
-    heavy = synthetic(5000, 100_000, 1, 2, exponent=2.2)
-    clipped = synthetic(5000, 100_000, 1, 2, exponent=2.2, max_degree=100)
-    largest = [int(torch.bincount(d.edge_index[1]).max()) for d in (flat, heavy, clipped)]
+def test_the_degree_laws_show():
+    options = ({"degree": "uniform"}, {"exponent": 2.2}, {"exponent": 2.2, "max_degree": 100})
+    graphs = [synthetic(5000, 100_000, 1, 2, **one) for one in options]
+    flat, heavy, clipped = (int(torch.bincount(d.edge_index[1]).max()) for d in graphs)
     # Poisson with mean 20; a heavy tail; the bound is of the expectation.
-    assert largest[0] < 50
-    assert largest[1] > 400
-    assert 80 < largest[2] < 160
+    assert flat < 50
+    assert heavy > 400
+    assert 80 < clipped < 160
 
 
 def test_expected_degrees_keep_the_mean_and_the_bound():
     generator = np.random.default_rng(0)
-    degrees = expected_degrees(10_000, 12.0, exponent=2.1, max_degree=300, generator=generator)
+    size = GraphSize(10_000, 120_000, 1, 1, 2.1, 300, 0.5, 0.5, 0.25)
+    degrees = expected_degrees(size, "power_law", generator)
     assert degrees.mean() == pytest.approx(12.0, rel=1e-3)
     assert degrees.max() <= 300
     # Density ~ degree ** -2.1: the part above 4 d is 4 ** -1.1 of that above d.
     ratio = (degrees > 40).sum() / (degrees > 10).sum()
     assert ratio == pytest.approx(4**-1.1, rel=0.15)
-
-
-def test_a_pattern_without_classes():
-    generator = np.random.default_rng(0)
-    rowptr, indices = random_pattern(np.ones(31), 31 * 30, generator=generator)
-    assert rowptr.dtype == torch.int64
-    assert indices.dtype == torch.int32
-    assert torch.equal(rowptr, torch.arange(32) * 30)  # the complete graph
-    none = random_pattern(np.ones(4), 0, generator=generator)
-    assert none[0].tolist() == [0] * 5
-    assert none[1].numel() == 0
 
 
 @pytest.mark.parametrize("name", list(NAMED_SIZES))
@@ -94,8 +81,7 @@ def test_named_sizes_scale(name):
 
 
 def test_a_named_size_by_load():
-    data = load("synthetic-flickr", seed=2)
-    size = NAMED_SIZES["flickr"]
+    data, size = load("synthetic-flickr", seed=2), NAMED_SIZES["flickr"]
     assert (data.num_nodes, data.num_edges) == (size.num_nodes, size.num_edges)
     assert data.synthetic
     assert data.name.startswith("synthetic flickr (89250 nodes, 899756 edges")
@@ -103,16 +89,15 @@ def test_a_named_size_by_load():
 
 @pytest.mark.parametrize("num_nodes", [1, 2, 33])
 def test_tiny_graphs(num_nodes):
-    data = synthetic(num_nodes, 0, 1, 1)
-    assert data.x.shape == (num_nodes, 1)
-    assert data.edge_index.shape == (2, 0)
-    full = synthetic(num_nodes, num_nodes * (num_nodes - 1), 1, 1, degree="uniform")
-    assert full.num_edges == num_nodes * (num_nodes - 1)
+    for edges in (0, num_nodes * (num_nodes - 1)):  # none, and the complete graph
+        data = synthetic(num_nodes, edges, 1, 1, degree="uniform")
+        assert data.x.shape == (num_nodes, 1)
+        assert torch.unique(data.edge_index, dim=1).shape == (2, edges)
 
 
 def test_features_tell_the_classes_apart():
     y = torch.tensor([0, 1, -1]).repeat(2000)
-    x = class_features(y, 16, signal=3.0, generator=np.random.default_rng(0))
+    x = class_features(y, 16, np.random.default_rng(0), signal=3.0)
     means = torch.stack([x[y == label].mean(0) for label in (0, 1, -1)])
     assert means[2].norm() < 0.2
     assert (means[0] - means[1]).norm() > 2

@@ -15,7 +15,7 @@ from torch_geometric.transforms import RandomLinkSplit
 from toy_problems import CLASSES, FEATURES, NODES, Own, Pooled, gcn, planted
 
 import bitgnn
-from bitgnn.convert.letters import own_letters
+from bitgnn.convert.swap.graphs import own_letters
 from bitgnn.distillation import DistillError, fitting
 
 EPOCHS = 60

@@ -1,14 +1,16 @@
-"""Networks for images: the papers' structures in both precisions, integers on every shortcut."""
+"""Networks for images: the papers' structures in both precisions, integers on shortcuts, BinCNN."""
 
 import pytest
 import torch
 from torch import fx, nn
 from torch.nn import functional
 
-from bitgnn.models import IMAGE_NETWORKS, MLP, VGG, ResNet
+from bitgnn.models import IMAGE_NETWORKS, MLP, VGG, BinCNN, ResNet, alexnet, bincnn, resnet
+from bitgnn.models.bincnn import GreyThreshold, LocalBinaryPatterns, RGBThreshold
+from bitgnn.models.resnet import Block
 from bitgnn.nn import BinaryConv2d, BinaryLinear, ChannelShortcut
 
-# The two deepest are the same code as ResNet-50; BinCNN has tests of its own.
+# The two deepest are the same code as ResNet-50; BinCNN has tests of its own below.
 OTHERS = ("resnet101", "resnet152", "bincnn")
 NAMES = [name for name in IMAGE_NETWORKS if name not in OTHERS]
 SMALLEST = {"mlp": 28, "alexnet": 32, "vgg": 8, "resnet14": 16}
@@ -26,18 +28,6 @@ def _small(name: str, precision: str = "binary", **options) -> nn.Module:
     return IMAGE_NETWORKS[name](precision, classes=7, width=0.1, **options)
 
 
-def _shapes(network: nn.Module) -> list[tuple[int, ...]]:
-    """Numbers of the layers with weights, in order."""
-    shapes: list[tuple[int, ...]] = []
-    for layer in network.modules():
-        if isinstance(layer, nn.Conv2d):
-            numbers = (*layer.kernel_size, *layer.stride, *layer.padding)
-            shapes.append((layer.in_channels, layer.out_channels, *numbers))
-        elif isinstance(layer, nn.Linear):
-            shapes.append((layer.in_features, layer.out_features))
-    return shapes
-
-
 @pytest.mark.parametrize(
     ("name", "weights"),
     # He et al.'s counts of layers: convolutions of three (two) a block, stem and one linear layer.
@@ -46,8 +36,9 @@ def _shapes(network: nn.Module) -> list[tuple[int, ...]]:
 def test_depths_are_the_names(name, weights):
     with torch.device("meta"):
         network = IMAGE_NETWORKS[name]()
+    layers = [m for m in network.modules() if isinstance(m, nn.Conv2d | nn.Linear)]
     # These end in two linear layers in place of one.
-    assert len(_shapes(network)) - 1 == weights
+    assert len(layers) - 1 == weights
     shortcuts = [m for m in network.modules() if isinstance(m, ChannelShortcut)]
     assert [m.stride for m in shortcuts].count(2) == 3
     assert network.features[-1].num_features == (512 if weights == 18 else 2048)
@@ -82,23 +73,22 @@ def test_binary_networks_have_one_first_layer_and_integers_inside(name):
     layers = [m for m in network.modules() if isinstance(m, BinaryConv2d | BinaryLinear)]
     assert [layer.input_step for layer in layers] == [0.5] + [None] * (len(layers) - 1)
     assert all(layer.bias is None and not layer.scale for layer in layers)
-    assert not any(isinstance(m, nn.ReLU) for m in network.modules())
-    assert sum(isinstance(m, nn.BatchNorm1d | nn.BatchNorm2d) for m in network.modules()) == len(
-        layers
-    )
+    kinds = [type(m) for m in network.modules()]
+    assert nn.ReLU not in kinds
+    assert kinds.count(nn.BatchNorm1d) + kinds.count(nn.BatchNorm2d) == len(layers)
     sums = []
     for block in network.features:
-        if type(block).__name__ == "BinaryBlock":
+        if isinstance(block, Block):
             block.register_forward_hook(lambda _m, _x, out: sums.append(out))
     with torch.no_grad():
         network(torch.randn(2, *network.image))
-    assert len(sums) == (0 if name in ("mlp", "vgg", "vgg16", "alexnet") else len(sums) or -1)
+    assert bool(sums) == name.startswith("resnet")
     assert all(torch.equal(s, s.round()) and s.abs().max() > 1 for s in sums)
 
 
 def test_shortcuts_carry_the_sums():
     network = _small("resnet18").eval()
-    blocks = [m for m in network.features if type(m).__name__ == "BinaryBlock"]
+    blocks = [m for m in network.features if isinstance(m, Block)]
     assert [block.shortcut is None for block in blocks] == [True] + [False] * 7
     x = torch.randint(-9, 9, (2, 6, 4, 4)).float()
     with torch.no_grad():
@@ -134,22 +124,99 @@ def test_binary_networks_learn(name):
     assert (network(x).argmax(1) == target).float().mean() > 0.9
 
 
-def test_bad_arguments_and_inputs_are_named():
-    with pytest.raises(ValueError, match=r"VGG: precision must be one of .*, got 'int8'"):
-        VGG(precision="int8")
-    with pytest.raises(ValueError, match="AlexNet: the image is too small for its pools: 1x1"):
-        IMAGE_NETWORKS["alexnet"](width=0.1, image_size=16)
-    with pytest.raises(ValueError, match="ResNet: an image must have sizes of at least 1"):
-        ResNet(image=(3, 0, 32))
-    with pytest.raises(ValueError, match="ChannelShortcut: out_channels must be at least"):
-        ResNet(stages=((1, 64), (1, 32)))
-    with pytest.raises(ValueError, match="the step must be a power of two"):
-        MLP(input_step=0.3)
-    network = _small("vgg")
-    for x in (torch.randn(2, 3, 32, 32), torch.randn(2, 1, 8, 8), torch.randn(3, 8, 8)):
-        with pytest.raises(ValueError, match=r"VGG: x must be \[N, 3, 8, 8\], got"):
-            network(x)
-    with pytest.raises(ValueError, match=r"MLP: x must be \[N, 1, 28, 28\], got \[2, 3, 28, 28\]"):
-        _small("mlp")(torch.randn(2, 3, 28, 28))
-    with pytest.raises(ValueError, match=r"BinaryLinear: input must be \[\*, 784\]"):
-        _small("mlp")(torch.randn(2, 783))
+def test_bincnn_has_the_papers_structure():
+    network = bincnn()
+    weights = [(32, 3, 5, 5), (32, 32, 5, 5), (100, 18432), (100, 100), (4, 100)]
+    for one in (network, bincnn("fp32")):
+        assert [tuple(m.weight.shape) for m in one.modules() if hasattr(m, "weight")] == weights
+    kinds = {type(m) for m in network.modules()}
+    assert not kinds & {nn.BatchNorm2d, nn.BatchNorm1d, nn.ReLU}
+
+
+@pytest.mark.parametrize("strict", [False, True])
+@pytest.mark.parametrize("inputs", ["none", "rgb", "grey", "lbp"])
+def test_forms_of_bincnn_run_and_train(inputs, strict):
+    network = bincnn(inputs=inputs, width=0.2, image_size=8, strict_sign=strict)
+    x = torch.randn(6, 3, 8, 8)
+    functional.cross_entropy(network(x), torch.arange(6) % 4).backward()
+    for name, parameter in network.named_parameters():
+        if name.endswith("weight") or name == "features.0.threshold":
+            assert parameter.grad.abs().sum() > 0, name
+        else:
+            assert not parameter.requires_grad
+    first = network.features[1]
+    assert first.in_channels == (1 if inputs == "grey" else 3)
+    assert (first.input_step is None) == (inputs != "none")
+
+
+def test_local_binary_patterns_by_hand():
+    x = torch.zeros(1, 3, 3, 4)
+    x[0, :, 1, 1] = 1.0  # one bright pixel
+    x[0, :, 0, 0] = 2.0  # a brighter one above and left of it
+    found = LocalBinaryPatterns()(x)
+    # Top left, right, bottom left of each pixel, against the pixel.
+    # The image continues as it ends, so the bright corner is above its neighbours too.
+    above_left = [[-1, 1, -1, -1], [1, 1, -1, -1], [-1, -1, 1, -1]]
+    right = [[-1, -1, -1, -1], [1, -1, -1, -1], [-1, -1, -1, -1]]
+    below_left = [[-1, -1, 1, -1], [-1, -1, -1, -1], [-1, -1, -1, -1]]
+    assert found.tolist() == [[above_left, right, below_left]]
+
+
+def test_thresholds_shift_signs():
+    x = torch.rand(2, 3, 4, 4)
+    rgb, grey = RGBThreshold(), GreyThreshold()
+    with torch.no_grad():
+        rgb.threshold.copy_(torch.tensor([-0.2, -0.5, -0.9]).view(3, 1, 1))
+    assert torch.equal(rgb(x)[:, 1], x[:, 1] - 0.5)
+    expected = 0.299 * x[:, 0] + 0.587 * x[:, 1] + 0.114 * x[:, 2]
+    torch.testing.assert_close(grey(x)[:, 0], expected)
+    assert grey.threshold.shape == (1, 1, 1)
+
+
+def test_strict_signs_are_minus_one_at_zero():
+    loose, strict = (bincnn(width=0.2, image_size=8, strict_sign=s).eval() for s in (False, True))
+    strict.load_state_dict(loose.state_dict(), strict=False)
+    with torch.no_grad():
+        x = torch.randint(-1, 2, (64, 3, 8, 8)).float()
+        sums = loose.features[1](x)
+        assert (sums == 0).any()
+        assert torch.equal(strict.features[1](x) >= 0, sums > 0)
+    assert strict.classifier[-1].bias is None
+    x = torch.rand(4, 3, 8, 8) - 0.5
+    assert not torch.equal(loose(x), strict(x))
+
+
+def test_bincnn_of_any_size():
+    network = BinCNN("lbp", 3, channels=5, dense=7, image=(3, 13, 9))
+    assert network(torch.randn(2, 3, 13, 9)).shape == (2, 3)
+    assert sum(isinstance(m, BinaryConv2d | BinaryLinear) for m in network.modules()) == 5
+
+
+def _called(name, *shape):
+    return lambda: _small(name)(torch.randn(*shape))
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: bincnn(inputs="hsv"), r"BinCNN: inputs must be one of .*, got 'hsv'"),
+        (lambda: bincnn("fp16"), r"BinCNN: precision must be one of .*, got 'fp16'"),
+        (lambda: BinCNN("grey", image=(1, 96, 96)), "three channels to make grey"),
+        (lambda: BinCNN(image=(3, 3, 96)), "BinCNN: an image must have at least 4x4 pixels"),
+        (lambda: bincnn()(torch.randn(1, 3, 32, 32)), r"BinCNN: x must be \[N, 3, 96, 96\]"),
+        (lambda: VGG(precision="int8"), r"VGG: precision must be one of .*, got 'int8'"),
+        (lambda: alexnet(width=0.1, image_size=16), "AlexNet: the image is too small .*: 1x1"),
+        (lambda: ResNet(image=(3, 0, 32)), "ResNet: an image must have sizes of at least 1"),
+        (lambda: ResNet(stages=((1, 64), (1, 32))), "ChannelShortcut: out_channels must be at"),
+        (lambda: MLP(input_step=0.3), "the step must be a power of two"),
+        (lambda: resnet(19), "resnet: depth must be one of"),
+        (_called("vgg", 2, 3, 32, 32), r"VGG: x must be \[N, 3, 8, 8\], got"),
+        (_called("vgg", 2, 1, 8, 8), r"VGG: x must be \[N, 3, 8, 8\], got"),
+        (_called("vgg", 3, 8, 8), r"VGG: x must be \[N, 3, 8, 8\], got"),
+        (_called("mlp", 2, 3, 28, 28), r"MLP: x must be \[N, 1, 28, 28\], got \[2, 3, 28, 28\]"),
+        (_called("mlp", 2, 783), r"BinaryLinear: input must be \[\*, 784\]"),
+    ],
+)
+def test_bad_arguments_and_inputs_are_named(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()

@@ -11,30 +11,27 @@ def letters(precision, num_layers, **options):
     return [f"{layer.bmm}+{layer.bspmm}" for layer in layers]
 
 
-def test_presets():
-    assert letters("fp32", 3) == ["FFF+FFF"] * 3
-    assert letters("full", 2) == ["FBF+FBF"] * 2
-    assert letters("bin", 3) == ["FBB+BBB", "BBB+BBB", "BBF+FBF"]
-    # One layer has no boundary to put bits on, and its scores need the scale.
-    assert letters("bin", 1) == ["FBF+FBF"]
+PAIR = ["FBB+BBB", "BBF+FBF"]
 
 
 @pytest.mark.parametrize(
-    "precision",
+    ("precision", "expected"),
     [
-        "FBB+BBB, BBF+FBF",
-        ("FBB+BBB", "BBF+FBF"),
-        [LayerPrecision("FBB", "BBB"), LayerPrecision("BBF", "FBF")],
+        ("fp32", ["FFF+FFF"] * 3),
+        ("full", ["FBF+FBF"] * 2),
+        ("bin", ["FBB+BBB", "BBB+BBB", "BBF+FBF"]),
+        # One layer has no boundary to put bits on, and its scores need the scale.
+        ("bin", ["FBF+FBF"]),
+        ("FBB+BBB, BBF+FBF", PAIR),
+        (tuple(PAIR), PAIR),
+        ([LayerPrecision("FBB", "BBB"), LayerPrecision("BBF", "FBF")], PAIR),
+        ("BBF+FBF", ["BBF+FBF"] * 3),
+        (LayerPrecision("BBF", "FBF"), ["BBF+FBF"] * 2),
     ],
 )
-def test_one_entry_a_layer(precision):
-    assert letters(precision, 2) == ["FBB+BBB", "BBF+FBF"]
-    assert letters(describe_precision(precision), 2) == ["FBB+BBB", "BBF+FBF"]
-
-
-def test_letters_and_objects_hold_for_every_layer():
-    assert letters("BBF+FBF", 3) == ["BBF+FBF"] * 3
-    assert letters(LayerPrecision("BBF", "FBF"), 2) == ["BBF+FBF"] * 2
+def test_presets_letters_and_one_entry_a_layer(precision, expected):
+    assert letters(precision, len(expected)) == expected
+    assert letters(describe_precision(precision), len(expected)) == expected
 
 
 def test_options_go_where_they_act():

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from bitgnn.data import dataset_names
-from bitgnn.data.catalog import normalized_name
+from bitgnn.data.pyg_datasets import normalized_name
 from bitgnn.train import ConfigError, demo_config, find_config, load_config
 
 CONFIGS = Path(__file__).parents[2] / "configs"

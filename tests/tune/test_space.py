@@ -8,7 +8,7 @@ from torch import nn
 import bitgnn
 from bitgnn import Plan
 from bitgnn.convert import ModelShape
-from bitgnn.convert.letters import with_letters
+from bitgnn.convert.swap.graphs import with_letters
 from bitgnn.models import GCN, GraphSAGE, GraphSAINT
 from bitgnn.nn import GraphConv, Linear
 from bitgnn.tune.space import Space

@@ -14,7 +14,7 @@ from tuned_model import (
 )
 
 import bitgnn
-from bitgnn.convert.letters import own_letters
+from bitgnn.convert.swap.graphs import own_letters
 from bitgnn.distillation import fitting, teaching
 from bitgnn.tune import explore, search, stages, study
 from bitgnn.tune.budget import Budget

@@ -6,7 +6,7 @@ from small_workload import small_data
 from torch_geometric.nn import GCN
 
 from bitgnn import FileError, Plan
-from bitgnn.convert.letters import own_letters
+from bitgnn.convert.swap.graphs import own_letters
 from bitgnn.tune.students import Students
 from bitgnn.tune.workload import Workload
 

@@ -21,7 +21,7 @@ from tuned_model import (
 
 import bitgnn
 from bitgnn.convert import Plan, freeze
-from bitgnn.convert.letters import own_letters
+from bitgnn.convert.swap.graphs import own_letters
 from bitgnn.models import GCN as OwnGCN
 from bitgnn.tune import search
 from bitgnn.tune.accuracy import Accuracy

@@ -1,4 +1,4 @@
-"""Graph layers and linear ones swapped for binary ones, with the weights kept."""
+"""Graph layers and linear ones in other precisions with the same weights: swapped, or planned."""
 
 from __future__ import annotations
 
@@ -12,10 +12,12 @@ from torch import nn
 from torch_geometric.nn import MessagePassing
 
 import bitgnn.nn
-from bitgnn.convert.configs import NAMED, GraphConfig
+from bitgnn.convert.configs import NAMED, GraphConfig, Precision
 from bitgnn.convert.network.graph_layers import SUPPORTED, row_of
+from bitgnn.convert.network.layers import letters_of
 from bitgnn.convert.network.looked_up import narrowed_weight
-from bitgnn.convert.reporting import BinarizeReport
+from bitgnn.convert.plan import tunable_layers
+from bitgnn.convert.reporting import BinarizeReport, spelled
 from bitgnn.convert.swap.keeping import (
     OWN,
     carry_over,
@@ -27,9 +29,14 @@ from bitgnn.convert.swap.keeping import (
 from bitgnn.convert.swap.relu import relu_warnings, replace_activations
 from bitgnn.convert.walker import check_names, is_inside, outermost, put_everywhere
 from bitgnn.nn import BinaryLinear, LayerPrecision
+from bitgnn.nn.precision import NORM_OPTIONS, PRODUCT_OPTIONS
 
 LINEAR = (nn.Linear, torch_geometric.nn.Linear)
 PLAIN_AGGREGATIONS = ("add", "sum", "mean", "min", "max", "mul")
+CONVOLUTIONS = (
+    nn.Conv1d, nn.Conv2d, nn.Conv3d,
+    nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d,
+)  # fmt: skip
 
 
 @runtime_checkable
@@ -42,84 +49,44 @@ class HasPrecision(Protocol):
         """A copy with the same weights in another precision."""
 
 
-def binary_form(layer: Any, precision: str | LayerPrecision, dropout: float) -> nn.Module:
-    """A binary layer with the options, parameters and hooks of another one.
-
-    Weights of thermometers' bits become weights of features where the new layer takes no such bits.
-
-    Returns:
-        The new layer, whose parameters are the objects of ``layer``.
-
-    Raises:
-        ValueError: the layer has other tensors than PyG's.
-    """
-    new: nn.Module
-    chosen = {"precision": precision, "dropout": dropout}
-    if isinstance(layer, LINEAR):
-        new = bitgnn.nn.Linear(
-            getattr(layer, "in_channels", None) or layer.in_features,
-            getattr(layer, "out_channels", None) or layer.out_features,
-            layer.bias is not None,
-            **chosen,  # type: ignore[arg-type]
-        )
-    else:
-        plain = layer.aggr in PLAIN_AGGREGATIONS
-        options = {
-            "aggr": layer.aggr if plain else copy.deepcopy(layer.aggr_module),
-            "flow": layer.flow,
-            "node_dim": layer.node_dim,
-            **chosen,
-        }
-        new = row_of(layer).binary_form(layer, **options)
-    if not new.letters.looks_up:  # type: ignore[union-attr]
-        for linear in (m for m in layer.modules() if isinstance(m, LINEAR)):
-            linear.weight.data = narrowed_weight(layer, linear)
-    missing, unexpected = new.load_state_dict(layer.state_dict(), strict=False)
-    lost = [name for name in [*missing, *unexpected] if not name.startswith(OWN)]
-    if lost:
-        raise ValueError(f"binarize: {type(layer).__name__} has other tensors than PyG's: {lost}")
-    tensor = next(iter(layer.parameters()))
-    new.to(tensor.device, tensor.dtype)
-    return carry_over(layer, new)
-
-
-CONVOLUTIONS = (
-    nn.Conv1d, nn.Conv2d, nn.Conv3d,
-    nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d,
-)  # fmt: skip
-
-
 def binarize_graph_layers(
     model: nn.Module, config: GraphConfig
 ) -> tuple[nn.Module, BinarizeReport]:
-    """The swapped copy of a model and the report; see :func:`bitgnn.binarize`.
-
-    Raises:
-        TypeError: a precision in ``config.layers`` is neither a string nor a LayerPrecision.
-        ValueError: a name is no layer or of one that has to stay, or there is nothing to swap.
-    """
+    """The swapped copy of a model and the report; see :func:`bitgnn.binarize`."""
     if isinstance(model, HasPrecision) and not (config.layers or config.skip or config.linear):
         return _in_own_form(model, config)
     known = outermost(model, lambda module: isinstance(module, (*SUPPORTED, *LINEAR)))
-    config = _with_first_names(model, config)
-    check_names({*config.layers, *config.skip}, known)
-    reasons = {name: why_float(layer) for name, layer in known.items() if name not in config.skip}
+    # Every name of a module that has several stands for its first one.
+    first: dict[int, str] = {}
+    names = {
+        name: first.setdefault(id(module), name)
+        for name, module in model.named_modules(remove_duplicate=False)
+    }
+    skip = dict.fromkeys((names.get(name, name) for name in config.skip), "named in skip")
+    asked = {names.get(name, name): precision for name, precision in config.layers.items()}
+    check_names({*asked, *skip}, known)
+    reasons = {name: why_float(layer) for name, layer in known.items() if name not in skip}
     kept = {name: reason for name, reason in reasons.items() if reason is not None}
-    refused = [name for name in kept if name in config.layers]
+    refused = [name for name in kept if name in asked]
     if refused:
         raise ValueError(f"binarize: layer {refused[0]!r} cannot be binary: {kept[refused[0]]}")
-    left = {**dict.fromkeys(config.skip, "named in skip"), **kept}
-    able = {name: layer for name, layer in known.items() if name not in left}
-    precisions, why = _assigned(config, able)
+    able = {name: layer for name, layer in known.items() if name not in {**skip, **kept}}
+    precisions: dict[str, Precision] = {}
+    why: dict[str, str] = {}
+    # Graph layers first.
+    for name, layer in sorted(able.items(), key=lambda item: isinstance(item[1], LINEAR)):
+        given = _assigned(name, isinstance(layer, LINEAR), asked, config)
+        if given is not None:
+            precisions[name], why[name] = given
     if not precisions:
-        raise ValueError(_nothing_to_swap(model, able, left))
+        raise ValueError(_nothing_to_swap(model, able, {**skip, **kept}))
     result = copied(model)
     for name, precision in precisions.items():
         result = swapped_layer(result, name, precision, config.dropout)
     replaced = replace_activations(result, config.activation)
     swapped = {name: str(result.get_submodule(name).precision) for name in precisions}
     graph_layers = [name for name, layer in known.items() if isinstance(layer, SUPPORTED)]
-    left = {**_left(result, precisions, graph_layers), **left}
+    left = {**_left(result, precisions, graph_layers), **skip, **kept}
     warned = relu_warnings(result)
     for name in precisions:
         layer = known[name] if name in graph_layers else result.get_submodule(name)
@@ -146,58 +113,34 @@ def _in_own_form(model: Any, config: GraphConfig) -> tuple[nn.Module, BinarizeRe
     return result, BinarizeReport(swapped, left, (), reasons=reasons)
 
 
-def _with_first_names(model: nn.Module, config: GraphConfig) -> GraphConfig:
-    """The configuration with the first of the names of every module that has several."""
-    first: dict[int, str] = {}
-    names = {
-        name: first.setdefault(id(module), name)
-        for name, module in model.named_modules(remove_duplicate=False)
-    }
-    skip = tuple(names.get(name, name) for name in config.skip)
-    layers = {names.get(name, name): letters for name, letters in config.layers.items()}
-    return replace(config, skip=skip, layers=layers)
-
-
 def _assigned(
-    config: GraphConfig, able: Mapping[str, nn.Module]
-) -> tuple[dict[str, str | LayerPrecision], dict[str, str]]:
-    """Precision of each layer to swap and why it has that one, graph layers first.
+    name: str, is_linear: bool, asked: Mapping[str, Precision], config: GraphConfig
+) -> tuple[Precision, str] | None:
+    """Precision of a layer and why it has that one; None where it stays in floats.
 
     Layers of precision "bin" and "full" find their role and their input's bits themselves.
     """
-    found: dict[str, str | LayerPrecision] = {}
-    reasons: dict[str, str] = {}
-    for name, layer in sorted(able.items(), key=lambda item: isinstance(item[1], LINEAR)):
-        is_linear = isinstance(layer, LINEAR)
-        if name in config.layers:
-            given = config.layers[name]
-            by_name = not is_linear and isinstance(given, str) and given in NAMED
-            found[name] = given if by_name else _parsed(name, given, is_linear)
-            reasons[name] = "named in layers"
-        elif not is_linear:
-            by_name = config.precision in NAMED
-            precision = config.precision if by_name else LayerPrecision.parse(config.precision)
-            found[name] = precision
-            reasons[name] = (
-                "precision of the model" if by_name else f"{str(precision)!r} of the model"
-            )
-        elif config.linear:
-            # Floats out: a sign behind them becomes a threshold when the model is frozen.
-            letters = LayerPrecision.parse(config.precision)
-            activation = "B" if config.precision == "bin" else letters.bmm[0]
-            found[name] = LayerPrecision.parse_linear(f"{activation}{letters.bmm[1]}F")
-            reasons[name] = "linear=True"
-    return found, reasons
-
-
-def _parsed(name: str, given: Any, is_linear: bool) -> LayerPrecision:
-    """A precision of ``config.layers``; an error names the layer."""
-    try:
+    if name in asked:
+        given = asked[name]
+        if not is_linear and isinstance(given, str) and given in NAMED:
+            return given, "named in layers"
         parse = LayerPrecision.parse_linear if is_linear else LayerPrecision.parse
-        return parse(given)
-    except (TypeError, ValueError) as error:
-        kind = TypeError if isinstance(error, TypeError) else ValueError
-        raise kind(f"binarize: layers[{name!r}]: {error}") from error
+        try:
+            return parse(given), "named in layers"
+        except (TypeError, ValueError) as error:
+            kind = TypeError if isinstance(error, TypeError) else ValueError
+            raise kind(f"binarize: layers[{name!r}]: {error}") from error
+    if not is_linear:
+        if config.precision in NAMED:
+            return config.precision, "precision of the model"
+        precision = LayerPrecision.parse(config.precision)
+        return precision, f"{str(precision)!r} of the model"
+    if not config.linear:
+        return None
+    # Floats out: a sign behind them becomes a threshold when the model is frozen.
+    letters = LayerPrecision.parse(config.precision)
+    activation = "B" if config.precision == "bin" else letters.bmm[0]
+    return LayerPrecision.parse_linear(f"{activation}{letters.bmm[1]}F"), "linear=True"
 
 
 def _nothing_to_swap(model: nn.Module, linear: Collection[str], kept: Mapping[str, str]) -> str:
@@ -238,22 +181,116 @@ def _left(model: nn.Module, swapped: Collection[str], inside: Collection[str]) -
     return found
 
 
-def swapped_layer(
-    model: nn.Module, name: str, precision: str | LayerPrecision, dropout: float
-) -> nn.Module:
-    """Put a layer of another precision with the same weights in the place of one.
+def swapped_layer(model: nn.Module, name: str, precision: Precision, dropout: float) -> nn.Module:
+    """Put a layer of another precision with the same parameters in the place of one.
 
-    Args:
-        model: changed in place.
-        name: module name of the layer, which may be the model itself.
-        precision: of the new layer.
-        dropout: of the new layer.
-
-    Returns:
-        The model, or the layer in its place.
-
-    Raises:
-        ValueError: the layer has other tensors than PyG's.
+    Weights of thermometers' bits become weights of features where the new layer takes no such bits.
+    The model changes in place, and is the new layer where it was the old one itself.
     """
-    layer = model.get_submodule(name)
-    return put_everywhere(model, layer, binary_form(layer, precision, dropout))
+    layer: Any = model.get_submodule(name)
+    new: Any
+    chosen: dict[str, Any] = {"precision": precision, "dropout": dropout}
+    if isinstance(layer, LINEAR):
+        inputs = getattr(layer, "in_channels", None) or layer.in_features
+        outputs = getattr(layer, "out_channels", None) or layer.out_features
+        new = bitgnn.nn.Linear(inputs, outputs, layer.bias is not None, **chosen)
+    else:
+        plain = layer.aggr in PLAIN_AGGREGATIONS
+        aggr = layer.aggr if plain else copy.deepcopy(layer.aggr_module)
+        chosen |= {"aggr": aggr, "flow": layer.flow, "node_dim": layer.node_dim}
+        new = row_of(layer).binary_form(layer, **chosen)
+    if not new.letters.looks_up:
+        for linear in (m for m in layer.modules() if isinstance(m, LINEAR)):
+            linear.weight.data = narrowed_weight(layer, linear)
+    missing, unexpected = new.load_state_dict(layer.state_dict(), strict=False)
+    lost = [key for key in [*missing, *unexpected] if not key.startswith(OWN)]
+    if lost:
+        raise ValueError(f"binarize: {type(layer).__name__} has other tensors than PyG's: {lost}")
+    tensor = next(iter(layer.parameters()))
+    new.to(tensor.device, tensor.dtype)
+    return put_everywhere(model, layer, carry_over(layer, new))
+
+
+def own_letters(model: nn.Module) -> dict[str, str]:
+    """Letters of a model's tunable layers as it stands; those of PyG are floats."""
+    return {name: spelled(m, letters_of(m, {})) for name, m in tunable_layers(model).items()}
+
+
+def with_letters(
+    model: nn.Module,
+    letters: Mapping[str, str],
+    options: Mapping[str, Mapping[str, Any]] | None = None,
+) -> nn.Module:
+    """A copy of a model with other letters, to be trained or to compare a frozen model with.
+
+    Weights, biases and statistics are kept. Models of ``bitgnn.models`` change form as
+    :meth:`~bitgnn.models.base.NodeModel.with_precision` says; elsewhere layers are swapped and the
+    code between them stays. ``options`` are further fields of :class:`~bitgnn.nn.LayerPrecision`
+    by layer name, such as norms, which start afresh.
+    """
+    own, added = own_letters(model), options or {}
+    letters = {**own, **letters}
+    changed = [name for name in letters if letters[name] != own[name] or added.get(name)]
+    if not changed:
+        return copy.deepcopy(model)
+    layers = tunable_layers(model)
+    if isinstance(model, HasPrecision):
+        return model.with_precision(
+            [
+                replace(_trained(layer, letters[name]), **added.get(name, {}))
+                for name, layer in layers.items()
+                if isinstance(layer, MessagePassing)
+            ]
+        )
+    result = copy.deepcopy(model)
+    for name in changed:
+        layer = layers[name]
+        precision = replace(with_options(layer, letters[name]), **added.get(name, {}))
+        result = swapped_layer(result, name, precision, getattr(layer, "dropout", 0.0))
+    return result
+
+
+def planned_form(
+    model: nn.Module, letters: Mapping[str, str]
+) -> tuple[nn.Module, dict[str, LayerPrecision]]:
+    """The model to trace for these letters, and the layers whose precision its trace lacks.
+
+    A model that knows its own binary forms decides by its letters what stands between layers, so
+    it is made anew; any other one keeps its code.
+    """
+    own, layers = own_letters(model), tunable_layers(model)
+    wanted = {name: text for name, text in letters.items() if text != own[name]}
+    if wanted and isinstance(model, HasPrecision):
+        graph_layers = [name for name, m in layers.items() if isinstance(m, MessagePassing)]
+        model = model.with_precision(
+            [_trained(layers[name], wanted.get(name, own[name])) for name in graph_layers]
+        )
+        wanted = {name: text for name, text in wanted.items() if name not in graph_layers}
+    return model, {name: with_options(layers[name], text) for name, text in wanted.items()}
+
+
+def with_options(layer: nn.Module, precision: Precision) -> LayerPrecision:
+    """Letters of a plan with the options the layer has, since its norms exist or not.
+
+    Looked-up bits stay where the product takes bits and binary weights; other letters take the
+    input itself.
+    """
+    is_graph = isinstance(layer, MessagePassing)
+    planned = (LayerPrecision.parse if is_graph else LayerPrecision.parse_linear)(precision)
+    own = getattr(layer, "letters", None)
+    if not isinstance(own, LayerPrecision) or planned.is_float:
+        return planned
+    if own.looks_up and planned.bmm[:2] not in ("FB", "BB"):
+        own = replace(own, inputs="sign", order="transform_first", shortcut=False)
+    return replace(own, bmm=planned.bmm, bspmm=planned.bspmm)
+
+
+def _trained(layer: nn.Module, letters: str) -> LayerPrecision:
+    """Letters with those of the layer's options that the model does not settle by itself."""
+    planned, own = LayerPrecision.parse(letters), letters_of(layer, {})
+    if planned.is_float_linear or own.is_float_linear:
+        return planned
+    options = {name: own.options[name] for name in (*NORM_OPTIONS, *PRODUCT_OPTIONS)}
+    if planned.bmm[2] != "B" and not planned.sums_ternary:
+        del options["hidden_norm"]
+    return replace(planned, **options)  # type: ignore[arg-type]

@@ -30,6 +30,11 @@ FEW = 0.1
 """Share of all weights up to which a layer at either end stays in floats."""
 
 
+def _may_swap(module: nn.Module) -> bool:
+    """Whether a layer is torch's, or a user's kind of it."""
+    return isinstance(module, SWAPPED) and not type(module).__module__.startswith("bitgnn.")
+
+
 def is_for_images(model: nn.Module) -> bool:
     """Whether a model has layers of torch to swap and none of graphs."""
     modules = list(model.modules())
@@ -39,33 +44,32 @@ def is_for_images(model: nn.Module) -> bool:
 
 
 def binarize_images(model: nn.Module, config: ImageConfig) -> tuple[nn.Module, BinarizeReport]:
-    """A copy of a model whose convolutions and linear layers are binary, with the weights kept.
-
-    Args:
-        model: any module tree; unchanged.
-        config: what to swap, and how.
-
-    Returns:
-        The copy and the report.
-
-    Raises:
-        ValueError: a name in ``skip`` is no layer, or there is nothing to swap.
-    """
+    """A copy of a model whose convolutions and linear layers are binary, with the weights kept."""
     known = outermost(model, _may_swap)
     check_names(config.skip, known)
     firsts, lasts = _ends(model, list(known))
     lasts = [name for name in lasts if isinstance(known[name], nn.Linear)]
     left = _left(model, known, config, firsts, lasts)
-    firsts = [] if config.input_step is None else firsts
     result = copied(model)
     layers: dict[str, str] = {}
     for name in (name for name in known if name not in left):
         layer: Any = result.get_submodule(name)
         step = config.input_step if name in firsts else None
-        new = _binary_layer(layer, step, config.scale)
+        weight, bias = layer.weight, layer.bias is not None
+        where = {"device": weight.device, "dtype": weight.dtype}
+        options = {"bias": bias, "scale": config.scale, "input_step": step, **where}
+        new: nn.Module
+        if isinstance(layer, nn.Linear):
+            new = BinaryLinear(layer.in_features, layer.out_features, **options)
+        else:
+            new = BinaryConv2d(
+                layer.in_channels, layer.out_channels, layer.kernel_size, layer.stride,
+                layer.padding, layer.dilation, layer.groups, padding_mode=layer.padding_mode,
+                **options,
+            )  # fmt: skip
+        new = carry_over(layer, new)
         if config.last == "norm" and name in lasts:
-            weight = layer.weight
-            norm = nn.BatchNorm1d(layer.out_features, device=weight.device, dtype=weight.dtype)
+            norm = nn.BatchNorm1d(layer.out_features, **where)
             new = nn.Sequential(new, norm.train(layer.training))
         result = put_everywhere(result, layer, new)
         layers[name] = "BBF" if step is None else "FBF"
@@ -103,41 +107,16 @@ def _left(
     first = "binary" if config.first == "auto" and config.input_step is None else config.first
     for where, names, wanted in (("first", firsts, first), ("last", lasts, config.last)):
         for name in names:
+            size = sizes.get(known[name], 0)
             if wanted == "keep":
                 found[name] = found[name] or f"it is the {where} layer"
-            elif wanted == "auto" and (size := sizes.get(known[name], 0)) <= FEW * total:
+            elif wanted == "auto" and size <= FEW * total:
                 few = f"it is the {where} layer and has {size} of {total} weights"
                 found[name] = found[name] or few
     if config.input_step is not None:
         found |= {name: found[name] or _why_not_first(known[name]) for name in firsts}
     found |= dict.fromkeys(config.skip, "named in skip")
     return {name: reason for name, reason in found.items() if reason is not None}
-
-
-def _binary_layer(layer: Any, step: float | None, scale: bool) -> nn.Module:
-    """A binary layer with the numbers and weights of a float one."""
-    options = {
-        "bias": layer.bias is not None,
-        "device": layer.weight.device,
-        "dtype": layer.weight.dtype,
-        "scale": scale,
-        "input_step": step,
-    }
-    new: nn.Module
-    if isinstance(layer, nn.Linear):
-        new = BinaryLinear(layer.in_features, layer.out_features, **options)
-    else:
-        new = BinaryConv2d(
-            layer.in_channels, layer.out_channels, layer.kernel_size, layer.stride,
-            layer.padding, layer.dilation, layer.groups, padding_mode=layer.padding_mode,
-            **options,
-        )  # fmt: skip
-    return carry_over(layer, new)
-
-
-def _may_swap(module: nn.Module) -> bool:
-    """Whether a layer is torch's, or a user's kind of it."""
-    return isinstance(module, SWAPPED) and not type(module).__module__.startswith("bitgnn.")
 
 
 def _why_not_first(layer: nn.Module) -> str | None:
@@ -160,29 +139,28 @@ def _ends(model: nn.Module, names: list[str]) -> tuple[list[str], list[str]]:
     except ValueError:
         return names[:1], names[-1:]
     assert network.scores is not None
-    found = [layer for layer in _layers_behind(network.scores, set(names)) if layer is not None]
-    lasts = {layer.layer for layer in found}
+    known = set(names)
+    stack = [layer for layer in _layers_behind([network.scores], known) if layer is not None]
+    lasts = {layer.layer for layer in stack}
     firsts = set()
     seen: set[Value] = set()
-    stack = found
     while stack:
         layer = stack.pop()
         if layer in seen:
             continue
         seen.add(layer)
-        for part in layer.inputs:
-            for source in _layers_behind(part, set(names)):
-                if source is None:
-                    firsts.add(layer.layer)
-                else:
-                    stack.append(source)
+        for source in _layers_behind(layer.inputs, known):
+            if source is None:
+                firsts.add(layer.layer)
+            else:
+                stack.append(source)
     return [n for n in names if n in firsts], [n for n in names if n in lasts]
 
 
-def _layers_behind(value: Value, names: Collection[str]) -> Iterator[Value | None]:
-    """The next layers that a value is made of, and None for the input."""
+def _layers_behind(values: Collection[Value], names: Collection[str]) -> Iterator[Value | None]:
+    """The next layers that values are made of, and None for the input."""
     seen: set[Value] = set()
-    stack = [value]
+    stack = list(values)
     while stack:
         value = stack.pop()
         if value in seen:

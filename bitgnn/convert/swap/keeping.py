@@ -27,17 +27,14 @@ _TENSORS = frozenset({"weight", "bias"})
 
 
 def why_float(layer: nn.Module) -> str | None:
-    """Why a binary layer could not take the place of this one; None where it can.
-
-    Args:
-        layer: a ``GCNConv``, ``SAGEConv``, ``GraphConv``, a linear layer or a convolution.
-    """
+    """Why a binary layer could not take the place of this one; None where it can."""
     if isinstance(layer, LazyModuleMixin) and layer.has_uninitialized_params():
         return "it has no weight yet; run the model once in front of binarize()"
     if any(parametrize.is_parametrized(module) for module in layer.modules()):
         return "its weight is parametrised, which a binary layer would not compute"
     for module in layer.modules():
-        if isinstance(module, _PRODUCTS) and not _own_weight(module):
+        # A hook computes it otherwise.
+        if isinstance(module, _PRODUCTS) and "weight" not in module._parameters:
             return "its weight is no parameter of its own (weight norm, pruning or the like)"
     if type(layer) is nn.modules.linear.NonDynamicallyQuantizableLinear:
         return "the attention around it reads its weight directly"
@@ -50,11 +47,6 @@ def why_float(layer: nn.Module) -> str | None:
     if extra:
         return f"it has further tensors, {', '.join(extra)}"
     return None
-
-
-def _own_weight(layer: nn.Module) -> bool:
-    """Whether the weight is a parameter, not computed by a hook or a parametrisation."""
-    return "weight" in layer._parameters
 
 
 def _changed_names(layer: nn.Module) -> list[str]:
@@ -105,13 +97,6 @@ def carry_over(layer: nn.Module, new: nn.Module) -> nn.Module:
 
     The parameters become the very objects of ``layer``, so that tied ones stay tied and
     ``requires_grad`` stays.
-
-    Args:
-        layer: leaves the model.
-        new: takes its place; of the same shapes.
-
-    Returns:
-        ``new``.
     """
     modules = dict(new.named_modules())
     for path, module in layer.named_modules():
@@ -160,15 +145,7 @@ def copied(model: nn.Module) -> Any:
 
 
 def carry_tree(model: nn.Module, new: nn.Module) -> nn.Module:
-    """Give a model that was made anew the hooks, attributes and frozen parameters of the old one.
-
-    Args:
-        model: the old one; unchanged.
-        new: of the same structure.
-
-    Returns:
-        ``new``.
-    """
+    """Give a model made anew the hooks, attributes and frozen parameters of the old one."""
     old = copied(model)
     modules, parameters = dict(old.named_modules()), dict(old.named_parameters())
     for name, module in new.named_modules():
