@@ -1,10 +1,12 @@
 """PackedFeatureStore: files written in a stream, rows read as PyG's loaders do, damage told."""
 
 import pickle
+from functools import partial
 
 import pytest
 import torch
 from safetensors.torch import load_file
+from torch.utils.data import DataLoader
 from torch_geometric.data import FeatureStore, GraphStore
 from torch_geometric.loader.utils import filter_custom_hetero_store, get_input_nodes
 
@@ -174,3 +176,11 @@ def test_wrong_calls(path):
     ):
         with pytest.raises(error, match=message):
             call()
+
+
+def test_workers_of_a_loader_read_the_file(path):
+    whole = written(path)
+    read = partial(get, PackedFeatureStore(path))
+    parts = torch.arange(NODES).split(3)
+    loader = DataLoader(parts, batch_size=None, num_workers=1, collate_fn=read)
+    assert bitgnn.cat(list(loader)).equal(whole)

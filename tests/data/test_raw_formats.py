@@ -13,6 +13,7 @@ import torch_geometric.datasets
 from torch_geometric.data import download, download_url
 
 from bitgnn.data import DataError, dataset_names, load
+from bitgnn.data.pyg_datasets import PLANETOID_PARTS
 from bitgnn.data.splits import MASKS
 
 SMALL = {"train_per_class": 1, "val_per_class": 1}
@@ -290,3 +291,12 @@ def test_names(tmp_path, name, options, error, message):
         load(name, tmp_path, **options)
     assert len(dataset_names()) == len({name.lower() for name in dataset_names()})
     assert load("digits", seed=1).name == "digits"
+
+
+def test_unreadable_pickles_are_reported(tmp_path):
+    raw = tmp_path / "Cora" / "raw"
+    raw.mkdir(parents=True)
+    for part in PLANETOID_PARTS:
+        (raw / f"ind.cora.{part}").write_bytes(b"nonsense")
+    with pytest.raises(DataError, match="cannot be read"):
+        load("Cora", tmp_path)
