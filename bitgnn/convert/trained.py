@@ -8,7 +8,7 @@ from typing import Any
 from torch import nn
 from torch_geometric.nn import MessagePassing
 
-from bitgnn._warn import warn
+from bitgnn._interpreter import warn
 from bitgnn.convert.network.layers import letters_of
 from bitgnn.nn import LayerPrecision
 from bitgnn.nn.products.binary_product import BinaryProduct

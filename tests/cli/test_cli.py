@@ -7,7 +7,7 @@ from typer.testing import CliRunner
 
 import bitgnn
 from bitgnn import train
-from bitgnn._output import alone_in
+from bitgnn._files import alone_in
 from bitgnn.cli import app
 from bitgnn.data import atomic_dataset
 from bitgnn.inference import load

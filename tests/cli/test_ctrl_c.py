@@ -7,7 +7,7 @@ import time
 import pytest
 import typer
 
-from bitgnn.cli import guard
+from bitgnn.cli import running
 
 PATIENCE = 60
 """Seconds until a command counts as deaf."""
@@ -40,8 +40,8 @@ def test_ctrl_c_in_a_destructor_stops_the_command(capsys):
             heard.append(True)
             raise
 
-    with pytest.raises(typer.Exit) as stopped:
-        guard(job, None)
+    with pytest.raises(typer.Exit) as stopped, running():
+        job()
     assert heard
     assert stopped.value.exit_code == 130
     assert "Traceback" not in capsys.readouterr().err
@@ -56,7 +56,8 @@ def test_other_exceptions_of_destructors_are_printed_as_ever(capsys):
     seen = []
     sys.unraisablehook = seen.append
     try:
-        guard(Fails, None)
+        with running():
+            Fails()
     finally:
         after, sys.unraisablehook = sys.unraisablehook, before
     assert [type(one.exc_value) for one in seen] == [ValueError]

@@ -10,7 +10,7 @@ from torch_geometric.nn import GCN
 from typer.testing import CliRunner
 
 import bitgnn
-from bitgnn._output import alone_in
+from bitgnn._files import alone_in
 from bitgnn.cli import app
 from bitgnn.distillation import fitting
 from bitgnn.distillation.command import DistillCommand

@@ -22,7 +22,7 @@ def package(tmp_path):
     shutil.copy(ROOT / "bitgnn_command.py", tmp_path)
     (tmp_path / "bitgnn").mkdir()
     (tmp_path / "bitgnn" / "__init__.py").touch()
-    shutil.copy(ROOT / "bitgnn" / "_ctrl_c.py", tmp_path / "bitgnn")
+    shutil.copy(ROOT / "bitgnn" / "_interpreter.py", tmp_path / "bitgnn")
     return tmp_path / "bitgnn" / "cli.py"
 
 

@@ -5,7 +5,7 @@ import torch
 from changed_weights import CHANGES, change_weights
 
 from bitgnn.convert import freeze
-from bitgnn.inference.executors.cuda_graph import CudaGraphExecutor
+from bitgnn.inference.cuda_graph import CudaGraphExecutor
 
 pytestmark = pytest.mark.cuda
 

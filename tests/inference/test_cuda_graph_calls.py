@@ -6,9 +6,8 @@ from changed_weights import CHANGES, change_weights
 
 from bitgnn import BitTensor, freeze
 from bitgnn.bits.tensor_version import Watch
-from bitgnn.inference import CudaGraphExecutor
-from bitgnn.inference.executors import cuda_graph
-from bitgnn.inference.executors.captured import Captured, places_of
+from bitgnn.inference import CudaGraphExecutor, cuda_graph
+from bitgnn.inference.cuda_graph import Captured
 
 
 class Replayed:
@@ -32,7 +31,7 @@ class StandIn(CudaGraphExecutor):
         self.captures += 1
         graph = Replayed(self.model, x, adjacency)
         watch = Watch(adjacency.tensors)
-        return Captured(graph, x, places_of(x), adjacency, watch, graph.output)
+        return Captured(graph, x, adjacency, watch, graph.output)
 
 
 @pytest.fixture

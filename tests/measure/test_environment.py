@@ -6,7 +6,7 @@ import subprocess
 
 import torch
 
-from bitgnn.measure.environment import environment, usable_cores
+from bitgnn.measure.report import environment, usable_cores
 
 
 def test_record_is_json_and_names_versions(tmp_path, monkeypatch):

@@ -4,9 +4,8 @@ import pytest
 import torch
 from fake_time import TICK
 
-from bitgnn.measure import latency
-from bitgnn.measure.latency import glance, gpu_seconds, measure_in_turns, noise
-from bitgnn.measure.timing import Timing
+from bitgnn.measure import timing
+from bitgnn.measure.timing import Timing, glance, gpu_seconds, measure_in_turns, noise
 
 CPU = torch.device("cpu")
 
@@ -64,15 +63,15 @@ STEADY, JUMPY = Timing((1.0, 1.0, 1.0)), Timing((1.0, 2.0, 3.0))
 
 
 def test_spread_is_noise(monkeypatch):
-    monkeypatch.setattr(latency, "_load", lambda: 0.0)
+    monkeypatch.setattr(timing, "_load", lambda: 0.0)
     assert noise([STEADY] * 4) is None
     assert noise([STEADY] * 3 + [JUMPY]) is None
     assert "2 of 4 timings spread" in noise([STEADY, STEADY, JUMPY, JUMPY])
 
 
 def test_load_is_noise(monkeypatch):
-    monkeypatch.setattr(latency.os, "cpu_count", lambda: 2)
-    monkeypatch.setattr(latency, "_load", lambda: 4.1)
+    monkeypatch.setattr(timing.os, "cpu_count", lambda: 2)
+    monkeypatch.setattr(timing, "_load", lambda: 4.1)
     assert "load is 4.1 on 2 cores" in noise([STEADY])
-    monkeypatch.setattr(latency, "_load", lambda: None)
+    monkeypatch.setattr(timing, "_load", lambda: None)
     assert noise([STEADY]) is None

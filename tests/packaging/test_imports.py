@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import bitgnn
-from bitgnn import _torch_range
+from bitgnn import _library
 from bitgnn._library import library_info
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -64,7 +64,7 @@ def test_command_imports_the_whole_package_for_its_job(tmp_path):
 
 
 def test_range_of_torch_is_that_of_the_metadata():
-    first, last = _torch_range.FIRST, _torch_range.LAST
+    first, last = _library.FIRST_TORCH, _library.LAST_TORCH
     expected = f">={first[0]}.{first[1]},<{last[0]}.{last[1] + 1}"
     text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
     assert text.count(f'"torch{expected}"') == 2  # to build, to run
@@ -78,8 +78,8 @@ def test_older_torch_is_refused_in_one_sentence(tmp_path):
     done = run(f"{fake}import bitgnn", tmp_path)
     assert done.returncode == 1
     assert done.stderr.splitlines()[-1] == (
-        f"ImportError: bitgnn {bitgnn.__version__} supports torch {_torch_range.NAMES}, but torch "
-        "2.10.1+cu130 is installed; run `pip install 'torch>=2.11,<2.14'`"
+        f"ImportError: bitgnn {bitgnn.__version__} supports torch {_library.TORCH_RANGE}, but "
+        "torch 2.10.1+cu130 is installed; run `pip install 'torch>=2.11,<2.14'`"
     )
     done = run(fake + COMMAND.format(["doctor"]), tmp_path)
     assert done.returncode == 1
@@ -93,7 +93,7 @@ def test_newer_torch_is_warned_of_in_one_sentence(tmp_path):
     assert done.returncode == 0, done.stderr
     assert done.stderr.startswith(
         f"<string>:1: RuntimeWarning: bitgnn {bitgnn.__version__} supports torch "
-        f"{_torch_range.NAMES}, but torch 3.0.0a0+git1 is installed; it has not been tested"
+        f"{_library.TORCH_RANGE}, but torch 3.0.0a0+git1 is installed; it has not been tested"
     )
 
 
