@@ -5,7 +5,7 @@ import torch
 from changed_weights import CHANGES, change_weights
 
 from bitgnn.convert import freeze
-from bitgnn.inference.cuda_graph import CudaGraphExecutor
+from bitgnn.inference.cuda_graph import WARM_UPS, CudaGraphExecutor
 
 pytestmark = pytest.mark.cuda
 
@@ -62,24 +62,20 @@ def test_several_sizes_are_kept_and_the_oldest_goes(frozen, x, graph):
 def test_bad_input(frozen, x, adjacency, graph):
     run = CudaGraphExecutor(frozen)
     expected = run(x, adjacency).clone()
-    with pytest.raises(TypeError, match="adjacency must come from prepare_graph, got Tensor"):
-        run(x, graph.to("cuda"))
-    with pytest.raises(TypeError, match="x must be a tensor or the result of pack_features"):
-        run(x.cpu().numpy(), adjacency)
-    with pytest.raises(ValueError, match="adjacency must be a graph, got None"):
-        run(x, None)
-    with pytest.raises(ValueError, match="x must have 75 features, got 74"):
-        run(x[:, 1:].contiguous(), adjacency)
-    with pytest.raises(ValueError, match="adjacency has 120 nodes, x has 119"):
-        run(x[1:].contiguous(), adjacency)
-    with pytest.raises(ValueError, match="adjacency has 121 nodes, x has 120"):
-        run(x, frozen.prepare_graph(graph.to("cuda"), len(x) + 1))
-    with pytest.raises(ValueError, match="x must be on cuda:0, got cpu"):
-        run(x.cpu(), adjacency)
-    with pytest.raises(RuntimeError, match="must be on a CUDA device like the other arguments"):
-        run(x, adjacency.to("cpu"))
-    with pytest.raises(TypeError, match="x must be a tensor of numbers"):
-        run(x.to(torch.complex64), adjacency)
+    larger = frozen.prepare_graph(graph.to("cuda"), len(x) + 1)
+    for error, message, *inputs in (
+        (TypeError, "adjacency must come from prepare_graph, got Tensor", x, graph.to("cuda")),
+        (TypeError, "x must be a tensor or the result of", x.cpu().numpy(), adjacency),
+        (ValueError, "adjacency must be a graph, got None", x, None),
+        (ValueError, "x must have 75 features, got 74", x[:, 1:].contiguous(), adjacency),
+        (ValueError, "adjacency has 120 nodes, x has 119", x[1:].contiguous(), adjacency),
+        (ValueError, "adjacency has 121 nodes, x has 120", x, larger),
+        (ValueError, "x must be on cuda:0, got cpu", x.cpu(), adjacency),
+        (RuntimeError, "must be on a CUDA device like the other", x, adjacency.to("cpu")),
+        (TypeError, "x must be a tensor of numbers", x.to(torch.complex64), adjacency),
+    ):
+        with pytest.raises(error, match=message):
+            run(*inputs)
     with pytest.raises(ValueError, match="max_graphs must be at least 1, got 0"):
         CudaGraphExecutor(frozen, max_graphs=0)
     assert run.num_graphs == 1
@@ -123,34 +119,21 @@ def test_weights_changed_after_a_capture(make_model, frozen, x, adjacency, chang
         assert found.equal(fresh(form, adjacency))
 
 
-CALLS_BEFORE_CAPTURE = 2
-
-
-def failing(model, monkeypatch, fail):
-    """Let the first capture of a model fail; returns how to count its calls."""
-    forward, calls = model.forward, []
-
-    def wrapped(*args):
-        calls.append(len(calls))
-        if len(calls) == CALLS_BEFORE_CAPTURE + 1:
-            fail()
-        return forward(*args)
-
-    monkeypatch.setattr(model, "forward", wrapped)
-    return calls
-
-
-def no_memory():
-    raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 1.00 TiB")
-
-
 def test_out_of_memory_during_a_capture(frozen, x, adjacency, monkeypatch):
     run = CudaGraphExecutor(frozen)
     kept = run(x, adjacency)
     packed = frozen.pack_features(x, layout="dense")
     expected = frozen(packed, adjacency)
     stream = torch.cuda.current_stream()
-    failing(frozen, monkeypatch, no_memory)
+    forward, calls = frozen.forward, []
+
+    def failing(*args):
+        calls.append(args)
+        if len(calls) == WARM_UPS + 1:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 1.00 TiB")
+        return forward(*args)
+
+    monkeypatch.setattr(frozen, "forward", failing)
     with pytest.raises(torch.OutOfMemoryError, match=r"the 1 held go on working.* 1.00 TiB"):
         run(packed, adjacency)
     assert torch.cuda.current_stream() == stream

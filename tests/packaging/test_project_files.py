@@ -54,6 +54,7 @@ def test_workflows_are_those_expected():
         assert "contents" in workflow["permissions"]
         for job in workflow["jobs"].values():
             assert set(job.get("needs", "").split()) <= set(workflow["jobs"])
+            assert "uses" not in job or (ROOT / job["uses"]).is_file()
         for step in steps(workflow):
             assert ("uses" in step) != ("run" in step)
 
@@ -76,13 +77,6 @@ def test_commands_of_workflows_exist(workflow, line):
             assert re.search(rf"^{extra} = \[", PROJECT, re.M), extra
     if words[:2] == ["bitgnn", "demo"]:
         assert "--seeds" in words
-
-
-def test_files_that_workflows_name_exist():
-    for workflow in WORKFLOWS.values():
-        for job in workflow["jobs"].values():
-            if "uses" in job:
-                assert (ROOT / job["uses"]).is_file()
 
 
 def test_lint_is_that_of_the_ci_script():
@@ -131,18 +125,18 @@ def test_the_tag_is_compared_with_the_version():
     assert line in (ROOT / "bitgnn" / "_version.py").read_text(encoding="utf-8").splitlines()
 
 
-@pytest.mark.parametrize("path", sorted((GITHUB / "ISSUE_TEMPLATE").glob("*.yml")), ids=str)
-def test_issue_forms(path):
-    form = yaml.safe_load(path.read_text(encoding="utf-8"))
-    if path.name == "config.yml":
-        assert form == {"blank_issues_enabled": False}
-        return
-    assert form["name"]
-    assert form["description"]
-    for field in form["body"]:
-        assert field["type"] in ("textarea", "dropdown")
-        assert field["attributes"]["label"]
-        assert field["type"] != "dropdown" or field["attributes"]["options"]
+def test_issue_forms():
+    forms = {
+        path.stem: yaml.safe_load(path.read_text(encoding="utf-8"))
+        for path in (GITHUB / "ISSUE_TEMPLATE").glob("*.yml")
+    }
+    assert forms.pop("config") == {"blank_issues_enabled": False}
+    for form in forms.values():
+        assert form["name"]
+        assert form["description"]
+        for field in form["body"]:
+            assert field["attributes"]["label"]
+            assert field["type"] == "textarea" or field["attributes"]["options"]
 
 
 def test_citation_has_what_readers_of_it_require():
@@ -150,13 +144,13 @@ def test_citation_has_what_readers_of_it_require():
     assert citation["cff-version"] == "1.2.0"
     assert citation["version"] == bitgnn.__version__
     assert f'license = "{citation["license"]}"' in PROJECT
-    for work in (citation, *citation["references"]):
-        assert work["title"]
-        assert work["authors"]
-        for author in work["authors"]:
-            assert set(author) in ({"name"}, {"family-names", "given-names"})
     assert citation["message"]
     assert citation["type"] == "software"
+    for work in (citation, *citation["references"]):
+        assert work["title"]
+        authors = [set(author) for author in work["authors"]]
+        assert authors
+        assert all(keys in ({"name"}, {"family-names", "given-names"}) for keys in authors)
 
 
 def test_image_installs_and_runs_the_main_job():
