@@ -23,9 +23,6 @@ from torch import Tensor
 from bitgnn._files import FileError, locked, read_regular, temporaries, write_atomically
 from bitgnn._plain import parse_json
 
-Migrations = Mapping[int, Callable[[dict[str, Any]], dict[str, Any]]]
-"""For each older format the function that turns a description into one of the next format."""
-
 SEAL = "sha256"
 HEADER = "bitgnn"
 NO_SEAL = b"0" * 64
@@ -54,22 +51,13 @@ def check_seal(values: Any, source: object) -> dict[str, Any]:
     return plain
 
 
-def migrated(
-    description: dict[str, Any], key: str, version: int, migrations: Migrations, source: object
-) -> dict[str, Any]:
-    """A description, whose format is the number under ``key``, in the format ``version``."""
+def check_format(description: Mapping[str, Any], key: str, version: int, source: object) -> None:
+    """Refuse a description whose format, the number under ``key``, is not the present one."""
     found = description.get(key)
-    if (
-        type(found) is not int
-        or found > version
-        or any(old not in migrations for old in range(found, version))
-    ):
+    if type(found) is not int or found != version:
         raise FileError(
             f"{source}: {key} {found!r} is unknown, this version of bitgnn reads {version}"
         )
-    for old in range(found, version):
-        description = {**migrations[old](description), key: old + 1}
-    return description
 
 
 def write_folder(
@@ -109,16 +97,13 @@ def write_folder(
 
 
 def read_folder(
-    folder: Path,
-    name: str,
-    what: str,
-    upgrade: Callable[[dict[str, Any], Path], dict[str, Any]],
+    folder: Path, name: str, what: str, check: Callable[[dict[str, Any], Path], None]
 ) -> tuple[dict[str, Any], dict[str, Tensor]]:
     """Description and tensors of one generation, also while another process writes the next.
 
-    ``upgrade`` checks a description and brings it into the present format. Raises
-    ``FileNotFoundError`` where there is no manifest, ``FileError`` for manifests and tensors that
-    are damaged, altered, or no regular files of the folder.
+    Descriptions are checked before tensors are made. Raises ``FileNotFoundError`` where there is no
+    manifest, ``FileError`` for manifests and tensors that are damaged, altered, or no regular files
+    of the folder.
     """
     manifest, seen = folder / name, b""
     for _ in range(SAVES):
@@ -142,7 +127,8 @@ def read_folder(
             raise FileError(f"{file}: cannot be read ({error.strerror})") from None
         if hashlib.sha256(data).hexdigest() != entry["sha256"]:
             raise FileError(f"{file}: was altered, its checksum does not fit")
-        return upgrade(found, manifest), _tensors(data, file)
+        check(found, manifest)
+        return found, _tensors(data, file)
     raise FileError(f"{manifest}: names {entry['file']}, which is missing")
 
 

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -35,11 +36,36 @@ def report() -> str:
     Paths inside the package are given relative to it, so the text tells nothing of the machine's
     folders.
     """
-    sections = {
-        "versions": _versions(),
-        "build": _build(),
-        "operators": _operators(),
-        "hardware": _hardware(),
+    info = _library.library_info()
+    variables = [f"{k}={v}" for k, v in sorted(os.environ.items()) if k.startswith("BITGNN_")]
+    if torch.cuda.is_available():
+        devices = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
+        cuda = f"{', '.join(devices)} (CUDA {torch.version.cuda})"
+    elif torch.version.cuda is None:
+        cuda = "none (this torch is built without CUDA)"
+    else:
+        cuda = f"none visible (torch is built for CUDA {torch.version.cuda})"
+    sections: dict[str, dict[str, Any]] = {
+        "versions": {
+            "bitgnn": __version__,
+            "python": platform.python_version(),
+            **{name: package_version(name) or "not installed" for name in REQUIRED},
+            "os": f"{platform.system()} {platform.release()} {platform.machine()}",
+        },
+        "build": {
+            "CPU library": info.cpu_library or "not loaded (reference kernels)",
+            "CUDA library": info.cuda_library or "not loaded",
+            "CPU capability in use": info.cpu_capability or "reference",
+            "CPU capabilities": ", ".join(info.available_cpu_capabilities) or "reference",
+            "environment": " ".join(variables) or "no BITGNN_* set",
+        },
+        "operators": _operators(info),
+        "hardware": {
+            "CPU": cpu_model(),
+            "cores": usable_cores(),
+            "torch threads": torch.get_num_threads(),
+            "CUDA device": cuda,
+        },
         "optional packages": {
             name: package_version(name) or f"not installed ({purpose})"
             for name, purpose in OPTIONAL.items()
@@ -73,43 +99,8 @@ def missing() -> list[str]:
     return problems
 
 
-def _versions() -> dict[str, str]:
-    system = f"{platform.system()} {platform.release()} {platform.machine()}"
-    versions = {name: package_version(name) or "not installed" for name in REQUIRED}
-    return {"bitgnn": __version__, "python": platform.python_version(), **versions, "os": system}
-
-
-def _build() -> dict[str, str]:
-    info = _library.library_info()
-    variables = [f"{k}={v}" for k, v in sorted(os.environ.items()) if k.startswith("BITGNN_")]
-    return {
-        "CPU library": str(info.cpu_library or "not loaded (reference kernels)"),
-        "CUDA library": str(info.cuda_library or "not loaded"),
-        "CPU capability in use": info.cpu_capability or "reference",
-        "CPU capabilities": ", ".join(info.available_cpu_capabilities) or "reference",
-        "environment": " ".join(variables) or "no BITGNN_* set",
-    }
-
-
-def _hardware() -> dict[str, str]:
-    if torch.cuda.is_available():
-        devices = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
-        cuda = f"{', '.join(devices)} (CUDA {torch.version.cuda})"
-    elif torch.version.cuda is None:
-        cuda = "none (this torch is built without CUDA)"
-    else:
-        cuda = f"none visible (torch is built for CUDA {torch.version.cuda})"
-    return {
-        "CPU": cpu_model(),
-        "cores": str(usable_cores()),
-        "torch threads": str(torch.get_num_threads()),
-        "CUDA device": cuda,
-    }
-
-
-def _operators() -> dict[str, str]:
+def _operators(info: _library.LibraryInfo) -> dict[str, str]:
     """What works of each compiled library, tried in a process of its own: it may die."""
-    info = _library.library_info()
     libraries = {"cpu": info.cpu_library}
     if torch.cuda.is_available():
         libraries["cuda"] = info.cuda_library

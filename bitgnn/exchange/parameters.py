@@ -41,13 +41,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from bitgnn._checksummed import Migrations, migrated, read_folder, write_folder
+from bitgnn._checksummed import check_format, read_folder, write_folder
 from bitgnn._files import FileError
 from bitgnn.exchange.layers import Layer, describe, entries, exported, importer
 
 FORMAT = "bitgnn.parameters"
 VERSION = 2
-MIGRATIONS: Migrations = {}
 DESCRIPTION_FILE = "parameters.json"
 PREFIX = "parameters"
 
@@ -77,15 +76,15 @@ def read_files(folder: Path) -> tuple[str, list[dict[str, Any]], dict[str, Tenso
         FileNotFoundError: there are no parameters in ``folder``.
         FileError: the files are truncated, altered or of an unknown version.
     """
-    description, tensors = read_folder(folder, DESCRIPTION_FILE, "parameters", _checked)
+    description, tensors = read_folder(folder, DESCRIPTION_FILE, "parameters", _check)
     return description["network"], description["layers"], tensors
 
 
-def _checked(description: dict[str, Any], file: Path) -> dict[str, Any]:
-    """A description of the present version, every entry that is relied on checked."""
+def _check(description: dict[str, Any], file: Path) -> None:
+    """Refuse what is no description of the present version with every entry that is relied on."""
     if description.get("format") != FORMAT:
         raise FileError(f"{file}: does not describe bitgnn's parameters")
-    description = migrated(description, "version", VERSION, MIGRATIONS, file)
+    check_format(description, "version", VERSION, file)
     layers = description.get("layers")
     if (
         not isinstance(description.get("network"), str)
@@ -95,7 +94,6 @@ def _checked(description: dict[str, Any], file: Path) -> dict[str, Any]:
         )
     ):
         raise FileError(f"{file}: damaged parameters, names no network or no layers")
-    return description
 
 
 def export_parameters(model: nn.Module, path: str | os.PathLike[str]) -> Path:

@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import nn
 
-from bitgnn._checksummed import Migrations, migrated, read_folder, write_folder
+from bitgnn._checksummed import check_format, read_folder, write_folder
 from bitgnn._files import FileError
 from bitgnn.inference.bounds import check_program
 from bitgnn.inference.bwta.architecture import check_needs_no_model
@@ -20,8 +20,7 @@ from bitgnn.inference.steps.calls import FloatCall
 from bitgnn.inference.steps.known_calls import Unsavable, describe_call
 
 FORMAT_VERSION = 3
-MIGRATIONS: Migrations = {}
-"""From older formats; without one a trained model has to be frozen again."""
+"""Of others a trained model has to be frozen again."""
 DESCRIPTION_FILE = "model.json"
 PREFIX = "weights"
 KINDS: dict[str, Any] = {
@@ -111,7 +110,7 @@ def load(path: str | os.PathLike[str], model: nn.Module | None = None) -> Any:
         ValueError: the checkpoint needs ``model`` or has no use for it.
     """
     folder = Path(path)
-    description, tensors = read_folder(folder, DESCRIPTION_FILE, "checkpoint", _checked)
+    description, tensors = read_folder(folder, DESCRIPTION_FILE, "checkpoint", _check)
     kind = KINDS[description["kind"]]
     if model is None and kind is FrozenLayers:
         raise ValueError(
@@ -131,10 +130,9 @@ def load(path: str | os.PathLike[str], model: nn.Module | None = None) -> Any:
         raise FileError(f"{folder / DESCRIPTION_FILE}: {cause}, {error}") from error
 
 
-def _checked(description: dict[str, Any], file: Path) -> dict[str, Any]:
-    """A description in the present format, of a known kind."""
-    description = migrated(description, "format", FORMAT_VERSION, MIGRATIONS, file)
+def _check(description: dict[str, Any], file: Path) -> None:
+    """Refuse other formats and kinds."""
+    check_format(description, "format", FORMAT_VERSION, file)
     kind = description.get("kind")
     if not isinstance(kind, str) or kind not in KINDS:
         raise FileError(f"{file}: model kind {kind!r} is unknown, known are {sorted(KINDS)}")
-    return description

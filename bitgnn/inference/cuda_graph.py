@@ -137,7 +137,7 @@ class CudaGraphExecutor:
     def __call__(
         self, x: Inputs, adjacency: Graph | None = None, *, out: Tensor | None = None
     ) -> Tensor:
-        """Scores of each node, as :meth:`FrozenModel.forward` gives them.
+        """What :meth:`FrozenModel.forward` returns for features and a prepared graph.
 
         Args:
             x: features in any form the model takes, on the model's device.
@@ -145,13 +145,9 @@ class CudaGraphExecutor:
                 graph.
             out: the scores are copied there, instead of into new memory.
 
-        Returns:
-            ``[N, out_channels]`` float32.
-
         Raises:
             TypeError: ``x`` or ``adjacency`` has not one of these forms, or ``out`` another dtype.
-            ValueError: what the model itself refuses, it has left the CUDA devices, or ``out`` has
-                another shape or device.
+            ValueError: as the model, it has left the CUDA devices, or ``out`` does not fit.
             RuntimeError: the current stream is being captured.
             torch.OutOfMemoryError: there is no memory for another graph. Those held stay.
         """

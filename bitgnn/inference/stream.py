@@ -79,15 +79,7 @@ def predict(
 ) -> Prediction:
     """All results of :func:`stream` together, in the order of the batches.
 
-    Args:
-        model: as in :func:`stream`.
-        batches: as in :func:`stream`, at least one.
-        features: as in :func:`stream`.
-        progress: as in :func:`stream`.
-
-    Raises:
-        TypeError: as :func:`stream`.
-        ValueError: as :func:`stream`, or there is no batch.
+    Arguments and errors are those of :func:`stream`; there must be at least one batch.
     """
     found = list(stream(model, batches, features, progress=progress))
     if not found:
