@@ -68,8 +68,7 @@ def _survive_forks() -> None:
         if had_threads:
             torch.set_num_threads(1)
 
-    if hasattr(os, "register_at_fork"):
-        os.register_at_fork(before=before, after_in_child=in_child)
+    os.register_at_fork(before=before, after_in_child=in_child)
 
 
 _survive_forks()
@@ -94,8 +93,8 @@ def load_libraries(folder: Path | None = None) -> tuple[Path | None, Path | None
 
 
 def _load(folder: Path, name: str) -> tuple[Path | None, str]:
-    """Load ``folder/name*.so`` (or ``.pyd``, ``.dylib``); path or None, and the problem."""
-    found = [p for p in sorted(folder.glob(f"{name}*")) if p.suffix in {".so", ".pyd", ".dylib"}]
+    """Load ``folder/name*.so``; path or None, and the problem."""
+    found = sorted(folder.glob(f"{name}*.so"))
     if not found:
         return None, f"No compiled library {name}* lies in {folder}. {_CURES[name]}"
     path = found[0]

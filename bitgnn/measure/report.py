@@ -44,9 +44,7 @@ def cpu_model() -> str:
 
 def usable_cores() -> int:
     """Logical processors this process may run on."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+    return len(os.sched_getaffinity(0))
 
 
 def package_version(name: str) -> str | None:

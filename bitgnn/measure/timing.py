@@ -314,17 +314,9 @@ def noise(timings: Sequence[Timing]) -> str | None:
     reasons = []
     if noisy > NOISY_SHARE * len(timings):
         reasons.append(f"{noisy} of {len(timings)} timings spread by more than a quarter")
-    load, cores = _load(), os.cpu_count() or 1  # the load is the whole machine's
-    if load is not None and load > BUSY * cores:
+    load, cores = os.getloadavg()[0], os.cpu_count() or 1  # both are the whole machine's
+    if load > BUSY * cores:
         reasons.append(f"its load is {load:.1f} on {cores} cores")
     if not reasons:
         return None
     return f"the machine is noisy: {' and '.join(reasons)}; differences of latency may be chance"
-
-
-def _load() -> float | None:
-    """Mean number of processes that want to run, None where the system does not tell."""
-    try:
-        return os.getloadavg()[0]
-    except (AttributeError, OSError):
-        return None

@@ -79,46 +79,34 @@ def test_commands_of_workflows_exist(workflow, line):
         assert "--seeds" in words
 
 
-def test_lint_is_that_of_the_ci_script():
+def test_ci_is_that_of_the_script():
+    jobs = WORKFLOWS["ci"]["jobs"]
+    lint = [line for line in commands(WORKFLOWS["ci"], "lint") if not line.startswith("pip")]
+    *lint, documentation = lint
     expected = ci_function("static_checks").replace('cd "$tree"', "").split()
-    found = [line for line in commands(WORKFLOWS["ci"], "lint") if not line.startswith("pip")]
-    *found, documentation = found
-    assert " ".join(found).split() == expected
+    assert " ".join(lint).split() == expected
     assert documentation.rpartition(" ")[0] in ci_function("documentation")
-
-
-def test_shards_hold_all_tests_once():
-    shards = WORKFLOWS["ci"]["jobs"]["tests"]["strategy"]["matrix"]["folders"]
-    folders = [folder for shard in shards for folder in shard.split()]
-    expected = {path.parent for path in (ROOT / "tests").glob("*/test_*.py")}
-    assert sorted(folders) == sorted(str(path.relative_to(ROOT)) for path in expected)
-
-
-def test_tests_have_the_environment_of_the_ci_script():
+    shards = jobs["tests"]["strategy"]["matrix"]["folders"]  # hold all tests once
+    folders = {path.parent for path in (ROOT / "tests").glob("*/test_*.py")}
+    expected = sorted(str(folder.relative_to(ROOT)) for folder in folders)
+    assert sorted(" ".join(shards).split()) == expected
     for name in ("OMP_NUM_THREADS", "MPLBACKEND"):
         assert f"{name}={WORKFLOWS['ci']['env'][name]}" in CI_SCRIPT
     for job, function in (("reference", "without_binaries"), ("kernels", "capability_tests")):
         test = commands(WORKFLOWS["ci"], job)[-1].replace("-n auto ", "")
         assert test in ci_function(function)
-
-
-def test_tested_pythons_begin_with_the_oldest():
     oldest = re.search(r'requires-python = ">=([\d.]+)"', PROJECT)[1]
     for workflow, job in (("ci", "tests"), ("wheels", "wheel")):
         pythons = WORKFLOWS[workflow]["jobs"][job]["strategy"]["matrix"]["python"]
         assert pythons[0] == oldest
 
 
-def test_publishing_is_trusted_without_a_token():
-    publish = WORKFLOWS["release"]["jobs"]["publish"]
-    assert publish["permissions"] == {"id-token": "write"}
-    assert publish["needs"] == "wheels"
-    assert WORKFLOWS["release"]["jobs"]["wheels"]["needs"] == "version"
-    assert WORKFLOWS["release"]["jobs"]["release"]["needs"] == "publish"
+def test_what_is_tagged_is_published_without_a_token():
+    jobs = WORKFLOWS["release"]["jobs"]
+    assert jobs["publish"]["permissions"] == {"id-token": "write"}
+    needs = {name: job["needs"] for name, job in jobs.items() if "needs" in job}
+    assert needs == {"wheels": "version", "publish": "wheels", "release": "publish"}
     assert "secrets." not in str(WORKFLOWS)
-
-
-def test_the_tag_is_compared_with_the_version():
     check = commands(WORKFLOWS["release"], "version")[0]
     line = f'__version__ = "{bitgnn.__version__}"'
     assert shlex.split(check.replace("${GITHUB_REF_NAME#v}", bitgnn.__version__))[2] == line
