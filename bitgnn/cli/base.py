@@ -6,12 +6,15 @@ import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from bitgnn._interpreter import INTERRUPTED, ctrl_c_always_stops, ctrl_c_ends_silently
 from bitgnn._version import __version__
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 __all__ = ["INTERRUPTED", "LIMITS_MISSED", "OWN_PROCESS", "app", "main", "running"]
 
@@ -52,22 +55,24 @@ def common(context: typer.Context, version: Version = False) -> None:
 
 
 @contextmanager
-def running(threads: int | None = None) -> Iterator[None]:
+def running(threads: int | None = None) -> Iterator[Console]:
     """Run a job: what a user can mend becomes one line and exit status 1, Ctrl-C a status.
 
-    An interrupt with a message, which says what is kept, is printed as one line, too.
+    An interrupt with a message, which says what is kept, is printed as one line, too. Yields where
+    jobs print their results.
     """
     try:
         with ctrl_c_always_stops(), warnings_in_one_line():
             load_package()
             import torch
+            from rich.console import Console
 
             from bitgnn.train import MENDABLE
 
             if threads is not None:
                 torch.set_num_threads(threads)
             try:
-                yield
+                yield Console()
             except MENDABLE as error:
                 say(f"error: {error}")
                 raise typer.Exit(1) from None

@@ -53,13 +53,11 @@ def demo(
     threads: Threads = None,
 ) -> None:
     """Train a GCN on a graph of digits in three precisions, freeze, check and measure it."""
-    with running(threads):
-        from rich.console import Console
-
+    with running(threads) as console:
         from bitgnn.train import demo_config
         from bitgnn.train.command import run_experiment
 
-        run_experiment(demo_config(seeds), output or DEMO_FOLDER, None, "cpu", Console())
+        run_experiment(demo_config(seeds), output or DEMO_FOLDER, None, "cpu", console)
 
 
 @app.command(short_help="Train a model and its binary forms over several seeds.")
@@ -86,9 +84,7 @@ def train(
     The float model is trained first and teaches its binary forms, as `bitgnn distill` does it.
     Checkpoints stay in the output folder; the same command goes on where it was stopped or killed.
     """
-    with running(threads):
-        from rich.console import Console
-
+    with running(threads) as console:
         from bitgnn.train import find_config, load_config
         from bitgnn.train.command import run_experiment
 
@@ -98,7 +94,7 @@ def train(
         if data is not None:
             experiment = experiment.on(data)
         folder = output or TRAIN_FOLDER / experiment.name
-        run_experiment(experiment, folder, data_root, device, Console())
+        run_experiment(experiment, folder, data_root, device, console)
 
 
 @app.command(short_help="Teach a binary model by a float one.")
@@ -130,9 +126,7 @@ def distill(
     epochs as CSV and as a picture, and a report as JSON. Checkpoints stay in it; the same command
     goes on where it was stopped or killed.
     """
-    with running(threads):
-        from rich.console import Console
-
+    with running(threads) as console:
         from bitgnn.distillation.command import DistillCommand, run_distill
         from bitgnn.distillation.named import NamedModel
         from bitgnn.tune.budget import parse_seconds
@@ -143,7 +137,7 @@ def distill(
             data, NamedModel(model, hidden, layers, state), precision, widen, epochs, seconds, seed,
             device, folder, data_root,
         )  # fmt: skip
-        run_distill(command, Console())
+        run_distill(command, console)
 
 
 @app.command(short_help="Find the precision of each layer.")
@@ -201,9 +195,7 @@ def tune(
 
     Exit status: 0 a plan that keeps the limits, 1 an error, 3 no plan keeps them, 130 interrupted.
     """
-    with running(threads):
-        from rich.console import Console
-
+    with running(threads) as console:
         from bitgnn.distillation.named import NamedModel
         from bitgnn.tune.budget import age_of_process
         from bitgnn.tune.command import TuneCommand, run_tune
@@ -215,7 +207,7 @@ def tune(
             seed, device, output or TUNE_FOLDER / _folder_name(model, data), storage, apply,
             data_root, age_of_process() if context.obj == OWN_PROCESS else 0.0,
         )  # fmt: skip
-        result = run_tune(command, Console())
+        result = run_tune(command, console)
         if result.missed is not None:
             raise typer.Exit(LIMITS_MISSED)
 

@@ -33,16 +33,12 @@ class FrozenImages(FrozenModel):
     It takes images of any height and width that the trained model takes.
 
     Args:
-        program: the steps.
+        program: the steps; these and the errors are as those of :class:`FrozenModel`.
         tensors: what they read, by name.
         report: what freezing did.
         calls: modules and functions outside of the known steps.
         features: ``"packed"`` for a model that refuses floats.
         takes: what the model reads.
-
-    Raises:
-        ValueError: the program cannot run; the message names the step. Or packed images cannot do,
-            since floats are needed behind the packing.
     """
 
     kind = "images"

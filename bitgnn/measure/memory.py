@@ -44,17 +44,6 @@ def peak_allocation(fn: Callable[[], Any]) -> int:
     return peak
 
 
-def cuda_peak_allocation(fn: Callable[[], Any]) -> int:
-    """The same of torch's CUDA allocator, on the current device."""
-    torch.cuda.synchronize()
-    torch.cuda.reset_peak_memory_stats()
-    before = torch.cuda.memory_allocated()
-    result = fn()
-    torch.cuda.synchronize()
-    del result
-    return torch.cuda.max_memory_allocated() - before
-
-
 def cuda_peak_request(fn: Callable[[], Any], device: torch.device) -> tuple[int, int]:
     """Most bytes that ``fn()`` asked of a device at once, and what their blocks had more."""
     torch.cuda.synchronize(device)
@@ -69,6 +58,11 @@ def cuda_peak_request(fn: Callable[[], Any], device: torch.device) -> tuple[int,
         for name in ("requested_bytes", "allocated_bytes")
     )
     return asked, handed_out - asked
+
+
+def cuda_peak_allocation(fn: Callable[[], Any]) -> int:
+    """What :func:`peak_allocation` counts, of torch's CUDA allocator on the current device."""
+    return sum(cuda_peak_request(fn, torch.device("cuda", torch.cuda.current_device())))
 
 
 def stored_bytes(*things: Any) -> int:
