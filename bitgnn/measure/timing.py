@@ -227,11 +227,7 @@ def _capture(fn: Callable[[], Any], calls: int) -> torch.cuda.CUDAGraph:
 
 
 def compare(
-    functions: Mapping[str, Callable[[], Any]],
-    *,
-    repeats: int = 15,
-    cold: bool = False,
-    device: str = "cpu",
+    functions: Mapping[str, Callable[[], Any]], *, repeats: int = 15, device: str = "cpu"
 ) -> dict[str, Timing]:
     """Timings of several functions by name, taken in turns; see :meth:`Clock.rounds`.
 
@@ -245,7 +241,7 @@ def compare(
     clock = Clock(device)
     captured = device == "cuda"
     ready = {name: clock.prepare(fn, captured=captured) for name, fn in functions.items()}
-    times, failed = clock.rounds(ready, repeats, cold=cold)
+    times, failed = clock.rounds(ready, repeats)
     for error in failed.values():
         raise error
     return times

@@ -168,12 +168,13 @@ def test_a_graph_changed_after_its_capture(run, frozen, x, graph, device, layout
 
 @CHANGES
 def test_weights_changed_after_a_capture(run, make_model, frozen, x, adjacency, change):
-    forms = (x, frozen.pack_features(x, layout="dense"), frozen.pack_features(x))
+    forms = (frozen.pack_features(x, layout="dense"), frozen.pack_features(x), x)
     before = [run(form, adjacency) for form in forms]
+    assert run.find(x, adjacency) is not None
     state = change_weights(frozen, change)
+    assert run.find(x, adjacency) is None
     fresh = freeze(make_model("bin")).to(x.device)
     fresh.load_state_dict(state)
-    assert run.find(forms[-1], adjacency) is None
     for form, old in zip(forms, before, strict=True):
         found = run(form, adjacency)
         assert not found.equal(old)
