@@ -14,7 +14,7 @@ def main() -> None:
     spec = find_spec("bitgnn")
     assert spec is not None
     sys.modules["bitgnn"] = module_from_spec(spec)
-    from bitgnn._ctrl_c import ctrl_c_ends_silently
+    from bitgnn._interpreter import ctrl_c_ends_silently
 
     with ctrl_c_ends_silently():
         from bitgnn.cli import main as run

@@ -3,7 +3,7 @@
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from bitgnn._torch_range import check_torch
+from bitgnn._library import check_torch
 from bitgnn._version import __version__
 
 check_torch()
@@ -38,48 +38,22 @@ if TYPE_CHECKING:
     from bitgnn.distillation import distill
     from bitgnn.inference import load, save
 
+__all__ = [
+    "BWTAConfig", "BitAdjacency", "BitTensor", "FileError", "GraphConfig", "ImageConfig", "Plan",
+    "TernaryTensor", "__version__", "binarize", "cat", "distill", "freeze", "load", "nn", "ops",
+    "report_of", "save", "stack", "summary", "tune",
+]  # fmt: skip
+
 # Imported on first use: these need PyTorch Geometric, whose import takes seconds.
-_LAZY = {
-    "BWTAConfig": "bitgnn.convert",
-    "GraphConfig": "bitgnn.convert",
-    "ImageConfig": "bitgnn.convert",
-    "Plan": "bitgnn.convert",
-    "binarize": "bitgnn.convert",
-    "distill": "bitgnn.distillation",
-    "freeze": "bitgnn.convert",
-    "load": "bitgnn.inference",
-    "report_of": "bitgnn.convert",
-    "save": "bitgnn.inference",
-    "summary": "bitgnn.convert",
-}
 _SUBMODULES = (
     "convert", "data", "distillation", "exchange", "inference", "models", "nn", "quantize", "train",
     "tune",
 )  # fmt: skip
-
-__all__ = [
-    "BWTAConfig",
-    "BitAdjacency",
-    "BitTensor",
-    "FileError",
-    "GraphConfig",
-    "ImageConfig",
-    "Plan",
-    "TernaryTensor",
-    "__version__",
-    "binarize",
-    "cat",
-    "distill",
-    "freeze",
-    "load",
-    "nn",
-    "ops",
-    "report_of",
-    "save",
-    "stack",
-    "summary",
-    "tune",
-]
+_LAZY = {"distill": "distillation", "load": "inference", "save": "inference"} | dict.fromkeys(
+    ("BWTAConfig", "GraphConfig", "ImageConfig", "Plan", "binarize", "freeze", "report_of",
+     "summary"),
+    "convert",
+)  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:
@@ -87,7 +61,7 @@ def __getattr__(name: str) -> Any:
         return importlib.import_module(f"bitgnn.{name}")
     if name not in _LAZY:
         raise AttributeError(f"module 'bitgnn' has no attribute {name!r}")
-    return getattr(importlib.import_module(_LAZY[name]), name)
+    return getattr(importlib.import_module(f"bitgnn.{_LAZY[name]}"), name)
 
 
 def __dir__() -> list[str]:

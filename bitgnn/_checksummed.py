@@ -28,7 +28,8 @@ Migrations = Mapping[int, Callable[[dict[str, Any]], dict[str, Any]]]
 
 SEAL = "sha256"
 HEADER = "bitgnn"
-DIGITS = 64
+NO_SEAL = b"0" * 64
+"""Stands in the place of a file's checksum while that is computed."""
 HEADER_BYTES = 1 << 24
 """Longest header of a tensor file, which describes each of its tensors."""
 FILE_BYTES = 1 << 38
@@ -38,21 +39,13 @@ SAVES = 1000
 
 
 def sealed(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Plain values with a checksum over all of them, in place of an older one; their order stays.
-
-    Raises:
-        ValueError: a number is not finite, or a value is none of JSON's.
-    """
+    """Values of JSON with a checksum over all of them, in place of an older one; in their order."""
     plain = json.loads(json.dumps({key: v for key, v in values.items() if key != SEAL}))
     return {**plain, SEAL: _digest(plain)}
 
 
 def check_seal(values: Any, source: object) -> dict[str, Any]:
-    """The values that :func:`sealed` was given, without the checksum.
-
-    Raises:
-        FileError: they were altered, or have no checksum.
-    """
+    """The values that :func:`sealed` was given, without the checksum; no others."""
     if not isinstance(values, dict) or SEAL not in values:
         raise FileError(f"{source}: has no checksum: damaged, or of an older version")
     plain = {key: value for key, value in values.items() if key != SEAL}
@@ -64,18 +57,7 @@ def check_seal(values: Any, source: object) -> dict[str, Any]:
 def migrated(
     description: dict[str, Any], key: str, version: int, migrations: Migrations, source: object
 ) -> dict[str, Any]:
-    """A description in the present format.
-
-    Args:
-        description: with its format under ``key``.
-        key: of the format's number.
-        version: the present format.
-        migrations: from older formats.
-        source: where the description comes from, for messages.
-
-    Raises:
-        FileError: the format is unknown.
-    """
+    """A description in the present format; its own is the number under ``key``."""
     found = description.get(key)
     if (
         type(found) is not int
@@ -99,18 +81,8 @@ def write_folder(
 ) -> None:
     """Write a new generation: the folder holds the old one or the new one at every moment.
 
-    Processes that write into one folder wait for one another.
-
-    Args:
-        folder: made where it is missing.
-        name: of the manifest.
-        prefix: of the tensor file's name.
-        description: plain values for the manifest.
-        tensors: by name.
-
-    Raises:
-        ValueError: a value is none of JSON's.
-        OSError: the folder cannot be written; the old generation stays.
+    The manifest has the given name, tensor files begin with the prefix. Processes that write into
+    one folder wait for one another. Where it cannot be written, the old generation stays.
     """
     data = safetensors.torch.save({key: t.cpu().contiguous() for key, t in tensors.items()})
     file = f"{prefix}-{secrets.token_hex(8)}.safetensors"
@@ -118,11 +90,12 @@ def write_folder(
     text = json.dumps(sealed({**description, "tensors": entry}), indent=2) + "\n"
     folder.mkdir(parents=True, exist_ok=True)
     with locked(folder, wait=True) as is_locked:
-        for leftover in temporaries(folder, f"{prefix}-*.safetensors") if is_locked else ():
-            leftover.unlink(missing_ok=True)
-        for leftover in temporaries(folder, name) if is_locked else ():
-            _remove_named(folder, leftover, prefix)
-            leftover.unlink(missing_ok=True)
+        if is_locked:  # so that what is half-written was left by a killed process
+            for leftover in temporaries(folder, f"{prefix}-*.safetensors"):
+                leftover.unlink(missing_ok=True)
+            for leftover in temporaries(folder, name):
+                _remove_named(folder, leftover, prefix)
+                leftover.unlink(missing_ok=True)
         old = _named(folder / name, prefix)
         write_atomically(folder / file, data, durable=True)
         try:
@@ -136,22 +109,13 @@ def write_folder(
 
 
 def read_folder(
-    folder: Path,
-    name: str,
-    what: str,
-    upgrade: Callable[[dict[str, Any], Path], dict[str, Any]],
+    folder: Path, name: str, what: str, checked: Callable[[dict[str, Any], Path], dict[str, Any]]
 ) -> tuple[dict[str, Any], dict[str, Tensor]]:
     """Description and tensors of one generation, also while another process writes the next.
 
-    Args:
-        folder: of :func:`write_folder`.
-        name: of the manifest.
-        what: the folder holds, for messages.
-        upgrade: checks a description and brings it into the present format.
-
-    Raises:
-        FileNotFoundError: there is no manifest.
-        FileError: manifest or tensors are damaged, altered, or no regular files of the folder.
+    Descriptions are checked before tensors are made. Raises ``FileNotFoundError`` where there is no
+    manifest, ``FileError`` for manifests and tensors that are damaged, altered, or no regular files
+    of the folder.
     """
     manifest, seen = folder / name, b""
     for _ in range(SAVES):
@@ -172,42 +136,33 @@ def read_folder(
             seen = text  # a newer generation may have taken its place
             continue
         except OSError as error:
-            raise FileError(
-                f"{folder / entry['file']}: cannot be read ({error.strerror})"
-            ) from None
+            raise FileError(f"{file}: cannot be read ({error.strerror})") from None
         if hashlib.sha256(data).hexdigest() != entry["sha256"]:
             raise FileError(f"{file}: was altered, its checksum does not fit")
-        return upgrade(found, manifest), _tensors(data, file)
+        found = checked(found, manifest)
+        return found, _tensors(data, file)
     raise FileError(f"{manifest}: names {entry['file']}, which is missing")
 
 
 def sealed_tensors(tensors: Mapping[str, Tensor], values: Mapping[str, Any]) -> bytes:
-    """A safetensors file that holds plain values, and a checksum over itself.
-
-    Raises:
-        ValueError: a value is none of JSON's.
-    """
+    """A safetensors file that holds values of JSON, and a checksum over itself."""
     flat = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-    metadata = {HEADER: _canonical(values), SEAL: "0" * DIGITS}
+    metadata = {HEADER: _canonical(values), SEAL: NO_SEAL.decode()}
     data = bytearray(safetensors.torch.save(flat, metadata=metadata))
     place = _seal_place(data)
-    data[place : place + DIGITS] = hashlib.sha256(data).hexdigest().encode()
+    assert place is not None, "it has just been written"
+    data[place] = hashlib.sha256(data).hexdigest().encode()
     return bytes(data)
 
 
 def read_sealed(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Tensors and values of a file of :func:`sealed_tensors`.
-
-    Raises:
-        FileError: it is damaged, altered, or another file.
-        OSError: there is no such file, or it cannot be read.
-    """
+    """Tensors and values of a file of :func:`sealed_tensors`; any other one is a ``FileError``."""
     data = bytearray(read_regular(path, limit=FILE_BYTES))
     place = _seal_place(data)
-    digest = bytes(data[place : place + DIGITS])
-    if place >= 0:
-        data[place : place + DIGITS] = b"0" * DIGITS
-    if place < 0 or hashlib.sha256(data).hexdigest().encode() != digest:
+    digest = b""
+    if place is not None:
+        digest, data[place] = bytes(data[place]), NO_SEAL
+    if hashlib.sha256(data).hexdigest().encode() != digest:
         raise FileError(f"{path}: is damaged, or of an older version: its checksum does not fit")
     header = parse_json(bytes(data[8 : 8 + _header_length(data)]), path)
     values = parse_json(header["__metadata__"][HEADER].encode(), path)
@@ -227,12 +182,15 @@ def _header_length(data: bytes | bytearray) -> int:
     return int.from_bytes(data[:8], "little")
 
 
-def _seal_place(data: bytearray) -> int:
-    """Where the checksum begins in a tensor file; -1 where there is none."""
+def _seal_place(data: bytearray) -> slice | None:
+    """Where the checksum stands in a tensor file, if it has one."""
     # Quotes inside of names are escaped, so that no name looks like this.
     key = f'"{SEAL}":"'.encode()
     found = data.find(key, 8, 8 + min(_header_length(data), HEADER_BYTES))
-    return found if found < 0 else found + len(key)
+    if found < 0:
+        return None
+    begin = found + len(key)
+    return slice(begin, begin + len(NO_SEAL))
 
 
 def _entry(entry: Any, manifest: Path) -> dict[str, Any]:

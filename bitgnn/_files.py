@@ -1,4 +1,4 @@
-"""Files read within bounds, files written whole or not at all, and locks on folders."""
+"""Files read within bounds, files written whole or not at all, and folders of one process each."""
 
 from __future__ import annotations
 
@@ -20,40 +20,21 @@ class FileError(ValueError):
     """A file of bitgnn is damaged, altered or of another kind; the message names the file."""
 
 
-class FolderInUseError(RuntimeError):
+class OutputError(RuntimeError):
+    """The output folder cannot be used; the message says why."""
+
+
+class FolderInUseError(OutputError):
     """Another process writes to the output folder; the message names it."""
-
-
-def write_atomically(path: Path, data: bytes, *, durable: bool = False) -> None:
-    """Write a file at once; see :func:`atomic_file`.
-
-    Args:
-        path: the file; its folder exists.
-        data: its contents.
-        durable: wait until the data are on the disk.
-
-    Raises:
-        OSError: it cannot be written; it names a file, and what was there before stays.
-    """
-    with atomic_file(path, durable=durable) as file:
-        file.write(data)
 
 
 @contextlib.contextmanager
 def atomic_file(path: Path, *, durable: bool = False) -> Iterator[BinaryIO]:
     """Write a file so that it appears whole or not at all, also when the process is killed.
 
-    Its permissions are what the umask leaves.
-
-    Args:
-        path: the file; its folder exists.
-        durable: wait until the data are on the disk, so that a loss of power does no harm either.
-
-    Yields:
-        The file to write to.
-
-    Raises:
-        OSError: it cannot be written; it names a file, and what was there before stays.
+    Its permissions are what the umask leaves. With ``durable`` the data are on the disk in the end,
+    so that a loss of power does no harm either. An ``OSError`` names a file, and leaves there what
+    was there before.
     """
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}{TEMPORARY}")
     try:
@@ -71,40 +52,30 @@ def atomic_file(path: Path, *, durable: bool = False) -> Iterator[BinaryIO]:
             error.filename = str(path)  # a full disk is told by the handle, which has no name
         raise
     if durable:
-        _flush_folder(path.parent)
+        handle = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            with contextlib.suppress(OSError):  # not every file system can
+                os.fsync(handle)
+        finally:
+            os.close(handle)
 
 
-def _flush_folder(folder: Path) -> None:
-    """Bring the names in a folder to the disk, where its file system can."""
-    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        with contextlib.suppress(OSError):
-            os.fsync(handle)
-    finally:
-        os.close(handle)
+def write_atomically(path: Path, data: bytes, *, durable: bool = False) -> None:
+    """Write a file at once, as :func:`atomic_file` does."""
+    with atomic_file(path, durable=durable) as file:
+        file.write(data)
 
 
 def temporaries(folder: Path, name: str) -> list[Path]:
-    """Half-written files that killed calls of :func:`atomic_file` left behind.
-
-    Args:
-        folder: to look in.
-        name: pattern of the files' final names.
-    """
+    """What killed calls of :func:`atomic_file` left of files whose final names match a pattern."""
     return sorted(folder.glob(f".{name}.{'[0-9a-f]' * 8}{TEMPORARY}"))
 
 
 def read_regular(path: Path, *, size: int | None = None, limit: int = TEXT_BYTES) -> bytes:
     """Contents of a regular file: no device, pipe or symbolic link is opened.
 
-    Args:
-        path: the file.
-        size: bytes that it must have; None for any number up to ``limit``.
-        limit: most bytes of a file of unknown size.
-
-    Raises:
-        FileError: it is no regular file, or of another size.
-        OSError: there is no such file, or it cannot be read.
+    It must have ``size`` bytes, or ``limit`` at most where that is None. Raises ``FileError`` for
+    what it is not, ``OSError`` where it cannot be read.
     """
     if path.is_symlink():
         raise FileError(f"{path}: must be a regular file, is a symbolic link")
@@ -128,16 +99,8 @@ def read_regular(path: Path, *, size: int | None = None, limit: int = TEXT_BYTES
 def locked(folder: Path, *, wait: bool = False) -> Iterator[bool]:
     """Keep other processes that lock a folder out of it; a killed process lets go.
 
-    Args:
-        folder: exists. Nothing is written into it.
-        wait: for a process that holds it, instead of raising.
-
-    Yields:
-        Whether the file system knows locks.
-
-    Raises:
-        FolderInUseError: another process holds it.
-        OSError: the folder cannot be read.
+    Yields whether the file system knows locks. A process that holds the folder is waited for, or
+    :class:`FolderInUseError` is raised. Nothing is written into it.
     """
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
@@ -153,3 +116,18 @@ def locked(folder: Path, *, wait: bool = False) -> Iterator[bool]:
         yield is_locked
     finally:
         os.close(handle)
+
+
+@contextlib.contextmanager
+def alone_in(folder: Path) -> Iterator[None]:
+    """Keep other jobs out of an output folder, which is made where it is missing.
+
+    Raises :class:`OutputError` where another one is at work, or the folder cannot be made.
+    """
+    with contextlib.ExitStack() as held:
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            held.enter_context(locked(folder))
+        except OSError as error:
+            raise OutputError(f"{folder}: cannot be written ({error.strerror})") from error
+        yield

@@ -1,69 +1,55 @@
-"""Finds and loads the compiled operators; says exactly what is missing and how to get it."""
+"""The torch and the compiled operators that are there: checked, found, loaded, told of."""
 
 import ctypes
 import os
+import re
+import warnings
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
 import torch
 
+from bitgnn._version import __version__
+
+FIRST_TORCH, LAST_TORCH = (2, 11), (2, 13)
+"""Oldest and newest supported minor release of torch; pyproject.toml requires the same."""
+TORCH_RANGE = " to ".join(f"{major}.{minor}" for major, minor in (FIRST_TORCH, LAST_TORCH))
+
 DISABLE_VARIABLE = "BITGNN_DISABLE_BINARY"
 """Environment variable; "1" leaves the compiled operators out and uses the reference."""
 CUDA_VARIABLE = "BITGNN_CUDA_LIBRARY"
 """Environment variable: the folder of a CUDA library for dry runs."""
 
-_CURE = (
-    "Reinstall with {compiler} at hand (`BITGNN_BUILD={build} pip install --force-reinstall "
-    "--no-deps bitgnn`, or `BITGNN_BUILD={build} pip install .` in a checkout) to get the "
-    "compiled operators."
-)
-
 _CURES = {
-    "_C_cpu": _CURE.format(compiler="a C++ compiler", build="cpu"),
-    "_C_cuda": _CURE.format(compiler="a C++ compiler and the CUDA toolkit", build="cuda"),
+    f"_C_{build}": f"Reinstall with {compiler} at hand (`BITGNN_BUILD={build} pip install "
+    f"--force-reinstall --no-deps bitgnn`, or `BITGNN_BUILD={build} pip install .` in a checkout) "
+    "to get the compiled operators."
+    for build, compiler in {
+        "cpu": "a C++ compiler",
+        "cuda": "a C++ compiler and the CUDA toolkit",
+    }.items()
 }
 
 
-@dataclass(frozen=True)
-class LibraryInfo:
-    """What was loaded.
+def check_torch() -> None:
+    """Refuse a torch that is too old, warn of one that is too new.
 
-    Attributes:
-        cpu_library: path of the loaded CPU library, None without one.
-        cuda_library: path of the loaded CUDA library, None without one.
-        cpu_capability: instruction set that CPU kernels use ("portable", "avx2", "avx512"),
-            None without a CPU library.
-        available_cpu_capabilities: instruction sets that this CPU and library support.
-        problem: what is missing, why, and the cure; empty when nothing is.
-        disabled: whether the environment switched the compiled operators off.
+    An older torch lacks functions that the compiled operators call. A newer one keeps the stable
+    ABI, so that it may well work.
     """
-
-    cpu_library: Path | None
-    cuda_library: Path | None
-    cpu_capability: str | None
-    available_cpu_capabilities: tuple[str, ...]
-    problem: str
-    disabled: bool
-
-
-@cache
-def load_libraries(folder: Path | None = None) -> tuple[Path | None, Path | None, str]:
-    """Load the libraries found in ``folder`` (the package's own by default), once.
-
-    Returns:
-        Path of the CPU library, path of the CUDA library (None where not loaded), and a text that
-        names what could not be loaded, why, and the cure (empty when all is well).
-    """
-    if os.environ.get(DISABLE_VARIABLE) == "1":
-        return None, None, f"{DISABLE_VARIABLE}=1 switched the compiled operators off."
-    folder = Path(__file__).parent if folder is None else folder
-    cpu, problem = _load(folder, "_C_cpu")
-    # Whether a GPU is there is not asked: that would start its driver, in every import.
-    if cpu is None or torch.version.cuda is None:
-        return cpu, None, problem
-    cuda, problem = _load(folder, "_C_cuda")
-    return cpu, cuda, problem
+    number = re.match(r"(\d+)\.(\d+)", torch.__version__)
+    installed = (int(number[1]), int(number[2])) if number else LAST_TORCH
+    message = (
+        f"bitgnn {__version__} supports torch {TORCH_RANGE}, "
+        f"but torch {torch.__version__} is installed"
+    )
+    if installed < FIRST_TORCH:
+        wanted = f"torch>={FIRST_TORCH[0]}.{FIRST_TORCH[1]},<{LAST_TORCH[0]}.{LAST_TORCH[1] + 1}"
+        raise ImportError(f"{message}; run `pip install '{wanted}'`")
+    if installed > LAST_TORCH:
+        # Three frames up is the user's own import of bitgnn.
+        warnings.warn(f"{message}; it has not been tested", RuntimeWarning, stacklevel=3)
 
 
 def _survive_forks() -> None:
@@ -82,16 +68,33 @@ def _survive_forks() -> None:
         if had_threads:
             torch.set_num_threads(1)
 
-    if hasattr(os, "register_at_fork"):
-        os.register_at_fork(before=before, after_in_child=in_child)
+    os.register_at_fork(before=before, after_in_child=in_child)
 
 
 _survive_forks()
 
 
+@cache
+def load_libraries(folder: Path | None = None) -> tuple[Path | None, Path | None, str]:
+    """Load the libraries found in ``folder`` (the package's own by default), once.
+
+    Gives the paths of the CPU and the CUDA library, None where not loaded, and a text that names
+    what could not be loaded, why, and the cure (empty when all is well).
+    """
+    if os.environ.get(DISABLE_VARIABLE) == "1":
+        return None, None, f"{DISABLE_VARIABLE}=1 switched the compiled operators off."
+    folder = Path(__file__).parent if folder is None else folder
+    cpu, problem = _load(folder, "_C_cpu")
+    # Whether a GPU is there is not asked: that would start its driver, in every import.
+    if cpu is None or torch.version.cuda is None:
+        return cpu, None, problem
+    cuda, problem = _load(folder, "_C_cuda")
+    return cpu, cuda, problem
+
+
 def _load(folder: Path, name: str) -> tuple[Path | None, str]:
-    """Load ``folder/name*.so`` (or ``.pyd``, ``.dylib``); path or None, and the problem."""
-    found = [p for p in sorted(folder.glob(f"{name}*")) if p.suffix in {".so", ".pyd", ".dylib"}]
+    """Load ``folder/name*.so``; path or None, and the problem."""
+    found = sorted(folder.glob(f"{name}*.so"))
     if not found:
         return None, f"No compiled library {name}* lies in {folder}. {_CURES[name]}"
     path = found[0]
@@ -118,9 +121,8 @@ def load_for_dry_runs() -> str:
     if not found:
         return f"no compiled library _C_cuda* lies in {folder} (set {CUDA_VARIABLE})"
     homes = [os.environ.get("CUDA_HOME"), "/usr/local/cuda"]
-    runtimes = ["libcudart.so.13", *(f"{h}/lib64/libcudart.so.13" for h in homes if h)]
     problem = ""
-    for name in runtimes:
+    for name in ["libcudart.so.13", *(f"{h}/lib64/libcudart.so.13" for h in homes if h)]:
         try:
             ctypes.CDLL(name, mode=ctypes.RTLD_GLOBAL)
             break
@@ -136,8 +138,24 @@ def load_for_dry_runs() -> str:
     return ""
 
 
+@dataclass(frozen=True)
+class LibraryInfo:
+    """What was loaded: paths and CPU capabilities ("portable", "avx2", "avx512") are None without.
+
+    ``problem`` is what is missing, why, and the cure, empty when nothing is; ``disabled`` whether
+    the environment switched the compiled operators off.
+    """
+
+    cpu_library: Path | None
+    cuda_library: Path | None
+    cpu_capability: str | None
+    available_cpu_capabilities: tuple[str, ...]
+    problem: str
+    disabled: bool
+
+
 def library_info() -> LibraryInfo:
-    """Report which compiled libraries are in use; see :class:`LibraryInfo`."""
+    """Which compiled libraries are in use."""
     cpu, cuda, problem = load_libraries()
     if cpu is not None and not torch.cuda.is_available():
         problem = ""  # at most one of the CUDA library, which nothing would call
@@ -145,11 +163,6 @@ def library_info() -> LibraryInfo:
     if cpu is not None:
         capability = torch.ops.bitgnn.cpu_capability()
         available = torch.ops.bitgnn.available_cpu_capabilities()
-    return LibraryInfo(
-        cpu_library=cpu,
-        cuda_library=cuda,
-        cpu_capability=capability,
-        available_cpu_capabilities=tuple(filter(None, available.split(","))),
-        problem=problem,
-        disabled=os.environ.get(DISABLE_VARIABLE) == "1",
-    )
+    capabilities = tuple(filter(None, available.split(",")))
+    disabled = os.environ.get(DISABLE_VARIABLE) == "1"
+    return LibraryInfo(cpu, cuda, capability, capabilities, problem, disabled)

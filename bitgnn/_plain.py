@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from bitgnn._files import FileError, read_regular
+from bitgnn._files import FileError, OutputError, read_regular, write_atomically
 
 DEPTH = 64
 """Deepest nesting of lists and mappings."""
@@ -18,34 +19,19 @@ NODES = 100_000
 
 
 def read_json(path: Path) -> Any:
-    """Contents of a JSON file; see :func:`parse_json`.
-
-    Raises:
-        FileError: it is not a regular file of JSON.
-        OSError: it cannot be read.
-    """
+    """Contents of a JSON file; see :func:`parse_json`."""
     return parse_json(read_regular(path), path)
 
 
 def read_yaml(path: Path) -> Any:
-    """Contents of a YAML file; see :func:`parse_yaml`.
-
-    Raises:
-        FileError: it is not a regular file of YAML.
-        OSError: it cannot be read.
-    """
+    """Contents of a YAML file; see :func:`parse_yaml`."""
     return parse_yaml(read_regular(path), path)
 
 
 def parse_json(data: bytes, source: object) -> Any:
     """Plain values of JSON: numbers are finite, keys of an object differ, nesting is bounded.
 
-    Args:
-        data: UTF-8 text.
-        source: where it comes from, for messages.
-
-    Raises:
-        FileError: it is not JSON of that kind.
+    Anything else is a ``FileError`` that names the source.
     """
     try:
         value = json.loads(
@@ -58,15 +44,7 @@ def parse_json(data: bytes, source: object) -> Any:
 
 
 def parse_yaml(data: bytes, source: object) -> Any:
-    """Plain values of YAML: numbers are finite, keys differ, nesting is bounded.
-
-    Args:
-        data: UTF-8 text.
-        source: where it comes from, for messages.
-
-    Raises:
-        FileError: it is not YAML of that kind.
-    """
+    """Plain values of YAML, within the same bounds."""
     try:
         value = yaml.load(data.decode("utf-8"), _Loader)
         _check(value)
@@ -145,3 +123,38 @@ def _line(error: BaseException) -> str:
     """The reason in one short line."""
     text = " ".join(str(error).split())
     return text if len(text) <= 200 else f"{text[:197]}..."
+
+
+def record_job(file: Path, wanted: Mapping[str, Any], is_begun: bool) -> None:
+    """Write down what the folder of a file is for, or compare it with what is written there.
+
+    A folder without work in it takes any job. Raises :class:`OutputError` where it holds work of
+    another one, or cannot be read or written.
+    """
+    folder = file.parent
+    if not (is_begun and file.exists()):
+        try:
+            write_atomically(file, json.dumps(wanted, indent=2).encode() + b"\n")
+        except OSError as error:
+            raise OutputError(f"{folder}: cannot be written ({error.strerror})") from error
+        return
+    try:
+        recorded = read_json(file)
+    except (OSError, FileError) as error:
+        raise OutputError(f"{file}: cannot be read ({error})") from error
+    different = "; ".join(_differences(recorded, wanted))
+    if different:
+        raise OutputError(
+            f"{folder}: holds another job's work ({different}); choose another --output or delete "
+            "the folder"
+        )
+
+
+def _differences(recorded: Any, wanted: Any, key: str = "") -> Iterator[str]:
+    """Keys in which two nested mappings differ, with both values."""
+    if isinstance(recorded, Mapping) and isinstance(wanted, Mapping):
+        for name in sorted({*recorded, *wanted}):
+            inner = f"{key}.{name}" if key else name
+            yield from _differences(recorded.get(name), wanted.get(name), inner)
+    elif recorded != wanted:
+        yield f"{key}: {recorded!r} there, {wanted!r} here"

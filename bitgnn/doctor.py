@@ -6,27 +6,21 @@ import os
 import platform
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import torch
 
-from bitgnn import _library
-from bitgnn.measure.environment import cpu_model, package_version, usable_cores
+from bitgnn import BitAdjacency, BitTensor, __version__, _library
+from bitgnn.measure.report import cpu_model, package_version, usable_cores
+from bitgnn.ops import bmm, bspmm
 
 PACKAGE = Path(__file__).resolve().parent
 REQUIRED = (
-    "torch",
-    "torch-geometric",
-    "numpy",
-    "scipy",
-    "safetensors",
-    "typer",
-    "rich",
-    "pydantic",
-    "PyYAML",
-    "matplotlib",
-    "scikit-learn",
-)
+    "torch", "torch-geometric", "numpy", "scipy", "safetensors", "typer", "rich", "pydantic",
+    "PyYAML", "matplotlib", "scikit-learn",
+)  # fmt: skip
 SPARSE = "pip install --no-build-isolation 'bitgnn[sparse]'"
 OPTIONAL = {
     "pyg-lib": "temporal and weighted sampling; a wheel for the installed torch is at "
@@ -42,12 +36,40 @@ def report() -> str:
     Paths inside the package are given relative to it, so the text tells nothing of the machine's
     folders.
     """
-    sections = {
-        "versions": _versions(),
-        "build": _build(),
-        "operators": _operators(),
-        "hardware": _hardware(),
-        "optional packages": _optional(),
+    info = _library.library_info()
+    variables = [f"{k}={v}" for k, v in sorted(os.environ.items()) if k.startswith("BITGNN_")]
+    if torch.cuda.is_available():
+        devices = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
+        cuda = f"{', '.join(devices)} (CUDA {torch.version.cuda})"
+    elif torch.version.cuda is None:
+        cuda = "none (this torch is built without CUDA)"
+    else:
+        cuda = f"none visible (torch is built for CUDA {torch.version.cuda})"
+    sections: dict[str, dict[str, Any]] = {
+        "versions": {
+            "bitgnn": __version__,
+            "python": platform.python_version(),
+            **{name: package_version(name) or "not installed" for name in REQUIRED},
+            "os": f"{platform.system()} {platform.release()} {platform.machine()}",
+        },
+        "build": {
+            "CPU library": info.cpu_library or "not loaded (reference kernels)",
+            "CUDA library": info.cuda_library or "not loaded",
+            "CPU capability in use": info.cpu_capability or "reference",
+            "CPU capabilities": ", ".join(info.available_cpu_capabilities) or "reference",
+            "environment": " ".join(variables) or "no BITGNN_* set",
+        },
+        "operators": _operators(info),
+        "hardware": {
+            "CPU": cpu_model(),
+            "cores": usable_cores(),
+            "torch threads": torch.get_num_threads(),
+            "CUDA device": cuda,
+        },
+        "optional packages": {
+            name: package_version(name) or f"not installed ({purpose})"
+            for name, purpose in OPTIONAL.items()
+        },
     }
     lines = []
     for title, entries in sections.items():
@@ -55,8 +77,11 @@ def report() -> str:
         lines += [f"  {name}: {value}" for name, value in entries.items()]
     problems = missing()
     lines.append("missing:" if problems else "missing: nothing")
-    lines += [f"  - {problem}" for problem in problems]
-    return _neutral("\n".join(lines))
+    text = "\n".join([*lines, *(f"  - {problem}" for problem in problems)])
+    for folder, name in ((PACKAGE, "bitgnn"), (Path.home(), "~")):
+        if folder != Path("/"):
+            text = text.replace(str(folder), name)
+    return text
 
 
 def missing() -> list[str]:
@@ -74,29 +99,8 @@ def missing() -> list[str]:
     return problems
 
 
-def _versions() -> dict[str, str]:
-    system = f"{platform.system()} {platform.release()} {platform.machine()}"
-    versions = {name: package_version(name) or "not installed" for name in REQUIRED}
-    from bitgnn import __version__
-
-    return {"bitgnn": __version__, "python": platform.python_version(), **versions, "os": system}
-
-
-def _build() -> dict[str, str]:
-    info = _library.library_info()
-    variables = {k: v for k, v in sorted(os.environ.items()) if k.startswith("BITGNN_")}
-    return {
-        "CPU library": str(info.cpu_library or "not loaded (reference kernels)"),
-        "CUDA library": str(info.cuda_library or "not loaded"),
-        "CPU capability in use": info.cpu_capability or "reference",
-        "CPU capabilities": ", ".join(info.available_cpu_capabilities) or "reference",
-        "environment": " ".join(f"{k}={v}" for k, v in variables.items()) or "no BITGNN_* set",
-    }
-
-
-def _operators() -> dict[str, str]:
+def _operators(info: _library.LibraryInfo) -> dict[str, str]:
     """What works of each compiled library, tried in a process of its own: it may die."""
-    info = _library.library_info()
     libraries = {"cpu": info.cpu_library}
     if torch.cuda.is_available():
         libraries["cuda"] = info.cuda_library
@@ -107,8 +111,8 @@ def _operators() -> dict[str, str]:
 
 def _tried(device: str) -> str:
     # This package and no other that lies in the working directory.
-    code = f"import sys; sys.path[:0] = [{str(PACKAGE.parent)!r}]; import bitgnn._trial as trial; "
-    code += f"trial.run_trials({device!r})"
+    code = f"import sys; sys.path[:0] = [{str(PACKAGE.parent)!r}]; import bitgnn.doctor as doctor; "
+    code += f"doctor.run_trials({device!r})"
     command = [sys.executable, "-W", "ignore", "-c", code]
     run = subprocess.run(command, capture_output=True, text=True, check=False)
     lines = run.stdout.splitlines()
@@ -122,41 +126,50 @@ def _tried(device: str) -> str:
     return f"PROBLEM: {'; '.join([*wrong, *last])}"
 
 
-def _hardware() -> dict[str, str]:
-    if torch.cuda.is_available():
-        devices = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
-        cuda = f"{', '.join(devices)} (CUDA {torch.version.cuda})"
-    elif torch.version.cuda is None:
-        cuda = "none (this torch is built without CUDA)"
-    else:
-        cuda = f"none visible (torch is built for CUDA {torch.version.cuda})"
-    return {
-        "CPU": cpu_model(),
-        "cores": str(usable_cores()),
-        "torch threads": str(torch.get_num_threads()),
-        "CUDA device": cuda,
+def run_trials(device: str) -> None:
+    """Print each trial of a device's operators as it begins, and how it ended."""
+    trials: dict[str, Callable[[torch.Tensor], bool]] = {
+        "a product": _product,
+        "an aggregation": _aggregation,
+        "an error": _error,
     }
+    if device == "cuda":
+        trials["a captured graph"] = _graph
+    for name, trial in trials.items():
+        print(name, end="", flush=True)
+        works = trial(torch.ones(3, 40, device=device))
+        print(": works" if works else ": wrong result", flush=True)
 
 
-def _optional() -> dict[str, str]:
-    return {
-        name: package_version(name) or f"not installed ({purpose})"
-        for name, purpose in OPTIONAL.items()
-    }
+def _product(x: torch.Tensor) -> bool:
+    return bool((bmm.fbf(x, BitTensor.from_float(x), scale=False) == 40).all())
 
 
-def _neutral(text: str) -> str:
-    """``text`` without the folders that hold the package and the user's home."""
-    for folder, name in ((PACKAGE, "bitgnn"), (Path.home(), "~")):
-        if folder != Path("/"):
-            text = text.replace(str(folder), name)
-    return text
+def _aggregation(x: torch.Tensor) -> bool:
+    edges = torch.tensor([[0, 1, 2], [1, 1, 0]], device=x.device)
+    adjacency = BitAdjacency.from_edge_index(edges, 3)
+    sums = bspmm.bbf(BitTensor.from_float(x), adjacency, integer=True)
+    return sums[:, 0].tolist() == [1, 2, 0]
 
 
-def main() -> None:
-    """Prints the report: ``python -m bitgnn.doctor``."""
-    print(report())
+def _error(x: torch.Tensor) -> bool:
+    try:
+        torch.ops.bitgnn.unpack(torch.zeros(1, 1, dtype=torch.int32, device=x.device), -1)
+    except RuntimeError as error:
+        return "got -1" in str(error)
+    return False
+
+
+def _graph(x: torch.Tensor) -> bool:
+    weight = BitTensor.from_float(x)
+    bmm.fbf(x, weight, scale=False)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        result = bmm.fbf(x, weight, scale=False)
+    x.neg_()
+    graph.replay()
+    return bool((result == -40).all())
 
 
 if __name__ == "__main__":
-    main()
+    print(report())

@@ -16,8 +16,8 @@ from bench.command import ROOT, Unmeasured, exits_with_status, finish
 from bench.tables.timings import decoder_speed_table
 from bitgnn.convert import freeze
 from bitgnn.convert.bwta import output_errors
-from bitgnn.measure.environment import environment
 from bitgnn.measure.memory import stored_bytes
+from bitgnn.measure.report import environment
 from bitgnn.measure.timing import Clock
 from bitgnn.models.decoder import Decoder, KeyValueCache
 from bitgnn.nn import BWTALinear

@@ -10,7 +10,7 @@ from typing import Any
 from bench.command import ROOT, data_folder, exits_with_status, finish, save_record
 from bench.tables.timings import training_steps_table
 from bench.training_steps import SIZES, measured_cases
-from bitgnn.measure.environment import environment
+from bitgnn.measure.report import environment
 
 
 @exits_with_status

@@ -19,8 +19,7 @@ from typing import Any
 
 import torch
 
-from bitgnn.measure.environment import environment
-from bitgnn.measure.report import write_json
+from bitgnn.measure.report import environment, write_json
 
 TOOLS = ("memcheck", "racecheck", "initcheck")
 # What the sanitizers see, some fifty times slower than plain: files of tests and which of them.

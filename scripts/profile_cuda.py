@@ -23,7 +23,7 @@ from bench.tables.operators import cuda_profile_table
 from bench.tasks import load_task
 from bitgnn.bits import BitAdjacency, BitTensor
 from bitgnn.data import load
-from bitgnn.measure.environment import environment
+from bitgnn.measure.report import environment
 from bitgnn.ops import bmm, bspmm
 
 SECTIONS = (

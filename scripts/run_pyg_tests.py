@@ -21,8 +21,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from bitgnn.measure.environment import environment
-from bitgnn.measure.report import write_json
+from bitgnn.measure.report import environment, write_json
 
 LAYERS = ("GCNConv", "SAGEConv", "GraphConv")
 FILES = ("test_gcn_conv.py", "test_sage_conv.py", "test_graph_conv.py")

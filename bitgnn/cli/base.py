@@ -1,23 +1,22 @@
-"""The command itself: its entry point and what its jobs share."""
+"""The command itself: its entry point, and how its jobs begin and end."""
 
 from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from bitgnn._ctrl_c import INTERRUPTED, ctrl_c_always_stops, ctrl_c_ends_silently
+from bitgnn._interpreter import INTERRUPTED, ctrl_c_always_stops, ctrl_c_ends_silently
 from bitgnn._version import __version__
 
-__all__ = [
-    "GRAPH", "INTERRUPTED", "LIMITS_MISSED", "OWN_PROCESS", "DataRoot", "Output", "Threads", "app",
-    "guard", "main", "short", "stop",
-]  # fmt: skip
+if TYPE_CHECKING:
+    from rich.console import Console
+
+__all__ = ["INTERRUPTED", "LIMITS_MISSED", "OWN_PROCESS", "app", "main", "running"]
 
 LIMITS_MISSED = 3
 OWN_PROCESS = "own process"
@@ -35,17 +34,6 @@ app = typer.Typer(
     add_completion=False,
 )
 
-Output = Annotated[Path | None, typer.Option("--output", "-o", help="Folder for the results.")]
-Threads = Annotated[int | None, typer.Option(min=1, help="Threads of torch (default: all).")]
-DataRoot = Annotated[
-    str | None,
-    typer.Option(help="Folder of the data sets (default: BITGNN_DATA, else ./data)."),
-]
-GRAPH = (
-    "Graph: the name of a data set, an .npz file, a folder of graph.safetensors and graph.json, or "
-    "a class of PyG as package.module:Class"
-)
-
 
 def _print_version(is_asked: bool) -> None:
     if is_asked:
@@ -53,51 +41,44 @@ def _print_version(is_asked: bool) -> None:
         raise typer.Exit
 
 
+Version = Annotated[
+    bool,
+    typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version."),
+]
+
+
 @app.callback()
-def common(
-    context: typer.Context,
-    version: Annotated[
-        bool,
-        typer.Option(
-            "--version", callback=_print_version, is_eager=True, help="Print the version."
-        ),
-    ] = False,
-) -> None:
+def common(context: typer.Context, version: Version = False) -> None:
     """Binary graph neural networks on real bits."""
     if context.invoked_subcommand is None:
         typer.echo(context.get_help())
 
 
-def short(name: str) -> str:
-    """Name of a graph or model as a part of a folder's name."""
-    from bitgnn.data.own_graphs import graph_title
+@contextmanager
+def running(threads: int | None = None) -> Iterator[Console]:
+    """Run a job: what a user can mend becomes one line and exit status 1, Ctrl-C a status.
 
-    return graph_title(name).lower()
-
-
-def stop(stopped: KeyboardInterrupt) -> NoReturn:
-    """Say what an interrupt left behind, and end with its status."""
-    say(stopped)
-    raise typer.Exit(INTERRUPTED) from None
-
-
-def guard(job: Callable[[], None], threads: int | None) -> None:
-    """Run ``job``; what a user can mend becomes one line and exit status 1, Ctrl-C a status."""
+    An interrupt with a message, which says what is kept, is printed as one line, too. Yields where
+    jobs print their results.
+    """
     try:
         with ctrl_c_always_stops(), warnings_in_one_line():
             load_package()
             import torch
+            from rich.console import Console
 
             from bitgnn.train import MENDABLE
 
             if threads is not None:
                 torch.set_num_threads(threads)
             try:
-                job()
+                yield Console()
             except MENDABLE as error:
                 say(f"error: {error}")
                 raise typer.Exit(1) from None
-    except KeyboardInterrupt:  # while importing, too
+    except KeyboardInterrupt as stopped:  # while importing, too
+        if str(stopped):
+            say(stopped)
         raise typer.Exit(INTERRUPTED) from None
 
 
@@ -127,8 +108,7 @@ def warnings_in_one_line() -> Iterator[None]:
 def load_package() -> None:
     """Run the package's ``__init__`` unless an ordinary import has done so.
 
-    Raises:
-        Exit: torch is too old or another library is missing, and one line has said so.
+    Exits with one line where torch is too old or another library is missing.
     """
     package = sys.modules["bitgnn"]
     if hasattr(package, "__version__"):

@@ -10,7 +10,7 @@ from typing import Any
 from torch import nn
 from torch_geometric.nn import MessagePassing
 
-from bitgnn._warn import warn
+from bitgnn._interpreter import warn
 from bitgnn.convert.bwta.swapping import binarize_bwta
 from bitgnn.convert.configs import NAMED, BWTAConfig, Config, GraphConfig, ImageConfig, Precision
 from bitgnn.convert.example import Example, is_example, run_example

@@ -12,7 +12,7 @@ import torch_geometric.nn
 from torch import nn
 from torch_geometric.nn import MessagePassing
 
-from bitgnn._warn import warn
+from bitgnn._interpreter import warn
 from bitgnn.convert.bwta import freeze_bwta, has_bwta
 from bitgnn.convert.layerwise import freeze_layers, has_binary_layers
 from bitgnn.convert.network.graph_layers import SUPPORTED

@@ -10,7 +10,7 @@ from torch import nn
 from torch_geometric.nn import MessagePassing
 from torch_geometric.nn.dense.linear import is_uninitialized_parameter
 
-from bitgnn._warn import warn
+from bitgnn._interpreter import warn
 from bitgnn.convert.network.layers import letters_of
 from bitgnn.nn import (
     BinaryConv2d,

@@ -17,9 +17,8 @@ from torch_geometric.data import Data, Dataset
 from torch_geometric.utils import to_undirected
 
 from bitgnn._files import FileError, read_regular, write_atomically
-from bitgnn._import_path import imported, is_import_path
+from bitgnn._interpreter import imported, is_import_path, warn
 from bitgnn._plain import read_json
-from bitgnn._warn import warn
 from bitgnn.data.files import DataError, data_root
 from bitgnn.data.npz_graphs import ARRAY_BYTES, BOTH_WAYS, Found, read_npz
 from bitgnn.data.splits import MASKS, Split, public_split, share_split

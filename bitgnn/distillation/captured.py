@@ -11,12 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from bitgnn._collector import collector_paused
-from bitgnn.inference.executors.cuda_graph import (
-    CAPTURE_PRIORITY,
-    ERROR_MODE,
-    current_stream_kept,
-)
+from bitgnn._capture import capturing
 from bitgnn.nn.graph.adjacency import kept_adjacencies
 
 __all__ = ["RepeatedEpoch", "are_same", "python_state"]
@@ -104,13 +99,10 @@ class RepeatedEpoch:
         self._set_capturable(True)
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.device(self._device):
-            # A stream of this device, and none that another thread works on.
-            stream = torch.cuda.Stream(priority=CAPTURE_PRIORITY)
-            capture = torch.cuda.graph(graph, stream=stream, capture_error_mode=ERROR_MODE)
             generator = torch.cuda.default_generators[torch.cuda.current_device()]
             state = generator.clone_state()
             try:
-                with collector_paused(), current_stream_kept(), capture:
+                with capturing(graph):
                     self._result = self._run()
             except RuntimeError:
                 generator.graphsafe_set_state(state)

@@ -14,14 +14,13 @@ from rich.console import Console
 from torch import nn
 from torch_geometric.data import Data
 
-from bitgnn._files import write_atomically
-from bitgnn._output import alone_in, record_job
+from bitgnn._files import alone_in, write_atomically
+from bitgnn._plain import record_job
 from bitgnn.distillation import distill
 from bitgnn.distillation.named import NamedModel, named_device, named_graph
 from bitgnn.distillation.result import Cost, Distilled
 from bitgnn.inference import save
-from bitgnn.measure.environment import environment
-from bitgnn.measure.report import csv_text, write_json
+from bitgnn.measure.report import csv_text, environment, write_json
 
 __all__ = ["DistillCommand", "DistillInterrupted", "run_distill"]
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
-from bitgnn._warn import warn
+from bitgnn._interpreter import warn
 from bitgnn.distillation.captured import RepeatedEpoch
 from bitgnn.distillation.dropout import scaled_dropout
 from bitgnn.distillation.errors import DistillError

@@ -18,7 +18,7 @@ from torch_geometric.nn.models.basic_gnn import BasicGNN
 
 from bitgnn import models
 from bitgnn._files import FileError, read_regular
-from bitgnn._import_path import imported, is_import_path
+from bitgnn._interpreter import imported, is_import_path
 from bitgnn.data import load, read_graph
 from bitgnn.data.own_graphs import is_own_graph
 from bitgnn.distillation.checkpoint import load_state

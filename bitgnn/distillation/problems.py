@@ -13,7 +13,7 @@ from torch_geometric.data import Data
 from torch_geometric.data.data import BaseData
 
 from bitgnn._checks import name_type
-from bitgnn._warn import warn
+from bitgnn._interpreter import warn
 from bitgnn.distillation.calling import Inputs, call, moved
 from bitgnn.distillation.checks import (
     check_anew,

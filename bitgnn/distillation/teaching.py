@@ -18,7 +18,7 @@ from torch_geometric.nn import GAE
 from torch_geometric.nn.dense.linear import is_uninitialized_parameter
 
 from bitgnn._files import FolderInUseError, locked, write_atomically
-from bitgnn._warn import warn
+from bitgnn._interpreter import warn
 from bitgnn.convert import Plan
 from bitgnn.convert.configs import BWTAConfig, GraphConfig, ImageConfig
 from bitgnn.distillation.batched import Batched

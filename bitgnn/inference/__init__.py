@@ -8,8 +8,14 @@ from bitgnn.inference.frozen_images import FrozenImages
 from bitgnn.inference.frozen_layers import FrozenBWTA, FrozenLayers
 from bitgnn.inference.frozen_model import FrozenModel
 from bitgnn.inference.graph import FloatAdjacency, GraphSpec, PreparedGraph
-from bitgnn.inference.measured_memory import MeasuredMemory, MemoryReport, memory_report
-from bitgnn.inference.memory import MemoryUse, frozen_memory, pyg_memory
+from bitgnn.inference.memory import (
+    MeasuredMemory,
+    MemoryReport,
+    MemoryUse,
+    frozen_memory,
+    memory_report,
+    pyg_memory,
+)
 from bitgnn.inference.stream import Prediction, predict, stream
 from bitgnn.inference.threshold_folding import sign_threshold
 

@@ -17,9 +17,8 @@ from bitgnn.inference.step import Register, Step
 
 LARGEST = 1 << 26
 """Largest number among the arguments of a model or module."""
-MOST_REPEATS = 1 << 10
-REPEATS = ("K", "num_layers")
-"""Arguments of modules that say how often something is done."""
+REPEATS, MOST_REPEATS = ("K", "num_layers"), 1 << 10
+"""Arguments of modules that say how often something is done, and their largest number."""
 WEIGHTS_A_BYTE = 8
 PARAMETERS_A_TENSOR, MORE_PARAMETERS = 16, 64
 """A module may have so many parameters for each tensor of its file, and so many more."""
@@ -37,12 +36,8 @@ WINDOW, LARGEST_SIDE = ("kernel", "stride", "padding", "dilation"), 1 << 16
 def parameters_on_meta(tensors: Mapping[str, Tensor] | None = None) -> Iterator[None]:
     """Modules made inside have parameters without memory; buffers have theirs.
 
-    Args:
-        tensors: of the file that describes the modules, which may not be larger; None for modules
-            of any size.
-
-    Raises:
-        ValueError: the modules are larger than ``tensors``.
+    A ``ValueError`` where they are larger than ``tensors``, those of the file that describes them;
+    None for modules of any size.
     """
     owner, numbers, count = threading.get_ident(), 0, 0
     held = (tensors or {}).values()
@@ -68,11 +63,7 @@ def parameters_on_meta(tensors: Mapping[str, Tensor] | None = None) -> Iterator[
 
 
 def check_arguments(value: Any, name: str = "") -> None:
-    """Refuse numbers beyond all bounds among arguments, also inside lists and mappings.
-
-    Raises:
-        ValueError: a number is too large.
-    """
+    """Refuse numbers beyond all bounds among arguments, also inside lists and mappings."""
     if isinstance(value, Mapping):
         for key, part in value.items():
             check_arguments(part, str(key))
@@ -87,14 +78,12 @@ def check_arguments(value: Any, name: str = "") -> None:
 def check_program(
     program: Program, registers: Mapping[int, Register], tensors: Mapping[str, Tensor]
 ) -> None:
-    """Refuse steps from a file whose results outgrow the features and weights they are made of.
-
-    Raises:
-        ValueError: naming the step at fault.
-    """
-    most = COPIES * (_made(program, registers) + max(map(_row, tensors.values()), default=0))
-    widths = {0: program.in_channels or 1}
-    growth = 0
+    """Refuse steps whose results outgrow the features and weights they are made of, by number."""
+    given = program.in_channels or 1
+    makers = [step for step in program.steps if step.tensors or step.kind == CALL]
+    made = sum(registers[r].size or given for step in makers for r in step.outputs)
+    most = COPIES * (given + made + max(map(_row, tensors.values()), default=0))
+    widths, growth = {0: given}, 0
     for number, step in enumerate(program.steps):
         try:
             width = _width(step, widths, registers)
@@ -106,13 +95,6 @@ def check_program(
         except (ValueError, TypeError) as error:
             raise ValueError(f"step {number} ({step.kind}): {error}") from error
         widths.update(dict.fromkeys(step.outputs, width))
-
-
-def _made(program: Program, registers: Mapping[int, Register]) -> int:
-    """Features that are given, and those that steps with weights and calls make of them."""
-    given = program.in_channels or 1
-    makers = [step for step in program.steps if step.tensors or step.kind == CALL]
-    return given + sum(registers[r].size or given for step in makers for r in step.outputs)
 
 
 def _row(weight: Tensor) -> int:
@@ -148,8 +130,6 @@ def _growth(step: Step, tensors: Mapping[str, Tensor]) -> int:
         first = 2 if step.kind == "float_conv" else 1
         kernel = tensors[step.tensors["weight"]].shape[first : first + 2]
     sides = (sum(padding[:2]), sum(padding[2:])) if len(padding) > 2 else [2 * p for p in padding]
-    reaches = [
-        spacing * (side - 1)
-        for spacing, side in zip(a.get("dilation", (1, 1)), kernel, strict=True)
-    ]
-    return max(0, *(side - reach for side, reach in zip(sides, reaches, strict=True)))
+    spacings = a.get("dilation", (1, 1))
+    found = zip(sides, spacings, kernel, strict=True)
+    return max(0, *(side - spacing * (reach - 1) for side, spacing, reach in found))

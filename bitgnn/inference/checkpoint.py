@@ -14,24 +14,22 @@ from bitgnn.inference.bounds import check_program
 from bitgnn.inference.bwta.architecture import check_needs_no_model
 from bitgnn.inference.frozen import each_once
 from bitgnn.inference.frozen_images import FrozenImages
-from bitgnn.inference.frozen_layers import FrozenBWTA, FrozenLayers
+from bitgnn.inference.frozen_layers import FrozenBWTA, FrozenLayers, OwnForward
 from bitgnn.inference.frozen_model import FrozenModel
 from bitgnn.inference.steps.calls import FloatCall
 from bitgnn.inference.steps.known_calls import Unsavable, describe_call
 
 FORMAT_VERSION = 3
 MIGRATIONS: Migrations = {}
-"""From older formats; without one a trained model has to be frozen again."""
+"""Of others a trained model has to be frozen again."""
 DESCRIPTION_FILE = "model.json"
 PREFIX = "weights"
 KINDS: dict[str, Any] = {
     kind.kind: kind for kind in (FrozenModel, FrozenImages, FrozenBWTA, FrozenLayers)
 }
 
-Frozen = FrozenModel | FrozenBWTA | FrozenLayers
 
-
-def save(model: Frozen, path: str | os.PathLike[str]) -> Path:
+def save(model: FrozenModel | FrozenBWTA | FrozenLayers, path: str | os.PathLike[str]) -> Path:
     """Write a frozen model into a folder, nothing pickled.
 
     ``weights-<number>.safetensors`` holds the tensors; ``model.json`` holds format version, kind,
@@ -55,11 +53,9 @@ def save(model: Frozen, path: str | os.PathLike[str]) -> Path:
     """
     if type(model) not in KINDS.values():
         raise TypeError(f"save: model must be a frozen model, got {type(model).__name__}")
-    if isinstance(model, FrozenBWTA):
-        tensors, _ = model.saved_tensors()
-    elif isinstance(model, FrozenLayers):
-        tensors, _ = model.saved_tensors()
-        for layer in model.layers.values():
+    if isinstance(model, OwnForward):
+        tensors = model.saved_tensors()
+        for layer in model.layers.values() if isinstance(model, FrozenLayers) else ():
             _refuse_unsavable(layer.frozen)
     else:
         _refuse_unsavable(model)
@@ -74,12 +70,9 @@ def save(model: Frozen, path: str | os.PathLike[str]) -> Path:
 
 def _refuse_unsavable(model: FrozenModel) -> None:
     """Refuse what a checkpoint cannot name, or what :func:`load` would refuse."""
+    own = dict(model.named_buffers(recurse=False, remove_duplicate=False))
     try:
-        check_program(
-            model.program,
-            model.registers,
-            dict(model.named_buffers(recurse=False, remove_duplicate=False)),
-        )
+        check_program(model.program, model.registers, own)
     except ValueError as error:
         raise ValueError(f"save: {error}") from None
     refused: dict[str, str] = {}
@@ -125,13 +118,12 @@ def load(path: str | os.PathLike[str], model: nn.Module | None = None) -> Any:
             f"load: model must be a model of the architecture that {folder} was frozen from, whose "
             "forward no file holds, got None"
         )
-    if model is not None and kind not in (FrozenBWTA, FrozenLayers):
+    if model is not None and not issubclass(kind, OwnForward):
         raise ValueError(f"load: model must be None, {folder} holds a whole {kind.__name__}")
     if model is None and kind is FrozenBWTA:
         check_needs_no_model(description, folder)
-    more = () if model is None else (model,)
     try:
-        return kind.from_description(description, tensors, *more)
+        return kind.from_description(description, tensors, *(() if model is None else (model,)))
     except ImportError:
         raise
     except Exception as error:  # a description may ask for anything
@@ -140,7 +132,7 @@ def load(path: str | os.PathLike[str], model: nn.Module | None = None) -> Any:
 
 
 def _checked(description: dict[str, Any], file: Path) -> dict[str, Any]:
-    """A description in the present format, of a known kind."""
+    """A description in the present format; others and unknown kinds are refused."""
     description = migrated(description, "format", FORMAT_VERSION, MIGRATIONS, file)
     kind = description.get("kind")
     if not isinstance(kind, str) or kind not in KINDS:

@@ -22,16 +22,20 @@ from bitgnn.inference.steps.products import PATTERN_PRODUCT
 FLOAT_BYTES = 4
 INDEX_BYTES = 4
 CLASS_BYTES = 8
+MOVES = ("flatten_bits", "unpack_images", "unpack", "flatten", "cat_channels", "call", "to_float")
+"""Kinds of steps on images that compute nothing, or nothing that could be counted."""
+MOVED_BYTES = tuple(2**power for power in range(20, 28))
+"""Read and written by the copies: from what caches hold to what memory alone does."""
+SIDE = 1024
+REPEATS = 7
 
 
 @dataclass(frozen=True)
 class StepCost:
     """Work of one step or of several together.
 
-    Attributes:
-        bit_operations: products and sums of single bits; a product and its sum count as two.
-        float_operations: products and sums of floats, counted alike.
-        bytes: read and written, each neighbour's row once an edge.
+    Operations are products and sums, of single bits or of floats; a product and its sum count as
+    two. ``bytes`` are read and written, each neighbour's row once an edge.
     """
 
     bit_operations: int = 0
@@ -63,19 +67,12 @@ def row_bytes(register: Register) -> int:
 
 
 def step_cost(model: BoundProgram, step: Step, num_nodes: int, graphs: Sequence[Any]) -> StepCost:
-    """Work of one step.
+    """Work of one step on so many nodes; calls of the user's own code count as bytes alone.
 
-    Args:
-        model: the frozen model.
-        step: one of its steps.
-        num_nodes: rows of the features.
-        graphs: adjacencies by :attr:`~bitgnn.inference.program.Step.graph`.
-
-    Returns:
-        The work; calls of the user's own code count as bytes in and out alone.
+    ``graphs`` are the adjacencies by :attr:`~bitgnn.inference.program.Step.graph`.
     """
     registers = model.registers
-    weights = sum(model.get_buffer(name).nbytes for name in step.tensors.values())
+    weights = _weight_bytes(model, step)
     reads = [row_bytes(registers[register]) for register in step.inputs]
     writes = sum(row_bytes(registers[register]) for register in step.outputs)
     size = registers[step.outputs[0]].size or 0
@@ -88,10 +85,8 @@ def step_cost(model: BoundProgram, step: Step, num_nodes: int, graphs: Sequence[
             return StepCost(edges * size, 0, touched)
         return StepCost(0, edges * size * (2 if has_values else 1), touched)
     touched = num_nodes * (sum(reads) + writes) + weights
-    if step.kind == PATTERN_PRODUCT.name:
-        # As the dense product it stands for; the pattern itself is not known here.
-        return StepCost(2 * num_nodes * step.attributes["size"] * size, 0, touched)
-    if step.kind.startswith("bmm_"):
+    if step.kind == PATTERN_PRODUCT.name or step.kind.startswith("bmm_"):
+        # A pattern counts as the dense product it stands for; it is not known here.
         extra = num_nodes * size if step.kind.startswith("bmm_add") else 0
         return StepCost(2 * num_nodes * step.attributes["size"] * size, extra, touched)
     if step.kind in ("linear", "bits_linear"):
@@ -99,10 +94,6 @@ def step_cost(model: BoundProgram, step: Step, num_nodes: int, graphs: Sequence[
     if step.kind in ("flip", "concat"):
         return StepCost(num_nodes * size, 0, touched)
     return StepCost(0, 0 if step.kind in ("unpack", "cat", "call") else num_nodes * size, touched)
-
-
-MOVES = ("flatten_bits", "unpack_images", "unpack", "flatten", "cat_channels", "call", "to_float")
-"""Kinds of steps that compute nothing, or nothing that could be counted."""
 
 
 def weights_of(model: BoundProgram, step: Step) -> int:
@@ -124,29 +115,22 @@ def weights_of(model: BoundProgram, step: Step) -> int:
 def image_step_cost(
     model: BoundProgram, step: Step, results: Mapping[int, Any], result: Any
 ) -> StepCost:
-    """Work of one step.
+    """Work of one step on images: ``results`` by register, ``result`` is what it wrote first.
 
-    Args:
-        model: the frozen model.
-        step: one of its steps.
-        results: what the registers it reads hold.
-        result: what it wrote first.
-
-    Returns:
-        The work. Products of fixed point with signs count as float operations.
+    Products of fixed point with signs count as float operations.
     """
-    tensors = sum(model.get_buffer(name).nbytes for name in step.tensors.values())
-    touched = tensors + _bytes(result)
+    touched = _weight_bytes(model, step) + _bytes(result)
     touched += sum(_bytes(results[register]) for register in step.inputs if register in results)
-    entries = _entries(result)
+    entries = 0
+    if isinstance(result, Tensor | BitImages | BitTensor):
+        entries = result.shape.numel()
     weights = weights_of(model, step)
     if weights:
         operations = 2 * weights * entries // step.attributes["out"]
         extra = entries if len(step.inputs) > 1 else 0
-        is_float = step.kind in FIXED or step.kind in ("float_conv", "linear")
-        return StepCost(
-            0 if is_float else operations, (operations if is_float else 0) + extra, touched
-        )
+        if step.kind in FIXED or step.kind in ("float_conv", "linear"):
+            return StepCost(0, operations + extra, touched)
+        return StepCost(operations, extra, touched)
     if step.kind in MOVES:
         return StepCost(0, 0, touched)
     if step.kind in ("pool_bits", "flip_images", "flip"):
@@ -155,31 +139,21 @@ def image_step_cost(
     return StepCost(0, entries, touched)
 
 
+def _weight_bytes(model: BoundProgram, step: Step) -> int:
+    return sum(model.get_buffer(name).nbytes for name in step.tensors.values())
+
+
 def _bytes(value: Any) -> int:
     return int(value.nbytes) if isinstance(value, Tensor | BitImages | BitTensor) else 0
-
-
-def _entries(value: Any) -> int:
-    if isinstance(value, BitImages | BitTensor):
-        return value.shape.numel()
-    return value.numel() if isinstance(value, Tensor) else 0
-
-
-MOVED_BYTES = tuple(2**power for power in range(20, 28))
-"""Read and written by the copies: from what caches hold to what memory alone does."""
-SIDE = 1024
-REPEATS = 7
 
 
 @dataclass(frozen=True)
 class Rates:
     """Work per second of one device with the present number of threads.
 
-    Attributes:
-        bytes: of torch's copies, by the number of bytes that each reads and writes: caches are
-            faster than memory.
-        bit_operations: the packed product of two 1024 x 1024 matrices.
-        float_operations: torch's float32 product of two 1024 x 1024 matrices.
+    ``bytes`` are those of torch's copies, by the number of bytes that each reads and writes, since
+    caches are faster than memory; operations those of products of two 1024 x 1024 matrices, packed
+    ones and torch's of float32.
     """
 
     bytes: Mapping[int, float]
@@ -221,18 +195,16 @@ def measured_rates(device: torch.device) -> Rates:
 
 
 @lru_cache
+@torch.inference_mode()
 def _measured(device: torch.device, threads: int) -> Rates:
-    def fastest(call: Callable[[], object]) -> float:
-        return min(_seconds(call, device, REPEATS))
+    def rate(amount: int, call: Callable[[], object]) -> float:
+        return amount / min(_seconds(call, device, REPEATS))
 
-    with torch.inference_mode():
-        moved = {}
-        for size in MOVED_BYTES:
-            data, copy = torch.zeros(2, size // 2, dtype=torch.uint8, device=device)
-            moved[size] = size / fastest(partial(copy.copy_, data))
-        operations = 2 * SIDE**3
-        words = torch.zeros(SIDE, SIDE // WORD_BITS, dtype=torch.int32, device=device)
-        product = torch.ops.bitgnn.bmm_bbf.default
-        bits = operations / fastest(lambda: product(words, words, SIDE))
-        floats = torch.ones(SIDE, SIDE, device=device)
-        return Rates(moved, bits, operations / fastest(lambda: floats @ floats))
+    moved = {}
+    for size in MOVED_BYTES:
+        data, copy = torch.zeros(2, size // 2, dtype=torch.uint8, device=device)
+        moved[size] = rate(size, partial(copy.copy_, data))
+    words = torch.zeros(SIDE, SIDE // WORD_BITS, dtype=torch.int32, device=device)
+    floats = torch.ones(SIDE, SIDE, device=device)
+    bit_rate = rate(2 * SIDE**3, lambda: torch.ops.bitgnn.bmm_bbf.default(words, words, SIDE))
+    return Rates(moved, bit_rate, rate(2 * SIDE**3, lambda: floats @ floats))

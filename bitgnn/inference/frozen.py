@@ -8,14 +8,13 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-import torch
 from torch import Tensor, nn
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
     from bitgnn.inference.layout import GraphLayout
-    from bitgnn.inference.measured_memory import MemoryReport
+    from bitgnn.inference.memory import MemoryReport
 
 
 @dataclass(frozen=True)
@@ -54,11 +53,7 @@ class FreezeReport:
 
     @classmethod
     def from_description(cls, description: Any) -> FreezeReport:
-        """Read a report.
-
-        Raises:
-            ValueError: an entry is missing or no mapping of strings.
-        """
+        """The inverse; a ``ValueError`` where an entry is missing or no mapping of strings."""
         names = {"letters", "boundaries", "floats"}
         # Reports of earlier versions know of nothing folded or ordered.
         later = {"folded", "orders"}
@@ -88,11 +83,7 @@ def each_once(state: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], dict[str,
 
 
 def under_all_names(tensors: Mapping[str, Tensor], shared: Mapping[str, str]) -> dict[str, Tensor]:
-    """The inverse of :func:`each_once`.
-
-    Raises:
-        KeyError: a name stands for one that is not there.
-    """
+    """The inverse of :func:`each_once`."""
     return {**tensors, **{name: tensors[other] for name, other in shared.items()}}
 
 
@@ -116,7 +107,7 @@ class Frozen(nn.Module):
         return super().train(False)
 
     def __prepare_scriptable__(self) -> Any:
-        """Refuses ``torch.jit.script``, whose own message names an annotation."""
+        """Refuse ``torch.jit.script``, whose own message names an annotation."""
         raise RuntimeError(
             f"{type(self).__name__}: TorchScript does not compile frozen models; use torch.export "
             "or torch.compile with a prepared graph"
@@ -163,7 +154,7 @@ class Frozen(nn.Module):
         layout: GraphLayout = "auto",
     ) -> MemoryReport:
         """Bytes that a forward on ``data`` needs; see :func:`bitgnn.inference.memory_report`."""
-        from bitgnn.inference.measured_memory import memory_report
+        from bitgnn.inference.memory import memory_report
 
         return memory_report(self, data, edge_weight=edge_weight, features=features, layout=layout)
 
@@ -180,42 +171,3 @@ class Frozen(nn.Module):
     def extra_repr(self) -> str:
         """Packed layers and bytes."""
         return f"packed_layers={len(self.letters)}, nbytes={self.nbytes}"
-
-
-class OwnForward(Frozen):
-    """Base of frozen models that run the user's own forward with packed layers in it.
-
-    Attributes:
-        model: the model itself, whose further methods (such as ``generate``) and attributes are
-            those of the frozen one as well, the methods without gradients.
-    """
-
-    def __init__(self, model: nn.Module, report: FreezeReport) -> None:
-        super().__init__()
-        self.model = model
-        self.report = report
-        self.requires_grad_(False)
-        self.eval()
-
-    def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """What the model returns, without gradients."""
-        if torch.compiler.is_compiling():
-            return self.model(*args, **kwargs)
-        with torch.no_grad():
-            return self.model(*args, **kwargs)
-
-    def __getattr__(self, name: str) -> Any:
-        """Methods and attributes of the model, the methods without gradients."""
-        try:
-            return super().__getattr__(name)
-        except AttributeError:
-            if name.startswith("__") or name == "model":
-                raise
-        found = getattr(self.model, name)
-        if not callable(found) or isinstance(found, nn.Module | type):
-            return found
-        return torch.no_grad()(found)
-
-    def saved_tensors(self) -> tuple[dict[str, Tensor], dict[str, str]]:
-        """Tensors by name, each once, and the names that share another's."""
-        return each_once(self.model.state_dict())

@@ -33,16 +33,12 @@ class FrozenImages(FrozenModel):
     It takes images of any height and width that the trained model takes.
 
     Args:
-        program: the steps.
+        program: the steps; these and the errors are as those of :class:`FrozenModel`.
         tensors: what they read, by name.
         report: what freezing did.
         calls: modules and functions outside of the known steps.
         features: ``"packed"`` for a model that refuses floats.
         takes: what the model reads.
-
-    Raises:
-        ValueError: the program cannot run; the message names the step. Or packed images cannot do,
-            since floats are needed behind the packing.
     """
 
     kind = "images"
@@ -127,15 +123,12 @@ class FrozenImages(FrozenModel):
                 f"{name}: x must be a dense tensor of {[str(dtype) for dtype in DTYPES]} or the "
                 f"result of pack_features, got {got}"
             )
-        shapes = {
+        row = f"[N, {self.in_channels}]"
+        fits, shape = {
             "images": (x.dim() == 4, f"[N, {self.in_channels}, H, W]"),
-            "rows": (x.dim() == 2, f"[N, {self.in_channels}]"),
-            "flattened": (
-                x.dim() >= 2,
-                f"[N, {self.in_channels}] or images of as many values",
-            ),
-        }
-        fits, shape = shapes[self.takes]
+            "rows": (x.dim() == 2, row),
+            "flattened": (x.dim() >= 2, f"{row} or images of as many values"),
+        }[self.takes]
         if fits and self.in_channels:
             size = x.shape[1:].numel() if self.takes == "flattened" else x.size(1)
             fits = size == self.in_channels
@@ -180,14 +173,8 @@ class FrozenImages(FrozenModel):
         self._check_input(name, x)
         if layout not in ("auto", "dense"):
             raise ValueError(f"{name}: layout must be 'auto' or 'dense', got {layout!r}")
-        if check_finite and x.is_floating_point() and not bool(torch.isfinite(x).all()):
-            raise ValueError(f"{name}: x must be finite, got NaN or infinity")
-        if self.program.entry is None:
-            raise ValueError(f"{name}: this model takes floats, {self._why_floats()}")
-        values: dict[int, Any] = {0: x}
-        for step in self.program.steps[: self.program.entry]:
-            self._run_alone(step, values, ())
-        words, size = values[self._entry_step.outputs[0]], self._entry_step.attributes["size"]
+        words, *_ = self._packed(name, x, check_finite)
+        size = self._entry_step.attributes["size"]
         if self._entry_step.kind in OF_IMAGES:
             return BitImages(words, size)
         return BitTensor._trusted(words, size)

@@ -83,40 +83,36 @@ class FrozenModel(CalledProgram):
             ValueError: the number of features does not fit, ``x`` is not finite, the layout is
                 unknown or of no use to this model, or the model needs floats throughout.
         """
+        name = "FrozenModel.pack_features"
         if isinstance(x, BitTensor | BitAdjacency):
-            raise TypeError("FrozenModel.pack_features: x must be floats, got packed features")
+            raise TypeError(f"{name}: x must be floats, got packed features")
         if x.dim() != 2 or x.size(1) != self.in_channels:
-            raise ValueError(
-                f"FrozenModel.pack_features: x must be [N, {self.in_channels}], got {list(x.shape)}"
-            )
-        if check_finite and not bool(torch.isfinite(x).all()):
-            raise ValueError("FrozenModel.pack_features: x must be finite, got NaN or infinity")
-        if self.program.entry is None:
-            raise ValueError(
-                f"FrozenModel.pack_features: this model takes floats, {self._why_floats()}"
-            )
+            raise ValueError(f"{name}: x must be [N, {self.in_channels}], got {list(x.shape)}")
         layouts = ("auto", "dense", "sparse") if self._takes_pattern else ("auto", "dense")
+        packed, *scale = self._packed(name, x, check_finite)
         if layout not in layouts:
             raise ValueError(
-                f"FrozenModel.pack_features: layout must be one of {layouts} for this model, "
-                f"got {layout!r}"
+                f"{name}: layout must be one of {layouts} for this model, got {layout!r}"
             )
-        values: dict[int, Any] = {0: x}
-        for step in self.program.steps[: self.program.entry]:
-            self._run_alone(step, values, ())
-        packed, *scale = (values[register] for register in self._entry_step.outputs)
         bits = BitTensor(packed, self._entry_step.attributes["size"], scale[0] if scale else None)
         if layout == "dense" or "sparse" not in layouts:
             return bits
         pattern = set_bits(bits)
         return pattern if layout == "sparse" or pattern.nbytes < bits.nbytes else bits
 
-    def groups(self, x: Features) -> tuple[tuple[Step, ...], ...]:
-        """The steps that each call of a forward on features in this form does.
+    def _packed(self, name: str, x: Tensor, check_finite: bool) -> list[Any]:
+        """What the step that packs features writes of ``x``."""
+        if check_finite and x.is_floating_point() and not bool(torch.isfinite(x).all()):
+            raise ValueError(f"{name}: x must be finite, got NaN or infinity")
+        if self.program.entry is None:
+            raise ValueError(f"{name}: this model takes floats, {self._why_floats()}")
+        values: dict[int, Any] = {0: x}
+        for step in self.program.steps[: self.program.entry]:
+            self._run_alone(step, values, ())
+        return [values[register] for register in self._entry_step.outputs]
 
-        Raises:
-            ValueError: the model does not take ``x`` in this form.
-        """
+    def groups(self, x: Features) -> tuple[tuple[Step, ...], ...]:
+        """The steps that each call of a forward on features in this form does."""
         return self._start(x)[0].groups
 
     @torch.inference_mode()
@@ -132,15 +128,11 @@ class FrozenModel(CalledProgram):
         Returns:
             For each call of :meth:`groups`: the steps it does, and what does it once more on the
             same values; run that in inference mode.
-
-        Raises:
-            ValueError: as :meth:`forward`.
         """
         executable, values = self._start(x)
         graphs = self._adjacencies(adjacency, x.shape[0])
         found: list[tuple[tuple[Step, ...], Callable[[], None]]] = []
         for group, call in zip(executable.groups, executable.calls, strict=True):
-            # The result may take the slot of a value that it is made of.
             found.append((group, partial(_on_copy, call, tuple(values), graphs)))
             call(values, graphs)
         return found
@@ -158,9 +150,6 @@ class FrozenModel(CalledProgram):
         Returns:
             For each step: the step, a call that runs it once more alone, and its result: a
             ``BitTensor`` or ``BitImages`` where it holds bits, else the tensor.
-
-        Raises:
-            ValueError: as :meth:`forward`.
         """
         self._start(x)  # checks the form
         graphs = self._adjacencies(adjacency, x.shape[0])
@@ -178,11 +167,9 @@ class FrozenModel(CalledProgram):
             register = step.outputs[0]
             form, size = self.registers[register]
             result = values[register]
-            if form == "bits":
-                assert size is not None
+            if size is not None and form == "bits":
                 result = BitTensor._trusted(result, size)
-            elif form == "image_bits":
-                assert size is not None
+            elif size is not None and form == "image_bits":
                 result = BitImages(result, size)
             found.append((step, call, result))
         return found
@@ -209,12 +196,7 @@ class FrozenModel(CalledProgram):
     def from_description(
         cls, description: Mapping[str, Any], tensors: Mapping[str, Tensor]
     ) -> Self:
-        """The inverse of :meth:`description` and ``state_dict``.
-
-        Raises:
-            ValueError: an entry is missing or wrong, or a tensor is missing, left over or of the
-                wrong shape or dtype.
-        """
+        """The inverse of :meth:`description` and ``state_dict``; whatever does not fit raises."""
         calls = description["calls"]
         if not isinstance(calls, list):
             raise ValueError("calls must be a list")
@@ -251,4 +233,4 @@ class FrozenModel(CalledProgram):
 
 
 def _on_copy(call: Runner, values: Sequence[Any], graphs: Sequence[Any]) -> None:
-    call(list(values), graphs)
+    call(list(values), graphs)  # its result may take the slot of a value that it is made of

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from contextlib import nullcontext
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -63,7 +63,11 @@ def stream(
     """
     if not isinstance(model, FrozenModel):
         raise TypeError(f"stream: model must be a FrozenModel, got {type(model).__name__}")
-    return _results(model, _shown(batches) if progress else batches, features)
+    if progress:
+        from tqdm import tqdm  # PyG depends on it
+
+        batches = tqdm(batches)
+    return _results(model, batches, features)
 
 
 def predict(
@@ -75,15 +79,7 @@ def predict(
 ) -> Prediction:
     """All results of :func:`stream` together, in the order of the batches.
 
-    Args:
-        model: as in :func:`stream`.
-        batches: as in :func:`stream`, at least one.
-        features: as in :func:`stream`.
-        progress: as in :func:`stream`.
-
-    Raises:
-        TypeError: as :func:`stream`.
-        ValueError: as :func:`stream`, or there is no batch.
+    Arguments and errors are those of :func:`stream`; there must be at least one batch.
     """
     found = list(stream(model, batches, features, progress=progress))
     if not found:
@@ -93,8 +89,7 @@ def predict(
     return Prediction(nodes, torch.cat([result for _, result in found]))
 
 
-@dataclass
-class _Ready:
+class _Ready(NamedTuple):
     """A batch on the model's device, and as it was given, where copies may still read."""
 
     x: Features
@@ -157,15 +152,14 @@ class _Feed:
             return None
         n_id = getattr(batch, "n_id", None)
         self._wait_for(batch)
-        x = self._features(batch, n_id)
-        num_nodes = x.shape[0]
-        seeds = getattr(batch, "batch_size", None)
-        seeds = num_nodes if seeds is None else int(seeds)
-        graph = self._graph(batch, num_nodes) if self.model.takes_graph else None
-        if self.copies is None:
-            graph = _mapped(graph, lambda tensor: tensor.to(self.device))
-        nodes = None if n_id is None else n_id[:seeds]
-        return _Ready(self._sent(x), graph, nodes, seeds, batch)
+        with torch.cuda.stream(self.copies) if self.copies is not None else nullcontext():
+            x = self._features(batch, n_id)
+            num_nodes = x.shape[0]
+            seeds = getattr(batch, "batch_size", None)
+            seeds = num_nodes if seeds is None else int(seeds)
+            graph = self._graph(batch, num_nodes) if self.model.takes_graph else None
+            nodes = None if n_id is None else n_id[:seeds]
+            return _Ready(_mapped(x, self._copied), graph, nodes, seeds, batch)
 
     def computed(self, ready: _Ready) -> Tensor:
         """The model's result for the seeds of a batch, on the current stream."""
@@ -215,10 +209,9 @@ class _Feed:
                 "stream: batch must hold n_id, its nodes in the whole graph, to gather from "
                 "features, got none"
             )
-        if self.features.device.type == "cuda" and self.copies is not None:
-            with torch.cuda.stream(self.copies):
-                return gathered(self.features, self._copied(n_id))
-        return gathered(self.features, n_id.to(self.features.device))
+        is_there = self.features.device.type == "cuda" and self.copies is not None
+        rows = self._copied(n_id) if is_there else n_id.to(self.features.device)
+        return gathered(self.features, rows)
 
     def _graph(self, batch: Any, num_nodes: int) -> Graph:
         edges = getattr(batch, "edge_index", None)
@@ -227,27 +220,20 @@ class _Feed:
         if edges is None:
             raise ValueError("stream: batch must hold edge_index or adj_t, got neither")
         weight = getattr(batch, "edge_weight", None) if self.model.takes_edge_weight else None
-        if self.copies is None:
-            return self._prepared(edges, num_nodes, weight)
-        # A GPU sorts the edges faster than the CPU counts them.
-        with torch.cuda.stream(self.copies):
+        if self.copies is not None:  # a GPU sorts the edges faster than the CPU counts them
             is_plain = type(edges) is Tensor and edges.layout == torch.strided
             edges = self._copied(edges) if is_plain else edges.to(self.device)
             weight = None if weight is None else self._copied(weight)
-            return self._prepared(edges, num_nodes, weight)
-
-    def _prepared(self, edges: Any, num_nodes: int, weight: Tensor | None) -> Graph:
         # Layouts beside CSR take longer to make than one forward saves.
-        return self.model.prepare_graph(edges, num_nodes, weight, layout="csr")
-
-    def _sent(self, held: Any) -> Any:
-        """The same on the model's device, copied beside what it computes."""
+        graph = self.model.prepare_graph(edges, num_nodes, weight, layout="csr")
         if self.copies is None:
-            return _mapped(held, lambda tensor: tensor.to(self.device))
-        with torch.cuda.stream(self.copies):
-            return _mapped(held, self._copied)
+            graph = _mapped(graph, self._copied)
+        return graph
 
     def _copied(self, tensor: Tensor) -> Tensor:
+        """The same on the model's device, copied beside what it computes."""
+        if self.copies is None:
+            return tensor.to(self.device)
         # Only page-locked memory is copied while the CPU goes on.
         pinned = tensor.pin_memory() if tensor.device.type == "cpu" else tensor
         return pinned.to(self.device, non_blocking=True)
@@ -276,10 +262,3 @@ def _mapped(held: Any, move: Callable[[Tensor], Any]) -> Any:
         return moved[id(tensor)]
 
     return pytree.tree_map_only(Tensor, once, held)
-
-
-def _shown(batches: Iterable[Any]) -> Iterable[Any]:
-    from tqdm import tqdm  # PyG depends on it
-
-    shown: Iterable[Any] = tqdm(batches)
-    return shown

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 from collections.abc import Callable, Iterator, Mapping
 from types import ModuleType
@@ -24,11 +23,15 @@ def peak_allocation(fn: Callable[[], Any]) -> int:
     Counted from zero at the call, so it is what the call needs beyond what exists already; its
     result is included. Memory that kernels take elsewhere (small C++ vectors) is not seen.
     """
-    with (
-        _silent_profiler(),
-        profile(activities=[ProfilerActivity.CPU], profile_memory=True) as recorded,
-    ):
-        fn()
+    is_silenced = LEVEL_VARIABLE not in os.environ  # the user may want to be told
+    if is_silenced:
+        os.environ[LEVEL_VARIABLE] = SILENT
+    try:
+        with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as recorded:
+            fn()
+    finally:
+        if is_silenced:
+            del os.environ[LEVEL_VARIABLE]
     events = [
         (event.start_ns(), event.nbytes())
         for event in recorded.profiler.kineto_results.events()
@@ -41,31 +44,25 @@ def peak_allocation(fn: Callable[[], Any]) -> int:
     return peak
 
 
-@contextlib.contextmanager
-def _silent_profiler() -> Iterator[None]:
-    """Nothing is told unless the user wants it."""
-    if LEVEL_VARIABLE in os.environ:
-        yield
-        return
-    os.environ[LEVEL_VARIABLE] = SILENT
-    try:
-        yield
-    finally:
-        del os.environ[LEVEL_VARIABLE]
+def cuda_peak_request(fn: Callable[[], Any], device: torch.device) -> tuple[int, int]:
+    """Most bytes that ``fn()`` asked of a device at once, and what their blocks had more."""
+    torch.cuda.synchronize(device)
+    torch.cuda.reset_peak_memory_stats(device)
+    before = torch.cuda.memory_stats(device)
+    result = fn()
+    torch.cuda.synchronize(device)
+    after = torch.cuda.memory_stats(device)
+    del result
+    asked, handed_out = (
+        after[f"{name}.all.peak"] - before[f"{name}.all.current"]
+        for name in ("requested_bytes", "allocated_bytes")
+    )
+    return asked, handed_out - asked
 
 
 def cuda_peak_allocation(fn: Callable[[], Any]) -> int:
-    """Largest number of bytes torch's CUDA allocator had handed out at once during ``fn()``.
-
-    Counted as :func:`peak_allocation` does, on the current device.
-    """
-    torch.cuda.synchronize()
-    torch.cuda.reset_peak_memory_stats()
-    before = torch.cuda.memory_allocated()
-    result = fn()
-    torch.cuda.synchronize()
-    del result
-    return torch.cuda.max_memory_allocated() - before
+    """What :func:`peak_allocation` counts, of torch's CUDA allocator on the current device."""
+    return sum(cuda_peak_request(fn, torch.device("cuda", torch.cuda.current_device())))
 
 
 def stored_bytes(*things: Any) -> int:
@@ -86,22 +83,26 @@ def _tensors(thing: Any, seen: set[int]) -> Iterator[Tensor]:
     if id(thing) in seen or is_code or isinstance(thing, (str, bytes, ModuleType)):
         return
     seen.add(id(thing))
-    if isinstance(thing, Tensor) and not _is_wrapper(thing):
+    inner: list[Any]
+    if isinstance(thing, Tensor) and type(thing).__torch_dispatch__ is Tensor.__torch_dispatch__:
         yield from dense_parts(thing)
-    elif isinstance(thing, Mapping):
-        for value in thing.values():
-            yield from _tensors(value, seen)
+        return
+    if isinstance(thing, Mapping):
+        inner = list(thing.values())
     elif isinstance(thing, (list, tuple, set, frozenset)):
-        for value in thing:
-            yield from _tensors(value, seen)
-    else:
-        for name in _attributes(thing):
-            yield from _tensors(getattr(thing, name, None), seen)
+        inner = list(thing)
+    else:  # wrappers of tensors hold their values in others
+        inner = [getattr(thing, name, None) for name in _attributes(thing)]
+    for value in inner:
+        yield from _tensors(value, seen)
 
 
-def _is_wrapper(tensor: Tensor) -> bool:
-    """Whether the values lie in other tensors, which are attributes."""
-    return type(tensor).__torch_dispatch__ is not Tensor.__torch_dispatch__
+def _attributes(thing: Any) -> Iterator[str]:
+    """Names of the instance attributes of ``thing``, slots included."""
+    yield from getattr(thing, "__dict__", {})
+    for kind in type(thing).__mro__:
+        slots = getattr(kind, "__slots__", ())
+        yield from (slots,) if isinstance(slots, str) else slots
 
 
 def dense_parts(tensor: Tensor) -> tuple[Tensor, ...]:
@@ -113,11 +114,3 @@ def dense_parts(tensor: Tensor) -> tuple[Tensor, ...]:
     if tensor.layout == torch.sparse_coo:
         return tensor._indices(), tensor._values()
     return (tensor,)
-
-
-def _attributes(thing: Any) -> Iterator[str]:
-    """Names of the instance attributes of ``thing``, slots included."""
-    yield from list(getattr(thing, "__dict__", {}))
-    for kind in type(thing).__mro__:
-        slots = getattr(kind, "__slots__", ())
-        yield from (slots,) if isinstance(slots, str) else slots

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 from torch import Tensor, nn
@@ -15,19 +16,15 @@ from torch_geometric.utils import to_torch_csr_tensor
 class PyGGCN(nn.Module):
     """Plain PyG layers with cached normalisation and ReLU between them, in evaluation mode.
 
-    State-dict keys are those of ``bitgnn.models.GCN``.
-
-    Args:
-        sizes: widths, one more than layers.
-        input_norm: standardise the features as ``bitgnn.models.GCN`` does.
-        relu: whether there are ReLUs; signs have no use for them.
+    State-dict keys are those of ``bitgnn.models.GCN``, whose ``input_norm`` is that one's. Signs
+    have no use for the ReLUs.
     """
 
     def __init__(self, sizes: Sequence[int], input_norm: bool = False, relu: bool = True) -> None:
         super().__init__()
         self.norm = nn.BatchNorm1d(sizes[0], affine=False) if input_norm else None
         self.convs = nn.ModuleList(
-            GCNConv(sizes[i], sizes[i + 1], cached=True) for i in range(len(sizes) - 1)
+            GCNConv(inputs, outputs, cached=True) for inputs, outputs in pairwise(sizes)
         )
         self.relu = relu
         self.eval()
@@ -42,12 +39,7 @@ class PyGGCN(nn.Module):
 
 
 def graph_forms(edge_index: Tensor, num_nodes: int) -> dict[str, Any]:
-    """The graph as edge index, as torch CSR, and as ``SparseTensor`` where that is installed.
-
-    Args:
-        edge_index: int64 ``[2, E]``.
-        num_nodes: nodes of the graph.
-    """
+    """An edge index ``[2, E]``, as torch CSR, and as ``SparseTensor`` where that is installed."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Sparse", category=UserWarning)
         # Flipped: PyG multiplies by the adjacency whose rows are destinations.

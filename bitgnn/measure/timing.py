@@ -1,11 +1,12 @@
-"""Times functions in turns, every repeat kept: called from Python, or replayed as CUDA graphs."""
+"""Times functions in turns: repeats from Python or as CUDA graphs, and forwards waited for."""
 
 from __future__ import annotations
 
 import gc
 import os
+import statistics
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from bitgnn._collector import collector_paused
+from bitgnn._capture import capturing
 
 MIN_REPEATS = 7
 REPEAT_SECONDS = {"cpu": 10e-3, "cuda": 1e-3}
@@ -28,16 +29,21 @@ WARM_UPS = 3
 NOISY_RATIO = 1.25
 # Last-level cache assumed where the system does not tell.
 DEFAULT_CACHE_BYTES = 64 * 2**20
+ROUNDS = 7
+FORWARD_SECONDS = {"cpu": 5e-3, "cuda": 1e-3}
+"""A repeat of a forward lasts about so long, and has so many calls at most."""
+MOST_FORWARDS = 50
+GLANCES = 3
+"""Forwards from which the least is taken: enough to tell which plans to measure."""
+NOISY_SHARE, BUSY = 0.25, 1.5
+"""Part of the timings that may be noisy, and load a core, before the machine is."""
 
 
 @dataclass(frozen=True)
 class Timing:
     """Seconds per call of one function, one entry a repeat, in the order they were taken.
 
-    Attributes:
-        seconds: Seconds per call of every repeat.
-        calls: Calls in each repeat.
-        cold: Whether the caches were emptied before each repeat.
+    Each repeat has so many ``calls``; ``cold`` where the caches were emptied before it.
     """
 
     seconds: tuple[float, ...]
@@ -77,28 +83,6 @@ class Timing:
         }
 
 
-def last_level_cache_bytes() -> int:
-    """Size of the largest CPU cache in bytes, 64 MiB where the system does not tell."""
-    sizes = []
-    for path in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*/size"):
-        text = path.read_text().strip()
-        unit = {"K": 2**10, "M": 2**20}.get(text[-1:], 1)
-        sizes.append(int(text.rstrip("KM")) * unit)
-    if not sizes and "SC_LEVEL3_CACHE_SIZE" in os.sysconf_names:
-        sizes.append(os.sysconf("SC_LEVEL3_CACHE_SIZE"))
-    return max([*sizes, 0]) or DEFAULT_CACHE_BYTES
-
-
-def cache_evictor() -> Callable[[], None]:
-    """A function that pushes everything else out of the caches by streaming a larger buffer."""
-    buffer = torch.zeros(4 * last_level_cache_bytes(), dtype=torch.uint8)
-
-    def evict() -> None:
-        buffer.add_(1)
-
-    return evict
-
-
 class CaptureError(RuntimeError):
     """A call could not be captured in a CUDA graph; the message says why."""
 
@@ -107,12 +91,8 @@ class CaptureError(RuntimeError):
 class Ready:
     """A call made ready for timing.
 
-    Attributes:
-        run: does ``calls`` calls.
-        once: does a single one.
-        calls: how many are in a repeat.
-        seconds: of a call, as estimated while it was made ready.
-        fn: what was captured: it keeps what the replays read and write.
+    ``run`` does ``calls`` of them, which make a repeat, ``once`` a single one; ``seconds`` are
+    those of a call as estimated meanwhile. ``fn`` keeps what replays read and write.
     """
 
     run: Callable[[], Any]
@@ -123,11 +103,9 @@ class Ready:
 
 
 class Clock:
-    """Time on one device: wall clock on the CPU, events on CUDA.
+    """Time on one device, ``"cpu"`` or ``"cuda"``: wall clock on the CPU, events on CUDA.
 
-    Args:
-        device: ``"cpu"`` or ``"cuda"``.
-        repeat_seconds: how long a repeat lasts at least; None is :data:`REPEAT_SECONDS`.
+    A repeat lasts ``repeat_seconds`` at least; None is :data:`REPEAT_SECONDS`.
     """
 
     def __init__(self, device: str, repeat_seconds: float | None = None) -> None:
@@ -148,27 +126,18 @@ class Clock:
         return time.perf_counter() - start
 
     def recover(self) -> None:
-        """Gives memory back behind a failure.
-
-        Raises:
-            torch.AcceleratorError: the device is of no use to this process any more.
-        """
+        """Give memory back behind a failure; raises where the device is of no use any more."""
         gc.collect()
         if self.device == "cuda":
             torch.cuda.synchronize()
             torch.cuda.empty_cache()
 
     def prepare(self, fn: Callable[[], Any], *, captured: bool = False) -> Ready:
-        """Warms a call up, captures it where asked, and finds how many calls make a repeat.
+        """Warm a call up and find how many of them make a repeat.
 
-        Args:
-            fn: queues or does one forward; it ran before, so that its caches are there.
-            captured: measure it inside a CUDA graph, without Python and launches; else it is
-                called from Python, one call after the other.
-
-        Raises:
-            CaptureError: it cannot be captured.
-            Exception: whatever the call itself raises.
+        It ran before, so that its caches are there. With ``captured`` it is measured inside a CUDA
+        graph, without Python and launches, or a :class:`CaptureError` is raised; else it is called
+        from Python, one call after the other.
         """
         seconds = 0.0
         for _ in range(WARM_UPS):
@@ -180,9 +149,9 @@ class Clock:
             once = _capture(fn, 1).replay
             once()
             seconds = self.elapsed(once)
-        lasting = REPEAT_SECONDS[self.device]
-        if self._repeat_seconds is not None:
-            lasting = self._repeat_seconds
+        lasting = self._repeat_seconds
+        if lasting is None:
+            lasting = REPEAT_SECONDS[self.device]
         calls = max(1, round(lasting / max(seconds, 1e-9)))
         calls = min(calls, MAX_CAPTURED) if captured else calls
         if captured and calls > 1:
@@ -197,17 +166,11 @@ class Clock:
     def rounds(
         self, ready: Mapping[str, Ready], repeats: int, *, cold: bool = False
     ) -> tuple[dict[str, Timing], dict[str, Exception]]:
-        """Times all calls round-robin, so that drift of the machine meets all of them alike.
+        """Time all calls round-robin, so that drift of the machine meets all of them alike.
 
-        Args:
-            ready: calls by name.
-            repeats: rounds.
-            cold: empty the caches in front of each repeat, which is then a single call; else
-                another repeat of the same call stands in front of it, unless calls are long.
-
-        Returns:
-            Name to timing; and for those that failed on the way, which are left out of further
-            rounds, name to exception.
+        In front of each repeat the caches are emptied (``cold``, a repeat is a single call then),
+        or stands another one of the same call, unless calls are long. Gives timings by name, and
+        the exceptions of those that failed on the way, which are left out of further rounds.
         """
         seconds: dict[str, list[float]] = {name: [] for name in ready}
         failed: dict[str, Exception] = {}
@@ -230,18 +193,31 @@ class Clock:
         return {n: Timing(tuple(seconds[n]), chosen[n].calls, cold) for n in done}, failed
 
     def _evictor(self) -> Callable[[], Any]:
-        """A function that pushes everything else out of the device's caches."""
-        if self.device == "cpu":
-            return cache_evictor()
-        size = torch.cuda.get_device_properties(torch.cuda.current_device()).L2_cache_size
-        buffer = torch.zeros(4 * size, dtype=torch.uint8, device="cuda")
-        return buffer.zero_
+        """A function that pushes everything else out of the caches by streaming a larger buffer."""
+        if self.device == "cuda":
+            size = torch.cuda.get_device_properties(torch.cuda.current_device()).L2_cache_size
+        else:
+            size = _last_level_cache_bytes()
+        buffer = torch.zeros(4 * size, dtype=torch.uint8, device=self.device)
+        return lambda: buffer.add_(1)
+
+
+def _last_level_cache_bytes() -> int:
+    """Size of the largest CPU cache."""
+    sizes = []
+    for path in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*/size"):
+        text = path.read_text().strip()
+        unit = {"K": 2**10, "M": 2**20}.get(text[-1:], 1)
+        sizes.append(int(text.rstrip("KM")) * unit)
+    if not sizes and "SC_LEVEL3_CACHE_SIZE" in os.sysconf_names:
+        sizes.append(os.sysconf("SC_LEVEL3_CACHE_SIZE"))
+    return max([*sizes, 0]) or DEFAULT_CACHE_BYTES
 
 
 def _capture(fn: Callable[[], Any], calls: int) -> torch.cuda.CUDAGraph:
     graph = torch.cuda.CUDAGraph()
     try:
-        with collector_paused(), torch.cuda.graph(graph):
+        with capturing(graph):
             for _ in range(calls):
                 fn()
     except RuntimeError as error:
@@ -251,30 +227,12 @@ def _capture(fn: Callable[[], Any], calls: int) -> torch.cuda.CUDAGraph:
 
 
 def compare(
-    functions: Mapping[str, Callable[[], Any]],
-    *,
-    repeats: int = 15,
-    cold: bool = False,
-    device: str = "cpu",
+    functions: Mapping[str, Callable[[], Any]], *, repeats: int = 15, device: str = "cpu"
 ) -> dict[str, Timing]:
-    """Times several functions round-robin, so that drift of the machine meets all of them alike.
+    """Timings of several functions by name, taken in turns; see :meth:`Clock.rounds`.
 
-    A warm repeat is preceded by an untimed one, since another function ran in between. On CUDA
-    calls are captured in one graph, so that Python and launches are no part of the time.
-
-    Args:
-        functions: Name to function.
-        repeats: Rounds, at least 7.
-        cold: Empty the caches before each repeat; each repeat is then a single call.
-        device: ``"cpu"`` or ``"cuda"``.
-
-    Returns:
-        Name to :class:`Timing`, in the given order.
-
-    Raises:
-        ValueError: ``repeats`` is too small, or there is nothing to time.
-        CaptureError: a function cannot be captured.
-        Exception: whatever a function raises.
+    On CUDA calls are captured in one graph, so that Python and launches are no part of the time.
+    Whatever a function raises is raised.
     """
     if repeats < MIN_REPEATS:
         raise ValueError(f"compare: repeats must be at least {MIN_REPEATS}, got {repeats}")
@@ -283,7 +241,78 @@ def compare(
     clock = Clock(device)
     captured = device == "cuda"
     ready = {name: clock.prepare(fn, captured=captured) for name, fn in functions.items()}
-    times, failed = clock.rounds(ready, repeats, cold=cold)
+    times, failed = clock.rounds(ready, repeats)
     for error in failed.values():
         raise error
     return times
+
+
+def glance(run: Callable[[], Any], device: torch.device) -> float:
+    """Least seconds of a few forwards, each from its call until its result is there."""
+    clock = Clock(device.type)
+    seconds = clock.elapsed(run)
+    if seconds > LONG_SECONDS and device.type == "cpu":
+        return seconds
+    return min(clock.elapsed(run) for _ in range(GLANCES))
+
+
+def gpu_seconds(run: Callable[[], Any], device: torch.device) -> float | None:
+    """Median seconds that a GPU works on one forward: inside of a CUDA graph, host left out.
+
+    None on a CPU, and for what cannot be captured.
+    """
+    if device.type != "cuda":
+        return None
+    clock = Clock(device.type)
+    with torch.inference_mode(), torch.cuda.device(device):
+        run()
+        try:
+            ready = clock.prepare(run, captured=True)
+        except CaptureError:
+            return None
+        times, failed = clock.rounds({"": ready}, ROUNDS)
+    return None if failed else times[""].median
+
+
+def measure_in_turns(
+    runs: Sequence[Callable[[], Any]],
+    device: torch.device,
+    *,
+    rounds: int = ROUNDS,
+    seconds: float | None = None,
+    progress: Callable[[], Any] = lambda: None,
+) -> list[Timing]:
+    """Latency of several forwards, round-robin, so that drift of the machine meets all alike.
+
+    On CUDA each one is begun on an idle device, so that its launches count. Behind so many seconds
+    no round is begun but the first; ``progress`` is called after each repeat.
+    """
+    if rounds < 1:
+        raise ValueError(f"measure_in_turns: rounds must be at least 1, got {rounds}")
+    clock = Clock(device.type, FORWARD_SECONDS[device.type])
+    begin = time.perf_counter()
+    calls = [min(MOST_FORWARDS, clock.prepare(run).calls) for run in runs]
+    taken: list[list[float]] = [[] for _ in runs]
+    for number in range(rounds):
+        if number and seconds is not None and time.perf_counter() - begin > seconds:
+            break
+        for run, count, found in zip(runs, calls, taken, strict=True):
+            if count > 1:
+                run()  # the caches are those that another forward has left
+            found.append(statistics.median(clock.elapsed(run) for _ in range(count)))
+            progress()
+    return [Timing(tuple(found), count) for found, count in zip(taken, calls, strict=True)]
+
+
+def noise(timings: Sequence[Timing]) -> str | None:
+    """What to say of a machine that was not quiet while it was timed; None of a quiet one."""
+    noisy = sum(timing.noisy for timing in timings)
+    reasons = []
+    if noisy > NOISY_SHARE * len(timings):
+        reasons.append(f"{noisy} of {len(timings)} timings spread by more than a quarter")
+    load, cores = os.getloadavg()[0], os.cpu_count() or 1  # both are the whole machine's
+    if load > BUSY * cores:
+        reasons.append(f"its load is {load:.1f} on {cores} cores")
+    if not reasons:
+        return None
+    return f"the machine is noisy: {' and '.join(reasons)}; differences of latency may be chance"

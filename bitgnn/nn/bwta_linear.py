@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 import bitgnn.ops  # noqa: F401  (defines torch.ops.bitgnn)
-from bitgnn._signature import with_signature
+from bitgnn._interpreter import with_signature
 from bitgnn.nn.activation_quantizer import ActivationQuantizer, Kind
 from bitgnn.nn.float_inputs import check_floats
 from bitgnn.quantize.operands import Rounding, operand_gradients

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from bitgnn._signature import with_signature
+from bitgnn._interpreter import with_signature
 from bitgnn.quantize.learnt_scale import lsq_factor, positive_scale
 from bitgnn.quantize.levels import clipped_gradients, rounded
 

@@ -1,6 +1,6 @@
 """Experiments: a float model and its binary forms over several seeds, measured and reported."""
 
-from bitgnn._output import OutputError
+from bitgnn._files import OutputError
 from bitgnn.data import DataError
 from bitgnn.train.config import ConfigError, ExperimentConfig, find_config, load_config
 from bitgnn.train.deploy import FormResult, measured

@@ -7,7 +7,8 @@ from pathlib import Path
 import torch
 from rich.console import Console
 
-from bitgnn._output import alone_in, record_job
+from bitgnn._files import alone_in
+from bitgnn._plain import record_job
 from bitgnn.distillation.named import named_device
 from bitgnn.train.config import ExperimentConfig
 from bitgnn.train.deploy import measured

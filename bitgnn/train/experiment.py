@@ -16,7 +16,7 @@ from torch_geometric.data import Data
 from bitgnn.data import DataError, load
 from bitgnn.distillation import Distilled, distill
 from bitgnn.distillation.named import NamedModel
-from bitgnn.measure.environment import cpu_model
+from bitgnn.measure.report import cpu_model
 from bitgnn.train.config import FLOAT_FORM, DatasetConfig, ExperimentConfig
 from bitgnn.train.loaders import make_loader, whole_graph
 

@@ -16,9 +16,9 @@ from torch_geometric.data import Data
 
 from bitgnn._files import write_atomically
 from bitgnn.inference import save
-from bitgnn.measure.environment import environment
 from bitgnn.measure.report import (
     csv_text,
+    environment,
     format_bytes,
     format_seconds,
     open_frame,

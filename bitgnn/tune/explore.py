@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from bitgnn.convert import Plan
 from bitgnn.convert.swap.graphs import own_letters
-from bitgnn.measure.latency import glance
+from bitgnn.measure.timing import glance
 from bitgnn.tune.accuracy import Accuracy
 from bitgnn.tune.budget import Budget
 from bitgnn.tune.objective import Constraint, Measures

@@ -11,8 +11,7 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from bitgnn._files import write_atomically
-from bitgnn.measure.environment import environment
-from bitgnn.measure.report import csv_text, format_bytes, format_seconds, write_json
+from bitgnn.measure.report import csv_text, environment, format_bytes, format_seconds, write_json
 from bitgnn.tune.chart import draw_points
 from bitgnn.tune.objective import Measures
 from bitgnn.tune.result import Point, TuneResult, cells_of

@@ -6,8 +6,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from bitgnn.measure.latency import REPEAT_SECONDS, ROUNDS, WARM_UPS, measure_in_turns
-from bitgnn.measure.timing import Timing
+from bitgnn.measure.timing import FORWARD_SECONDS as REPEAT_SECONDS
+from bitgnn.measure.timing import ROUNDS, WARM_UPS, Timing, measure_in_turns
 from bitgnn.tune.explore import Explorer, first_line
 from bitgnn.tune.objective import Measures, Objective, pareto_front
 from bitgnn.tune.trial import Trial, merged

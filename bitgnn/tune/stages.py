@@ -13,8 +13,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from bitgnn.convert.swap.graphs import own_letters
-from bitgnn.measure.latency import gpu_seconds, measure_in_turns, noise
-from bitgnn.measure.timing import Timing
+from bitgnn.measure.timing import Timing, gpu_seconds, measure_in_turns, noise
 from bitgnn.tune.accuracy import Accuracy
 from bitgnn.tune.baselines import Baseline, baseline_of
 from bitgnn.tune.budget import Budget

@@ -19,7 +19,7 @@ import bitgnn
 from bitgnn import _library
 from bitgnn._files import FileError
 from bitgnn.convert import ModelShape
-from bitgnn.measure.environment import cpu_model
+from bitgnn.measure.report import cpu_model
 from bitgnn.tune.trial import Trial, best_of, letters_key, values_of
 from bitgnn.tune.workload import Workload
 

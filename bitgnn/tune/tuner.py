@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from bitgnn._output import alone_in
+from bitgnn._files import alone_in
 from bitgnn.convert.swap.graphs import own_letters
 from bitgnn.tune.budget import Budget, parse_seconds
 from bitgnn.tune.objective import (

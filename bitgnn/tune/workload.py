@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from bitgnn.convert import Plan, freeze
 from bitgnn.convert.swap.graphs import own_letters
-from bitgnn.measure.environment import cpu_model
+from bitgnn.measure.report import cpu_model
 from bitgnn.tune.metrics import CountRight, Metric, MetricName, RocAuc, check_data
 
 

@@ -18,8 +18,7 @@ from bench.cases import Skipped, describe, is_wrong
 from bench.ceilings import CeilingsError
 from bitgnn import FileError
 from bitgnn.data import DataError
-from bitgnn.measure.environment import environment
-from bitgnn.measure.report import write_json
+from bitgnn.measure.report import environment, write_json
 from bitgnn.measure.timing import MIN_REPEATS, Clock
 
 __all__ = [

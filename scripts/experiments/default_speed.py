@@ -19,8 +19,7 @@ from torch.nn import functional
 import bitgnn
 from bitgnn import models
 from bitgnn.data import DataError
-from bitgnn.measure.environment import environment
-from bitgnn.measure.report import write_json
+from bitgnn.measure.report import environment, write_json
 from bitgnn.measure.timing import compare
 
 FORMS = {"default": "bin", "papers": "bin", "default, full": "full", "papers, full": "full"}

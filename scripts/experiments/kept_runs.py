@@ -15,7 +15,7 @@ from typing import Any
 from tqdm import tqdm
 
 from bitgnn.data import DataError
-from bitgnn.measure.environment import environment
+from bitgnn.measure.report import environment
 
 __all__ = ["mean_tests", "run_and_keep", "study_parser"]
 

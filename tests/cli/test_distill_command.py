@@ -7,17 +7,17 @@ import numpy as np
 import pytest
 import safetensors.torch
 from torch_geometric.nn import GCN
-from typer.testing import CliRunner
+from typer.main import get_command
 
 import bitgnn
-from bitgnn._output import alone_in
+from bitgnn._files import alone_in
 from bitgnn.cli import app
 from bitgnn.distillation import fitting
 from bitgnn.distillation.command import DistillCommand
 
-runner = CliRunner()
 NODES, FEATURES, CLASSES = 60, 12, 3
 EPOCHS = 12
+QUICK = ["--epochs", EPOCHS, "--threads", "1", "--device", "cpu"]
 OWN = """
 import torch
 from torch_geometric.data import Data, InMemoryDataset
@@ -74,24 +74,20 @@ def own_module(tmp_path, monkeypatch):
     sys.modules.pop("own_net", None)
 
 
-def _distill(graph, folder, *more):
-    arguments = ["distill", "--data", str(graph), "--output", str(folder), "--hidden", "8"]
-    arguments += ["--epochs", str(EPOCHS), "--threads", "1", "--device", "cpu", *more]
-    return runner.invoke(app, arguments)
+@pytest.fixture
+def distill(graph, run):
+    """Runs the command on that graph, quickly."""
+
+    def invoke(folder, *more, invoke=run, **options):
+        arguments = ["distill", "--data", graph, "--output", folder, "--hidden", "8", *QUICK]
+        return invoke(*arguments, *more, **options)
+
+    return invoke
 
 
-def _one_line(result):
-    assert result.exit_code == 1, result.output
-    lines = [line for line in result.stderr.splitlines() if "error" in line]
-    assert len(lines) == 1
-    assert lines[0].startswith("bitgnn: error: ")
-    return lines[0]
-
-
-def test_writes_model_history_picture_and_report(graph, tmp_path):
+def test_writes_model_history_picture_and_report(graph, distill, tmp_path):
     folder = tmp_path / "out"
-    result = _distill(graph, folder, "--widen", "2")
-    assert result.exit_code == 0, result.output
+    result = distill(folder, "--widen", "2")
     assert "mine: 60 nodes, 120 edges, 12 features" in result.stdout
     assert "bitgnn: warning: " in result.stderr
     assert "has no masks; 60, 20 and 20 per cent" in result.stderr
@@ -111,13 +107,12 @@ def test_writes_model_history_picture_and_report(graph, tmp_path):
     assert share == pytest.approx(scores["binary"]["test"])
 
 
-def test_weights_of_a_trained_model(graph, tmp_path):
+def test_weights_of_a_trained_model(distill, tmp_path):
     first, second = tmp_path / "first", tmp_path / "second"
-    assert _distill(graph, first, "--epochs", "40").exit_code == 0
+    distill(first, "--epochs", "40")
     weights = first / "teacher.safetensors"
     GCN(FEATURES, 8, 2, CLASSES).load_state_dict(safetensors.torch.load_file(weights))
-    result = _distill(graph, second, "--state", str(weights))
-    assert result.exit_code == 0, result.output
+    distill(second, "--state", weights)
     reports = [json.loads((f / "distill.json").read_text()) for f in (first, second)]
     assert reports[0]["scores"]["teacher"] == reports[1]["scores"]["teacher"]
     assert reports[1]["teacher_epochs"] == 0
@@ -125,7 +120,7 @@ def test_weights_of_a_trained_model(graph, tmp_path):
 
 
 @pytest.mark.parametrize("stop", [3, EPOCHS + 3])
-def test_goes_on_where_it_was_stopped(graph, tmp_path, monkeypatch, stop):
+def test_goes_on_where_it_was_stopped(distill, tmp_path, monkeypatch, stop):
     """Ctrl-C in the teacher's training and in the student's."""
     whole, stopped = tmp_path / "whole", tmp_path / "stopped"
     step, calls = fitting.step_epoch, []
@@ -137,51 +132,45 @@ def test_goes_on_where_it_was_stopped(graph, tmp_path, monkeypatch, stop):
         step(*arguments)
 
     monkeypatch.setattr(fitting, "step_epoch", counted)
-    result = _distill(graph, stopped)
-    assert result.exit_code == 130
+    result = distill(stopped, status=130)
     assert f"checkpoints are kept in {stopped}, the same command goes on" in result.stderr
     assert "result is the best epoch" not in result.stderr
     assert not (stopped / "distill.json").exists()
-    assert _distill(graph, stopped).exit_code == 0
+    distill(stopped)
     # What no checkpoint holds yet is done again: epochs here are shorter than writing one.
     assert 2 * EPOCHS + 1 <= len(calls) < 2 * EPOCHS + 1 + stop
     monkeypatch.undo()
-    assert _distill(graph, whole).exit_code == 0
+    distill(whole)
     scores = [json.loads((f / "distill.json").read_text())["scores"] for f in (whole, stopped)]
     assert scores[0] == scores[1]
 
 
-def test_a_folder_of_another_distillation(graph, tmp_path):
-    assert _distill(graph, tmp_path).exit_code == 0
-    line = _one_line(_distill(graph, tmp_path, "--seed", "1"))
+def test_a_folder_of_another_distillation(distill, refused, tmp_path):
+    distill(tmp_path)
+    line = distill(tmp_path, "--seed", "1", invoke=refused)
     assert "holds another job's work (seed: 0 there, 1 here)" in line
     with alone_in(tmp_path):
-        assert "another process writes to this folder" in _one_line(_distill(graph, tmp_path))
+        assert "another process writes to this folder" in distill(tmp_path, invoke=refused)
 
 
 @pytest.mark.parametrize("name", ["sage", "graphconv", "GraphSAGE"])
-def test_models_by_name(graph, tmp_path, name):
-    result = _distill(graph, tmp_path / "out", "--model", name, "--layers", "3")
-    assert result.exit_code == 0, result.output
+def test_models_by_name(distill, tmp_path, name):
+    distill(tmp_path / "out", "--model", name, "--layers", "3")
 
 
 @pytest.mark.parametrize(("data", "model"), [("Loops", "Net"), (None, "made")])
-def test_model_and_graph_by_import_path(own_module, graph, tmp_path, data, model):
+def test_model_and_graph_by_import_path(own_module, run, graph, tmp_path, data, model):
     source = graph if data is None else f"{own_module}:{data}"
-    arguments = ["distill", "--data", str(source), "--model", f"{own_module}:{model}"]
-    arguments += ["--epochs", str(EPOCHS), "--threads", "1", "--device", "cpu"]
-    result = runner.invoke(app, arguments)
-    assert result.exit_code == 0, result.output
+    run("distill", "--data", source, "--model", f"{own_module}:{model}", *QUICK)
     folder = f"{model}-{data or graph.stem}".lower()
     assert (tmp_path / "bitgnn-distill" / folder / "model" / "model.json").is_file()
 
 
-def test_labels_of_several_columns(graph, tmp_path):
+def test_labels_of_several_columns(distill, graph, tmp_path):
     arrays = dict(np.load(graph))
     several = np.stack([arrays["y"] == 0, arrays["y"] > 0], axis=1)
     np.savez(tmp_path / "several.npz", **arrays | {"y": several})
-    result = _distill(tmp_path / "several.npz", tmp_path / "out")
-    assert result.exit_code == 0, result.output
+    distill(tmp_path / "out", "--data", tmp_path / "several.npz")
     assert bitgnn.load(tmp_path / "out" / "model").out_channels == 2
 
 
@@ -203,27 +192,21 @@ def test_labels_of_several_columns(graph, tmp_path):
     ],
 )
 @pytest.mark.usefixtures("own_module")
-def test_mistyped_options_are_one_line(graph, tmp_path, more, said):
-    assert said in _one_line(_distill(graph, tmp_path / "out", *more))
+def test_mistyped_options_are_one_line(distill, refused, tmp_path, more, said):
+    assert said in distill(tmp_path / "out", *more, invoke=refused)
 
 
-def test_a_function_that_needs_more_is_named(own_module, graph, tmp_path):
-    arguments = ["distill", "--data", str(graph), "--model", f"{own_module}:wrong"]
-    result = runner.invoke(app, [*arguments, "--output", str(tmp_path / "out")])
-    assert "missing 1 required positional argument: 'heads'" in _one_line(result)
+def test_a_function_that_needs_more_is_named(own_module, graph, refused, tmp_path):
+    arguments = ["distill", "--data", graph, "--model", f"{own_module}:wrong"]
+    line = refused(*arguments, "--output", tmp_path / "out")
+    assert "missing 1 required positional argument: 'heads'" in line
     assert not (tmp_path / "out").exists()
 
 
 def test_defaults_are_those_of_the_command_line():
-    names = {option.name: option for option in _options()}
+    options = {option.name: option for option in get_command(app).commands["distill"].params}
     command = DistillCommand("x")
     for field in ("model", "hidden", "layers"):
-        assert names[field].default == getattr(command.model, field)
+        assert options[field].default == getattr(command.model, field)
     for field in ("precision", "seed", "device", "widen", "epochs"):
-        assert names[field].default == getattr(command, field)
-
-
-def _options():
-    from typer.main import get_command
-
-    return get_command(app).commands["distill"].params
+        assert options[field].default == getattr(command, field)

@@ -31,80 +31,29 @@ for _ in range(2):
 use()
 """
 
-# Threads that make and release large results hold the lock of the library's buffers most of the
-# time; a child in which it stayed locked would wait for ever.
-FORKS_AMONG_THREADS = """
+# Threads work without end beside the forks: they hold a lock of the library most of the time, and a
+# child in which it stayed locked would wait for ever.
+AMONG_THREADS = """
 import os, signal, threading
 import torch
-torch.set_num_threads(2)
 import bitgnn
 from bitgnn import ops
-x, w = (bitgnn.BitTensor.from_float(torch.randn(n, 32)) for n in (4096, 128))
-matrix = torch.randn(200, 200)
-expected = ops.bmm.bbf(x, w)
+{made}
 stop = threading.Event()
 
 def work():
     while not stop.is_set():
-        ops.bmm.bbf(x, w)
-        matrix @ matrix
-        ops.release_buffers()
+        {work}
 
 threads = [threading.Thread(target=work) for _ in range(3)]
 for thread in threads:
     thread.start()
 statuses = []
-for _ in range(100):
-    child = os.fork()
-    if child == 0:
-        signal.alarm(20)
-        matrix @ matrix
-        os._exit(0 if torch.equal(ops.bmm.bbf(x, w), expected) else 3)
-    statuses.append(os.waitpid(child, 0)[1])
-    if statuses[-1] != 0:
-        break
-stop.set()
-for thread in threads:
-    thread.join()
-assert not any(statuses), statuses
-"""
-
-# Threads that bind and drop recordings hold the lock of their table most of the time.
-FORKS_AMONG_RECORDINGS = """
-import os, signal, threading
-import torch
-import bitgnn
-from bitgnn.models import GCN
-
-torch.manual_seed(0)
-model = bitgnn.freeze(GCN(40, 32, 5, precision="bin").eval(), check=False)
-x, edges = torch.randn(20, 40), torch.randint(20, (2, 60))
-kept = model.prepare_graph(edges, 20)
-expected = model(x, kept)
-stop = threading.Event()
-
-def work():
-    code = [1, 2, 1, 3, 5, 0, 1, 40, 0, 1, 1]
-    bits = torch.zeros(4, 2, dtype=torch.int32)
-    while not stop.is_set():
-        number = torch.ops.bitgnn.bind_recording([bits], "unpack", code)
-        torch.ops.bitgnn.run_recording(bits, None, number)
-        torch.ops.bitgnn.drop_recording(bits, number)
-
-def child():
-    signal.alarm(20)
-    graphs = [kept, model.prepare_graph(edges, 20)]
-    found = [model(x, graph) for graph in graphs for _ in range(4)]
-    os._exit(0 if all(torch.equal(f, expected) for f in found) else 3)
-
-threads = [threading.Thread(target=work) for _ in range(3)]
-for thread in threads:
-    thread.start()
-statuses = []
-for _ in range(20):
+for _ in range({forks}):
     pid = os.fork()
     if pid == 0:
-        child()
+        signal.alarm(20)
+        os._exit(0 if {works} else 3)
     statuses.append(os.waitpid(pid, 0)[1])
     if statuses[-1] != 0:
         break
@@ -113,9 +62,48 @@ for thread in threads:
     thread.join()
 assert not any(statuses), statuses
 """
+# The lock of the buffers: large results are made and released.
+BUFFERS = {
+    "made": """
+torch.set_num_threads(2)
+x, w = (bitgnn.BitTensor.from_float(torch.randn(n, 32)) for n in (4096, 128))
+matrix = torch.randn(200, 200)
+expected = ops.bmm.bbf(x, w)
+""",
+    "work": "ops.bmm.bbf(x, w); matrix @ matrix; ops.release_buffers()",
+    "works": "torch.equal(ops.bmm.bbf(x, w), expected) and (matrix @ matrix).shape == (200, 200)",
+    "forks": 100,
+}
+# The lock of the table of recordings: some are bound and dropped.
+RECORDINGS = {
+    "made": """
+from bitgnn.models import GCN
+torch.manual_seed(0)
+model = bitgnn.freeze(GCN(40, 32, 5, precision="bin").eval(), check=False)
+x, edges = torch.randn(20, 40), torch.randint(20, (2, 60))
+kept = model.prepare_graph(edges, 20)
+expected = model(x, kept)
+code = [1, 2, 1, 3, 5, 0, 1, 40, 0, 1, 1]
+bits = torch.zeros(4, 2, dtype=torch.int32)
+
+def record():
+    number = torch.ops.bitgnn.bind_recording([bits], "unpack", code)
+    torch.ops.bitgnn.run_recording(bits, None, number)
+    torch.ops.bitgnn.drop_recording(bits, number)
+
+def found():
+    graphs = [kept, model.prepare_graph(edges, 20)]
+    return [model(x, graph) for graph in graphs for _ in range(4)]
+""",
+    "work": "record()",
+    "works": "all(torch.equal(f, expected) for f in found())",
+    "forks": 20,
+}
 
 
-@pytest.mark.parametrize("script", [FORK, FORKS_AMONG_THREADS, FORKS_AMONG_RECORDINGS])
+@pytest.mark.parametrize(
+    "script", [FORK, AMONG_THREADS.format(**BUFFERS), AMONG_THREADS.format(**RECORDINGS)]
+)
 def test_a_child_computes_after_a_fork(script):
     run = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, timeout=200, check=False

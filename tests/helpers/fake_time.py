@@ -2,7 +2,7 @@
 
 import pytest
 
-from bitgnn.measure import latency, timing
+from bitgnn.measure import timing
 
 TICK = 1e-4
 """Seconds that go by between two looks at the clock."""
@@ -13,8 +13,7 @@ class FakeTime:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = 0.0
-        for module in (latency, timing):
-            monkeypatch.setattr(module, "time", self)
+        monkeypatch.setattr(timing, "time", self)
 
     def perf_counter(self) -> float:
         self.now += TICK

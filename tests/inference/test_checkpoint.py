@@ -1,20 +1,23 @@
-"""Checkpoints: round trips, and one clear error for each way they can be damaged."""
+"""Checkpoints: round trips, and one clear error for each way they can be damaged or too large."""
 
 import json
-import os
-import signal
-import time
+import threading
 
 import pytest
 import torch
+from image_networks import trained
 from torch import nn
 from torch.nn import functional
 
 from bitgnn import FileError
 from bitgnn._checksummed import sealed
 from bitgnn.convert import freeze
-from bitgnn.inference import load, save
-from bitgnn.nn import GCNConv, GraphConv, LayerPrecision, SAGEConv
+from bitgnn.inference import bounds, load, save
+from bitgnn.inference.bounds import parameters_on_meta
+from bitgnn.inference.steps.known_calls import read_call
+from bitgnn.nn import BinaryConv2d, BinaryLinear, GCNConv, GraphConv, LayerPrecision, SAGEConv
+
+CHAIN = 40
 
 
 @pytest.fixture
@@ -33,10 +36,6 @@ def _swap_thresholds(description):
     first["threshold"], second["threshold"] = second["threshold"], first["threshold"]
 
 
-def _weights(folder):
-    return next(folder.glob("weights-*.safetensors"))
-
-
 @pytest.mark.parametrize("precision", ["full", "bin"])
 @pytest.mark.parametrize("num_layers", [1, 3])
 def test_round_trip(make_model, graph, features, tmp_path, precision, num_layers):
@@ -47,23 +46,6 @@ def test_round_trip(make_model, graph, features, tmp_path, precision, num_layers
     assert str(copy) == str(model)
     assert str(copy.report) == str(model.report)
     assert torch.equal(copy(copy.pack_features(features), graph), model(features, graph))
-
-
-def test_truncated(saved):
-    _, folder = saved
-    data = _weights(folder).read_bytes()
-    _weights(folder).write_bytes(data[:-10])
-    with pytest.raises(ValueError, match=rf"safetensors: has {len(data) - 10} bytes"):
-        load(folder)
-
-
-def test_altered(saved):
-    _, folder = saved
-    data = bytearray(_weights(folder).read_bytes())
-    data[-1] ^= 1
-    _weights(folder).write_bytes(bytes(data))
-    with pytest.raises(ValueError, match=r"safetensors: was altered"):
-        load(folder)
 
 
 @pytest.mark.parametrize(
@@ -114,9 +96,14 @@ def test_altered(saved):
     ],
 )
 def test_changed_description(saved, change, message):
-    _, folder = saved
+    refused(saved[1], change, message)
+
+
+def refused(folder, change, message):
+    """A changed description is noticed, and does not pass with a checksum of its own either."""
     file = folder / "model.json"
-    description = json.loads(file.read_text())
+    whole = file.read_text()
+    description = json.loads(whole)
     change(description)
     file.write_text(json.dumps(description))
     with pytest.raises(FileError, match=r"model\.json: was altered, its checksum does not fit"):
@@ -125,6 +112,7 @@ def test_changed_description(saved, change, message):
     with pytest.raises(FileError, match=message) as caught:
         load(folder)
     assert str(file) in str(caught.value)
+    file.write_text(whole)
 
 
 @pytest.mark.parametrize("column", [-1, 6])
@@ -138,15 +126,22 @@ def test_columns_beyond_the_features(column, graph, tmp_path):
         load(save(frozen, tmp_path))
 
 
-def test_half_written_description_and_missing_files(saved, tmp_path):
+def test_damaged_and_missing_files(saved, tmp_path):
     _, folder = saved
-    text = (folder / "model.json").read_text()
-    (folder / "model.json").write_text(text[: len(text) // 2])
-    with pytest.raises(ValueError, match=r"model\.json: is not valid JSON"):
+    file, weights = folder / "model.json", next(folder.glob("weights-*.safetensors"))
+    text, data = file.read_text(), weights.read_bytes()
+    for damaged, message in (
+        (data[:-10], rf"safetensors: has {len(data) - 10} bytes"),
+        (data[:-1] + bytes([data[-1] ^ 1]), r"safetensors: was altered"),
+    ):
+        weights.write_bytes(damaged)
+        with pytest.raises(FileError, match=message):
+            load(folder)
+    weights.unlink()
+    with pytest.raises(FileError, match="is missing"):
         load(folder)
-    (folder / "model.json").write_text(text)
-    _weights(folder).unlink()
-    with pytest.raises(ValueError, match="is missing"):
+    file.write_text(text[: len(text) // 2])
+    with pytest.raises(FileError, match=r"model\.json: is not valid JSON"):
         load(folder)
     with pytest.raises(FileNotFoundError, match="no checkpoint here"):
         load(tmp_path / "nothing")
@@ -182,21 +177,116 @@ def test_round_trip_of_every_kind_of_step(tmp_path, graph, features):
     assert len({step.kind for step in frozen.program.steps}) > 12
 
 
-def test_killed_save_leaves_the_old_or_the_new_model(saved, make_model, graph, features):
-    """A process that saves without end is killed at odd moments."""
-    model, folder = saved
-    other = freeze(make_model("full"))
-    expected = [model(features, graph), other(features, graph)]
-    for delay in (0.0, 0.003, 0.01, 0.02, 0.05):
-        child = os.fork()
-        if child == 0:
-            while True:
-                save(other, folder)
-                save(model, folder)
-        time.sleep(delay)
-        os.kill(child, signal.SIGKILL)
-        os.waitpid(child, 0)
-        found = load(folder)(features, graph)
-        assert any(torch.equal(found, result) for result in expected)
-    save(model, folder)
-    assert torch.equal(load(folder)(features, graph), expected[0])
+class Doubling(nn.Module):
+    """Joins its features with themselves a few times, as networks do."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv = GCNConv(16, 8)
+
+    def forward(self, x, edge_index):
+        x = self.conv(x, edge_index)
+        x = torch.cat([x, x.relu()], dim=-1)
+        return torch.cat([x, x], dim=-1)
+
+
+def test_joins_of_a_network_come_back_and_long_chains_do_not(tmp_path, monkeypatch):
+    model, graph = Doubling(), (torch.randn(20, 16), torch.randint(0, 20, (2, 80)))
+    model(*graph)
+    frozen = freeze(model.eval(), check=False)
+    save(frozen, tmp_path / "model")
+    assert torch.equal(load(tmp_path / "model")(*graph), frozen(*graph))
+
+    def chain(description):
+        program = description["program"]
+        last = program["steps"][-1]
+        assert last["kind"] == "cat"
+        for register in range(100, 100 + CHAIN):
+            inputs = [program["output"]] * 2
+            program["steps"].append({**last, "inputs": inputs, "outputs": [register]})
+            program["output"] = register
+
+    refused(tmp_path / "model", chain, r"step \d+ \(cat\): \d+ features are more than weights")
+    monkeypatch.setattr(bounds, "COPIES", 0)
+    with pytest.raises(ValueError, match=r"save: step \d+ .* features are more than weights allow"):
+        save(frozen, tmp_path / "other")
+    assert not (tmp_path / "other").exists()
+
+
+BINARY = nn.Sequential(
+    BinaryConv2d(5, 33, 3, padding=2, dilation=2, bias=False), nn.BatchNorm2d(33),
+    nn.Hardtanh(), nn.MaxPool2d(2), nn.Flatten(), BinaryLinear(33 * 16, 4),
+)  # fmt: skip
+FLOAT = nn.Sequential(
+    nn.Conv2d(5, 8, 3), nn.MaxPool2d(2, 1, 1), nn.AdaptiveAvgPool2d((2, None)),
+    BinaryConv2d(8, 8, 1, bias=False), nn.BatchNorm2d(8),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("layers", "changes"),
+    [
+        (
+            BINARY,
+            [
+                ("conv", {"padding": [10**4] * 4}, "pixels larger"),
+                ("conv", {"padding": [0, 0, 0, 300]}, "pixels larger"),
+                ("conv", {"dilation": [9, 9], "padding": [10, 8 + 300, 0, 0]}, "pixels larger"),
+                ("conv", {"dilation": [10**9] * 2, "padding": [10**9] * 4}, "numbers of windows"),
+                ("conv", {"padding": [2**70] * 4}, "numbers of windows must be at most"),
+                ("conv", {"dilation": [0, 1]}, "dilation must be 2 numbers of at least 1"),
+            ],
+        ),
+        (
+            FLOAT,
+            [
+                ("max_pool", {"kernel": [10**9] * 2, "padding": [10**8] * 2}, "numbers of windows"),
+                ("adaptive_avg_pool", {"output": [10**5, None]}, "pixels larger"),
+                ("float_conv", {"padding": [500, 0]}, "pixels larger"),
+                ("float_conv", {"padding": [[1], 0]}, "bad operand"),
+            ],
+        ),
+    ],
+)
+def test_images_do_not_grow_without_bound(tmp_path, layers, changes):
+    torch.manual_seed(0)
+    frozen, x = freeze(trained(layers), check=False), torch.randn(2, 5, 8, 8)
+    save(frozen, tmp_path)
+    assert torch.equal(load(tmp_path)(x), frozen(x))
+    for kind, change, message in changes:
+
+        def changed(description, kind=kind, change=change):
+            steps = description["program"]["steps"]
+            step = next(step for step in steps if step["kind"].startswith(kind))
+            step["attributes"].update(change)
+
+        refused(tmp_path, changed, rf"step \d+ \({kind}.*\): .*{message}")
+
+
+@pytest.mark.parametrize(
+    ("module", "arguments", "message"),
+    [
+        ("torch.nn.Linear", {"in_features": 10**4, "out_features": 10**4}, "larger than its"),
+        ("torch.nn.BatchNorm1d", {"num_features": 10**10, "affine": False}, "must be at most"),
+        ("torch_geometric.nn.APPNP", {"K": 10**6, "alpha": 0.1}, "K must be at most"),
+        ("torch_geometric.nn.ChebConv", {"in_channels": 4, "out_channels": 4, "K": 900}, "larger"),
+    ],
+)
+def test_modules_are_no_larger_than_their_tensors(module, arguments, message):
+    description = {
+        "name": "a", "function": {"module": module, "arguments": arguments},
+        "args": {"tuple": [{"input": 0}]}, "kwargs": {"dict": {}}, "size": None,
+    }  # fmt: skip
+    with pytest.raises(ValueError, match=message):
+        read_call(description, {"weight": torch.zeros(4, 4)})
+
+
+def test_other_threads_make_modules_with_memory():
+    made = []
+    with parameters_on_meta():
+        thread = threading.Thread(target=lambda: made.append(nn.Linear(2, 2)))
+        thread.start()
+        thread.join()
+        made.append(nn.Linear(2, 2))
+    made.append(nn.Linear(2, 2))
+    assert [module.weight.is_meta for module in made] == [False, True, False]

@@ -1,11 +1,10 @@
-"""Executors by name: the same bits from all of them, and the one that follows the device."""
+"""Executors and devices: the same results everywhere, and the executor that follows the device."""
 
 import pytest
 import torch
 
 from bitgnn.convert import freeze
 from bitgnn.inference import AutoExecutor, CudaGraphExecutor, EagerExecutor
-from bitgnn.inference.executors.choosing import EXECUTORS
 from bitgnn.models import GCN, GraphSAGE, GraphSAINT
 
 MODELS = {"gcn": GCN, "sage": GraphSAGE, "saint": GraphSAINT}
@@ -27,21 +26,16 @@ def test_names(frozen, device):
     else:
         with pytest.raises(ValueError, match="model must be on a CUDA device, got cpu"):
             frozen.executor("cuda_graph")
-    with pytest.raises(ValueError, match=r"name must be one of \['eager', .* got 'fast'"):
-        frozen.executor("fast")
-
-
-@pytest.mark.parametrize("make", [EagerExecutor, AutoExecutor])
-def test_a_model_that_is_not_frozen(make, make_model):
-    with pytest.raises(TypeError, match="model must be a frozen model, got GCN"):
-        make(make_model("bin"))
-
-
-def test_bad_options(frozen):
-    with pytest.raises(ValueError, match="max_shapes must be at least 1, got 0"):
-        AutoExecutor(frozen, max_shapes=0)
-    with pytest.raises(TypeError, match="max_graph"):
-        frozen.executor("eager", max_graph=3)
+    for error, message, name, options in (
+        (ValueError, r"name must be one of \['eager', .* got 'fast'", "fast", {}),
+        (ValueError, "max_shapes must be at least 1, got 0", "auto", {"max_shapes": 0}),
+        (TypeError, "max_graph", "eager", {"max_graph": 3}),
+    ):
+        with pytest.raises(error, match=message):
+            frozen.executor(name, **options)
+    for make in (EagerExecutor, AutoExecutor):
+        with pytest.raises(TypeError, match="model must be a frozen model, got Identity"):
+            make(torch.nn.Identity())
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -50,7 +44,7 @@ def test_every_executor_gives_the_same_bits(name, precision, features, graph, de
     torch.manual_seed(0)
     frozen = freeze(MODELS[name](75, 64, 5, precision=precision).eval()).to(device)
     x, adjacency = features.to(device), frozen.prepare_graph(graph.to(device), len(features))
-    names = list(EXECUTORS) if device.type == "cuda" else ["eager"]
+    names = ["eager", "cuda_graph"] if device.type == "cuda" else ["eager"]
     forms = [x, frozen.pack_features(x)] if frozen.program.entry is not None else [x]
     for form in forms:
         expected = frozen(form, adjacency)
@@ -95,3 +89,30 @@ def test_what_cannot_be_captured_runs_eagerly(on_cuda, monkeypatch):
     assert run(x, adjacency).equal(frozen(x, adjacency))
     assert run.choice == "eager"
     assert run.left_out == "OutOfMemoryError: CUDA out of memory"
+
+
+@pytest.mark.parametrize("precision", ["full", "bin"])
+def test_frozen_model_moves_between_devices(make_model, graph, features, precision, device):
+    frozen = freeze(make_model(precision))
+    expected = frozen(features, graph)
+    frozen = frozen.to(device)
+    x, edge_index = features.to(device), graph.to(device)
+    adjacency = frozen.prepare_graph(edge_index, len(x))
+    assert adjacency.device.type == device.type
+    for form in (x, frozen.pack_features(x), frozen.pack_features(x, layout="dense")):
+        found = frozen(form, adjacency)
+        assert found.device.type == device.type
+        torch.testing.assert_close(found.cpu(), expected, rtol=1e-5, atol=1e-5)
+    assert frozen.to("cpu")(features, graph).equal(expected)
+
+
+@pytest.mark.parametrize("precision", ["full", "bin"])
+def test_trained_model_on_a_device(make_model, graph, features, precision, device):
+    model = make_model(precision)
+    with torch.no_grad():
+        expected = model(features, graph)
+    model = model.to(device)
+    found = model(features.to(device), graph.to(device))
+    torch.testing.assert_close(found.detach().cpu(), expected, rtol=1e-4, atol=1e-4)
+    found.sum().backward()
+    assert all(p.grad is not None for p in model.parameters() if p.requires_grad)

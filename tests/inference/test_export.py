@@ -17,7 +17,7 @@ def operators(program):
 
 @pytest.mark.parametrize("form", ["floats", "words"])
 @pytest.mark.parametrize("precision", ["full", "bin"])
-def test_exported_program_runs(make_model, graph, features, precision, form):
+def test_exported_and_compiled_programs_run(make_model, graph, features, precision, form):
     frozen = freeze(make_model(precision))
     adjacency = frozen.prepare_graph(graph, len(features))
     x = features if form == "floats" else frozen.pack_features(features, layout="dense")
@@ -32,14 +32,8 @@ def test_exported_program_runs(make_model, graph, features, precision, form):
     y = changed if form == "floats" else frozen.pack_features(changed, layout="dense")
     assert program.module()(y, other).equal(frozen(y, other))
     assert not frozen(y, other).equal(frozen(x, adjacency))
-
-
-@pytest.mark.parametrize("precision", ["full", "bin"])
-def test_compiled_model_is_one_graph(make_model, graph, features, precision):
-    frozen = freeze(make_model(precision))
-    adjacency = frozen.prepare_graph(graph, len(features))
     compiled = torch.compile(frozen, fullgraph=True, backend="aot_eager")
-    assert compiled(features, adjacency).equal(frozen(features, adjacency))
+    assert compiled(x, adjacency).equal(frozen(x, adjacency))
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::torch.jit.TracerWarning")
@@ -59,13 +53,10 @@ def test_an_edge_index_is_refused_in_one_sentence(make_model, graph, features):
         torch.jit.script(frozen)
 
 
-BITS_ALONE = "FBB+BBB, BBB+BBF"
-
-
 def frozen_on_bits(features):
     """A GCN that aggregates nothing but packed rows, so that it takes a graph in any layout."""
     torch.manual_seed(0)
-    return freeze(GCN(features.size(1), 40, 5, precision=BITS_ALONE).eval())
+    return freeze(GCN(features.size(1), 40, 5, precision="FBB+BBB, BBB+BBF").eval())
 
 
 @pytest.mark.parametrize("layout", ["csr", "sliced"])

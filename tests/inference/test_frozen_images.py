@@ -69,52 +69,55 @@ def test_images_of_any_number_size_and_format():
     assert classes(torch.randn(0, 3, 9, 9)).dtype == torch.int64
 
 
+X = torch.randn(2, 5, 8, 8)
+BAD_INPUTS = [
+    (ValueError, r"x must be \[N, 5, H, W\], got \[2, 6, 8, 8\]", torch.randn(2, 6, 8, 8)),
+    (ValueError, r"x must be \[N, 5, H, W\], got \[5, 8, 8\]", X[0]),
+    (TypeError, r"got torch\.int64", X.long()),
+    (TypeError, r"got torch\.float32, torch\.sparse_coo", X.to_sparse()),
+    (TypeError, "got list", [1.0]),
+    (ValueError, r"layer '0': .*kernel", X[:, :, :2]),
+    (ValueError, r"layer '5': .*297 features, gets 528", torch.randn(2, 5, 10, 11)),
+    (
+        ValueError,
+        r"packed x must be BitImages of 5 channels, got BitT",
+        BitTensor.from_float(X[0, 0]),
+    ),
+    (
+        ValueError,
+        r"packed x must be BitImages of 5 channels, .* of 4",
+        BitImages.from_float(X[:, 1:]),
+    ),
+]
+
+
 def test_bad_input_is_named():
     frozen = bitgnn.freeze(_cnn())
-    with pytest.raises(ValueError, match=r"x must be \[N, 5, H, W\], got \[2, 6, 8, 8\]"):
-        frozen(torch.randn(2, 6, 8, 8))
-    with pytest.raises(ValueError, match=r"x must be \[N, 5, H, W\], got \[5, 8, 8\]"):
-        frozen(torch.randn(5, 8, 8))
-    with pytest.raises(TypeError, match=r"got torch\.int64"):
-        frozen(torch.ones(2, 5, 8, 8, dtype=torch.int64))
-    with pytest.raises(TypeError, match=r"got torch\.float32, torch\.sparse_coo"):
-        frozen(torch.randn(2, 5, 8, 8).to_sparse())
-    with pytest.raises(TypeError, match="got list"):
-        frozen([1.0])
-    with pytest.raises(ValueError, match=r"layer '0': .*kernel"):
-        frozen(torch.randn(2, 5, 2, 8))
-    with pytest.raises(ValueError, match=r"layer '5': .*297 features, gets 528"):
-        frozen(torch.randn(2, 5, 10, 11))
-    with pytest.raises(ValueError, match=r"packed x must be BitImages of 5 channels, got BitT"):
-        frozen(BitTensor.from_float(torch.randn(2, 5)))
-    with pytest.raises(ValueError, match=r"packed x must be BitImages of 5 channels, .* of 4"):
-        frozen(BitImages.from_float(torch.randn(2, 4, 8, 8)))
+    for error, message, x in BAD_INPUTS:
+        with pytest.raises(error, match=message):
+            frozen(x)
     with pytest.raises(ValueError, match="adjacency must be None"):
-        frozen(torch.randn(2, 5, 8, 8), torch.zeros(2, 3))
+        frozen(X, torch.zeros(2, 3))
     with pytest.raises(ValueError, match="x must be finite"):
         frozen.pack_features(torch.full((1, 5, 8, 8), float("nan")), check_finite=True)
-    with pytest.raises(ValueError, match=r"name must be one of \['eager', 'cuda_graph', 'auto'\]"):
-        frozen.executor("fast")
 
 
 def test_what_cannot_be_frozen_is_named():
     wide = nn.Sequential(BinaryConv2d(3, 8, 3), BinaryConv2d(9, 8, 3))
-    with pytest.raises(ValueError, match="layer '1' takes 9 channels, gets 8"):
-        bitgnn.freeze(wide)
     odd = nn.Sequential(BinaryConv2d(3, 32, 3), nn.Flatten(), BinaryLinear(100, 8))
-    with pytest.raises(ValueError, match=r"layer '2' takes 100 features, .* 32 channels"):
-        bitgnn.freeze(odd)
-    with pytest.raises(ValueError, match="has no binary layer"):
-        bitgnn.freeze(nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU()))
-    with pytest.raises(ValueError, match="plan must be None"):
-        bitgnn.freeze(_cnn(), "bin")
-    with pytest.raises(ValueError, match="features must be 'floats', got 'packed'"):
-        bitgnn.freeze(_cnn(input_step=0.5), features="packed")
+    for message, model, options in (
+        ("layer '1' takes 9 channels, gets 8", wide, {}),
+        (r"layer '2' takes 100 features, .* 32 channels", odd, {}),
+        ("has no binary layer", nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU()), {}),
+        ("plan must be None", _cnn(), {"plan": "bin"}),
+        ("must be 'floats', got 'packed'", _cnn(input_step=0.5), {"features": "packed"}),
+    ):
+        with pytest.raises(ValueError, match=message):
+            bitgnn.freeze(model, **options)
     packed = bitgnn.freeze(_cnn(), features="packed")
-    x = torch.randn(2, 5, 8, 8)
     with pytest.raises(ValueError, match="must be the result of pack_features"):
-        packed(x)
-    assert packed(packed.pack_features(x)).shape == (2, 4)
+        packed(X)
+    assert packed(packed.pack_features(X)).shape == (2, 4)
 
 
 @pytest.mark.parametrize("name", ["vgg", "resnet14", "mlp"])

@@ -131,11 +131,11 @@ def test_refusals(x, edges, batches):
     with pytest.raises(TypeError, match="model must be a FrozenModel, got Chain"):
         stream(model, batches, x)
     frozen = freeze(model, features="packed")
-    with pytest.raises(ValueError, match="x must be the result of pack_features, got floats"):
-        predict(frozen, batches, x)
-    with pytest.raises(ValueError, match="batch must hold x where no features are given"):
-        predict(frozen, batches)
-    with pytest.raises(ValueError, match="must hold edge_index or adj_t, got neither"):
-        predict(frozen, [Data(x=x)])
-    with pytest.raises(ValueError, match="at least one batch, got none"):
-        predict(frozen, [], x)
+    for arguments, message in (
+        ((batches, x), "x must be the result of pack_features, got floats"),
+        ((batches,), "batch must hold x where no features are given"),
+        (([Data(x=x)],), "must hold edge_index or adj_t, got neither"),
+        (([], x), "at least one batch, got none"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            predict(frozen, *arguments)

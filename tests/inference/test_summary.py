@@ -87,19 +87,20 @@ def test_model_without_graph_and_bad_arguments():
     model = nn.Sequential(bitgnn.nn.Linear(70, 64, precision="bin"), nn.Linear(64, 3))
     found = bitgnn.summary(model, X, repeats=2)
     assert [layer.name for layer in found.layers] == ["input", "0", "1"]
-    with pytest.raises(TypeError, match=r"must be a torch\.nn\.Module, got str"):
-        bitgnn.summary("model")
-    with pytest.raises(ValueError, match="repeats must be at least 1, got 0"):
-        bitgnn.summary(model, repeats=0)
-    with pytest.raises(ValueError, match="data must be a Data object"):
-        bitgnn.summary(model, {"x": X})
 
     class Branch(nn.Module):
         def forward(self, x):
             return x if x.sum() > 0 else -x
 
-    with pytest.raises(ValueError, match="summary: the forward of Branch cannot be traced"):
-        bitgnn.summary(Branch())
+    for error, message, *arguments in (
+        (TypeError, r"must be a torch\.nn\.Module, got str", "model"),
+        (ValueError, "data must be a Data object", model, {"x": X}),
+        (ValueError, "summary: the forward of Branch cannot be traced", Branch()),
+    ):
+        with pytest.raises(error, match=message):
+            bitgnn.summary(*arguments)
+    with pytest.raises(ValueError, match="repeats must be at least 1, got 0"):
+        bitgnn.summary(model, repeats=0)
 
 
 def test_theoretical_time_is_the_longer_of_moving_and_computing():

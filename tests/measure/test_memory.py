@@ -21,10 +21,7 @@ def test_peak_is_what_lived_at_once():
         return second, third
 
     assert 6 * MEGABYTE <= peak_allocation(run) < 6.1 * MEGABYTE
-
-
-def test_what_existed_before_is_not_counted():
-    existing = megabytes(50)
+    existing = megabytes(50)  # before, and not counted
     assert MEGABYTE <= peak_allocation(lambda: existing[:MEGABYTE] + 1) < 2 * MEGABYTE
 
 
@@ -34,15 +31,11 @@ class Holder:
     other: object
 
 
-def test_stored_bytes_looks_into_objects_and_counts_storages_once():
+def test_stored_bytes_look_into_objects_and_count_storages_once():
     tensor = megabytes(2)
     holder = Holder(tensor, {"view": tensor[:5], "more": [megabytes(1)]})
     assert stored_bytes(holder, tensor) == 3 * MEGABYTE
-
-
-def test_stored_bytes_of_modules_and_sparse_tensors():
-    layer = torch.nn.Linear(10, 5)
-    assert stored_bytes(layer) == 4 * (50 + 5)
+    assert stored_bytes(torch.nn.Linear(10, 5)) == 4 * (50 + 5)
     csr = torch.sparse_csr_tensor(torch.arange(7), torch.arange(6), torch.ones(6), (6, 6))
     assert stored_bytes(csr) == 8 * (7 + 6) + 4 * 6
     assert stored_bytes(torch.eye(6).to_sparse_coo()) == 8 * 2 * 6 + 4 * 6

@@ -1,5 +1,6 @@
-"""The kernels' house: the build's flags and sources, rooms, and where devices are asked."""
+"""The kernels' house: flags and sources of the build, rooms, numbers that Python shares."""
 
+import importlib
 import importlib.util
 import re
 import subprocess
@@ -23,32 +24,23 @@ def flags():
 
 
 @pytest.mark.parametrize(
-    ("wanted", "expected"),
+    ("wanted", "codes", "more"),
     [
-        ("8.0", ["-gencode=arch=compute_80,code=sm_80"]),
+        ("8.0", ["80,code=sm_80"], []),
         (
             "8.0+PTX;9.0a",
-            [
-                "-gencode=arch=compute_80,code=sm_80",
-                "-gencode=arch=compute_80,code=compute_80",
-                "-gencode=arch=compute_90a,code=sm_90a",
-                "-DBITGNN_HOPPER",
-            ],
+            ["80,code=sm_80", "80,code=compute_80", "90a,code=sm_90a"],
+            ["-DBITGNN_HOPPER"],
         ),
-        (
-            "10.0 12.0",
-            ["-gencode=arch=compute_100,code=sm_100", "-gencode=arch=compute_120,code=sm_120"],
-        ),
+        ("10.0 12.0", ["100,code=sm_100", "120,code=sm_120"], []),
     ],
 )
-def test_flags_of_targets(flags, wanted, expected):
-    assert flags.target_flags(wanted) == expected
-
-
-@pytest.mark.parametrize("wanted", ["7.5", "sm_90", "9"])
-def test_wrong_targets(flags, wanted):
-    with pytest.raises(SystemExit, match=f"from 8.0 on.*got '{wanted}'"):
-        flags.target_flags(wanted)
+def test_flags_of_targets(flags, wanted, codes, more):
+    expected = [f"-gencode=arch=compute_{code}" for code in codes]
+    assert flags.target_flags(wanted) == expected + more
+    for wrong in ("7.5", "sm_90", "9"):
+        with pytest.raises(SystemExit, match=f"from 8.0 on.*got '{wrong}'"):
+            flags.target_flags(wrong)
 
 
 def test_every_source_belongs_to_one_library(flags):
@@ -66,14 +58,10 @@ def test_the_command_prints_flags_and_sources(flags):
     assert printed.splitlines() == flags.cuda_sources()
 
 
-def test_listings_are_short():
-    folders = {path.parent for path in FILES}
-    crowded = {
-        str(folder.relative_to(CSRC)): len(list(folder.iterdir()))
-        for folder in folders
-        if len(list(folder.iterdir())) > MOST_FILES
-    }
+def test_listings_are_short_and_files_begin_with_what_they_are():
+    crowded = {path.parent for path in FILES if len(list(path.parent.iterdir())) > MOST_FILES}
     assert not crowded
+    assert not [path for path in FILES if not path.read_text().startswith("// ")]
 
 
 def test_kernels_stand_in_the_namespace_of_their_room():
@@ -88,16 +76,9 @@ def test_kernels_stand_in_the_namespace_of_their_room():
     assert not wrong
 
 
-def test_devices_are_asked_in_one_place():
-    asking = [
-        str(path.relative_to(CSRC))
-        for path in FILES
-        if re.search(r"capability\s*(==|!=|<|>)", path.read_text())
-    ]
-    assert asking == ["core/cuda/device.h"]
-
-
-def test_kernels_are_chosen_in_route_files():
+def test_devices_are_asked_in_one_place_and_kernels_chosen_in_route_files():
+    asking = [path for path in FILES if re.search(r"capability\s*(==|!=|<|>)", path.read_text())]
+    assert asking == [CSRC / "core" / "cuda" / "device.h"]
     one_kernel = CSRC / "whole_model" / "cuda"  # nothing to choose from
     choosing = {
         path.name
@@ -108,5 +89,40 @@ def test_kernels_are_chosen_in_route_files():
     assert choosing == {"route.cu"}
 
 
-def test_headers_begin_with_what_they_are():
-    assert not [path for path in FILES if not path.read_text().startswith("// ")]
+# Name in Python, below bitgnn; file below csrc; name in C++.
+SAME = """
+bits.tensor.WORD_BITS core/common.h kWordBits
+bits.layouts.TILE core/common.h kTileDim
+bits.sliced.LANES core/common.h kSliceLanes
+bits.sliced.STEP core/common.h kSliceStepEdges
+bits.derived.ORDER_STEP pairs/arguments.h kOrderStep
+ops.linear.MOST_FEATURES bmm/arguments.h kMostLinearFeatures
+ops._fixed_conv.MOST_WEIGHTS first_layers/operators.h kMostFixedWeights
+ops.reference.pairs.MAX_NARROW_SIZE bspmm/narrow_sums.h kMostShortFeatures
+ops.linear_chain.MOST_LAYERS whole_model/linear_chain.h kMostChainLayers
+ops.linear_chain.MOST_FEATURES whole_model/linear_chain.h kMostChainFeatures
+ops.reference.linear_chain.LAYER_NUMBERS whole_model/linear_chain.h kChainLayerNumbers
+ops.reference.linear_chain.STEP_WORDS whole_model/linear_chain.h kChainStepWords
+ops.reference.linear_chain.HIDDEN_TABLE whole_model/linear_chain.h kHiddenTable
+ops.reference.linear_chain.LAST_TABLE whole_model/linear_chain.h kLastTable
+ops.reference.sampling.MOST_DRAWS sampling/cpu/operators.cpp kMostDraws
+inference.fusions.products.MOST_NARROW_COLUMNS pairs/cuda/narrow/route.cu kMostColumns
+inference.fusions.products.MOST_OFTEN_FEATURES pairs/cuda/narrow/table.cuh kMostFeatures
+inference.fusions.products.OFTEN pairs/cuda/narrow/route.cu kWideUses
+"""
+
+
+def number(path, name):
+    """Value of a constant: an integer, or one shifted to the left."""
+    found = re.findall(rf"constexpr [\w: ]+ {name} = (-?\d+)(?: << (\d+))?;", path.read_text())
+    assert len(found) == 1, f"{path}: {name} is defined {len(found)} times as a plain number"
+    value, shift = found[0]
+    return int(value) << int(shift or 0)
+
+
+@pytest.mark.parametrize("line", SAME.split("\n")[1:-1])
+def test_numbers_are_the_same(line):
+    mine, file, theirs = line.split()
+    module, _, name = mine.rpartition(".")
+    found = getattr(importlib.import_module(f"bitgnn.{module}"), name)
+    assert found == number(CSRC / file, theirs)

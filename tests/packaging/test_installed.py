@@ -25,18 +25,14 @@ def installed_editable() -> bool:
 def test_tests_run_against_the_installation():
     inside = Path(bitgnn.__file__).resolve().is_relative_to(ROOT)
     assert inside == installed_editable(), f"{bitgnn.__file__} hides the installed package"
-
-
-def test_version_is_that_of_the_metadata():
     assert bitgnn.__version__ == metadata.version("bitgnn")
 
 
 def test_built_in_configurations_are_installed():
-    folder = Path(bitgnn.__file__).parent / "configs"
-    beside = ROOT / "configs"
-    in_tree = Path(bitgnn.__file__).resolve().is_relative_to(ROOT)
-    names = {file.name for file in (beside if in_tree else folder).glob("*.yaml")}
-    assert names == {file.name for file in beside.glob("*.yaml")}
+    package = Path(bitgnn.__file__).resolve().parent
+    folder = (ROOT if package.is_relative_to(ROOT) else package) / "configs"
+    names = {file.name for file in (ROOT / "configs").glob("*.yaml")}
+    assert {file.name for file in folder.glob("*.yaml")} == names
 
 
 @pytest.mark.skipif(WITHOUT_BINARIES, reason="built with BITGNN_BUILD=none")

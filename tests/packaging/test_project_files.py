@@ -54,6 +54,7 @@ def test_workflows_are_those_expected():
         assert "contents" in workflow["permissions"]
         for job in workflow["jobs"].values():
             assert set(job.get("needs", "").split()) <= set(workflow["jobs"])
+            assert "uses" not in job or (ROOT / job["uses"]).is_file()
         for step in steps(workflow):
             assert ("uses" in step) != ("run" in step)
 
@@ -78,71 +79,52 @@ def test_commands_of_workflows_exist(workflow, line):
         assert "--seeds" in words
 
 
-def test_files_that_workflows_name_exist():
-    for workflow in WORKFLOWS.values():
-        for job in workflow["jobs"].values():
-            if "uses" in job:
-                assert (ROOT / job["uses"]).is_file()
-
-
-def test_lint_is_that_of_the_ci_script():
+def test_ci_is_that_of_the_script():
+    jobs = WORKFLOWS["ci"]["jobs"]
+    lint = [line for line in commands(WORKFLOWS["ci"], "lint") if not line.startswith("pip")]
+    *lint, documentation = lint
     expected = ci_function("static_checks").replace('cd "$tree"', "").split()
-    found = [line for line in commands(WORKFLOWS["ci"], "lint") if not line.startswith("pip")]
-    *found, documentation = found
-    assert " ".join(found).split() == expected
+    assert " ".join(lint).split() == expected
     assert documentation.rpartition(" ")[0] in ci_function("documentation")
-
-
-def test_shards_hold_all_tests_once():
-    shards = WORKFLOWS["ci"]["jobs"]["tests"]["strategy"]["matrix"]["folders"]
-    folders = [folder for shard in shards for folder in shard.split()]
-    expected = {path.parent for path in (ROOT / "tests").glob("*/test_*.py")}
-    assert sorted(folders) == sorted(str(path.relative_to(ROOT)) for path in expected)
-
-
-def test_tests_have_the_environment_of_the_ci_script():
+    shards = jobs["tests"]["strategy"]["matrix"]["folders"]  # hold all tests once
+    folders = {path.parent for path in (ROOT / "tests").glob("*/test_*.py")}
+    expected = sorted(str(folder.relative_to(ROOT)) for folder in folders)
+    assert sorted(" ".join(shards).split()) == expected
     for name in ("OMP_NUM_THREADS", "MPLBACKEND"):
         assert f"{name}={WORKFLOWS['ci']['env'][name]}" in CI_SCRIPT
     for job, function in (("reference", "without_binaries"), ("kernels", "capability_tests")):
         test = commands(WORKFLOWS["ci"], job)[-1].replace("-n auto ", "")
         assert test in ci_function(function)
-
-
-def test_tested_pythons_begin_with_the_oldest():
     oldest = re.search(r'requires-python = ">=([\d.]+)"', PROJECT)[1]
     for workflow, job in (("ci", "tests"), ("wheels", "wheel")):
         pythons = WORKFLOWS[workflow]["jobs"][job]["strategy"]["matrix"]["python"]
         assert pythons[0] == oldest
 
 
-def test_publishing_is_trusted_without_a_token():
-    publish = WORKFLOWS["release"]["jobs"]["publish"]
-    assert publish["permissions"] == {"id-token": "write"}
-    assert publish["needs"] == "wheels"
-    assert WORKFLOWS["release"]["jobs"]["wheels"]["needs"] == "version"
-    assert WORKFLOWS["release"]["jobs"]["release"]["needs"] == "publish"
+def test_what_is_tagged_is_published_without_a_token():
+    jobs = WORKFLOWS["release"]["jobs"]
+    assert jobs["publish"]["permissions"] == {"id-token": "write"}
+    needs = {name: job["needs"] for name, job in jobs.items() if "needs" in job}
+    assert needs == {"wheels": "version", "publish": "wheels", "release": "publish"}
     assert "secrets." not in str(WORKFLOWS)
-
-
-def test_the_tag_is_compared_with_the_version():
     check = commands(WORKFLOWS["release"], "version")[0]
     line = f'__version__ = "{bitgnn.__version__}"'
     assert shlex.split(check.replace("${GITHUB_REF_NAME#v}", bitgnn.__version__))[2] == line
     assert line in (ROOT / "bitgnn" / "_version.py").read_text(encoding="utf-8").splitlines()
 
 
-@pytest.mark.parametrize("path", sorted((GITHUB / "ISSUE_TEMPLATE").glob("*.yml")), ids=str)
-def test_issue_forms(path):
-    form = yaml.safe_load(path.read_text(encoding="utf-8"))
-    if path.name == "config.yml":
-        assert form == {"blank_issues_enabled": False}
-        return
-    assert form["name"]
-    assert form["description"]
-    for field in form["body"]:
-        assert field["type"] in ("textarea", "dropdown")
-        assert field["attributes"]["label"]
-        assert field["type"] != "dropdown" or field["attributes"]["options"]
+def test_issue_forms():
+    forms = {
+        path.stem: yaml.safe_load(path.read_text(encoding="utf-8"))
+        for path in (GITHUB / "ISSUE_TEMPLATE").glob("*.yml")
+    }
+    assert forms.pop("config") == {"blank_issues_enabled": False}
+    for form in forms.values():
+        assert form["name"]
+        assert form["description"]
+        for field in form["body"]:
+            assert field["attributes"]["label"]
+            assert field["type"] == "textarea" or field["attributes"]["options"]
 
 
 def test_citation_has_what_readers_of_it_require():
@@ -150,13 +132,13 @@ def test_citation_has_what_readers_of_it_require():
     assert citation["cff-version"] == "1.2.0"
     assert citation["version"] == bitgnn.__version__
     assert f'license = "{citation["license"]}"' in PROJECT
-    for work in (citation, *citation["references"]):
-        assert work["title"]
-        assert work["authors"]
-        for author in work["authors"]:
-            assert set(author) in ({"name"}, {"family-names", "given-names"})
     assert citation["message"]
     assert citation["type"] == "software"
+    for work in (citation, *citation["references"]):
+        assert work["title"]
+        authors = [set(author) for author in work["authors"]]
+        assert authors
+        assert all(keys in ({"name"}, {"family-names", "given-names"}) for keys in authors)
 
 
 def test_image_installs_and_runs_the_main_job():

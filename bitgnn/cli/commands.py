@@ -1,4 +1,4 @@
-"""The commands `distill` and `tune`: one binary model of a precision, or the best of many."""
+"""The commands: their options, and what the rest of the package does with them."""
 
 from __future__ import annotations
 
@@ -7,22 +7,23 @@ from typing import Annotated
 
 import typer
 
-from bitgnn.cli.base import (
-    GRAPH,
-    LIMITS_MISSED,
-    OWN_PROCESS,
-    DataRoot,
-    Output,
-    Threads,
-    app,
-    guard,
-    short,
-    stop,
-)
+from bitgnn.cli.base import LIMITS_MISSED, OWN_PROCESS, app, running
 
+DEMO_FOLDER = Path("bitgnn-demo")
+TRAIN_FOLDER = Path("bitgnn-train")
 DISTILL_FOLDER = Path("bitgnn-distill")
 TUNE_FOLDER = Path("bitgnn-tune")
+GRAPH = (
+    "Graph: the name of a data set, an .npz file, a folder of graph.safetensors and graph.json, or "
+    "a class of PyG as package.module:Class"
+)
 
+Output = Annotated[Path | None, typer.Option("--output", "-o", help="Folder for the results.")]
+Threads = Annotated[int | None, typer.Option(min=1, help="Threads of torch (default: all).")]
+DataRoot = Annotated[
+    str | None,
+    typer.Option(help="Folder of the data sets (default: BITGNN_DATA, else ./data)."),
+]
 Data = Annotated[str, typer.Option(help=f"{GRAPH}.")]
 Model = Annotated[
     str,
@@ -42,6 +43,58 @@ Epochs = Annotated[
     int | None, typer.Option(min=1, help="Epochs of each training (default: by the data).")
 ]
 Seed = Annotated[int, typer.Option(min=0, help="Seed of all random numbers.")]
+TrainDevice = Annotated[str, typer.Option(help="Device to train on: cpu, cuda or auto.")]
+
+
+@app.command(short_help="Train, freeze and measure a small GCN.")
+def demo(
+    output: Output = None,
+    seeds: Annotated[int, typer.Option(min=1, help="Repeats of each form.")] = 3,
+    threads: Threads = None,
+) -> None:
+    """Train a GCN on a graph of digits in three precisions, freeze, check and measure it."""
+    with running(threads) as console:
+        from bitgnn.train import demo_config
+        from bitgnn.train.command import run_experiment
+
+        run_experiment(demo_config(seeds), output or DEMO_FOLDER, None, "cpu", console)
+
+
+@app.command(short_help="Train a model and its binary forms over several seeds.")
+def train(
+    config: Annotated[
+        str,
+        typer.Option(
+            "--config", "-c", help="YAML file, or the name of a built-in one such as sage_flickr."
+        ),
+    ] = "gcn",
+    data: Annotated[
+        str | None, typer.Option(help=f"{GRAPH} (default: the configuration's).")
+    ] = None,
+    data_root: DataRoot = None,
+    output: Output = None,
+    seeds: Annotated[
+        int | None, typer.Option(min=1, help="Number of repeats (default: the configuration's).")
+    ] = None,
+    threads: Threads = None,
+    device: TrainDevice = "auto",
+) -> None:
+    """Train the forms of a configuration over its seeds, freeze, check and measure them.
+
+    The float model is trained first and teaches its binary forms, as `bitgnn distill` does it.
+    Checkpoints stay in the output folder; the same command goes on where it was stopped or killed.
+    """
+    with running(threads) as console:
+        from bitgnn.train import find_config, load_config
+        from bitgnn.train.command import run_experiment
+
+        experiment = load_config(find_config(config))
+        if seeds is not None:
+            experiment = experiment.model_copy(update={"seeds": seeds})
+        if data is not None:
+            experiment = experiment.on(data)
+        folder = output or TRAIN_FOLDER / experiment.name
+        run_experiment(experiment, folder, data_root, device, console)
 
 
 @app.command(short_help="Teach a binary model by a float one.")
@@ -62,7 +115,7 @@ def distill(
         str | None, typer.Option(help="Time for all training, such as 60s (default: no limit).")
     ] = None,
     seed: Seed = 0,
-    device: Annotated[str, typer.Option(help="Device to train on: cpu, cuda or auto.")] = "auto",
+    device: TrainDevice = "auto",
     output: Output = None,
     data_root: DataRoot = None,
     threads: Threads = None,
@@ -73,26 +126,18 @@ def distill(
     epochs as CSV and as a picture, and a report as JSON. Checkpoints stay in it; the same command
     goes on where it was stopped or killed.
     """
-
-    def job() -> None:
-        from rich.console import Console
-
-        from bitgnn.distillation.command import DistillCommand, DistillInterrupted, run_distill
+    with running(threads) as console:
+        from bitgnn.distillation.command import DistillCommand, run_distill
         from bitgnn.distillation.named import NamedModel
         from bitgnn.tune.budget import parse_seconds
 
-        folder = output or DISTILL_FOLDER / f"{short(model)}-{short(data)}"
+        folder = output or DISTILL_FOLDER / _folder_name(model, data)
         seconds = None if budget is None else parse_seconds(budget)
         command = DistillCommand(
             data, NamedModel(model, hidden, layers, state), precision, widen, epochs, seconds, seed,
             device, folder, data_root,
         )  # fmt: skip
-        try:
-            run_distill(command, Console())
-        except DistillInterrupted as stopped:
-            stop(stopped)
-
-    guard(job, threads)
+        run_distill(command, console)
 
 
 @app.command(short_help="Find the precision of each layer.")
@@ -150,27 +195,33 @@ def tune(
 
     Exit status: 0 a plan that keeps the limits, 1 an error, 3 no plan keeps them, 130 interrupted.
     """
-
-    def job() -> None:
-        from rich.console import Console
-
+    with running(threads) as console:
         from bitgnn.distillation.named import NamedModel
         from bitgnn.tune.budget import age_of_process
         from bitgnn.tune.command import TuneCommand, run_tune
-        from bitgnn.tune.tuner import TuneInterrupted
 
         named = NamedModel(model, hidden, layers, state)
         limits = TuneCommand.constraints if constraint is None else constraint
         command = TuneCommand(
             data, named, objective, limits, pin or (), widen or TuneCommand.widen, epochs, budget,
-            seed, device, output or TUNE_FOLDER / f"{short(model)}-{short(data)}", storage, apply,
+            seed, device, output or TUNE_FOLDER / _folder_name(model, data), storage, apply,
             data_root, age_of_process() if context.obj == OWN_PROCESS else 0.0,
         )  # fmt: skip
-        try:
-            result = run_tune(command, Console())
-        except TuneInterrupted as stopped:
-            stop(stopped)
+        result = run_tune(command, console)
         if result.missed is not None:
             raise typer.Exit(LIMITS_MISSED)
 
-    guard(job, threads)
+
+def _folder_name(model: str, data: str) -> str:
+    from bitgnn.data.own_graphs import graph_title
+
+    return f"{graph_title(model)}-{graph_title(data)}".lower()
+
+
+@app.command()
+def doctor() -> None:
+    """Print versions, build, hardware and what is missing."""
+    with running():
+        from bitgnn.doctor import report
+
+        typer.echo(report())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -11,13 +10,14 @@ import torch
 from torch import Tensor
 
 from bitgnn.inference.bound_program import Inputs
-from bitgnn.inference.executors.cuda_graph import CudaGraphExecutor
-from bitgnn.inference.executors.pinned import PinnedCall
+from bitgnn.inference.cuda_graph import CudaGraphExecutor, PinnedCall
 from bitgnn.inference.frozen import Frozen
 from bitgnn.inference.frozen_model import FrozenModel
 from bitgnn.inference.graph_program import Graph
 
-__all__ = ["AutoExecutor", "EagerExecutor", "Executor", "make_executor"]
+__all__ = ["AutoExecutor", "CudaGraphExecutor", "EagerExecutor", "make_executor"]
+
+DEFAULT_SHAPES = 8
 
 
 class EagerExecutor:
@@ -57,17 +57,6 @@ class EagerExecutor:
         return partial(self.model, x, adjacency)
 
 
-Executor = Callable[..., Tensor]
-"""Takes features and a prepared graph as :meth:`FrozenModel.forward` does."""
-
-DEFAULT_SHAPES = 8
-
-EXECUTORS: dict[str, Callable[..., Executor]] = {
-    "eager": EagerExecutor,
-    "cuda_graph": CudaGraphExecutor,
-}
-
-
 class AutoExecutor:
     """One CUDA graph for each shape of inputs on a GPU; the eager executor elsewhere.
 
@@ -98,11 +87,10 @@ class AutoExecutor:
         self.max_shapes = max_shapes
         self.choice: str | None = None
         self.left_out: str | None = None
-        self._made: dict[str, Any] = {"eager": self.eager}
-        self._is_program = isinstance(model, FrozenModel)
         self._graphs: CudaGraphExecutor | None = None
+        self._is_program = isinstance(model, FrozenModel)
         self.pinned = PinnedCall(self._bind)
-        self._chosen: OrderedDict[tuple[Any, ...], str] = OrderedDict()
+        self._chosen: dict[tuple[Any, ...], str] = {}
 
     @property
     def choices(self) -> tuple[str, ...]:
@@ -121,14 +109,15 @@ class AutoExecutor:
                 self.choice = "cuda_graph"
                 return self._graphs.replay(held, **kwargs)
             name = self._choose(args[0], args[1] if len(args) > 1 else None)
-        scores = self._made[name](*args, **kwargs)
+        run: Any = self._graphs if name == "cuda_graph" else self.eager
+        scores = run(*args, **kwargs)
         self.choice = name
         return scores
 
     def _bind(self, x: Any, adjacency: Any) -> Callable[[], Any]:
         self(x, adjacency)
-        assert self.choice is not None, "a call has just made it"
-        bound: Callable[[], Any] = self._made[self.choice].bound_call(x, adjacency)
+        run: Any = self._graphs if self.choice == "cuda_graph" else self.eager
+        bound: Callable[[], Any] = run.bound_call(x, adjacency)
         return bound
 
     def _choose(self, x: Any, adjacency: Any) -> str:
@@ -136,7 +125,9 @@ class AutoExecutor:
             return "eager"
         if not isinstance(adjacency, Graph | None) or torch.cuda.is_current_stream_capturing():
             return "eager"  # other graphs are converted anew by every call
-        key = _key(x, adjacency)
+        dtype = x.dtype if isinstance(x, Tensor) else None
+        graph = None if adjacency is None else (type(adjacency), adjacency.num_cols, adjacency.nnz)
+        key = type(x), tuple(x.shape), dtype, graph
         name = self._chosen.get(key)
         if name is None:
             if len(self._chosen) >= self.max_shapes:
@@ -151,7 +142,6 @@ class AutoExecutor:
         try:
             if self._graphs is None:
                 self._graphs = CudaGraphExecutor(self.model, max_graphs=self.max_shapes)
-                self._made["cuda_graph"] = self._graphs
             self._graphs(x, adjacency)
         except (RuntimeError, TypeError, ValueError) as error:
             # The model or these inputs are not for it, or memory is short.
@@ -160,25 +150,13 @@ class AutoExecutor:
         return "cuda_graph"
 
 
-def make_executor(model: Frozen, name: str = "auto", **options: Any) -> Executor:
-    """An executor of a frozen model by name.
-
-    Args:
-        model: the frozen model.
-        name: ``"auto"``, ``"eager"`` or ``"cuda_graph"``.
-        options: arguments of that executor.
-
-    Raises:
-        ValueError: there is no such executor.
-    """
-    makers: dict[str, Callable[..., Executor]] = {**EXECUTORS, "auto": AutoExecutor}
+def make_executor(model: Frozen, name: str = "auto", **options: Any) -> Callable[..., Any]:
+    """An executor of a frozen model by name; see :meth:`Frozen.executor`."""
+    makers: dict[str, Callable[..., Callable[..., Any]]] = {
+        "eager": EagerExecutor,
+        "cuda_graph": CudaGraphExecutor,
+        "auto": AutoExecutor,
+    }
     if name not in makers:
         raise ValueError(f"executor: name must be one of {list(makers)}, got {name!r}")
     return makers[name](model, **options)
-
-
-def _key(x: Any, adjacency: Any) -> tuple[Any, ...]:
-    """What tells inputs of one shape from others."""
-    dtype = x.dtype if isinstance(x, Tensor) else None
-    graph = None if adjacency is None else (type(adjacency), adjacency.num_cols, adjacency.nnz)
-    return type(x), tuple(x.shape), dtype, graph

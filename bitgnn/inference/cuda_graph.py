@@ -4,38 +4,84 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.utils._pytree import tree_map
 
-from bitgnn._collector import collector_paused
-from bitgnn.bits.tensor_version import Watch
+from bitgnn._capture import capturing
+from bitgnn.bits import BitAdjacency, BitImages, BitTensor
+from bitgnn.bits.tensor_version import Watch, are_same
 from bitgnn.inference.bound_program import Inputs
-from bitgnn.inference.executors.captured import (
-    Captured,
-    Key,
-    clone_of,
-    copy_into,
-    key_of,
-    places_of,
-)
-from bitgnn.inference.executors.pinned import PinnedCall
 from bitgnn.inference.frozen_model import FrozenModel
 from bitgnn.inference.graph_program import Graph
 from bitgnn.inference.results import hand_out
-
-__all__ = ["CAPTURE_PRIORITY", "ERROR_MODE", "CudaGraphExecutor", "current_stream_kept"]
 
 WARM_UPS = 2
 """Eager calls before a capture: they build layouts and load kernels, which it could not."""
 DEFAULT_GRAPHS = 8
 DEVICE = "cuda"
 
-_capturing = threading.Lock()
+_one_capture = threading.Lock()
 """One capture at a time in this process: warm-ups of another would end it."""
+
+
+class PinnedCall:
+    """Calls bound to their inputs once, for callers that promise to change nothing.
+
+    Between calls with the same ``x`` and ``adjacency``, recognised as the same objects, the model,
+    the graph and the tensors of ``x`` must stay as they are; the values of ``x`` are read anew.
+    Others are bound first, with the errors of the model's forward.
+    """
+
+    def __init__(self, bind: Callable[[Any, Any], Callable[[], Any]]) -> None:
+        self._bind = bind
+        self._x: Any = None
+        self._adjacency: Any = None
+        self._call: Callable[[], Any] | None = None
+
+    def __call__(self, x: Any, adjacency: Any = None) -> Any:
+        """The result for these inputs, which the next call may overwrite."""
+        call = self._call
+        if call is None or x is not self._x or adjacency is not self._adjacency:
+            call = self._bind(x, adjacency)
+            self._x, self._adjacency, self._call = x, adjacency, call
+        return call()
+
+
+@dataclass
+class Captured:
+    """One graph with what its kernels read and write; holding the tensors keeps their addresses.
+
+    ``watch`` tells whether the adjacency is still what it was; ``owns_input`` whether ``x`` is the
+    executor's own.
+    """
+
+    graph: torch.cuda.CUDAGraph
+    x: Inputs
+    adjacency: Graph | None
+    watch: Watch
+    output: Any
+    owns_input: bool = False
+
+    def __post_init__(self) -> None:
+        self.parts = _parts(self.x)
+        self.places = _places(self.parts)
+        self._layout = _layout(self.parts)
+
+    def reads(self, x: Inputs) -> bool:
+        """Whether these are the very features it reads, where they lay and as they were then."""
+        if x is not self.x:
+            return False
+        parts = _parts(x)
+        return (
+            are_same(parts, self.parts)
+            and _layout(parts) == self._layout
+            and _places(parts) == self.places
+        )
 
 
 class CudaGraphExecutor:
@@ -78,7 +124,7 @@ class CudaGraphExecutor:
         self.model = model
         self.max_graphs = max_graphs
         self.reuse_output = reuse_output
-        self._captured: OrderedDict[Key, Captured] = OrderedDict()
+        self._captured: OrderedDict[Any, Captured] = OrderedDict()
         self._last: Captured | None = None
         self.pinned = PinnedCall(self.bound_call)
         self._follow_model()
@@ -91,7 +137,7 @@ class CudaGraphExecutor:
     def __call__(
         self, x: Inputs, adjacency: Graph | None = None, *, out: Tensor | None = None
     ) -> Tensor:
-        """Scores of each node, as :meth:`FrozenModel.forward` gives them.
+        """What :meth:`FrozenModel.forward` returns for features and a prepared graph.
 
         Args:
             x: features in any form the model takes, on the model's device.
@@ -99,13 +145,9 @@ class CudaGraphExecutor:
                 graph.
             out: the scores are copied there, instead of into new memory.
 
-        Returns:
-            ``[N, out_channels]`` float32.
-
         Raises:
             TypeError: ``x`` or ``adjacency`` has not one of these forms, or ``out`` another dtype.
-            ValueError: what the model itself refuses, it has left the CUDA devices, or ``out`` has
-                another shape or device.
+            ValueError: as the model, it has left the CUDA devices, or ``out`` does not fit.
             RuntimeError: the current stream is being captured.
             torch.OutOfMemoryError: there is no memory for another graph. Those held stay.
         """
@@ -174,17 +216,24 @@ class CudaGraphExecutor:
             )
         if self._is_stale():
             self._follow_model()
-        key = key_of(x, adjacency)
+        parts = _parts(x)
+        forms = tuple((part.shape, part.stride(), part.dtype, part.device) for part in parts)
+        # The captured graph holds the adjacency, so its identity is not given to another one.
+        key = isinstance(x, BitTensor) or type(x), tuple(x.shape), forms, id(adjacency)
         held = self._captured.get(key)
-        if held is not None and adjacency is not None:
-            held = held if held.watch.unchanged(adjacency.tensors) else None
-        if held is None:
-            held = self._capture(x, adjacency)
-            self._keep(key, held)
-        else:
-            self._captured.move_to_end(key)
-        if held.places != places_of(x):
-            held = self._take(key, held, x)
+        if held is None or not (adjacency is None or held.watch.unchanged(adjacency.tensors)):
+            held = self._captured[key] = self._capture(x, adjacency)
+        elif held.places != _places(parts):
+            if not held.owns_input:
+                with torch.inference_mode(False), torch.no_grad():
+                    own = _clone(x)  # made in inference mode, it could not be written to outside
+                held = self._captured[key] = self._capture(own, held.adjacency)
+                held.owns_input = True
+            for target, source in zip(held.parts, parts, strict=True):
+                target.copy_(source)
+        self._captured.move_to_end(key)
+        while len(self._captured) > self.max_graphs:
+            self._captured.popitem(last=False)
         self._last = held
         return held
 
@@ -208,48 +257,19 @@ class CudaGraphExecutor:
         self._times_bound = self.model.times_bound
         self._weights = Watch(tensors)
 
-    def _keep(self, key: Key, held: Captured) -> None:
-        self._captured[key] = held
-        self._captured.move_to_end(key)
-        while len(self._captured) > self.max_graphs:
-            _, gone = self._captured.popitem(last=False)
-            self._last = None if self._last is gone else self._last
-
-    def _take(self, key: Key, held: Captured, x: Inputs) -> Captured:
-        """Bring features to where the graph reads; a tensor of the caller's is never written."""
-        if not held.owns_input:
-            with torch.inference_mode(False), torch.no_grad():
-                own = clone_of(x)  # made in inference mode, it could not be written to outside
-            held = self._capture(own, held.adjacency)
-            held.owns_input = True
-            self._keep(key, held)
-        copy_into(held.x, x)
-        return held
-
     def _capture(self, x: Inputs, adjacency: Graph | None) -> Captured:
-        device = torch.cuda.device(self.device)
-        with _capturing, collector_paused(), device, self._reporting_memory():
-            stream = torch.cuda.Stream()
-            stream.wait_stream(torch.cuda.current_stream())
-            with torch.cuda.stream(stream):
-                for _ in range(WARM_UPS):
-                    self.model(x, adjacency)
-            torch.cuda.current_stream().wait_stream(stream)
-            watch = Watch(() if adjacency is None else adjacency.tensors)
-            graph = torch.cuda.CUDAGraph()
-            capture = torch.cuda.graph(
-                graph,
-                stream=torch.cuda.Stream(priority=CAPTURE_PRIORITY),
-                capture_error_mode=ERROR_MODE,
-            )
-            with current_stream_kept(), capture:
-                output = self.model(x, adjacency)
-        return Captured(graph, x, places_of(x), adjacency, watch, output)
-
-    @contextmanager
-    def _reporting_memory(self) -> Iterator[None]:
         try:
-            yield
+            with _one_capture, torch.cuda.device(self.device):
+                stream = torch.cuda.Stream()
+                stream.wait_stream(torch.cuda.current_stream())
+                with torch.cuda.stream(stream):
+                    for _ in range(WARM_UPS):
+                        self.model(x, adjacency)
+                torch.cuda.current_stream().wait_stream(stream)
+                watch = Watch(() if adjacency is None else adjacency.tensors)
+                graph = torch.cuda.CUDAGraph()
+                with capturing(graph):
+                    output = self.model(x, adjacency)
         except RuntimeError as error:
             cause = _out_of_memory(error)
             if cause is None:
@@ -259,23 +279,7 @@ class CudaGraphExecutor:
                 f"all intermediate results; the {self.num_graphs} held go on working. Call the "
                 f"model itself, or lower max_graphs (now {self.max_graphs}): {cause}"
             ) from error
-
-
-ERROR_MODE = "thread_local"
-"""Other threads, such as those of data loaders, may allocate while a graph is captured."""
-CAPTURE_PRIORITY = -1
-"""Streams of each priority come in turn from a small pool, so that one of the usual priority may be
-the very stream that another thread works on: what it launches would be captured as well."""
-
-
-@contextmanager
-def current_stream_kept() -> Iterator[None]:
-    """Come back to the current stream even where a failed capture stays on its own."""
-    current = torch.cuda.current_stream()
-    try:
-        yield
-    finally:
-        torch.cuda.set_stream(current)
+        return Captured(graph, x, adjacency, watch, output)
 
 
 def _out_of_memory(error: BaseException) -> BaseException | None:
@@ -291,3 +295,28 @@ def _out_of_memory(error: BaseException) -> BaseException | None:
 
 def _tensors(model: FrozenModel) -> list[Tensor]:
     return [*model.buffers(), *model.parameters()]
+
+
+def _parts(x: Inputs) -> tuple[Tensor, ...]:
+    """The tensors that features consist of."""
+    if isinstance(x, BitTensor | BitImages):
+        return (x.words,) if x.scale is None else (x.words, x.scale)
+    if isinstance(x, Tensor):
+        return (x,)
+    return tuple(part for part in x.tensors if part is not None)
+
+
+def _layout(parts: tuple[Tensor, ...]) -> list[Any]:
+    return [(part.shape, part.stride()) for part in parts]
+
+
+def _places(parts: tuple[Tensor, ...]) -> list[int]:
+    return [part.data_ptr() for part in parts]
+
+
+def _clone(x: Inputs) -> Inputs:
+    """The same features in memory of their own."""
+    if isinstance(x, Tensor | BitTensor | BitImages):
+        return x.clone()
+    row, col = (None if factor is None else factor.clone() for factor in (x.row_scale, x.col_scale))
+    return BitAdjacency(x.rowptr.clone(), x.indices.clone(), x.num_cols, row, col)
