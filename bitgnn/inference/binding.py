@@ -4,14 +4,55 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from torch import Tensor
 
 from bitgnn.inference.fusions import LONGEST, fused
-from bitgnn.inference.step import Apply, Runner, Step, StepKind, runner_of
+from bitgnn.inference.program import Apply, Step, StepKind
+
+Runner = Callable[[list[Any], Sequence[Any]], None]
+"""A bound call: reads and writes the registers, given the adjacencies."""
+
+
+def runner_of(
+    apply: Apply, inputs: Sequence[int], outputs: Sequence[int], graph: int | None
+) -> Runner:
+    """The call of a function on registers and, where there is one, an adjacency.
+
+    The usual numbers of registers have a form of their own, without lists that a call would fill.
+    """
+    (first, second, *_), out = (*inputs, 0, 0), outputs[0]
+
+    def from_one(v: list[Any], graphs: Sequence[Any]) -> None:
+        v[out] = apply(v[first])
+
+    def from_one_over_graph(v: list[Any], graphs: Sequence[Any]) -> None:
+        v[out] = apply(v[first], graphs[graph])  # type: ignore[index]
+
+    def from_two(v: list[Any], graphs: Sequence[Any]) -> None:
+        v[out] = apply(v[first], v[second])
+
+    def from_two_over_graph(v: list[Any], graphs: Sequence[Any]) -> None:
+        v[out] = apply(v[first], v[second], graphs[graph])  # type: ignore[index]
+
+    def from_many(v: list[Any], graphs: Sequence[Any]) -> None:
+        v[out] = apply(*[v[i] for i in inputs])
+
+    def from_many_over_graph(v: list[Any], graphs: Sequence[Any]) -> None:
+        v[out] = apply(*[v[i] for i in inputs], graphs[graph])  # type: ignore[index]
+
+    def to_two(v: list[Any], graphs: Sequence[Any]) -> None:
+        v[out], v[outputs[1]] = apply(*[v[i] for i in inputs])
+
+    if len(outputs) == 2:
+        return to_two
+    if graph is None:
+        return {1: from_one, 2: from_two}.get(len(inputs), from_many)
+    forms = {1: from_one_over_graph, 2: from_two_over_graph}
+    return forms.get(len(inputs), from_many_over_graph)
 
 
 @dataclass(frozen=True)
@@ -21,8 +62,8 @@ class Executable:
     Attributes:
         runners: the calls in order, and between them what lets go of values.
         calls: the calls alone.
-        num_slots: length of the list they work on.
-        inputs: slot of each register that must be filled before, in the order given.
+        num_slots: length of the list they work on; the inputs fill its first slots.
+        num_inputs: registers that must be filled before.
         output: slot of the result.
         groups: the steps that each call does.
         sources: buffers that calls derived others from: after a write to them they are stale.
@@ -31,7 +72,7 @@ class Executable:
     runners: tuple[Runner, ...]
     calls: tuple[Runner, ...]
     num_slots: int
-    inputs: Mapping[int, int]
+    num_inputs: int
     output: int
     groups: tuple[tuple[Step, ...], ...]
     sources: tuple[Tensor, ...]
@@ -45,11 +86,6 @@ class _Unit(NamedTuple):
     outputs: tuple[int, ...]
     graph: int | None
     apply: Apply
-
-    def bind(self, slots: Mapping[int, int]) -> Runner:
-        """The call on the slots of its registers."""
-        inputs, outputs = ([slots[r] for r in part] for part in (self.inputs, self.outputs))
-        return runner_of(self.apply, inputs, outputs, self.graph)
 
 
 def compile_steps(
@@ -70,32 +106,33 @@ def compile_steps(
         for register in units[place].inputs:
             last_use.setdefault(register, place)
     slots = {register: slot for slot, register in enumerate(inputs)}
-    given = dict(slots)
+    num_slots = num_inputs = len(slots)
     free: list[int] = []
-    num_slots = len(slots)
     runners: list[Runner] = []
     calls: list[Runner] = []
     for place, unit in enumerate(units):
         ending = [slots[r] for r in dict.fromkeys(unit.inputs) if last_use[r] == place]
-        available = [*free, *ending]
+        read = [slots[r] for r in unit.inputs]
+        free += ending
         for register in unit.outputs:
-            if available:
-                slots[register] = available.pop()
+            if free:
+                slots[register] = free.pop()
             else:
                 slots[register] = num_slots
                 num_slots += 1
-        calls.append(unit.bind(slots))
+        written = [slots[r] for r in unit.outputs]
+        calls.append(runner_of(unit.apply, read, written, unit.graph))
         runners.append(calls[-1])
         unused = [slots[r] for r in unit.outputs if r not in last_use]
-        stale = [slot for slot in ending if slot in available] + unused
+        stale = [slot for slot in ending if slot in free] + unused
         if stale:
             runners.append(_clear(stale))
-        free = [*available, *unused]
+        free += unused
     return Executable(
         tuple(runners),
         tuple(calls),
         num_slots,
-        given,
+        num_inputs,
         slots[output],
         tuple(unit.group for unit in units),
         tuple(source for unit in units for source in getattr(unit.apply, "sources", ())),
@@ -111,18 +148,23 @@ def _units(
     """The calls, as many steps in each as one operator can do."""
     readers = Counter(register for step in steps for register in step.inputs)
     readers[output] += 1
+    owns = [{n: tensors[buffer] for n, buffer in step.tensors.items()} for step in steps]
     units: list[_Unit] = []
-    while steps:
-        for length in range(min(LONGEST, len(steps)), 1, -1):
-            group, own = steps[:length], [_own(step, tensors) for step in steps[:length]]
+    start = 0
+    while start < len(steps):
+        for length in range(min(LONGEST, len(steps) - start), 1, -1):
+            group, own = steps[start : start + length], owns[start : start + length]
             apply = fused(group, own) if _is_private(group, readers) else None
             if apply is not None:
                 break
         else:
-            group = steps[:1]
-            apply = kinds[group[0].kind].make(group[0], _own(group[0], tensors))
-        units.append(_unit(group, apply))
-        steps = steps[len(group) :]
+            group = steps[start : start + 1]
+            apply = kinds[group[0].kind].make(group[0], owns[start])
+        inner = {register for step in group[:-1] for register in step.outputs}
+        inputs = tuple(r for step in group for r in step.inputs if r not in inner)
+        graph = next((step.graph for step in group if step.graph is not None), None)
+        units.append(_Unit(tuple(group), inputs, group[-1].outputs, graph, apply))
+        start += len(group)
     return units
 
 
@@ -135,24 +177,11 @@ def _is_private(group: Sequence[Step], readers: Mapping[int, int]) -> bool:
     )
 
 
-def _own(step: Step, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    return {name: tensors[buffer] for name, buffer in step.tensors.items()}
-
-
-def _unit(group: Sequence[Step], apply: Apply) -> _Unit:
-    """A call that does a group of steps, which one of them at most does on a graph."""
-    inner = {register for step in group[:-1] for register in step.outputs}
-    inputs = tuple(r for step in group for r in step.inputs if r not in inner)
-    graph = next((step.graph for step in group if step.graph is not None), None)
-    return _Unit(tuple(group), inputs, group[-1].outputs, graph, apply)
-
-
 def _clear(slots: Sequence[int]) -> Runner:
     """Let go of values that nothing reads any more."""
-    held = tuple(slots)
 
     def run(v: list[Any], graphs: Sequence[Any]) -> None:
-        for slot in held:
+        for slot in slots:
             v[slot] = None
 
     return run

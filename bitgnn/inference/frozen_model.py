@@ -11,15 +11,14 @@ import torch
 from torch import Tensor
 
 from bitgnn.bits import BitAdjacency, BitImages, BitTensor, set_bits
+from bitgnn.inference.binding import Runner
 from bitgnn.inference.bound_program import FeatureForm, Features, Inputs
 from bitgnn.inference.bounds import check_program
 from bitgnn.inference.called_program import CalledProgram
 from bitgnn.inference.frozen import FreezeReport
-from bitgnn.inference.graph import GraphSpec
-from bitgnn.inference.graph_program import Graph
+from bitgnn.inference.graph import Graph, GraphSpec
 from bitgnn.inference.own_call import PLAIN_CALL, OwnCall
-from bitgnn.inference.program import Program
-from bitgnn.inference.step import Runner, Step
+from bitgnn.inference.program import Program, Step
 from bitgnn.inference.steps.calls import FloatCall
 from bitgnn.inference.steps.known_calls import CALLS, describe_call, read_calls
 

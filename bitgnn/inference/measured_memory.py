@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from bitgnn.bits import BitAdjacency, BitTensor
 from bitgnn.inference.frozen_model import FrozenModel, Graph
-from bitgnn.inference.layout import GraphLayout
+from bitgnn.inference.graph import GraphLayout
 from bitgnn.inference.memory import MemoryUse, forward_peak, frozen_memory
 from bitgnn.measure.memory import stored_bytes
 from bitgnn.measure.report import format_bytes

@@ -1,21 +1,26 @@
-"""The arguments of the trained model's forward, so that its frozen form is called the same way."""
+"""The call of a frozen model, which is that of the trained one: its arguments and its result."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
-from typing import Any, Literal, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
+import numpy as np
 import torch
 from torch import Tensor
+from torch.utils._pytree import tree_map
 from torch_geometric.data.data import BaseData
+from torch_geometric.typing import SparseTensor
+
+from bitgnn.bits import BitAdjacency, BitTensor
 
 Role = Literal["features", "edge_index", "edge_weight", "input", "fixed", "unused"]
 Missing = Literal["refuse", "none", "zeros", "decided"]
 
 GRAPH = "adjacency"
 """What :meth:`FrozenModel.forward` calls its graph, whatever the trained model calls it."""
-ATTRIBUTES = {
+_ATTRIBUTES = {
     "features": ("x",),
     "edge_index": ("edge_index", "adj_t"),
     "edge_weight": ("edge_weight",),
@@ -45,8 +50,7 @@ class Argument:
     default: str = "None"
 
 
-@dataclass(frozen=True)
-class Call:
+class Call(NamedTuple):
     """One call of a frozen model, sorted by what its steps read."""
 
     x: Any
@@ -58,8 +62,7 @@ class Call:
 class OwnCall:
     """Sorts the arguments of a call as the trained forward names them.
 
-    Args:
-        arguments: of the forward, in its order; those of a ``Data`` object in the place of it.
+    ``arguments`` are the forward's, in its order; those of a ``Data`` object in the place of it.
     """
 
     def __init__(self, arguments: Sequence[Argument]) -> None:
@@ -78,17 +81,9 @@ class OwnCall:
     ) -> Call:
         """What each role is given in a call of :meth:`FrozenModel.forward`.
 
-        Args:
-            x: first argument.
-            adjacency: second argument.
-            args: further ones.
-            kwargs: named ones.
-            is_ready: whether ``adjacency`` is a prepared graph, which goes behind the features
-                whatever the forward's order is.
-
-        Raises:
-            TypeError: an argument is unknown, left over, given twice or missing.
-            ValueError: a fixed argument has another value than while freezing.
+        ``is_ready`` says that ``adjacency`` is a prepared graph, which goes behind the features
+        whatever the forward's order is. A TypeError names an argument that is unknown, left over
+        or given twice, a ValueError one that has another value than while freezing.
         """
         named = dict(kwargs)
         aliases: tuple[tuple[Role, str], ...] = (("features", "x"), ("edge_index", GRAPH))
@@ -111,8 +106,7 @@ class OwnCall:
     def of_data(self, data: Any) -> tuple[list[Any], dict[str, Any]]:
         """Arguments of the trained forward itself, in order and by name, from a ``Data`` object.
 
-        Raises:
-            AttributeError: the object lacks what the forward needs; its text is the name.
+        An AttributeError whose text is a name tells what the object lacks.
         """
         args: list[Any] = [data] if self.reads_data else []
         named: dict[str, Any] = {}
@@ -165,8 +159,7 @@ class OwnCall:
                     value = _attribute(data, argument)
                     if value is not None:
                         given[argument.name] = value
-        self._check_fixed(given)
-        self._check_decided(given, is_ready=self._name_of("edge_index", GRAPH) in taken)
+        self._check(given, is_ready=self._name_of("edge_index", GRAPH) in taken)
         held = {a.role: given.get(a.name) for a in self.arguments}
         inputs = {a.name: given[a.name] for a in self.inputs if a.name in given}
         return Call(held.get("features"), held.get("edge_index"), held.get("edge_weight"), inputs)
@@ -174,11 +167,7 @@ class OwnCall:
     def filled(
         self, inputs: Mapping[str, Any], num_nodes: int, device: torch.device
     ) -> dict[str, Any]:
-        """The further inputs with what stands for those that are missing.
-
-        Raises:
-            TypeError: one is missing that the forward needs.
-        """
+        """The further inputs, what the call leaves out filled in; TypeError if it is needed."""
         found: dict[str, Any] = {}
         for argument in self.inputs:
             value = inputs.get(argument.name)
@@ -192,27 +181,24 @@ class OwnCall:
     def _names(self) -> str:
         return ", ".join(a.name for a in self.arguments if a.role != "fixed") or "no arguments"
 
-    def _check_decided(self, given: Mapping[str, Any], is_ready: bool) -> None:
-        """Weights may be part of a prepared graph; else they must be there if the forward asks."""
-        for argument in self.arguments:
-            if argument.missing != "decided" or is_ready:
-                continue
-            if given.get(argument.name) is None:
-                raise ValueError(
-                    f"FrozenModel: {argument.name} must be given, since the forward was frozen "
-                    "with it and runs other layers without it"
-                )
+    def _check(self, given: Mapping[str, Any], is_ready: bool) -> None:
+        """Fixed arguments keep their values, and what decided the forward's way is there.
 
-    def _check_fixed(self, given: Mapping[str, Any]) -> None:
+        Edge weights may be part of a prepared graph.
+        """
         for argument in self.arguments:
-            if argument.role != "fixed" or argument.name not in given:
-                continue
-            value = given[argument.name]
-            if isinstance(value, Tensor) or repr(value) != argument.default:
-                got = "a tensor" if isinstance(value, Tensor) else repr(value)
+            name, value = argument.name, given.get(argument.name)
+            if argument.role == "fixed" and name in given:
+                if isinstance(value, Tensor) or repr(value) != argument.default:
+                    got = "a tensor" if isinstance(value, Tensor) else repr(value)
+                    raise ValueError(
+                        f"FrozenModel: {name} must be {argument.default}, which the forward "
+                        f"was frozen with, got {got}"
+                    )
+            elif argument.missing == "decided" and value is None and not is_ready:
                 raise ValueError(
-                    f"FrozenModel: {argument.name} must be {argument.default}, which the forward "
-                    f"was frozen with, got {got}"
+                    f"FrozenModel: {name} must be given, since the forward was frozen "
+                    "with it and runs other layers without it"
                 )
 
     def description(self) -> list[dict[str, Any]]:
@@ -221,11 +207,7 @@ class OwnCall:
 
     @classmethod
     def from_description(cls, description: Any) -> OwnCall:
-        """Read what :meth:`description` gave.
-
-        Raises:
-            ValueError: an entry is missing or has no such value.
-        """
+        """Read what :meth:`description` gave; a ValueError says what is wrong with it."""
         names = {field.name for field in fields(Argument)}
         if not isinstance(description, list):
             raise ValueError("the arguments of the call must be a list")
@@ -258,8 +240,80 @@ def _is_data(value: Any) -> bool:
 
 
 def _attribute(data: Any, argument: Argument) -> Any:
-    for name in (argument.name, *ATTRIBUTES.get(argument.role, ())):
+    for name in (argument.name, *_ATTRIBUTES.get(argument.role, ())):
         value = getattr(data, name, None)
         if value is not None:
             return value
     return None
+
+
+_PACKED = (BitTensor, BitAdjacency)
+_OTHER_FLOATS = (torch.float64, torch.float16, torch.bfloat16)
+
+
+def as_tensor(value: Any) -> Any:
+    """A numpy array as a tensor that shares its memory; anything else as it is."""
+    return torch.as_tensor(value) if isinstance(value, np.ndarray) else value
+
+
+def as_features(x: Any, size: int, ready: Sequence[torch.dtype]) -> Any:
+    """Features ``[*, N, size]`` as dense floats, from arrays, tensors or packed bits.
+
+    Numbers of the types in ``ready`` stay; with a ``size`` of 0, which is no matrix of features,
+    so does everything.
+    """
+    if not isinstance(x, _PACKED):
+        x = as_tensor(x)
+        if isinstance(x, SparseTensor):
+            x = x.to_dense()
+        if not isinstance(x, Tensor) or x.is_complex():
+            got = x.dtype if isinstance(x, Tensor) else type(x).__name__
+            raise TypeError(
+                "FrozenModel: x must be a tensor of numbers or the result of pack_features, "
+                f"got {got}"
+            )
+    if not size:
+        return x
+    dims = len(x.shape)
+    if dims < 2 or (isinstance(x, _PACKED) and dims > 2):
+        raise ValueError(f"FrozenModel: x must be [N, {size}], got {list(x.shape)}")
+    if isinstance(x, _PACKED):
+        return x
+    if x.layout != torch.strided:
+        x = x.to_dense()
+    return x if x.dtype in ready else x.float()
+
+
+def as_given(x: Any, found: Any) -> Any:
+    """Float32 results in the type of the features, which a trained layer keeps."""
+    dtype = x.dtype if isinstance(x, Tensor) else None
+    if dtype not in _OTHER_FLOATS:
+        return found
+
+    def converted(part: Any) -> Any:
+        is_float = isinstance(part, Tensor) and part.dtype == torch.float32
+        return part.to(dtype) if is_float else part
+
+    return tree_map(converted, found)
+
+
+def hand_out(who: str, result: Any, out: Tensor) -> Tensor:
+    """``out`` with the values of ``result``, which needs its shape, dtype and device.
+
+    ``out`` may be memory that the features lie in: it is written last. ``who`` stands in messages.
+    """
+    if not isinstance(out, Tensor) or not isinstance(result, Tensor):
+        given = "the result" if isinstance(out, Tensor) else "out"
+        found = result if isinstance(out, Tensor) else out
+        raise TypeError(f"{who}: {given} must be a tensor to use out, got {type(found).__name__}")
+    if out.dtype != result.dtype:
+        raise TypeError(f"{who}: out must be {result.dtype}, got {out.dtype}")
+    if out.shape != result.shape or out.device != result.device:
+        raise ValueError(
+            f"{who}: out must have shape {list(result.shape)} on {result.device}, got "
+            f"{list(out.shape)} on {out.device}"
+        )
+    if not out.requires_grad:
+        return out.copy_(result)
+    with torch.no_grad():
+        return out.copy_(result)

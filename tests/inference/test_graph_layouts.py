@@ -6,7 +6,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from bitgnn.bits import BitAdjacency
 from bitgnn.convert import freeze
-from bitgnn.inference import layout as layout_module
+from bitgnn.inference import graph as graph_module
 from bitgnn.models import GCN, GraphSAGE, GraphSAINT
 
 N, FEATURES, CLASSES = 120, 75, 5
@@ -76,10 +76,10 @@ def test_slices_are_used(graph, features):
 
 
 def test_auto_without_memory_for_slices_stays_in_csr(graph, monkeypatch):
-    def fail(self, words, layout):
+    def fail(self, words, layout, method):
         raise torch.OutOfMemoryError("no memory")
 
-    monkeypatch.setattr(layout_module, "default_layout", lambda words, adjacency: "sliced")
+    monkeypatch.setattr(graph_module, "default_layout", lambda words, adjacency: "sliced")
     monkeypatch.setattr(BitAdjacency, "plan_layout", fail)
     frozen = make("bin")
     with pytest.warns(ResourceWarning, match="no memory to build the sliced layout"):

@@ -12,7 +12,7 @@ from torch import Tensor
 from bitgnn.bits import BitAdjacency, BitImages, BitTensor
 from bitgnn.bits.tensor_version import Watch, are_same
 from bitgnn.inference.bound_program import Inputs
-from bitgnn.inference.graph_program import Graph
+from bitgnn.inference.graph import Graph
 
 __all__ = ["Captured", "Key", "clone_of", "copy_into", "key_of", "parts_of", "places_of"]
 

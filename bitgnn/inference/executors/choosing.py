@@ -15,7 +15,7 @@ from bitgnn.inference.executors.cuda_graph import CudaGraphExecutor
 from bitgnn.inference.executors.pinned import PinnedCall
 from bitgnn.inference.frozen import Frozen
 from bitgnn.inference.frozen_model import FrozenModel
-from bitgnn.inference.graph_program import Graph
+from bitgnn.inference.graph import Graph
 
 __all__ = ["AutoExecutor", "EagerExecutor", "Executor", "make_executor"]
 

@@ -24,8 +24,8 @@ from bitgnn.inference.executors.captured import (
 )
 from bitgnn.inference.executors.pinned import PinnedCall
 from bitgnn.inference.frozen_model import FrozenModel
-from bitgnn.inference.graph_program import Graph
-from bitgnn.inference.results import hand_out
+from bitgnn.inference.graph import Graph
+from bitgnn.inference.own_call import hand_out
 
 __all__ = ["CAPTURE_PRIORITY", "ERROR_MODE", "CudaGraphExecutor", "current_stream_kept"]
 

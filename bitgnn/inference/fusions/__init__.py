@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from bitgnn.inference.fusions.joint import joint_product, linear_pair, pooled_convolution
 from bitgnn.inference.fusions.linear_chain import chained_products
 from bitgnn.inference.fusions.products import aggregated_product, narrow_sums, packed_product
-from bitgnn.inference.step import Apply, Step, Tensors
+from bitgnn.inference.program import Apply, Step, Tensors
 from bitgnn.ops.linear_chain import MOST_LAYERS
 from bitgnn.ops.reference.pairs import HEADS
 

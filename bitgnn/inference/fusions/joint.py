@@ -11,7 +11,7 @@ from torch.nn.functional import pad
 
 import bitgnn.ops  # noqa: F401  (defines torch.ops.bitgnn)
 from bitgnn.bits.tensor import words_for
-from bitgnn.inference.step import Apply, Step, Tensors, derives_from
+from bitgnn.inference.program import Apply, Step, Tensors, derives_from
 from bitgnn.inference.steps.aggregates import aggregate_bits
 
 _bmm_bbb = torch.ops.bitgnn.bmm_bbb.default

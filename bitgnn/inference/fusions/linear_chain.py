@@ -10,7 +10,7 @@ from torch import Tensor
 
 import bitgnn.ops  # noqa: F401  (defines torch.ops.bitgnn)
 from bitgnn.bits import BitImages, BitTensor
-from bitgnn.inference.step import Apply, Step, Tensors, derives_from
+from bitgnn.inference.program import Apply, Step, Tensors, derives_from
 from bitgnn.ops import conv
 from bitgnn.ops.linear_chain import FEW_ROWS, LinearChain, make_chain
 

@@ -1,6 +1,6 @@
 """The kinds of steps frozen programs are made of."""
 
-from bitgnn.inference.step import StepKind
+from bitgnn.inference.program import StepKind
 from bitgnn.inference.steps import (
     aggregates,
     bits,

@@ -10,7 +10,7 @@ from torch import Tensor
 import bitgnn.ops  # noqa: F401  (defines torch.ops.bitgnn)
 from bitgnn.bits import BitAdjacency
 from bitgnn.bits.tensor import WORD_BITS, words_for
-from bitgnn.inference.step import Apply, Register, Step, StepCheck, StepKind, Tensors
+from bitgnn.inference.program import Apply, Register, Step, StepCheck, StepKind, Tensors
 
 # Bound once: resolving an overload by name costs as much as a small kernel.
 _TO_BITS = {

@@ -9,7 +9,7 @@ from torch import Tensor
 
 import bitgnn.ops  # noqa: F401  (defines torch.ops.bitgnn)
 from bitgnn.bits import BitImages
-from bitgnn.inference.step import Apply, Form, Register, Step, StepCheck, StepKind, Tensors
+from bitgnn.inference.program import Apply, Form, Register, Step, StepCheck, StepKind, Tensors
 from bitgnn.ops.reference.pack import LEVEL_SLOT
 
 # Bound once: resolving an overload by name costs as much as a small kernel.

@@ -8,7 +8,7 @@ from typing import Any
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
-from bitgnn.inference.step import Apply, Register, Step, StepCheck, StepKind, Tensors
+from bitgnn.inference.program import Apply, Register, Step, StepCheck, StepKind, Tensors
 
 EDGE_INDEX = "edge_index"
 EDGE_WEIGHT = "edge_weight"

@@ -10,7 +10,7 @@ from torch import Tensor
 import bitgnn.ops  # noqa: F401  (defines torch.ops.bitgnn)
 from bitgnn.bits import BitImages
 from bitgnn.bits.tensor import WORD_BITS
-from bitgnn.inference.step import Apply, Register, Step, StepCheck, StepKind, Tensors
+from bitgnn.inference.program import Apply, Register, Step, StepCheck, StepKind, Tensors
 from bitgnn.ops import patches
 
 _conv_bbb = torch.ops.bitgnn.conv_bbb.default

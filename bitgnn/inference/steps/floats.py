@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from bitgnn.inference.step import Apply, Register, Step, StepCheck, StepKind, Tensors
+from bitgnn.inference.program import Apply, Register, Step, StepCheck, StepKind, Tensors
 from bitgnn.nn.standardize import NodeStandardize
 from bitgnn.quantize import sgn
 

@@ -11,7 +11,7 @@ from torch import Tensor
 import bitgnn.ops  # noqa: F401  (defines torch.ops.bitgnn)
 from bitgnn.bits import BitTensor
 from bitgnn.bits.tensor import words_for
-from bitgnn.inference.step import Apply, Register, Step, StepCheck, StepKind, Tensors
+from bitgnn.inference.program import Apply, Register, Step, StepCheck, StepKind, Tensors
 from bitgnn.ops.linear import MOST_FEATURES
 
 # Bound once: resolving an overload by name costs as much as a small kernel.
