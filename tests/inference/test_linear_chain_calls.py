@@ -6,7 +6,7 @@ from image_networks import trained
 from torch import nn
 
 import bitgnn
-from bitgnn.inference.fusions import linear_chain
+from bitgnn.inference.fusions import joint
 from bitgnn.nn import BinaryConv2d, BinaryLinear
 
 
@@ -25,7 +25,7 @@ def _network(step=None):
 @pytest.fixture
 def clusters(monkeypatch):
     """As on a GPU that has the launch: elsewhere its reference runs."""
-    monkeypatch.setattr(linear_chain, "_has_clusters", lambda device: True)
+    monkeypatch.setattr(joint, "_has_clusters", lambda device: True)
 
 
 def _calls(frozen, x):
