@@ -10,8 +10,8 @@ from bitgnn.inference.frozen_model import FrozenModel
 from bitgnn.inference.graph import FloatAdjacency, GraphSpec, PreparedGraph
 from bitgnn.inference.measured_memory import MeasuredMemory, MemoryReport, memory_report
 from bitgnn.inference.memory import MemoryUse, frozen_memory, pyg_memory
+from bitgnn.inference.steps.floats import sign_threshold
 from bitgnn.inference.stream import Prediction, predict, stream
-from bitgnn.inference.threshold_folding import sign_threshold
 
 __all__ = [
     "AutoExecutor",

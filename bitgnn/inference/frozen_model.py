@@ -19,8 +19,7 @@ from bitgnn.inference.frozen import FreezeReport
 from bitgnn.inference.graph import Graph, GraphSpec
 from bitgnn.inference.own_call import PLAIN_CALL, OwnCall
 from bitgnn.inference.program import Program, Step
-from bitgnn.inference.steps.calls import FloatCall
-from bitgnn.inference.steps.known_calls import CALLS, describe_call, read_calls
+from bitgnn.inference.steps.calls import CALLS, FloatCall, describe_call, read_calls
 
 if TYPE_CHECKING:
     from typing_extensions import Self

@@ -13,7 +13,7 @@ from bitgnn import FileError
 from bitgnn._checksummed import sealed
 from bitgnn.inference import bounds
 from bitgnn.inference.bounds import parameters_on_meta
-from bitgnn.inference.steps.known_calls import read_call
+from bitgnn.inference.steps.calls import read_call
 from bitgnn.nn import BinaryConv2d, BinaryLinear
 
 CHAIN = 40

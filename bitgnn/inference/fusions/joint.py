@@ -13,7 +13,7 @@ import bitgnn.ops  # noqa: F401  (defines torch.ops.bitgnn)
 from bitgnn.bits import BitImages, BitTensor
 from bitgnn.bits.tensor import words_for
 from bitgnn.inference.program import Apply, Step, Tensors, derives_from
-from bitgnn.inference.steps.aggregates import aggregate_bits
+from bitgnn.inference.steps.products import aggregate_bits
 from bitgnn.ops import conv
 from bitgnn.ops.linear_chain import FEW_ROWS, LinearChain, make_chain
 

@@ -16,7 +16,7 @@ import bitgnn.ops  # noqa: F401  (defines torch.ops.bitgnn)
 from bitgnn.bits import BitAdjacency
 from bitgnn.bits.tensor import words_for
 from bitgnn.inference.program import Apply, Step, Tensors
-from bitgnn.inference.steps.aggregates import aggregate_bits
+from bitgnn.inference.steps.products import aggregate_bits
 from bitgnn.ops.reference.pairs import HEADS, MAX_NARROW_SIZE
 
 # Bound once: resolving an overload by name costs as much as a small kernel.

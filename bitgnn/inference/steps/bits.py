@@ -29,44 +29,31 @@ def _bits_of(kind: str) -> Form:
     return "image_bits" if kind.endswith("_images") else "bits"
 
 
-def _with_scale(size: int, scaled: bool) -> tuple[Register, ...]:
-    return (Register("bits", size), *[Register("scale", None)] * scaled)
-
-
 def _check_pack(check: StepCheck) -> tuple[Register, ...]:
     (size,) = check.sizes("size")
     check.reads(("floats", size))
-    check.vectors(size, "threshold")
-    return (Register(_bits_of(check.kind), size),)
+    scaled = check.kind == "pack_scaled"
+    check.vectors(size, "threshold", *["gain"] * scaled)
+    return (Register(_bits_of(check.kind), size), *[Register("scale", None)] * scaled)
 
 
 def _make_pack(step: Step, tensors: Tensors) -> Apply:
-    pack, threshold = _pack if step.kind == "pack" else _pack_images, tensors.get("threshold")
-    return lambda x: pack(x, threshold)
-
-
-def _check_pack_scaled(check: StepCheck) -> tuple[Register, ...]:
-    (size,) = check.sizes("size")
-    check.reads(("floats", size))
-    check.vectors(size, "threshold", "gain")
-    return _with_scale(size, True)
-
-
-def _make_pack_scaled(step: Step, tensors: Tensors) -> Apply:
     threshold, gain = tensors.get("threshold"), tensors.get("gain")
-    return lambda x: _pack_scaled(x, threshold, gain)
+    if step.kind == "pack_scaled":
+        return lambda x: _pack_scaled(x, threshold, gain)
+    pack = _pack if step.kind == "pack" else _pack_images
+    return lambda x: pack(x, threshold)
 
 
 def _check_pack_standardized(check: StepCheck) -> tuple[Register, ...]:
     (size,) = check.sizes("size", relu=bool, scaled=bool)
     check.reads(("floats", size))
-    check.vectors(None)
-    return _with_scale(size, check.attributes["scaled"])
+    return (Register("bits", size), *[Register("scale", None)] * check.attributes["scaled"])
 
 
 def _make_pack_standardized(step: Step, tensors: Tensors) -> Apply:
-    relu, scaled = step.attributes["relu"], step.attributes["scaled"]
-    if scaled:
+    relu = step.attributes["relu"]
+    if step.attributes["scaled"]:
         return lambda x: _pack_standardized(x, relu, True)
     return lambda x: _pack_standardized(x, relu, False)[0]
 
@@ -85,7 +72,6 @@ def _check_pack_levels(check: StepCheck) -> tuple[Register, ...]:
             raise ValueError(f"columns must lie in [0, {features})")
     elif size > LEVEL_SLOT * features:
         raise ValueError(f"size must be at most {LEVEL_SLOT} * {features}, got {size}")
-    check.vectors(None)
     return (Register("bits", size),)
 
 
@@ -97,7 +83,6 @@ def _make_pack_levels(step: Step, tensors: Tensors) -> Apply:
 def _check_unpack(check: StepCheck) -> tuple[Register, ...]:
     (size,) = check.sizes("size")
     check.reads((_bits_of(check.kind), size))
-    check.vectors(None)
     return (Register("floats", size),)
 
 
@@ -113,7 +98,6 @@ def _check_flip(check: StepCheck) -> tuple[Register, ...]:
     (size,) = check.sizes("size")
     check.reads((_bits_of(check.kind), size))
     check.channel_mask("mask", size)
-    check.vectors(None)
     return (Register(_bits_of(check.kind), size),)
 
 
@@ -127,7 +111,6 @@ def _check_concat(check: StepCheck) -> tuple[Register, ...]:
     if not sizes or not all(type(size) is int and size > 0 for size in sizes):
         raise ValueError(f"sizes must be numbers above 0, got {sizes}")
     check.reads(*(("bits", size) for size in sizes))
-    check.vectors(None)
     return (Register("bits", sum(sizes)),)
 
 
@@ -155,12 +138,11 @@ def _check_add(check: StepCheck) -> tuple[Register, ...]:
 
 def _make_add(step: Step, tensors: Tensors) -> Apply:
     size, threshold = step.attributes["size"], tensors.get("threshold")
-    operators: dict[str, Apply] = {
-        "add_bbb": lambda a, b: _add_bbb(a, b, size, None, None, threshold),
-        "add_bbf": lambda a, b: _add_bbf(a, b, size),
-        "add_ffb": lambda a, b: _add_ffb(a, b, threshold),
-    }
-    return operators[step.kind]
+    if step.kind == "add_bbb":
+        return lambda a, b: _add_bbb(a, b, size, None, None, threshold)
+    if step.kind == "add_bbf":
+        return lambda a, b: _add_bbf(a, b, size)
+    return lambda a, b: _add_ffb(a, b, threshold)
 
 
 def _check_add_signs(check: StepCheck) -> tuple[Register, ...]:
@@ -182,15 +164,11 @@ def _make_add_signs(step: Step, tensors: Tensors) -> Apply:
 
 
 KINDS = (
-    StepKind("pack", _check_pack, _make_pack),
-    StepKind("pack_images", _check_pack, _make_pack),
-    StepKind("pack_scaled", _check_pack_scaled, _make_pack_scaled),
+    *(StepKind(name, _check_pack, _make_pack) for name in ("pack", "pack_images", "pack_scaled")),
     StepKind("pack_standardized", _check_pack_standardized, _make_pack_standardized),
     StepKind("pack_levels", _check_pack_levels, _make_pack_levels),
-    StepKind("unpack", _check_unpack, _make_unpack),
-    StepKind("unpack_images", _check_unpack, _make_unpack),
-    StepKind("flip", _check_flip, _make_flip),
-    StepKind("flip_images", _check_flip, _make_flip),
+    *(StepKind(name, _check_unpack, _make_unpack) for name in ("unpack", "unpack_images")),
+    *(StepKind(name, _check_flip, _make_flip) for name in ("flip", "flip_images")),
     StepKind("concat", _check_concat, _make_concat),
     *(StepKind(name, _check_add, _make_add) for name in ("add_bbb", "add_bbf", "add_ffb")),
     StepKind("add_fbb", _check_add_signs, _make_add_signs),

@@ -1,57 +1,43 @@
-"""Steps that call a module or function in full precision, as the user's own forward does."""
+"""Steps that call a module or function as the user's own forward does, and how files hold them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from bitgnn.inference.program import Apply, Register, Step, StepCheck, StepKind, Tensors
+from bitgnn.inference.steps.known import (
+    Unsavable,
+    check_attribute,
+    describe_function,
+    read_function,
+)
 
 EDGE_INDEX = "edge_index"
 EDGE_WEIGHT = "edge_weight"
 RESULTS = "results"
 """Name of the step that joins what a forward returns where that is more than one tensor."""
+CALLS = "calls."
+"""How the tensors of calls begin in the state of a model."""
+_DTYPES = {str(dtype): dtype for dtype in vars(torch).values() if isinstance(dtype, torch.dtype)}
 
 
 class Input:
-    """Place of a value among the arguments of a call.
-
-    Args:
-        place: number of the step's input, or the name of a part of the graph.
-    """
+    """Place of a value among a call's arguments: number of an input, or a part of the graph."""
 
     def __init__(self, place: int | str) -> None:
         self.place = place
 
 
-class Method:
-    """A method of a tensor, to be called as a function."""
-
-    def __init__(self, name: str) -> None:
-        self.__name__ = name
-
-    def __call__(self, value: Any, *args: Any, **kwargs: Any) -> Any:
-        """Call it."""
-        return getattr(value, self.__name__)(*args, **kwargs)
-
-
-def results(value: Any) -> Any:
-    """What the forward returns, a structure of several tensors."""
-    return value
-
-
 class FloatCall(nn.Module):
-    """A module or function with its arguments.
+    """A module or function with its arguments, :class:`Input` in place of values.
 
-    Args:
-        name: for messages.
-        function: what is called; its buffers and parameters move with the frozen model.
-        args: positional arguments with :class:`Input` in place of values.
-        kwargs: keyword arguments likewise.
-        size: width of the result, or None where it is not known.
+    Its buffers and parameters move with the frozen model. ``name`` stands in messages; ``size`` is
+    the width of the result, or None where it is not known.
     """
 
     def __init__(
@@ -122,3 +108,121 @@ def call_kind(calls: Sequence[FloatCall]) -> StepKind:
         return lambda *given: call(given[:count], *given[count:] or (None,))
 
     return StepKind("call", check, make)
+
+
+def unsaved(call: FloatCall) -> str:
+    """What to add to a report on a call that no checkpoint can hold."""
+    try:
+        describe_call(call)
+    except Unsavable as reason:
+        return f"; save() cannot hold it, {reason}"
+    return ""
+
+
+def describe_call(call: FloatCall) -> dict[str, Any]:
+    """A call without its tensors, as plain values; Unsavable where something has no name."""
+    leaves = [
+        {"constant": number} if f"constant_{number}" in call._buffers else _encoded(leaf)
+        for number, leaf in enumerate(call.leaves)
+    ]
+    args, kwargs = pytree.tree_unflatten([_Encoded(leaf) for leaf in leaves], call.structure)
+    found = {
+        "name": call.name,
+        "function": describe_function(call.function),
+        "args": _described(args),
+        "kwargs": _described(kwargs),
+        "size": call.size,
+    }
+    check_attribute(found["function"], getattr(args[1], "value", None) if args[1:] else None)
+    return found
+
+
+def read_call(description: Any, tensors: Mapping[str, Tensor]) -> FloatCall:
+    """The inverse of :func:`describe_call`; a ValueError says what is wrong or not known."""
+    names = {"name", "function", "args", "kwargs", "size"}
+    if not isinstance(description, Mapping) or description.keys() != names:
+        raise ValueError(f"a call must have the entries {sorted(names)}, got {description}")
+    function = read_function(description["function"], tensors)
+    args = _read(description["args"], tensors)
+    kwargs = _read(description["kwargs"], tensors)
+    if not isinstance(args, tuple) or not isinstance(kwargs, dict):
+        raise ValueError("the arguments of a call are wrong")
+    check_attribute(description["function"], args[1] if len(args) > 1 else None)
+    call = FloatCall(str(description["name"]), function, args, kwargs, description["size"])
+    call.load_state_dict(dict(tensors), assign=True)
+    return call.requires_grad_(False)
+
+
+def read_calls(descriptions: list[Any], tensors: Mapping[str, Tensor]) -> list[FloatCall]:
+    """The calls of a model from their descriptions and its state, which must fit them."""
+    found = []
+    for number, description in enumerate(descriptions):
+        prefix = f"{CALLS}{number}."
+        own = {
+            name.removeprefix(prefix): tensor
+            for name, tensor in tensors.items()
+            if name.startswith(prefix)
+        }
+        try:
+            found.append(read_call(description, own))
+        except RuntimeError as error:  # a tensor that does not fit
+            raise ValueError(str(error)) from error
+    return found
+
+
+class _Encoded:
+    """A leaf that is plain already; opaque to pytrees."""
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+
+def _encoded(leaf: Any) -> Any:
+    if isinstance(leaf, Input):
+        return {"input": leaf.place}
+    if isinstance(leaf, slice):
+        return {"slice": [_encoded(part) for part in (leaf.start, leaf.stop, leaf.step)]}
+    if isinstance(leaf, torch.dtype):
+        return {"dtype": str(leaf)}
+    if leaf is Ellipsis:
+        return {"ellipsis": True}
+    if leaf is None or isinstance(leaf, bool | int | float | str):
+        return leaf
+    raise Unsavable(f"a {type(leaf).__name__} is no plain value")
+
+
+def _described(value: Any) -> Any:
+    if isinstance(value, _Encoded):
+        return value.value
+    if isinstance(value, tuple):
+        return {"tuple": [_described(item) for item in value]}
+    if isinstance(value, list):
+        return {"list": [_described(item) for item in value]}
+    if isinstance(value, dict) and all(isinstance(key, str) for key in value):
+        return {"dict": {key: _described(item) for key, item in value.items()}}
+    raise Unsavable(f"a {type(value).__name__} is no plain value")
+
+
+def _read(value: Any, tensors: Mapping[str, Tensor]) -> Any:
+    if not isinstance(value, Mapping):
+        if isinstance(value, list):
+            raise ValueError("an argument of a call is wrong")
+        return value
+    ((kind, held),) = value.items()
+    if kind == "tuple":
+        return tuple(_read(item, tensors) for item in held)
+    if kind == "list":
+        return [_read(item, tensors) for item in held]
+    if kind == "dict":
+        return {key: _read(item, tensors) for key, item in held.items()}
+    if kind == "slice":
+        return slice(*(_read(part, tensors) for part in held))
+    if kind == "constant":
+        return tensors[f"constant_{held}"]
+    if kind == "input" and isinstance(held, int | str):
+        return Input(held)
+    if kind == "dtype" and held in _DTYPES:
+        return _DTYPES[held]
+    if kind == "ellipsis":
+        return Ellipsis
+    raise ValueError(f"an argument of a call is wrong: {value}")

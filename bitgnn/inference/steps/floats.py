@@ -1,4 +1,4 @@
-"""Steps in full precision: the functions a checkpoint may name."""
+"""Steps in full precision: functions a checkpoint may name, and their folding into thresholds."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class FloatFunction:
         apply: takes the matrix, the tensors and the attributes.
         tensors: names of its vectors ``[channels]``.
         required: those of them that must be there.
-        attributes: types of its attributes by name.
+        attributes: types of its attributes by name; lists are of two numbers or None.
         is_monotone: acts on each channel alone and never changes direction inside one.
         keeps_sign: whether the attributes make ``sgn(f(v)) == sgn(v)``.
         is_nowhere_negative: whether the attributes make every result 0 or more.
@@ -36,7 +36,7 @@ class FloatFunction:
     apply: Callable[[Tensor, Tensors, Attributes], Tensor]
     tensors: tuple[str, ...] = ()
     required: tuple[str, ...] = ()
-    attributes: Mapping[str, type] = field(default_factory=dict)
+    attributes: Mapping[str, type | tuple[type, ...]] = field(default_factory=dict)
     is_monotone: bool = False
     keeps_sign: Callable[[Attributes], bool] = lambda attributes: False
     is_nowhere_negative: Callable[[Attributes], bool] = lambda attributes: False
@@ -140,18 +140,82 @@ def is_sign_preserving(name: str, attributes: Attributes) -> bool:
     return name in FUNCTIONS and FUNCTIONS[name].keeps_sign(attributes)
 
 
-def _check_function(check: StepCheck) -> tuple[Register, ...]:
-    function = FUNCTIONS[check.kind]
-    check.has(**function.attributes)
-    check.reads(("floats", None))
-    size = check.registers[0].size
-    check.vectors(size, *function.tensors, required=function.required)
-    return (Register("floats", size),)
+_SIGN_BIT = -(2**31)
+# Bit patterns of -inf and +inf in the ordering below; the answer always lies between them.
+_BISECTION_STEPS = 32
+# Where the direction of a function is read off: far out, yet small enough not to overflow.
+_FAR = 1e30
 
 
-def _make_function(step: Step, tensors: Tensors) -> Apply:
-    apply, attributes = FUNCTIONS[step.kind].apply, step.attributes
-    return lambda x: apply(x, tensors, attributes)
+def _ordered_to_float(key: Tensor) -> Tensor:
+    """Floats in ascending order for ascending int64 keys: the IEEE bits, negatives reversed."""
+    bits = torch.where(key >= 0, key, _SIGN_BIT - key - 1)
+    return bits.to(torch.int32).view(torch.float32)
+
+
+@torch.no_grad()
+def sign_threshold(
+    function: Callable[[Tensor], Tensor], channels: int, device: torch.device | str = "cpu"
+) -> tuple[Tensor, Tensor]:
+    """Threshold ``t`` and flip ``f`` of each channel with ``(v >= t) ^ f == (function(v) >= 0)``.
+
+    A monotone function has one comparison for its sign. The smallest float ``t`` with
+    ``function(t) >= 0`` (the largest one where the function falls) is found by bisection over the
+    floats with the function's own arithmetic, so the comparison is its decision for every float
+    but NaN, rounding included. A channel whose sign never changes gets an infinite threshold.
+
+    Args:
+        function: maps float32 ``[1, channels]`` to the same shape, each channel on its own and
+            monotone, rising or falling.
+        channels: number of channels.
+        device: where the function computes.
+
+    Returns:
+        threshold float32 ``[channels]`` and flip bool ``[channels]``.
+    """
+
+    def is_positive(value: Tensor) -> Tensor:
+        return function(value.unsqueeze(0)).squeeze(0) >= 0
+
+    far = torch.full((channels,), _FAR, device=device)
+    falls = is_positive(-far) & ~is_positive(far)
+    sign = torch.where(falls, -1.0, 1.0)
+    infinity = int(torch.tensor(float("inf")).view(torch.int32).item())
+    low = torch.full((channels,), -infinity - 1, dtype=torch.int64, device=device)
+    high = torch.full((channels,), infinity, dtype=torch.int64, device=device)
+    for _ in range(_BISECTION_STEPS):
+        # Invariant for rising channels: function(low) < 0 <= function(high), or no such high.
+        # Floor division keeps middle below high; falling channels run along the negated axis.
+        middle = torch.div(low + high, 2, rounding_mode="floor")
+        positive = is_positive(sign * _ordered_to_float(middle))
+        high = torch.where(positive, middle, high)
+        low = torch.where(positive, low, middle)
+    threshold = _ordered_to_float(high)
+    # v <= -s is not (v >= the next float above -s).
+    above = torch.nextafter(-threshold, torch.full_like(threshold, float("inf")))
+    return torch.where(falls, above, threshold).contiguous(), falls
+
+
+def function_kinds(functions: Mapping[str, FloatFunction]) -> list[StepKind]:
+    """A kind of step for each of the functions."""
+
+    def check(check: StepCheck) -> tuple[Register, ...]:
+        function = functions[check.kind]
+        for name, value in check.has(**function.attributes).items():
+            if isinstance(value, list) and not (
+                len(value) == 2 and all(type(v) is int or v is None for v in value)
+            ):
+                raise ValueError(f"{name} must be 2 numbers, got {value}")
+        check.reads(("floats", None))
+        size = check.registers[0].size
+        check.vectors(size, *function.tensors, required=function.required)
+        return (Register("floats", size),)
+
+    def make(step: Step, tensors: Tensors) -> Apply:
+        apply, attributes = functions[step.kind].apply, step.attributes
+        return lambda x: apply(x, tensors, attributes)
+
+    return [StepKind(name, check, make) for name in functions]
 
 
 def _check_linear(check: StepCheck) -> tuple[Register, ...]:
@@ -170,7 +234,6 @@ def _make_linear(step: Step, tensors: Tensors) -> Apply:
 def _check_joined(check: StepCheck) -> tuple[Register, ...]:
     check.has()
     check.reads(*[("floats", None)] * max(1, len(check.registers)))
-    check.vectors(None)
     sizes = [register.size for register in check.registers]
     known = [size for size in sizes if size is not None]
     if check.kind.startswith("cat"):
@@ -180,45 +243,32 @@ def _check_joined(check: StepCheck) -> tuple[Register, ...]:
     return (Register("floats", known[0] if known else None),)
 
 
-def _make_joined(step: Step, tensors: Tensors) -> Apply:
-    operations: dict[str, Apply] = {
-        "cat": lambda *parts: torch.cat(parts, dim=-1),
-        "cat_channels": lambda *parts: torch.cat(parts, dim=1),
-        "add": torch.add,
-        "mul": torch.mul,
-        "maximum": torch.maximum,
-    }
-    return operations[step.kind]
+_JOINS: dict[str, Apply] = {
+    "cat": lambda *parts: torch.cat(parts, dim=-1),
+    "cat_channels": lambda *parts: torch.cat(parts, dim=1),
+    "add": torch.add,
+    "mul": torch.mul,
+    "maximum": torch.maximum,
+}
 
 
 def _check_scale_rows(check: StepCheck) -> tuple[Register, ...]:
     check.has()
     check.reads(("floats", None), ("scale", None))
-    check.vectors(None)
     return (check.registers[0],)
-
-
-def _make_scale_rows(step: Step, tensors: Tensors) -> Apply:
-    return lambda x, scale: scale.unsqueeze(1) * x
 
 
 def _check_classes(check: StepCheck) -> tuple[Register, ...]:
     check.has()
     check.reads(("floats", None))
-    check.vectors(None)
     return (Register("classes", check.registers[0].size),)
 
 
-def _make_classes(step: Step, tensors: Tensors) -> Apply:
-    """int64 ``[N]``: the first of the largest scores of each node, or its first NaN."""
-    return lambda x: torch.argmax(x, dim=-1)
-
-
-_JOINED = ("cat", "cat_channels", "add", "mul", "maximum")
 KINDS = (
-    StepKind("scale_rows", _check_scale_rows, _make_scale_rows),
-    *(StepKind(name, _check_function, _make_function) for name in FUNCTIONS),
+    StepKind("scale_rows", _check_scale_rows, lambda *_: lambda x, scale: scale.unsqueeze(1) * x),
+    *function_kinds(FUNCTIONS),
     StepKind("linear", _check_linear, _make_linear),
-    *(StepKind(name, _check_joined, _make_joined) for name in _JOINED),
-    StepKind("classes", _check_classes, _make_classes),
+    *(StepKind(name, _check_joined, lambda step, _: _JOINS[step.kind]) for name in _JOINS),
+    # int64 [N]: the first of the largest scores of each node, or its first NaN.
+    StepKind("classes", _check_classes, lambda *_: lambda x: torch.argmax(x, dim=-1)),
 )
