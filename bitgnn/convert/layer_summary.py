@@ -30,7 +30,8 @@ from bitgnn.inference.frozen_images import FrozenImages
 from bitgnn.inference.frozen_layers import FrozenBWTA, FrozenLayers
 from bitgnn.inference.frozen_model import FrozenModel
 from bitgnn.inference.graph import PreparedGraph
-from bitgnn.inference.program import PACKING, Step
+from bitgnn.inference.program import PACKING
+from bitgnn.inference.step import Step
 from bitgnn.inference.steps.images import FIXED
 
 REPEATS = 15

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from torch import Tensor
 
 from bitgnn.inference.fusions import LONGEST, fused
-from bitgnn.inference.program import Apply, Step, StepKind
+from bitgnn.inference.step import Apply, Step, StepKind
 
 Runner = Callable[[list[Any], Sequence[Any]], None]
 """A bound call: reads and writes the registers, given the adjacencies."""

@@ -13,11 +13,12 @@ from bitgnn.bits import BitAdjacency, BitImages, BitTensor
 from bitgnn.bits.tensor_version import Watch, counted
 from bitgnn.inference.binding import Executable, compile_steps, runner_of
 from bitgnn.inference.frozen import Frozen
-from bitgnn.inference.program import Program, Register, Step, StepKind
+from bitgnn.inference.program import Program
 from bitgnn.inference.recording import CALLS_TO_RECORD, Recordings
+from bitgnn.inference.step import Register, Step, StepKind
 from bitgnn.inference.steps import KINDS
 from bitgnn.inference.steps.calls import FloatCall, call_kind
-from bitgnn.inference.steps.products import PATTERN_PRODUCT, pattern_product, takes_pattern
+from bitgnn.inference.steps.products import pattern_product, takes_pattern
 
 Features = Tensor | BitTensor | BitAdjacency
 """Node features: floats, packed bits, or the pattern of those that are set."""
@@ -72,10 +73,9 @@ class BoundProgram(Frozen):
         self.eval()
 
     def _own_kinds(self) -> Mapping[str, StepKind]:
-        kinds = {**KINDS, PATTERN_PRODUCT.name: PATTERN_PRODUCT}
-        if self.calls is not None:
-            kinds["call"] = call_kind(list(self.calls))  # type: ignore[arg-type]
-        return kinds
+        if self.calls is None:
+            return KINDS
+        return {**KINDS, "call": call_kind(list(self.calls))}  # type: ignore[arg-type]
 
     def set_features(self, features: FeatureForm) -> None:
         """Choose what the model takes: ``"packed"`` makes it refuse floats, if it can."""
@@ -168,6 +168,7 @@ class BoundProgram(Frozen):
             raise ValueError(f"FrozenModel: x must be on {self._device}, got {x.device}")
         if self._is_stale():
             self._bind()
+        given: list[Any]
         if not isinstance(x, BitTensor | BitImages | BitAdjacency):
             if self.features == "packed":
                 raise ValueError(

@@ -12,7 +12,8 @@ from torch.nn.modules.module import register_module_parameter_registration_hook
 
 from bitgnn._checks import check_value
 from bitgnn.bits.tensor import WORD_BITS
-from bitgnn.inference.program import Program, Register, Step
+from bitgnn.inference.program import Program
+from bitgnn.inference.step import Register, Step
 
 LARGEST = 1 << 26
 """Largest number among the arguments of a model or module."""

@@ -15,7 +15,7 @@ from torch import Tensor
 from bitgnn.bits import BitImages, BitTensor
 from bitgnn.bits.tensor import WORD_BITS, words_for
 from bitgnn.inference.bound_program import BoundProgram
-from bitgnn.inference.program import Register, Step
+from bitgnn.inference.step import Register, Step
 from bitgnn.inference.steps.images import CONVOLUTIONS, FIXED, OF_PATCHES
 from bitgnn.inference.steps.products import PATTERN_PRODUCT
 
@@ -69,7 +69,7 @@ def step_cost(model: BoundProgram, step: Step, num_nodes: int, graphs: Sequence[
         model: the frozen model.
         step: one of its steps.
         num_nodes: rows of the features.
-        graphs: adjacencies by :attr:`~bitgnn.inference.program.Step.graph`.
+        graphs: adjacencies by :attr:`~bitgnn.inference.step.Step.graph`.
 
     Returns:
         The work; calls of the user's own code count as bytes in and out alone.

@@ -18,7 +18,8 @@ from bitgnn.inference.called_program import CalledProgram
 from bitgnn.inference.frozen import FreezeReport
 from bitgnn.inference.graph import Graph, GraphSpec
 from bitgnn.inference.own_call import PLAIN_CALL, OwnCall
-from bitgnn.inference.program import Program, Step
+from bitgnn.inference.program import Program
+from bitgnn.inference.step import Step
 from bitgnn.inference.steps.calls import CALLS, FloatCall, describe_call, read_calls
 
 if TYPE_CHECKING:

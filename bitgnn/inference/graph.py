@@ -56,14 +56,14 @@ class FloatAdjacency:
         return self.indices.device
 
     @property
-    def tensors(self) -> tuple[Tensor, ...]:
+    def tensors(self) -> tuple[Tensor, Tensor, Tensor]:
         """What it consists of: row pointer, indices and values."""
         return self.rowptr, self.indices, self.values
 
     def to(self, device: torch.device | str) -> FloatAdjacency:
         """The same matrix on another device."""
-        moved = (tensor.to(device) for tensor in (self.rowptr, self.indices, self.values))
-        return FloatAdjacency(*moved, self.num_cols)
+        rowptr, indices, values = (tensor.to(device) for tensor in self.tensors)
+        return FloatAdjacency(rowptr, indices, values, self.num_cols)
 
 
 Adjacency = BitAdjacency | FloatAdjacency
@@ -256,7 +256,7 @@ pytrees.register(
     FloatAdjacency,
     ("rowptr", "indices", "values"),
     lambda held: (list(held.tensors), held.num_cols),
-    lambda leaves, num_cols: FloatAdjacency(*leaves, num_cols),
+    lambda leaves, num_cols: FloatAdjacency(leaves[0], leaves[1], leaves[2], num_cols),
 )
 pytrees.register(
     PreparedGraph,
@@ -265,7 +265,9 @@ pytrees.register(
         [held.adjacencies, held.edge_index, held.edge_weight, dict(held.inputs)],
         held.num_nodes,
     ),
-    lambda leaves, num_nodes: PreparedGraph(tuple(leaves[0]), *leaves[1:3], num_nodes, leaves[3]),
+    lambda leaves, num_nodes: PreparedGraph(
+        tuple(leaves[0]), leaves[1], leaves[2], num_nodes, leaves[3]
+    ),
 )
 
 Graph = BitAdjacency | FloatAdjacency | PreparedGraph

@@ -8,7 +8,8 @@ from torch.nn import functional
 
 from bitgnn.convert import freeze
 from bitgnn.inference import FreezeReport, FrozenModel, load, save
-from bitgnn.inference.program import Program, Step
+from bitgnn.inference.program import Program
+from bitgnn.inference.step import Step
 from bitgnn.models import GCN
 
 BIN = ["FBB+BBB", "BBB+BBB", "BBF+FBF"]

@@ -9,7 +9,7 @@ from torch_geometric.data import Data
 
 import bitgnn
 from bitgnn.inference.costs import Rates, StepCost, row_bytes, step_cost
-from bitgnn.inference.program import Register
+from bitgnn.inference.step import Register
 from bitgnn.models import GCN
 from bitgnn.nn import GCNConv
 

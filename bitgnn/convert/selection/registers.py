@@ -24,7 +24,8 @@ from bitgnn.convert.selection.demands import (
     standardized_source,
 )
 from bitgnn.inference.graph import GraphSpec
-from bitgnn.inference.program import PACKING, Program, Step
+from bitgnn.inference.program import PACKING, Program
+from bitgnn.inference.step import Step
 from bitgnn.inference.steps.calls import FloatCall
 
 GRAPH_OF_CALLS = -1

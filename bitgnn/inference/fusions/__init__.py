@@ -12,7 +12,7 @@ from bitgnn.inference.fusions.joint import (
     pooled_convolution,
 )
 from bitgnn.inference.fusions.products import aggregated_product, narrow_sums, packed_product
-from bitgnn.inference.program import Apply, Step, Tensors
+from bitgnn.inference.step import Apply, Step, Tensors
 from bitgnn.ops.linear_chain import MOST_LAYERS
 from bitgnn.ops.reference.pairs import HEADS
 

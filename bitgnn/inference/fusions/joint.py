@@ -12,7 +12,7 @@ from torch.nn.functional import pad
 import bitgnn.ops  # noqa: F401  (defines torch.ops.bitgnn)
 from bitgnn.bits import BitImages, BitTensor
 from bitgnn.bits.tensor import words_for
-from bitgnn.inference.program import Apply, Step, Tensors, derives_from
+from bitgnn.inference.step import Apply, Step, Tensors, derives_from
 from bitgnn.inference.steps.products import aggregate_bits
 from bitgnn.ops import conv
 from bitgnn.ops.linear_chain import FEW_ROWS, LinearChain, make_chain
@@ -164,9 +164,10 @@ def _chain_of(group: Sequence[Step], own: Sequence[Tensors]) -> LinearChain | No
     hidden = []
     for weight, tensors in zip(weights[:-1], own[:-1], strict=True):
         kernels = BitImages(weight.words[:, None, None], weight.size)
-        compared = {name: tensors.get(name) for name in ("threshold", "flip")}
+        threshold, flip = tensors.get("threshold"), tensors.get("flip")
         # Limit and turned of each output's comparison of integers.
-        hidden.append((weight, conv.prepare(kernels, **compared)[:, 1:].contiguous()))
+        limits = conv.prepare(kernels, threshold=threshold, flip=flip)[:, 1:].contiguous()
+        hidden.append((weight, limits))
     try:
         chain = make_chain(hidden, weights[-1], own[-1].get("weight_scale"), own[-1].get("bias"))
     except ValueError:

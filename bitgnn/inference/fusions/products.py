@@ -15,7 +15,7 @@ from torch import Tensor
 import bitgnn.ops  # noqa: F401  (defines torch.ops.bitgnn)
 from bitgnn.bits import BitAdjacency
 from bitgnn.bits.tensor import words_for
-from bitgnn.inference.program import Apply, Step, Tensors
+from bitgnn.inference.step import Apply, Step, Tensors
 from bitgnn.inference.steps.products import aggregate_bits
 from bitgnn.ops.reference.pairs import HEADS, MAX_NARROW_SIZE
 

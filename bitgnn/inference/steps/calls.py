@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
-from bitgnn.inference.program import Apply, Register, Step, StepCheck, StepKind, Tensors
+from bitgnn.inference.step import Read, Register, StepKind, StepReader
 from bitgnn.inference.steps.known import (
     Unsavable,
     check_attribute,
@@ -98,16 +98,13 @@ class FloatCall(nn.Module):
 def call_kind(calls: Sequence[FloatCall]) -> StepKind:
     """The kind of step that runs one of ``calls``."""
 
-    def check(check: StepCheck) -> tuple[Register, ...]:
-        number = check.has(call=int)["call"]
-        check.reads(*[("floats", None)] * len(check.registers))
-        return (Register("floats", calls[number].size),)
+    def read(s: StepReader) -> Read:
+        call, count = calls[s.has(call=int)["call"]], s.num_inputs
+        s.reads(*[("floats", None)] * count)
+        written = [Register("floats", call.size)]
+        return written, lambda *given: call(given[:count], *given[count:] or (None,))
 
-    def make(step: Step, tensors: Tensors) -> Apply:
-        call, count = calls[step.attributes["call"]], len(step.inputs)
-        return lambda *given: call(given[:count], *given[count:] or (None,))
-
-    return StepKind("call", check, make)
+    return StepKind("call", read)
 
 
 def unsaved(call: FloatCall) -> str:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from bitgnn.inference.program import Apply, Register, Step, StepCheck, StepKind, Tensors
+from bitgnn.inference.step import Apply, Read, Register, StepReader, Tensors, step_kind
 from bitgnn.nn.standardize import NodeStandardize
 from bitgnn.quantize import sgn
 
@@ -196,51 +196,35 @@ def sign_threshold(
     return torch.where(falls, above, threshold).contiguous(), falls
 
 
-def function_kinds(functions: Mapping[str, FloatFunction]) -> list[StepKind]:
-    """A kind of step for each of the functions."""
+def function_kinds(functions: Mapping[str, FloatFunction]) -> None:
+    """Make a kind of step of each of the functions."""
 
-    def check(check: StepCheck) -> tuple[Register, ...]:
-        function = functions[check.kind]
-        for name, value in check.has(**function.attributes).items():
+    @step_kind(*functions)
+    def read(s: StepReader) -> Read:
+        function = functions[s.kind]
+        attributes = s.has(**function.attributes)
+        for name, value in attributes.items():
             if isinstance(value, list) and not (
                 len(value) == 2 and all(type(v) is int or v is None for v in value)
             ):
                 raise ValueError(f"{name} must be 2 numbers, got {value}")
-        check.reads(("floats", None))
-        size = check.registers[0].size
-        check.vectors(size, *function.tensors, required=function.required)
-        return (Register("floats", size),)
-
-    def make(step: Step, tensors: Tensors) -> Apply:
-        apply, attributes = functions[step.kind].apply, step.attributes
-        return lambda x: apply(x, tensors, attributes)
-
-    return [StepKind(name, check, make) for name in functions]
+        s.reads(("floats", None))
+        (size,) = s.input_sizes() or [None]
+        tensors = s.vectors(size, *function.tensors, required=function.required)
+        apply = function.apply
+        return [Register("floats", size)], lambda x: apply(x, tensors, attributes)
 
 
-def _check_linear(check: StepCheck) -> tuple[Register, ...]:
-    size, out = check.sizes("size", "out")
-    check.reads(("floats", size))
-    check.tensor("weight", torch.float32, out, size)
-    check.vectors(out, "bias")
-    return (Register("floats", out),)
+function_kinds(FUNCTIONS)
 
 
-def _make_linear(step: Step, tensors: Tensors) -> Apply:
-    weight, bias = tensors["weight"], tensors.get("bias")
-    return lambda x: functional.linear(x, weight, bias)
-
-
-def _check_joined(check: StepCheck) -> tuple[Register, ...]:
-    check.has()
-    check.reads(*[("floats", None)] * max(1, len(check.registers)))
-    sizes = [register.size for register in check.registers]
-    known = [size for size in sizes if size is not None]
-    if check.kind.startswith("cat"):
-        return (Register("floats", sum(known) if len(known) == len(sizes) else None),)
-    if len(sizes) != 2 or len(set(known)) > 1:
-        raise ValueError(f"inputs must be two of one size, got {sizes}")
-    return (Register("floats", known[0] if known else None),)
+@step_kind("linear")
+def _read_linear(s: StepReader) -> Read:
+    size, out = s.sizes("size", "out")
+    s.reads(("floats", size))
+    weight = s.tensor("weight", torch.float32, out, size)
+    bias = s.vectors(out, "bias").get("bias")
+    return [Register("floats", out)], lambda x: functional.linear(x, weight, bias)
 
 
 _JOINS: dict[str, Apply] = {
@@ -252,23 +236,32 @@ _JOINS: dict[str, Apply] = {
 }
 
 
-def _check_scale_rows(check: StepCheck) -> tuple[Register, ...]:
-    check.has()
-    check.reads(("floats", None), ("scale", None))
-    return (check.registers[0],)
+@step_kind(*_JOINS)
+def _read_joined(s: StepReader) -> Read:
+    s.has()
+    s.reads(*[("floats", None)] * max(1, s.num_inputs))
+    sizes = s.input_sizes()
+    known = [size for size in sizes if size is not None]
+    if s.kind.startswith("cat"):
+        size = sum(known) if len(known) == len(sizes) else None
+    elif s.num_inputs != 2 or len(set(known)) > 1:
+        raise ValueError(f"inputs must be two of one size, got {sizes}")
+    else:
+        size = known[0] if known else None
+    return [Register("floats", size)], _JOINS[s.kind]
 
 
-def _check_classes(check: StepCheck) -> tuple[Register, ...]:
-    check.has()
-    check.reads(("floats", None))
-    return (Register("classes", check.registers[0].size),)
+@step_kind("scale_rows")
+def _read_scale_rows(s: StepReader) -> Read:
+    s.has()
+    s.reads(("floats", None), ("scale", None))
+    return s.registers[:1], lambda x, scale: scale.unsqueeze(1) * x
 
 
-KINDS = (
-    StepKind("scale_rows", _check_scale_rows, lambda *_: lambda x, scale: scale.unsqueeze(1) * x),
-    *function_kinds(FUNCTIONS),
-    StepKind("linear", _check_linear, _make_linear),
-    *(StepKind(name, _check_joined, lambda step, _: _JOINS[step.kind]) for name in _JOINS),
-    # int64 [N]: the first of the largest scores of each node, or its first NaN.
-    StepKind("classes", _check_classes, lambda *_: lambda x: torch.argmax(x, dim=-1)),
-)
+@step_kind("classes")
+def _read_classes(s: StepReader) -> Read:
+    """int64 ``[N]``: the first of the largest scores of each node, or its first NaN."""
+    s.has()
+    s.reads(("floats", None))
+    written = [Register("classes", size) for size in s.input_sizes()]
+    return written, lambda x: torch.argmax(x, dim=-1)

@@ -11,7 +11,17 @@ from torch import Tensor
 import bitgnn.ops  # noqa: F401  (defines torch.ops.bitgnn)
 from bitgnn.bits import BitAdjacency, BitTensor
 from bitgnn.bits.tensor import WORD_BITS, words_for
-from bitgnn.inference.program import Apply, Register, Step, StepCheck, StepKind, Tensors
+from bitgnn.inference.step import (
+    KINDS,
+    Apply,
+    Form,
+    Read,
+    Register,
+    Step,
+    StepReader,
+    Tensors,
+    step_kind,
+)
 from bitgnn.ops.linear import MOST_FEATURES
 
 # Bound once: resolving an overload by name costs as much as a small kernel.
@@ -41,56 +51,54 @@ _OPERATORS = {
 }
 
 
-def _check(check: StepCheck) -> tuple[Register, ...]:
+def _form(to_bits: bool) -> Form:
+    return "bits" if to_bits else "floats"
+
+
+@step_kind("bmm_bbb", "bmm_bbf", "bmm_add", "bmm_add_bits")
+def _read_product(s: StepReader) -> Read:
     """Inputs: words, their row scale if ``scaled``, and the addend of a ``bmm_add``."""
-    size, out = check.sizes("size", "out", scaled=bool)
-    adds, to_bits = check.kind.startswith("bmm_add"), check.kind in ("bmm_bbb", "bmm_add_bits")
-    scale, addend = ("scale", None), ("floats", out)
-    check.reads(("bits", size), *[scale] * check.attributes["scaled"], *[addend] * adds)
-    check.packed_weight(size, out)
+    size, out = s.sizes("size", "out", scaled=bool)
+    scaled = s.attributes["scaled"]
+    adds, to_bits = s.kind.startswith("bmm_add"), s.kind in ("bmm_bbb", "bmm_add_bits")
+    s.reads(("bits", size), *[("scale", None)] * scaled, *[("floats", out)] * adds)
+    weight = s.packed_weight(size, out)
     last = ["threshold", "flip", *["bias"] * adds] if to_bits else ["bias"]
-    check.vectors(out, "weight_scale", *last)
-    return (Register("bits" if to_bits else "floats", out),)
-
-
-def _make(step: Step, tensors: Tensors) -> Apply:
-    weight, size = tensors["weight"], step.attributes["size"]
-    scaled = step.attributes["scaled"]
-    if step.kind == "bmm_bbb" and not scaled and tensors.keys() == {"weight"}:
-        return lambda x: _bmm_bbb(x, weight, size)
-    w_scale, bias = tensors.get("weight_scale"), tensors.get("bias")
-    compared = tensors.get("threshold"), tensors.get("flip")
-    if step.kind == "bmm_bbb":
-        return lambda x, scale=None: _bmm_bbb(x, weight, size, scale, w_scale, None, *compared)
-    if step.kind == "bmm_bbf":
-        return lambda x, scale=None: _bmm_bbf(x, weight, size, scale, w_scale, bias)
-    rest = (w_scale, bias, *compared, None, None, False, step.kind == "bmm_add_bits")
+    t = s.vectors(out, "weight_scale", *last)
+    written = [Register(_form(to_bits), out)]
+    if s.kind == "bmm_bbb" and not scaled and not t:
+        return written, lambda x: _bmm_bbb(x, weight, size)
+    w_scale, bias = t.get("weight_scale"), t.get("bias")
+    compared = t.get("threshold"), t.get("flip")
+    if s.kind == "bmm_bbb":
+        return written, lambda x, scale=None: _bmm_bbb(
+            x, weight, size, scale, w_scale, None, *compared
+        )
+    if s.kind == "bmm_bbf":
+        return written, lambda x, scale=None: _bmm_bbf(x, weight, size, scale, w_scale, bias)
+    rest = (w_scale, bias, *compared, None, None, False, to_bits)
     if scaled:
-        return lambda x, scale, addend: _bmm_add(x, weight, addend, size, scale, *rest)
-    return lambda x, addend: _bmm_add(x, weight, addend, size, None, *rest)
+        return written, lambda x, scale, addend: _bmm_add(x, weight, addend, size, scale, *rest)
+    return written, lambda x, addend: _bmm_add(x, weight, addend, size, None, *rest)
 
 
-def _check_linear(check: StepCheck) -> tuple[Register, ...]:
+@step_kind("bits_linear")
+def _read_linear(s: StepReader) -> Read:
     """Inputs: words, their row scale if ``scaled``, and the addend if ``adds``."""
-    size, out = check.sizes("size", "out", scaled=bool, adds=bool)
+    size, out = s.sizes("size", "out", scaled=bool, adds=bool)
     if size > MOST_FEATURES:
         raise ValueError(f"size must be at most {MOST_FEATURES}, got {size}")
-    scaled, adds = check.attributes["scaled"], check.attributes["adds"]
-    check.reads(("bits", size), *[("scale", None)] * scaled, *[("floats", out)] * adds)
-    check.tensor("digits", torch.int8, 3, out, words_for(size), 8, 4)
-    check.vectors(out, "step", "bias", required=["step"])
-    return (Register("floats", out),)
-
-
-def _make_linear(step: Step, tensors: Tensors) -> Apply:
-    size, scaled, adds = (step.attributes[name] for name in ("size", "scaled", "adds"))
-    digits, unit, bias = tensors["digits"], tensors["step"], tensors.get("bias")
+    scaled, adds = s.attributes["scaled"], s.attributes["adds"]
+    s.reads(("bits", size), *[("scale", None)] * scaled, *[("floats", out)] * adds)
+    digits = s.tensor("digits", torch.int8, 3, out, words_for(size), 8, 4)
+    t = s.vectors(out, "step", "bias", required=["step"])
+    unit, bias = t["step"], t.get("bias")
 
     def linear(x: Tensor, *rest: Tensor) -> Any:
         scale, addend = rest[0] if scaled else None, rest[-1] if adds else None
         return _bits_linear(x, digits, unit, size, scale, bias, addend)
 
-    return linear
+    return [Register("floats", out)], linear
 
 
 def takes_pattern(step: Step) -> bool:
@@ -113,17 +121,19 @@ def pattern_product(step: Step, tensors: Tensors) -> tuple[Step, dict[str, Tenso
     return replace(step, kind=PATTERN_PRODUCT.name, tensors=names), buffers
 
 
-def _check_pattern(check: StepCheck) -> tuple[Register, ...]:
-    raise ValueError("no program holds this step: it is made when features come as a pattern")
+@step_kind("pattern_product")
+def _read_pattern_product(s: StepReader) -> Read:
+    """In place of a model's first product where features are the pattern of their set bits."""
+    if s.checks:
+        raise ValueError("no program holds this step: it is made when features come as a pattern")
+    size, columns, half = s.attributes["out"], s.take("columns"), s.take("half_sum")
+    aggregate = _TO_BITS["csr"]
+    return [Register("bits", size)], lambda x: aggregate(
+        columns, size, x.rowptr, x.indices, None, half, trusted=True
+    )
 
 
-def _make_pattern(step: Step, tensors: Tensors) -> Apply:
-    size, columns, half = step.attributes["out"], tensors["columns"], tensors["half_sum"]
-    return lambda x: _TO_BITS["csr"](columns, size, x.rowptr, x.indices, None, half, trusted=True)
-
-
-PATTERN_PRODUCT = StepKind("pattern_product", _check_pattern, _make_pattern)
-"""In place of a model's first product where features are the pattern of their set bits."""
+PATTERN_PRODUCT = KINDS["pattern_product"]
 
 
 def aggregate_bits(to_bits: bool, size: int, last: Tensor | None) -> Apply:
@@ -146,31 +156,29 @@ def aggregate_bits(to_bits: bool, size: int, last: Tensor | None) -> Apply:
     return aggregate
 
 
-def _check_rows(check: StepCheck) -> tuple[Register, ...]:
+@step_kind("bspmm_bbb", "bspmm_bbf", "bspmm_fbb", "bspmm_fbf", uses_graph="pattern")
+@step_kind("bspmm_bfb", "bspmm_bff", "bspmm_ffb", "bspmm_fff", uses_graph="values")
+def _read_rows(s: StepReader) -> Read:
     """One input; ``threshold`` where the output letter is B, else ``bias``."""
-    (size,) = check.sizes("size")
-    letters = check.kind.removeprefix("bspmm_")
-    check.reads(("bits" if letters[0] == "b" else "floats", size))
+    (size,) = s.sizes("size")
+    letters = s.kind.removeprefix("bspmm_")
+    s.reads((_form(letters[0] == "b"), size))
     to_bits = letters[2] == "b"
-    check.vectors(size, "threshold" if to_bits else "bias")
-    return (Register("bits" if to_bits else "floats", size),)
-
-
-def _make_rows(step: Step, tensors: Tensors) -> Apply:
-    letters, size = step.kind.removeprefix("bspmm_"), step.attributes["size"]
-    last = tensors.get("threshold", tensors.get("bias"))
+    name = "threshold" if to_bits else "bias"
+    last = s.vectors(size, name).get(name)
+    written = [Register(_form(to_bits), size)]
     if letters[:2] == "bb":
-        return aggregate_bits(letters == "bbb", size, last)
+        return written, aggregate_bits(to_bits, size, last)
     operator = _OPERATORS[letters]
     if letters[1] == "b":
-        return lambda x, a: operator(
+        return written, lambda x, a: operator(
             x, a.rowptr, a.indices, a.row_scale, a.col_scale, last, trusted=True
         )
     if letters[0] == "b":
-        return lambda x, a: operator(
+        return written, lambda x, a: operator(
             x, size, a.rowptr, a.indices, a.values, None, last, trusted=True
         )
-    return lambda x, a: operator(x, a.rowptr, a.indices, a.values, last, trusted=True)
+    return written, lambda x, a: operator(x, a.rowptr, a.indices, a.values, last, trusted=True)
 
 
 def _planes_size(size: int) -> int:
@@ -178,62 +186,47 @@ def _planes_size(size: int) -> int:
     return 2 * WORD_BITS * words_for(size)
 
 
-def _check_ternary_product(check: StepCheck) -> tuple[Register, ...]:
+@step_kind("bmm_tbf", "bmm_tbb")
+def _read_ternary_product(s: StepReader) -> Read:
     """Floats that are made ternary on the way in; weights packed."""
-    size, out = check.sizes("size", "out")
-    check.reads(("floats", size))
-    check.ternary_scale()
-    check.packed_weight(size, out)
-    to_bits = check.kind == "bmm_tbb"
+    size, out = s.sizes("size", "out")
+    s.reads(("floats", size))
+    scale, weight, to_bits = s.ternary_scale(), s.packed_weight(size, out), s.kind == "bmm_tbb"
     allowed = ("threshold", "flip") if to_bits else ("bias",)
-    check.vectors(out, "weight_scale", *allowed, required=["weight_scale"])
-    return (Register("bits" if to_bits else "floats", out),)
-
-
-def _make_ternary_product(step: Step, tensors: Tensors) -> Apply:
-    size, weight, w_scale = step.attributes["size"], tensors["weight"], tensors["weight_scale"]
-    scale, bias = tensors["scale"].view(()), tensors.get("bias")
-    compared = tensors.get("threshold"), tensors.get("flip")
-    if step.kind == "bmm_tbf":
-        return lambda x: _linear_ternary(x, weight, size, scale, w_scale, bias)
-    return lambda x: _bmm_tbb(
-        *_pack_ternary(x, scale), weight, size, scale, w_scale, None, *compared
+    t = s.vectors(out, "weight_scale", *allowed, required=["weight_scale"])
+    w_scale, rest = t["weight_scale"], [t.get(name) for name in allowed]
+    if not to_bits:
+        return [Register("floats", out)], lambda x: _linear_ternary(
+            x, weight, size, scale, w_scale, *rest
+        )
+    return [Register("bits", out)], lambda x: _bmm_tbb(
+        *_pack_ternary(x, scale), weight, size, scale, w_scale, None, *rest
     )
 
 
-def _check_pack_ternary(check: StepCheck) -> tuple[Register, ...]:
-    (size,) = check.sizes("size")
-    check.reads(("floats", size))
-    check.ternary_scale()
-    return (Register("bits", _planes_size(size)),)
+@step_kind("pack_ternary")
+def _read_pack_ternary(s: StepReader) -> Read:
+    (size,) = s.sizes("size")
+    s.reads(("floats", size))
+    scale = s.ternary_scale()
+    written = [Register("bits", _planes_size(size))]
+    return written, lambda x: _pack_ternary(x, scale)[0].flatten(1)
 
 
-def _make_pack_ternary(step: Step, tensors: Tensors) -> Apply:
-    scale = tensors["scale"].view(())
-    return lambda x: _pack_ternary(x, scale)[0].flatten(1)
-
-
-def _check_ternary_sums(check: StepCheck) -> tuple[Register, ...]:
-    """Both planes of ternary rows as one row of bits."""
-    (size,) = check.sizes("size")
-    check.reads(("bits", _planes_size(size)))
-    check.ternary_scale()
-    to_bits = check.kind == "bspmm_tbb"
-    check.vectors(size, "threshold" if to_bits else "bias")
-    return (Register("bits" if to_bits else "floats", size),)
-
-
-def _make_ternary_sums(step: Step, tensors: Tensors) -> Apply:
+@step_kind("bspmm_tbf", "bspmm_tbb", uses_graph="pattern")
+def _read_ternary_rows(s: StepReader) -> Read:
     r"""``((row * scale) * t) + bias`` with the integers t = #{+1} - #{-1} of the neighbours.
 
     Over CSR that is ``bspmm_tbf``. In other layouts both planes are aggregated in one pass as bits
     of +-1: sums are twice the set bits less the degree, so t is half of their difference, exactly.
     """
-    size = step.attributes["size"]
+    (size,) = s.sizes("size")
     planes, words = _planes_size(size), words_for(size)
+    s.reads(("bits", planes))
+    scale, to_bits = s.ternary_scale(), s.kind == "bspmm_tbb"
+    t = s.vectors(size, "threshold" if to_bits else "bias")
+    bias, threshold = t.get("bias"), t.get("threshold")
     aggregate = aggregate_bits(False, planes, None)
-    scale, bias = tensors["scale"].view(()), tensors.get("bias")
-    to_bits, threshold = step.kind == "bspmm_tbb", tensors.get("threshold")
     half = planes // 2
 
     def sums(x: Tensor, a: BitAdjacency) -> Any:
@@ -251,20 +244,4 @@ def _make_ternary_sums(step: Step, tensors: Tensors) -> Apply:
             return _pack(t, threshold)
         return t if bias is None else t.add_(bias)
 
-    return sums
-
-
-KINDS = (
-    *(StepKind(n, _check, _make) for n in ("bmm_bbb", "bmm_bbf", "bmm_add", "bmm_add_bits")),
-    StepKind("bits_linear", _check_linear, _make_linear),
-    *(
-        StepKind(f"bspmm_{n}", _check_rows, _make_rows, "pattern" if n[1] == "b" else "values")
-        for n in ("bbb", "bbf", "fbb", "fbf", "bfb", "bff", "ffb", "fff")
-    ),
-    *(StepKind(n, _check_ternary_product, _make_ternary_product) for n in ("bmm_tbf", "bmm_tbb")),
-    StepKind("pack_ternary", _check_pack_ternary, _make_pack_ternary),
-    *(
-        StepKind(n, _check_ternary_sums, _make_ternary_sums, "pattern")
-        for n in ("bspmm_tbf", "bspmm_tbb")
-    ),
-)
+    return [Register(_form(to_bits), size)], sums
