@@ -5,7 +5,6 @@ import json
 import pytest
 import torch
 import torch_geometric.nn as pyg
-from bitgnn.inference.steps.known import Method
 from chains import CLASSES, FEATURES, HIDDEN, N, shake
 from torch import nn
 from torch.nn import functional
@@ -15,6 +14,7 @@ from bitgnn._checksummed import sealed
 from bitgnn.convert import freeze
 from bitgnn.inference import FrozenModel, load, save
 from bitgnn.inference.steps.calls import FloatCall, Input, describe_call, read_call
+from bitgnn.inference.steps.known import Method
 from bitgnn.nn import GCNConv, GraphConv, SAGEConv
 
 BATCH = torch.arange(N) // 31
