@@ -20,39 +20,19 @@ Runner = Callable[[list[Any], Sequence[Any]], None]
 def runner_of(
     apply: Apply, inputs: Sequence[int], outputs: Sequence[int], graph: int | None
 ) -> Runner:
-    """The call of a function on registers and, where there is one, an adjacency.
+    """The call of a function on registers and, where there is one, an adjacency."""
 
-    The usual numbers of registers have a form of their own, without lists that a call would fill.
-    """
-    (first, second, *_), out = (*inputs, 0, 0), outputs[0]
+    def run(v: list[Any], graphs: Sequence[Any]) -> None:
+        found = apply(*[v[i] for i in inputs])
+        if len(outputs) == 1:
+            v[outputs[0]] = found
+        else:
+            v[outputs[0]], v[outputs[1]] = found
 
-    def from_one(v: list[Any], graphs: Sequence[Any]) -> None:
-        v[out] = apply(v[first])
+    def run_over_graph(v: list[Any], graphs: Sequence[Any]) -> None:
+        v[outputs[0]] = apply(*[v[i] for i in inputs], graphs[graph])  # type: ignore[index]
 
-    def from_one_over_graph(v: list[Any], graphs: Sequence[Any]) -> None:
-        v[out] = apply(v[first], graphs[graph])  # type: ignore[index]
-
-    def from_two(v: list[Any], graphs: Sequence[Any]) -> None:
-        v[out] = apply(v[first], v[second])
-
-    def from_two_over_graph(v: list[Any], graphs: Sequence[Any]) -> None:
-        v[out] = apply(v[first], v[second], graphs[graph])  # type: ignore[index]
-
-    def from_many(v: list[Any], graphs: Sequence[Any]) -> None:
-        v[out] = apply(*[v[i] for i in inputs])
-
-    def from_many_over_graph(v: list[Any], graphs: Sequence[Any]) -> None:
-        v[out] = apply(*[v[i] for i in inputs], graphs[graph])  # type: ignore[index]
-
-    def to_two(v: list[Any], graphs: Sequence[Any]) -> None:
-        v[out], v[outputs[1]] = apply(*[v[i] for i in inputs])
-
-    if len(outputs) == 2:
-        return to_two
-    if graph is None:
-        return {1: from_one, 2: from_two}.get(len(inputs), from_many)
-    forms = {1: from_one_over_graph, 2: from_two_over_graph}
-    return forms.get(len(inputs), from_many_over_graph)
+    return run if graph is None else run_over_graph
 
 
 @dataclass(frozen=True)

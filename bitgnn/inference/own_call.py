@@ -98,9 +98,12 @@ class OwnCall:
                 given.pop()
             return self._sort(given, named)
         named[self._name_of("edge_index", GRAPH)] = adjacency
-        if x is None or _is_data(x):
-            return self._sort([] if x is None else [x, *args], named, set(named) - set(kwargs))
-        named[self._name_of("features", "x")] = x
+        if isinstance(x, BaseData):
+            args = [x, *args]
+        elif x is not None:
+            named[self._name_of("features", "x")] = x
+        else:
+            args = []
         return self._sort(list(args), named, set(named) - set(kwargs))
 
     def of_data(self, data: Any) -> tuple[list[Any], dict[str, Any]]:
@@ -115,18 +118,15 @@ class OwnCall:
             if argument.in_data:
                 continue
             value = None if argument.role == "fixed" else _attribute(data, argument)
-            if value is not None and in_order:
-                args.append(value)
-            elif value is not None:
-                named[argument.name] = value
-            elif argument.missing != "refuse":
+            if value is None and argument.missing != "refuse":
                 in_order = False  # its default
-            elif argument.role != "unused":
+                continue
+            if value is None and argument.role != "unused":
                 raise AttributeError(argument.name)
-            elif in_order:
-                args.append(None)
+            if in_order:
+                args.append(value)
             else:
-                named[argument.name] = None
+                named[argument.name] = value
         return args, named
 
     def _name_of(self, role: Role, name: str) -> str:
@@ -134,7 +134,7 @@ class OwnCall:
 
     def _sort(self, args: list[Any], named: dict[str, Any], taken: Collection[str] = ()) -> Call:
         data = named.pop("data", None) if self.reads_data else None
-        if data is None and args and _is_data(args[0]):
+        if data is None and args and isinstance(args[0], BaseData):
             data = args.pop(0)
         places = [
             a
@@ -170,12 +170,12 @@ class OwnCall:
         """The further inputs, what the call leaves out filled in; TypeError if it is needed."""
         found: dict[str, Any] = {}
         for argument in self.inputs:
-            value = inputs.get(argument.name)
+            name, value = argument.name, inputs.get(argument.name)
             if value is None and argument.missing == "zeros":
                 value = torch.zeros(num_nodes, dtype=torch.int64, device=device)
-            if argument.name not in inputs and argument.missing == "refuse":
-                raise TypeError(f"FrozenModel: {argument.name} must be given, the forward needs it")
-            found[argument.name] = value
+            if name not in inputs and argument.missing == "refuse":
+                raise TypeError(f"FrozenModel: {name} must be given, the forward needs it")
+            found[name] = value
         return found
 
     def _names(self) -> str:
@@ -217,8 +217,7 @@ class OwnCall:
                 or entry.keys() != names
                 or entry["role"] not in get_args(Role)
                 or entry["missing"] not in get_args(Missing)
-                or not isinstance(entry["name"], str)
-                or not isinstance(entry["default"], str)
+                or not all(isinstance(entry[name], str) for name in ("name", "default"))
                 or type(entry["in_data"]) is not bool
             ):
                 raise ValueError(f"an argument of the call is wrong: {entry}")
@@ -235,16 +234,10 @@ PLAIN_CALL = OwnCall(
 """What layers alone are called with."""
 
 
-def _is_data(value: Any) -> bool:
-    return isinstance(value, BaseData)
-
-
 def _attribute(data: Any, argument: Argument) -> Any:
-    for name in (argument.name, *_ATTRIBUTES.get(argument.role, ())):
-        value = getattr(data, name, None)
-        if value is not None:
-            return value
-    return None
+    names = (argument.name, *_ATTRIBUTES.get(argument.role, ()))
+    found = (getattr(data, name, None) for name in names)
+    return next((value for value in found if value is not None), None)
 
 
 _PACKED = (BitTensor, BitAdjacency)

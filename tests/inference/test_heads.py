@@ -79,18 +79,20 @@ def test_own_ends_are_steps(last, kind, x, edges, tmp_path):
     frozen = freeze(model)
     scores = freeze(model.chain)(x, edges)
     assert torch.equal(frozen(x, edges), OUTPUTS[kind](scores))
-    assert "call" not in _kinds(frozen)
-    assert _kinds(frozen).count(kind) == 1
-    assert _kinds(frozen)[-1] == kind
+    *kinds, last_kind = _kinds(frozen)
+    assert last_kind == kind
+    assert not {"call", kind} & set(kinds)
     load(save(frozen, tmp_path / "model"))
 
 
 def test_refusals(x, edges):
-    model = shake(Chain("gcn", BIN), x, edges)
-    with pytest.raises(ValueError, match=r"output must be None or one of .*, got 'probabilities'"):
-        freeze(model, output="probabilities")
-    with pytest.raises(ValueError, match="got 'softmax': the forward returns classes"):
-        freeze(_trained(OUTPUTS["classes"], x, edges), output="softmax")
+    model, ending = shake(Chain("gcn", BIN), x, edges), _trained(OUTPUTS["classes"], x, edges)
+    for frozen, output, message in (
+        (model, "probabilities", r"output must be None or one of .*, got 'probabilities'"),
+        (ending, "softmax", "got 'softmax': the forward returns classes"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            freeze(frozen, output=output)
 
 
 @pytest.mark.parametrize(
@@ -132,14 +134,10 @@ def test_the_last_aggregation_hands_out_the_head(wide, output, x, edges, device)
         torch.testing.assert_close(found, last, rtol=1e-5, atol=1e-5)
 
 
-def _head_alone(size):
-    """A program of nothing but the head."""
-    steps = (Step("classes", "output", (0,), (1,)),)
-    return FrozenModel(Program(size, steps, 1), {}, [], FreezeReport())
-
-
 def test_ties_and_nan_as_argmax():
     nan, inf = float("nan"), float("inf")
     scores = torch.tensor([[1.0, 3, 3], [0, -0.0, 0], [1, nan, nan], [-inf, -inf, inf]])
-    assert _head_alone(3)(scores).tolist() == [1, 0, 1, 2]
-    assert _head_alone(3)(scores[:0]).tolist() == []
+    program = Program(3, (Step("classes", "output", (0,), (1,)),), 1)
+    head = FrozenModel(program, {}, [], FreezeReport())
+    assert head(scores).tolist() == [1, 0, 1, 2]
+    assert head(scores[:0]).tolist() == []

@@ -63,16 +63,20 @@ class Weighted(Base):
 def test_edge_weights(letters, x, edges, weight):
     model = Weighted(letters)
     frozen = freeze(model)
-    expected = model(x, edges, weight)
-    agree(frozen(x, edges, weight), expected)
-    agree(frozen(x, edges, edge_weight=weight), expected)
-    agree(frozen(x=x, edge_index=edges, edge_weight=weight), expected)
-    agree(frozen(Data(x=x, edge_index=edges, edge_weight=weight)), expected)
-    agree(frozen(x, frozen.prepare_graph(edges, N, weight)), expected)
-    agree(frozen(x, edges), model(x, edges))
-    agree(frozen(x, adjacency=edges), model(x, edges))
-    agree(frozen(Data(x=x, edge_index=edges)), model(x, edges))
-    assert not torch.allclose(expected, model(x, edges), atol=1e-3)
+    expected, bare = model(x, edges, weight), model(x, edges)
+    for found in (
+        frozen(x, edges, weight),
+        frozen(x, edges, edge_weight=weight),
+        frozen(x=x, edge_index=edges, edge_weight=weight),
+        frozen(Data(x=x, edge_index=edges, edge_weight=weight)),
+        frozen(x, frozen.prepare_graph(edges, N, weight)),
+    ):
+        agree(found, expected)
+    for found in (
+        frozen(x, edges), frozen(x, adjacency=edges), frozen(Data(x=x, edge_index=edges))
+    ):  # fmt: skip
+        agree(found, bare)
+    assert not torch.allclose(expected, bare, atol=1e-3)
 
 
 class OfData(Base):
@@ -120,18 +124,16 @@ def test_graphs_of_a_batch(pool, x, edges, batch, tmp_path):
     frozen = freeze(model)
     expected = model(x, edges, batch)
     assert expected.shape == (5, CLASSES)
-    agree(frozen(x, edges, batch), expected)
-    agree(frozen(x, edges, batch=batch), expected)
-    agree(frozen(Data(x=x, edge_index=edges, batch=batch)), expected)
-    graph = frozen.prepare_graph(edges, N, batch=batch)
-    agree(frozen(x, graph), expected)
-    agree(frozen(frozen.pack_features(x), graph), expected)
-    agree(frozen(x, frozen.prepare_graph(edges, N), batch=batch), expected)
-    agree(frozen(x, frozen.prepare_graph(edges, N), batch), expected)
-    for name in ("eager", "auto"):
-        agree(frozen.executor(name)(x, graph), expected)
-        agree(frozen.executor(name)(x, edges, batch=batch), expected)
-        agree(frozen.executor(name)(Data(x=x, edge_index=edges, batch=batch)), expected)
+    graph, data = frozen.prepare_graph(edges, N), Data(x=x, edge_index=edges, batch=batch)
+    held = frozen.prepare_graph(edges, N, batch=batch)
+    for call in (frozen, frozen.executor("eager"), frozen.executor()):
+        agree(call(x, edges, batch), expected)
+        agree(call(x, edges, batch=batch), expected)
+        agree(call(data), expected)
+        agree(call(x, held), expected)
+        agree(call(frozen.pack_features(x), held), expected)
+        agree(call(x, graph, batch=batch), expected)
+        agree(call(x, graph, batch), expected)
     read = load(save(frozen, tmp_path))
     assert read(x, edges, batch).equal(frozen(x, edges, batch))
     assert read.own_call == frozen.own_call
@@ -193,20 +195,21 @@ def test_further_inputs(x, edges, tmp_path):
 
 def test_wrong_calls_are_named(x, edges, weight):
     frozen = freeze(Weighted())
-    with pytest.raises(TypeError, match="takes x, edge_index, edge_weight, got 'size' which"):
-        frozen(x, edges, size=3)
-    with pytest.raises(TypeError, match="got 'edge_index' twice"):
-        frozen(x, edges, edge_index=edges)
-    with pytest.raises(TypeError, match="got 1 arguments more"):
-        frozen(x, edges, weight, 3)
-    with pytest.raises(ValueError, match="edge_weight must be None beside a prepared graph"):
-        frozen(x, frozen.prepare_graph(edges, N), edge_weight=weight)
-    with pytest.raises(ValueError, match="adjacency must be a graph, got None"):
-        frozen(x)
-    with pytest.raises(TypeError, match=r"x must be a tensor of numbers .* got NoneType"):
-        frozen(edge_index=edges)
-    with pytest.raises(TypeError, match=r"x must be a tensor of numbers .* got NoneType"):
-        frozen(Data(edge_index=edges))
+    graph, features = (
+        frozen.prepare_graph(edges, N),
+        r"x must be a tensor of numbers .* got NoneType",
+    )
+    for args, named, error, message in (
+        ((x, edges), {"size": 3}, TypeError, "takes x, edge_index, edge_weight, got 'size' which"),
+        ((x, edges), {"edge_index": edges}, TypeError, "got 'edge_index' twice"),
+        ((x, edges, weight, 3), {}, TypeError, "got 1 arguments more"),
+        ((x, graph), {"edge_weight": weight}, ValueError, "must be None beside a prepared graph"),
+        ((x,), {}, ValueError, "adjacency must be a graph, got None"),
+        ((), {"edge_index": edges}, TypeError, features),
+        ((Data(edge_index=edges),), {}, TypeError, features),
+    ):
+        with pytest.raises(error, match=message):
+            frozen(*args, **named)
 
 
 def test_more_than_one_graph_is_not_mixed_up(x, edges):

@@ -5,7 +5,7 @@ Where torch has no CUDA, BITGNN_CUDA_LIBRARY names the folder of a library from 
 
 import pytest
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
+from operator_calls import OperatorCalls
 
 from bitgnn import models
 from bitgnn._library import load_for_dry_runs
@@ -37,26 +37,13 @@ def frozen_model(kind, precision, x, edges, hidden=160, classes=CLASSES, **optio
     return freeze(model.eval(), **options)
 
 
-class Recording(TorchDispatchMode):
-    """Notes what operators on packed bits are called with."""
-
-    def __init__(self):
-        super().__init__()
-        self.calls = []
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        if func.namespace == "bitgnn":
-            self.calls.append((func._schema.name.removeprefix("bitgnn::"), args, kwargs or {}))
-        return func(*args, **(kwargs or {}))
-
-
 def recorded(frozen, x, graph):
     """The operators of each call of a real forward."""
     found = []
     for _, call in frozen.repeatable_calls(x, graph):
-        with torch.no_grad(), Recording() as recording:
+        with torch.no_grad(), OperatorCalls() as operators:
             call()
-        found.append(recording.calls)
+        found.append(operators.calls)
     return found
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -61,22 +62,11 @@ class FloatCall(nn.Module):
     @property
     def parts(self) -> set[str]:
         """Names of what it reads besides values: parts of the graph and further inputs."""
-        found: set[str] = set()
-
-        def visit(leaf: Any) -> None:
-            if isinstance(leaf, Input) and isinstance(leaf.place, str):
-                found.add(leaf.place)
-            elif isinstance(leaf, slice):
-                for part in (leaf.start, leaf.stop, leaf.step):
-                    visit(part)
-
-        for leaf in self.leaves:
-            visit(leaf)
-        return found
+        places = (part.place for leaf in self.leaves for part in _parts_of(leaf))
+        return {place for place in places if isinstance(place, str)}
 
     def forward(self, values: Sequence[Any], graph: Any) -> Any:
         """Call with the given values of the inputs."""
-        leaves = list(self.leaves)
 
         def filled(leaf: Any) -> Any:
             if isinstance(leaf, Input):
@@ -86,13 +76,18 @@ class FloatCall(nn.Module):
                 return slice(filled(leaf.start), filled(leaf.stop), filled(leaf.step))
             return leaf
 
-        for number, leaf in enumerate(leaves):
-            if isinstance(leaf, Input | slice):
-                leaves[number] = filled(leaf)
-            elif f"constant_{number}" in self._buffers:
-                leaves[number] = self._buffers[f"constant_{number}"]
+        leaves = [
+            self._buffers.get(f"constant_{number}") if leaf is None else filled(leaf)
+            for number, leaf in enumerate(self.leaves)
+        ]
         args, kwargs = pytree.tree_unflatten(leaves, self.structure)
         return self.function(*args, **kwargs)
+
+
+def _parts_of(leaf: Any) -> list[Input]:
+    if isinstance(leaf, slice):
+        return [p for p in (leaf.start, leaf.stop, leaf.step) if isinstance(p, Input)]
+    return [leaf] if isinstance(leaf, Input) else []
 
 
 def call_kind(calls: Sequence[FloatCall]) -> StepKind:
@@ -119,19 +114,19 @@ def unsaved(call: FloatCall) -> str:
 def describe_call(call: FloatCall) -> dict[str, Any]:
     """A call without its tensors, as plain values; Unsavable where something has no name."""
     leaves = [
-        {"constant": number} if f"constant_{number}" in call._buffers else _encoded(leaf)
+        _Constant(number) if f"constant_{number}" in call._buffers else leaf
         for number, leaf in enumerate(call.leaves)
     ]
-    args, kwargs = pytree.tree_unflatten([_Encoded(leaf) for leaf in leaves], call.structure)
-    found = {
+    args, kwargs = pytree.tree_unflatten(leaves, call.structure)
+    function = describe_function(call.function)
+    check_attribute(function, args[1] if len(args) > 1 else None)
+    return {
         "name": call.name,
-        "function": describe_function(call.function),
+        "function": function,
         "args": _described(args),
         "kwargs": _described(kwargs),
         "size": call.size,
     }
-    check_attribute(found["function"], getattr(args[1], "value", None) if args[1:] else None)
-    return found
 
 
 def read_call(description: Any, tensors: Mapping[str, Tensor]) -> FloatCall:
@@ -155,48 +150,38 @@ def read_calls(descriptions: list[Any], tensors: Mapping[str, Tensor]) -> list[F
     found = []
     for number, description in enumerate(descriptions):
         prefix = f"{CALLS}{number}."
-        own = {
-            name.removeprefix(prefix): tensor
-            for name, tensor in tensors.items()
-            if name.startswith(prefix)
-        }
+        held = {n.removeprefix(prefix): t for n, t in tensors.items() if n.startswith(prefix)}
         try:
-            found.append(read_call(description, own))
+            found.append(read_call(description, held))
         except RuntimeError as error:  # a tensor that does not fit
             raise ValueError(str(error)) from error
     return found
 
 
-class _Encoded:
-    """A leaf that is plain already; opaque to pytrees."""
+@dataclass(frozen=True)
+class _Constant:
+    """A tensor of the user's forward, by its number among the leaves."""
 
-    def __init__(self, value: Any) -> None:
-        self.value = value
-
-
-def _encoded(leaf: Any) -> Any:
-    if isinstance(leaf, Input):
-        return {"input": leaf.place}
-    if isinstance(leaf, slice):
-        return {"slice": [_encoded(part) for part in (leaf.start, leaf.stop, leaf.step)]}
-    if isinstance(leaf, torch.dtype):
-        return {"dtype": str(leaf)}
-    if leaf is Ellipsis:
-        return {"ellipsis": True}
-    if leaf is None or isinstance(leaf, bool | int | float | str):
-        return leaf
-    raise Unsavable(f"a {type(leaf).__name__} is no plain value")
+    number: int
 
 
 def _described(value: Any) -> Any:
-    if isinstance(value, _Encoded):
-        return value.value
-    if isinstance(value, tuple):
-        return {"tuple": [_described(item) for item in value]}
-    if isinstance(value, list):
-        return {"list": [_described(item) for item in value]}
+    if isinstance(value, _Constant):
+        return {"constant": value.number}
+    if isinstance(value, Input):
+        return {"input": value.place}
+    if isinstance(value, slice):
+        return {"slice": [_described(part) for part in (value.start, value.stop, value.step)]}
+    if isinstance(value, torch.dtype):
+        return {"dtype": str(value)}
+    if value is Ellipsis:
+        return {"ellipsis": True}
+    if isinstance(value, tuple | list):
+        return {"tuple" if isinstance(value, tuple) else "list": [_described(v) for v in value]}
     if isinstance(value, dict) and all(isinstance(key, str) for key in value):
         return {"dict": {key: _described(item) for key, item in value.items()}}
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
     raise Unsavable(f"a {type(value).__name__} is no plain value")
 
 

@@ -55,9 +55,23 @@ def _layer_norm(x: Tensor, t: Tensors, a: Attributes) -> Tensor:
     return functional.layer_norm(x, (x.size(1),), t.get("weight"), t.get("bias"), a["eps"])
 
 
-def _of_channels(x: Tensor, vector: Tensor) -> Tensor:
-    """A vector of the channels of images or the features of rows, to be broadcast."""
-    return vector if x.dim() == 2 else vector.view(-1, 1, 1)
+def _monotone(function: Callable[..., Tensor], *names: str, **options: Any) -> FloatFunction:
+    """A monotone function of each entry and of float attributes of these names."""
+    return FloatFunction(
+        lambda x, t, a: function(x, *(a[name] for name in names)),
+        attributes=dict.fromkeys(names, float),
+        is_monotone=True,
+        **options,
+    )
+
+
+def _with_vector(function: Callable[..., Tensor], name: str) -> FloatFunction:
+    """A function of rows, or of images' channels, and the entries of a vector."""
+
+    def apply(x: Tensor, t: Tensors, a: Attributes) -> Tensor:
+        return function(x, t[name] if x.dim() == 2 else t[name].view(-1, 1, 1))
+
+    return FloatFunction(apply, (name,), (name,), is_monotone=True)
 
 
 FUNCTIONS: dict[str, FloatFunction] = {
@@ -70,59 +84,29 @@ FUNCTIONS: dict[str, FloatFunction] = {
     ),
     "layer_norm": FloatFunction(_layer_norm, ("weight", "bias"), (), {"eps": float}),
     "standardize": FloatFunction(lambda x, t, a: _STANDARDIZE(x)),
-    "sign": FloatFunction(lambda x, t, a: sgn(x), is_monotone=True, keeps_sign=_always),
-    "hardtanh": FloatFunction(
-        lambda x, t, a: functional.hardtanh(x, a["low"], a["high"]),
-        attributes={"low": float, "high": float},
-        is_monotone=True,
+    "sign": _monotone(sgn, keeps_sign=_always),
+    "hardtanh": _monotone(
+        functional.hardtanh,
+        "low",
+        "high",
         keeps_sign=lambda a: a["low"] < 0 <= a["high"],
         is_nowhere_negative=lambda a: a["low"] >= 0,
     ),
-    "relu": FloatFunction(
-        lambda x, t, a: functional.relu(x), is_monotone=True, is_nowhere_negative=_always
-    ),
-    "tanh": FloatFunction(lambda x, t, a: torch.tanh(x), is_monotone=True, keeps_sign=_always),
-    "sigmoid": FloatFunction(
-        lambda x, t, a: torch.sigmoid(x), is_monotone=True, is_nowhere_negative=_always
-    ),
-    "elu": FloatFunction(
-        lambda x, t, a: functional.elu(x, a["alpha"]),
-        attributes={"alpha": float},
-        is_monotone=True,
-        keeps_sign=lambda a: a["alpha"] > 0,
-    ),
-    "leaky_relu": FloatFunction(
-        lambda x, t, a: functional.leaky_relu(x, a["slope"]),
-        attributes={"slope": float},
-        is_monotone=True,
-        keeps_sign=lambda a: a["slope"] > 0,
-    ),
+    "relu": _monotone(functional.relu, is_nowhere_negative=_always),
+    "tanh": _monotone(torch.tanh, keeps_sign=_always),
+    "sigmoid": _monotone(torch.sigmoid, is_nowhere_negative=_always),
+    "elu": _monotone(functional.elu, "alpha", keeps_sign=lambda a: a["alpha"] > 0),
+    "leaky_relu": _monotone(functional.leaky_relu, "slope", keeps_sign=lambda a: a["slope"] > 0),
     "gelu": FloatFunction(
         lambda x, t, a: functional.gelu(x, approximate=a["approximate"]),
         attributes={"approximate": str},
     ),
     "silu": FloatFunction(lambda x, t, a: functional.silu(x)),
-    "scale": FloatFunction(
-        lambda x, t, a: x * a["factor"],
-        attributes={"factor": float},
-        is_monotone=True,
-        keeps_sign=lambda a: a["factor"] > 0,
-    ),
-    "shift": FloatFunction(
-        lambda x, t, a: x + a["term"], attributes={"term": float}, is_monotone=True
-    ),
-    "gain": FloatFunction(
-        lambda x, t, a: x * _of_channels(x, t["gain"]), ("gain",), ("gain",), is_monotone=True
-    ),
-    "divisor": FloatFunction(
-        lambda x, t, a: x / _of_channels(x, t["divisor"]),
-        ("divisor",),
-        ("divisor",),
-        is_monotone=True,
-    ),
-    "bias": FloatFunction(
-        lambda x, t, a: x + _of_channels(x, t["bias"]), ("bias",), ("bias",), is_monotone=True
-    ),
+    "scale": _monotone(torch.mul, "factor", keeps_sign=lambda a: a["factor"] > 0),
+    "shift": _monotone(torch.add, "term"),
+    "gain": _with_vector(torch.mul, "gain"),
+    "divisor": _with_vector(torch.div, "divisor"),
+    "bias": _with_vector(torch.add, "bias"),
     "normalize": FloatFunction(lambda x, t, a: functional.normalize(x, p=2.0, dim=-1)),
     "softmax": FloatFunction(lambda x, t, a: torch.softmax(x, dim=-1), is_nowhere_negative=_always),
     "log_softmax": FloatFunction(lambda x, t, a: torch.log_softmax(x, dim=-1)),
