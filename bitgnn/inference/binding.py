@@ -37,15 +37,12 @@ def runner_of(
 
 @dataclass(frozen=True)
 class Executable:
-    """Bound calls over a list of slots.
+    """Bound calls over a list of slots, of which the first ``num_inputs`` must be filled before.
 
     Attributes:
         runners: the calls in order, and between them what lets go of values.
-        calls: the calls alone.
-        num_slots: length of the list they work on; the inputs fill its first slots.
-        num_inputs: registers that must be filled before.
+        groups: the steps that each of the calls does.
         output: slot of the result.
-        groups: the steps that each call does.
         sources: buffers that calls derived others from: after a write to them they are stale.
     """
 

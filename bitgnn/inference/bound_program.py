@@ -245,19 +245,11 @@ class BoundProgram(Frozen):
     def _run_alone(
         self, step: Step, values: dict[int, Any], graphs: Sequence[Any]
     ) -> Callable[[], None]:
-        """Run one step on ``values``; a call that repeats it."""
+        """Run one step on ``values``, each written by one step only; a call that repeats it."""
         apply = self._kinds[step.kind].make(step, self._read_by(step))
-        runner = runner_of(apply, step.inputs, step.outputs, step.graph)
-        held: list[Any] = [None] * (1 + max([*step.inputs, *step.outputs]))
-        for register in step.inputs:
-            held[register] = values[register]
-
-        def call() -> None:
-            runner(held, graphs)
-
+        runner: Any = runner_of(apply, step.inputs, step.outputs, step.graph)
+        call = partial(runner, values, graphs)
         call()
-        for register in step.outputs:
-            values[register] = held[register]
         return call
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 from typing import Any, Literal, get_args
 
 import torch
@@ -240,16 +240,17 @@ class PreparedGraph:
 
     def to(self, device: torch.device | str) -> PreparedGraph:
         """The same graph on another device."""
-        moved = tuple(adjacency.to(device) for adjacency in self.adjacencies)
-        edges, weight = (
-            None if part is None else part.to(device)
-            for part in (self.edge_index, self.edge_weight)
+
+        def moved(part: Any) -> Any:
+            return part.to(device) if hasattr(part, "to") else part
+
+        return PreparedGraph(
+            tuple(map(moved, self.adjacencies)),
+            moved(self.edge_index),
+            moved(self.edge_weight),
+            self.num_nodes,
+            {name: moved(value) for name, value in self.inputs.items()},
         )
-        inputs = {
-            name: value.to(device) if isinstance(value, Tensor) else value
-            for name, value in self.inputs.items()
-        }
-        return replace(self, adjacencies=moved, edge_index=edges, edge_weight=weight, inputs=inputs)
 
 
 pytrees.register(

@@ -127,28 +127,19 @@ class _Recording:
     ) -> None:
         self._operator = torch.ops.bitgnn.run_recording.default
         self._number = number
-        self._form = type(x)
-        self._parts_of = _PARTS[self._form]
-        first, second, self._size = self._parts_of(x)
-        self._shape, self._dtype, self._device = first.shape, first.dtype, first.device
-        self._is_alone = second is None
+        self._parts_of = _PARTS[type(x)]
+        self._form = _form_of(x)
         self.graph = _reference(graph, forget)
         self._tensors = () if graph is None else graph.tensors
         self._watches = watches
-        like = first.new_empty(0).detach()
+        like = self._parts_of(x)[0].new_empty(0).detach()
         weakref.finalize(self, torch.ops.bitgnn.drop_recording, like, number).atexit = False
 
-    def fits(self, x: Any, graph: Any) -> bool:
-        """Whether it serves these inputs as they are now."""
-        if x.__class__ is not self._form or self.graph() is not graph:
-            return False
-        first, second, size = self._parts_of(x)
+    def fits(self, form: Any, graph: Any) -> bool:
+        """Whether it serves features of this form, and the graph as it is now."""
         return (
-            first.shape == self._shape
-            and first.dtype is self._dtype
-            and (second is None) is self._is_alone
-            and size == self._size
-            and first.device == self._device
+            self.graph() is graph
+            and form == self._form
             and (graph is None or are_same(graph.tensors, self._tensors))
             and all(watch.unchanged() for watch in self._watches)
         )
@@ -199,17 +190,20 @@ class Recordings:
                 return recording.run(x)
             except RuntimeError:
                 return forward(x, graph)  # which says more of an error
-        key = self._key(x, graph)
+        form = _form_of(x) if self._can_record(x) else None
         before, last = self._last
-        if key is None or key != before or last() is not graph:
-            self._last = key, _reference(graph)
+        if form is None or form != before or last() is not graph:
+            self._last = form, _reference(graph)
             return forward(x, graph)
         return self._record(x, graph, forward, watches)
 
     def find(self, x: Any, graph: Any) -> _Recording | None:
         """The recording for these inputs as they are now."""
+        if not self._recordings:
+            return None
+        form = _form_of(x)
         for recording in self._recordings:
-            if recording.fits(x, graph):
+            if recording.fits(form, graph):
                 return recording
         return None
 
@@ -237,17 +231,24 @@ class Recordings:
         self._recordings = (recording, *self._recordings)[:MOST_RECORDINGS]
         return result
 
-    def _key(self, x: Any, graph: Any) -> Any:
-        """What tells inputs from others that are not recorded; None where there can be none."""
+    def _can_record(self, x: Any) -> bool:
         parts_of = _PARTS.get(type(x))
         if parts_of is None:
-            return None
-        first, second, size = parts_of(x)
+            return False
+        first, _, _ = parts_of(x)
         if (type(x), first.dtype) in self._refused or not _has_kernels(first.device.type):
-            return None
-        if first.is_cuda and torch.cuda.is_current_stream_capturing():
-            return None  # what is derived from a graph cannot be kept then
-        return type(x), first.shape, first.dtype, first.device, second is None, size
+            return False
+        # What is derived from a graph cannot be kept while a stream is captured.
+        return not (first.is_cuda and torch.cuda.is_current_stream_capturing())
+
+
+def _form_of(x: Any) -> Any:
+    """What tells features from others that need a recording of their own."""
+    parts_of = _PARTS.get(x.__class__)
+    if parts_of is None:
+        return None
+    first, second, size = parts_of(x)
+    return x.__class__, first.shape, first.dtype, first.device, second is None, size
 
 
 def _has_kernels(device: str) -> bool:

@@ -31,16 +31,10 @@ class Register(NamedTuple):
 
 @dataclass(frozen=True)
 class Step:
-    """One call of an operator or function.
+    """One call of an operator or function, for a module of the original model (``layer``).
 
-    Attributes:
-        kind: name of the :class:`StepKind`.
-        layer: module of the original model that the step belongs to, for reports.
-        inputs: registers read.
-        outputs: registers written, each by one step only.
-        attributes: plain values.
-        tensors: name of the buffer behind each tensor argument.
-        graph: index of the adjacency in use, or None.
+    Each register is written by one step only. ``tensors`` names the buffer behind each tensor
+    argument, ``graph`` is the index of the adjacency in use.
     """
 
     kind: str
@@ -60,15 +54,10 @@ class Step:
     @classmethod
     def from_description(cls, description: Any) -> Step:
         """Read a step; a ValueError says which entry is missing, left over or of a wrong type."""
-        expected: dict[str, type | tuple[type, ...]] = {
-            "kind": str,
-            "layer": str,
-            "inputs": list,
-            "outputs": list,
-            "attributes": dict,
-            "tensors": dict,
-            "graph": (int, type(None)),
-        }
+        expected: dict[str, Any] = {
+            "kind": str, "layer": str, "inputs": list, "outputs": list, "attributes": dict,
+            "tensors": dict, "graph": (int, type(None)),
+        }  # fmt: skip
         if not isinstance(description, dict) or description.keys() != expected.keys():
             raise ValueError(f"a step must have the entries {sorted(expected)}, got {description}")
         for name, kinds in expected.items():
