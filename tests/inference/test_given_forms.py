@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from chains import CLASSES, FEATURES, HIDDEN, Chain, N, shake
+from chains import CLASSES, FEATURES, HIDDEN, Chain, N, agree, shake
 from torch import nn
 
 from bitgnn import models
@@ -19,10 +19,6 @@ def pair(request):
     torch.manual_seed(0)
     model = Chain(request.param, LETTERS[request.param]).eval()
     return model, freeze(model)
-
-
-def agree(found, expected):
-    torch.testing.assert_close(found, expected.detach(), atol=1e-5, rtol=1e-5)
 
 
 def test_numbers_of_other_types(pair, x, edges):
@@ -49,11 +45,14 @@ def test_arrays_and_sparse_tensors(pair, x, edges):
     model, frozen = pair
     x = x * (x > 0.5)
     expected = model(x, edges)
-    agree(frozen(x.numpy(), edges.numpy()), expected)
-    agree(frozen(x.numpy().astype(np.float64), edges), expected)
-    agree(frozen(x.to_sparse(), edges), expected)
-    agree(frozen(x.to_sparse_csr(), frozen.prepare_graph(edges, N)), expected)
-    agree(frozen(nn.Parameter(x), edges), expected)
+    for features, given in (
+        (x.numpy(), edges.numpy()),
+        (x.numpy().astype(np.float64), edges),
+        (x.to_sparse(), edges),
+        (x.to_sparse_csr(), frozen.prepare_graph(edges, N)),
+        (nn.Parameter(x), edges),
+    ):
+        agree(frozen(features, given), expected)
 
 
 def test_several_sets_of_features_over_one_graph(pair, x, edges):

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from chains import agree
 from graphs import odd_graph
 from torch import nn
 from torch.nn import functional
@@ -34,10 +35,6 @@ def weight(edges):
 @pytest.fixture
 def batch():
     return torch.arange(N) // 13
-
-
-def agree(frozen, trained):
-    torch.testing.assert_close(frozen, trained.detach(), atol=1e-5, rtol=1e-5)
 
 
 class Base(nn.Module):

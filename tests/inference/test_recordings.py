@@ -248,29 +248,24 @@ def test_threads(frozen, on_device, prepared):
         assert all(pool.map(work, range(3)))
 
 
-def test_programs_made_of_a_model_with_recordings(frozen, on_device, prepared):
-    expected = recorded(frozen, on_device, prepared)
-
-    def scores(x):
-        return frozen(x, prepared)
-
-    exported = torch.export.export(Bound(frozen, prepared), (on_device,))
-    traced = torch.jit.trace(Bound(frozen, prepared), (on_device,), check_trace=False)
-    for program in (str(exported.graph), str(traced.graph), str(traced.inlined_graph)):
-        assert "run_recording" not in program
-    assert exported.module()(on_device).equal(expected)
-    assert traced(on_device).equal(expected)
-    assert torch.compile(scores, fullgraph=True, backend="eager")(on_device).equal(expected)
-
-
 class Bound(torch.nn.Module):
     def __init__(self, model, adjacency):
         super().__init__()
-        self.model = model
-        self.adjacency = adjacency
+        self.model, self.adjacency = model, adjacency
 
     def forward(self, x):
         return self.model(x, self.adjacency)
+
+
+def test_programs_made_of_a_model_with_recordings(frozen, on_device, prepared):
+    expected, bound = recorded(frozen, on_device, prepared), Bound(frozen, prepared)
+    exported = torch.export.export(bound, (on_device,))
+    traced = torch.jit.trace(bound, (on_device,), check_trace=False)
+    for program in (str(exported.graph), str(traced.graph), str(traced.inlined_graph)):
+        assert "run_recording" not in program
+    compiled = torch.compile(bound, fullgraph=True, backend="eager")
+    for program in (exported.module(), traced, compiled):
+        assert program(on_device).equal(expected)
 
 
 def test_floats_in_between_are_run_one_by_one(features, graph):
