@@ -6,6 +6,7 @@ import pickle
 import pytest
 import torch
 import torch_geometric.nn as pyg
+from chains import agree
 from torch import nn
 from torch_geometric import EdgeIndex
 from torch_geometric.nn import HeteroConv, to_hetero
@@ -32,40 +33,43 @@ def graph():
     return x, {kind: drawn(*pair) for kind, pair in sizes.items()}
 
 
+def hetero(width, out):
+    return HeteroConv(
+        {
+            CITES: GCNConv(width[0] if isinstance(width, tuple) else width, out),
+            LIKES: SAGEConv(width, out, precision="bin"),
+            LIKED: GraphConv(width, out, precision="bin"),
+        }
+    )
+
+
 class Hetero(nn.Module):
     """Two layers; the activation between them goes through the mapping or knows its types."""
 
     def __init__(self, width=WIDTH, loops=True):
         super().__init__()
-        self.first, self.last = self._layer(width, 24), self._layer(24, CLASSES)
-        self.loops = loops
-
-    def _layer(self, width, out):
-        return HeteroConv(
-            {
-                CITES: GCNConv(width[0] if isinstance(width, tuple) else width, out),
-                LIKES: SAGEConv(width, out, precision="bin"),
-                LIKED: GraphConv(width, out, precision="bin"),
-            }
-        )
+        self.first, self.last, self.loops = hetero(width, 24), hetero(24, CLASSES), loops
 
     def forward(self, x_dict, edge_index_dict):
         x = self.first(x_dict, edge_index_dict)
-        if self.loops:
-            x = {name: each.relu() for name, each in x.items()}
-        else:
-            x = {"user": x["user"].relu(), "item": x["item"].relu()}
-        return self.last(x, edge_index_dict)
+        names = x if self.loops else ("user", "item")
+        return self.last({name: x[name].relu() for name in names}, edge_index_dict)
 
 
 class Stack(nn.Module):
-    def __init__(self, width, **options):
+    """Two layers of the package, or of PyG, which learn their widths from the first batch."""
+
+    def __init__(self, first, last):
         super().__init__()
-        self.first = SAGEConv(width, 24, precision="bin", **options)
-        self.last = SAGEConv((24, 24), CLASSES, precision="bin")
+        self.first, self.last = first, last
 
     def forward(self, x, edge_index):
         return self.last(self.first(x, edge_index).relu(), edge_index)
+
+
+def stack(width, **options):
+    sage = SAGEConv(width, 24, precision="bin", **options)
+    return Stack(sage, SAGEConv((24, 24), CLASSES, precision="bin"))
 
 
 class Pair(nn.Module):
@@ -91,10 +95,7 @@ def check(model, graph):
     with torch.no_grad():
         expected = model(*graph)
     for again in (frozen, frozen, copy.deepcopy(frozen), pickle.loads(pickle.dumps(frozen))):
-        found = again(*graph)
-        assert found.keys() == expected.keys()
-        for name, scores in found.items():
-            torch.testing.assert_close(scores, expected[name], atol=1e-5, rtol=1e-5)
+        agree(again(*graph), expected)
     return frozen
 
 
@@ -148,39 +149,29 @@ def test_mappings_of_any_name(make, graph):
 @pytest.mark.parametrize("options", [{}, {"aggr": "sum"}, {"project": True}, {"normalize": True}])
 def test_to_hetero(options, graph):
     x, edges = graph
-    model = to_hetero(Stack((WIDTH, WIDTH), **options), (list(x), list(edges)))
+    model = to_hetero(stack((WIDTH, WIDTH), **options), (list(x), list(edges)))
     assert len(check(trained(model, graph), graph).letters) == 6
 
 
 def test_widths_that_differ_stay_as_trained(graph):
     x, edges = graph
+    model = to_hetero(stack((-1, -1)), (list(x), list(edges)))
     graph = {"user": torch.randn(USERS, 7), "item": x["item"]}, edges
-    model = to_hetero(Stack((-1, -1)), (list(x), list(edges)))
     frozen = check(trained(model, graph), graph)
     assert len(frozen.letters) == 4
     reason = "its sources and destinations have different widths"
     assert frozen.report.floats["first.user__likes__item"] == reason
 
 
-class Plain(nn.Module):
-    """PyG's layers, which learn their widths from the first batch."""
-
-    def __init__(self):
-        super().__init__()
-        self.first, self.last = (pyg.SAGEConv((-1, -1), size) for size in (24, CLASSES))
-
-    def forward(self, x, edge_index):
-        return self.last(self.first(x, edge_index).relu(), edge_index)
-
-
 @pytest.mark.parametrize("is_hetero_first", [True, False])
 def test_layers_of_unknown_widths_are_binarized(is_hetero_first, graph):
     x, edges = graph
     kinds = list(x), list(edges)
+    plain = Stack(*(pyg.SAGEConv((-1, -1), size) for size in (24, CLASSES)))
     if is_hetero_first:
-        model = bitgnn.binarize(to_hetero(Plain(), kinds))
+        model = bitgnn.binarize(to_hetero(plain, kinds))
     else:
-        model = to_hetero(bitgnn.binarize(Plain()), kinds)
+        model = to_hetero(bitgnn.binarize(plain), kinds)
     assert len(check(trained(model, graph), graph).letters) == 6
 
 

@@ -31,16 +31,18 @@ class Saint(nn.Module):
         return self.last(torch.cat([first, second, third], dim=-1)).log_softmax(dim=-1)
 
 
+def rank_one(edges):
+    """Edge weights that are a factor of the source times one of the destination."""
+    factor = 0.5 + torch.rand(N, generator=torch.Generator().manual_seed(1))
+    return factor[edges[0]] * factor[edges[1]]
+
+
 @pytest.mark.parametrize("weights", [None, "rank one"])
 def test_joined_layers(weights, x, edges):
     model = shake(Saint(), x, edges)
-    if weights is None:
-        frozen = assert_frozen_equals(model, x, edges)
-        assert frozen.report.floats == {"add": "its value is read in floats as well as by sign"}
-    else:
-        factor = 0.5 + torch.rand(N, generator=torch.Generator().manual_seed(1))
-        weight = factor[edges[0]] * factor[edges[1]]
-        assert_frozen_equals(model, x, edges, weight)
+    given = [] if weights is None else [rank_one(edges)]
+    frozen = assert_frozen_equals(model, x, edges, *given)
+    assert frozen.report.floats == {"add": "its value is read in floats as well as by sign"}
 
 
 @pytest.mark.parametrize(
@@ -168,8 +170,7 @@ def test_edge_weights(kind, options, letters, x, edges):
 
     torch.manual_seed(5)
     model = Weighted(kind, [letters, "FBF+FBF"], **options)
-    factor = 0.5 + torch.rand(N, generator=torch.Generator().manual_seed(1))
-    weight = factor[edges[0]] * factor[edges[1]]
+    weight = rank_one(edges)
     shake(model, x, edges, weight)
     assert_frozen_equals(model, x, edges, weight)
     assert_frozen_equals(model, x, edges)  # traced with weights, given none
