@@ -61,7 +61,6 @@ class CalledProgram(BoundProgram):
         self._needs_parts = needs_parts
         self._needs_edges = any(call.parts & {EDGE_INDEX, EDGE_WEIGHT} for call in calls)
         self._graph_memory = TensorMemory()
-        self._needs_pattern_alone = holds == ["pattern"] and not needs_parts
         # Types of features that the first step reads as they are.
         self._ready_types = _PACKABLE if program.entry == 1 else (torch.float32,)
 
@@ -214,11 +213,7 @@ class CalledProgram(BoundProgram):
         # Programs are captured in inference mode, which leaves no trace in them.
         is_compiling = torch.compiler.is_compiling()
         with torch.inference_mode() if is_compiling else torch.no_grad():
-            if self._needs_pattern_alone and type(adjacency) is BitAdjacency:
-                _check_nodes(adjacency, num_nodes)
-                graphs: Sequence[Any] = (adjacency,)
-            else:
-                graphs = self._adjacencies(adjacency, num_nodes)
+            graphs = self._adjacencies(adjacency, num_nodes)
             executable, values = self._start(x)
             for run in executable.runners:
                 run(values, graphs)
@@ -270,7 +265,10 @@ class CalledProgram(BoundProgram):
             raise ValueError("FrozenModel: adjacency must be a graph, got None")
         if not isinstance(adjacency, Graph):
             adjacency = self._remembered(adjacency, None, num_nodes)
-        _check_nodes(adjacency, num_nodes)
+        if adjacency.num_cols != num_nodes:
+            raise ValueError(
+                f"FrozenModel: adjacency has {adjacency.num_cols} nodes, x has {num_nodes}"
+            )
         if isinstance(adjacency, PreparedGraph):
             if len(adjacency.adjacencies) != len(self.graphs):
                 raise ValueError("FrozenModel: adjacency was prepared for another model")
@@ -285,10 +283,3 @@ class CalledProgram(BoundProgram):
                 f"{type(adjacency).__name__} is not all that the layers of this model need"
             )
         return (adjacency,)
-
-
-def _check_nodes(adjacency: Any, num_nodes: int) -> None:
-    if adjacency.num_cols != num_nodes:
-        raise ValueError(
-            f"FrozenModel: adjacency has {adjacency.num_cols} nodes, x has {num_nodes}"
-        )
