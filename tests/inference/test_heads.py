@@ -32,10 +32,6 @@ class Ending(nn.Module):
         return self.last(self.chain(x, edge_index))
 
 
-def _trained(last, x, edges):
-    return shake(Ending(last), x, edges)
-
-
 def _kinds(frozen):
     return [step.kind for step in frozen.program.steps]
 
@@ -75,7 +71,7 @@ def test_requested_outputs(output, precision, x, edges, tmp_path):
     ],
 )
 def test_own_ends_are_steps(last, kind, x, edges, tmp_path):
-    model = _trained(last, x, edges)
+    model = shake(Ending(last), x, edges)
     frozen = freeze(model)
     scores = freeze(model.chain)(x, edges)
     assert torch.equal(frozen(x, edges), OUTPUTS[kind](scores))
@@ -86,7 +82,7 @@ def test_own_ends_are_steps(last, kind, x, edges, tmp_path):
 
 
 def test_refusals(x, edges):
-    model, ending = shake(Chain("gcn", BIN), x, edges), _trained(OUTPUTS["classes"], x, edges)
+    model, ending = shake(Chain("gcn", BIN), x, edges), shake(Ending(OUTPUTS["classes"]), x, edges)
     for frozen, output, message in (
         (model, "probabilities", r"output must be None or one of .*, got 'probabilities'"),
         (ending, "softmax", "got 'softmax': the forward returns classes"),
@@ -106,7 +102,7 @@ def test_refusals(x, edges):
     ],
 )
 def test_other_uses_run_as_their_own_code(last, x, edges):
-    model = _trained(last, x, edges)
+    model = shake(Ending(last), x, edges)
     frozen = freeze(model)
     assert any("it runs as its own code" in why for why in frozen.report.floats.values())
     assert torch.equal(frozen(x, edges), last(freeze(model.chain)(x, edges)))

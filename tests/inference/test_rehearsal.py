@@ -37,16 +37,6 @@ def frozen_model(kind, precision, x, edges, hidden=160, classes=CLASSES, **optio
     return freeze(model.eval(), **options)
 
 
-def recorded(frozen, x, graph):
-    """The operators of each call of a real forward."""
-    found = []
-    for _, call in frozen.repeatable_calls(x, graph):
-        with torch.no_grad(), OperatorCalls() as operators:
-            call()
-        found.append(operators.calls)
-    return found
-
-
 # Pairs, products, wide and dense sums, sums joined with products, ternary planes.
 MODELS = [
     ("GCN", "bin", 160, CLASSES),
@@ -70,10 +60,13 @@ def test_calls_take_what_dry_runs_of_their_operators_say(
     graph = frozen.prepare_graph(edges, N, layout=layout)
     rehearsed = rehearse(frozen, x, graph, device)
     without_kernels = rehearse(frozen, x, graph, None)
-    operators = recorded(frozen, x, graph)
-    assert len(rehearsed) == len(operators) == len(frozen.groups(x))
+    repeatable = frozen.repeatable_calls(x, graph)
+    assert len(rehearsed) == len(repeatable) == len(frozen.groups(x))
     scratch = 0
-    for found, plain, calls in zip(rehearsed, without_kernels, operators, strict=True):
+    for found, plain, (_, call) in zip(rehearsed, without_kernels, repeatable, strict=True):
+        with torch.no_grad(), OperatorCalls() as operators:
+            call()
+        calls = operators.calls
         taken = [route(n, *args, device=device, **named).scratch_bytes for n, args, named in calls]
         most = max(taken, default=0)
         scratch = max(scratch, most)
