@@ -11,9 +11,8 @@ from torch import Tensor, nn
 
 from bitgnn.bits import BitAdjacency, BitImages, BitTensor
 from bitgnn.bits.tensor_version import Watch, counted
-from bitgnn.inference.binding import Executable, compile_steps, runner_of
 from bitgnn.inference.frozen import Frozen
-from bitgnn.inference.program import Program
+from bitgnn.inference.program import Executable, Program, compile_steps, runner_of
 from bitgnn.inference.recording import CALLS_TO_RECORD, Recordings
 from bitgnn.inference.step import Register, Step, StepKind
 from bitgnn.inference.steps import KINDS

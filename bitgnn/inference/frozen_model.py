@@ -11,14 +11,13 @@ import torch
 from torch import Tensor
 
 from bitgnn.bits import BitAdjacency, BitImages, BitTensor, set_bits
-from bitgnn.inference.binding import Runner
 from bitgnn.inference.bound_program import FeatureForm, Features, Inputs
 from bitgnn.inference.bounds import check_program
 from bitgnn.inference.called_program import CalledProgram
 from bitgnn.inference.frozen import FreezeReport
 from bitgnn.inference.graph import Graph, GraphSpec
 from bitgnn.inference.own_call import PLAIN_CALL, OwnCall
-from bitgnn.inference.program import Program
+from bitgnn.inference.program import Program, Runner
 from bitgnn.inference.step import Step
 from bitgnn.inference.steps.calls import CALLS, FloatCall, describe_call, read_calls
 
