@@ -33,7 +33,7 @@ from bitgnn.inference.frozen_model import FrozenModel
 from bitgnn.inference.graph import PreparedGraph
 from bitgnn.inference.program import PACKING
 from bitgnn.inference.step import Step
-from bitgnn.inference.steps.convolutions import FIXED
+from bitgnn.inference.steps.images import FIXED
 
 REPEATS = 15
 FLOAT_BITS = 32

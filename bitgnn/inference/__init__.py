@@ -16,8 +16,8 @@ from bitgnn.inference.memory import (
     memory_report,
     pyg_memory,
 )
+from bitgnn.inference.steps.floats import sign_threshold
 from bitgnn.inference.stream import Prediction, predict, stream
-from bitgnn.inference.threshold_folding import sign_threshold
 
 __all__ = [
     "AutoExecutor",

@@ -11,14 +11,13 @@ from torch import Tensor, nn
 
 from bitgnn.bits import BitAdjacency, BitImages, BitTensor
 from bitgnn.bits.tensor_version import Watch, counted
-from bitgnn.inference.binding import Executable, compile_steps
 from bitgnn.inference.frozen import Frozen
-from bitgnn.inference.program import Program
+from bitgnn.inference.program import Executable, Program, compile_steps, runner_of
 from bitgnn.inference.recording import CALLS_TO_RECORD, Recordings
-from bitgnn.inference.step import Register, Step, StepKind, runner_of
+from bitgnn.inference.step import Register, Step, StepKind
 from bitgnn.inference.steps import KINDS
 from bitgnn.inference.steps.calls import FloatCall, call_kind
-from bitgnn.inference.steps.products import PATTERN_PRODUCT, pattern_product, takes_pattern
+from bitgnn.inference.steps.products import pattern_product, takes_pattern
 
 Features = Tensor | BitTensor | BitAdjacency
 """Node features: floats, packed bits, or the pattern of those that are set."""
@@ -39,17 +38,13 @@ BOUND = (
 class BoundProgram(Frozen):
     """Base of :class:`~bitgnn.inference.FrozenModel`: checks a program and runs it.
 
-    Args:
-        program: the steps.
-        tensors: what they read, by name.
-        holds: what steps find in each graph: ``"pattern"``, ``"values"`` or ``"edges"``.
-        calls: modules and functions outside of the known steps.
-        features: what the model takes.
-
-    Raises:
-        ValueError: the program cannot run; the message names the step. Or packed features cannot
-            do, since floats are needed behind the packing.
+    ``holds`` says what steps find in each graph: ``"pattern"``, ``"values"`` or ``"edges"``.
     """
+
+    _pattern_source: Watch
+
+    times_bound = 0
+    """How often calls were bound to buffers: another number means buffers in other places."""
 
     def __init__(
         self,
@@ -77,17 +72,12 @@ class BoundProgram(Frozen):
         self.eval()
 
     def _own_kinds(self) -> Mapping[str, StepKind]:
-        kinds = {**KINDS, PATTERN_PRODUCT.name: PATTERN_PRODUCT}
-        if self.calls is not None:
-            kinds["call"] = call_kind(list(self.calls))  # type: ignore[arg-type]
-        return kinds
+        if self.calls is None:
+            return KINDS
+        return {**KINDS, "call": call_kind(list(self.calls))}  # type: ignore[arg-type]
 
     def set_features(self, features: FeatureForm) -> None:
-        """Choose what the model takes: ``"packed"`` makes it refuse floats.
-
-        Raises:
-            ValueError: there is no such form, or the model needs floats.
-        """
+        """Choose what the model takes: ``"packed"`` makes it refuse floats, if it can."""
         if features not in get_args(FeatureForm):
             raise ValueError(
                 f"FrozenModel: features must be one of {list(get_args(FeatureForm))}, "
@@ -99,11 +89,6 @@ class BoundProgram(Frozen):
             )
         self.features: FeatureForm = features
 
-    _pattern_source: Watch
-
-    times_bound = 0
-    """How often calls were bound to buffers: another number means buffers in other places."""
-
     def _bind(self) -> None:
         """Look everything up that the steps need; again whenever the buffers change place."""
         self.times_bound += 1
@@ -114,11 +99,11 @@ class BoundProgram(Frozen):
         self._device = next((t.device for t in tensors.values()), torch.device("cpu"))
         self._from_bits: Executable | None = None
         self._from_pattern: Executable | None = None
+        sources = self._from_floats.sources
         if entry is not None:
             packed = self._entry_step.outputs
             self._from_bits = compile_steps(steps[entry:], packed, output, self._kinds, tensors)
-        made = [self._from_floats, *([] if self._from_bits is None else [self._from_bits])]
-        sources = [source for executable in made for source in executable.sources]
+            sources += self._from_bits.sources
         self._sources = Watch(sources) if sources else None
         self._recordings = Recordings()
 
@@ -137,15 +122,7 @@ class BoundProgram(Frozen):
         """This call with everything looked up and checked, for callers that change nothing.
 
         The model, the graph and the tensors of ``x`` must stay as they are for as long as it is
-        used, the values of ``x`` excepted, which are read anew.
-
-        Args:
-            x: features as in ``forward``.
-            graph: the prepared graph, or None for a model without one.
-
-        Raises:
-            TypeError: as ``forward``.
-            ValueError: as ``forward``.
+        used, the values of ``x`` excepted, which are read anew. Arguments are those of ``forward``.
         """
         for _ in range(CALLS_TO_RECORD):
             result = self(x, graph)
@@ -190,33 +167,27 @@ class BoundProgram(Frozen):
             raise ValueError(f"FrozenModel: x must be on {self._device}, got {x.device}")
         if self._is_stale():
             self._bind()
+        given: list[Any]
         if not isinstance(x, BitTensor | BitImages | BitAdjacency):
             if self.features == "packed":
                 raise ValueError(
                     "FrozenModel: x must be the result of pack_features, got floats; the model "
                     "was frozen with features='packed'"
                 )
-            executable = self._from_floats
-            values: list[Any] = [None] * executable.num_slots
-            values[0] = x
-            return executable, values
-        if self._from_bits is None:
+            executable, given = self._from_floats, [x]
+        elif self._from_bits is None:
             raise ValueError(f"FrozenModel: x must be floats, {self._why_floats()}")
-        if isinstance(x, BitTensor | BitImages):
-            executable = self._from_bits
-            values = [None] * executable.num_slots
-            values[0] = x.words
-            if len(executable.inputs) > 1:
+        elif isinstance(x, BitAdjacency):
+            executable, given = self._pattern_executable(), [x]
+        else:
+            executable, given = self._from_bits, [x.words]
+            if executable.num_inputs > 1:
                 if x.scale is None:
                     raise ValueError(
                         "FrozenModel: packed x must carry a row scale; use pack_features(x)"
                     )
-                values[1] = x.scale
-            return executable, values
-        executable = self._pattern_executable()
-        values = [None] * executable.num_slots
-        values[0] = x
-        return executable, values
+                given.append(x.scale)
+        return executable, given + [None] * (executable.num_slots - len(given))
 
     def _is_stale(self) -> bool:
         """Whether something wrote to buffers that bound calls derived others from."""
@@ -226,10 +197,8 @@ class BoundProgram(Frozen):
 
     def _pattern_executable(self) -> Executable:
         """The calls for the pattern of set bits, made anew once the weights were written to."""
-        bound = self._from_pattern
-        if bound is not None and (
-            torch.compiler.is_compiling() or self._pattern_source.unchanged()
-        ):
+        bound, is_compiling = self._from_pattern, torch.compiler.is_compiling()
+        if bound is not None and (is_compiling or self._pattern_source.unchanged()):
             return bound
         if not self._takes_pattern:
             raise ValueError(
@@ -237,12 +206,11 @@ class BoundProgram(Frozen):
                 "which only a first layer with bit output takes"
             )
         first = self.program.steps[self.program.entry or 0]
-        self._pattern_source = Watch(self.get_buffer(name) for name in first.tensors.values())
+        self._pattern_source = Watch(self._read_by(first).values())
         packed, output = self._entry_step.outputs, self.program.output
         steps = self._pattern_steps()
-        bound = compile_steps(steps, packed, output, self._kinds, self._tensors())
-        self._from_pattern = bound
-        return bound
+        self._from_pattern = compile_steps(steps, packed, output, self._kinds, self._tensors())
+        return self._from_pattern
 
     @property
     def _entry_step(self) -> Step:
@@ -262,35 +230,25 @@ class BoundProgram(Frozen):
     def _pattern_steps(self) -> list[Step]:
         """The steps behind the packing for the pattern of set bits, what they read in place."""
         first, *rest = self.program.steps[self.program.entry :]
-        own = {name: self.get_buffer(buffer) for name, buffer in first.tensors.items()}
-        first, buffers = pattern_product(first, own)
+        first, buffers = pattern_product(first, self._read_by(first))
         for name, tensor in buffers.items():
             self.register_buffer(name, tensor, persistent=False)
         return [first, *rest]
+
+    def _read_by(self, step: Step) -> dict[str, Tensor]:
+        return {name: self.get_buffer(buffer) for name, buffer in step.tensors.items()}
 
     def _why_floats(self) -> str:
         return "since not every part of this model looks at the same bits of them"
 
     def _run_alone(
-        self,
-        step: Step,
-        values: dict[int, Any],
-        graphs: Sequence[Any],
+        self, step: Step, values: dict[int, Any], graphs: Sequence[Any]
     ) -> Callable[[], None]:
-        """Run one step on ``values``; a call that repeats it."""
-        tensors = {name: getattr(self, buffer) for name, buffer in step.tensors.items()}
-        apply = self._kinds[step.kind].make(step, tensors)
-        runner = runner_of(apply, step.inputs, step.outputs, step.graph)
-        held: list[Any] = [None] * (1 + max([*step.inputs, *step.outputs]))
-        for register in step.inputs:
-            held[register] = values[register]
-
-        def call() -> None:
-            runner(held, graphs)
-
+        """Run one step on ``values``, each written by one step only; a call that repeats it."""
+        apply = self._kinds[step.kind].make(step, self._read_by(step))
+        runner: Any = runner_of(apply, step.inputs, step.outputs, step.graph)
+        call = partial(runner, values, graphs)
         call()
-        for register in step.outputs:
-            values[register] = held[register]
         return call
 
 

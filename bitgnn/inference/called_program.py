@@ -1,42 +1,150 @@
-"""A program with its graph that is called as the trained model was."""
+"""A bound program with its graph, called as the trained model was."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, get_args
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch.utils._pytree import tree_map
-from torch_geometric.typing import SparseTensor
 
 from bitgnn.bits import BitAdjacency, BitFeatures, BitTensor
-from bitgnn.inference.bound_program import Features
-from bitgnn.inference.graph import PreparedGraph
-from bitgnn.inference.graph_program import Graph, GraphProgram
-from bitgnn.inference.own_call import Call
+from bitgnn.bits.tensor import words_for
+from bitgnn.bits.tensor_version import TensorMemory
+from bitgnn.inference.bound_program import BoundProgram, FeatureForm, Features
+from bitgnn.inference.graph import (
+    FloatAdjacency,
+    Graph,
+    GraphLayout,
+    GraphSpec,
+    PreparedGraph,
+    check_layout,
+    lay_out,
+)
+from bitgnn.inference.own_call import (
+    PLAIN_CALL,
+    Call,
+    OwnCall,
+    as_features,
+    as_given,
+    as_tensor,
+    hand_out,
+)
 from bitgnn.inference.program import Program
-from bitgnn.inference.results import hand_out
+from bitgnn.inference.steps.calls import EDGE_INDEX, EDGE_WEIGHT, FloatCall
 
 _READY_GRAPHS = (type(None), *get_args(Graph))
 _PACKED = (BitTensor, BitFeatures, BitAdjacency)
-_OTHER_FLOATS = (torch.float64, torch.float16, torch.bfloat16)
-_PACKABLE = (torch.float32, *_OTHER_FLOATS, torch.uint8)
+_PACKABLE = (torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.uint8)
 """What packing reads."""
 
 
-class CalledProgram(GraphProgram):
-    """Base of :class:`~bitgnn.inference.FrozenModel`: its call, fast or the trained model's own.
+class CalledProgram(BoundProgram):
+    """Base of :class:`~bitgnn.inference.FrozenModel`: its graph and its call."""
 
-    Arguments and errors are those of :class:`GraphProgram`.
-    """
-
-    def __init__(self, program: Program, *args: Any) -> None:
-        super().__init__(program, *args)
+    def __init__(
+        self,
+        program: Program,
+        tensors: Mapping[str, Tensor],
+        graphs: Sequence[GraphSpec],
+        calls: Sequence[FloatCall],
+        features: FeatureForm,
+        own_call: OwnCall = PLAIN_CALL,
+    ) -> None:
+        needs_parts = any(step.kind == "call" and step.graph is not None for step in program.steps)
+        holds = [spec.holds for spec in graphs]
+        super().__init__(program, tensors, holds + ["edges"] * needs_parts, calls, features)
+        self.graphs = tuple(graphs)
+        self.own_call = own_call
+        self._needs_parts = needs_parts
+        self._needs_edges = any(call.parts & {EDGE_INDEX, EDGE_WEIGHT} for call in calls)
+        self._graph_memory = TensorMemory()
         # Types of features that the first step reads as they are.
         self._ready_types = _PACKABLE if program.entry == 1 else (torch.float32,)
+
+    @property
+    def takes_graph(self) -> bool:
+        """Whether the model has layers that read a graph."""
+        return bool(self.graphs) or self._needs_edges
+
+    @property
+    def takes_edge_weight(self) -> bool:
+        """Whether a layer was given edge weights, or the edges themselves."""
+        return self._needs_edges or any(spec.weighted for spec in self.graphs)
+
+    def prepare_graph(
+        self,
+        edge_index: Any,
+        num_nodes: int,
+        edge_weight: Tensor | None = None,
+        layout: GraphLayout = "auto",
+        method: str | None = None,
+        **inputs: Any,
+    ) -> Graph:
+        """Make the adjacencies once for many calls, as the trained layers did.
+
+        Args:
+            edge_index: ``[2, E]`` edge index or transposed sparse adjacency.
+            num_nodes: nodes of the graph.
+            edge_weight: ``[E]`` float weights beside an edge index.
+            layout: how patterns are held. ``"csr"``, at four bytes an edge; ``"sliced"``, slices
+                beside the CSR that a GPU gathers from its shared memory, faster on dense graphs;
+                ``"frdc"``, 4 x 4 bit tiles beside the CSR, where no edge occurs twice (else CSR
+                alone, with a warning); ``"auto"``, CSR, and on a GPU slices where the graph is
+                dense enough for the width.
+            method: how 0/1 meets +-1 on tiles: ``"if_else"``, ``"and_andnot"`` or
+                ``"and_degree"``; None, the last of them. All
+                give the same bits.
+            **inputs: further arguments of the trained forward, such as ``batch``, to be held
+                beside the graph; a call that names them as well replaces them.
+
+        Returns:
+            One adjacency where all layers share it, else a :class:`PreparedGraph`.
+
+        Raises:
+            TypeError: the forward has no such argument.
+            ValueError: the graph does not fit ``num_nodes``, the model has no graph,
+                ``edge_weight`` is given to a model whose layers take none, or there is no such
+                layout or method.
+        """
+        if not self.takes_graph:
+            raise ValueError("FrozenModel.prepare_graph: this model has no graph layers")
+        if edge_weight is not None and not self.takes_edge_weight:
+            raise ValueError(
+                "FrozenModel.prepare_graph: edge_weight must be None, no layer of this model "
+                "was given edge weights"
+            )
+        unknown = sorted(inputs.keys() - {a.name for a in self.own_call.inputs})
+        if unknown:
+            raise TypeError(
+                f"FrozenModel.prepare_graph: {unknown} must be inputs of the trained forward"
+            )
+        check_layout("FrozenModel.prepare_graph", layout, method)
+        # Tensors made in inference mode would not tell when they are written to.
+        with torch.inference_mode(False), torch.no_grad():
+            made = tuple(spec.build(edge_index, num_nodes, edge_weight) for spec in self.graphs)
+            for number, adjacency in enumerate(made):
+                lay_out(adjacency, layout, self._packed_widths(number), method)
+        if len(made) == 1 and not self._needs_parts:
+            return made[0]
+        return PreparedGraph(made, edge_index, edge_weight, num_nodes, inputs)
+
+    def _packed_widths(self, graph: int) -> list[int]:
+        """Words of the packed rows that are aggregated with a graph."""
+        steps = (step for step in self.program.steps if step.graph == graph and step.inputs)
+        read = (self.registers[step.inputs[0]] for step in steps)
+        sizes = {held.size for held in read if held.form == "bits" and held.size is not None}
+        return sorted({words_for(size) for size in sizes})
+
+    def _remembered(self, edge_index: Any, edge_weight: Any, num_nodes: int) -> Graph:
+        """The graph of a call, made again only if its tensors are others or were written to."""
+        return self._graph_memory.get(
+            (edge_index, edge_weight),
+            num_nodes,
+            lambda: self.prepare_graph(edge_index, num_nodes, edge_weight, layout="csr"),
+        )
 
     def forward(
         self,
@@ -83,7 +191,7 @@ class CalledProgram(GraphProgram):
         if args or kwargs or not self._is_ready(x, adjacency):
             result = self._run_own_call(x, adjacency, args, kwargs)
         else:
-            result = _as_given(x, self._run_recorded(x, adjacency, self._run_ready))
+            result = as_given(x, self._run_recorded(x, adjacency, self._run_ready))
         return result if out is None else hand_out("FrozenModel", result, out)
 
     def _is_ready(self, x: Any, adjacency: Any) -> bool:
@@ -97,21 +205,15 @@ class CalledProgram(GraphProgram):
     def _run_ready(self, x: Features, adjacency: Any) -> Any:
         num_nodes, *features = x.shape
         if self.in_channels:
-            size = features[0] if features else 0
             expected = self.packed_channels if isinstance(x, _PACKED) else self.in_channels
             if not features:
                 raise ValueError(f"FrozenModel: x must be [N, {expected}], got [{num_nodes}]")
-            if size != expected:
-                raise ValueError(f"FrozenModel: x must have {expected} features, got {size}")
-        with _ungraded():
-            if self._needs_pattern_alone and type(adjacency) is BitAdjacency:
-                graphs: Sequence[Any] = (adjacency,)
-                if adjacency.num_cols != num_nodes:
-                    raise ValueError(
-                        f"FrozenModel: adjacency has {adjacency.num_cols} nodes, x has {num_nodes}"
-                    )
-            else:
-                graphs = self._adjacencies(adjacency, num_nodes)
+            if features[0] != expected:
+                raise ValueError(f"FrozenModel: x must have {expected} features, got {features[0]}")
+        # Programs are captured in inference mode, which leaves no trace in them.
+        is_compiling = torch.compiler.is_compiling()
+        with torch.inference_mode() if is_compiling else torch.no_grad():
+            graphs = self._adjacencies(adjacency, num_nodes)
             executable, values = self._start(x)
             for run in executable.runners:
                 run(values, graphs)
@@ -119,24 +221,25 @@ class CalledProgram(GraphProgram):
 
     def _run_own_call(self, x: Any, adjacency: Any, args: Any, kwargs: Any) -> Any:
         """Run with the arguments of the trained forward."""
-        call = self.own_call.sort_call(x, adjacency, args, kwargs, is_ready=_is_graph(adjacency))
-        features = _as_features(call.x, self.in_channels, self._ready_types)
+        is_ready = isinstance(adjacency, Graph)
+        call = self.own_call.sort_call(x, adjacency, args, kwargs, is_ready)
+        features = as_features(call.x, self.in_channels, self._ready_types)
         num_nodes = features.shape[-2] if self.in_channels else features.shape[0]
         graph = self._graph_of(call, num_nodes)
         if not (self.in_channels and isinstance(features, Tensor) and features.dim() > 2):
-            return _as_given(call.x, self._run_recorded(features, graph, self._run_ready))
+            return as_given(call.x, self._run_recorded(features, graph, self._run_ready))
         # One matrix after the other: each has its own row scales and thresholds in place.
         found = [self._run_ready(one, graph) for one in features.flatten(0, -3)]
         leading = features.shape[:-2]
         stacked = tree_map(lambda *parts: torch.stack(parts).unflatten(0, leading), *found)
-        return _as_given(call.x, stacked)
+        return as_given(call.x, stacked)
 
     def _graph_of(self, call: Call, num_nodes: int) -> Any:
         """The graph of a call with its further inputs."""
         graph, weight, inputs = call.graph, call.weight, call.inputs
         if not self.takes_graph:
             graph = None
-        elif _is_graph(graph):
+        elif isinstance(graph, Graph):
             if weight is not None:
                 raise ValueError(
                     "FrozenModel: edge_weight must be None beside a prepared graph, which holds it"
@@ -152,64 +255,31 @@ class CalledProgram(GraphProgram):
         given = {name: as_tensor(value) for name, value in inputs.items()}
         return replace(graph, inputs={**graph.inputs, **given})
 
-
-def _ungraded() -> Any:
-    """No gradients; programs are captured in inference mode, which leaves no trace in them."""
-    return torch.inference_mode() if torch.compiler.is_compiling() else torch.no_grad()
-
-
-def _as_given(x: Any, found: Any) -> Any:
-    """Float32 results in the type of the features, which a trained layer keeps."""
-    dtype = x.dtype if isinstance(x, Tensor) else None
-    if dtype not in _OTHER_FLOATS:
-        return found
-    return tree_map(lambda part: part.to(dtype) if _is_float32(part) else part, found)
-
-
-def _is_float32(value: Any) -> bool:
-    return isinstance(value, Tensor) and value.dtype == torch.float32
-
-
-def _is_graph(value: Any) -> bool:
-    return isinstance(value, Graph)
-
-
-MATRIX = 2
-
-
-def as_tensor(value: Any) -> Any:
-    """A numpy array as a tensor that shares its memory; anything else as it is."""
-    return torch.as_tensor(value) if isinstance(value, np.ndarray) else value
-
-
-def _as_features(x: Any, size: int, ready: Sequence[torch.dtype]) -> Any:
-    """Features as dense floats.
-
-    Args:
-        x: array, tensor (dense or sparse), or packed bits.
-        size: features of a node; 0 for what is no matrix of features, which stays as it is.
-        ready: types of numbers that may stay.
-
-    Raises:
-        TypeError: ``x`` is none of these.
-        ValueError: it is not ``[*, N, size]``.
-    """
-    if isinstance(x, BitTensor | BitAdjacency):
-        if size and len(x.shape) != MATRIX:
-            raise ValueError(f"FrozenModel: x must be [N, {size}], got {list(x.shape)}")
-        return x
-    x = as_tensor(x)
-    if isinstance(x, SparseTensor):
-        x = x.to_dense()
-    if not isinstance(x, Tensor) or x.is_complex():
-        got = x.dtype if isinstance(x, Tensor) else type(x).__name__
-        raise TypeError(
-            f"FrozenModel: x must be a tensor of numbers or the result of pack_features, got {got}"
-        )
-    if not size:
-        return x
-    if x.layout != torch.strided:
-        x = x.to_dense()
-    if x.dim() < MATRIX:
-        raise ValueError(f"FrozenModel: x must be [N, {size}], got {list(x.shape)}")
-    return x if x.dtype in ready else x.float()
+    def _adjacencies(self, adjacency: Any, num_nodes: int) -> Sequence[Any]:
+        """What steps find as graphs, from any form of the graph."""
+        if not self.graphs and not self._needs_parts:
+            return ()
+        if adjacency is None and not self.takes_graph:
+            adjacency = PreparedGraph((), None, None, num_nodes)
+        if adjacency is None:
+            raise ValueError("FrozenModel: adjacency must be a graph, got None")
+        if not isinstance(adjacency, Graph):
+            adjacency = self._remembered(adjacency, None, num_nodes)
+        if adjacency.num_cols != num_nodes:
+            raise ValueError(
+                f"FrozenModel: adjacency has {adjacency.num_cols} nodes, x has {num_nodes}"
+            )
+        if isinstance(adjacency, PreparedGraph):
+            if len(adjacency.adjacencies) != len(self.graphs):
+                raise ValueError("FrozenModel: adjacency was prepared for another model")
+            if self.own_call.inputs:
+                inputs = self.own_call.filled(adjacency.inputs, num_nodes, self._device)
+                adjacency = replace(adjacency, inputs=inputs)
+            return (*adjacency.adjacencies, adjacency)
+        holds = "values" if isinstance(adjacency, FloatAdjacency) else "pattern"
+        if self._needs_parts or [spec.holds for spec in self.graphs] != [holds]:
+            raise ValueError(
+                f"FrozenModel: adjacency must come from prepare_graph, a "
+                f"{type(adjacency).__name__} is not all that the layers of this model need"
+            )
+        return (adjacency,)

@@ -16,8 +16,8 @@ from bitgnn.inference.frozen import each_once
 from bitgnn.inference.frozen_images import FrozenImages
 from bitgnn.inference.frozen_layers import FrozenBWTA, FrozenLayers, OwnForward
 from bitgnn.inference.frozen_model import FrozenModel
-from bitgnn.inference.steps.calls import FloatCall
-from bitgnn.inference.steps.known_calls import Unsavable, describe_call
+from bitgnn.inference.steps.calls import FloatCall, describe_call
+from bitgnn.inference.steps.known import Unsavable
 
 FORMAT_VERSION = 3
 MIGRATIONS: Migrations = {}

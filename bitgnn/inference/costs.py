@@ -16,7 +16,7 @@ from bitgnn.bits import BitImages, BitTensor
 from bitgnn.bits.tensor import WORD_BITS, words_for
 from bitgnn.inference.bound_program import BoundProgram
 from bitgnn.inference.step import Register, Step
-from bitgnn.inference.steps.convolutions import CONVOLUTIONS, FIXED, OF_PATCHES
+from bitgnn.inference.steps.images import CONVOLUTIONS, FIXED, OF_PATCHES
 from bitgnn.inference.steps.products import PATTERN_PRODUCT
 
 FLOAT_BYTES = 4

@@ -17,8 +17,8 @@ from bitgnn.bits import BitAdjacency, BitImages, BitTensor
 from bitgnn.bits.tensor_version import Watch, are_same
 from bitgnn.inference.bound_program import Inputs
 from bitgnn.inference.frozen_model import FrozenModel
-from bitgnn.inference.graph_program import Graph
-from bitgnn.inference.results import hand_out
+from bitgnn.inference.graph import Graph
+from bitgnn.inference.own_call import hand_out
 
 WARM_UPS = 2
 """Eager calls before a capture: they build layouts and load kernels, which it could not."""

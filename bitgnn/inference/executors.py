@@ -13,7 +13,7 @@ from bitgnn.inference.bound_program import Inputs
 from bitgnn.inference.cuda_graph import CudaGraphExecutor, PinnedCall
 from bitgnn.inference.frozen import Frozen
 from bitgnn.inference.frozen_model import FrozenModel
-from bitgnn.inference.graph_program import Graph
+from bitgnn.inference.graph import Graph
 
 __all__ = ["AutoExecutor", "CudaGraphExecutor", "EagerExecutor", "make_executor"]
 

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-    from bitgnn.inference.layout import GraphLayout
+    from bitgnn.inference.graph import GraphLayout
     from bitgnn.inference.memory import MemoryReport
 
 

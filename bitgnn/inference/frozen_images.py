@@ -9,12 +9,11 @@ import torch
 from torch import Tensor
 
 from bitgnn.bits import BitImages, BitTensor
-from bitgnn.inference.binding import Executable
 from bitgnn.inference.bound_program import FeatureForm
 from bitgnn.inference.frozen import FreezeReport
 from bitgnn.inference.frozen_model import FrozenModel
-from bitgnn.inference.program import Program
-from bitgnn.inference.results import hand_out
+from bitgnn.inference.own_call import hand_out
+from bitgnn.inference.program import Executable, Program
 from bitgnn.inference.steps.calls import FloatCall
 
 Takes = Literal["images", "rows", "flattened"]

@@ -15,13 +15,11 @@ from bitgnn.inference.bound_program import FeatureForm, Features, Inputs
 from bitgnn.inference.bounds import check_program
 from bitgnn.inference.called_program import CalledProgram
 from bitgnn.inference.frozen import FreezeReport
-from bitgnn.inference.graph import GraphSpec
-from bitgnn.inference.graph_program import Graph
+from bitgnn.inference.graph import Graph, GraphSpec
 from bitgnn.inference.own_call import PLAIN_CALL, OwnCall
-from bitgnn.inference.program import Program
-from bitgnn.inference.step import Runner, Step
-from bitgnn.inference.steps.calls import FloatCall
-from bitgnn.inference.steps.known_calls import CALLS, describe_call, read_calls
+from bitgnn.inference.program import Program, Runner
+from bitgnn.inference.step import Step
+from bitgnn.inference.steps.calls import CALLS, FloatCall, describe_call, read_calls
 
 if TYPE_CHECKING:
     from typing_extensions import Self

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import warnings
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor
@@ -13,12 +14,9 @@ from torch_geometric.typing import SparseTensor
 from torch_geometric.utils import is_sparse, to_edge_index
 
 from bitgnn.bits import BitAdjacency, pytrees
+from bitgnn.bits.layouts import FRDC_METHODS
 from bitgnn.nn.graph.adjacency import gcn_adjacency, neighbour_adjacency
-
-FLOWS = ("source_to_target", "target_to_source")
-KINDS = ("gcn", "neighbours")
-REDUCTIONS = ("add", "mean")
-PARTS = ("edge_index", "edge_weight")
+from bitgnn.ops.layout_choice import default_layout
 
 
 @dataclass(frozen=True)
@@ -40,7 +38,7 @@ class FloatAdjacency:
     @property
     def nbytes(self) -> int:
         """Bytes of the three tensors."""
-        return self.rowptr.nbytes + self.indices.nbytes + self.values.nbytes
+        return sum(tensor.nbytes for tensor in self.tensors)
 
     @property
     def nnz(self) -> int:
@@ -58,15 +56,14 @@ class FloatAdjacency:
         return self.indices.device
 
     @property
-    def tensors(self) -> tuple[Tensor | None, ...]:
+    def tensors(self) -> tuple[Tensor, Tensor, Tensor]:
         """What it consists of: row pointer, indices and values."""
         return self.rowptr, self.indices, self.values
 
     def to(self, device: torch.device | str) -> FloatAdjacency:
         """The same matrix on another device."""
-        return FloatAdjacency(
-            self.rowptr.to(device), self.indices.to(device), self.values.to(device), self.num_cols
-        )
+        rowptr, indices, values = (tensor.to(device) for tensor in self.tensors)
+        return FloatAdjacency(rowptr, indices, values, self.num_cols)
 
 
 Adjacency = BitAdjacency | FloatAdjacency
@@ -107,20 +104,16 @@ class GraphSpec:
 
     @classmethod
     def from_description(cls, description: Any) -> GraphSpec:
-        """Read what ``dataclasses.asdict`` gave.
-
-        Raises:
-            ValueError: an entry is missing, left over or has no such value.
-        """
+        """Read what ``dataclasses.asdict`` gave; a ValueError says what is wrong with it."""
         names = [entry.name for entry in fields(cls)]
         if not isinstance(description, Mapping) or sorted(description) != sorted(names):
             raise ValueError(f"a graph must have the entries {names}, got {description}")
         spec = cls(**description)
         flags = (getattr(spec, entry.name) for entry in fields(cls) if entry.type == "bool")
         if (
-            spec.kind not in KINDS
-            or spec.reduction not in REDUCTIONS
-            or spec.flow not in FLOWS
+            spec.kind not in ("gcn", "neighbours")
+            or spec.reduction not in ("add", "mean")
+            or spec.flow not in ("source_to_target", "target_to_source")
             or not all(type(flag) is bool for flag in flags)
         ):
             raise ValueError(f"a graph has an unknown option: {description}")
@@ -137,16 +130,8 @@ class GraphSpec:
             edge_index = edge_index.set_value(None, layout=None)
         if self.keeps_weights:
             return self._build_floats(edge_index, num_nodes, weight)
-        made = self._build_pattern(edge_index, num_nodes, weight)
-        if self.uses_columns or made.col_scale is None:
-            return made
-        return BitAdjacency(made.rowptr, made.indices, made.num_cols, made.row_scale)
-
-    def _build_pattern(
-        self, edge_index: Any, num_nodes: int, weight: Tensor | None
-    ) -> BitAdjacency:
         if self.kind == "gcn":
-            return gcn_adjacency(
+            made = gcn_adjacency(
                 edge_index,
                 num_nodes,
                 weight,
@@ -156,9 +141,13 @@ class GraphSpec:
                 flow=self.flow,
                 reduction=self.reduction,
             )
-        return neighbour_adjacency(
-            edge_index, num_nodes, num_nodes, weight, reduction=self.reduction, flow=self.flow
-        )
+        else:
+            made = neighbour_adjacency(
+                edge_index, num_nodes, num_nodes, weight, reduction=self.reduction, flow=self.flow
+            )
+        if self.uses_columns or made.col_scale is None:
+            return made
+        return BitAdjacency(made.rowptr, made.indices, made.num_cols, made.row_scale)
 
     def _build_floats(
         self, edge_index: Any, num_nodes: int, weight: Tensor | None
@@ -169,17 +158,20 @@ class GraphSpec:
             )
             is_pair = isinstance(normalized, tuple)
             edge_index, weight = normalized if is_pair else (normalized, None)
-        edges, weight = _weighted_edges(edge_index, weight, self.flow)
-        sources, destinations = edges
+        if is_sparse(edge_index):
+            (sources, destinations), weight = to_edge_index(edge_index)
+            sources, destinations = destinations, sources
+        else:
+            edges = edge_index.as_subclass(Tensor)
+            sources, destinations = edges.flip(0) if self.flow == "target_to_source" else edges
         if weight is None:
-            weight = torch.ones(sources.size(0), device=edges.device)
+            weight = torch.ones(sources.size(0), device=sources.device)
         counts = torch.bincount(destinations, minlength=num_nodes)
         if self.reduction == "mean":
             weight = weight / counts.clamp(min=1)[destinations]
         # A stable sort keeps the order in which PyG adds the messages of a node up.
         order = torch.argsort(destinations, stable=True)
-        rowptr = torch.zeros(num_nodes + 1, dtype=torch.int64, device=edges.device)
-        torch.cumsum(counts, 0, out=rowptr[1:])
+        rowptr = torch.nn.functional.pad(counts.cumsum(0), (1, 0))
         values = weight[order].float().contiguous()
         return FloatAdjacency(rowptr, sources[order].int(), values, num_nodes)
 
@@ -204,7 +196,7 @@ class PreparedGraph:
 
     def part(self, name: str) -> Any:
         """The edges, their weights, or a further input."""
-        if name in PARTS:
+        if name in ("edge_index", "edge_weight"):
             return getattr(self, name)
         return self.inputs.get(name)
 
@@ -230,7 +222,10 @@ class PreparedGraph:
         """Device of the adjacencies, or where there is none of the edges or the inputs."""
         for held in (*self.adjacencies, self.edge_index, *self.inputs.values()):
             if hasattr(held, "device"):
-                return _device_of(held)
+                device: Any = held.device
+                # A method of SparseTensor, a property of everything else.
+                found: torch.device = device() if callable(device) else device
+                return found
         return torch.device("cpu")
 
     @property
@@ -245,16 +240,17 @@ class PreparedGraph:
 
     def to(self, device: torch.device | str) -> PreparedGraph:
         """The same graph on another device."""
-        moved = tuple(adjacency.to(device) for adjacency in self.adjacencies)
-        edges, weight = (
-            None if part is None else part.to(device)
-            for part in (self.edge_index, self.edge_weight)
+
+        def moved(part: Any) -> Any:
+            return part.to(device) if hasattr(part, "to") else part
+
+        return PreparedGraph(
+            tuple(map(moved, self.adjacencies)),
+            moved(self.edge_index),
+            moved(self.edge_weight),
+            self.num_nodes,
+            {name: moved(value) for name, value in self.inputs.items()},
         )
-        inputs = {
-            name: value.to(device) if isinstance(value, Tensor) else value
-            for name, value in self.inputs.items()
-        }
-        return PreparedGraph(moved, edges, weight, self.num_nodes, inputs)
 
 
 pytrees.register(
@@ -275,19 +271,58 @@ pytrees.register(
     ),
 )
 
+Graph = BitAdjacency | FloatAdjacency | PreparedGraph
+"""Result of :meth:`~bitgnn.inference.FrozenModel.prepare_graph`."""
 
-def _device_of(held: Any) -> torch.device:
-    device: Any = held.device
-    found: torch.device = device() if callable(device) else device  # a method of SparseTensor
-    return found
+GraphLayout = Literal["auto", "csr", "sliced", "frdc"]
+"""How patterns are held: CSR, sliced where a graph on a GPU is dense; CSR alone; CSR with column
+slices beside it; CSR with 4 x 4 bit tiles beside it."""
 
 
-def _weighted_edges(
-    edge_index: Any, weight: Tensor | None, flow: str
-) -> tuple[Tensor, Tensor | None]:
-    """Sources and destinations ``[2, E]`` with weights, from an index or a sparse adjacency."""
-    if is_sparse(edge_index):
-        (sources, destinations), weight = to_edge_index(edge_index)
-        return torch.stack([destinations, sources]), weight
-    edges = edge_index.as_subclass(Tensor)
-    return edges.flip(0) if flow == "target_to_source" else edges, weight
+def check_layout(who: str, layout: Any, method: Any) -> None:
+    """Refuse a layout that does not exist, or a method that is not one of its tiles."""
+    layouts = get_args(GraphLayout)
+    if layout not in layouts:
+        raise ValueError(f"{who}: layout must be one of {list(layouts)}, got {layout!r}")
+    if method is None:
+        return
+    if method not in FRDC_METHODS:
+        raise ValueError(
+            f"{who}: method must be None or one of {list(FRDC_METHODS)}, got {method!r}"
+        )
+    if layout != "frdc":
+        raise ValueError(f"{who}: method {method!r} is one of layout 'frdc', got layout {layout!r}")
+
+
+def lay_out(
+    adjacency: Adjacency, layout: GraphLayout, widths: Iterable[int], method: str | None
+) -> None:
+    """Plan the layout of a pattern for packed rows of these numbers of words.
+
+    Where slices are the choice of ``"auto"``, a lack of memory for them leaves the graph in CSR.
+    """
+    if not isinstance(adjacency, BitAdjacency) or layout == "csr":
+        return
+    if layout == "frdc" and adjacency.frdc() is None:
+        warnings.warn(
+            "prepare_graph: layout 'frdc' cannot hold duplicate edges; layout 'csr' serves instead",
+            UserWarning,
+            stacklevel=3,
+        )
+        return
+    for words in widths:
+        chosen = default_layout(words, adjacency) if layout == "auto" else layout
+        if chosen == "csr":
+            continue
+        try:
+            adjacency.plan_layout(words, chosen, method)
+        except torch.OutOfMemoryError:
+            if layout != "auto":
+                raise
+            warnings.warn(
+                "prepare_graph: no memory to build the sliced layout, which would be faster; the "
+                "graph stays in CSR. Give layout='csr' to ask for it",
+                ResourceWarning,
+                stacklevel=3,
+            )
+            return

@@ -14,8 +14,7 @@ from bitgnn._library import library_info, load_for_dry_runs
 from bitgnn.bits import BitAdjacency, BitTensor
 from bitgnn.inference.bound_program import Inputs
 from bitgnn.inference.frozen_model import FrozenModel, Graph
-from bitgnn.inference.graph import PreparedGraph
-from bitgnn.inference.layout import GraphLayout
+from bitgnn.inference.graph import GraphLayout, PreparedGraph
 from bitgnn.inference.rehearsal import CallMemory, rehearse
 from bitgnn.measure.memory import cuda_peak_request, peak_allocation, stored_bytes
 from bitgnn.measure.report import format_bytes

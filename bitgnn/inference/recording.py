@@ -22,8 +22,6 @@ from bitgnn.bits import BitAdjacency, BitImages, BitTensor
 from bitgnn.bits.tensor_version import Watch, are_same
 from bitgnn.inference.graph import PreparedGraph
 
-__all__ = ["CALLS_TO_RECORD", "Recordings"]
-
 CALLS_TO_RECORD = 2
 """Calls on the same inputs in a row after which there is a recording, made of the second one."""
 
@@ -36,8 +34,9 @@ _NONE, _INTEGER, _REAL, _INTEGERS, _CONSTANT, _REGISTER = range(6)
 _VIEWS = ("aten::view", "aten::unsqueeze", "aten::slice.Tensor")
 """What recordings hold beside our operators."""
 
-Parts = tuple[Tensor, Tensor | None, int]
-_PARTS: dict[type, Callable[[Any], Parts]] = {
+Forward = Callable[[Any, Any], Any]
+Watches = Callable[[Any], list[Watch]]
+_PARTS: dict[type, Callable[[Any], tuple[Tensor, Tensor | None, int]]] = {
     Tensor: lambda x: (x, None, 0),
     BitTensor: lambda x: (x.words, x.scale, x.size),
     BitImages: lambda x: (x.words, x.scale, x.channels),
@@ -47,15 +46,11 @@ _PARTS: dict[type, Callable[[Any], Parts]] = {
 
 
 class _Recorder(TorchDispatchMode):
-    """Writes down the operator calls inside as ``bind_recording`` takes them; keeps no results.
-
-    Attributes:
-        fits: whether all calls were our operators, with arguments that recordings hold.
-    """
+    """Writes down the operator calls inside as ``bind_recording`` takes them; keeps no results."""
 
     def __init__(self, inputs: Sequence[Tensor]) -> None:
         super().__init__()
-        self.fits = True
+        self.fits = True  # all calls are our operators, with arguments that recordings hold
         self._inputs = len(inputs)
         self._count = len(inputs)
         self._registers = {id(tensor): number for number, tensor in enumerate(inputs)}
@@ -116,14 +111,10 @@ class _Recorder(TorchDispatchMode):
 
 
 class _Recording:
-    """A bound forward and the inputs it serves.
+    """A bound forward, by the number that ``bind_recording`` gave, and the inputs it serves.
 
-    Args:
-        number: what ``bind_recording`` gave.
-        x: features like those it takes.
-        graph: the graph it reads.
-        watches: what else must not have been written to.
-        forget: takes the reference to the graph once that is gone.
+    ``watches`` are what else must not have been written to; ``forget`` takes the reference to the
+    graph once that is gone.
     """
 
     def __init__(
@@ -136,28 +127,19 @@ class _Recording:
     ) -> None:
         self._operator = torch.ops.bitgnn.run_recording.default
         self._number = number
-        self._form = type(x)
-        self._parts_of = _PARTS[self._form]
-        first, second, self._size = self._parts_of(x)
-        self._shape, self._dtype, self._device = first.shape, first.dtype, first.device
-        self._is_alone = second is None
+        self._parts_of = _PARTS[type(x)]
+        self._form = _form_of(x)
         self.graph = _reference(graph, forget)
         self._tensors = () if graph is None else graph.tensors
         self._watches = watches
-        like = first.new_empty(0).detach()
+        like = self._parts_of(x)[0].new_empty(0).detach()
         weakref.finalize(self, torch.ops.bitgnn.drop_recording, like, number).atexit = False
 
-    def fits(self, x: Any, graph: Any) -> bool:
-        """Whether it serves these inputs as they are now."""
-        if x.__class__ is not self._form or self.graph() is not graph:
-            return False
-        first, second, size = self._parts_of(x)
+    def fits(self, form: Any, graph: Any) -> bool:
+        """Whether it serves features of this form, and the graph as it is now."""
         return (
-            first.shape == self._shape
-            and first.dtype is self._dtype
-            and (second is None) is self._is_alone
-            and size == self._size
-            and first.device == self._device
+            self.graph() is graph
+            and form == self._form
             and (graph is None or are_same(graph.tensors, self._tensors))
             and all(watch.unchanged() for watch in self._watches)
         )
@@ -195,20 +177,10 @@ class Recordings:
     def __len__(self) -> int:
         return len(self._recordings)
 
-    def run(
-        self,
-        x: Any,
-        graph: Any,
-        forward: Callable[[Any, Any], Any],
-        watches: Callable[[Any], list[Watch]],
-    ) -> Any:
+    def run(self, x: Any, graph: Any, forward: Forward, watches: Watches) -> Any:
         """What ``forward(x, graph)`` gives, by a recording where there is one.
 
-        Args:
-            x: features.
-            graph: the prepared graph or None.
-            forward: the calls one by one, with their checks.
-            watches: gives what calls on ``x`` were made of: after a write to it they are stale.
+        ``watches`` tells of what calls on ``x`` were made of: after a write to it they are stale.
         """
         if is_in_torch_dispatch_mode() or torch.jit.is_tracing():
             return forward(x, graph)
@@ -218,27 +190,24 @@ class Recordings:
                 return recording.run(x)
             except RuntimeError:
                 return forward(x, graph)  # which says more of an error
-        key = self._key(x, graph)
+        form = _form_of(x) if self._can_record(x) else None
         before, last = self._last
-        if key is None or key != before or last() is not graph:
-            self._last = key, _reference(graph)
+        if form is None or form != before or last() is not graph:
+            self._last = form, _reference(graph)
             return forward(x, graph)
         return self._record(x, graph, forward, watches)
 
     def find(self, x: Any, graph: Any) -> _Recording | None:
         """The recording for these inputs as they are now."""
+        if not self._recordings:
+            return None
+        form = _form_of(x)
         for recording in self._recordings:
-            if recording.fits(x, graph):
+            if recording.fits(form, graph):
                 return recording
         return None
 
-    def _record(
-        self,
-        x: Any,
-        graph: Any,
-        forward: Callable[[Any, Any], Any],
-        watches: Callable[[Any], list[Watch]],
-    ) -> Any:
+    def _record(self, x: Any, graph: Any, forward: Forward, watches: Watches) -> Any:
         first, second, _ = _PARTS[type(x)](x)
         with _Recorder([first] if second is None else [first, second]) as recorder:
             result = forward(x, graph)
@@ -247,27 +216,39 @@ class Recordings:
             self._refused.add((type(x), first.dtype))
             return result
         watched = watches(x)
-        if any(getattr(held, "derived_nbytes", 0) for held in _adjacencies(graph)):
+        adjacencies = graph.adjacencies if isinstance(graph, PreparedGraph) else (graph,)
+        if any(getattr(held, "derived_nbytes", 0) for held in adjacencies):
             watched.append(Watch(graph.tensors))
         number = torch.ops.bitgnn.bind_recording(*code)
         owner = weakref.ref(self)  # which recordings do not keep alive
-        recording = _Recording(number, x, graph, watched, lambda gone: _forget(owner(), gone))
+
+        def forget(gone: Any) -> None:
+            held = owner()
+            if held is not None:
+                held._recordings = tuple(r for r in held._recordings if r.graph is not gone)
+
+        recording = _Recording(number, x, graph, watched, forget)
         self._recordings = (recording, *self._recordings)[:MOST_RECORDINGS]
         return result
 
-    def _key(self, x: Any, graph: Any) -> Any:
-        """What tells inputs from others that are not recorded; None where there can be none."""
+    def _can_record(self, x: Any) -> bool:
         parts_of = _PARTS.get(type(x))
         if parts_of is None:
-            return None
-        first, second, size = parts_of(x)
-        if (type(x), first.dtype) in self._refused:
-            return None
-        if not _has_kernels(first.device.type):
-            return None
-        if first.is_cuda and torch.cuda.is_current_stream_capturing():
-            return None  # what is derived from a graph cannot be kept then
-        return type(x), first.shape, first.dtype, first.device, second is None, size
+            return False
+        first, _, _ = parts_of(x)
+        if (type(x), first.dtype) in self._refused or not _has_kernels(first.device.type):
+            return False
+        # What is derived from a graph cannot be kept while a stream is captured.
+        return not (first.is_cuda and torch.cuda.is_current_stream_capturing())
+
+
+def _form_of(x: Any) -> Any:
+    """What tells features from others that need a recording of their own."""
+    parts_of = _PARTS.get(x.__class__)
+    if parts_of is None:
+        return None
+    first, second, size = parts_of(x)
+    return x.__class__, first.shape, first.dtype, first.device, second is None, size
 
 
 def _has_kernels(device: str) -> bool:
@@ -278,14 +259,3 @@ def _has_kernels(device: str) -> bool:
         and torch._C._dispatch_has_kernel(name)
         and torch._C._dispatch_has_kernel_for_dispatch_key(name, device.upper())
     )
-
-
-def _forget(recordings: Recordings | None, graph: Any) -> None:
-    """Drop the recordings of a graph that is gone."""
-    if recordings is not None:
-        kept = (held for held in recordings._recordings if held.graph is not graph)
-        recordings._recordings = tuple(kept)
-
-
-def _adjacencies(graph: Any) -> Sequence[Any]:
-    return graph.adjacencies if isinstance(graph, PreparedGraph) else (graph,)

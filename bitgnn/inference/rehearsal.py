@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,11 +20,9 @@ META = torch.device("meta")
 
 @dataclass(frozen=True)
 class CallMemory:
-    """Bytes while a call runs.
+    """Bytes while a call runs: of values that calls hand on, its own among them, and beside them.
 
-    Attributes:
-        activations: values that calls hand to each other, this one's results among them.
-        workspace: what the call takes beside them, at most at once.
+    ``workspace`` is what the call takes at most at once.
     """
 
     activations: int
@@ -44,22 +41,11 @@ def rehearse(
     adjacency: Graph | None,
     device: str | torch.device | DeviceDescription | None,
 ) -> list[CallMemory]:
-    """What each call of ``model(x, adjacency)`` would hold, without running a kernel.
+    """What each call of ``model(x, adjacency)`` would hold, in order, without running a kernel.
 
-    Args:
-        model: the frozen model, without code of the user's own.
-        x: features or images in the form they are given to the model. Only shapes count.
-        adjacency: prepared graph, or None. What Python derives from the pattern's values, such as
-            the order of its rows, is made and kept as in a forward.
-        device: whose kernels take scratch memory, see :func:`bitgnn.ops.route.route`; None to
-            leave that out.
-
-    Returns:
-        The bytes of each call, in order.
-
-    Raises:
-        RuntimeError: there are no dry runs here.
-        ValueError: the model does not take ``x`` in this form.
+    Of ``x`` only the shapes count. What Python derives from the graph's pattern, such as the order
+    of its rows, is made and kept as in a forward. The kernels of ``device`` take scratch memory,
+    see :func:`bitgnn.ops.route.route`; None leaves that out. The model may hold no user's code.
     """
     graphs = model._adjacencies(adjacency, x.shape[0])
     executable, values = model._start(x)
@@ -82,9 +68,6 @@ class _Counting(TorchDispatchMode):
 
     Operators on packed bits, and whatever reads their results, run on the meta device. What is
     made of a graph's tensors alone is computed, since later shapes may depend on it.
-
-    Args:
-        device: whose kernels take scratch memory, or None.
     """
 
     def __init__(self, device: str | torch.device | DeviceDescription | None) -> None:
@@ -107,7 +90,7 @@ class _Counting(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        read = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
+        read = _tensors((args, kwargs))
         is_own, makes = func.namespace == "bitgnn", func is torch.ops.aten.empty.memory_format
         if is_own or makes or any(tensor.is_meta for tensor in read):
             args, kwargs = tree_map_only(Tensor, _imagined, (args, kwargs))
@@ -118,16 +101,13 @@ class _Counting(TorchDispatchMode):
             name = func._schema.name.split("::")[1]
             scratch = route(name, *args, device=self.device, **kwargs).scratch_bytes
         result = func(*args, **kwargs)
-        self._note(result, {_storage(tensor)._cdata for tensor in read}, scratch)
-        return result
-
-    def _note(self, result: Any, known: set[int], scratch: int) -> None:
-        """Count results that are no views of what was read."""
+        known = {tensor.untyped_storage()._cdata for tensor in read} | self._live.keys()
         for tensor in _tensors(result):
-            storage = _storage(tensor)
-            if storage._cdata not in known | self._live.keys():
+            storage = tensor.untyped_storage()
+            if storage._cdata not in known:  # no view of what was read
                 self._live[storage._cdata] = StorageWeakRef(storage), storage.nbytes()
         self.most = max(self.most, self._held() + scratch)
+        return result
 
     def _held(self) -> int:
         """Bytes of what is still there."""
@@ -135,12 +115,8 @@ class _Counting(TorchDispatchMode):
         return sum(nbytes for _, nbytes in self._live.values())
 
 
-def _tensors(result: Any) -> Iterator[Tensor]:
-    return (leaf for leaf in tree_leaves(result) if isinstance(leaf, Tensor))
-
-
-def _storage(tensor: Tensor) -> Any:
-    return tensor.untyped_storage()
+def _tensors(values: Any) -> list[Tensor]:
+    return [leaf for leaf in tree_leaves(values) if isinstance(leaf, Tensor)]
 
 
 def _imagined(tensor: Tensor) -> Tensor:

@@ -31,16 +31,10 @@ class Register(NamedTuple):
 
 @dataclass(frozen=True)
 class Step:
-    """One call of an operator or function.
+    """One call of an operator or function, for a module of the original model (``layer``).
 
-    Attributes:
-        kind: name of the :class:`StepKind`.
-        layer: module of the original model that the step belongs to, for reports.
-        inputs: registers read.
-        outputs: registers written, each by one step only.
-        attributes: plain values.
-        tensors: name of the buffer behind each tensor argument.
-        graph: index of the adjacency in use, or None.
+    Each register is written by one step only. ``tensors`` names the buffer behind each tensor
+    argument, ``graph`` is the index of the adjacency in use.
     """
 
     kind: str
@@ -53,32 +47,17 @@ class Step:
 
     def description(self) -> dict[str, Any]:
         """Plain values that :meth:`from_description` reads."""
-        return {
-            "kind": self.kind,
-            "layer": self.layer,
-            "inputs": list(self.inputs),
-            "outputs": list(self.outputs),
-            "attributes": dict(self.attributes),
-            "tensors": dict(self.tensors),
-            "graph": self.graph,
-        }
+        registers = {"inputs": list(self.inputs), "outputs": list(self.outputs)}
+        own = {"attributes": dict(self.attributes), "tensors": dict(self.tensors)}
+        return {**vars(self), **registers, **own}
 
     @classmethod
     def from_description(cls, description: Any) -> Step:
-        """Read a step and check the type of every entry.
-
-        Raises:
-            ValueError: an entry is missing, left over or of the wrong type.
-        """
-        expected: dict[str, type | tuple[type, ...]] = {
-            "kind": str,
-            "layer": str,
-            "inputs": list,
-            "outputs": list,
-            "attributes": dict,
-            "tensors": dict,
-            "graph": (int, type(None)),
-        }
+        """Read a step; a ValueError says which entry is missing, left over or of a wrong type."""
+        expected: dict[str, Any] = {
+            "kind": str, "layer": str, "inputs": list, "outputs": list, "attributes": dict,
+            "tensors": dict, "graph": (int, type(None)),
+        }  # fmt: skip
         if not isinstance(description, dict) or description.keys() != expected.keys():
             raise ValueError(f"a step must have the entries {sorted(expected)}, got {description}")
         for name, kinds in expected.items():
@@ -89,60 +68,13 @@ class Step:
                 raise ValueError(f"registers must be numbers, got {description[name]}")
         if not all(isinstance(name, str) for name in description["tensors"].values()):
             raise ValueError(f"tensors must be named by strings, got {description['tensors']}")
-        return cls(
-            description["kind"],
-            description["layer"],
-            tuple(description["inputs"]),
-            tuple(description["outputs"]),
-            description["attributes"],
-            description["tensors"],
-            description["graph"],
-        )
+        registers = {name: tuple(description[name]) for name in ("inputs", "outputs")}
+        return cls(**{**description, **registers})
 
 
 Tensors = Mapping[str, Tensor]
 Apply = Callable[..., Any]
 """Takes what the registers read hold and, last, the adjacency in use; gives what is written."""
-Runner = Callable[[list[Any], Sequence[Any]], None]
-"""A bound step: reads and writes the registers, given the adjacencies."""
-
-
-def runner_of(
-    apply: Apply, inputs: Sequence[int], outputs: Sequence[int], graph: int | None
-) -> Runner:
-    """The call of a function on registers and, where there is one, an adjacency.
-
-    The usual numbers of registers have a form of their own, without lists that a call would fill.
-    """
-    (first, second, *_), out = (*inputs, 0, 0), outputs[0]
-
-    def from_one(v: list[Any], graphs: Sequence[Any]) -> None:
-        v[out] = apply(v[first])
-
-    def from_one_over_graph(v: list[Any], graphs: Sequence[Any]) -> None:
-        v[out] = apply(v[first], graphs[graph])  # type: ignore[index]
-
-    def from_two(v: list[Any], graphs: Sequence[Any]) -> None:
-        v[out] = apply(v[first], v[second])
-
-    def from_two_over_graph(v: list[Any], graphs: Sequence[Any]) -> None:
-        v[out] = apply(v[first], v[second], graphs[graph])  # type: ignore[index]
-
-    def from_many(v: list[Any], graphs: Sequence[Any]) -> None:
-        v[out] = apply(*[v[i] for i in inputs])
-
-    def from_many_over_graph(v: list[Any], graphs: Sequence[Any]) -> None:
-        v[out] = apply(*[v[i] for i in inputs], graphs[graph])  # type: ignore[index]
-
-    def to_two(v: list[Any], graphs: Sequence[Any]) -> None:
-        v[out], v[outputs[1]] = apply(*[v[i] for i in inputs])
-
-    if len(outputs) == 2:
-        return to_two
-    if graph is None:
-        return {1: from_one, 2: from_two}.get(len(inputs), from_many)
-    forms = {1: from_one_over_graph, 2: from_two_over_graph}
-    return forms.get(len(inputs), from_many_over_graph)
 
 
 def derives_from(tensors: Iterable[Tensor]) -> Callable[[Apply], Apply]:
@@ -155,21 +87,24 @@ def derives_from(tensors: Iterable[Tensor]) -> Callable[[Apply], Apply]:
     return mark
 
 
-class StepCheck:
-    """A step while it is checked. Tensors that a check has taken are gone from ``tensors``.
+class StepReader:
+    """Attributes and tensors of a step, each checked where it is read.
 
-    Every method raises ValueError where the step has something else.
+    Every method raises ValueError where the step has something else, and tensors that were read
+    are gone from ``tensors``. Without ``checks``, of steps that have passed them, it only reads.
     """
 
-    def __init__(self, step: Step, registers: Sequence[Register], tensors: Tensors) -> None:
-        self.kind, self.attributes = step.kind, dict(step.attributes)
-        self.registers, self.tensors = registers, dict(tensors)
+    def __init__(
+        self, step: Step, tensors: Tensors, registers: Sequence[Register] = (), checks: bool = True
+    ) -> None:
+        self.kind, self.attributes, self.checks = step.kind, dict(step.attributes), checks
+        self.num_inputs, self.registers, self.tensors = len(step.inputs), registers, dict(tensors)
 
     def has(self, **kinds: type | tuple[type, ...]) -> dict[str, Any]:
-        """Require the attributes to be these and of these types; the attributes."""
-        if self.attributes.keys() != kinds.keys():
+        """The attributes, which must be these and of these types."""
+        if self.checks and self.attributes.keys() != kinds.keys():
             raise ValueError(f"attributes must be {sorted(kinds)}, got {sorted(self.attributes)}")
-        for name, kind in kinds.items():
+        for name, kind in kinds.items() if self.checks else ():
             value = self.attributes[name]
             allowed = kind if isinstance(kind, tuple) else (kind,)
             # bool is an int to isinstance, but no size.
@@ -178,25 +113,30 @@ class StepCheck:
         return self.attributes
 
     def sizes(self, *names: str, **others: type | tuple[type, ...]) -> list[int]:
-        """Require attributes of these names to be at least 1, beside ``others``; the former."""
+        """Attributes of at least 1, beside ``others`` of these types."""
         self.has(**dict.fromkeys(names, int), **others)
         return [self.positive(name) for name in names]
 
     def positive(self, name: str, default: int | None = None) -> int:
-        """Require an attribute of at least 1."""
+        """An attribute of at least 1."""
         value: Any = self.attributes.get(name, default)
-        if value < 1:
+        if self.checks and value < 1:
             raise ValueError(f"{name} must be at least 1, got {value}")
         return int(value)
 
-    def numbers(self, name: str, count: int, least: int) -> None:
-        """Require an attribute to be so many numbers, each no smaller than ``least``."""
-        values = self.attributes[name]
-        if len(values) != count or not all(type(v) is int and v >= least for v in values):
+    def numbers(self, name: str, count: int, least: int) -> list[int]:
+        """An attribute of so many numbers, each no smaller than ``least``."""
+        values: list[int] = self.attributes[name]
+        if self.checks and (
+            len(values) != count or not all(type(v) is int and v >= least for v in values)
+        ):
             raise ValueError(f"{name} must be {count} numbers of at least {least}, got {values}")
+        return values
 
     def reads(self, *expected: tuple[str, int | None]) -> None:
         """Require the registers read to hold these forms, of these sizes where both are known."""
+        if not self.checks:
+            return
         forms, sizes = [form for form, _ in expected], [size for _, size in expected]
         found = [register.form for register in self.registers]
         if found != forms:
@@ -206,67 +146,97 @@ class StepCheck:
                 known = " and ".join(str(size) for size in sizes if size is not None)
                 raise ValueError(f"inputs must have {known} features, got {list(self.registers)}")
 
-    def tensor(self, name: str, dtype: torch.dtype, *shape: int | None) -> Tensor:
-        """Take a tensor of this type and shape, in which None stands for any length."""
-        tensor = self.tensors.pop(name, None)
-        if tensor is None:
+    def input_sizes(self) -> list[int | None]:
+        """Sizes of the registers read; nothing where nothing is checked."""
+        return [register.size for register in self.registers]
+
+    def take(self, name: str) -> Tensor:
+        """A tensor, which must be there."""
+        if name not in self.tensors:
             raise ValueError(f"tensor {name} is missing")
+        return self.tensors.pop(name)
+
+    def tensor(self, name: str, dtype: torch.dtype, *shape: int | None) -> Tensor:
+        """A tensor of this type and shape, in which None stands for any length."""
+        tensor = self.take(name)
         pairs = zip(tensor.shape, shape, strict=False)
         fits = tensor.dim() == len(shape) and all(wanted in (size, None) for size, wanted in pairs)
-        if tensor.dtype != dtype or not fits:
+        if self.checks and (tensor.dtype != dtype or not fits):
             raise ValueError(
                 f"{name} must be {dtype} {list(shape)}, got {tensor.dtype} {list(tensor.shape)}"
             )
         return tensor
 
-    def packed_weight(self, size: int, out: int) -> None:
-        """Take the packed weight of a product."""
-        weight = self.tensors.pop("weight", None)
-        if weight is None:
-            raise ValueError("tensor weight is missing")
-        BitTensor(weight, size).validate()  # dtype, shape and clear padding
-        if weight.size(0) != out:
-            raise ValueError(f"weight must have {out} rows, got {weight.size(0)}")
+    def packed_weight(self, size: int, out: int) -> Tensor:
+        """The packed weight of a product."""
+        weight = self.take("weight")
+        if self.checks:
+            BitTensor(weight, size).validate()  # dtype, shape and clear padding
+            if weight.size(0) != out:
+                raise ValueError(f"weight must have {out} rows, got {weight.size(0)}")
+        return weight
 
-    def channel_mask(self, name: str, size: int) -> None:
-        """Take a row of words whose set bits are channels."""
-        mask = self.tensors.pop(name, None)
-        if mask is None:
-            raise ValueError(f"tensor {name} is missing")
-        BitTensor(mask.unsqueeze(0), size).validate()
+    def channel_mask(self, name: str, size: int) -> Tensor:
+        """A row of words whose set bits are channels."""
+        mask = self.take(name)
+        if self.checks:
+            BitTensor(mask.unsqueeze(0), size).validate()
+        return mask
 
-    def ternary_scale(self) -> None:
-        """Take the scale of ternary values, one number above 0."""
+    def ternary_scale(self) -> Tensor:
+        """The scale of ternary values, one number above 0."""
         scale = self.tensor("scale", torch.float32, 1)
-        if not (bool(scale > 0) and bool(scale.isfinite())):
+        if self.checks and not (bool(scale > 0) and bool(scale.isfinite())):
             raise ValueError(f"scale must be positive and finite, got {float(scale)}")
+        return scale.view(())
 
-    def vectors(self, size: int | None, *names: str, required: Sequence[str] = ()) -> None:
-        """Allow the tensors that are left to be these, ``[size]``: bool flips, others float32."""
-        unknown = sorted(self.tensors.keys() - set(names))
-        missing = sorted(set(required) - self.tensors.keys())
+    def vectors(self, size: int | None, *names: str, required: Sequence[str] = ()) -> Tensors:
+        """The tensors that are left: these alone, ``[size]``; bool flips, others float32."""
+        found, self.tensors = self.tensors, {}
+        unknown = sorted(found.keys() - set(names))
+        missing = sorted(set(required) - found.keys())
         if unknown or missing:
             raise ValueError(f"tensors {unknown} are unknown, {missing} are missing")
-        for name, tensor in self.tensors.items():
+        for name, tensor in found.items() if self.checks else ():
             dtype = torch.bool if name == "flip" else torch.float32
             if tensor.dtype != dtype or tensor.dim() != 1 or size not in (None, tensor.size(0)):
                 raise ValueError(
                     f"{name} must be {dtype} [{size}], got {tensor.dtype} {list(tensor.shape)}"
                 )
+        return found
+
+
+Read = tuple[Sequence[Register], Apply]
+"""What a step writes, and its function with everything looked up."""
 
 
 @dataclass(frozen=True)
 class StepKind:
-    """How steps of one kind are checked and bound.
+    """How steps of one kind, which programs and checkpoints name, are checked and bound.
 
-    Attributes:
-        name: name in programs and checkpoints.
-        check: takes the step under check; gives what it writes or raises ValueError.
-        make: takes the step and its tensors; gives its function with everything looked up.
-        uses_graph: ``"pattern"`` for a BitAdjacency, ``"values"`` for a FloatAdjacency, or None.
+    ``uses_graph`` is ``"pattern"`` for a BitAdjacency, ``"values"`` for a FloatAdjacency, or None.
     """
 
     name: str
-    check: Callable[[StepCheck], tuple[Register, ...]]
-    make: Callable[[Step, Tensors], Apply]
+    read: Callable[[StepReader], Read]
     uses_graph: Literal["pattern", "values"] | None = None
+
+    def make(self, step: Step, tensors: Tensors) -> Apply:
+        """The function of a step that has been checked."""
+        return self.read(StepReader(step, tensors, checks=False))[1]
+
+
+KINDS: dict[str, StepKind] = {}
+"""Every kind by name; a checkpoint can name no other."""
+
+
+def step_kind(
+    *names: str, uses_graph: Literal["pattern", "values"] | None = None
+) -> Callable[[Callable[[StepReader], Read]], Callable[[StepReader], Read]]:
+    """Make a function the one that reads steps of these kinds."""
+
+    def register(read: Callable[[StepReader], Read]) -> Callable[[StepReader], Read]:
+        KINDS.update({name: StepKind(name, read, uses_graph) for name in names})
+        return read
+
+    return register

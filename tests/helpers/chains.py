@@ -2,6 +2,7 @@
 
 import torch
 from torch import nn
+from torch.utils._pytree import tree_leaves, tree_structure
 
 from bitgnn.convert import freeze
 from bitgnn.nn import GCNConv, GraphConv, LayerPrecision, SAGEConv
@@ -70,3 +71,34 @@ class Chain(nn.Module):
 def precision(letters, **options):
     bmm, bspmm = letters.split("+")
     return LayerPrecision(bmm, bspmm, **options)
+
+
+class Around(nn.Module):
+    """Two binary layers with a block of the user's between them, which may read the graph."""
+
+    def __init__(self, block, takes="", letters="FBB+BBF"):
+        super().__init__()
+        torch.manual_seed(0)
+        self.first = GCNConv(FEATURES, HIDDEN, precision=letters)
+        self.block, self.takes = block, takes
+        self.last = GCNConv(HIDDEN, CLASSES, precision="BBF+FBF")
+
+    def forward(self, x, edge_index, batch=None):
+        x = self.first(x, edge_index)
+        if self.takes == "batch":
+            x = self.block(x, batch)
+        elif self.takes == "graph":
+            x = self.block(x, edge_index)
+        else:
+            x = self.block(x)
+        return self.last(x, edge_index)
+
+
+def agree(found, expected):
+    """Structures of the same form, with tensors that are equal but for rounding."""
+    assert tree_structure(found) == tree_structure(expected)
+    for a, b in zip(tree_leaves(found), tree_leaves(expected), strict=True):
+        if isinstance(b, torch.Tensor):
+            torch.testing.assert_close(a, b.detach(), atol=1e-5, rtol=1e-5)
+        else:
+            assert a == b

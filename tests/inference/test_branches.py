@@ -5,16 +5,7 @@ import copy
 import pytest
 import torch
 import torch_geometric.nn
-from chains import (
-    CLASSES,
-    CONVS,
-    FEATURES,
-    HIDDEN,
-    Chain,
-    N,
-    assert_frozen_equals,
-    shake,
-)
+from chains import CLASSES, CONVS, FEATURES, HIDDEN, Chain, N, assert_frozen_equals, shake
 from torch import nn
 from torch.nn import functional
 
@@ -40,16 +31,18 @@ class Saint(nn.Module):
         return self.last(torch.cat([first, second, third], dim=-1)).log_softmax(dim=-1)
 
 
+def rank_one(edges):
+    """Edge weights that are a factor of the source times one of the destination."""
+    factor = 0.5 + torch.rand(N, generator=torch.Generator().manual_seed(1))
+    return factor[edges[0]] * factor[edges[1]]
+
+
 @pytest.mark.parametrize("weights", [None, "rank one"])
 def test_joined_layers(weights, x, edges):
     model = shake(Saint(), x, edges)
-    if weights is None:
-        frozen = assert_frozen_equals(model, x, edges)
-        assert frozen.report.floats == {"add": "its value is read in floats as well as by sign"}
-    else:
-        factor = 0.5 + torch.rand(N, generator=torch.Generator().manual_seed(1))
-        weight = factor[edges[0]] * factor[edges[1]]
-        assert_frozen_equals(model, x, edges, weight)
+    given = [] if weights is None else [rank_one(edges)]
+    frozen = assert_frozen_equals(model, x, edges, *given)
+    assert frozen.report.floats == {"add": "its value is read in floats as well as by sign"}
 
 
 @pytest.mark.parametrize(
@@ -79,38 +72,36 @@ def test_two_readers_that_need_floats(other, reason, x, edges):
     assert reason in frozen.report.floats.values()
 
 
-def test_residual_of_bits(x, edges):
-    class Residual(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.first = GCNConv(FEATURES, 64, precision="FBB+BBB")
-            self.second = GCNConv(64, 64, precision="BBB+BBB")
-            self.norm = nn.BatchNorm1d(64)
-            self.last = SAGEConv(64, CLASSES, precision="BBF+FBF")
+class Residual(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first = GCNConv(FEATURES, 64, precision="FBB+BBB")
+        self.second = GCNConv(64, 64, precision="BBB+BBB")
+        self.norm = nn.BatchNorm1d(64)
+        self.last = SAGEConv(64, CLASSES, precision="BBF+FBF")
 
-        def forward(self, x, edge_index):
-            first = self.first(x, edge_index)
-            return self.last(self.norm(first + self.second(first, edge_index)), edge_index)
-
-    frozen = assert_frozen_equals(shake(Residual(), x, edges), x, edges)
-    assert "add_bbb" in [step.kind for step in frozen.program.steps]
+    def forward(self, x, edge_index):
+        first = self.first(x, edge_index)
+        return self.last(self.norm(first + self.second(first, edge_index)), edge_index)
 
 
-def test_joined_bits(x, edges):
-    class Joined(nn.Module):
-        def __init__(self):
-            super().__init__()
-            precision = LayerPrecision("FBB", "BBB", output_norm="batch")
-            self.first = GCNConv(FEATURES, 33, precision=precision)
-            self.second = SAGEConv(FEATURES, 31, precision=precision)
-            self.last = GCNConv(64, CLASSES, precision="BBF+FBF")
+class Joined(nn.Module):
+    def __init__(self):
+        super().__init__()
+        precision = LayerPrecision("FBB", "BBB", output_norm="batch")
+        self.first = GCNConv(FEATURES, 33, precision=precision)
+        self.second = SAGEConv(FEATURES, 31, precision=precision)
+        self.last = GCNConv(64, CLASSES, precision="BBF+FBF")
 
-        def forward(self, x, edge_index):
-            both = torch.cat([self.first(x, edge_index), self.second(x, edge_index)], dim=1)
-            return self.last(both, edge_index)
+    def forward(self, x, edge_index):
+        both = torch.cat([self.first(x, edge_index), self.second(x, edge_index)], dim=1)
+        return self.last(both, edge_index)
 
-    frozen = assert_frozen_equals(shake(Joined(), x, edges), x, edges)
-    assert "concat" in [step.kind for step in frozen.program.steps]
+
+@pytest.mark.parametrize(("kind", "step"), [(Residual, "add_bbb"), (Joined, "concat")])
+def test_bits_are_joined(kind, step, x, edges):
+    frozen = assert_frozen_equals(shake(kind(), x, edges), x, edges)
+    assert step in [held.kind for held in frozen.program.steps]
 
 
 def test_code_of_the_user_runs_and_is_reported(x, edges):
@@ -150,10 +141,10 @@ def test_no_edges_one_node_and_isolated_nodes(kind, x):
         (x[:1], torch.zeros(2, 1, dtype=torch.long)),
         (x[:5], torch.tensor([[0], [1]])),
     ):
-        frozen = freeze(model)
         with torch.no_grad():
             expected = model(features, edge_index)
-        torch.testing.assert_close(frozen(features, edge_index), expected, atol=1e-4, rtol=1e-4)
+        found = freeze(model)(features, edge_index)
+        torch.testing.assert_close(found, expected, atol=1e-4, rtol=1e-4)
     assert freeze(model)(x[:0], none).shape == (0, CLASSES)
 
 
@@ -161,18 +152,15 @@ def test_no_edges_one_node_and_isolated_nodes(kind, x):
 @pytest.mark.parametrize(
     ("kind", "options"),
     [
-        ("gcn", {}),
-        ("gcn", {"improved": True}),
-        ("gcn", {"add_self_loops": False}),
-        ("gcn", {"normalize": False}),
-        ("gcn", {"aggr": "mean"}),
-        ("gcn", {"flow": "target_to_source"}),
-        ("graph", {}),
-        ("graph", {"aggr": "mean"}),
-        ("graph", {"flow": "target_to_source"}),
+        *(("gcn", {name: value}) for name, value in (
+            ("improved", True), ("add_self_loops", False), ("normalize", False),
+        )),
+        *((kind, options) for kind in ("gcn", "graph") for options in (
+            {}, {"aggr": "mean"}, {"flow": "target_to_source"},
+        )),
     ],
     ids=str,
-)
+)  # fmt: skip
 def test_edge_weights(kind, options, letters, x, edges):
     class Weighted(Chain):
         def forward(self, x, edge_index, edge_weight=None):
@@ -182,8 +170,7 @@ def test_edge_weights(kind, options, letters, x, edges):
 
     torch.manual_seed(5)
     model = Weighted(kind, [letters, "FBF+FBF"], **options)
-    factor = 0.5 + torch.rand(N, generator=torch.Generator().manual_seed(1))
-    weight = factor[edges[0]] * factor[edges[1]]
+    weight = rank_one(edges)
     shake(model, x, edges, weight)
     assert_frozen_equals(model, x, edges, weight)
     assert_frozen_equals(model, x, edges)  # traced with weights, given none

@@ -3,11 +3,12 @@
 import numpy as np
 import pytest
 import torch
-from chains import CLASSES, FEATURES, HIDDEN, Chain, N
+from chains import CLASSES, FEATURES, HIDDEN, Chain, N, agree, shake
 from torch import nn
 
 from bitgnn import models
 from bitgnn.convert import freeze
+from bitgnn.inference import load, save
 from bitgnn.nn import GCNConv
 
 LETTERS = {"gcn": ["FBB+BBB", "BBF+FBF"], "sage": ["FBF+FBF", "FBF+FBF"]}
@@ -18,10 +19,6 @@ def pair(request):
     torch.manual_seed(0)
     model = Chain(request.param, LETTERS[request.param]).eval()
     return model, freeze(model)
-
-
-def agree(found, expected):
-    torch.testing.assert_close(found, expected.detach(), atol=1e-5, rtol=1e-5)
 
 
 def test_numbers_of_other_types(pair, x, edges):
@@ -48,11 +45,14 @@ def test_arrays_and_sparse_tensors(pair, x, edges):
     model, frozen = pair
     x = x * (x > 0.5)
     expected = model(x, edges)
-    agree(frozen(x.numpy(), edges.numpy()), expected)
-    agree(frozen(x.numpy().astype(np.float64), edges), expected)
-    agree(frozen(x.to_sparse(), edges), expected)
-    agree(frozen(x.to_sparse_csr(), frozen.prepare_graph(edges, N)), expected)
-    agree(frozen(nn.Parameter(x), edges), expected)
+    for features, given in (
+        (x.numpy(), edges.numpy()),
+        (x.numpy().astype(np.float64), edges),
+        (x.to_sparse(), edges),
+        (x.to_sparse_csr(), frozen.prepare_graph(edges, N)),
+        (nn.Parameter(x), edges),
+    ):
+        agree(frozen(features, given), expected)
 
 
 def test_several_sets_of_features_over_one_graph(pair, x, edges):
@@ -70,18 +70,17 @@ def test_several_sets_of_features_over_one_graph(pair, x, edges):
 
 def test_malformed_features(pair, x, edges):
     _, frozen = pair
-    with pytest.raises(ValueError, match=rf"x must be \[N, {FEATURES}\], got \[{FEATURES}\]"):
-        frozen(x[0], edges)
-    with pytest.raises(ValueError, match=rf"x must be \[N, {FEATURES}\], got \[\]"):
-        frozen(x.sum(), edges)
-    with pytest.raises(ValueError, match=f"x must have {FEATURES} features, got {FEATURES - 1}"):
-        frozen(x[:, 1:].long(), edges)
-    with pytest.raises(TypeError, match=r"x must be a tensor of numbers .*, got torch\.complex64"):
-        frozen(x.cfloat(), edges)
-    with pytest.raises(TypeError, match=r"x must be a tensor of numbers .*, got str"):
-        frozen("features", edges)
-    with pytest.raises(TypeError, match=r"x must be a tensor of numbers .*, got list"):
-        frozen([[1.0]], edges)
+    shape, numbers = r"x must be \[N, 37\], got ", r"x must be a tensor of numbers .*, got "
+    for given, error, message in (
+        (x[0], ValueError, shape + r"\[37\]"),
+        (x.sum(), ValueError, shape + r"\[\]"),
+        (x[:, 1:].long(), ValueError, "x must have 37 features, got 36"),
+        (x.cfloat(), TypeError, numbers + r"torch\.complex64"),
+        ("features", TypeError, numbers + "str"),
+        ([[1.0]], TypeError, numbers + "list"),
+    ):
+        with pytest.raises(error, match=message):
+            frozen(given, edges)
 
 
 def test_floats_stay_float32(pair, x, edges):
@@ -114,3 +113,47 @@ def test_features_in_inference_mode(x, edges):
     assert frozen(own, held).equal(expected)
     held = edges.clone()
     assert frozen(own, held).equal(expected)
+
+
+@pytest.mark.parametrize("precision", ["full", "bin"])
+def test_packed_features_only(make_model, graph, features, precision, tmp_path):
+    model = make_model(precision)
+    expected = freeze(model)(features, graph)
+    frozen = freeze(model, features="packed")
+    for held in (frozen, load(save(frozen, tmp_path / "model"))):
+        assert held.features == "packed"
+        assert torch.equal(held(held.pack_features(features), graph), expected)
+        assert torch.equal(held(held.pack_features(features, layout="dense"), graph), expected)
+        with pytest.raises(ValueError, match="x must be the result of pack_features, got floats"):
+            held(features, graph)
+        with pytest.raises(ValueError, match="frozen with features='packed'"):
+            held.steps(features, held.prepare_graph(graph, len(features)))
+
+
+def test_models_that_need_floats_refuse(x, edges):
+    class Shortcut(nn.Module):
+        """The features are read in floats as well as by their signs."""
+
+        def __init__(self):
+            super().__init__()
+            self.chain = Chain("gcn", ["FBB+BBB", "BBF+FBF"])
+            self.past = nn.Linear(x.size(1), 4)
+
+        def forward(self, v, edge_index):
+            return self.chain(v, edge_index) + self.past(v)
+
+    model = shake(Shortcut(), x, edges)
+    with pytest.raises(ValueError, match="must be 'floats', got 'packed', since not every part"):
+        freeze(model, features="packed")
+    with pytest.raises(ValueError, match=r"must be one of \['floats', 'packed'\], got 'bits'"):
+        freeze(model, features="bits")
+
+
+def test_bits_hide_what_is_not_finite(x, edges):
+    model = shake(Chain("gcn", ["full", "full"]), x, edges)
+    frozen, broken = freeze(model, check=False), x.clone()
+    broken[3, 5] = torch.nan
+    assert model(broken, edges).isnan().any()
+    assert not frozen(broken, edges).isnan().any()
+    with pytest.raises(ValueError, match="x must be finite, got NaN or infinity"):
+        frozen.pack_features(broken, check_finite=True)

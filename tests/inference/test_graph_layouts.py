@@ -1,30 +1,33 @@
-"""Frozen models over graphs in each layout: the same bits, and clear refusals."""
+"""Frozen models over graphs in each layout and method: the same bits, what is used, refusals."""
 
 import pytest
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
+from operator_calls import OperatorCalls
 
 from bitgnn.bits import BitAdjacency
+from bitgnn.bits.layouts import FRDC_METHODS
 from bitgnn.convert import freeze
-from bitgnn.inference import layout as layout_module
+from bitgnn.inference import EagerExecutor, frozen_memory
+from bitgnn.inference import graph as graph_module
 from bitgnn.models import GCN, GraphSAGE, GraphSAINT
 
 N, FEATURES, CLASSES = 120, 75, 5
-BITS_ALONE = "FBB+BBB, BBB+BBB, BBB+BBF"
 MODELS = {
-    "bits": (GCN, {"num_layers": 3, "precision": BITS_ALONE}),
-    "bin": (GCN, {"precision": "bin"}),
-    "full": (GCN, {"precision": "full"}),
-    "floats": (GCN, {"precision": "FBF+FBB, BBF+FBF"}),
-    "sage": (GraphSAGE, {"precision": "bin"}),
-    "saint": (GraphSAINT, {"precision": "bin"}),
+    "bits": (GCN, "FBB+BBB, BBB+BBB, BBB+BBF", {"num_layers": 3}),
+    "bin": (GCN, "bin", {}),
+    "full": (GCN, "full", {}),
+    "floats": (GCN, "FBF+FBB, BBF+FBF", {}),
+    "exact": (GCN, "FBB+BBF, FBB+BFF", {}),
+    "sage": (GraphSAGE, "bin", {}),
+    "saint": (GraphSAINT, "bin", {}),
 }
+LAYOUTS = [("auto", None), ("sliced", None), *(("frdc", m) for m in (None, *FRDC_METHODS))]
 
 
-def make(name, hidden=150):
+def make(name):
     torch.manual_seed(0)
-    model, options = MODELS[name]
-    return freeze(model(FEATURES, hidden, CLASSES, **options).eval())
+    model, precision, options = MODELS[name]
+    return freeze(model(FEATURES, 150, CLASSES, precision=precision, **options).eval())
 
 
 def forms(frozen, x):
@@ -32,13 +35,13 @@ def forms(frozen, x):
     return [x, frozen.pack_features(x, layout="dense"), frozen.pack_features(x)]
 
 
-@pytest.mark.parametrize("layout", ["auto", "sliced"])
+@pytest.mark.parametrize(("layout", "method"), LAYOUTS)
 @pytest.mark.parametrize("name", MODELS)
-def test_every_layout_gives_the_same(name, layout, graph, features, device):
+def test_every_layout_gives_the_same(name, layout, method, graph, features, device):
     frozen = make(name).to(device)
-    x, edge_index = features.to(device), graph.to(device)
-    plain = frozen.prepare_graph(edge_index, N, layout="csr")
-    adjacency = frozen.prepare_graph(edge_index, N, layout=layout)
+    x, edges = features.to(device), graph.unique(dim=1).to(device)
+    plain = frozen.prepare_graph(edges, N, layout="csr")
+    adjacency = frozen.prepare_graph(edges, N, layout=layout, method=method)
     for form in forms(frozen, x):
         assert frozen(form, adjacency).equal(frozen(form, plain))
     for (step, _, found), (_, _, expected) in zip(
@@ -46,40 +49,51 @@ def test_every_layout_gives_the_same(name, layout, graph, features, device):
     ):
         held = getattr(found, "words", found)
         assert held.equal(getattr(expected, "words", expected)), step
+    assert EagerExecutor(frozen)(x, adjacency).equal(frozen(x, plain))
 
 
-class Called(TorchDispatchMode):
-    """Names of the operators of this package that are called."""
-
-    def __init__(self):
-        super().__init__()
-        self.names = []
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        if func.namespace == "bitgnn":
-            self.names.append(func.__name__.removesuffix(".default"))
-        return func(*args, **(kwargs or {}))
-
-
-def test_slices_are_used(graph, features):
-    frozen = make("bits")
+@pytest.mark.parametrize("method", [None, *FRDC_METHODS])
+def test_layouts_are_used(method, graph, features):
+    frozen, edges = make("bits"), graph.unique(dim=1)
     called = {}
-    for layout in ("csr", "sliced"):
-        adjacency = frozen.prepare_graph(graph, N, layout=layout)
-        with Called() as calls:
+    for layout in ("csr", "sliced", "frdc"):
+        chosen = method if layout == "frdc" else None
+        adjacency = frozen.prepare_graph(edges, N, layout=layout, method=chosen)
+        with OperatorCalls() as operators:
             frozen(features, adjacency)
-        called[layout] = [name for name in calls.names if "bspmm" in name]
+        called[layout] = [name for name in operators.names if "bspmm" in name]
     assert called == {
         "csr": ["bmm_bspmm"] * 3,
         "sliced": ["bspmm_bbb_sliced", "bspmm_bbb_sliced", "bspmm_bbf_sliced"],
+        "frdc": ["bspmm_bbb_frdc", "bspmm_bbb_frdc", "bspmm_bbf_frdc"],
     }
+    numbers = {args[6] for name, args, _ in operators.calls if "frdc" in name}
+    assert numbers == {FRDC_METHODS.index(method or "and_degree")}
+    plain = frozen.prepare_graph(edges, N, layout="csr")
+    bare, found = (frozen_memory(frozen, features, held) for held in (plain, adjacency))
+    assert found.adjacency == bare.adjacency + adjacency.frdc().nbytes
+
+
+def test_duplicate_edges_and_edges_of_no_layout(graph, features):
+    frozen = make("bin")
+    repeated = torch.cat([graph, graph[:, :1]], dim=1)
+    with pytest.warns(UserWarning, match="layout 'frdc' cannot hold duplicate edges"):
+        held = frozen.prepare_graph(repeated, N, layout="frdc")
+    assert frozen(features, held).equal(frozen(features, repeated))
+    for options, message in (
+        ({"layout": "coo"}, r"layout must be one of \['auto', 'csr', 'sliced', 'frdc'\]"),
+        ({"layout": "frdc", "method": "or"}, "method must be None or one of"),
+        ({"method": "if_else"}, "method 'if_else' is one of layout 'frdc', got layout 'auto'"),
+    ):
+        with pytest.raises(ValueError, match=f"FrozenModel.prepare_graph: {message}"):
+            frozen.prepare_graph(graph, N, **options)
 
 
 def test_auto_without_memory_for_slices_stays_in_csr(graph, monkeypatch):
-    def fail(self, words, layout):
+    def fail(self, words, layout, method):
         raise torch.OutOfMemoryError("no memory")
 
-    monkeypatch.setattr(layout_module, "default_layout", lambda words, adjacency: "sliced")
+    monkeypatch.setattr(graph_module, "default_layout", lambda words, adjacency: "sliced")
     monkeypatch.setattr(BitAdjacency, "plan_layout", fail)
     frozen = make("bin")
     with pytest.warns(ResourceWarning, match="no memory to build the sliced layout"):
@@ -89,46 +103,20 @@ def test_auto_without_memory_for_slices_stays_in_csr(graph, monkeypatch):
         frozen.prepare_graph(graph, N, layout="sliced")
 
 
-@pytest.mark.parametrize("mode", ["ordinary", "inference"])
-@pytest.mark.parametrize("layout", ["csr", "sliced"])
-def test_a_graph_changed_in_place(layout, mode, graph, features, device):
-    frozen = make("bin").to(device)
-    x, edge_index = features.to(device), graph.to(device)
-    with torch.inference_mode(mode == "inference"):
-        adjacency = frozen.prepare_graph(edge_index, N, layout=layout)
-        before = frozen(x, adjacency)
-        adjacency.indices.copy_((adjacency.indices + 7) % N)
-    plain = BitAdjacency(
-        adjacency.rowptr.clone(),
-        adjacency.indices.clone(),
-        N,
-        adjacency.row_scale,
-        adjacency.col_scale,
-    )
-    after = frozen(x, adjacency)
-    assert after.equal(frozen(x, plain))
-    assert not after.equal(before)
-    adjacency.indices = (adjacency.indices + 11) % N
-    plain.indices = adjacency.indices.clone()
-    assert frozen(x, adjacency).equal(frozen(x, plain))
-
-
 @pytest.mark.parametrize("name", ["bin", "full", "sage", "saint"])
 def test_weights_changed_in_place(name, graph, features, device):
     frozen = make(name).to(device)
-    x, edge_index = features.to(device), graph.to(device)
-    adjacency = frozen.prepare_graph(edge_index, N)
+    x, edges = features.to(device), graph.to(device)
+    adjacency = frozen.prepare_graph(edges, N)
     other = {key: tensor.flip(0) for key, tensor in frozen.state_dict().items()}
     packed = forms(frozen, x)
     before = [frozen(form, adjacency) for form in packed]
-    for change in ("copied into", "replaced"):
-        for key, buffer in dict(frozen.named_buffers()).items():
-            if key not in other:
-                continue
-            if change == "replaced":
-                setattr(frozen, key, buffer.flip(0))
+    for is_replaced in (False, True):
+        for key in other:
+            if is_replaced:
+                setattr(frozen, key, frozen.get_buffer(key).flip(0))
             else:
-                buffer.copy_(other[key])
+                frozen.get_buffer(key).copy_(other[key])
         after = [frozen(form, adjacency) for form in packed]
         fresh = make(name).to(device)
         fresh.load_state_dict(frozen.state_dict())

@@ -32,10 +32,6 @@ class Ending(nn.Module):
         return self.last(self.chain(x, edge_index))
 
 
-def _trained(last, x, edges):
-    return shake(Ending(last), x, edges)
-
-
 def _kinds(frozen):
     return [step.kind for step in frozen.program.steps]
 
@@ -75,22 +71,24 @@ def test_requested_outputs(output, precision, x, edges, tmp_path):
     ],
 )
 def test_own_ends_are_steps(last, kind, x, edges, tmp_path):
-    model = _trained(last, x, edges)
+    model = shake(Ending(last), x, edges)
     frozen = freeze(model)
     scores = freeze(model.chain)(x, edges)
     assert torch.equal(frozen(x, edges), OUTPUTS[kind](scores))
-    assert "call" not in _kinds(frozen)
-    assert _kinds(frozen).count(kind) == 1
-    assert _kinds(frozen)[-1] == kind
+    *kinds, last_kind = _kinds(frozen)
+    assert last_kind == kind
+    assert not {"call", kind} & set(kinds)
     load(save(frozen, tmp_path / "model"))
 
 
 def test_refusals(x, edges):
-    model = shake(Chain("gcn", BIN), x, edges)
-    with pytest.raises(ValueError, match=r"output must be None or one of .*, got 'probabilities'"):
-        freeze(model, output="probabilities")
-    with pytest.raises(ValueError, match="got 'softmax': the forward returns classes"):
-        freeze(_trained(OUTPUTS["classes"], x, edges), output="softmax")
+    model, ending = shake(Chain("gcn", BIN), x, edges), shake(Ending(OUTPUTS["classes"]), x, edges)
+    for frozen, output, message in (
+        (model, "probabilities", r"output must be None or one of .*, got 'probabilities'"),
+        (ending, "softmax", "got 'softmax': the forward returns classes"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            freeze(frozen, output=output)
 
 
 @pytest.mark.parametrize(
@@ -104,7 +102,7 @@ def test_refusals(x, edges):
     ],
 )
 def test_other_uses_run_as_their_own_code(last, x, edges):
-    model = _trained(last, x, edges)
+    model = shake(Ending(last), x, edges)
     frozen = freeze(model)
     assert any("it runs as its own code" in why for why in frozen.report.floats.values())
     assert torch.equal(frozen(x, edges), last(freeze(model.chain)(x, edges)))
@@ -132,14 +130,10 @@ def test_the_last_aggregation_hands_out_the_head(wide, output, x, edges, device)
         torch.testing.assert_close(found, last, rtol=1e-5, atol=1e-5)
 
 
-def _head_alone(size):
-    """A program of nothing but the head."""
-    steps = (Step("classes", "output", (0,), (1,)),)
-    return FrozenModel(Program(size, steps, 1), {}, [], FreezeReport())
-
-
 def test_ties_and_nan_as_argmax():
     nan, inf = float("nan"), float("inf")
     scores = torch.tensor([[1.0, 3, 3], [0, -0.0, 0], [1, nan, nan], [-inf, -inf, inf]])
-    assert _head_alone(3)(scores).tolist() == [1, 0, 1, 2]
-    assert _head_alone(3)(scores[:0]).tolist() == []
+    program = Program(3, (Step("classes", "output", (0,), (1,)),), 1)
+    head = FrozenModel(program, {}, [], FreezeReport())
+    assert head(scores).tolist() == [1, 0, 1, 2]
+    assert head(scores[:0]).tolist() == []

@@ -3,18 +3,14 @@
 import pytest
 import torch
 import torch_geometric.nn
-from chains import CLASSES, FEATURES, HIDDEN, N
+from chains import CLASSES, FEATURES, HIDDEN, Around, N, agree
 from torch import nn
+from torch_geometric.data import Data
 from torch_geometric.nn import global_mean_pool
 
 from bitgnn.convert import freeze
 from bitgnn.inference import FrozenLayers, FrozenModel, load, save
 from bitgnn.nn import GCNConv, GraphConv, Linear, SAGEConv
-
-
-def agree(found, expected):
-    torch.testing.assert_close(found, expected.detach(), atol=1e-5, rtol=1e-5)
-    assert found.argmax(-1).equal(expected.argmax(-1))
 
 
 class Deciding(nn.Module):
@@ -32,28 +28,16 @@ class Deciding(nn.Module):
         return self.map(x)
 
 
-class Model(nn.Module):
-    def __init__(self, block):
-        super().__init__()
-        torch.manual_seed(0)
-        self.first = GCNConv(FEATURES, HIDDEN, precision="FBB+BBB")
-        self.block = block
-        self.last = GCNConv(HIDDEN, CLASSES, precision="BBF+FBF")
-
-    def forward(self, x, edge_index):
-        return self.last(self.block(self.first(x, edge_index), edge_index), edge_index)
-
-
 def test_a_block_that_decides_by_values(x, edges, tmp_path):
-    model = Model(Deciding()).eval()
+    model = Around(Deciding(), "graph", "FBB+BBB").eval()
     reason = (
         r"block: .*test_kept_forwards\.py, line \d+, `if x.mean\(\) > 0:`: it decides by values"
     )
     with pytest.warns(UserWarning, match=reason):
         frozen = freeze(model)
     assert isinstance(frozen, FrozenModel)
-    agree(frozen(x, edges), model(x, edges))
-    agree(frozen(x, frozen.prepare_graph(edges, N)), model(x, edges))
+    for given in (edges, frozen.prepare_graph(edges, N)):
+        agree(frozen(x, given), model(x, edges))
     assert list(frozen.report.letters) == ["first", "block.conv", "block.map", "last"]
     assert [step.kind for step in frozen.program.steps].count("call") == 1
     packed = [m for m in frozen.modules() if type(m) is FrozenModel]
@@ -88,16 +72,10 @@ class Whole(nn.Module):
         return {"nodes": x, "graphs": global_mean_pool(x, data.batch)}
 
 
-def _data(x, edges):
-    weight = torch.rand(edges.size(1), generator=torch.Generator().manual_seed(5)) + 0.2
-    from torch_geometric.data import Data
-
-    return Data(x=x, edge_index=edges, edge_weight=weight, batch=torch.arange(N) // 40)
-
-
 @pytest.mark.filterwarnings("ignore:SAGEConv. aggr")
 def test_a_whole_forward(x, edges, tmp_path):
-    model, data = Whole(), _data(x, edges)
+    model, weight = Whole(), torch.rand(edges.size(1)) + 0.2
+    data = Data(x=x, edge_index=edges, edge_weight=weight, batch=torch.arange(N) // 40)
     model(data)  # Layers of named precision look at their input in it.
     model.eval()
     with pytest.warns(UserWarning, match=r"forward of Whole: .* line \d+, `if x.size\(0\) > 10:`"):
@@ -106,11 +84,9 @@ def test_a_whole_forward(x, edges, tmp_path):
     assert list(frozen.report.letters) == ["gcn", "sage", "graph", "map"]
     assert "own" in frozen.report.floats
     for options in ({}, {"twice": True}):
-        found, expected = frozen(data, **options), model(data, **options)
-        agree(found["nodes"], expected["nodes"])
-        agree(found["graphs"], expected["graphs"])
+        agree(frozen(data, **options), model(data, **options))
     small = data.subgraph(torch.arange(9))
-    agree(frozen(small)["nodes"], model(small)["nodes"])
+    agree(frozen(small), model(small))
     assert not frozen.training
     assert not frozen.train().training
     other = Whole()
@@ -121,6 +97,6 @@ def test_a_whole_forward(x, edges, tmp_path):
     assert str(read.report) == str(frozen.report)
     assert {p.mean().item() for p in other.parameters()} == {0.5}
     with pytest.raises(ValueError, match="damaged checkpoint or another model"):
-        load(tmp_path, model=Model(Deciding()))
+        load(tmp_path, model=Around(Deciding(), "graph", "FBB+BBB"))
     with pytest.raises(TypeError, match="model is frozen already, a FrozenLayers"):
         freeze(frozen)

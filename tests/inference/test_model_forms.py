@@ -5,7 +5,7 @@ import torch
 import torch_geometric.nn
 from chains import CLASSES, FEATURES, HIDDEN, Chain, N, assert_frozen_equals, shake
 
-from bitgnn import models
+from bitgnn import BitTensor, models
 from bitgnn.convert import GraphConfig, binarize, freeze
 from bitgnn.inference import load, save
 
@@ -43,6 +43,22 @@ def test_models_of_the_package(kind, options, precision, x, edges, tmp_path):
     frozen = assert_frozen_equals(shake(model, x, edges), x, edges)
     read = load(save(frozen, tmp_path))
     assert torch.equal(read(x, edges), frozen(x, edges))
+    if kind is not models.GCN or options.get("inductive"):
+        # Rows are standardised in front of a sign, which is one step of packing.
+        kinds = [step.kind for step in frozen.program.steps]
+        assert kinds[0] == "pack_standardized"
+        assert "standardize" not in kinds
+        assert frozen.program.entry == 1
+        assert isinstance(frozen.pack_features(x, layout="dense"), BitTensor)
+
+
+def test_relu_between_standardised_layers_is_part_of_their_packing():
+    torch.manual_seed(2)
+    trained = models.GraphSAGE(FEATURES, 40, 7, precision="full", dropout=0.5).eval()
+    steps = freeze(trained).program.steps
+    packing = [step for step in steps if step.kind == "pack_standardized"]
+    assert [step.attributes["relu"] for step in packing] == [False, True]
+    assert "relu" not in [step.kind for step in steps]
 
 
 def test_graphs_of_other_models_are_refused(x, edges):
@@ -51,16 +67,15 @@ def test_graphs_of_other_models_are_refused(x, edges):
     graph, both = chain.prepare_graph(edges, N), mixed.prepare_graph(edges, N)
     assert both.to("cpu").nnz == graph.nnz
     assert both.nbytes > graph.nbytes
-    with pytest.raises(ValueError, match="must come from prepare_graph, a BitAdjacency is not all"):
-        mixed(x, graph)
-    with pytest.raises(ValueError, match="was prepared for another model"):
-        chain(x, both)
-    with pytest.raises(ValueError, match="must be a graph, got None"):
-        mixed(x)
-    with pytest.raises(ValueError, match="adjacency has 90 nodes, x has 89"):
-        mixed(x[:-1], both)
-    with pytest.raises(ValueError, match="x must be on cpu, got meta"):
-        chain(x.to("meta"), graph)
+    for model, features, held, message in (
+        (mixed, x, graph, "must come from prepare_graph, a BitAdjacency is not all"),
+        (chain, x, both, "was prepared for another model"),
+        (mixed, x, None, "must be a graph, got None"),
+        (mixed, x[:-1], both, "adjacency has 90 nodes, x has 89"),
+        (chain, x.to("meta"), graph, "x must be on cpu, got meta"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            model(features, held)
     sage = freeze(Chain("sage", ["full"]), check=False)
     with pytest.raises(ValueError, match="edge_weight must be None"):
         sage.prepare_graph(edges, N, torch.ones(edges.size(1)))

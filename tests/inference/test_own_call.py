@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from chains import agree
 from graphs import odd_graph
 from torch import nn
 from torch.nn import functional
@@ -36,17 +37,15 @@ def batch():
     return torch.arange(N) // 13
 
 
-def agree(frozen, trained):
-    torch.testing.assert_close(frozen, trained.detach(), atol=1e-5, rtol=1e-5)
-
-
 class Base(nn.Module):
-    def __init__(self, letters=("FBB+BBB", "BBF+FBF")):
+    def __init__(self, letters=("FBB+BBB", "BBF+FBF"), **options):
         super().__init__()
         torch.manual_seed(0)
         self.first = GCNConv(FEATURES, HIDDEN, precision=letters[0])
         self.second = GCNConv(HIDDEN, HIDDEN, precision=letters[1])
         self.head = nn.Linear(HIDDEN, CLASSES)
+        self.joined = Linear(HIDDEN + 7, CLASSES, precision="FBF")
+        vars(self).update(options)
         self.eval()
 
     def layers(self, x, edge_index, edge_weight=None):
@@ -63,26 +62,25 @@ class Weighted(Base):
 def test_edge_weights(letters, x, edges, weight):
     model = Weighted(letters)
     frozen = freeze(model)
-    expected = model(x, edges, weight)
-    agree(frozen(x, edges, weight), expected)
-    agree(frozen(x, edges, edge_weight=weight), expected)
-    agree(frozen(x=x, edge_index=edges, edge_weight=weight), expected)
-    agree(frozen(Data(x=x, edge_index=edges, edge_weight=weight)), expected)
-    agree(frozen(x, frozen.prepare_graph(edges, N, weight)), expected)
-    agree(frozen(x, edges), model(x, edges))
-    agree(frozen(x, adjacency=edges), model(x, edges))
-    agree(frozen(Data(x=x, edge_index=edges)), model(x, edges))
-    assert not torch.allclose(expected, model(x, edges), atol=1e-3)
+    expected, bare = model(x, edges, weight), model(x, edges)
+    for found in (
+        frozen(x, edges, weight),
+        frozen(x, edges, edge_weight=weight),
+        frozen(x=x, edge_index=edges, edge_weight=weight),
+        frozen(Data(x=x, edge_index=edges, edge_weight=weight)),
+        frozen(x, frozen.prepare_graph(edges, N, weight)),
+    ):
+        agree(found, expected)
+    data = Data(x=x, edge_index=edges)
+    for found in (frozen(x, edges), frozen(x, adjacency=edges), frozen(data)):
+        agree(found, bare)
+    assert not torch.allclose(expected, bare, atol=1e-3)
 
 
 class OfData(Base):
-    def __init__(self, pool=None, weighted=False):
-        super().__init__()
-        self.pool, self.weighted = pool, weighted
-
     def forward(self, data):
-        x, edge_index = data.x, data.edge_index
-        x = self.layers(x, edge_index, data.edge_attr if self.weighted else None)
+        weight = data.edge_attr if self.weighted else None
+        x = self.layers(data.x, data.edge_index, weight)
         if self.pool is not None:
             x = self.pool(x, data.batch)
         return functional.log_softmax(self.head(x), dim=-1)
@@ -91,47 +89,40 @@ class OfData(Base):
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("pool", [None, *POOLS])
 def test_forwards_of_data(pool, weighted, x, edges, weight, batch):
-    model = OfData(POOLS.get(pool), weighted)
+    model = OfData(pool=POOLS.get(pool), weighted=weighted)
     frozen = freeze(model)
-    data = Data(x=x, edge_index=edges, edge_attr=weight, batch=batch)
-    expected = model(data)
-    agree(frozen(data), expected)
-    agree(frozen(data=data), expected)
+    data, bare = Data(x, edges, weight, batch=batch), Data(x, edges)
     further = {"edge_attr": weight} if weighted else {}
     if pool is not None:
         further["batch"] = batch
-    agree(frozen(x, edges, **further), expected)
-    bare = Data(x=x, edge_index=edges)
+    for found in (frozen(data), frozen(data=data), frozen(x, edges, **further)):
+        agree(found, model(data))
     agree(frozen(bare), model(bare))
 
 
 class Pooled(Base):
-    def __init__(self, pool):
-        super().__init__()
-        self.pool = pool
-
     def forward(self, x, edge_index, batch):
         return self.head(self.pool(self.layers(x, edge_index).relu(), batch))
 
 
 @pytest.mark.parametrize("pool", POOLS)
 def test_graphs_of_a_batch(pool, x, edges, batch, tmp_path):
-    model = Pooled(POOLS[pool])
+    model = Pooled(pool=POOLS[pool])
     frozen = freeze(model)
     expected = model(x, edges, batch)
     assert expected.shape == (5, CLASSES)
-    agree(frozen(x, edges, batch), expected)
-    agree(frozen(x, edges, batch=batch), expected)
-    agree(frozen(Data(x=x, edge_index=edges, batch=batch)), expected)
-    graph = frozen.prepare_graph(edges, N, batch=batch)
-    agree(frozen(x, graph), expected)
-    agree(frozen(frozen.pack_features(x), graph), expected)
-    agree(frozen(x, frozen.prepare_graph(edges, N), batch=batch), expected)
-    agree(frozen(x, frozen.prepare_graph(edges, N), batch), expected)
-    for name in ("eager", "auto"):
-        agree(frozen.executor(name)(x, graph), expected)
-        agree(frozen.executor(name)(x, edges, batch=batch), expected)
-        agree(frozen.executor(name)(Data(x=x, edge_index=edges, batch=batch)), expected)
+    graph, held = frozen.prepare_graph(edges, N), frozen.prepare_graph(edges, N, batch=batch)
+    for call in (frozen, frozen.executor("eager"), frozen.executor()):
+        for found in (
+            call(x, edges, batch),
+            call(x, edges, batch=batch),
+            call(Data(x=x, edge_index=edges, batch=batch)),
+            call(x, held),
+            call(frozen.pack_features(x), held),
+            call(x, graph, batch=batch),
+            call(x, graph, batch),
+        ):
+            agree(found, expected)
     read = load(save(frozen, tmp_path))
     assert read(x, edges, batch).equal(frozen(x, edges, batch))
     assert read.own_call == frozen.own_call
@@ -143,77 +134,68 @@ def test_graphs_of_a_batch(pool, x, edges, batch, tmp_path):
 class Optional(Base):
     """A batch that is made where it is missing, and one that PyG's function does without."""
 
-    def __init__(self, made):
-        super().__init__()
-        self.made = made
-
     def forward(self, x, edge_index, batch=None, scale=1.0):
         x = self.layers(x, edge_index)
-        if self.made and batch is None:
-            batch = torch.zeros(x.size(0), dtype=torch.int64)
         if self.made:
+            if batch is None:
+                batch = torch.zeros(x.size(0), dtype=torch.int64)
             x = x * (batch + 1).unsqueeze(1)  # fails for None
         return self.head(global_mean_pool(x, batch)) * scale
 
 
 @pytest.mark.parametrize("made", [False, True])
 def test_optional_batches(made, x, edges, batch):
-    model = Optional(made)
+    model = Optional(made=made)
     frozen = freeze(model)
     agree(frozen(x, edges), model(x, edges))
-    agree(frozen(x, edges, batch), model(x, edges, batch))
-    agree(frozen(x, edges, batch=batch, scale=1.0), model(x, edges, batch))
+    for found in (frozen(x, edges, batch), frozen(x, edges, batch=batch, scale=1.0)):
+        agree(found, model(x, edges, batch))
     with pytest.raises(ValueError, match=r"scale must be 1\.0, which the forward was frozen with"):
         frozen(x, edges, batch, 2.0)
 
 
+class Further(Base):
+    def forward(self, edge_index, more, x):
+        return self.joined(torch.cat([self.layers(x, edge_index), more], dim=-1))
+
+
 def test_further_inputs(x, edges, tmp_path):
-    class Two(Base):
-        def __init__(self):
-            super().__init__()
-            self.joined = Linear(HIDDEN + 7, CLASSES, precision="FBF")
-
-        def forward(self, edge_index, more, x):
-            hidden = self.layers(x, edge_index)
-            return self.joined(torch.cat([hidden, more], dim=-1))
-
-    model = Two().eval()
-    more = torch.randn(N, 7)
+    model, more = Further(), torch.randn(N, 7)
     frozen = freeze(model)
-    expected = model(edges, more, x)
-    agree(frozen(edges, more, x), expected)
-    agree(frozen(x=x, edge_index=edges, more=more), expected)
-    agree(frozen(edges, more=more.numpy(), x=x), expected)
-    graph = frozen.prepare_graph(edges, N)
-    agree(frozen(x, graph, more=more), expected)
-    agree(load(save(frozen, tmp_path))(edges, more, x), expected)
+    for found in (
+        frozen(edges, more, x),
+        frozen(x=x, edge_index=edges, more=more),
+        frozen(edges, more=more.numpy(), x=x),
+        frozen(x, frozen.prepare_graph(edges, N), more=more),
+        load(save(frozen, tmp_path))(edges, more, x),
+    ):
+        agree(found, model(edges, more, x))
     with pytest.raises(TypeError, match="must be inputs of the trained forward"):
         frozen.prepare_graph(edges, N, other=more)
 
 
 def test_wrong_calls_are_named(x, edges, weight):
     frozen = freeze(Weighted())
-    with pytest.raises(TypeError, match="takes x, edge_index, edge_weight, got 'size' which"):
-        frozen(x, edges, size=3)
-    with pytest.raises(TypeError, match="got 'edge_index' twice"):
-        frozen(x, edges, edge_index=edges)
-    with pytest.raises(TypeError, match="got 1 arguments more"):
-        frozen(x, edges, weight, 3)
-    with pytest.raises(ValueError, match="edge_weight must be None beside a prepared graph"):
-        frozen(x, frozen.prepare_graph(edges, N), edge_weight=weight)
-    with pytest.raises(ValueError, match="adjacency must be a graph, got None"):
-        frozen(x)
-    with pytest.raises(TypeError, match=r"x must be a tensor of numbers .* got NoneType"):
-        frozen(edge_index=edges)
-    with pytest.raises(TypeError, match=r"x must be a tensor of numbers .* got NoneType"):
-        frozen(Data(edge_index=edges))
+    graph, lacking = frozen.prepare_graph(edges, N), "x must be a tensor of numbers .* got NoneType"
+    for args, named, error, message in (
+        ((x, edges), {"size": 3}, TypeError, "takes x, edge_index, edge_weight, got 'size' which"),
+        ((x, edges), {"edge_index": edges}, TypeError, "got 'edge_index' twice"),
+        ((x, edges, weight, 3), {}, TypeError, "got 1 arguments more"),
+        ((x, graph), {"edge_weight": weight}, ValueError, "must be None beside a prepared graph"),
+        ((x,), {}, ValueError, "adjacency must be a graph, got None"),
+        ((), {"edge_index": edges}, TypeError, lacking),
+        ((Data(edge_index=edges),), {}, TypeError, lacking),
+    ):
+        with pytest.raises(error, match=message):
+            frozen(*args, **named)
+
+
+class TwoGraphs(Base):
+    def forward(self, x, edge_index, other):
+        return self.second(self.first(x, edge_index), other)
 
 
 def test_more_than_one_graph_is_not_mixed_up(x, edges):
-    class TwoGraphs(Base):
-        def forward(self, x, edge_index, other):
-            return self.second(self.first(x, edge_index), other)
-
     model = TwoGraphs()
     with pytest.warns(UserWarning, match="more than one graph"):
         frozen = freeze(model)

@@ -5,7 +5,7 @@ Where torch has no CUDA, BITGNN_CUDA_LIBRARY names the folder of a library from 
 
 import pytest
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
+from operator_calls import OperatorCalls
 
 from bitgnn import models
 from bitgnn._library import load_for_dry_runs
@@ -37,29 +37,6 @@ def frozen_model(kind, precision, x, edges, hidden=160, classes=CLASSES, **optio
     return freeze(model.eval(), **options)
 
 
-class Recording(TorchDispatchMode):
-    """Notes what operators on packed bits are called with."""
-
-    def __init__(self):
-        super().__init__()
-        self.calls = []
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        if func.namespace == "bitgnn":
-            self.calls.append((func._schema.name.removeprefix("bitgnn::"), args, kwargs or {}))
-        return func(*args, **(kwargs or {}))
-
-
-def recorded(frozen, x, graph):
-    """The operators of each call of a real forward."""
-    found = []
-    for _, call in frozen.repeatable_calls(x, graph):
-        with torch.no_grad(), Recording() as recording:
-            call()
-        found.append(recording.calls)
-    return found
-
-
 # Pairs, products, wide and dense sums, sums joined with products, ternary planes.
 MODELS = [
     ("GCN", "bin", 160, CLASSES),
@@ -83,10 +60,13 @@ def test_calls_take_what_dry_runs_of_their_operators_say(
     graph = frozen.prepare_graph(edges, N, layout=layout)
     rehearsed = rehearse(frozen, x, graph, device)
     without_kernels = rehearse(frozen, x, graph, None)
-    operators = recorded(frozen, x, graph)
-    assert len(rehearsed) == len(operators) == len(frozen.groups(x))
+    repeatable = frozen.repeatable_calls(x, graph)
+    assert len(rehearsed) == len(repeatable) == len(frozen.groups(x))
     scratch = 0
-    for found, plain, calls in zip(rehearsed, without_kernels, operators, strict=True):
+    for found, plain, (_, call) in zip(rehearsed, without_kernels, repeatable, strict=True):
+        with torch.no_grad(), OperatorCalls() as operators:
+            call()
+        calls = operators.calls
         taken = [route(n, *args, device=device, **named).scratch_bytes for n, args, named in calls]
         most = max(taken, default=0)
         scratch = max(scratch, most)

@@ -32,20 +32,17 @@ def test_out(frozen, inputs, device):
 
 
 def test_out_of_another_form(frozen, inputs, device):
-    for run in runners(frozen, device):
-        for _ in range(2):
-            with pytest.raises(TypeError, match=r"out must be torch.float32, got torch.float64"):
-                run(*inputs, out=torch.empty(120, 5, dtype=torch.float64, device=device))
-            with pytest.raises(
-                ValueError, match=r"out must have shape \[120, 5\] on .* \[5, 120\]"
-            ):
-                run(*inputs, out=torch.empty(5, 120, device=device))
-            with pytest.raises(ValueError, match=r"out must have shape \[120, 5\] on .* on meta"):
-                run(*inputs, out=torch.empty(120, 5, device="meta"))
-            with pytest.raises(TypeError, match="out must be a tensor to use out, got list"):
-                run(*inputs, out=[])
-            with pytest.raises(RuntimeError, match="single memory location"):
-                run(*inputs, out=torch.empty(1, 5, device=device).expand(120, 5))
+    shape = r"out must have shape \[120, 5\] on .* "
+    for out, error, message in (
+        (torch.empty(120, 5).double(), TypeError, r"out must be torch.float32, got torch.float64"),
+        (torch.empty(5, 120, device=device), ValueError, shape + r"\[5, 120\]"),
+        (torch.empty(120, 5, device="meta"), ValueError, shape + "on meta"),
+        ([], TypeError, "out must be a tensor to use out, got list"),
+        (torch.empty(1, 5, device=device).expand(120, 5), RuntimeError, "single memory location"),
+    ):
+        for run in [*runners(frozen, device)] * 2:
+            with pytest.raises(error, match=message):
+                run(*inputs, out=out)
 
 
 def test_out_in_the_memory_of_the_features(frozen, inputs, device):

@@ -5,7 +5,7 @@ import json
 import pytest
 import torch
 import torch_geometric.nn as pyg
-from chains import CLASSES, FEATURES, HIDDEN, N, shake
+from chains import HIDDEN, Around, N, agree, shake
 from torch import nn
 from torch.nn import functional
 from torch_geometric.nn import norm
@@ -13,9 +13,9 @@ from torch_geometric.nn import norm
 from bitgnn._checksummed import sealed
 from bitgnn.convert import freeze
 from bitgnn.inference import FrozenModel, load, save
-from bitgnn.inference.steps.calls import FloatCall, Input, Method
-from bitgnn.inference.steps.known_calls import describe_call, read_call
-from bitgnn.nn import GCNConv, GraphConv, SAGEConv
+from bitgnn.inference.steps.calls import FloatCall, Input, describe_call, read_call
+from bitgnn.inference.steps.known import Method
+from bitgnn.nn import GraphConv, SAGEConv
 
 BATCH = torch.arange(N) // 31
 
@@ -48,26 +48,6 @@ NORMS = {
 WITH_BATCH = ("layer", "graph", "instance", "tracked instance", "pair", "mean", "size")
 
 
-class Between(nn.Module):
-    def __init__(self, module, takes):
-        super().__init__()
-        torch.manual_seed(0)
-        self.first = GCNConv(FEATURES, HIDDEN, precision="FBB+BBF")
-        self.between = module
-        self.last = GCNConv(HIDDEN, CLASSES, precision="BBF+FBF")
-        self.takes = takes
-
-    def forward(self, x, edge_index, batch=None):
-        x = self.first(x, edge_index)
-        if self.takes == "batch":
-            x = self.between(x, batch)
-        elif self.takes == "graph":
-            x = self.between(x, edge_index)
-        else:
-            x = self.between(x)
-        return self.last(x, edge_index)
-
-
 @pytest.mark.parametrize(
     ("name", "with_batch"), [*((n, False) for n in NORMS), *((n, True) for n in WITH_BATCH)]
 )
@@ -76,14 +56,12 @@ def test_modules(name, with_batch, x, edges, tmp_path):
     module = NORMS[name]()
     takes = "graph" if isinstance(module, pyg.MessagePassing) else "batch" * with_batch
     inputs = (x, edges, BATCH) if with_batch else (x, edges)
-    model = Between(module, takes).eval()
+    model = Around(module, takes).eval()
     if name != "batch without statistics":
         shake(model, *inputs)
     frozen = freeze(model, check=False)
     assert isinstance(frozen, FrozenModel)
-    with torch.no_grad():
-        expected = model(*inputs)
-    torch.testing.assert_close(frozen(*inputs), expected, atol=1e-5, rtol=1e-5)
+    agree(frozen(*inputs), model(*inputs))
     read = load(save(frozen, tmp_path))
     assert read(*inputs).equal(frozen(*inputs))
     assert str(read.report) == str(frozen.report)
@@ -92,50 +70,41 @@ def test_modules(name, with_batch, x, edges, tmp_path):
     assert not any(parameter.requires_grad for parameter in read.parameters())
 
 
-class WithTable(nn.Module):
-    """Two layers and a parameter of its own."""
-
+class Functions(nn.Module):
     def __init__(self):
         super().__init__()
-        torch.manual_seed(0)
-        self.first = GCNConv(FEATURES, HIDDEN, precision="FBB+BBF")
-        self.last = GCNConv(HIDDEN, CLASSES, precision="BBF+FBF")
         self.table = nn.Parameter(torch.randn(N, 1))
+
+    def forward(self, x):
+        x = torch.maximum(functional.softplus(x, beta=2), x.abs().sqrt()) * self.table
+        x = x - x.mean(dim=0, keepdim=True)
+        x = torch.where(x > 0, x.exp(), x.pow(2))
+        x = functional.pad(x[:, 1:], (0, 1)).to(torch.float32) / x.shape[0]
+        return functional.logsigmoid(x)
+
+
+class Repeated(Functions):
+    def forward(self, x):
+        return torch.addcmul(x, x, self.table.cos())
 
 
 def test_functions(x, edges, tmp_path):
-    class Functions(WithTable):
-        def forward(self, x, edge_index):
-            x = self.first(x, edge_index)
-            x = torch.maximum(functional.softplus(x, beta=2), x.abs().sqrt()) * self.table
-            x = x - x.mean(dim=0, keepdim=True)
-            x = torch.where(x > 0, x.exp(), x.pow(2))
-            x = functional.pad(x[:, 1:], (0, 1)).to(torch.float32) / x.shape[0]
-            return functional.logsigmoid(self.last(x, edge_index))
-
-    model = Functions().eval()
+    model = Around(Functions()).eval()
     with pytest.warns(UserWarning, match="softplus: it runs as its own code"):
         frozen = freeze(model)
-    with torch.no_grad():
-        expected = model(x, edges)
-    torch.testing.assert_close(frozen(x, edges), expected, atol=1e-5, rtol=1e-5)
+    agree(frozen(x, edges), model(x, edges))
     assert load(save(frozen, tmp_path))(x, edges).equal(frozen(x, edges))
     assert "save() cannot" not in str(frozen.report)
 
 
 def test_a_call_reads_a_value_once_and_constants_are_no_calls(x, edges):
-    class Repeated(WithTable):
-        def forward(self, x, edge_index):
-            x = self.first(x, edge_index)
-            return self.last(torch.addcmul(x, x, self.table.cos()), edge_index)
-
-    model = Repeated().eval()
+    model = Around(Repeated()).eval()
     with pytest.warns(UserWarning, match="addcmul: it runs as its own code"):
         frozen = freeze(model)
     (step,) = (step for step in frozen.program.steps if step.kind == "call")
     assert len(step.inputs) == 1
     assert frozen.report.floats.keys() == {"addcmul"}
-    torch.testing.assert_close(frozen(x, edges), model(x, edges).detach(), atol=1e-5, rtol=1e-5)
+    agree(frozen(x, edges), model(x, edges))
 
 
 def scaled(x):
@@ -147,16 +116,6 @@ torch.fx.wrap("scaled")
 
 @pytest.mark.filterwarnings("ignore")
 def test_what_cannot_be_saved_is_said(x, edges, tmp_path):
-    class Own(nn.Module):
-        def __init__(self, between):
-            super().__init__()
-            self.first = GCNConv(FEATURES, HIDDEN, precision="FBB+BBF")
-            self.between = between
-            self.last = GCNConv(HIDDEN, CLASSES, precision="BBF+FBF")
-
-        def forward(self, x, edge_index):
-            return self.last(self.between(self.first(x, edge_index)), edge_index)
-
     class Wrapped(nn.Module):
         def forward(self, x):
             return scaled(x)
@@ -167,10 +126,9 @@ def test_what_cannot_be_saved_is_said(x, edges, tmp_path):
         (Wrapped(), "'scaled' is a function of its own"),
         (moved, "scale of PairNorm is no plain value"),
     ):
-        model = Own(between).eval()
+        model = Around(between).eval()
         frozen = freeze(model)
-        with torch.no_grad():
-            torch.testing.assert_close(frozen(x, edges), model(x, edges))
+        agree(frozen(x, edges), model(x, edges))
         with pytest.raises(
             ValueError, match=f"save: .* run code that a checkpoint cannot.*{reason}"
         ):
@@ -196,7 +154,7 @@ def test_what_cannot_be_saved_is_said(x, edges, tmp_path):
 )
 @pytest.mark.filterwarnings("ignore")
 def test_altered_files_are_refused(change, message, x, edges, tmp_path):
-    frozen = freeze(Between(norm.GraphNorm(HIDDEN), "").eval())
+    frozen = freeze(Around(norm.GraphNorm(HIDDEN), "").eval())
     file = save(frozen, tmp_path) / "model.json"
     description = json.loads(file.read_text())
     change(description["calls"][0])

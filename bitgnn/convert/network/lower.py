@@ -21,16 +21,8 @@ from bitgnn.convert.tracing.arguments import Arguments, Part, bound
 from bitgnn.convert.tracing.trace import Traced, is_default_check
 from bitgnn.convert.tracing.tracer import NotTraced
 from bitgnn.inference.own_call import OwnCall
-from bitgnn.inference.steps.calls import (
-    EDGE_INDEX,
-    EDGE_WEIGHT,
-    RESULTS,
-    FloatCall,
-    Input,
-    Method,
-    results,
-)
-from bitgnn.inference.steps.known_calls import unsaved
+from bitgnn.inference.steps.calls import EDGE_INDEX, EDGE_WEIGHT, RESULTS, FloatCall, Input, unsaved
+from bitgnn.inference.steps.known import Method, results
 from bitgnn.nn import LayerPrecision
 
 

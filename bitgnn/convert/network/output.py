@@ -8,8 +8,7 @@ from typing import Any, Literal, NamedTuple, get_args
 import torch
 
 from bitgnn.convert.network.values import Network, Unsupported, Value, ordered
-from bitgnn.inference.steps.calls import RESULTS, FloatCall, Input
-from bitgnn.inference.steps.known_calls import unsaved
+from bitgnn.inference.steps.calls import RESULTS, FloatCall, Input, unsaved
 from bitgnn.nn import BinaryLinear
 from bitgnn.nn.products.binary_product import BinaryProduct
 

@@ -9,8 +9,7 @@ import torch
 from torch import Tensor
 
 from bitgnn.convert.network.values import IMAGES, Value, collapse
-from bitgnn.inference.steps.floats import FUNCTIONS
-from bitgnn.inference.threshold_folding import sign_threshold
+from bitgnn.inference.steps.floats import FUNCTIONS, sign_threshold
 from bitgnn.ops.conv import integer_limits
 
 Function = Callable[[Tensor], Tensor]

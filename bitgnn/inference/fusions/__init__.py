@@ -5,8 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 
-from bitgnn.inference.fusions.joint import joint_product, linear_pair, pooled_convolution
-from bitgnn.inference.fusions.linear_chain import chained_products
+from bitgnn.inference.fusions.joint import (
+    chained_products,
+    joint_product,
+    linear_pair,
+    pooled_convolution,
+)
 from bitgnn.inference.fusions.products import aggregated_product, narrow_sums, packed_product
 from bitgnn.inference.step import Apply, Step, Tensors
 from bitgnn.ops.linear_chain import MOST_LAYERS
@@ -34,12 +38,7 @@ FUSIONS: tuple[tuple[str, Fusion], ...] = (
 def fused(group: Sequence[Step], own: Sequence[Tensors]) -> Apply | None:
     """One call for steps of which each is the only reader of the one before; None without one.
 
-    Args:
-        group: two steps or more.
-        own: their tensors.
-
-    Returns:
-        Takes what the group reads from outside, step by step, and the adjacency if there is one.
+    It takes what the group reads from outside, step by step, and the adjacency if there is one.
     """
     kinds = " ".join(step.kind for step in group)
     rows = (fusion(group, own) for pattern, fusion in FUSIONS if re.fullmatch(pattern, kinds))

@@ -1,4 +1,4 @@
-"""One call for two products and an aggregation, or for a convolution and its pooling."""
+"""One call for several products: around an aggregation, in a chain, or pooled convolutions."""
 
 from __future__ import annotations
 
@@ -10,11 +10,15 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 import bitgnn.ops  # noqa: F401  (defines torch.ops.bitgnn)
+from bitgnn.bits import BitImages, BitTensor
 from bitgnn.bits.tensor import words_for
 from bitgnn.inference.step import Apply, Step, Tensors, derives_from
-from bitgnn.inference.steps.aggregates import aggregate_bits
+from bitgnn.inference.steps.products import aggregate_bits
+from bitgnn.ops import conv
+from bitgnn.ops.linear_chain import FEW_ROWS, LinearChain, make_chain
 
 _bmm_bbb = torch.ops.bitgnn.bmm_bbb.default
+_bmm_bbf = torch.ops.bitgnn.bmm_bbf.default
 _bmm_add = torch.ops.bitgnn.bmm_add.default
 _bspmm_bmm = torch.ops.bitgnn.bspmm_bmm.default
 _bspmm_bmm_sliced = torch.ops.bitgnn.bspmm_bmm_sliced.default
@@ -22,19 +26,24 @@ _bits_linear = torch.ops.bitgnn.bits_linear.default
 _bspmm_fbf = torch.ops.bitgnn.bspmm_fbf.default
 _bspmm_slots = torch.ops.bitgnn.bspmm_slots.default
 _conv_bbb = torch.ops.bitgnn.conv_bbb.default
+_linear_chain = torch.ops.bitgnn.linear_chain.default
 FRAGMENT = 4
 """Columns of one access of a GPU: each map's columns start with a whole one."""
 MOST_NEIGHBOURS = 64
 """Mean degree up to which rows are short; beyond, the order of edges costs less than slots do."""
+MOST_ROWS = 2048
+"""Rows up to which one launch is faster than one of each layer, where many fit."""
+MOST_BYTES = 512 << 10
+"""Of weights: larger ones come faster through all multiprocessors, layer by layer, than through a
+cluster."""
+_HIDDEN = {"weight", "threshold", "flip"}
+_LAST = {"weight", "weight_scale", "bias"}
 
 
 def joint_product(group: Sequence[Step], own: Sequence[Tensors]) -> Apply | None:
     """The sign of a sum of neighbours' bits and a product of the nodes' own, as one call.
 
-    Args:
-        group: ``bspmm_bbf`` and ``bmm_add_bits``, perhaps with a ``bmm_bbb`` in front, which makes
-            two calls of it.
-        own: their tensors.
+    With a ``bmm_bbb`` in front it makes two calls of operators.
     """
     *products, sums, root = group
     if root.inputs[-1] != sums.outputs[0] or (products and own[0].keys() != {"weight"}):
@@ -50,16 +59,11 @@ def joint_product(group: Sequence[Step], own: Sequence[Tensors]) -> Apply | None
         a, scale = given[-1], given[0] if len(given) > 1 else None
         neighbours = _bmm_bbb(first, first_weight, first_size) if products else first
         layout = a.planned_layout(words)
+        root_last = (x, weight, size, a.row_scale, sum_bias, scale, *rest)
         if layout == "csr":
-            return _bspmm_bmm(
-                neighbours, a.rowptr, a.indices, x, weight, size, a.row_scale, sum_bias, scale,
-                *rest, trusted=True,
-            )  # fmt: skip
+            return _bspmm_bmm(neighbours, a.rowptr, a.indices, *root_last, trusted=True)
         if layout == "sliced":
-            return _bspmm_bmm_sliced(
-                neighbours, *a.sliced().arguments, x, weight, size, a.row_scale, sum_bias, scale,
-                *rest, trusted=True,
-            )  # fmt: skip
+            return _bspmm_bmm_sliced(neighbours, *a.sliced().arguments, *root_last, trusted=True)
         addend = sums_to_floats(neighbours, a)
         return _bmm_add(x, weight, addend, size, scale, *rest, None, None, False, True)
 
@@ -67,12 +71,7 @@ def joint_product(group: Sequence[Step], own: Sequence[Tensors]) -> Apply | None
 
 
 def linear_pair(group: Sequence[Step], own: Sequence[Tensors]) -> Apply | None:
-    """One product for two float maps of the same bits, ``A(x V) + x W``.
-
-    Args:
-        group: ``bits_linear``, ``bspmm_fbf`` and a ``bits_linear`` that adds.
-        own: their tensors.
-    """
+    """One product for two float maps of the same bits, ``A(x V) + x W``."""
     first, sums, last = group
     *shared, addend = last.inputs
     if tuple(shared) != first.inputs or not last.attributes["adds"] or addend != sums.outputs[0]:
@@ -124,3 +123,57 @@ def pooled_convolution(group: Sequence[Step], own: Sequence[Tensors]) -> Apply |
     compared = [own[0].get(name) for name in ("threshold", "flip", "prepared")]
     rest = (None, None, *compared, window, own[1].get("flip"))
     return lambda x: _conv_bbb(x, weight, *numbers, *rest)
+
+
+def chained_products(group: Sequence[Step], own: Sequence[Tensors]) -> Apply | None:
+    """Hidden layers to bits and a last one to floats, up to some number of rows in one launch."""
+    allowed = [*[_HIDDEN] * (len(group) - 1), _LAST]
+    if any(step.attributes["scaled"] for step in group):
+        return None
+    if not all(tensors.keys() <= names for tensors, names in zip(own, allowed, strict=True)):
+        return None
+    chain = _chain_of(group, own) if _has_clusters(own[0]["weight"].device) else None
+    if chain is None:
+        return None
+    image, layers = chain.image, list(chain.layers)
+    most_rows = MOST_ROWS if chain.fits(MOST_ROWS) else FEW_ROWS
+    *hidden, last = [
+        (tensors["weight"], step.attributes["size"])
+        for step, tensors in zip(group, own, strict=True)
+    ]
+    compared = [(tensors.get("threshold"), tensors.get("flip")) for tensors in own[:-1]]
+    scaled = own[-1].get("weight_scale"), own[-1].get("bias")
+
+    @derives_from([tensor for tensors in own for tensor in tensors.values()])
+    def run(words: Tensor) -> Any:
+        if words.size(0) <= most_rows:
+            return _linear_chain(words, image, layers)
+        for weight, comparison in zip(hidden, compared, strict=True):
+            words = _bmm_bbb(words, *weight, None, None, None, *comparison)
+        return _bmm_bbf(words, *last, None, *scaled)
+
+    return run
+
+
+def _chain_of(group: Sequence[Step], own: Sequence[Tensors]) -> LinearChain | None:
+    """The layers in the form of one launch, or None where they are too wide."""
+    weights = [
+        BitTensor(tensors["weight"], step.attributes["size"])
+        for step, tensors in zip(group, own, strict=True)
+    ]
+    hidden = []
+    for weight, tensors in zip(weights[:-1], own[:-1], strict=True):
+        kernels = BitImages(weight.words[:, None, None], weight.size)
+        threshold, flip = tensors.get("threshold"), tensors.get("flip")
+        # Limit and turned of each output's comparison of integers.
+        limits = conv.prepare(kernels, threshold=threshold, flip=flip)[:, 1:].contiguous()
+        hidden.append((weight, limits))
+    try:
+        chain = make_chain(hidden, weights[-1], own[-1].get("weight_scale"), own[-1].get("bias"))
+    except ValueError:
+        return None
+    return chain if chain.image.nbytes <= MOST_BYTES and chain.fits() else None
+
+
+def _has_clusters(device: torch.device) -> bool:
+    return device.type == "cuda" and torch.cuda.get_device_capability(device) == (9, 0)

@@ -16,7 +16,7 @@ import bitgnn.ops  # noqa: F401  (defines torch.ops.bitgnn)
 from bitgnn.bits import BitAdjacency
 from bitgnn.bits.tensor import words_for
 from bitgnn.inference.step import Apply, Step, Tensors
-from bitgnn.inference.steps.aggregates import aggregate_bits
+from bitgnn.inference.steps.products import aggregate_bits
 from bitgnn.ops.reference.pairs import HEADS, MAX_NARROW_SIZE
 
 # Bound once: resolving an overload by name costs as much as a small kernel.
@@ -25,11 +25,22 @@ _bmm_fbb = torch.ops.bitgnn.bmm_fbb.default
 _bmm_fbf = torch.ops.bitgnn.bmm_fbf.default
 _bmm_add = torch.ops.bitgnn.bmm_add.default
 _bmm_bspmm = torch.ops.bitgnn.bmm_bspmm.default
+_bmm_bspmm_narrow = torch.ops.bitgnn.bmm_bspmm_narrow.default
 Packing = tuple[Tensor | None, Tensor | None, bool]
 """Threshold and gain of a packing step, and whether it measures the row scale."""
+MOST_NARROW_COLUMNS = 48
+"""Columns up to which rows are narrow whatever reads them."""
+MOST_OFTEN_FEATURES = 1023
+"""Features of a product up to which rows of more columns are narrow if they are read often."""
+OFTEN = 16
+"""Edges for each row from which on rows are read often."""
+ORDERED_ROWS, ORDERED_EDGES, ORDERED_DEGREE = 1 << 15, 1 << 23, 4
+"""Sums of narrow rows gain from an order from so many rows on, or so many edges. Rows of a smaller
+mean degree are left as they lie: they gain little, and batches of sampled neighbours, which are
+such rows, are used once and would pay for an order each."""
 
 
-def packing_of(
+def _packing_of(
     group: Sequence[Step], own: Sequence[Tensors]
 ) -> tuple[Packing | None, Sequence[Step], Sequence[Tensors]]:
     """The packing step in front of a product, if any, and the steps behind it."""
@@ -41,7 +52,7 @@ def packing_of(
 
 def packed_product(group: Sequence[Step], own: Sequence[Tensors]) -> Apply | None:
     """One call for a packing step and the product behind it."""
-    packing, (step,), (tensors,) = packing_of(group, own)
+    packing, (step,), (tensors,) = _packing_of(group, own)
     assert packing is not None, "the group begins with a packing step"
     weight, size, scaled = tensors["weight"], step.attributes["size"], step.attributes["scaled"]
     w_scale, bias = tensors.get("weight_scale"), tensors.get("bias")
@@ -58,46 +69,36 @@ def packed_product(group: Sequence[Step], own: Sequence[Tensors]) -> Apply | Non
 
 def aggregated_product(group: Sequence[Step], own: Sequence[Tensors]) -> Apply | None:
     """One call for a product, perhaps with a packing step in front, and its aggregation."""
-    packing, (step, aggregation), (tensors, last_tensors) = packing_of(group, own)
+    packing, (step, aggregation), (tensors, last_tensors) = _packing_of(group, own)
     to_bits = aggregation.kind.endswith("b")
     last = (last_tensors.get("bias"), last_tensors.get("threshold"))
-    if step.kind == "bmm_bbb":
-        if tensors.keys() != {"weight"}:
-            return None
-        return _aggregated_bits(step, tensors["weight"], packing, last, to_bits)
-    if "bias" in tensors:
-        return None
     weight, size, w_scale = tensors["weight"], step.attributes["size"], tensors.get("weight_scale")
-    packed = packing or (None, None, False)
+    if step.kind == "bmm_bbf":
+        if "bias" in tensors:
+            return None
+        packed = packing or (None, None, False)
 
-    def floats(x: Tensor, *rest: Any) -> Any:
-        *scale, a = rest
-        return _bmm_bspmm(
-            x, weight, size, a.rowptr, a.indices, scale[0] if scale else None, w_scale, *packed,
-            a.row_scale, a.col_scale, *last, False, to_bits, trusted=True,
-        )  # fmt: skip
+        def floats(x: Tensor, *rest: Any) -> Any:
+            *scale, a = rest
+            return _bmm_bspmm(
+                x, weight, size, a.rowptr, a.indices, scale[0] if scale else None, w_scale,
+                *packed, a.row_scale, a.col_scale, *last, False, to_bits, trusted=True,
+            )  # fmt: skip
 
-    return floats
-
-
-def _aggregated_bits(
-    step: Step,
-    weight: Tensor,
-    packing: Packing | None,
-    last: tuple[Tensor | None, Tensor | None],
-    to_bits: bool,
-) -> Apply:
-    """One call for a product to bits and their aggregation; two where the graph is not CSR."""
-    size, hidden_size = step.attributes["size"], step.attributes["out"]
+        return floats
+    if tensors.keys() != {"weight"}:
+        return None
+    hidden_size = step.attributes["out"]
     x_threshold, words = None if packing is None else packing[0], words_for(hidden_size)
     aggregate = aggregate_bits(to_bits, hidden_size, last[to_bits])
-    packed = (None, None, x_threshold, None, False)
+    packed_bits = (None, None, x_threshold, None, False)
 
     def bits(x: Tensor, *rest: Any) -> Any:
+        """Two calls of operators where the graph is not CSR."""
         a = rest[-1]
         if a.planned_layout(words) == "csr":
             return _bmm_bspmm(
-                x, weight, size, a.rowptr, a.indices, *packed, a.row_scale, None, *last, True,
+                x, weight, size, a.rowptr, a.indices, *packed_bits, a.row_scale, None, *last, True,
                 to_bits, trusted=True,
             )  # fmt: skip
         if packing is None:
@@ -107,33 +108,12 @@ def _aggregated_bits(
     return bits
 
 
-_bmm_bspmm_narrow = torch.ops.bitgnn.bmm_bspmm_narrow.default
-MOST_NARROW_COLUMNS = 48
-"""Columns up to which rows are narrow whatever reads them."""
-MOST_OFTEN_FEATURES = 1023
-"""Features of a product up to which rows of more columns are narrow if they are read often."""
-OFTEN = 16
-"""Edges for each row from which on rows are read often."""
-ORDERED_ROWS, ORDERED_EDGES, ORDERED_DEGREE = 1 << 15, 1 << 23, 4
-"""Sums of narrow rows gain from an order from so many rows on, or so many edges. Rows of a smaller
-mean degree are left as they lie: they gain little, and batches of sampled neighbours, which are
-such rows, are used once and would pay for an order each."""
-
-
 def is_wide(columns: int, size: int, often: bool) -> bool:
-    """Whether rows are summed in the order of wide ones.
+    """Whether rows of a product of ``size`` features are summed in the order of wide ones.
 
-    Args:
-        columns: of a row.
-        size: features of the product.
-        often: what :func:`read_often` says of the graph.
+    ``often`` says that the rows a pattern gathers are read often on the average.
     """
     return columns > MOST_NARROW_COLUMNS and (not often or size > MOST_OFTEN_FEATURES)
-
-
-def read_often(adjacency: Any) -> bool:
-    """Whether the rows that a pattern gathers are read often on the average."""
-    return bool(adjacency.nnz >= OFTEN * adjacency.num_cols)
 
 
 def row_order_of(adjacency: BitAdjacency) -> Tensor | None:
@@ -150,15 +130,10 @@ def row_order_of(adjacency: BitAdjacency) -> Tensor | None:
 def narrow_sums(group: Sequence[Step], own: Sequence[Tensors]) -> Apply | None:
     """One call for ``bmm_bbf`` and ``bspmm_fbf``, with what stands around them.
 
-    Args:
-        group: perhaps a packing step, the two, and perhaps a head or a product of the nodes' own
-            bits that is added to the sums.
-        own: their tensors.
-
-    Returns:
-        The call, or None where rows may be held as floats.
+    That is a packing step in front, and a head or a product of the nodes' own bits that is added
+    to the sums. None where rows may be held as floats.
     """
-    packing, (step, aggregation, *ends), (tensors, last_tensors, *end_tensors) = packing_of(
+    packing, (step, aggregation, *ends), (tensors, last_tensors, *end_tensors) = _packing_of(
         group, own
     )
     weight, size = tensors["weight"], step.attributes["size"]
@@ -189,7 +164,7 @@ def narrow_sums(group: Sequence[Step], own: Sequence[Tensors]) -> Apply | None:
             added = (rest[place], root_weight, root_size, root_scale, *root_last)
         # Compiled programs must not depend on the size of the graph that they are made with.
         can_order = is_cuda and not torch.compiler.is_compiling()
-        is_ordered = can_order and not is_wide(columns, size, read_often(a))
+        is_ordered = can_order and not is_wide(columns, size, a.nnz >= OFTEN * a.num_cols)
         order = row_order_of(a) if is_ordered else None
         return _bmm_bspmm_narrow(
             x, weight, size, a.rowptr, a.indices, rest[0] if reads_scale else None, w_scale,

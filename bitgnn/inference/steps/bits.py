@@ -9,7 +9,7 @@ from torch import Tensor
 
 import bitgnn.ops  # noqa: F401  (defines torch.ops.bitgnn)
 from bitgnn.bits import BitImages
-from bitgnn.inference.step import Apply, Form, Register, Step, StepCheck, StepKind, Tensors
+from bitgnn.inference.step import Form, Read, Register, StepReader, step_kind
 from bitgnn.ops.reference.pack import LEVEL_SLOT
 
 # Bound once: resolving an overload by name costs as much as a small kernel.
@@ -29,110 +29,79 @@ def _bits_of(kind: str) -> Form:
     return "image_bits" if kind.endswith("_images") else "bits"
 
 
-def _with_scale(size: int, scaled: bool) -> tuple[Register, ...]:
-    return (Register("bits", size), *[Register("scale", None)] * scaled)
+@step_kind("pack", "pack_images")
+def _read_pack(s: StepReader) -> Read:
+    (size,) = s.sizes("size")
+    s.reads(("floats", size))
+    threshold = s.vectors(size, "threshold").get("threshold")
+    pack = _pack if s.kind == "pack" else _pack_images
+    return [Register(_bits_of(s.kind), size)], lambda x: pack(x, threshold)
 
 
-def _check_pack(check: StepCheck) -> tuple[Register, ...]:
-    (size,) = check.sizes("size")
-    check.reads(("floats", size))
-    check.vectors(size, "threshold")
-    return (Register(_bits_of(check.kind), size),)
+@step_kind("pack_scaled")
+def _read_pack_scaled(s: StepReader) -> Read:
+    (size,) = s.sizes("size")
+    s.reads(("floats", size))
+    t = s.vectors(size, "threshold", "gain")
+    threshold, gain = t.get("threshold"), t.get("gain")
+    written = [Register("bits", size), Register("scale", None)]
+    return written, lambda x: _pack_scaled(x, threshold, gain)
 
 
-def _make_pack(step: Step, tensors: Tensors) -> Apply:
-    pack, threshold = _pack if step.kind == "pack" else _pack_images, tensors.get("threshold")
-    return lambda x: pack(x, threshold)
+@step_kind("pack_standardized")
+def _read_pack_standardized(s: StepReader) -> Read:
+    (size,) = s.sizes("size", relu=bool, scaled=bool)
+    s.reads(("floats", size))
+    relu, bits = s.attributes["relu"], Register("bits", size)
+    if s.attributes["scaled"]:
+        return [bits, Register("scale", None)], lambda x: _pack_standardized(x, relu, True)
+    return [bits], lambda x: _pack_standardized(x, relu, False)[0]
 
 
-def _check_pack_scaled(check: StepCheck) -> tuple[Register, ...]:
-    (size,) = check.sizes("size")
-    check.reads(("floats", size))
-    check.vectors(size, "threshold", "gain")
-    return _with_scale(size, True)
-
-
-def _make_pack_scaled(step: Step, tensors: Tensors) -> Apply:
-    threshold, gain = tensors.get("threshold"), tensors.get("gain")
-    return lambda x: _pack_scaled(x, threshold, gain)
-
-
-def _check_pack_standardized(check: StepCheck) -> tuple[Register, ...]:
-    (size,) = check.sizes("size", relu=bool, scaled=bool)
-    check.reads(("floats", size))
-    check.vectors(None)
-    return _with_scale(size, check.attributes["scaled"])
-
-
-def _make_pack_standardized(step: Step, tensors: Tensors) -> Apply:
-    relu, scaled = step.attributes["relu"], step.attributes["scaled"]
-    if scaled:
-        return lambda x: _pack_standardized(x, relu, True)
-    return lambda x: _pack_standardized(x, relu, False)[0]
-
-
-def _check_pack_levels(check: StepCheck) -> tuple[Register, ...]:
+@step_kind("pack_levels")
+def _read_pack_levels(s: StepReader) -> Read:
     """``columns`` holds the feature and ``thresholds`` the threshold of each bit.
 
     Without columns every feature has 16 adjacent bits.
     """
-    size, features = check.sizes("size", "features")
-    check.reads(("floats", features))
-    check.tensor("thresholds", torch.float32, size)
-    if "columns" in check.tensors:
-        columns = check.tensor("columns", torch.int64, size)
-        if not bool(((columns >= 0) & (columns < features)).all()):
+    size, features = s.sizes("size", "features")
+    s.reads(("floats", features))
+    thresholds = s.tensor("thresholds", torch.float32, size)
+    columns = None
+    if "columns" in s.tensors:
+        columns = s.tensor("columns", torch.int64, size)
+        if s.checks and not bool(((columns >= 0) & (columns < features)).all()):
             raise ValueError(f"columns must lie in [0, {features})")
     elif size > LEVEL_SLOT * features:
         raise ValueError(f"size must be at most {LEVEL_SLOT} * {features}, got {size}")
-    check.vectors(None)
-    return (Register("bits", size),)
+    return [Register("bits", size)], lambda x: _pack_levels(x, columns, thresholds, True)
 
 
-def _make_pack_levels(step: Step, tensors: Tensors) -> Apply:
-    columns, thresholds = tensors.get("columns"), tensors["thresholds"]
-    return lambda x: _pack_levels(x, columns, thresholds, True)
+@step_kind("unpack", "unpack_images")
+def _read_unpack(s: StepReader) -> Read:
+    (size,) = s.sizes("size")
+    s.reads((_bits_of(s.kind), size))
+    if s.kind == "unpack":
+        return [Register("floats", size)], lambda x: _unpack(x, size)
+    return [Register("floats", size)], lambda x: BitImages._trusted(x, size).to_float()
 
 
-def _check_unpack(check: StepCheck) -> tuple[Register, ...]:
-    (size,) = check.sizes("size")
-    check.reads((_bits_of(check.kind), size))
-    check.vectors(None)
-    return (Register("floats", size),)
-
-
-def _make_unpack(step: Step, tensors: Tensors) -> Apply:
-    size = step.attributes["size"]
-    if step.kind == "unpack":
-        return lambda x: _unpack(x, size)
-    return lambda x: BitImages._trusted(x, size).to_float()
-
-
-def _check_flip(check: StepCheck) -> tuple[Register, ...]:
+@step_kind("flip", "flip_images")
+def _read_flip(s: StepReader) -> Read:
     """``mask`` holds one row of words whose set bits turn features round."""
-    (size,) = check.sizes("size")
-    check.reads((_bits_of(check.kind), size))
-    check.channel_mask("mask", size)
-    check.vectors(None)
-    return (Register(_bits_of(check.kind), size),)
+    (size,) = s.sizes("size")
+    s.reads((_bits_of(s.kind), size))
+    mask = s.channel_mask("mask", size)
+    return [Register(_bits_of(s.kind), size)], lambda x: x ^ mask
 
 
-def _make_flip(step: Step, tensors: Tensors) -> Apply:
-    mask = tensors["mask"]
-    return lambda x: x ^ mask
-
-
-def _check_concat(check: StepCheck) -> tuple[Register, ...]:
-    sizes = check.has(sizes=list)["sizes"]
+@step_kind("concat")
+def _read_concat(s: StepReader) -> Read:
+    sizes = s.has(sizes=list)["sizes"]
     if not sizes or not all(type(size) is int and size > 0 for size in sizes):
         raise ValueError(f"sizes must be numbers above 0, got {sizes}")
-    check.reads(*(("bits", size) for size in sizes))
-    check.vectors(None)
-    return (Register("bits", sum(sizes)),)
-
-
-def _make_concat(step: Step, tensors: Tensors) -> Apply:
-    first, *rest = step.attributes["sizes"]
+    s.reads(*(("bits", size) for size in sizes))
+    first, *rest = sizes
 
     def concat(words: Tensor, *others: Tensor) -> Any:
         size = first
@@ -141,57 +110,33 @@ def _make_concat(step: Step, tensors: Tensors) -> Apply:
             size += more
         return words
 
-    return concat
+    return [Register("bits", sum(sizes))], concat
 
 
-def _check_add(check: StepCheck) -> tuple[Register, ...]:
-    (size,) = check.sizes("size")
-    form: Form = "floats" if check.kind == "add_ffb" else "bits"
-    check.reads((form, size), (form, size))
-    to_bits = check.kind != "add_bbf"
-    check.vectors(size, *["threshold"] * to_bits)
-    return (Register("bits" if to_bits else "floats", size),)
+@step_kind("add_bbb", "add_bbf", "add_ffb")
+def _read_add(s: StepReader) -> Read:
+    (size,) = s.sizes("size")
+    form: Form = "floats" if s.kind == "add_ffb" else "bits"
+    s.reads((form, size), (form, size))
+    if s.kind == "add_bbf":
+        return [Register("floats", size)], lambda a, b: _add_bbf(a, b, size)
+    threshold = s.vectors(size, "threshold").get("threshold")
+    if s.kind == "add_bbb":
+        return [Register("bits", size)], lambda a, b: _add_bbb(a, b, size, None, None, threshold)
+    return [Register("bits", size)], lambda a, b: _add_ffb(a, b, threshold)
 
 
-def _make_add(step: Step, tensors: Tensors) -> Apply:
-    size, threshold = step.attributes["size"], tensors.get("threshold")
-    operators: dict[str, Apply] = {
-        "add_bbb": lambda a, b: _add_bbb(a, b, size, None, None, threshold),
-        "add_bbf": lambda a, b: _add_bbf(a, b, size),
-        "add_ffb": lambda a, b: _add_ffb(a, b, threshold),
-    }
-    return operators[step.kind]
-
-
-def _check_add_signs(check: StepCheck) -> tuple[Register, ...]:
-    (size,) = check.sizes("size")
-    check.reads(("floats", size), ("bits", size))
-    check.vectors(size, "threshold", "threshold_below")
-    return (Register("bits", size),)
-
-
-def _make_add_signs(step: Step, tensors: Tensors) -> Apply:
+@step_kind("add_fbb")
+def _read_add_signs(s: StepReader) -> Read:
     """Bits of floats plus a multiple of signs: the signs choose one of two thresholds."""
-    above, below = tensors["threshold"], tensors["threshold_below"]
+    (size,) = s.sizes("size")
+    s.reads(("floats", size), ("bits", size))
+    names = ("threshold", "threshold_below")
+    t = s.vectors(size, *names, required=names)
+    above, below = t["threshold"], t["threshold_below"]
 
     def add_signs(x: Tensor, signs: Tensor) -> Any:
         with_plus, with_minus = _pack(x, above), _pack(x, below)
         return with_minus ^ ((with_minus ^ with_plus) & signs)
 
-    return add_signs
-
-
-KINDS = (
-    StepKind("pack", _check_pack, _make_pack),
-    StepKind("pack_images", _check_pack, _make_pack),
-    StepKind("pack_scaled", _check_pack_scaled, _make_pack_scaled),
-    StepKind("pack_standardized", _check_pack_standardized, _make_pack_standardized),
-    StepKind("pack_levels", _check_pack_levels, _make_pack_levels),
-    StepKind("unpack", _check_unpack, _make_unpack),
-    StepKind("unpack_images", _check_unpack, _make_unpack),
-    StepKind("flip", _check_flip, _make_flip),
-    StepKind("flip_images", _check_flip, _make_flip),
-    StepKind("concat", _check_concat, _make_concat),
-    *(StepKind(name, _check_add, _make_add) for name in ("add_bbb", "add_bbf", "add_ffb")),
-    StepKind("add_fbb", _check_add_signs, _make_add_signs),
-)
+    return [Register("bits", size)], add_signs

@@ -1,57 +1,44 @@
-"""Steps that call a module or function in full precision, as the user's own forward does."""
+"""Steps that call a module or function as the user's own forward does, and how files hold them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
-from bitgnn.inference.step import Apply, Register, Step, StepCheck, StepKind, Tensors
+from bitgnn.inference.step import Read, Register, StepKind, StepReader
+from bitgnn.inference.steps.known import (
+    Unsavable,
+    check_attribute,
+    describe_function,
+    read_function,
+)
 
 EDGE_INDEX = "edge_index"
 EDGE_WEIGHT = "edge_weight"
 RESULTS = "results"
 """Name of the step that joins what a forward returns where that is more than one tensor."""
+CALLS = "calls."
+"""How the tensors of calls begin in the state of a model."""
+_DTYPES = {str(dtype): dtype for dtype in vars(torch).values() if isinstance(dtype, torch.dtype)}
 
 
 class Input:
-    """Place of a value among the arguments of a call.
-
-    Args:
-        place: number of the step's input, or the name of a part of the graph.
-    """
+    """Place of a value among a call's arguments: number of an input, or a part of the graph."""
 
     def __init__(self, place: int | str) -> None:
         self.place = place
 
 
-class Method:
-    """A method of a tensor, to be called as a function."""
-
-    def __init__(self, name: str) -> None:
-        self.__name__ = name
-
-    def __call__(self, value: Any, *args: Any, **kwargs: Any) -> Any:
-        """Call it."""
-        return getattr(value, self.__name__)(*args, **kwargs)
-
-
-def results(value: Any) -> Any:
-    """What the forward returns, a structure of several tensors."""
-    return value
-
-
 class FloatCall(nn.Module):
-    """A module or function with its arguments.
+    """A module or function with its arguments, :class:`Input` in place of values.
 
-    Args:
-        name: for messages.
-        function: what is called; its buffers and parameters move with the frozen model.
-        args: positional arguments with :class:`Input` in place of values.
-        kwargs: keyword arguments likewise.
-        size: width of the result, or None where it is not known.
+    Its buffers and parameters move with the frozen model. ``name`` stands in messages; ``size`` is
+    the width of the result, or None where it is not known.
     """
 
     def __init__(
@@ -75,22 +62,11 @@ class FloatCall(nn.Module):
     @property
     def parts(self) -> set[str]:
         """Names of what it reads besides values: parts of the graph and further inputs."""
-        found: set[str] = set()
-
-        def visit(leaf: Any) -> None:
-            if isinstance(leaf, Input) and isinstance(leaf.place, str):
-                found.add(leaf.place)
-            elif isinstance(leaf, slice):
-                for part in (leaf.start, leaf.stop, leaf.step):
-                    visit(part)
-
-        for leaf in self.leaves:
-            visit(leaf)
-        return found
+        places = (part.place for leaf in self.leaves for part in _parts_of(leaf))
+        return {place for place in places if isinstance(place, str)}
 
     def forward(self, values: Sequence[Any], graph: Any) -> Any:
         """Call with the given values of the inputs."""
-        leaves = list(self.leaves)
 
         def filled(leaf: Any) -> Any:
             if isinstance(leaf, Input):
@@ -100,25 +76,135 @@ class FloatCall(nn.Module):
                 return slice(filled(leaf.start), filled(leaf.stop), filled(leaf.step))
             return leaf
 
-        for number, leaf in enumerate(leaves):
-            if isinstance(leaf, Input | slice):
-                leaves[number] = filled(leaf)
-            elif f"constant_{number}" in self._buffers:
-                leaves[number] = self._buffers[f"constant_{number}"]
+        leaves = [
+            self._buffers.get(f"constant_{number}") if leaf is None else filled(leaf)
+            for number, leaf in enumerate(self.leaves)
+        ]
         args, kwargs = pytree.tree_unflatten(leaves, self.structure)
         return self.function(*args, **kwargs)
+
+
+def _parts_of(leaf: Any) -> list[Input]:
+    if isinstance(leaf, slice):
+        return [p for p in (leaf.start, leaf.stop, leaf.step) if isinstance(p, Input)]
+    return [leaf] if isinstance(leaf, Input) else []
 
 
 def call_kind(calls: Sequence[FloatCall]) -> StepKind:
     """The kind of step that runs one of ``calls``."""
 
-    def check(check: StepCheck) -> tuple[Register, ...]:
-        number = check.has(call=int)["call"]
-        check.reads(*[("floats", None)] * len(check.registers))
-        return (Register("floats", calls[number].size),)
+    def read(s: StepReader) -> Read:
+        call, count = calls[s.has(call=int)["call"]], s.num_inputs
+        s.reads(*[("floats", None)] * count)
+        written = [Register("floats", call.size)]
+        return written, lambda *given: call(given[:count], *given[count:] or (None,))
 
-    def make(step: Step, tensors: Tensors) -> Apply:
-        call, count = calls[step.attributes["call"]], len(step.inputs)
-        return lambda *given: call(given[:count], *given[count:] or (None,))
+    return StepKind("call", read)
 
-    return StepKind("call", check, make)
+
+def unsaved(call: FloatCall) -> str:
+    """What to add to a report on a call that no checkpoint can hold."""
+    try:
+        describe_call(call)
+    except Unsavable as reason:
+        return f"; save() cannot hold it, {reason}"
+    return ""
+
+
+def describe_call(call: FloatCall) -> dict[str, Any]:
+    """A call without its tensors, as plain values; Unsavable where something has no name."""
+    leaves = [
+        _Constant(number) if f"constant_{number}" in call._buffers else leaf
+        for number, leaf in enumerate(call.leaves)
+    ]
+    args, kwargs = pytree.tree_unflatten(leaves, call.structure)
+    function = describe_function(call.function)
+    check_attribute(function, args[1] if len(args) > 1 else None)
+    return {
+        "name": call.name,
+        "function": function,
+        "args": _described(args),
+        "kwargs": _described(kwargs),
+        "size": call.size,
+    }
+
+
+def read_call(description: Any, tensors: Mapping[str, Tensor]) -> FloatCall:
+    """The inverse of :func:`describe_call`; a ValueError says what is wrong or not known."""
+    names = {"name", "function", "args", "kwargs", "size"}
+    if not isinstance(description, Mapping) or description.keys() != names:
+        raise ValueError(f"a call must have the entries {sorted(names)}, got {description}")
+    function = read_function(description["function"], tensors)
+    args = _read(description["args"], tensors)
+    kwargs = _read(description["kwargs"], tensors)
+    if not isinstance(args, tuple) or not isinstance(kwargs, dict):
+        raise ValueError("the arguments of a call are wrong")
+    check_attribute(description["function"], args[1] if len(args) > 1 else None)
+    call = FloatCall(str(description["name"]), function, args, kwargs, description["size"])
+    call.load_state_dict(dict(tensors), assign=True)
+    return call.requires_grad_(False)
+
+
+def read_calls(descriptions: list[Any], tensors: Mapping[str, Tensor]) -> list[FloatCall]:
+    """The calls of a model from their descriptions and its state, which must fit them."""
+    found = []
+    for number, description in enumerate(descriptions):
+        prefix = f"{CALLS}{number}."
+        held = {n.removeprefix(prefix): t for n, t in tensors.items() if n.startswith(prefix)}
+        try:
+            found.append(read_call(description, held))
+        except RuntimeError as error:  # a tensor that does not fit
+            raise ValueError(str(error)) from error
+    return found
+
+
+@dataclass(frozen=True)
+class _Constant:
+    """A tensor of the user's forward, by its number among the leaves."""
+
+    number: int
+
+
+def _described(value: Any) -> Any:
+    if isinstance(value, _Constant):
+        return {"constant": value.number}
+    if isinstance(value, Input):
+        return {"input": value.place}
+    if isinstance(value, slice):
+        return {"slice": [_described(part) for part in (value.start, value.stop, value.step)]}
+    if isinstance(value, torch.dtype):
+        return {"dtype": str(value)}
+    if value is Ellipsis:
+        return {"ellipsis": True}
+    if isinstance(value, tuple | list):
+        return {"tuple" if isinstance(value, tuple) else "list": [_described(v) for v in value]}
+    if isinstance(value, dict) and all(isinstance(key, str) for key in value):
+        return {"dict": {key: _described(item) for key, item in value.items()}}
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    raise Unsavable(f"a {type(value).__name__} is no plain value")
+
+
+def _read(value: Any, tensors: Mapping[str, Tensor]) -> Any:
+    if not isinstance(value, Mapping):
+        if isinstance(value, list):
+            raise ValueError("an argument of a call is wrong")
+        return value
+    ((kind, held),) = value.items()
+    if kind == "tuple":
+        return tuple(_read(item, tensors) for item in held)
+    if kind == "list":
+        return [_read(item, tensors) for item in held]
+    if kind == "dict":
+        return {key: _read(item, tensors) for key, item in held.items()}
+    if kind == "slice":
+        return slice(*(_read(part, tensors) for part in held))
+    if kind == "constant":
+        return tensors[f"constant_{held}"]
+    if kind == "input" and isinstance(held, int | str):
+        return Input(held)
+    if kind == "dtype" and held in _DTYPES:
+        return _DTYPES[held]
+    if kind == "ellipsis":
+        return Ellipsis
+    raise ValueError(f"an argument of a call is wrong: {value}")

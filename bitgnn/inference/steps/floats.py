@@ -1,4 +1,4 @@
-"""Steps in full precision: the functions a checkpoint may name."""
+"""Steps in full precision: functions a checkpoint may name, and their folding into thresholds."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from bitgnn.inference.step import Apply, Register, Step, StepCheck, StepKind, Tensors
+from bitgnn.inference.step import Apply, Read, Register, StepReader, Tensors, step_kind
 from bitgnn.nn.standardize import NodeStandardize
 from bitgnn.quantize import sgn
 
@@ -27,7 +27,7 @@ class FloatFunction:
         apply: takes the matrix, the tensors and the attributes.
         tensors: names of its vectors ``[channels]``.
         required: those of them that must be there.
-        attributes: types of its attributes by name.
+        attributes: types of its attributes by name; lists are of two numbers or None.
         is_monotone: acts on each channel alone and never changes direction inside one.
         keeps_sign: whether the attributes make ``sgn(f(v)) == sgn(v)``.
         is_nowhere_negative: whether the attributes make every result 0 or more.
@@ -36,7 +36,7 @@ class FloatFunction:
     apply: Callable[[Tensor, Tensors, Attributes], Tensor]
     tensors: tuple[str, ...] = ()
     required: tuple[str, ...] = ()
-    attributes: Mapping[str, type] = field(default_factory=dict)
+    attributes: Mapping[str, type | tuple[type, ...]] = field(default_factory=dict)
     is_monotone: bool = False
     keeps_sign: Callable[[Attributes], bool] = lambda attributes: False
     is_nowhere_negative: Callable[[Attributes], bool] = lambda attributes: False
@@ -55,9 +55,23 @@ def _layer_norm(x: Tensor, t: Tensors, a: Attributes) -> Tensor:
     return functional.layer_norm(x, (x.size(1),), t.get("weight"), t.get("bias"), a["eps"])
 
 
-def _of_channels(x: Tensor, vector: Tensor) -> Tensor:
-    """A vector of the channels of images or the features of rows, to be broadcast."""
-    return vector if x.dim() == 2 else vector.view(-1, 1, 1)
+def _monotone(function: Callable[..., Tensor], *names: str, **options: Any) -> FloatFunction:
+    """A monotone function of each entry and of float attributes of these names."""
+    return FloatFunction(
+        lambda x, t, a: function(x, *(a[name] for name in names)),
+        attributes=dict.fromkeys(names, float),
+        is_monotone=True,
+        **options,
+    )
+
+
+def _with_vector(function: Callable[..., Tensor], name: str) -> FloatFunction:
+    """A function of rows, or of images' channels, and the entries of a vector."""
+
+    def apply(x: Tensor, t: Tensors, a: Attributes) -> Tensor:
+        return function(x, t[name] if x.dim() == 2 else t[name].view(-1, 1, 1))
+
+    return FloatFunction(apply, (name,), (name,), is_monotone=True)
 
 
 FUNCTIONS: dict[str, FloatFunction] = {
@@ -70,59 +84,29 @@ FUNCTIONS: dict[str, FloatFunction] = {
     ),
     "layer_norm": FloatFunction(_layer_norm, ("weight", "bias"), (), {"eps": float}),
     "standardize": FloatFunction(lambda x, t, a: _STANDARDIZE(x)),
-    "sign": FloatFunction(lambda x, t, a: sgn(x), is_monotone=True, keeps_sign=_always),
-    "hardtanh": FloatFunction(
-        lambda x, t, a: functional.hardtanh(x, a["low"], a["high"]),
-        attributes={"low": float, "high": float},
-        is_monotone=True,
+    "sign": _monotone(sgn, keeps_sign=_always),
+    "hardtanh": _monotone(
+        functional.hardtanh,
+        "low",
+        "high",
         keeps_sign=lambda a: a["low"] < 0 <= a["high"],
         is_nowhere_negative=lambda a: a["low"] >= 0,
     ),
-    "relu": FloatFunction(
-        lambda x, t, a: functional.relu(x), is_monotone=True, is_nowhere_negative=_always
-    ),
-    "tanh": FloatFunction(lambda x, t, a: torch.tanh(x), is_monotone=True, keeps_sign=_always),
-    "sigmoid": FloatFunction(
-        lambda x, t, a: torch.sigmoid(x), is_monotone=True, is_nowhere_negative=_always
-    ),
-    "elu": FloatFunction(
-        lambda x, t, a: functional.elu(x, a["alpha"]),
-        attributes={"alpha": float},
-        is_monotone=True,
-        keeps_sign=lambda a: a["alpha"] > 0,
-    ),
-    "leaky_relu": FloatFunction(
-        lambda x, t, a: functional.leaky_relu(x, a["slope"]),
-        attributes={"slope": float},
-        is_monotone=True,
-        keeps_sign=lambda a: a["slope"] > 0,
-    ),
+    "relu": _monotone(functional.relu, is_nowhere_negative=_always),
+    "tanh": _monotone(torch.tanh, keeps_sign=_always),
+    "sigmoid": _monotone(torch.sigmoid, is_nowhere_negative=_always),
+    "elu": _monotone(functional.elu, "alpha", keeps_sign=lambda a: a["alpha"] > 0),
+    "leaky_relu": _monotone(functional.leaky_relu, "slope", keeps_sign=lambda a: a["slope"] > 0),
     "gelu": FloatFunction(
         lambda x, t, a: functional.gelu(x, approximate=a["approximate"]),
         attributes={"approximate": str},
     ),
     "silu": FloatFunction(lambda x, t, a: functional.silu(x)),
-    "scale": FloatFunction(
-        lambda x, t, a: x * a["factor"],
-        attributes={"factor": float},
-        is_monotone=True,
-        keeps_sign=lambda a: a["factor"] > 0,
-    ),
-    "shift": FloatFunction(
-        lambda x, t, a: x + a["term"], attributes={"term": float}, is_monotone=True
-    ),
-    "gain": FloatFunction(
-        lambda x, t, a: x * _of_channels(x, t["gain"]), ("gain",), ("gain",), is_monotone=True
-    ),
-    "divisor": FloatFunction(
-        lambda x, t, a: x / _of_channels(x, t["divisor"]),
-        ("divisor",),
-        ("divisor",),
-        is_monotone=True,
-    ),
-    "bias": FloatFunction(
-        lambda x, t, a: x + _of_channels(x, t["bias"]), ("bias",), ("bias",), is_monotone=True
-    ),
+    "scale": _monotone(torch.mul, "factor", keeps_sign=lambda a: a["factor"] > 0),
+    "shift": _monotone(torch.add, "term"),
+    "gain": _with_vector(torch.mul, "gain"),
+    "divisor": _with_vector(torch.div, "divisor"),
+    "bias": _with_vector(torch.add, "bias"),
     "normalize": FloatFunction(lambda x, t, a: functional.normalize(x, p=2.0, dim=-1)),
     "softmax": FloatFunction(lambda x, t, a: torch.softmax(x, dim=-1), is_nowhere_negative=_always),
     "log_softmax": FloatFunction(lambda x, t, a: torch.log_softmax(x, dim=-1)),
@@ -140,85 +124,128 @@ def is_sign_preserving(name: str, attributes: Attributes) -> bool:
     return name in FUNCTIONS and FUNCTIONS[name].keeps_sign(attributes)
 
 
-def _check_function(check: StepCheck) -> tuple[Register, ...]:
-    function = FUNCTIONS[check.kind]
-    check.has(**function.attributes)
-    check.reads(("floats", None))
-    size = check.registers[0].size
-    check.vectors(size, *function.tensors, required=function.required)
-    return (Register("floats", size),)
+_SIGN_BIT = -(2**31)
+# Bit patterns of -inf and +inf in the ordering below; the answer always lies between them.
+_BISECTION_STEPS = 32
+# Where the direction of a function is read off: far out, yet small enough not to overflow.
+_FAR = 1e30
 
 
-def _make_function(step: Step, tensors: Tensors) -> Apply:
-    apply, attributes = FUNCTIONS[step.kind].apply, step.attributes
-    return lambda x: apply(x, tensors, attributes)
+def _ordered_to_float(key: Tensor) -> Tensor:
+    """Floats in ascending order for ascending int64 keys: the IEEE bits, negatives reversed."""
+    bits = torch.where(key >= 0, key, _SIGN_BIT - key - 1)
+    return bits.to(torch.int32).view(torch.float32)
 
 
-def _check_linear(check: StepCheck) -> tuple[Register, ...]:
-    size, out = check.sizes("size", "out")
-    check.reads(("floats", size))
-    check.tensor("weight", torch.float32, out, size)
-    check.vectors(out, "bias")
-    return (Register("floats", out),)
+@torch.no_grad()
+def sign_threshold(
+    function: Callable[[Tensor], Tensor], channels: int, device: torch.device | str = "cpu"
+) -> tuple[Tensor, Tensor]:
+    """Threshold ``t`` and flip ``f`` of each channel with ``(v >= t) ^ f == (function(v) >= 0)``.
+
+    A monotone function has one comparison for its sign. The smallest float ``t`` with
+    ``function(t) >= 0`` (the largest one where the function falls) is found by bisection over the
+    floats with the function's own arithmetic, so the comparison is its decision for every float
+    but NaN, rounding included. A channel whose sign never changes gets an infinite threshold.
+
+    Args:
+        function: maps float32 ``[1, channels]`` to the same shape, each channel on its own and
+            monotone, rising or falling.
+        channels: number of channels.
+        device: where the function computes.
+
+    Returns:
+        threshold float32 ``[channels]`` and flip bool ``[channels]``.
+    """
+
+    def is_positive(value: Tensor) -> Tensor:
+        return function(value.unsqueeze(0)).squeeze(0) >= 0
+
+    far = torch.full((channels,), _FAR, device=device)
+    falls = is_positive(-far) & ~is_positive(far)
+    sign = torch.where(falls, -1.0, 1.0)
+    infinity = int(torch.tensor(float("inf")).view(torch.int32).item())
+    low = torch.full((channels,), -infinity - 1, dtype=torch.int64, device=device)
+    high = torch.full((channels,), infinity, dtype=torch.int64, device=device)
+    for _ in range(_BISECTION_STEPS):
+        # Invariant for rising channels: function(low) < 0 <= function(high), or no such high.
+        # Floor division keeps middle below high; falling channels run along the negated axis.
+        middle = torch.div(low + high, 2, rounding_mode="floor")
+        positive = is_positive(sign * _ordered_to_float(middle))
+        high = torch.where(positive, middle, high)
+        low = torch.where(positive, low, middle)
+    threshold = _ordered_to_float(high)
+    # v <= -s is not (v >= the next float above -s).
+    above = torch.nextafter(-threshold, torch.full_like(threshold, float("inf")))
+    return torch.where(falls, above, threshold).contiguous(), falls
 
 
-def _make_linear(step: Step, tensors: Tensors) -> Apply:
-    weight, bias = tensors["weight"], tensors.get("bias")
-    return lambda x: functional.linear(x, weight, bias)
+def function_kinds(functions: Mapping[str, FloatFunction]) -> None:
+    """Make a kind of step of each of the functions."""
+
+    @step_kind(*functions)
+    def read(s: StepReader) -> Read:
+        function = functions[s.kind]
+        attributes = s.has(**function.attributes)
+        for name, value in attributes.items():
+            if isinstance(value, list) and not (
+                len(value) == 2 and all(type(v) is int or v is None for v in value)
+            ):
+                raise ValueError(f"{name} must be 2 numbers, got {value}")
+        s.reads(("floats", None))
+        (size,) = s.input_sizes() or [None]
+        tensors = s.vectors(size, *function.tensors, required=function.required)
+        apply = function.apply
+        return [Register("floats", size)], lambda x: apply(x, tensors, attributes)
 
 
-def _check_joined(check: StepCheck) -> tuple[Register, ...]:
-    check.has()
-    check.reads(*[("floats", None)] * max(1, len(check.registers)))
-    check.vectors(None)
-    sizes = [register.size for register in check.registers]
+function_kinds(FUNCTIONS)
+
+
+@step_kind("linear")
+def _read_linear(s: StepReader) -> Read:
+    size, out = s.sizes("size", "out")
+    s.reads(("floats", size))
+    weight = s.tensor("weight", torch.float32, out, size)
+    bias = s.vectors(out, "bias").get("bias")
+    return [Register("floats", out)], lambda x: functional.linear(x, weight, bias)
+
+
+_JOINS: dict[str, Apply] = {
+    "cat": lambda *parts: torch.cat(parts, dim=-1),
+    "cat_channels": lambda *parts: torch.cat(parts, dim=1),
+    "add": torch.add,
+    "mul": torch.mul,
+    "maximum": torch.maximum,
+}
+
+
+@step_kind(*_JOINS)
+def _read_joined(s: StepReader) -> Read:
+    s.has()
+    s.reads(*[("floats", None)] * max(1, s.num_inputs))
+    sizes = s.input_sizes()
     known = [size for size in sizes if size is not None]
-    if check.kind.startswith("cat"):
-        return (Register("floats", sum(known) if len(known) == len(sizes) else None),)
-    if len(sizes) != 2 or len(set(known)) > 1:
+    if s.kind.startswith("cat"):
+        size = sum(known) if len(known) == len(sizes) else None
+    elif s.num_inputs != 2 or len(set(known)) > 1:
         raise ValueError(f"inputs must be two of one size, got {sizes}")
-    return (Register("floats", known[0] if known else None),)
+    else:
+        size = known[0] if known else None
+    return [Register("floats", size)], _JOINS[s.kind]
 
 
-def _make_joined(step: Step, tensors: Tensors) -> Apply:
-    operations: dict[str, Apply] = {
-        "cat": lambda *parts: torch.cat(parts, dim=-1),
-        "cat_channels": lambda *parts: torch.cat(parts, dim=1),
-        "add": torch.add,
-        "mul": torch.mul,
-        "maximum": torch.maximum,
-    }
-    return operations[step.kind]
+@step_kind("scale_rows")
+def _read_scale_rows(s: StepReader) -> Read:
+    s.has()
+    s.reads(("floats", None), ("scale", None))
+    return s.registers[:1], lambda x, scale: scale.unsqueeze(1) * x
 
 
-def _check_scale_rows(check: StepCheck) -> tuple[Register, ...]:
-    check.has()
-    check.reads(("floats", None), ("scale", None))
-    check.vectors(None)
-    return (check.registers[0],)
-
-
-def _make_scale_rows(step: Step, tensors: Tensors) -> Apply:
-    return lambda x, scale: scale.unsqueeze(1) * x
-
-
-def _check_classes(check: StepCheck) -> tuple[Register, ...]:
-    check.has()
-    check.reads(("floats", None))
-    check.vectors(None)
-    return (Register("classes", check.registers[0].size),)
-
-
-def _make_classes(step: Step, tensors: Tensors) -> Apply:
+@step_kind("classes")
+def _read_classes(s: StepReader) -> Read:
     """int64 ``[N]``: the first of the largest scores of each node, or its first NaN."""
-    return lambda x: torch.argmax(x, dim=-1)
-
-
-_JOINED = ("cat", "cat_channels", "add", "mul", "maximum")
-KINDS = (
-    StepKind("scale_rows", _check_scale_rows, _make_scale_rows),
-    *(StepKind(name, _check_function, _make_function) for name in FUNCTIONS),
-    StepKind("linear", _check_linear, _make_linear),
-    *(StepKind(name, _check_joined, _make_joined) for name in _JOINED),
-    StepKind("classes", _check_classes, _make_classes),
-)
+    s.has()
+    s.reads(("floats", None))
+    written = [Register("classes", size) for size in s.input_sizes()]
+    return written, lambda x: torch.argmax(x, dim=-1)

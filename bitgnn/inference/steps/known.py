@@ -1,0 +1,300 @@
+"""Functions, methods and modules that a checkpoint may name, from lists, and how it names them."""
+
+from __future__ import annotations
+
+import builtins
+import inspect
+import operator
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from typing import Any
+
+import torch
+import torch_geometric.nn
+import torch_geometric.utils
+from torch import Tensor, nn
+from torch.nn import functional
+from torch_geometric.nn import MessagePassing, aggr, norm
+
+import bitgnn.nn
+from bitgnn.inference.bounds import check_arguments, parameters_on_meta
+from bitgnn.nn import LayerPrecision
+
+
+class Unsavable(ValueError):
+    """Something that no checkpoint can name; the message says what."""
+
+
+class Method:
+    """A method of a tensor, to be called as a function."""
+
+    def __init__(self, name: str) -> None:
+        self.__name__ = name
+
+    def __call__(self, value: Any, *args: Any, **kwargs: Any) -> Any:
+        """Call it."""
+        return getattr(value, self.__name__)(*args, **kwargs)
+
+
+def results(value: Any) -> Any:
+    """What the forward returns, a structure of several tensors."""
+    return value
+
+
+def _named(*rows: tuple[str, Any, str]) -> dict[str, Any]:
+    """What packages have under these names; versions of them may lack some."""
+    return {
+        f"{package}.{name}": getattr(owner, name)
+        for package, owner, names in rows
+        for name in names.split()
+        if hasattr(owner, name)
+    }
+
+
+_LAYERS = """
+    Identity Dropout Dropout1d AlphaDropout FeatureAlphaDropout Flatten Linear Bilinear
+    Embedding BatchNorm1d LayerNorm GroupNorm InstanceNorm1d RMSNorm ReLU ReLU6 ELU SELU CELU
+    GELU SiLU Mish Sigmoid LogSigmoid Tanh Softplus Softsign Softshrink Hardshrink Tanhshrink
+    Hardtanh Hardsigmoid Hardswish LeakyReLU PReLU RReLU Threshold GLU Softmax LogSoftmax
+    Softmin CosineSimilarity PairwiseDistance
+"""
+_NORMS = """
+    BatchNorm InstanceNorm LayerNorm GraphNorm GraphSizeNorm PairNorm MeanSubtractionNorm
+    MessageNorm DiffGroupNorm
+"""
+_AGGREGATIONS = """
+    SumAggregation MeanAggregation MaxAggregation MinAggregation MulAggregation VarAggregation
+    StdAggregation MedianAggregation SortAggregation VariancePreservingAggregation
+"""
+_PYG = """
+    Linear JumpingKnowledge GCNConv SAGEConv GraphConv GATConv GATv2Conv ChebConv TAGConv LEConv
+    SGConv APPNP InnerProductDecoder
+"""
+_OWN = "GCNConv SAGEConv GraphConv Linear BinaryLinear NodeStandardize"
+_TENSOR = """
+    abs acos add addmm all amax amin any arange argmax argmin argsort asin atan atan2 bmm cat
+    ceil celu chunk clamp clamp_max clamp_min clip concat cos cosh cummax cumprod cumsum deg2rad
+    diff div dot einsum eq erf erfc exp expm1 eye flatten flip floor floor_divide fmod full
+    full_like gather ge gt heaviside hypot index_select inner isfinite isinf isnan le lerp
+    linspace log log10 log1p log2 log_softmax logaddexp logical_and logical_not logical_or
+    logical_xor logsumexp lt masked_fill matmul max maximum mean median min minimum mm movedim
+    mul multiply mv nan_to_num ne neg norm ones ones_like outer permute pow prelu prod
+    reciprocal relu remainder repeat_interleave reshape roll round rsqrt scatter scatter_add
+    selu sigmoid sign sin sinh softmax sort split sqrt square squeeze stack std sub subtract sum
+    swapaxes t take_along_dim tan tanh tile topk transpose tril triu true_divide trunc unbind
+    unsqueeze var where zeros zeros_like
+"""
+_OF_TENSORS = (
+    _TENSOR
+    + """
+    bool clone contiguous cpu detach dim double expand expand_as float half int long new_full
+    new_ones new_zeros numel repeat size to type_as view view_as index_add masked_fill_ add_
+    mul_ div_ sub_ clamp_ relu_ sigmoid_ tanh_ pow_ square_ exp_ unflatten item
+"""
+)
+_FUNCTIONAL = """
+    celu cosine_similarity dropout elu gelu glu group_norm hardshrink hardsigmoid hardswish
+    hardtanh layer_norm leaky_relu linear log_softmax logsigmoid mish normalize one_hot pad
+    pairwise_distance prelu relu relu6 rms_norm rrelu selu sigmoid silu softmax softmin softplus
+    softshrink softsign tanh tanhshrink threshold embedding instance_norm batch_norm
+"""
+_OPERATORS = """
+    add sub mul truediv floordiv mod pow matmul neg abs eq ne lt le gt ge and_ or_ xor invert
+    iadd isub imul itruediv getitem
+"""
+_UTILITIES = "scatter softmax degree to_dense_batch segment one_hot cumsum"
+MODULES: dict[str, type[nn.Module]] = _named(
+    ("torch.nn", nn, _LAYERS),
+    ("torch_geometric.nn.norm", norm, _NORMS),
+    ("torch_geometric.nn.aggr", aggr, _AGGREGATIONS),
+    ("torch_geometric.nn", torch_geometric.nn, _PYG),
+    ("bitgnn.nn", bitgnn.nn, _OWN),
+)
+FUNCTIONS: dict[str, Callable[..., Any]] = {
+    "results": results,
+    "builtins.getattr": builtins.getattr,
+    **_named(
+        ("torch", torch, _TENSOR),
+        ("torch.nn.functional", functional, _FUNCTIONAL),
+        ("operator", operator, _OPERATORS),
+        (
+            "torch_geometric.nn",
+            torch_geometric.nn,
+            "global_add_pool global_mean_pool global_max_pool",
+        ),
+        ("torch_geometric.utils", torch_geometric.utils, _UTILITIES),
+    ),
+}
+METHODS = frozenset(name for name in _OF_TENSORS.split() if hasattr(Tensor, name))
+ATTRIBUTES = ("shape", "dtype", "device", "ndim", "T", "mT", "values", "indices")
+"""All that a checkpoint can name, ``getattr`` an attribute; nothing else is ever looked up."""
+
+_FUNCTION_NAMES: dict[Any, str] = {function: name for name, function in reversed(FUNCTIONS.items())}
+_MODULE_NAMES = {kind: name for name, kind in MODULES.items()}
+_OF_MESSAGES = ("aggr", "flow", "node_dim")
+"""Arguments of PyG's base class, beside those that a layer's own constructor lists."""
+
+
+def _has(path: str) -> Callable[[Any], Any]:
+    """What tells whether a part of a module is there."""
+    return lambda module: operator.attrgetter(path)(module) is not None
+
+
+_of = operator.attrgetter
+_STATISTICS = ("eps", "momentum", "affine", "track_running_stats")
+_ELSEWHERE: dict[tuple[str, str], Callable[[Any], Any]] = {
+    **{("torch_geometric.nn.norm.BatchNorm", n): _of(f"module.{n}") for n in _STATISTICS},
+    **{("torch_geometric.nn.norm.DiffGroupNorm", n): _of(f"norm.{n}") for n in _STATISTICS},
+    ("torch_geometric.nn.norm.BatchNorm", "in_channels"): _of("module.num_features"),
+    ("torch_geometric.nn.norm.InstanceNorm", "in_channels"): _of("num_features"),
+    ("torch_geometric.nn.norm.MessageNorm", "learn_scale"): _of("scale.requires_grad"),
+    ("torch.nn.PReLU", "init"): lambda m: 0.25,
+    **{
+        (f"{package}.{kind}", "bias"): _has(f"{lin}.bias")
+        for package in ("torch_geometric.nn", "bitgnn.nn")
+        for kind, lin in (("SAGEConv", "lin_l"), ("GraphConv", "lin_rel"))
+    },
+    ("torch.nn.PairwiseDistance", "p"): _of("norm"),
+    ("torch_geometric.nn.aggr.StdAggregation", "semi_grad"): _of("var_aggr.semi_grad"),
+    ("torch_geometric.nn.SGConv", "bias"): _has("lin.bias"),
+    ("torch_geometric.nn.LEConv", "bias"): _has("lin1.bias"),
+    ("torch_geometric.nn.ChebConv", "K"): lambda m: len(m.lins),
+}
+"""Constructor arguments that a module holds under another name."""
+
+
+def describe_module(module: nn.Module) -> dict[str, Any]:
+    """Class and constructor arguments of a module, as plain values; Unsavable where it has none."""
+    name = _MODULE_NAMES.get(type(module))
+    if name is None:
+        raise Unsavable(f"{type(module).__name__} is a class of its own")
+    arguments = {
+        parameter.name: _plain(name, module, parameter.name)
+        for parameter in inspect.signature(type(module).__init__).parameters.values()
+        if parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
+        and parameter.name not in ("self", "device", "dtype")
+        and not parameter.name.startswith("_")
+    }
+    description = {"module": name, "arguments": arguments}
+    made = _made(module, description)
+    if isinstance(module, MessagePassing):
+        for parameter in sorted(set(_OF_MESSAGES) - arguments.keys()):
+            if getattr(made, parameter) != getattr(module, parameter):
+                arguments[parameter] = _plain(name, module, parameter)
+        made = _made(module, description)
+    _check(module, made)
+    return description
+
+
+def _made(module: nn.Module, description: Mapping[str, Any]) -> nn.Module:
+    try:
+        return read_module(description)
+    except Exception as error:  # constructors of other packages
+        raise Unsavable(f"{type(module).__name__} cannot be made again, {error}") from error
+
+
+def _plain(name: str, module: nn.Module, parameter: str) -> Any:
+    elsewhere = _ELSEWHERE.get((name, parameter))
+    if elsewhere is not None:
+        value = elsewhere(module)
+    elif parameter == "precision":
+        value = getattr(module, "letters", None)
+        if getattr(module, "has_role", False):
+            value = module.precision  # its letters follow from its role, which is among its tensors
+    else:
+        try:
+            value = getattr(module, parameter)
+        except AttributeError:
+            what = f"{type(module).__name__} does not tell its {parameter}"
+            raise Unsavable(what) from None
+    if parameter == "bias" and (value is None or isinstance(value, Tensor)):
+        value = value is not None
+    if isinstance(value, LayerPrecision):
+        value = {"precision": asdict(value)}
+        plain = value["precision"].values()
+    else:
+        plain = value if isinstance(value, list | tuple) else (value,)
+    if not all(part is None or isinstance(part, bool | int | float | str) for part in plain):
+        raise Unsavable(f"{parameter} of {type(module).__name__} is no plain value")
+    return list(value) if isinstance(value, tuple) else value
+
+
+def _check(module: nn.Module, made: nn.Module) -> None:
+    """Whether what is made again is the same module."""
+
+    def form(of: nn.Module) -> Any:
+        messages = isinstance(of, MessagePassing)
+        options = [getattr(of, name) for name in _OF_MESSAGES] if messages else []
+        return repr(of), options, {name: tuple(t.shape) for name, t in of.state_dict().items()}
+
+    try:
+        if getattr(module, "input_bits", None) is not None:  # its weights are as wide as its bits
+            made.load_state_dict(module.state_dict())
+        is_same = form(made) == form(module)
+    except (RuntimeError, AttributeError, ValueError) as error:  # a layer without weights yet
+        raise Unsavable(f"{type(module).__name__} has no weights yet") from error
+    if not is_same:
+        raise Unsavable(f"{type(module).__name__} was changed after it was made")
+
+
+def read_module(description: Any, tensors: Mapping[str, Tensor] | None = None) -> nn.Module:
+    """A module of a class that is known, with tensors yet to be loaded; ValueError for others.
+
+    It may not go beyond ``tensors`` of the file; None sets no bounds.
+    """
+    if not isinstance(description, Mapping) or description.keys() != {"module", "arguments"}:
+        raise ValueError(f"a module must have a class and arguments, got {description}")
+    kind = MODULES.get(description["module"])
+    arguments = description["arguments"]
+    if kind is None or not isinstance(arguments, Mapping):
+        raise ValueError(f"module {description['module']!r} is unknown")
+    made = dict(arguments)
+    if isinstance(made.get("precision"), Mapping):
+        made["precision"] = LayerPrecision(**made["precision"]["precision"])
+    # Its weights are drawn and thrown away; what it warns of, the trained one has warned of.
+    with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        if tensors is None:
+            return kind(**made).eval()
+        check_arguments(arguments)
+        with parameters_on_meta(tensors):
+            return kind(**made).eval()
+
+
+def describe_function(function: Any) -> dict[str, Any]:
+    """Name of a function or method, or description of a module; Unsavable where it has none."""
+    if isinstance(function, nn.Module):
+        return describe_module(function)
+    if isinstance(function, Method):
+        if function.__name__ not in METHODS:
+            raise Unsavable(f"the method {function.__name__!r} has no name in checkpoints")
+        return {"method": function.__name__}
+    try:
+        name = _FUNCTION_NAMES.get(function)
+    except TypeError:
+        name = None
+    if name is None:
+        called = getattr(function, "__name__", type(function).__name__)
+        raise Unsavable(f"{called!r} is a function of its own")
+    return {"function": name}
+
+
+def read_function(description: Any, tensors: Mapping[str, Tensor]) -> Any:
+    """The inverse of :func:`describe_function`; a ValueError says what is not known."""
+    if not isinstance(description, Mapping):
+        raise ValueError(f"a function must be named, got {description}")
+    if "module" in description:
+        return read_module(description, tensors)
+    ((kind, name),) = description.items()
+    if kind == "method" and name in METHODS:
+        return Method(name)
+    if kind == "function" and name in FUNCTIONS:
+        return FUNCTIONS[name]
+    raise ValueError(f"function {name!r} is unknown")
+
+
+def check_attribute(function: Any, name: Any) -> None:
+    """``getattr`` reads properties of tensors, nothing else."""
+    if function == {"function": "builtins.getattr"} and name not in ATTRIBUTES:
+        raise Unsavable(f"the attribute {name!r} has no name in checkpoints")
