@@ -11,9 +11,8 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.data.data import BaseData
 
-from bitgnn.convert.tracing.arguments import Arguments
-from bitgnn.convert.tracing.trace import evaluating, has_forward, trace_model
-from bitgnn.convert.tracing.tracer import NotTraced
+from bitgnn.convert.network.trace import Arguments, evaluating, has_forward, trace_model
+from bitgnn.convert.network.tracer import NotTraced
 from bitgnn.inference.own_call import Argument, OwnCall
 from bitgnn.nn.activation_quantizer import ActivationQuantizer
 from bitgnn.nn.products.input_bits import InputBits

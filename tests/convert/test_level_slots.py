@@ -5,7 +5,7 @@ import torch
 from torch_geometric.nn import GCN, GraphSAGE
 
 import bitgnn
-from bitgnn.convert.network.looked_up import MOST_WASTE
+from bitgnn.convert.network.layers import MOST_WASTE
 
 NODES = 120
 

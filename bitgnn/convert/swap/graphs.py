@@ -14,7 +14,7 @@ from torch_geometric.nn import MessagePassing
 import bitgnn.nn
 from bitgnn.convert.configs import NAMED, GraphConfig
 from bitgnn.convert.network.graph_layers import SUPPORTED, row_of
-from bitgnn.convert.network.looked_up import narrowed_weight
+from bitgnn.convert.network.layers import narrowed_weight
 from bitgnn.convert.reporting import BinarizeReport
 from bitgnn.convert.swap.keeping import (
     OWN,

@@ -1,43 +1,136 @@
-"""Writes a program step by step: registers of values and of their signs, packed on demand."""
+"""Writes a program step by step: registers of values and of their signs, packed on demand.
+
+Signs behind functions and pools become comparisons with thresholds, with flipped channels.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from bitgnn.convert.network.values import Network, Value, canonical
-from bitgnn.convert.selection.comparisons import (
-    Comparison,
-    comparison,
-    folded,
-    functions_of,
-    mask_of,
-)
-from bitgnn.convert.selection.demands import (
+from bitgnn.convert.network.demands import (
     Demands,
     input_gain,
     is_standardized,
     standardized_source,
 )
+from bitgnn.convert.network.values import IMAGES, Network, Value, canonical, collapse
 from bitgnn.inference.graph import GraphSpec
 from bitgnn.inference.program import PACKING, Program
 from bitgnn.inference.step import Step
 from bitgnn.inference.steps.calls import FloatCall
+from bitgnn.inference.steps.floats import FUNCTIONS
+from bitgnn.inference.threshold_folding import sign_threshold
+from bitgnn.ops.conv import integer_limits
 
-GRAPH_OF_CALLS = -1
+Function = Callable[[Tensor], Tensor]
+Comparison = tuple[Tensor | None, Tensor | None]
+"""Threshold and flipped channels of a sign; None where they are 0 and none."""
+
+BY_LETTERS = "its letters ask for"
+"""Beginning of the reasons that the user gave."""
+FIRST_LAYER = "its sign is that of the first layer, which is in floats"
+"""Reason where binarize() or the user left the layer that reads the input as it is."""
+ALSO_FLOATS = "its value is read in floats as well as by sign"
+LAYERS = ("product", "linear", "aggregate", "ternary_product", "ternary_aggregate", "call")
+LAYERS_OF_IMAGES = ("product", "conv", "linear", "call", "add")
+"""Kinds of values that layers compute: that signs of them are taken of floats is worth a word."""
+
+_GRAPH_OF_CALLS = -1
 """Calls read the graph behind the adjacencies, whose number is known at the end."""
+_READ_RAW = ("flatten", "call")
+"""Kinds of steps that take images of any dtype, beside packing and first layers."""
+_SIDE = 2
+"""Rows and columns of the images that functions are evaluated on: as many take the loops of images
+in channels_last, which one pixel might not."""
+_pack = torch.ops.bitgnn.pack.default
+
+
+def functions_of(links: Iterable[Value], rank: int | None = None) -> list[Function]:
+    """Functions of values of kind ``"function"``, on channels ``[1, C]`` of the one in front."""
+    on_images = rank == IMAGES
+    return [partial(_applied, link, on_images) for link in links if link.kind == "function"]
+
+
+def _applied(link: Value, on_images: bool, v: Tensor) -> Tensor:
+    """A function of channels ``[1, C]``, of images with the very arithmetic of images."""
+    if on_images:
+        v = v[:, :, None, None].expand(1, -1, _SIDE, _SIDE)
+        v = v.contiguous(memory_format=torch.channels_last)
+    result = FUNCTIONS[link.name].apply(v, link.tensors, link.attributes)
+    return result[:, :, 0, 0] if on_images else result
+
+
+def comparison(target: Value, device: torch.device, of_sums: bool) -> Comparison:
+    """Threshold and flipped channels of the signs of a value, as a comparison of its base.
+
+    With ``of_sums`` what the operator of the base computes in front of its scale and bias is
+    compared (a first layer's sums times the step of fixed point), these being the first functions;
+    else the values of the base. ``device`` is that of the tensors.
+    """
+    base, links = collapse(target)
+    functions = functions_of(links, base.rank)
+    scale = base.tensors.get("scale") if base.kind == "product" else None
+    bias = base.tensors.get("bias") if len(base.inputs) == 1 else None
+    if of_sums and bias is not None:
+        functions.insert(0, lambda v: v + bias)
+    if of_sums and scale is not None:
+        functions.insert(0, lambda v: scale * v)
+    assert base.size is not None
+    return folded(functions, base.size, device)
+
+
+def folded(functions: Sequence[Function], size: int, device: torch.device) -> Comparison:
+    """Threshold and flipped channels ``[size]`` of the sign behind functions applied in order.
+
+    Each is monotone in each channel.
+    """
+    if not functions:
+        return None, None
+
+    def chain(v: Tensor) -> Tensor:
+        for function in functions:
+            v = function(v)
+        return v
+
+    return _plain(*sign_threshold(chain, size, device))
+
+
+def folded_scale(
+    size: int, scale: Tensor, threshold: Tensor | None, flipped: Tensor | None
+) -> Comparison:
+    """The comparison ``(scale * dot >= threshold) ^ flipped`` as one of dot products themselves.
+
+    They lie in ``[-size, size]``, where float32 is exact; ``scale`` may have any sign.
+    """
+    least_value = torch.zeros_like(scale) if threshold is None else threshold
+    least, turned = integer_limits(lambda dot: scale * dot.float() >= least_value, size, scale)
+    if flipped is not None:
+        turned = turned ^ flipped
+    return _plain(least.float(), turned)
+
+
+def _plain(threshold: Tensor, flipped: Tensor) -> Comparison:
+    """None in place of zeros and of no flipped channel."""
+    has_flips = bool(flipped.any())
+    if not has_flips and bool((threshold == 0).all()):
+        return None, None
+    return threshold, flipped if has_flips else None
+
+
+def mask_of(flipped: Tensor) -> Tensor:
+    """Words ``[1, ceil(size / 32)]`` whose set bits are the flipped channels."""
+    words: Tensor = _pack(torch.where(flipped, 1.0, -1.0).unsqueeze(0))
+    return words
 
 
 class ProgramWriter:
-    """Collects the steps of a frozen model; register 0 holds the features.
-
-    Attributes:
-        specs: the adjacencies in use.
-    """
+    """Collects the steps of a frozen model and the adjacencies in use; register 0 is the input."""
 
     def __init__(self) -> None:
         self._steps: list[Step] = []
@@ -46,29 +139,21 @@ class ProgramWriter:
         self._calls: list[FloatCall] = []
         self._next_register = 1
 
-    def step(
-        self,
-        kind: str,
-        layer: str,
-        inputs: Sequence[int],
-        attributes: Mapping[str, Any] | None = None,
-        tensors: Mapping[str, Tensor | None] | None = None,
-        graph: int | None = None,
-    ) -> int:
-        """Add a step with one result; its register. Tensors that are None are left out."""
-        return self.steps_of(kind, layer, inputs, 1, attributes, tensors, graph)[0]
+    def step(self, *step: Any, **options: Any) -> int:
+        """Add a step with one result, with the arguments of :meth:`steps_of`; its register."""
+        return self.steps_of(1, *step, **options)[0]
 
     def steps_of(
         self,
+        outputs: int,
         kind: str,
         layer: str,
         inputs: Sequence[int],
-        outputs: int,
         attributes: Mapping[str, Any] | None = None,
         tensors: Mapping[str, Tensor | None] | None = None,
         graph: int | None = None,
     ) -> list[int]:
-        """Add a step with several results; their registers."""
+        """Add a step with several results; their registers. Tensors that are None are left out."""
         names = {}
         for name, tensor in (tensors or {}).items():
             if tensor is not None:
@@ -84,11 +169,12 @@ class ProgramWriter:
     def call(self, call: FloatCall, layer: str, inputs: Sequence[int], needs_edges: bool) -> int:
         """Add a step that runs the user's own code; its register."""
         self._calls.append(call)
-        graph = GRAPH_OF_CALLS if needs_edges else None
-        return self.step("call", layer, inputs, {"call": len(self._calls) - 1}, None, graph)
+        graph = _GRAPH_OF_CALLS if needs_edges else None
+        return self.step("call", layer, inputs, {"call": len(self._calls) - 1}, graph=graph)
 
-    def graph(self, spec: GraphSpec) -> int:
+    def graph(self, spec: GraphSpec | None) -> int:
         """The number of an adjacency; layers that make the same of the graph share one."""
+        assert spec is not None
         if spec not in self.specs:
             self.specs.append(spec)
         return self.specs.index(spec)
@@ -98,7 +184,7 @@ class ProgramWriter:
     ) -> tuple[Program, Mapping[str, Tensor], Sequence[FloatCall]]:
         """The program, its buffers by name, and the calls of its user's own code."""
         steps = tuple(
-            replace(step, graph=len(self.specs)) if step.graph == GRAPH_OF_CALLS else step
+            replace(step, graph=len(self.specs)) if step.graph == _GRAPH_OF_CALLS else step
             for step in self._steps
         )
         return Program(in_channels, steps, output, self._entry()), self._tensors, self._calls
@@ -115,18 +201,6 @@ class ProgramWriter:
         return None
 
 
-BY_LETTERS = "its letters ask for"
-"""Beginning of the reasons that the user gave."""
-FIRST_LAYER = "its sign is that of the first layer, which is in floats"
-"""Reason where binarize() or the user left the layer that reads the input as it is."""
-ALSO_FLOATS = "its value is read in floats as well as by sign"
-LAYERS = ("product", "linear", "aggregate", "ternary_product", "ternary_aggregate", "call")
-LAYERS_OF_IMAGES = ("product", "conv", "linear", "call", "add")
-"""Kinds of values that layers compute: that signs of them are taken of floats is worth a word."""
-_READ_RAW = ("flatten", "call")
-"""Kinds of steps that take images of any dtype, beside packing and first layers."""
-
-
 class Bits(NamedTuple):
     """Register of some signs, and the channels that are flipped in it."""
 
@@ -141,9 +215,10 @@ class Registers:
     def __init__(self, network: Network) -> None:
         assert network.scores is not None
         assert network.features is not None
-        self.network = network
+        self.network, self.of_images = network, network.of_images
         self.features, self.scores = network.features, network.scores
         self.demands = Demands(network.scores, network.of_images)
+        values = self.demands.values
         self.out = ProgramWriter()
         self.floats: dict[Value, int] = {network.features: 0}
         self.sums: dict[Value, int] = {}
@@ -152,33 +227,30 @@ class Registers:
         self.patches: dict[Value, int] = {}
         self.boundaries: dict[str, str] = {}
         self.raw: int | None = None
-        live = {value.layer for value in self.demands.values}
+        live = {value.layer for value in values}
         # Of images, what torch.fx began to trace and gave up is no part of the network.
-        self.reasons: dict[str, str] = {
+        self.reasons = {
             name: why
             for name, why in network.calls.items()
             if name in live or not network.of_images
         }
-        kinds = LAYERS_OF_IMAGES if network.of_images else LAYERS
-        self.hidden = _behind(self.demands.values, kinds)
-        tensors = (tensor for value in self.demands.values for tensor in value.tensors.values())
+        self.hidden: set[Value] = set()  # what layers compute, and all that depends on it
+        for value in values:
+            is_layer = value.kind in (LAYERS_OF_IMAGES if network.of_images else LAYERS)
+            if is_layer or any(parent in self.hidden for parent in value.inputs):
+                self.hidden.add(value)
+        tensors = (tensor for value in values for tensor in value.tensors.values())
         self.device = next((tensor.device for tensor in tensors), torch.device("cpu"))
-
-    def _pack_rows(self, base: Value, target: Value, compared: Comparison) -> None:
-        size, tensors = width_of(base), {"threshold": compared[0]}
-        register = self.out.step("pack", target.layer, [self.floats[base]], {"size": size}, tensors)
-        self.bits[target] = Bits(register, size, compared[1])
 
     def _pack_standardized(self, value: Value) -> None:
         """Pack the signs of standardised rows, with their scale where it is wanted."""
         source, relu = standardized_source(value)
-        scaled = value in self.demands.scaled
-        attributes = {"size": width_of(value), "relu": relu, "scaled": scaled}
-        inputs = [self.floats[source]]
+        size, scaled = width_of(value), value in self.demands.scaled
+        attributes = {"size": size, "relu": relu, "scaled": scaled}
         words, *scale = self.out.steps_of(
-            "pack_standardized", value.layer, inputs, 1 + scaled, attributes
+            1 + scaled, "pack_standardized", value.layer, [self.floats[source]], attributes
         )
-        self.bits[value] = Bits(words, width_of(value))
+        self.bits[value] = Bits(words, size)
         if scaled:
             self.scaled[value] = (self.bits[value], scale[0])
 
@@ -187,17 +259,15 @@ class Registers:
         if is_standardized(value):
             self._pack_standardized(value)
             return
-        size = width_of(value)
+        size, source, flipped = width_of(value), value, None
         centre_gain = input_gain(value)
         tensors: dict[str, Tensor | None] = {}
-        source, flipped = value, None
         if centre_gain is not None and value.kind == "function":
             (source,) = value.inputs
             threshold, flipped = folded(functions_of([value]), size, self.device)
             tensors = {"threshold": threshold, "gain": centre_gain[1]}
-        inputs = [self.floats[source]]
         words, scale = self.out.steps_of(
-            "pack_scaled", value.layer, inputs, 2, {"size": size}, tensors
+            2, "pack_scaled", value.layer, [self.floats[source]], {"size": size}, tensors
         )
         bits = Bits(words, size, flipped)
         self.scaled[value] = (bits, scale)
@@ -208,12 +278,6 @@ class Registers:
         target = canonical(value)
         self.bits[target] = self._unflipped(self.bits[target], target.layer)
         return self.bits[target]
-
-    def _plain_scaled(self, value: Value) -> Bits:
-        bits, scale = self.scaled[value]
-        bits = self._unflipped(bits, value.layer)
-        self.scaled[value] = (bits, scale)
-        return bits
 
     def _unflipped(self, bits: Bits, layer: str) -> Bits:
         if bits.flipped is None:
@@ -227,7 +291,7 @@ class Registers:
 
     def _float_register(self, value: Value, reader: str) -> int:
         """Register of a value in floats; images themselves may come in another dtype."""
-        if value is not self.features or not self.network.of_images or reader in _READ_RAW:
+        if value is not self.features or not self.of_images or reader in _READ_RAW:
             return self.floats[value]
         if self.raw is None:
             self.raw = self.out.step("to_float", value.layer, [self.floats[value]])
@@ -244,10 +308,9 @@ class Registers:
         elif kind == "flatten":
             attributes["size"] = value.size
         names = {"function": value.name, "conv": "float_conv"}
-        if self.network.of_images:
+        if self.of_images:
             names["cat"] = "cat_channels"
-        name = names.get(kind, kind)
-        return self.out.step(name, value.layer, inputs, attributes, value.tensors)
+        return self.out.step(names.get(kind, kind), value.layer, inputs, attributes, value.tensors)
 
 
 def width_of(value: Value) -> int:
@@ -259,12 +322,3 @@ def width_of(value: Value) -> int:
     if value.size is None:
         raise ValueError(f"freeze: the width of what {value.layer!r} gives is not known")
     return value.size
-
-
-def _behind(values: Sequence[Value], kinds: Sequence[str]) -> set[Value]:
-    """Values of some kinds and all that depend on one; the others are made of the features."""
-    found: set[Value] = set()
-    for value in values:
-        if value.kind in kinds or any(parent in found for parent in value.inputs):
-            found.add(value)
-    return found
