@@ -90,10 +90,20 @@ def _aggregate_first(scores: Value, aggregate: Value) -> bool:
     (source,) = linear.inputs
     if source.size is None or is_unit(source):
         return False
-    sums = Value("aggregate", aggregate.layer, (source,), source.size, spec=aggregate.spec)
-    tensors = {**linear.tensors, **aggregate.tensors}
-    mapped = Value("linear", aggregate.layer, (sums,), aggregate.size, tensors=tensors)
-    return _replace(scores, aggregate, mapped)
+    return _replace(scores, aggregate, exchanged(aggregate))
+
+
+def exchanged(value: Value) -> Value:
+    """What an aggregation of mapped values or a map of aggregated ones is the other way round."""
+    (inner,) = value.inputs
+    tensors, layer = {**inner.tensors, **value.tensors}, value.layer
+    if inner.kind == "linear":
+        size = inner.inputs[0].size
+        sums = Value("aggregate", layer, inner.inputs, size, spec=value.spec)
+        return Value("linear", layer, (sums,), value.size, tensors=tensors)
+    weight = {"weight": tensors.pop("weight")}
+    maps = Value("linear", layer, inner.inputs, value.size, tensors=weight)
+    return Value("aggregate", layer, (maps,), value.size, tensors=tensors, spec=inner.spec)
 
 
 def _replace(scores: Value, target: Value, value: Value) -> bool:

@@ -316,12 +316,7 @@ FUNCTIONS: dict[Any, Rule] = {
 
 
 def lower_module(name: str, module: nn.Module, value: Any, known: Any) -> Value:
-    """A module of one value in evaluation, by rows like those of :data:`MODULES`.
-
-    Raises:
-        Unsupported: there is no such function among those a frozen model knows.
-        ValueError: features or channels do not fit.
-    """
+    """A module of one value in evaluation, by rows like those of :data:`MODULES`."""
     # A subclass of an activation may compute anything.
     activations = [row[:3] for row in ACTIVATIONS if type(module) is row[0]]
     for kinds, rule, options in (*activations, *known):

@@ -135,13 +135,7 @@ def row_of(layer: nn.Module) -> GraphLayer:
 def lower_graph_layer(
     name: str, layer: Any, arguments: Mapping[str, Any], weighted: bool, plan: Planned
 ) -> Value:
-    """A GCNConv, SAGEConv or GraphConv of PyG or this package.
-
-    Raises:
-        Unsupported: only PyG's own message passing can do what it does.
-        NotTraced: it is given two sets of nodes.
-        ValueError: it cannot be part of a frozen model.
-    """
+    """A GCNConv, SAGEConv or GraphConv of PyG or this package."""
     value = arguments["x"]
     if isinstance(value, tuple | list):
         sides = {id(side): side for side in value if side is not None}

@@ -93,7 +93,7 @@ class ImageProducts(Registers):
             if name != "bmm_b":
                 tensors["prepared"] = _prepared(value, words, threshold, flip, step=step)
         kind = f"{name}bf" if target is None else f"{name}bb"
-        return self.out.step(kind, value.layer, [register], attributes, tensors)
+        return self.out.step(kind, value.layer, [register], attributes, **tensors)
 
     def _product_of_patches(self, value: Value, target: Value) -> int:
         """A convolution whose input is packed as its own patches, to bits."""
@@ -110,7 +110,7 @@ class ImageProducts(Registers):
         prepared = conv.prepare(kernel.words, threshold=threshold, flip=flip)
         tensors = {"weight": words, "threshold": threshold, "flip": flip, "prepared": prepared}
         inputs = [self.patches[value]]
-        return self.out.step("patches_bbb", value.layer, inputs, attributes, tensors)
+        return self.out.step("patches_bbb", value.layer, inputs, attributes, **tensors)
 
     def _rows(self, value: Value, source: Value) -> tuple[int, Tensor, int]:
         """Bits that a linear map reads, its weight in their order, and their number."""
@@ -150,9 +150,10 @@ class ImageProducts(Registers):
         }  # fmt: skip
         threshold, flip = self._comparison(targets[0]) if targets else (None, None)
         prepared = _prepared(product, words, threshold, flip, added=added)
-        tensors = {"weight": words, "threshold": threshold, "flip": flip, "prepared": prepared}
+        tensors: dict[str, Any] = {"weight": words, "threshold": threshold, "flip": flip}
+        tensors["prepared"] = prepared
         count = has_sums + bool(targets)
-        written = self.out.steps_of(count, "conv_add", product.layer, inputs, attributes, tensors)
+        written = self.out.steps_of(count, "conv_add", product.layer, inputs, attributes, **tensors)
         if has_sums:
             self.sums[value] = written[0]
         if targets:
@@ -176,8 +177,8 @@ class ImageProducts(Registers):
         attributes = {name: pool.attributes[name] for name in ("kernel", "stride")}
         height, width = pool.attributes["padding"]
         attributes |= {"padding": [height, height, width, width], "size": size}
-        tensors = {} if flips is None else {"flip": mask_of(flips)[0]}
-        return self.out.step("pool_bits", pool.layer, [register], attributes, tensors)
+        flip = None if flips is None else mask_of(flips)[0]
+        return self.out.step("pool_bits", pool.layer, [register], attributes, flip=flip)
 
     def _bits_of(self, value: Value) -> int:
         """Register of the signs of a value that is not flattened in bits."""
@@ -202,7 +203,7 @@ class ImageProducts(Registers):
 
     def _pack_images(self, base: Value, target: Value, compared: Comparison) -> None:
         """Pack the signs of images or rows, or the patches that one convolution reads."""
-        threshold, flips = compared
+        (threshold, flips), layer = compared, target.layer
         reader = None if flips is not None else self._patches_reader(base, target)
         if reader is not None:
             attributes = {
@@ -210,17 +211,16 @@ class ImageProducts(Registers):
                 "kernel": list(reader.tensors["weight"].shape[2:]),
                 **{name: reader.attributes[name] for name in ("stride", "padding", "dilation")},
             }  # fmt: skip
-            inputs, tensors = [self._float_register(base, "patches")], {"threshold": threshold}
-            self.patches[reader] = self.out.step(
-                "pack_patches", target.layer, inputs, attributes, tensors
-            )
+            read = [self._float_register(base, "patches")]
+            register = self.out.step("pack_patches", layer, read, attributes, threshold=threshold)
+            self.patches[reader] = register
             return
-        size, tensors = {"size": base.size}, {"threshold": threshold}
-        end = "_images" if base.rank == IMAGES else ""
-        register = self.out.step(f"pack{end}", target.layer, [self.floats[base]], size, tensors)
+        size, end = {"size": base.size}, "_images" if base.rank == IMAGES else ""
+        read = [self.floats[base]]
+        register = self.out.step(f"pack{end}", layer, read, size, threshold=threshold)
         if flips is not None:
-            mask = {"mask": mask_of(flips)[0]}
-            register = self.out.step(f"flip{end}", target.layer, [register], size, mask)
+            mask = mask_of(flips)[0]
+            register = self.out.step(f"flip{end}", layer, [register], size, mask=mask)
         self._pooled(register, target)
 
     def _patches_reader(self, base: Value, target: Value) -> Value | None:

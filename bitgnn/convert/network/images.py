@@ -35,11 +35,7 @@ def _of_images(kind: str, name: str, value: Value, size: int | None, **attribute
 
 
 def _pair(value: Any, may_be_none: bool = False) -> list[Any]:
-    """A number for both axes in full.
-
-    Raises:
-        Unsupported: it is computed by the forward.
-    """
+    """A number for both axes in full."""
     both = list(value) if isinstance(value, tuple | list) else [value]
     both = both * 2 if len(both) == 1 else both
     if len(both) != 2 or not all(type(v) is int or (may_be_none and v is None) for v in both):

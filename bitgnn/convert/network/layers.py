@@ -111,11 +111,7 @@ def product(
 
 
 def lower_linear(name: str, layer: Any, value: Value, plan: Planned) -> Value:
-    """A linear layer of torch, PyG or this package.
-
-    Raises:
-        Unsupported: it is a ``BinaryLinear`` without scale.
-    """
+    """A linear layer of torch, PyG or this package."""
     letters, weight = letters_of(layer, plan), weight_of(layer, name)
     if isinstance(layer, BinaryLinear):
         if not layer.scale:

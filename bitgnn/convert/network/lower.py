@@ -249,11 +249,7 @@ class _Lowering:
 
 
 def _called(rule: functions.Rule, name: str, args: Any, kwargs: Any) -> Any:
-    """The result of a rule.
-
-    Raises:
-        Unsupported: it has no such arguments, or cannot do what is asked for.
-    """
+    """The result of a rule, which may have no such arguments."""
     try:
         given = inspect.signature(rule).bind(name, *args, **kwargs)
     except TypeError as error:

@@ -11,6 +11,7 @@ import torch
 from bitgnn.convert.network.folding import (
     IN_FRONT,
     binarised,
+    exchanged,
     fold_linear_maps,
     norm_affine,
     replace_with,
@@ -55,7 +56,7 @@ def settle_orders(network: Network, order: Mapping[str, str], fold: bool) -> Non
     for layer, wanted in order.items():
         first, value = before[layer]
         if first != wanted:
-            _exchange(value)
+            replace_with(value, exchanged(value))
             what = IN_FRONT if wanted == AGGREGATE else "aggregates behind its map"
             network.folded[layer] = what
     if fold:
@@ -83,21 +84,6 @@ def _find_orders(network: Network) -> dict[str, tuple[str, Value]]:
         if source.size is not None and not is_unit(source):
             found[value.layer] = (TRANSFORM if inner.kind == "linear" else AGGREGATE, value)
     return found
-
-
-def _exchange(value: Value) -> None:
-    """Let the two maps of a layer change places."""
-    (inner,) = value.inputs
-    (source,) = inner.inputs
-    tensors, layer = {**inner.tensors, **value.tensors}, value.layer
-    if inner.kind == "linear":
-        sums = Value("aggregate", layer, (source,), source.size, spec=value.spec)
-        replace_with(value, Value("linear", layer, (sums,), value.size, tensors=tensors))
-    else:
-        weight, size = {"weight": tensors.pop("weight")}, value.size
-        maps = Value("linear", layer, (source,), size, tensors=weight)
-        sums = Value("aggregate", layer, (maps,), size, tensors=tensors, spec=inner.spec)
-        replace_with(value, sums)
 
 
 def _fold_last_norm(network: Network) -> None:

@@ -69,9 +69,8 @@ def _applied(link: Value, on_images: bool, v: Tensor) -> Tensor:
 def comparison(target: Value, device: torch.device, of_sums: bool) -> Comparison:
     """Threshold and flipped channels of the signs of a value, as a comparison of its base.
 
-    With ``of_sums`` what the operator of the base computes in front of its scale and bias is
-    compared (a first layer's sums times the step of fixed point), these being the first functions;
-    else the values of the base. ``device`` is that of the tensors.
+    With ``of_sums`` it is one of what the operator computes in front of the scale and bias of the
+    base (a first layer's sums times the step of fixed point), these being the first functions.
     """
     base, links = collapse(target)
     functions = functions_of(links, base.rank)
@@ -86,10 +85,7 @@ def comparison(target: Value, device: torch.device, of_sums: bool) -> Comparison
 
 
 def folded(functions: Sequence[Function], size: int, device: torch.device) -> Comparison:
-    """Threshold and flipped channels ``[size]`` of the sign behind functions applied in order.
-
-    Each is monotone in each channel.
-    """
+    """Comparison of ``[size]`` channels for the sign behind functions monotone in each of them."""
     if not functions:
         return None, None
 
@@ -139,9 +135,9 @@ class ProgramWriter:
         self._calls: list[FloatCall] = []
         self._next_register = 1
 
-    def step(self, *step: Any, **options: Any) -> int:
-        """Add a step with one result, with the arguments of :meth:`steps_of`; its register."""
-        return self.steps_of(1, *step, **options)[0]
+    def step(self, *step: Any, **tensors: Any) -> int:
+        """Add a step with one result, as :meth:`steps_of` does; its register."""
+        return self.steps_of(1, *step, **tensors)[0]
 
     def steps_of(
         self,
@@ -150,19 +146,19 @@ class ProgramWriter:
         layer: str,
         inputs: Sequence[int],
         attributes: Mapping[str, Any] | None = None,
-        tensors: Mapping[str, Tensor | None] | None = None,
         graph: int | None = None,
-    ) -> list[int]:
+        **tensors: Tensor | None,
+    ) -> tuple[int, ...]:
         """Add a step with several results; their registers. Tensors that are None are left out."""
         names = {}
-        for name, tensor in (tensors or {}).items():
+        for name, tensor in tensors.items():
             if tensor is not None:
                 names[name] = f"step{len(self._steps)}_{name}"
                 self._tensors[names[name]] = tensor.contiguous()
-        written = list(range(self._next_register, self._next_register + outputs))
+        written = tuple(range(self._next_register, self._next_register + outputs))
         self._next_register += outputs
         self._steps.append(
-            Step(kind, layer, tuple(inputs), tuple(written), attributes or {}, names, graph)
+            Step(kind, layer, tuple(inputs), written, attributes or {}, names, graph)
         )
         return written
 
@@ -170,7 +166,7 @@ class ProgramWriter:
         """Add a step that runs the user's own code; its register."""
         self._calls.append(call)
         graph = _GRAPH_OF_CALLS if needs_edges else None
-        return self.step("call", layer, inputs, {"call": len(self._calls) - 1}, graph=graph)
+        return self.step("call", layer, inputs, {"call": len(self._calls) - 1}, graph)
 
     def graph(self, spec: GraphSpec | None) -> int:
         """The number of an adjacency; layers that make the same of the graph share one."""
@@ -261,14 +257,13 @@ class Registers:
             return
         size, source, flipped = width_of(value), value, None
         centre_gain = input_gain(value)
-        tensors: dict[str, Tensor | None] = {}
+        tensors: dict[str, Any] = {}
         if centre_gain is not None and value.kind == "function":
             (source,) = value.inputs
             threshold, flipped = folded(functions_of([value]), size, self.device)
             tensors = {"threshold": threshold, "gain": centre_gain[1]}
-        words, scale = self.out.steps_of(
-            2, "pack_scaled", value.layer, [self.floats[source]], {"size": size}, tensors
-        )
+        read, sizes = [self.floats[source]], {"size": size}
+        words, scale = self.out.steps_of(2, "pack_scaled", value.layer, read, sizes, **tensors)
         bits = Bits(words, size, flipped)
         self.scaled[value] = (bits, scale)
         self.bits.setdefault(canonical(value), bits)
@@ -282,8 +277,8 @@ class Registers:
     def _unflipped(self, bits: Bits, layer: str) -> Bits:
         if bits.flipped is None:
             return bits
-        mask, size = {"mask": mask_of(bits.flipped)[0]}, {"size": bits.size}
-        return Bits(self.out.step("flip", layer, [bits.register], size, mask), bits.size)
+        mask, size = mask_of(bits.flipped)[0], {"size": bits.size}
+        return Bits(self.out.step("flip", layer, [bits.register], size, mask=mask), bits.size)
 
     def _comparison(self, target: Value) -> Comparison:
         """Threshold on what the operator of a base compares, for the sign of ``target``."""
@@ -310,15 +305,12 @@ class Registers:
         names = {"function": value.name, "conv": "float_conv"}
         if self.of_images:
             names["cat"] = "cat_channels"
-        return self.out.step(names.get(kind, kind), value.layer, inputs, attributes, value.tensors)
+        name = names.get(kind, kind)
+        return self.out.step(name, value.layer, inputs, attributes, **value.tensors)
 
 
 def width_of(value: Value) -> int:
-    """The features or channels of a value that is packed.
-
-    Raises:
-        ValueError: they are not known.
-    """
+    """The features or channels of a value that is packed."""
     if value.size is None:
         raise ValueError(f"freeze: the width of what {value.layer!r} gives is not known")
     return value.size

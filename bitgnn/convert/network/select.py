@@ -124,16 +124,17 @@ class _Selection(ImageProducts):
         if base.is_function("levels"):
             (source,) = base.inputs
             sizes, read = {"size": size, "features": width_of(source)}, [self.floats[source]]
-            register = self.out.step("pack_levels", base.layer, read, sizes, base.tensors)
+            register = self.out.step("pack_levels", base.layer, read, sizes, **base.tensors)
             self.bits[target] = Bits(register, size)
             return
         compared = comparison(target, self.device, of_sums=False)
         if self.of_images:
             self._pack_images(base, target, compared)
             return
-        threshold, read = {"threshold": compared[0]}, [self.floats[base]]
-        register = self.out.step("pack", target.layer, read, {"size": size}, threshold)
-        self.bits[target] = Bits(register, size, compared[1])
+        threshold, flipped = compared
+        read, sizes = [self.floats[base]], {"size": size}
+        register = self.out.step("pack", target.layer, read, sizes, threshold=threshold)
+        self.bits[target] = Bits(register, size, flipped)
 
     def _why_packed(self, base: Value) -> str:
         if base.kind == "add" and self.of_images:
@@ -236,25 +237,21 @@ class _Selection(ImageProducts):
             kind = "bmm_add_bits" if addend else "bmm_bbb"
         attributes = {"size": bits.size, "out": value.size, "scaled": bool(scale)}
         inputs = [bits.register, *scale, *(self.floats[part] for part in addend)]
-        return self.out.step(kind, value.layer, inputs, attributes, tensors)
+        return self.out.step(kind, value.layer, inputs, attributes, **tensors)
 
     def _ternary_product(self, value: Value, target: Value | None) -> int:
         words, w_scale = _pack_scaled(value.tensors["weight"])
-        tensors = {
-            "weight": words,
-            "weight_scale": w_scale,
-            "scale": value.tensors["scale"].clone(),
-        }
-        if target is None:
-            last = {"bias": value.tensors.get("bias")}
-        else:
-            threshold, flip = self._comparison(target)
+        tensors = {"weight": words, "weight_scale": w_scale}
+        tensors["scale"] = value.tensors["scale"].clone()
+        kind, read = "bmm_tbf", [self.floats[value.inputs[0]]]
+        last = {"bias": value.tensors.get("bias")}
+        if target is not None:
+            kind, (threshold, flip) = "bmm_tbb", self._comparison(target)
             # As above, scales may be 0.
             threshold = torch.zeros_like(w_scale) if threshold is None else threshold
             last = {"threshold": threshold, "flip": flip}
-        attributes = {"size": value.inputs[0].size, "out": value.size}
-        kind, inputs = f"bmm_tb{'f' if target is None else 'b'}", [self.floats[value.inputs[0]]]
-        return self.out.step(kind, value.layer, inputs, attributes, {**tensors, **last})
+        sizes = {"size": value.inputs[0].size, "out": value.size}
+        return self.out.step(kind, value.layer, read, sizes, **tensors, **last)
 
     def _float_weight_product(self, value: Value) -> int:
         """Signs times float weights."""
@@ -265,8 +262,8 @@ class _Selection(ImageProducts):
         bits = self.scaled[source][0] if scaled else self.bits[canonical(source)]
         scales = [self.scaled[source][1]] if scaled and value.scaled else []
         added = [self.floats[part] for part in addend]
-        weight, bias = value.tensors["float_weight"], {"bias": value.tensors.get("bias")}
-        sizes = {"size": bits.size, "out": value.size}
+        weight, bias = value.tensors["float_weight"], value.tensors.get("bias")
+        layer, sizes = value.layer, {"size": bits.size, "out": value.size}
         is_short = bits.size <= MOST_FEATURES
         is_free = value not in binarised(self.scores)
         if is_short and is_free and bool(torch.isfinite(weight).all()):
@@ -274,64 +271,59 @@ class _Selection(ImageProducts):
                 weight = torch.where(bits.flipped.to(weight.device), -weight, weight)
             digits, step = weight_digits(weight)
             attributes = {**sizes, "scaled": bool(scales), "adds": bool(addend)}
-            inputs, tensors = [bits.register, *scales, *added], {"digits": digits, "step": step}
-            return self.out.step(
-                "bits_linear", value.layer, inputs, attributes, {**tensors, **bias}
-            )
+            tensors = {"digits": digits, "step": step, "bias": bias}
+            inputs = [bits.register, *scales, *added]
+            return self.out.step("bits_linear", layer, inputs, attributes, **tensors)
         # The same with PyTorch's arithmetic, to the last bit, for signs that are taken of it.
         if scaled:
             bits = self._unflipped(bits, source.layer)
             self.scaled[source] = (bits, self.scaled[source][1])
         else:
             bits = self._plain(source)
-        steps = partial(self.out.step, layer=value.layer)
-        register = steps("unpack", inputs=[bits.register], attributes={"size": bits.size})
-        register = steps("linear", inputs=[register], attributes=sizes, tensors={"weight": weight})
+        register = self.out.step("unpack", layer, [bits.register], {"size": bits.size})
+        register = self.out.step("linear", layer, [register], sizes, weight=weight)
         for scale in scales:
-            register = steps("scale_rows", inputs=[register, scale])
-        if "bias" in value.tensors:
-            register = steps("bias", inputs=[register], tensors=bias)
+            register = self.out.step("scale_rows", layer, [register, scale])
+        if bias is not None:
+            register = self.out.step("bias", layer, [register], bias=bias)
         for part in added:
-            register = steps("add", inputs=[register, part])
+            register = self.out.step("add", layer, [register, part])
         return register
 
     def _aggregate(self, value: Value, compared: Comparison | None) -> int:
         """Sums of neighbours, which may be bits or ternary, to floats or to bits."""
         (source,), layer, size = value.inputs, value.layer, {"size": value.size}
         assert value.spec is not None
-        end = "f" if compared is None else "b"
-        last = (
-            {"bias": value.tensors.get("bias")} if compared is None else {"threshold": compared[0]}
-        )
+        end, last = "f", {"bias": value.tensors.get("bias")}
+        if compared is not None:
+            end, last = "b", {"threshold": compared[0]}
+        graph = self.out.graph(value.spec)
         if value.kind == "ternary_aggregate":
-            scale = value.tensors["scale"]
-            planes = self.out.step(
-                "pack_ternary", layer, [self.floats[source]], size, {"scale": scale}
-            )
+            read, scale = [self.floats[source]], value.tensors["scale"]
+            planes = [self.out.step("pack_ternary", layer, read, size, scale=scale)]
             # Buffers of a checkpoint share no memory.
-            tensors, graph = {"scale": scale.clone(), **last}, self.out.graph(value.spec)
-            return self.out.step(f"bspmm_tb{end}", layer, [planes], size, tensors, graph)
+            last = {"scale": scale.clone(), **last}
+            return self.out.step(f"bspmm_tb{end}", layer, planes, size, graph, **last)
         if value.spec.keeps_weights and layer in self.network.letters:
             self.reasons.setdefault(layer, f"{BY_LETTERS} float edge weights")
         from_bits = is_unit(source)
         letters = f"{'b' if from_bits else 'f'}{'f' if value.spec.keeps_weights else 'b'}{end}"
         read = [self._plain(source).register if from_bits else self.floats[source]]
-        graph = self.out.graph(value.spec)
         if letters == "fbb" and source.kind == "product" and source.tensors.get("bias") is not None:
             # The product's integers are summed, and its shift times the factors, as in training.
-            sums = self.out.step("bspmm_fbf", layer, read, size, {}, graph)
-            return self.out.step("pack", layer, [sums], size, last)
-        return self.out.step(f"bspmm_{letters}", layer, read, size, last, graph)
+            sums = self.out.step("bspmm_fbf", layer, read, size, graph)
+            return self.out.step("pack", layer, [sums], size, **last)
+        return self.out.step(f"bspmm_{letters}", layer, read, size, graph, **last)
 
     def _sum(self, value: Value, compared: Comparison | None) -> int:
         """A sum of two values: bits, or floats where both are signs."""
-        size, last = {"size": value.size}, {"threshold": None if compared is None else compared[0]}
         if all(map(is_unit, value.inputs)):
-            parts = [self._plain(part).register for part in value.inputs]
             kind = "add_bbf" if compared is None else "add_bbb"
-            return self.out.step(kind, value.layer, parts, size, last)
-        parts = [self.floats[part] for part in value.inputs]
-        return self.out.step("add_ffb", value.layer, parts, size, last)
+            parts = [self._plain(part).register for part in value.inputs]
+        else:
+            kind, parts = "add_ffb", [self.floats[part] for part in value.inputs]
+        threshold = None if compared is None else compared[0]
+        return self.out.step(kind, value.layer, parts, {"size": value.size}, threshold=threshold)
 
     def _beside_signs(self, value: Value, target: Value, signs: Value, factor: float) -> Bits:
         """Bits of floats beside a multiple of signs: one threshold for each of the two."""
@@ -345,5 +337,5 @@ class _Selection(ImageProducts):
                 threshold = torch.zeros(size, device=self.device)
             thresholds[name] = threshold
         registers = [self.floats[value.inputs[0]], self._plain(signs).register]
-        register = self.out.step("add_fbb", value.layer, registers, {"size": size}, thresholds)
+        register = self.out.step("add_fbb", value.layer, registers, {"size": size}, **thresholds)
         return Bits(register, size, flipped)  # a term turns no channel round

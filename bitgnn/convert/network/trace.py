@@ -189,12 +189,8 @@ class Arguments:
     Attributes:
         arguments: in order, with their roles.
         features: name of the features.
-        parts: what each node of the trace that is an argument stands for: the name of the
-            features or of a part of the call.
+        parts: by node, the name of the features or of a part of the call.
         read: nodes that stand for a ``Data`` object, which nothing but its attributes is read of.
-
-    Raises:
-        NotTraced: there are no features, more than one graph, or arguments without a name.
     """
 
     def __init__(self, traced: Traced) -> None:

@@ -30,18 +30,13 @@ class Unsupported(Exception):
 class Value:
     """One float matrix ``[N, size]`` of the trained network, images, or the classes ``[N]``.
 
-    Kinds: ``"input"``; ``"product"`` binarises its first input (and adds its second one);
-    ``"aggregate"`` sums neighbours; ``"ternary_product"`` and ``"ternary_aggregate"`` make their
-    input ternary first; ``"function"`` is one of :data:`bitgnn.inference.steps.floats.FUNCTIONS`;
-    ``"call"`` is the user's own code; ``"classes"`` is the index of the largest feature;
-    ``"linear"``, ``"add"``, ``"mul"``, ``"maximum"`` and ``"cat"`` compute floats. Of images also
-    ``"conv"``, pools, ``"shortcut"``, ``"flatten"``, ``"mean_pixels"``, ``"grey"`` and
-    ``"local_binary_patterns"``.
+    The kind is ``"input"``, ``"call"`` (the user's own code), ``"function"`` (the one of that
+    ``name``), ``"classes"`` (index of the largest feature) or a kind of step. A ``"product"``
+    binarises its first input and adds its second one; the ternary kinds make their input ternary.
 
     Attributes:
         layer: module or node it comes from.
         size: features or channels, None where they are not known.
-        name: of a function.
         scaled: the row scale of a product's input acts.
         takes_sign_of_dot: a sign behind this product looks at the bare dot product.
         rank: :data:`IMAGES` or :data:`ROWS`, None where it is not known.
@@ -149,10 +144,7 @@ def is_pool(value: Value) -> bool:
 
 
 def collapse(value: Value) -> tuple[Value, list[Value]]:
-    """The base whose comparison with a threshold is the sign of ``value``, and the way there.
-
-    The way holds the monotone functions and max pools between the two, first one first.
-    """
+    """The base a comparison of which is the sign of ``value``, and the functions between them."""
     chain: list[Value] = []
     while (value.kind == "function" and is_monotone(value.name)) or is_pool(value):
         chain.append(value)
@@ -169,11 +161,7 @@ def _settle(value: Value, field: str, found: int, kinds: Container[str]) -> None
 
 
 def with_size(value: Value, size: int, name: str) -> Value:
-    """Settle the features or channels of a value where they are not known.
-
-    Raises:
-        ValueError: they are known and others.
-    """
+    """A value whose features or channels, where they were not known, are these."""
     _settle(value, "size", size, _KEEP_SIZE)
     if value.size != size:
         what = "channels" if value.rank == IMAGES else "features"
@@ -182,11 +170,7 @@ def with_size(value: Value, size: int, name: str) -> Value:
 
 
 def of_rank(value: Any, rank: int) -> Value:
-    """Settle the number of dimensions of a value where it is not known.
-
-    Raises:
-        Unsupported: ``value`` is none, or has another number of dimensions.
-    """
+    """A value whose number of dimensions, where it was not known, is this."""
     if not isinstance(value, Value):
         raise Unsupported("it takes something else than a matrix or images")
     _settle(value, "rank", rank, ("function",))
@@ -221,11 +205,7 @@ def function_on(value: Value, layer: str, name: str, **attributes: Any) -> Value
 
 
 def batch_norm(layer: str, norm: Any, value: Value) -> Value:
-    """A batch norm in evaluation.
-
-    Raises:
-        Unsupported: it keeps no running statistics.
-    """
+    """A batch norm in evaluation."""
     if norm.running_mean is None or norm.running_var is None:
         raise Unsupported("it keeps no running statistics, so it depends on the batch")
     tensors = named(
