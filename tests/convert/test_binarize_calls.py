@@ -49,92 +49,53 @@ def _compiled_inside():
     return model
 
 
-REFUSED = {
-    "field": (
-        lambda: GraphConfig(skpi="c1"),
-        TypeError,
-        "GraphConfig: fields are precision, layers, skip, .* got skpi$",
-    ),
-    "field of bwta": (
-        lambda: GraphConfig(calibration=torch.ones(1)),
-        TypeError,
-        r"got calibration \(a field of BWTAConfig\)$",
-    ),
-    "field in bwta": (
-        lambda: BWTAConfig(linear=True),
-        TypeError,
-        r"BWTAConfig: fields are layers, .* got linear \(a field of GraphConfig\)$",
-    ),
-    "scheme of another model": (
-        lambda: bitgnn.binarize(Net(), ImageConfig()),
-        ValueError,
-        "must be of type GraphConfig for a model with graph layers, got ImageConfig$",
-    ),
-    "precision twice": (
-        lambda: bitgnn.binarize(Net(), "bin", precision="full"),
-        TypeError,
-        "precision must be given once, got 'bin' and precision='full'$",
-    ),
-    "floats": (
-        lambda: GraphConfig(precision="fp32"),
-        ValueError,
-        "precision must be a binary one where layers names none, got 'fp32'",
-    ),
-    "layers and skip": (
-        lambda: GraphConfig(layers={"c1": "full"}, skip="c1"),
-        ValueError,
-        r"\['c1'\] must be in layers or in skip, not in both$",
-    ),
-    "layers": (lambda: GraphConfig(layers="c1"), TypeError, "layers must map precisions by"),
-    "skip": (lambda: GraphConfig(skip=3), TypeError, "skip must be module names, got 3$"),
-    "dropout": (lambda: GraphConfig(dropout=1.5), ValueError, r"must be in \[0, 1\), got 1.5$"),
-    "class": (lambda: bitgnn.binarize(Net), TypeError, "Module, got the class Net$"),
-    "frozen": (
-        lambda: bitgnn.binarize(bitgnn.freeze(bitgnn.binarize(Net(), "full"), check=False)),
-        TypeError,
-        "binarize: model is frozen already, a FrozenModel; pass the model that was frozen$",
-    ),
-    "compiled inside": (
-        lambda: bitgnn.binarize(_compiled_inside()),
-        TypeError,
-        r"model\.c1 must not be compiled yet, .*\(model\.c1\._orig_mod\)",
-    ),
-    "all skipped": (
-        lambda: bitgnn.binarize(Net(), GraphConfig(skip=("c1", "c2"))),
-        ValueError,
-        r"c1 stays in floats, named in skip; .* GraphConfig\(linear=True\) swaps its .* \(head\)$",
-    ),
-    "GAT": (
-        lambda: bitgnn.binarize(pyg.GAT(6, 8, 2)),
-        ValueError,
-        r"GATConv \(convs\.0, convs\.1\) has no binary form; GraphConfig\(linear=True\) sw",
-    ),
-    "GIN": (
-        lambda: bitgnn.binarize(pyg.GINConv(nn.Sequential(nn.Linear(6, 8)))),
-        ValueError,
-        r"GINConv \(the model itself\) has no binary form; GraphConfig\(linear=True.* \(nn\.0\)$",
-    ),
-    "RGCN": (
-        lambda: bitgnn.binarize(pyg.RGCNConv(6, 8, 2)),
-        ValueError,
-        r"RGCNConv \(the model itself\) has no binary form$",
-    ),
-    "nothing": (
-        lambda: bitgnn.binarize(nn.Sequential(nn.BatchNorm1d(3))),
-        ValueError,
-        "it has BatchNorm1d$",
-    ),
-    "export": (
-        lambda: bitgnn.exchange.export_parameters(bitgnn.binarize(Net(), "full"), "nowhere"),
-        ValueError,
-        r"must be a network of images, .* got Net, which has none \(a model of graph layers is",
-    ),
-}
+def _frozen():
+    return bitgnn.freeze(bitgnn.binarize(Net(), "full"), check=False)
 
 
-@pytest.mark.parametrize("case", REFUSED)
-def test_what_cannot_be_is_said_in_one_sentence(case):
-    call, kind, message = REFUSED[case]
+def _export(model, path):
+    bitgnn.exchange.export_parameters(model, path)
+
+
+REFUSED = [
+    (lambda: GraphConfig(skpi="c1"), TypeError,
+     "GraphConfig: fields are precision, layers, skip, .* got skpi$"),
+    (lambda: GraphConfig(calibration=torch.ones(1)), TypeError,
+     r"got calibration \(a field of BWTAConfig\)$"),
+    (lambda: BWTAConfig(linear=True), TypeError,
+     r"BWTAConfig: fields are layers, .* got linear \(a field of GraphConfig\)$"),
+    (lambda: bitgnn.binarize(Net(), ImageConfig()), ValueError,
+     "must be of type GraphConfig for a model with graph layers, got ImageConfig$"),
+    (lambda: bitgnn.binarize(Net(), "bin", precision="full"), TypeError,
+     "precision must be given once, got 'bin' and precision='full'$"),
+    (lambda: GraphConfig(precision="fp32"), ValueError,
+     "precision must be a binary one where layers names none, got 'fp32'"),
+    (lambda: GraphConfig(layers={"c1": "full"}, skip="c1"), ValueError,
+     r"\['c1'\] must be in layers or in skip, not in both$"),
+    (lambda: GraphConfig(layers="c1"), TypeError, "layers must map precisions by"),
+    (lambda: GraphConfig(skip=3), TypeError, "skip must be module names, got 3$"),
+    (lambda: GraphConfig(dropout=1.5), ValueError, r"must be in \[0, 1\), got 1.5$"),
+    (lambda: bitgnn.binarize(Net), TypeError, "Module, got the class Net$"),
+    (lambda: bitgnn.binarize(_frozen()), TypeError,
+     "binarize: model is frozen already, a FrozenModel; pass the model that was frozen$"),
+    (lambda: bitgnn.binarize(_compiled_inside()), TypeError,
+     r"model\.c1 must not be compiled yet, .*\(model\.c1\._orig_mod\)"),
+    (lambda: bitgnn.binarize(Net(), GraphConfig(skip=("c1", "c2"))), ValueError,
+     r"c1 stays in floats, named in skip; .* GraphConfig\(linear=True\) swaps its .* \(head\)$"),
+    (lambda: bitgnn.binarize(pyg.GAT(6, 8, 2)), ValueError,
+     r"GATConv \(convs\.0, convs\.1\) has no binary form; GraphConfig\(linear=True\) sw"),
+    (lambda: bitgnn.binarize(pyg.GINConv(nn.Sequential(nn.Linear(6, 8)))), ValueError,
+     r"GINConv \(the model itself\) has no binary form; GraphConfig\(linear=True.* \(nn\.0\)$"),
+    (lambda: bitgnn.binarize(pyg.RGCNConv(6, 8, 2)), ValueError,
+     r"RGCNConv \(the model itself\) has no binary form$"),
+    (lambda: bitgnn.binarize(nn.Sequential(nn.BatchNorm1d(3))), ValueError, "it has BatchNorm1d$"),
+    (lambda: _export(bitgnn.binarize(Net(), "full"), "nowhere"), ValueError,
+     r"must be a network of images, .* got Net, which has none \(a model of graph layers is"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("call", "kind", "message"), REFUSED)
+def test_what_cannot_be_is_said_in_one_sentence(call, kind, message):
     with pytest.raises(kind, match=message):
         call()
 
@@ -146,46 +107,37 @@ def test_wrapped_models_are_unwrapped(wrap):
     assert report_of(binary).swapped == {"c1": "full", "c2": "full"}
 
 
-def test_a_branch_that_is_not_taken_is_not_warned_of():
-    class Flagged(Net):
-        def __init__(self, flag):
-            super().__init__()
-            self.flag = flag
+class Flagged(Net):
+    """A ReLU in a branch that a trace follows."""
 
-        def forward(self, x, edge_index, count=None):
-            h = self.c1(x, edge_index)
-            return self.c2(h if self.flag else h.relu(), edge_index)
+    def __init__(self, flag, act=None):
+        super().__init__()
+        self.flag, self.act = flag, torch.relu if act is None else act
 
-    class Untraceable(Flagged):
-        def forward(self, x, edge_index):
-            return super().forward(x if x.sum() > 0 else -x, edge_index)
+    def forward(self, x, edge_index, count=None):
+        h = self.c1(x, edge_index)
+        return self.c2(h if self.flag else self.act(h), edge_index)
 
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        bitgnn.binarize(Flagged(flag=True), "FBF+FBF")
-        bitgnn.binarize(Untraceable(flag=True), "FBF+FBF")
-        bitgnn.binarize(Flagged(flag=False), "full")  # which reads no signs
+
+class Untraceable(Flagged):
+    def forward(self, x, edge_index):
+        return super().forward(x if x.sum() > 0 else -x, edge_index)
+
+
+def test_a_relu_is_warned_of_where_a_trace_meets_it_and_the_cure_works():
     cure = r"ReLU \(relu\) feeds the sign of c2: .*; remove the call, make it an nn.ReLU, which"
     for activation in ("keep", "drop"):
         with pytest.warns(UserWarning, match=cure):
-            bitgnn.binarize(Flagged(flag=False), GraphConfig("FBF+FBF", activation=activation))
-
-
-def test_the_cure_of_a_warning_works():
-    class Named(Net):
-        def __init__(self):
-            super().__init__()
-            self.act = nn.ReLU()
-
-        def forward(self, x, edge_index):
-            return self.c2(self.act(self.c1(x, edge_index)), edge_index)
-
+            bitgnn.binarize(Flagged(False), GraphConfig("FBF+FBF", activation=activation))
     with pytest.warns(UserWarning, match=r"ReLU \(act\) .*; remove it, set activation='drop'"):
-        bitgnn.binarize(Named(), "FBF+FBF")
+        bitgnn.binarize(Flagged(False, nn.ReLU()), "FBF+FBF")
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        binary = bitgnn.binarize(Named(), GraphConfig("FBF+FBF", activation="drop"))
-    assert isinstance(binary.act, nn.Identity)
+        for kind in (Flagged, Untraceable):
+            bitgnn.binarize(kind(True), "FBF+FBF")
+        bitgnn.binarize(Flagged(False), "full")  # which reads no signs
+        config = GraphConfig("FBF+FBF", activation="drop")
+        assert isinstance(bitgnn.binarize(Flagged(False, nn.ReLU()), config).act, nn.Identity)
 
 
 def test_modules_of_the_package_are_there_without_being_imported():

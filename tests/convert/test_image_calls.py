@@ -48,8 +48,22 @@ class Blocks(nn.Module):
         self.stem, self.twice, self.last = nn.Conv2d(3, 8, 3, padding=1), Block(), Block()
 
     def forward(self, x: Tensor) -> Tensor:
-        x = self.twice(self.twice(torch.relu(self.stem(x))))
-        return self.last(x).mean((2, 3))
+        return self.last(self.twice(self.twice(torch.relu(self.stem(x))))).mean((2, 3))
+
+
+class Branching(LeNet):
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x if x.sum() > 0 else -x)
+
+
+class Signals(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.hidden = nn.Conv1d(3, 4, 3), nn.Linear(24, 8)
+        self.head = nn.Linear(8, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.hidden(self.conv(x).flatten(1)))
 
 
 ALL_BINARY = bitgnn.ImageConfig(first="binary", last="binary")
@@ -70,11 +84,8 @@ def test_a_network_with_relu_calls_learns_and_freezes():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         model = bitgnn.binarize(LeNet(), ALL_BINARY)
-    assert report_of(model).replaced == {
-        "ReLU call 1 of LeNet": "dropped",
-        "ReLU call 2 of LeNet": "dropped",
-        "ReLU call 3 of LeNet": "dropped",
-    }
+    calls = {f"ReLU call {number} of LeNet": "dropped" for number in (1, 2, 3)}
+    assert report_of(model).replaced == calls
     x, y = _bars(128)
     optimizer = torch.optim.Adam(model.parameters(), 0.01)
     for _ in range(40):
@@ -99,17 +110,15 @@ def test_names_class_modes_copies_and_pickles_survive_a_changed_forward():
     assert list(model.state_dict()) == list(plain.state_dict())
     assert [n for n, _ in model.named_modules()] == [n for n, _ in plain.named_modules()]
     x = torch.randn(2, 1, 8, 8)
-    assert model.training
-    assert not torch.equal(model(x), model(x))  # dropout still follows the mode
-    scores = model.eval()(x)
-    assert torch.equal(scores, model(x))
     file = io.BytesIO()
     torch.save(model, file)
     file.seek(0)
-    for other in (copy.deepcopy(model), torch.load(file, weights_only=False)):
-        assert torch.equal(other(x), scores)
-        assert other.fc1.weight is not model.fc1.weight
-        assert not torch.equal(other.train()(x), other(x))
+    scores = copy.deepcopy(model).eval()(x)
+    for other in (model, copy.deepcopy(model), torch.load(file, weights_only=False)):
+        assert other.training
+        assert not torch.equal(other(x), other(x))  # dropout still follows the mode
+        assert torch.equal(other.eval()(x), scores)
+        assert other is model or other.fc1.weight is not model.fc1.weight
     assert type(plain) is LeNet
 
 
@@ -128,16 +137,6 @@ def test_relu_calls_are_replaced_where_a_sign_reads_them_alone():
     assert bool(clipped.twice(x.new_ones(1, 8, 4, 4)).abs().max() <= 1)
     with pytest.warns(UserWarning, match=r"ReLU \(relu\) feeds the sign of twice.conv"):
         bitgnn.binarize(Blocks(), bitgnn.ImageConfig(activation="keep"))
-
-
-def test_a_relu_that_no_trace_finds_is_warned_of():
-    class Branching(LeNet):
-        def forward(self, x: Tensor) -> Tensor:
-            return super().forward(x if x.sum() > 0 else -x)
-
-    with pytest.warns(UserWarning, match="the forward of Branching cannot be traced") as found:
-        bitgnn.binarize(Branching())
-    assert len(found) == 1
 
 
 @pytest.mark.parametrize("step", [None, 2.0**-8])
@@ -169,33 +168,29 @@ def test_bytes_count_as_the_same_floats_trained_and_frozen():
         assert torch.equal(frozen(x), frozen(x.float()))
 
 
-def test_signals_are_refused_when_freezing_and_said_to_stay_in_floats():
-    class Signals(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.conv, self.hidden, self.head = (
-                nn.Conv1d(3, 4, 3),
-                nn.Linear(24, 8),
-                nn.Linear(8, 2),
-            )
-
-        def forward(self, x: Tensor) -> Tensor:
-            return self.head(self.hidden(self.conv(x).flatten(1)))
-
-    model = bitgnn.binarize(Signals(), ALL_BINARY)
-    assert report_of(model).left == {"conv": "Conv1d has no binary form here"}
-    assert model(torch.randn(2, 3, 8)).shape == (2, 2)
-    with pytest.raises(ValueError, match=r"freeze: layer 'conv' \(Conv1d\) reads the input, and a"):
-        bitgnn.freeze(model)
-
-
 def test_what_cannot_be_is_said():
-    with pytest.raises(ValueError, match=r"ConvTranspose2d \(0, 1\) has no binary form"):
-        bitgnn.binarize(nn.Sequential(nn.ConvTranspose2d(3, 4, 2), nn.ConvTranspose2d(4, 1, 2)))
-    with pytest.raises(ValueError, match=r"\[N, 3, 32, 32\], got .*; image_size= \(or"):
-        bitgnn.models.resnet(14, width=0.1)(torch.randn(1, 3, 16, 16))
-    with pytest.raises(ValueError, match=r"in a network of images, .* got 'FBB\+BBF'$"):
-        bitgnn.binarize(LeNet(), "FBB+BBF")
+    with pytest.warns(UserWarning, match="the forward of Branching cannot be traced") as found:
+        bitgnn.binarize(Branching())
+    assert len(found) == 1
+    signals = bitgnn.binarize(Signals(), ALL_BINARY)
+    assert report_of(signals).left == {"conv": "Conv1d has no binary form here"}
+    assert signals(torch.randn(2, 3, 8)).shape == (2, 2)
+    transposed = nn.Sequential(nn.ConvTranspose2d(3, 4, 2), nn.ConvTranspose2d(4, 1, 2))
+    binary = bitgnn.binarize(nn.Sequential(nn.Conv2d(3, 4, 3)))
+    small, resnet = torch.randn(1, 3, 16, 16), bitgnn.models.resnet(14, width=0.1)
+    for call, message in (
+        (lambda: bitgnn.freeze(signals),
+         r"freeze: layer 'conv' \(Conv1d\) reads the input, and a"),
+        (lambda: bitgnn.binarize(transposed), r"ConvTranspose2d \(0, 1\) has no binary form"),
+        (lambda: resnet(small), r"\[N, 3, 32, 32\], got .*; image_size= \(or"),
+        (lambda: bitgnn.binarize(LeNet(), "FBB+BBF"),
+         r"in a network of images, .* got 'FBB\+BBF'$"),
+        (lambda: bitgnn.binarize(nn.Sequential(nn.LazyConv2d(4, 3))),
+         "no layer to swap; 0: it has no weight yet; run the"),
+        (lambda: bitgnn.binarize(binary), r"BinaryConv2d \(0\) is binary already$"),
+    ):  # fmt: skip
+        with pytest.raises(ValueError, match=message):
+            call()
 
 
 @pytest.mark.parametrize("layer", [BinaryLinear(3, 2), BinaryConv2d(3, 2, 1)])
@@ -212,11 +207,3 @@ def test_inputs_that_are_no_floats_are_named(layer):
     first = type(layer)(3, 2, *([1] if isinstance(layer, BinaryConv2d) else []), input_step=1)
     with pytest.raises(TypeError, match=f"{wanted} or uint8, got torch.int64"):
         first(torch.ones(1, 3, 2, 3, dtype=torch.int64))
-
-
-def test_layers_without_weights_yet_and_binary_ones_are_named():
-    with pytest.raises(ValueError, match="no layer to swap; 0: it has no weight yet; run the"):
-        bitgnn.binarize(nn.Sequential(nn.LazyConv2d(4, 3)))
-    binary = bitgnn.binarize(nn.Sequential(nn.Conv2d(3, 4, 3)))
-    with pytest.raises(ValueError, match=r"BinaryConv2d \(0\) is binary already$"):
-        bitgnn.binarize(binary)
