@@ -1,4 +1,6 @@
-"""Binary layers inside of graph layers that have no binary form, such as GIN's maps."""
+"""freeze() where no trace goes: forwards that decide by values, maps inside of GIN layers."""
+
+import copy
 
 import pytest
 import torch
@@ -7,6 +9,8 @@ from torch import nn
 
 import bitgnn
 from bitgnn.inference import FrozenLayers, FrozenModel
+from bitgnn.models import GCN
+from bitgnn.nn import GCNConv, SAGEConv
 
 N = 40
 X = torch.randn(N, 6, generator=torch.Generator().manual_seed(0))
@@ -101,3 +105,71 @@ def test_layers_that_all_aggregate_floats(make, tmp_path):
     read = bitgnn.load(bitgnn.save(frozen, tmp_path))
     assert torch.equal(read(X, EDGES), frozen(X, EDGES))
     assert str(read.report) == str(frozen.report)
+
+
+class _Graphs(nn.Module):
+    """Two layers with any forward."""
+
+    def __init__(self, code, conv=None, last=3):
+        super().__init__()
+        self.conv = GCNConv(6, 3, precision="full") if conv is None else conv
+        self.head = GCNConv(last, 3, precision="full")
+        self.code = [code]
+
+    def forward(self, x, edge_index):
+        return self.code[0](self, x, edge_index)
+
+
+class _TwoFeatures(_Graphs):
+    def forward(self, x, y, edge_index):
+        return self.conv(x + y, edge_index)
+
+
+KEPT = [
+    (lambda s, x, e: s.conv(x if x.sum() > 0 else -x, e), None,
+     r"line \d+, `.*`: it decides by values that are known in a call alone"),
+    (lambda s, x, e: s.conv(x, e.flip(0)), None,
+     "layer 'conv' is given a graph that the forward computes"),
+    (lambda s, x, e: s.conv((x, x[:2]), e), SAGEConv((6, 6), 3, precision="full"),
+     "layer 'conv' is given a bipartite pair"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("code", "conv", "reason"), KEPT)
+def test_forwards_without_a_trace_keep_their_code(code, conv, reason):
+    model, edges = _Graphs(code, conv).eval(), EDGES % 2 if conv is not None else EDGES
+    with pytest.warns(UserWarning, match=reason):
+        frozen = bitgnn.freeze(model, check=False)
+    assert isinstance(frozen, FrozenLayers)
+    assert set(frozen.report.letters) == {"conv", "head"}
+    with torch.no_grad():
+        torch.testing.assert_close(frozen(X, edges), model(X, edges))
+
+
+def test_forwards_of_several_inputs_and_outputs():
+    pair = _Graphs(lambda s, x, e: (s.conv(x, e), x))
+    with torch.no_grad():
+        for model, inputs in ((pair, (X, EDGES)), (_TwoFeatures(None), (X, X.flip(0), EDGES))):
+            frozen = bitgnn.freeze(model.eval(), check=False)
+            assert type(frozen) is FrozenModel
+            torch.testing.assert_close(frozen(*inputs), model(*inputs))
+
+
+def test_a_width_that_does_not_fit_names_the_layer():
+    model = _Graphs(lambda s, x, e: s.head(s.conv(torch.cat([x, x], 1), e), e), last=4)
+    with pytest.raises(ValueError, match="layer 'head' takes 4 features, gets 3"):
+        bitgnn.freeze(model)
+
+
+def test_freezing_leaves_the_model_as_it_was():
+    model = GCN(6, 8, 3, precision="bin", dropout=0.5).train()
+    model.norm.eval()
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    frozen = bitgnn.freeze(model)
+    assert (model.training, model.norm.training) == (True, False)
+    assert all(torch.equal(model.state_dict()[name], tensor) for name, tensor in before.items())
+    copied = copy.deepcopy(frozen)
+    expected = frozen(X, EDGES)
+    for buffer in frozen.buffers():
+        buffer.zero_()
+    assert torch.equal(copied(X, EDGES), expected)

@@ -28,7 +28,8 @@ def _network(channels=3, kernel=5, scale=False, front=(), behind=(), **options):
 
 def _has_patches(frozen):
     kinds = [step.kind for step in frozen.program.steps]
-    assert ("pack_patches" in kinds) == ("patches_bbb" in kinds) != ("pack_images" in kinds)
+    assert ("pack_patches" in kinds) == ("patches_bbb" in kinds)
+    assert ("pack_patches" in kinds) != ("pack_images" in kinds)
     return "pack_patches" in kinds
 
 
