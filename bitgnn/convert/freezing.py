@@ -311,7 +311,6 @@ def _report(model: nn.Module, report: FreezeReport) -> None:
 
 
 def _check_devices(model: nn.Module) -> None:
-    """Requires all parameters on one device."""
     found: dict[torch.device, str] = {}
     for name, tensor in [*model.named_parameters(), *model.named_buffers()]:
         found.setdefault(tensor.device, name)

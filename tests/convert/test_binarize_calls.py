@@ -151,35 +151,24 @@ def test_relus_are_found_by_tracing_and_the_cure_works():
 
 
 def test_options_of_every_layer_survive():
-    class Many(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.layers = nn.ModuleList(
-                [
-                    pyg.SAGEConv(6, 8, aggr="sum", root_weight=False, bias=False),
-                    pyg.SAGEConv((8, 8), 8, normalize=True, project=True),
-                    pyg.GraphConv(8, 8, aggr="mean", bias=False, flow="target_to_source"),
-                    pyg.GCNConv(8, 8, add_self_loops=False, normalize=False),
-                ]
-            )
-            self.last = pyg.Linear(8, 3, bias=False)
-
-        def forward(self, x, edge_index):
-            for layer in self.layers:
-                x = layer(x, edge_index)
-            return self.last(x)
-
-    model = Many()
+    layers = [
+        pyg.SAGEConv(6, 8, aggr="sum", root_weight=False, bias=False),
+        pyg.SAGEConv((8, 8), 8, normalize=True, project=True),
+        pyg.GraphConv(8, 8, aggr="mean", bias=False, flow="target_to_source"),
+        pyg.GCNConv(8, 8, add_self_loops=False, normalize=False),
+    ]
+    calls = [(layer, "x, edge_index -> x") for layer in layers]
+    model = pyg.Sequential("x, edge_index", [*calls, (pyg.Linear(8, 3, bias=False), "x -> x")])
     precision = LayerPrecision("FBF", "FBF", surrogate="approx", output_norm="batch")
     with pytest.warns(UserWarning, match="project=True feeds the sign through a ReLU"):
         binary = binarize(model, GraphConfig(precision, linear=True))
-    first, second, third, fourth = binary.layers
+    first, second, third, fourth, last = binary
     assert (first.root_weight, first.aggr) == (False, "sum")
     assert (second.project, second.normalize, fourth.normalize) == (True, True, False)
     assert third.flow == "target_to_source"
-    assert all(layer.letters.output_norm == "batch" for layer in binary.layers)
-    assert isinstance(binary.last, Linear)
-    assert report_of(binary).swapped["last"] == "full"
+    assert all(layer.letters.output_norm == "batch" for layer in list(binary)[:4])
+    assert isinstance(last, Linear)
+    assert report_of(binary).swapped["module_4"] == "full"
     kept = model.state_dict()
     assert all(torch.equal(binary.state_dict()[name], kept[name]) for name in kept)
 

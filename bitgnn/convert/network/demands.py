@@ -100,10 +100,6 @@ class Demands:
             and base not in self.scaled
         )
 
-    def is_wide(self, value: Value) -> bool:
-        """Whether the integers of a value need more than 16 bits."""
-        return self.bounds[value] > INT16_MAX
-
     def why_no_integers(self, value: Value) -> str:
         """Why a sum is no residual sum in integers."""
         for part in value.inputs:

@@ -10,7 +10,7 @@ from torch.nn import functional
 
 from bitgnn.bits import BitImages
 from bitgnn.bits.tensor import WORD_BITS, words_for
-from bitgnn.convert.network.demands import is_bit_flatten
+from bitgnn.convert.network.demands import INT16_MAX, is_bit_flatten
 from bitgnn.convert.network.registers import (
     Bits,
     Comparison,
@@ -93,7 +93,7 @@ class ImageProducts(Registers):
             if name != "bmm_b":
                 tensors["prepared"] = _prepared(value, words, threshold, flip, step=step)
         kind = f"{name}bf" if target is None else f"{name}bb"
-        return self.out.step(kind, value.layer, [register], attributes, **tensors)
+        return self.step(kind, value.layer, [register], attributes, **tensors)
 
     def _product_of_patches(self, value: Value, target: Value) -> int:
         """A convolution whose input is packed as its own patches, to bits."""
@@ -110,7 +110,7 @@ class ImageProducts(Registers):
         prepared = conv.prepare(kernel.words, threshold=threshold, flip=flip)
         tensors = {"weight": words, "threshold": threshold, "flip": flip, "prepared": prepared}
         inputs = [self.patches[value]]
-        return self.out.step("patches_bbb", value.layer, inputs, attributes, **tensors)
+        return self.step("patches_bbb", value.layer, inputs, attributes, **tensors)
 
     def _rows(self, value: Value, source: Value) -> tuple[int, Tensor, int]:
         """Bits that a linear map reads, its weight in their order, and their number."""
@@ -130,7 +130,7 @@ class ImageProducts(Registers):
             pixels = weight.size(1) // channels
             attributes = {"channels": channels, "pixels": pixels, "size": size}
             inputs = [self._bits_of(images)]
-            register = self.out.step("flatten_bits", value.layer, inputs, attributes)
+            register = self.step("flatten_bits", value.layer, inputs, attributes)
             self.bits[target] = Bits(register, size)
         return self.bits[target].register, rows, size
 
@@ -143,7 +143,7 @@ class ImageProducts(Registers):
         if residual is not None:
             inputs.append(self.sums[residual.addend])
             stride, added = residual.stride, self.demands.bounds[residual.addend]
-        wide = self.demands.is_wide(value)
+        wide = self.demands.bounds[value] > INT16_MAX
         attributes = {
             **_numbers(product), "out": product.size, "addend_stride": stride, "wide": wide,
             "sums": has_sums, "bits": bool(targets),
@@ -153,7 +153,7 @@ class ImageProducts(Registers):
         tensors: dict[str, Any] = {"weight": words, "threshold": threshold, "flip": flip}
         tensors["prepared"] = prepared
         count = has_sums + bool(targets)
-        written = self.out.steps_of(count, "conv_add", product.layer, inputs, attributes, **tensors)
+        written = self.steps_of(count, "conv_add", product.layer, inputs, attributes, **tensors)
         if has_sums:
             self.sums[value] = written[0]
         if targets:
@@ -178,7 +178,7 @@ class ImageProducts(Registers):
         height, width = pool.attributes["padding"]
         attributes |= {"padding": [height, height, width, width], "size": size}
         flip = None if flips is None else mask_of(flips)[0]
-        return self.out.step("pool_bits", pool.layer, [register], attributes, flip=flip)
+        return self.step("pool_bits", pool.layer, [register], attributes, flip=flip)
 
     def _bits_of(self, value: Value) -> int:
         """Register of the signs of a value that is not flattened in bits."""
@@ -196,10 +196,10 @@ class ImageProducts(Registers):
         target = canonical(source)
         if not is_bit_flatten(target):
             sizes = {"size": source.size}
-            return self.out.step(kind, value.layer, [self._bits_of(source)], sizes)
+            return self.step(kind, value.layer, [self._bits_of(source)], sizes)
         images, sizes = self._bits_of(target.inputs[0]), {"size": target.inputs[0].size}
-        register = self.out.step("unpack_images", value.layer, [images], sizes)
-        return self.out.step("flatten", value.layer, [register], {"size": target.size})
+        register = self.step("unpack_images", value.layer, [images], sizes)
+        return self.step("flatten", value.layer, [register], {"size": target.size})
 
     def _pack_images(self, base: Value, target: Value, compared: Comparison) -> None:
         """Pack the signs of images or rows, or the patches that one convolution reads."""
@@ -212,15 +212,15 @@ class ImageProducts(Registers):
                 **{name: reader.attributes[name] for name in ("stride", "padding", "dilation")},
             }  # fmt: skip
             read = [self._float_register(base, "patches")]
-            register = self.out.step("pack_patches", layer, read, attributes, threshold=threshold)
+            register = self.step("pack_patches", layer, read, attributes, threshold=threshold)
             self.patches[reader] = register
             return
         size, end = {"size": base.size}, "_images" if base.rank == IMAGES else ""
         read = [self.floats[base]]
-        register = self.out.step(f"pack{end}", layer, read, size, threshold=threshold)
+        register = self.step(f"pack{end}", layer, read, size, threshold=threshold)
         if flips is not None:
             mask = mask_of(flips)[0]
-            register = self.out.step(f"flip{end}", layer, [register], size, mask=mask)
+            register = self.step(f"flip{end}", layer, [register], size, mask=mask)
         self._pooled(register, target)
 
     def _patches_reader(self, base: Value, target: Value) -> Value | None:

@@ -138,7 +138,11 @@ class _Lowering:
             rule = self.functions.get(target)
             if rule is None:
                 raise Unsupported(functions.UNKNOWN)
-            return _called(rule, node.name, args, kwargs)
+            try:
+                given = inspect.signature(rule).bind(node.name, *args, **kwargs)
+            except TypeError as error:
+                raise Unsupported(str(error)) from error
+            return rule(*given.args, **given.kwargs)
         except Unsupported as reason:
             function = target if callable(target) else Method(target)
             return self._call(node.name, function, args, kwargs, str(reason))
@@ -223,8 +227,10 @@ class _Lowering:
         parts: set[str] = set()
 
         def place(leaf: Any) -> Any:
-            if isinstance(leaf, images.Shape):
-                leaf = _measured(leaf)
+            if isinstance(leaf, images.Shape):  # which is known when the code runs
+                of, dims = leaf.value, () if leaf.dim is None else (leaf.dim,)
+                size = FloatCall(of.layer, Method("size"), (Input(0), *dims), {}, None)
+                leaf = Value("call", of.layer, (of,), call=size, rank=None)
             if isinstance(leaf, Value):
                 if leaf not in inputs:
                     inputs.append(leaf)
@@ -248,15 +254,6 @@ class _Lowering:
         )
 
 
-def _called(rule: functions.Rule, name: str, args: Any, kwargs: Any) -> Any:
-    """The result of a rule, which may have no such arguments."""
-    try:
-        given = inspect.signature(rule).bind(name, *args, **kwargs)
-    except TypeError as error:
-        raise Unsupported(str(error)) from error
-    return rule(*given.args, **given.kwargs)
-
-
 def _mapped(arguments: Any, place: Callable[[Any], Any]) -> Any:
     """Arguments of a call with something else in the place of each leaf."""
     if isinstance(arguments, tuple) and hasattr(arguments, "_fields"):
@@ -270,10 +267,3 @@ def _mapped(arguments: Any, place: Callable[[Any], Any]) -> Any:
         parts = (arguments.start, arguments.stop, arguments.step)
         return slice(*(_mapped(part, place) for part in parts))
     return place(arguments)
-
-
-def _measured(shape: images.Shape) -> Value:
-    """A shape that the user's own code reads, as a call: it is known when that runs."""
-    args = (Input(0),) if shape.dim is None else (Input(0), shape.dim)
-    call = FloatCall(shape.value.layer, Method("size"), args, {}, None)
-    return Value("call", shape.value.layer, (shape.value,), call=call, rank=None)

@@ -125,15 +125,53 @@ def mask_of(flipped: Tensor) -> Tensor:
     return words
 
 
-class ProgramWriter:
-    """Collects the steps of a frozen model and the adjacencies in use; register 0 is the input."""
+class Bits(NamedTuple):
+    """Register of some signs, and the channels that are flipped in it."""
 
-    def __init__(self) -> None:
+    register: int
+    size: int
+    flipped: Tensor | None = None
+
+
+class Registers:
+    """A program under way: its steps, their registers, and the signs that are packed on demand.
+
+    Register 0 holds the features; ``specs`` are the adjacencies in use.
+    """
+
+    def __init__(self, network: Network) -> None:
+        assert network.scores is not None
+        assert network.features is not None
+        self.network, self.of_images = network, network.of_images
+        self.features, self.scores = network.features, network.scores
+        self.demands = Demands(network.scores, network.of_images)
+        values = self.demands.values
         self._steps: list[Step] = []
         self._tensors: dict[str, Tensor] = {}
-        self.specs: list[GraphSpec] = []
         self._calls: list[FloatCall] = []
         self._next_register = 1
+        self.specs: list[GraphSpec] = []
+        self.floats: dict[Value, int] = {network.features: 0}
+        self.sums: dict[Value, int] = {}
+        self.bits: dict[Value, Bits] = {}
+        self.scaled: dict[Value, tuple[Bits, int]] = {}
+        self.patches: dict[Value, int] = {}
+        self.boundaries: dict[str, str] = {}
+        self.raw: int | None = None
+        live = {value.layer for value in values}
+        # Of images, what torch.fx began to trace and gave up is no part of the network.
+        self.reasons = {
+            name: why
+            for name, why in network.calls.items()
+            if name in live or not network.of_images
+        }
+        self.hidden: set[Value] = set()  # what layers compute, and all that depends on it
+        for value in values:
+            is_layer = value.kind in (LAYERS_OF_IMAGES if network.of_images else LAYERS)
+            if is_layer or any(parent in self.hidden for parent in value.inputs):
+                self.hidden.add(value)
+        tensors = (tensor for value in values for tensor in value.tensors.values())
+        self.device = next((tensor.device for tensor in tensors), torch.device("cpu"))
 
     def step(self, *step: Any, **tensors: Any) -> int:
         """Add a step with one result, as :meth:`steps_of` does; its register."""
@@ -161,12 +199,6 @@ class ProgramWriter:
             Step(kind, layer, tuple(inputs), written, attributes or {}, names, graph)
         )
         return written
-
-    def call(self, call: FloatCall, layer: str, inputs: Sequence[int], needs_edges: bool) -> int:
-        """Add a step that runs the user's own code; its register."""
-        self._calls.append(call)
-        graph = _GRAPH_OF_CALLS if needs_edges else None
-        return self.step("call", layer, inputs, {"call": len(self._calls) - 1}, graph)
 
     def graph(self, spec: GraphSpec | None) -> int:
         """The number of an adjacency; layers that make the same of the graph share one."""
@@ -196,54 +228,12 @@ class ProgramWriter:
                 return None
         return None
 
-
-class Bits(NamedTuple):
-    """Register of some signs, and the channels that are flipped in it."""
-
-    register: int
-    size: int
-    flipped: Tensor | None = None
-
-
-class Registers:
-    """A program under way: what was written so far, and the signs that are packed on demand."""
-
-    def __init__(self, network: Network) -> None:
-        assert network.scores is not None
-        assert network.features is not None
-        self.network, self.of_images = network, network.of_images
-        self.features, self.scores = network.features, network.scores
-        self.demands = Demands(network.scores, network.of_images)
-        values = self.demands.values
-        self.out = ProgramWriter()
-        self.floats: dict[Value, int] = {network.features: 0}
-        self.sums: dict[Value, int] = {}
-        self.bits: dict[Value, Bits] = {}
-        self.scaled: dict[Value, tuple[Bits, int]] = {}
-        self.patches: dict[Value, int] = {}
-        self.boundaries: dict[str, str] = {}
-        self.raw: int | None = None
-        live = {value.layer for value in values}
-        # Of images, what torch.fx began to trace and gave up is no part of the network.
-        self.reasons = {
-            name: why
-            for name, why in network.calls.items()
-            if name in live or not network.of_images
-        }
-        self.hidden: set[Value] = set()  # what layers compute, and all that depends on it
-        for value in values:
-            is_layer = value.kind in (LAYERS_OF_IMAGES if network.of_images else LAYERS)
-            if is_layer or any(parent in self.hidden for parent in value.inputs):
-                self.hidden.add(value)
-        tensors = (tensor for value in values for tensor in value.tensors.values())
-        self.device = next((tensor.device for tensor in tensors), torch.device("cpu"))
-
     def _pack_standardized(self, value: Value) -> None:
         """Pack the signs of standardised rows, with their scale where it is wanted."""
         source, relu = standardized_source(value)
         size, scaled = width_of(value), value in self.demands.scaled
         attributes = {"size": size, "relu": relu, "scaled": scaled}
-        words, *scale = self.out.steps_of(
+        words, *scale = self.steps_of(
             1 + scaled, "pack_standardized", value.layer, [self.floats[source]], attributes
         )
         self.bits[value] = Bits(words, size)
@@ -263,7 +253,7 @@ class Registers:
             threshold, flipped = folded(functions_of([value]), size, self.device)
             tensors = {"threshold": threshold, "gain": centre_gain[1]}
         read, sizes = [self.floats[source]], {"size": size}
-        words, scale = self.out.steps_of(2, "pack_scaled", value.layer, read, sizes, **tensors)
+        words, scale = self.steps_of(2, "pack_scaled", value.layer, read, sizes, **tensors)
         bits = Bits(words, size, flipped)
         self.scaled[value] = (bits, scale)
         self.bits.setdefault(canonical(value), bits)
@@ -278,7 +268,7 @@ class Registers:
         if bits.flipped is None:
             return bits
         mask, size = mask_of(bits.flipped)[0], {"size": bits.size}
-        return Bits(self.out.step("flip", layer, [bits.register], size, mask=mask), bits.size)
+        return Bits(self.step("flip", layer, [bits.register], size, mask=mask), bits.size)
 
     def _comparison(self, target: Value) -> Comparison:
         """Threshold on what the operator of a base compares, for the sign of ``target``."""
@@ -289,7 +279,7 @@ class Registers:
         if value is not self.features or not self.of_images or reader in _READ_RAW:
             return self.floats[value]
         if self.raw is None:
-            self.raw = self.out.step("to_float", value.layer, [self.floats[value]])
+            self.raw = self.step("to_float", value.layer, [self.floats[value]])
         return self.raw
 
     def _float_step(self, value: Value) -> int:
@@ -297,7 +287,9 @@ class Registers:
         kind, attributes = value.kind, dict(value.attributes)
         inputs = [self._float_register(part, kind) for part in value.inputs]
         if value.call is not None:
-            return self.out.call(value.call, value.layer, inputs, value.needs_edges)
+            self._calls.append(value.call)
+            graph = _GRAPH_OF_CALLS if value.needs_edges else None
+            return self.step("call", value.layer, inputs, {"call": len(self._calls) - 1}, graph)
         if kind in ("linear", "conv", "shortcut"):
             attributes |= {"size": value.inputs[0].size, "out": value.size}
         elif kind == "flatten":
@@ -306,7 +298,7 @@ class Registers:
         if self.of_images:
             names["cat"] = "cat_channels"
         name = names.get(kind, kind)
-        return self.out.step(name, value.layer, inputs, attributes, **value.tensors)
+        return self.step(name, value.layer, inputs, attributes, **value.tensors)
 
 
 def width_of(value: Value) -> int:

@@ -66,8 +66,8 @@ class _Selection(ImageProducts):
         report = FreezeReport(
             network.letters, self.boundaries, self.reasons, network.folded, network.orders
         )
-        program, tensors, calls = self.out.parts(features.size or 0, self.floats[self.scores])
-        specs, own_call = self.out.specs, network.own_call
+        program, tensors, calls = self.parts(features.size or 0, self.floats[self.scores])
+        specs, own_call = self.specs, network.own_call
         return FrozenModel(program, tensors, specs, report, calls, own_call=own_call)
 
     def images(self) -> FrozenImages:
@@ -87,7 +87,7 @@ class _Selection(ImageProducts):
             rows = (v.size for v in values if v.kind == "flatten" and features in v.inputs)
             size, takes = next(rows, None), "flattened"
         # What only the user's own code reads has channels that nothing tells.
-        program, tensors, calls = self.out.parts(size or 0, self.floats[self.scores])
+        program, tensors, calls = self.parts(size or 0, self.floats[self.scores])
         return FrozenImages(program, tensors, report, calls, takes=takes)
 
     def emit(self, value: Value) -> None:
@@ -99,7 +99,7 @@ class _Selection(ImageProducts):
             self._integers(value, targets, has_sums)
             if is_wanted or len(targets) > 1:
                 sums = [self.sums[value]]
-                self.floats[value] = self.out.step("sums_to_floats", value.layer, sums)
+                self.floats[value] = self.step("sums_to_floats", value.layer, sums)
         elif demands.writes_bits(value):
             self._write_bits(value, targets[0])
             return
@@ -124,7 +124,7 @@ class _Selection(ImageProducts):
         if base.is_function("levels"):
             (source,) = base.inputs
             sizes, read = {"size": size, "features": width_of(source)}, [self.floats[source]]
-            register = self.out.step("pack_levels", base.layer, read, sizes, **base.tensors)
+            register = self.step("pack_levels", base.layer, read, sizes, **base.tensors)
             self.bits[target] = Bits(register, size)
             return
         compared = comparison(target, self.device, of_sums=False)
@@ -133,7 +133,7 @@ class _Selection(ImageProducts):
             return
         threshold, flipped = compared
         read, sizes = [self.floats[base]], {"size": size}
-        register = self.out.step("pack", target.layer, read, sizes, threshold=threshold)
+        register = self.step("pack", target.layer, read, sizes, threshold=threshold)
         self.bits[target] = Bits(register, size, flipped)
 
     def _why_packed(self, base: Value) -> str:
@@ -154,7 +154,7 @@ class _Selection(ImageProducts):
             if self.of_images:
                 return self._unpacked_images(value)
             bits = self._plain(value)
-            return self.out.step("unpack", layer, [bits.register], {"size": bits.size})
+            return self.step("unpack", layer, [bits.register], {"size": bits.size})
         if kind == "product" and self.of_images:
             self.boundaries[layer] = "floats"
             return self._image_product(value, None)
@@ -191,7 +191,7 @@ class _Selection(ImageProducts):
         """The bits of several values side by side."""
         parts = [self.bits[canonical(part)] for part in value.inputs]
         sizes, registers = [part.size for part in parts], [part.register for part in parts]
-        register = self.out.step("concat", value.layer, registers, {"sizes": sizes})
+        register = self.step("concat", value.layer, registers, {"sizes": sizes})
         masks = [
             torch.zeros(p.size, dtype=torch.bool) if p.flipped is None else p.flipped.cpu()
             for p in parts
@@ -237,7 +237,7 @@ class _Selection(ImageProducts):
             kind = "bmm_add_bits" if addend else "bmm_bbb"
         attributes = {"size": bits.size, "out": value.size, "scaled": bool(scale)}
         inputs = [bits.register, *scale, *(self.floats[part] for part in addend)]
-        return self.out.step(kind, value.layer, inputs, attributes, **tensors)
+        return self.step(kind, value.layer, inputs, attributes, **tensors)
 
     def _ternary_product(self, value: Value, target: Value | None) -> int:
         words, w_scale = _pack_scaled(value.tensors["weight"])
@@ -251,7 +251,7 @@ class _Selection(ImageProducts):
             threshold = torch.zeros_like(w_scale) if threshold is None else threshold
             last = {"threshold": threshold, "flip": flip}
         sizes = {"size": value.inputs[0].size, "out": value.size}
-        return self.out.step(kind, value.layer, read, sizes, **tensors, **last)
+        return self.step(kind, value.layer, read, sizes, **tensors, **last)
 
     def _float_weight_product(self, value: Value) -> int:
         """Signs times float weights."""
@@ -273,21 +273,21 @@ class _Selection(ImageProducts):
             attributes = {**sizes, "scaled": bool(scales), "adds": bool(addend)}
             tensors = {"digits": digits, "step": step, "bias": bias}
             inputs = [bits.register, *scales, *added]
-            return self.out.step("bits_linear", layer, inputs, attributes, **tensors)
+            return self.step("bits_linear", layer, inputs, attributes, **tensors)
         # The same with PyTorch's arithmetic, to the last bit, for signs that are taken of it.
         if scaled:
             bits = self._unflipped(bits, source.layer)
             self.scaled[source] = (bits, self.scaled[source][1])
         else:
             bits = self._plain(source)
-        register = self.out.step("unpack", layer, [bits.register], {"size": bits.size})
-        register = self.out.step("linear", layer, [register], sizes, weight=weight)
+        register = self.step("unpack", layer, [bits.register], {"size": bits.size})
+        register = self.step("linear", layer, [register], sizes, weight=weight)
         for scale in scales:
-            register = self.out.step("scale_rows", layer, [register, scale])
+            register = self.step("scale_rows", layer, [register, scale])
         if bias is not None:
-            register = self.out.step("bias", layer, [register], bias=bias)
+            register = self.step("bias", layer, [register], bias=bias)
         for part in added:
-            register = self.out.step("add", layer, [register, part])
+            register = self.step("add", layer, [register, part])
         return register
 
     def _aggregate(self, value: Value, compared: Comparison | None) -> int:
@@ -297,13 +297,13 @@ class _Selection(ImageProducts):
         end, last = "f", {"bias": value.tensors.get("bias")}
         if compared is not None:
             end, last = "b", {"threshold": compared[0]}
-        graph = self.out.graph(value.spec)
+        graph = self.graph(value.spec)
         if value.kind == "ternary_aggregate":
             read, scale = [self.floats[source]], value.tensors["scale"]
-            planes = [self.out.step("pack_ternary", layer, read, size, scale=scale)]
+            planes = [self.step("pack_ternary", layer, read, size, scale=scale)]
             # Buffers of a checkpoint share no memory.
             last = {"scale": scale.clone(), **last}
-            return self.out.step(f"bspmm_tb{end}", layer, planes, size, graph, **last)
+            return self.step(f"bspmm_tb{end}", layer, planes, size, graph, **last)
         if value.spec.keeps_weights and layer in self.network.letters:
             self.reasons.setdefault(layer, f"{BY_LETTERS} float edge weights")
         from_bits = is_unit(source)
@@ -311,9 +311,9 @@ class _Selection(ImageProducts):
         read = [self._plain(source).register if from_bits else self.floats[source]]
         if letters == "fbb" and source.kind == "product" and source.tensors.get("bias") is not None:
             # The product's integers are summed, and its shift times the factors, as in training.
-            sums = self.out.step("bspmm_fbf", layer, read, size, graph)
-            return self.out.step("pack", layer, [sums], size, **last)
-        return self.out.step(f"bspmm_{letters}", layer, read, size, graph, **last)
+            sums = self.step("bspmm_fbf", layer, read, size, graph)
+            return self.step("pack", layer, [sums], size, **last)
+        return self.step(f"bspmm_{letters}", layer, read, size, graph, **last)
 
     def _sum(self, value: Value, compared: Comparison | None) -> int:
         """A sum of two values: bits, or floats where both are signs."""
@@ -323,7 +323,7 @@ class _Selection(ImageProducts):
         else:
             kind, parts = "add_ffb", [self.floats[part] for part in value.inputs]
         threshold = None if compared is None else compared[0]
-        return self.out.step(kind, value.layer, parts, {"size": value.size}, threshold=threshold)
+        return self.step(kind, value.layer, parts, {"size": value.size}, threshold=threshold)
 
     def _beside_signs(self, value: Value, target: Value, signs: Value, factor: float) -> Bits:
         """Bits of floats beside a multiple of signs: one threshold for each of the two."""
@@ -337,5 +337,5 @@ class _Selection(ImageProducts):
                 threshold = torch.zeros(size, device=self.device)
             thresholds[name] = threshold
         registers = [self.floats[value.inputs[0]], self._plain(signs).register]
-        register = self.out.step("add_fbb", value.layer, registers, {"size": size}, **thresholds)
+        register = self.step("add_fbb", value.layer, registers, {"size": size}, **thresholds)
         return Bits(register, size, flipped)  # a term turns no channel round
