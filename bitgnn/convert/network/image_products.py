@@ -66,7 +66,8 @@ class ImageProducts(Registers):
         if value in self.patches and target is not None:
             return self._product_of_patches(value, target)
         of_images, step = value.rank == IMAGES, value.attributes["input_step"]
-        weight, (source,) = value.tensors["weight"], value.inputs
+        weight = value.tensors["weight"]
+        (source,) = value.inputs
         attributes: dict[str, Any] = {"out": value.size}
         if step is not None:
             name, register = "conv_f" if of_images else "linear_f", self.floats[source]
@@ -203,7 +204,8 @@ class ImageProducts(Registers):
 
     def _pack_images(self, base: Value, target: Value, compared: Comparison) -> None:
         """Pack the signs of images or rows, or the patches that one convolution reads."""
-        (threshold, flips), layer = compared, target.layer
+        threshold, flips = compared
+        layer = target.layer
         reader = None if flips is not None else self._patches_reader(base, target)
         if reader is not None:
             attributes = {

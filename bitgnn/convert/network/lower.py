@@ -228,9 +228,10 @@ class _Lowering:
 
         def place(leaf: Any) -> Any:
             if isinstance(leaf, images.Shape):  # which is known when the code runs
-                of, dims = leaf.value, () if leaf.dim is None else (leaf.dim,)
-                size = FloatCall(of.layer, Method("size"), (Input(0), *dims), {}, None)
-                leaf = Value("call", of.layer, (of,), call=size, rank=None)
+                args = (Input(0),) if leaf.dim is None else (Input(0), leaf.dim)
+                layer = leaf.value.layer
+                size = FloatCall(layer, Method("size"), args, {}, None)
+                leaf = Value("call", layer, (leaf.value,), call=size, rank=None)
             if isinstance(leaf, Value):
                 if leaf not in inputs:
                     inputs.append(leaf)

@@ -246,7 +246,8 @@ class _Selection(ImageProducts):
         kind, read = "bmm_tbf", [self.floats[value.inputs[0]]]
         last = {"bias": value.tensors.get("bias")}
         if target is not None:
-            kind, (threshold, flip) = "bmm_tbb", self._comparison(target)
+            kind = "bmm_tbb"
+            threshold, flip = self._comparison(target)
             # As above, scales may be 0.
             threshold = torch.zeros_like(w_scale) if threshold is None else threshold
             last = {"threshold": threshold, "flip": flip}
@@ -292,7 +293,8 @@ class _Selection(ImageProducts):
 
     def _aggregate(self, value: Value, compared: Comparison | None) -> int:
         """Sums of neighbours, which may be bits or ternary, to floats or to bits."""
-        (source,), layer, size = value.inputs, value.layer, {"size": value.size}
+        (source,) = value.inputs
+        layer, size = value.layer, {"size": value.size}
         assert value.spec is not None
         end, last = "f", {"bias": value.tensors.get("bias")}
         if compared is not None:
