@@ -11,9 +11,8 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.data.data import BaseData
 
-from bitgnn.convert.tracing.arguments import Arguments
-from bitgnn.convert.tracing.trace import evaluating, has_forward, trace_model
-from bitgnn.convert.tracing.tracer import NotTraced
+from bitgnn.convert.network.trace import Arguments, evaluating, has_forward, trace_model
+from bitgnn.convert.network.tracer import NotTraced
 from bitgnn.inference.own_call import Argument, OwnCall
 from bitgnn.nn.activation_quantizer import ActivationQuantizer
 from bitgnn.nn.products.input_bits import InputBits
@@ -35,14 +34,6 @@ def run_example(model: nn.Module, example: Any) -> None:
 
     It runs in evaluation with gradients recorded and none computed. Modes, buffers, cached graphs
     and the state of torch's random numbers are what they were; what the layers found stays.
-
-    Args:
-        model: its layers of named precision change.
-        example: a ``Data`` object, a tensor, a tuple of arguments, or a mapping of named ones.
-
-    Raises:
-        TypeError: ``example`` is none of these.
-        ValueError: the model has no forward, or the forward does not take the example.
     """
     if not is_example(example):
         raise TypeError(
@@ -116,12 +107,7 @@ def _unchanged(model: nn.Module) -> Iterator[None]:
         for name, buffer in module._buffers.items()
         if isinstance(buffer, Tensor) and name != "role_code"
     ]
-    caches = [
-        (module, name, getattr(module, name))
-        for module in found
-        for name in CACHES
-        if hasattr(module, name)
-    ]
+    caches = [(m, name, getattr(m, name)) for m in found for name in CACHES if hasattr(m, name)]
     with torch.random.fork_rng(devices=[device.index for device in devices]):
         try:
             yield

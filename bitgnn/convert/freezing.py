@@ -12,29 +12,31 @@ import torch_geometric.nn
 from torch import nn
 from torch_geometric.nn import MessagePassing
 
+import bitgnn.nn
 from bitgnn._interpreter import warn
 from bitgnn.convert.bwta import freeze_bwta, has_bwta
-from bitgnn.convert.layerwise import freeze_layers, has_binary_layers
-from bitgnn.convert.network.graph_layers import SUPPORTED
+from bitgnn.convert.network.graph_layers import SUPPORTED, row_of
+from bitgnn.convert.network.layers import Planned, letters_of
 from bitgnn.convert.network.lower import is_image_network, lower_images, lower_trace
-from bitgnn.convert.network.output import BEHIND_SIGNS, Output, set_output
-from bitgnn.convert.network.product_order import settle_orders
+from bitgnn.convert.network.passes import BEHIND_SIGNS, Output, set_output, settle_orders
+from bitgnn.convert.network.registers import ALSO_FLOATS, BY_LETTERS, FIRST_LAYER
+from bitgnn.convert.network.select import select_steps
+from bitgnn.convert.network.trace import evaluating, trace_model
+from bitgnn.convert.network.tracer import NotTraced
 from bitgnn.convert.network.values import Network, ordered
 from bitgnn.convert.plan import Plan, is_plan_path, tunable_layers
 from bitgnn.convert.reporting import check_trained
-from bitgnn.convert.selection.registers import ALSO_FLOATS, BY_LETTERS, FIRST_LAYER
-from bitgnn.convert.selection.select import select_steps
 from bitgnn.convert.swap.graphs import HasPrecision, planned_form, with_options
-from bitgnn.convert.tracing.trace import trace_model
-from bitgnn.convert.tracing.tracer import NotTraced
 from bitgnn.convert.walker import unwrapped
 from bitgnn.inference import FeatureForm, FreezeReport, Frozen, FrozenModel
+from bitgnn.inference.frozen_layers import FrozenLayer, FrozenLayers, copy_with
 from bitgnn.nn import LayerPrecision
 from bitgnn.nn.precision import model_letters
 
 _log = logging.getLogger(__name__)
 
 _OF_OTHER_INPUTS = (nn.Conv1d, nn.Conv3d, nn.ConvTranspose1d, nn.ConvTranspose3d)
+_COULD_BE_BINARY = (MessagePassing, nn.Linear, torch_geometric.nn.Linear, nn.Conv2d)
 MOST_NAMED = 12
 """Layers that an error names."""
 
@@ -127,6 +129,7 @@ def freeze(
         transformer = freeze_bwta(model)
         _log.info("freeze:\n%s", transformer.report)
         return transformer
+    document = None
     if is_image_network(model):
         if plan is not None:
             raise ValueError(
@@ -136,73 +139,133 @@ def freeze(
         if not network.letters:
             raise ValueError(_nothing(model))
         _check_input(network)
-        frozen = _packed(network, output, {}, fold, features)
-        _report(model, frozen.report)
-        return frozen
-    if isinstance(plan, os.PathLike) or is_plan_path(plan):
-        plan = Plan.load(plan)
-    document = plan if isinstance(plan, Plan) else None
-    if isinstance(plan, Plan):
-        plan.check_model(model)
-        model, plan = planned_form(model, plan.letters)
-    elif isinstance(plan, str) and isinstance(model, HasPrecision):
-        model, plan = model.with_precision(plan), None
-    planned = _planned(model, plan)
-    try:
-        network = lower_trace(trace_model(model), planned)
+    else:
+        if isinstance(plan, os.PathLike) or is_plan_path(plan):
+            plan = Plan.load(plan)
+        if isinstance(plan, Plan):
+            document = plan
+            plan.check_model(model)
+            model, plan = planned_form(model, plan.letters)
+        elif isinstance(plan, str) and isinstance(model, HasPrecision):
+            model, plan = model.with_precision(plan), None
+        planned = _planned(model, plan)
         asks = any(option is not None for option in (document, output, features))
-        if network.inside and not asks and network.letters.keys() <= network.inside:
-            # Nothing is left to fuse, and what runs the user's own forward can be saved.
-            reason = "its binary layers belong to graph layers without a binary form"
-            raise NotTraced(f"freeze: {reason}", reason)
-    except NotTraced as error:
-        # What no trace can follow is, more often than not, a model that was never binarised.
-        if not has_binary_layers(model, planned):
-            raise ValueError(f"{_nothing(model)} ({error})") from error
-        asked = {"output": output, "features": features}
-        given = {name: value for name, value in asked.items() if value is not None}
-        if given or document is not None:
-            raise ValueError(
-                f"{error}; plan must then name letters alone, and output and features be None"
-            ) from error
-        layers = freeze_layers(model, planned, error.reason)
+        try:
+            network = lower_trace(trace_model(model), planned)
+            if network.inside and not asks and network.letters.keys() <= network.inside:
+                # Nothing is left to fuse, and what runs the user's own forward can be saved.
+                reason = "its binary layers belong to graph layers without a binary form"
+                raise NotTraced(f"freeze: {reason}", reason)
+        except NotTraced as error:
+            # What no trace can follow is, more often than not, a model that was never binarised.
+            if not has_binary_layers(model, planned):
+                raise ValueError(f"{_nothing(model)} ({error})") from error
+            if asks:
+                raise ValueError(
+                    f"{error}; plan must then name letters alone, and output and features be None"
+                ) from error
+            return _layerwise(model, planned, error.reason, check)
+        if not network.letters and document is None and not has_binary_layers(model, planned):
+            raise ValueError(_nothing(model))
         if check:
-            check_trained(model, layers.report.letters, planned)
-        _report(model, layers.report)
-        return layers
-    if not network.letters and document is None and not has_binary_layers(model, planned):
-        raise ValueError(_nothing(model))
-    if check:
-        check_trained(model, network.letters, planned)
-    order = {} if document is None else document.order
+            check_trained(model, network.letters, planned)
+    set_output(network, output)
+    settle_orders(network, {} if document is None else document.order, fold)
+    frozen = select_steps(network)
     if document is not None:
         features = features or document.features
-    frozen = _packed(network, output, order, fold, features)
+    frozen.set_features(features or "floats")
     _report(model, frozen.report)
     return frozen
 
 
-def _packed(
-    network: Network,
-    output: Output | None,
-    order: Mapping[str, str],
-    fold: bool,
-    features: FeatureForm | None,
-) -> FrozenModel:
-    """The frozen model of a network."""
-    set_output(network, output)
-    settle_orders(network, order, fold)
-    frozen = select_steps(network)
-    frozen.set_features(features or "floats")
-    return frozen
+def _layerwise(model: nn.Module, plan: Planned, reason: str, check: bool) -> FrozenLayers:
+    """Pack each binary layer by itself, since the forward has no trace for that reason."""
+    copied, letters, floats = packed_copy(model, plan)
+    own_code = {f"forward of {type(model).__name__}": f"it runs as its own code, {reason}"}
+    report = FreezeReport(letters=letters, floats={**own_code, **floats})
+    layers = FrozenLayers(copied, report)
+    if check:
+        check_trained(model, letters, plan)
+    _report(model, report)
+    return layers
+
+
+def packed_copy(
+    model: nn.Module, plan: Planned, prefix: str = ""
+) -> tuple[nn.Module, dict[str, str], dict[str, str]]:
+    """A copy of a module in evaluation with each binary layer packed by itself.
+
+    The encoder of PyG's auto-encoders is packed as a whole where it can be traced.
+
+    Returns:
+        The copy; operator letters of the packed layers; why others stay as they were. Names begin
+        with ``prefix``, that of the module.
+    """
+    replaced: dict[str, nn.Module] = {}
+    letters: dict[str, str] = {}
+    floats: dict[str, str] = {}
+    for name, module in model.named_modules():
+        if any(name == other or name.startswith(f"{other}.") for other in replaced):
+            continue
+        encoder = getattr(module, "encoder", None)
+        is_coder = isinstance(module, torch_geometric.nn.GAE)
+        if is_coder and isinstance(encoder, nn.Module) and has_binary_layers(encoder, plan):
+            place = f"{name}.encoder" if name else "encoder"
+            frozen = _frozen(encoder, plan)
+            if frozen is not None:
+                replaced[place] = FrozenLayer(frozen, encoder)
+                for layer, its_letters in frozen.report.letters.items():
+                    letters[_joined(prefix, place, layer)] = its_letters
+        elif _is_binary(module, plan):
+            full = _joined(prefix, name)
+            if isinstance(module, SUPPORTED) and _has_two_widths(module):
+                floats[full] = "its sources and destinations have different widths"
+                continue
+            frozen = _frozen(module, plan)
+            if frozen is None or frozen.calls is not None:
+                floats[full] = "it runs as its own code, in floats"
+                continue
+            replaced[name] = FrozenLayer(frozen, module)
+            letters[full] = " ".join(frozen.letters)
+    with evaluating(model):
+        copied = copy_with(model, replaced).requires_grad_(False).eval()
+    return copied, letters, floats
+
+
+def has_binary_layers(model: nn.Module, plan: Planned) -> bool:
+    """Whether a layer of a model computes with bits."""
+    return any(_is_binary(module, plan) for module in model.modules())
+
+
+def _is_binary(module: nn.Module, plan: Planned) -> bool:
+    if isinstance(module, bitgnn.nn.BinaryLinear):
+        return True
+    kinds = (*SUPPORTED, bitgnn.nn.Linear)
+    return isinstance(module, kinds) and not letters_of(module, plan).is_float
+
+
+def _has_two_widths(layer: nn.Module) -> bool:
+    """Whether a layer of a bipartite graph reads two matrices that cannot be one."""
+    neighbours, root = row_of(layer).maps(layer)
+    return root is not None and neighbours.in_channels != root.in_channels
+
+
+def _frozen(module: nn.Module, plan: Planned) -> FrozenModel | None:
+    """The frozen form of one module alone, None where it has none."""
+    try:
+        network = lower_trace(trace_model(module), plan)
+    except NotTraced:
+        return None
+    return select_steps(network) if network.letters else None
+
+
+def _joined(*names: str) -> str:
+    return ".".join(name for name in names if name)
 
 
 def _check_input(network: Network) -> None:
-    """Refuse networks of other inputs than images and rows.
-
-    Raises:
-        ValueError: a convolution of signals or volumes reads the input.
-    """
+    """Refuse networks of signals or volumes."""
     assert network.scores is not None
     for value in ordered(network.scores):
         layer = None if value.call is None else value.call.function
@@ -220,15 +283,13 @@ def _check_input(network: Network) -> None:
 
 def _nothing(model: nn.Module) -> str:
     """Error message for a model without binary layers: the layers it has."""
-    kinds = (MessagePassing, nn.Linear, torch_geometric.nn.Linear, nn.Conv2d)
     found: dict[str, str] = {}
     for name, layer in model.named_modules():
         inside = any(name.startswith(f"{other}.") for other in found)
-        if isinstance(layer, kinds) and not inside:
+        if isinstance(layer, _COULD_BE_BINARY) and not inside:
             found[name] = f"{name or 'the model itself'}: {type(layer).__name__}"
-    seen = ", ".join(list(found.values())[:MOST_NAMED]) + (
-        ", ..." if len(found) > MOST_NAMED else ""
-    )
+    more = ["..."] if len(found) > MOST_NAMED else []
+    seen = ", ".join([*list(found.values())[:MOST_NAMED], *more])
     return (
         f"freeze: {type(model).__name__} has no binary layer; binarize() it and train it first, "
         f"its layers are {seen or 'none that could be binary'}"
@@ -249,7 +310,6 @@ def _report(model: nn.Module, report: FreezeReport) -> None:
 
 
 def _check_devices(model: nn.Module) -> None:
-    """Requires all parameters on one device."""
     found: dict[torch.device, str] = {}
     for name, tensor in [*model.named_parameters(), *model.named_buffers()]:
         found.setdefault(tensor.device, name)
@@ -258,12 +318,12 @@ def _check_devices(model: nn.Module) -> None:
         raise ValueError(f"freeze: the model must be on one device, got {places}")
 
 
-def _planned(model: nn.Module, plan: Letters | None) -> dict[int, LayerPrecision]:
+def _planned(model: nn.Module, plan: Letters | None) -> Planned:
     """Precisions that replace the layers' own, by ``id``; options of the layers stay."""
     if plan is None:
         return {}
     known = tunable_layers(model)
-    layers = {name: layer for name, layer in known.items() if isinstance(layer, SUPPORTED)}
+    layers = [name for name, layer in known.items() if isinstance(layer, SUPPORTED)]
     letters: Mapping[str, Precision]
     if isinstance(plan, Mapping):
         unknown = sorted(plan.keys() - known.keys())

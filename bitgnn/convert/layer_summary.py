@@ -15,9 +15,9 @@ from torch import Tensor, nn
 from bitgnn.bits import BitAdjacency, BitImages, BitTensor
 from bitgnn.convert.bwta.freezing import has_bwta, summarise_bwta
 from bitgnn.convert.network.lower import lower_model
-from bitgnn.convert.selection.select import select_steps
+from bitgnn.convert.network.select import select_steps
+from bitgnn.convert.network.trace import evaluating, trace_model
 from bitgnn.convert.summary_table import LayerSummary, Summary
-from bitgnn.convert.tracing.trace import evaluating, trace_model
 from bitgnn.inference.costs import (
     Rates,
     StepCost,

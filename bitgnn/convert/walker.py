@@ -23,11 +23,7 @@ def is_inside(name: str, others: Collection[str]) -> bool:
 
 
 def check_names(names: Collection[str], known: Collection[str]) -> None:
-    """Refuse names of a configuration that are no layers.
-
-    Raises:
-        ValueError: the message names them and the layers that there are.
-    """
+    """Refuse names of a configuration that are no layers."""
     unknown = sorted(set(names) - set(known))
     if unknown:
         raise ValueError(
@@ -37,16 +33,7 @@ def check_names(names: Collection[str], known: Collection[str]) -> None:
 
 
 def put_everywhere(model: nn.Module, old: nn.Module, new: nn.Module) -> nn.Module:
-    """Put a module in place of another under every name that it has.
-
-    Args:
-        model: changed in place.
-        old: a module of it, which may be the model itself.
-        new: takes its place.
-
-    Returns:
-        The model, or ``new`` in its place.
-    """
+    """The model with ``new`` in place of ``old`` under every name that this has, or ``new``."""
     if model is old:
         return new
     for parent in list(model.modules()):

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, fx, nn
 from torch.nn import functional
 
-from bitgnn.convert.tracing.trace import trace_model
+from bitgnn.convert.network.trace import trace_model
 from bitgnn.inference.steps.floats import sign_threshold
 from bitgnn.nn import BinaryConv2d, BinaryLinear
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from bitgnn.convert import Plan
-from bitgnn.convert.tracing.trace import evaluating
+from bitgnn.convert.network.trace import evaluating
 from bitgnn.tune.space import Space
 from bitgnn.tune.workload import Workload
 

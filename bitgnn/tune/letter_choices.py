@@ -19,10 +19,10 @@ from torch import nn
 from torch_geometric.nn import MessagePassing
 
 from bitgnn.convert.network.lower import lower_trace
+from bitgnn.convert.network.trace import trace_model
 from bitgnn.convert.network.values import Network, Value, is_nowhere_negative, ordered
 from bitgnn.convert.plan import tunable_layers
 from bitgnn.convert.swap.graphs import HasPrecision
-from bitgnn.convert.tracing.trace import trace_model
 from bitgnn.nn.products.binary_product import QUANTIZERS
 
 Between = Literal["floats", "nothing", "sum", "signed", "positive"]

@@ -1,4 +1,4 @@
-"""Calls of binarize(): keywords, and one clear sentence for what cannot be."""
+"""binarize() on module trees of all kinds, and one clear sentence for what cannot be."""
 
 import subprocess
 import sys
@@ -8,39 +8,175 @@ import pytest
 import torch
 import torch_geometric.nn as pyg
 from torch import nn
+from torch.nn import functional
 
 import bitgnn
-from bitgnn import BWTAConfig, GraphConfig, ImageConfig, report_of
-from bitgnn.nn import LayerPrecision
+from bitgnn import BWTAConfig, GraphConfig, ImageConfig, binarize, freeze, report_of
+from bitgnn.models import GCN
+from bitgnn.nn import GCNConv, LayerPrecision, Linear, SAGEConv
 
 EDGES = torch.tensor([[0, 1, 2, 3, 0], [1, 2, 3, 4, 4]])
+LETTERS = ["FBB+BBB", "BBB+BBB", "BBF+FBF"]
+"""Of a chain of layers that hand bits to each other; the last gives floats."""
 
 
 class Net(nn.Module):
-    def __init__(self):
+    """A hand-written PyG model, with any function between its layers."""
+
+    def __init__(self, act=lambda x: x):
         super().__init__()
-        self.c1, self.c2 = pyg.GCNConv(6, 8), pyg.GCNConv(8, 8)
-        self.head = nn.Linear(8, 3)
+        self.c1 = pyg.GCNConv(6, 8)
+        self.c2 = pyg.GCNConv(8, 8, improved=True, bias=False)
+        self.head, self.act = nn.Linear(8, 3), act
+
+    def forward(self, x, edge_index, count=None):
+        return self.head(self.c2(self.act(self.c1(x, edge_index)), edge_index))
+
+
+class Wild(Net):
+    """No trace follows this one, of which nothing is guessed."""
 
     def forward(self, x, edge_index):
-        return self.head(self.c2(self.c1(x, edge_index), edge_index))
+        return super().forward(x if x.sum() > 0 else -x, edge_index)
 
 
-def test_a_configuration_or_just_a_precision():
-    binary = bitgnn.binarize(Net(), GraphConfig("full", linear=True, dropout=0.25, skip="c1"))
-    assert report_of(binary).swapped == {"c2": "full", "head": "full"}
-    assert report_of(binary).left == {"c1": "named in skip"}
-    assert binary.c2.dropout == 0.25
-    assert bitgnn.binarize(Net(), "full").c1.precision == "full"
-    assert bitgnn.binarize(Net(), precision="full").c1.precision == "full"
-    both = bitgnn.binarize(Net(), GraphConfig("full", linear=True, skip=["c1", "c2"]))
-    assert report_of(both).swapped == {"head": "full"}
-    named = bitgnn.binarize(Net(), GraphConfig("fp32", layers={"c2": "full"}))
-    assert named.c2.precision == "full"
-    normed = LayerPrecision("FBF", "FBF", output_norm="batch")
-    act = bitgnn.binarize(pyg.GCN(6, 8, 2), GraphConfig(normed, activation="drop"))
-    assert isinstance(act.act, nn.Identity)
-    assert act.convs[0].letters.output_norm == "batch"
+CHAIN = {"c1": LETTERS[0], "c2": LETTERS[2]}
+SWAPS = [
+    ("bin", {"c1": "bin", "c2": "bin"}),
+    (GraphConfig(layers=CHAIN), CHAIN),
+    ("full", {"c1": "full", "c2": "full"}),
+    (GraphConfig("full", linear=True, skip="c1"), {"c2": "full", "head": "full"}),
+    (GraphConfig("full", linear=True, skip=["c1", "c2"]), {"head": "full"}),
+    (GraphConfig("full", {"c2": "FBB+BBF"}, skip=("c1",)), {"c2": "FBB+BBF"}),
+    (GraphConfig("fp32", layers={"c2": "full"}), {"c1": "fp32", "c2": "full"}),
+    (GraphConfig("FBF+FBF", layers={"c2": "bin"}), {"c1": "FBF+FBF", "c2": "bin"}),
+    (GraphConfig("full", layers={"head": "BBF"}), {"c1": "full", "c2": "full", "head": "BBF"}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("config", "swapped"), SWAPS)
+def test_layers_are_swapped_and_weights_kept(config, swapped):
+    model = Net()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        binary = binarize(model, config)
+    assert report_of(binary).swapped == swapped
+    assert set(report_of(binary).left) == {"c1", "c2", "head"} - swapped.keys()
+    for name in ("c1", "c2", "head"):
+        layer, before = binary.get_submodule(name), model.get_submodule(name)
+        assert getattr(layer, "precision", None) == swapped.get(name)
+        assert isinstance(layer, GCNConv | Linear) == (name in swapped)
+        assert not isinstance(before, GCNConv | Linear)
+        assert before is not layer
+    assert torch.equal(binary.c1.lin.weight, model.c1.lin.weight)
+    assert (binary.c2.improved, binary.c2.bias) == (True, None)
+    assert binary(torch.randn(5, 6), EDGES).shape == (5, 3)
+
+
+def test_a_layer_or_a_model_of_this_package_alone():
+    layer = binarize(pyg.GCNConv(6, 3), GraphConfig("full", dropout=0.25))
+    assert (type(layer), layer.dropout) == (GCNConv, 0.25)
+    model = GCN(6, 8, 3, precision="fp32").eval()
+    binary = binarize(model, "bin")
+    assert binary.precision == "bin"
+    assert torch.equal(binary.convs[1].lin.weight, model.convs[1].lin.weight)
+    assert report_of(binary).swapped == {"convs.0": "FBB+BBB", "convs.1": "BBF+FBF"}
+    left = report_of(binarize(Net(), GraphConfig("full", skip="c1")))
+    assert left.left["c1"] == "named in skip"
+    assert "head: left alone, Linear" in str(left)
+
+
+@pytest.mark.parametrize("letters", [["bin"] * 3, LETTERS], ids=["by name", "letters"])
+@pytest.mark.parametrize("activation", ["drop", "hardtanh"])
+def test_activations_of_pyg_models_are_replaced(activation, letters, recwarn):
+    model = pyg.GraphSAGE(6, 8, num_layers=3, out_channels=3, jk="cat")
+    layers = {f"convs.{i}": precision for i, precision in enumerate(letters)}
+    binary = binarize(model, GraphConfig("bin", layers, activation=activation, dropout=0.1))
+    assert not [w for w in recwarn if "ReLU" in str(w.message)]
+    assert isinstance(binary.act, nn.Identity if activation == "drop" else nn.Hardtanh)
+    assert isinstance(model.act, nn.ReLU)
+    assert report_of(binary).replaced == {"act": type(binary.act).__name__}
+    assert [conv.precision for conv in binary.convs] == letters
+    assert all(isinstance(conv, SAGEConv) for conv in binary.convs)
+    assert binary(torch.randn(5, 6), EDGES).shape == (5, 3)
+    assert "act: now" in str(report_of(binary))
+
+
+def test_only_relu_modules_before_a_sign_are_replaced():
+    model = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 4), nn.BatchNorm1d(4))
+    model.append(nn.ReLU()).append(nn.BatchNorm1d(4)).append(nn.Linear(4, 2)).append(nn.ReLU())
+    binary = binarize(model, GraphConfig("full", linear=True, activation="drop"))
+    names = "Linear Identity Linear BatchNorm1d ReLU BatchNorm1d Linear ReLU"
+    assert [type(module).__name__ for module in binary] == names.split()
+    assert [binary[i].precision for i in (0, 2, 6)] == ["full"] * 3
+
+
+class Late(nn.Module):
+    """A ReLU with a norm behind it, one in front of a sign, one behind the last layer."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.norm = pyg.GraphConv(6, 8), nn.BatchNorm1d(8)
+        self.second, self.third = pyg.SAGEConv(8, 8), pyg.GCNConv(8, 3)
+
+    def forward(self, x, edge_index):
+        x = self.norm(self.first(x, edge_index).relu())
+        x = functional.dropout(torch.relu(self.second(x, edge_index)), 0.5, self.training)
+        return self.third(x, edge_index).relu()
+
+
+def test_relus_are_found_by_tracing_and_the_cure_works():
+    config = GraphConfig(layers=dict(zip(("first", "second", "third"), LETTERS, strict=True)))
+    drop = GraphConfig("FBF+FBF", activation="drop")
+    cure = r"ReLU \(relu\) feeds the sign of c2: .*; remove the call, make it an nn.ReLU, which"
+    named = r"ReLU \(act\) .*; remove it, set activation='drop'"
+    for model, given, message in (
+        (Late(), config, r"ReLU \(relu_1\) feeds the sign of third:"),
+        (Net(torch.relu), "FBF+FBF", cure),
+        (Net(torch.relu), drop, cure),
+        (Net(nn.ReLU()), "FBF+FBF", named),
+        (pyg.GCN(6, 8, 2, 3), "FBF+FBF", r"ReLU \(act\)"),
+    ):
+        with pytest.warns(UserWarning, match=message) as warned:
+            binarize(model, given)
+        assert len([w for w in warned if "feeds the sign" in str(w.message)]) == 1
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        # Layers of named precision read no signs, or look bits up that a ReLU does not change.
+        for model in (Late(), Net(torch.relu), Wild(torch.relu), pyg.GCN(6, 8, 2, 3)):
+            for precision in ("bin", "full"):
+                binarize(model, precision)
+        binarize(Wild(torch.relu), "FBF+FBF")
+        assert isinstance(binarize(Net(nn.ReLU()), drop).act, nn.Identity)
+
+
+def test_options_of_every_layer_survive():
+    layers = [
+        pyg.SAGEConv(6, 8, aggr="sum", root_weight=False, bias=False),
+        pyg.SAGEConv((8, 8), 8, normalize=True, project=True),
+        pyg.GraphConv(8, 8, aggr="mean", bias=False, flow="target_to_source"),
+        pyg.GCNConv(8, 8, add_self_loops=False, normalize=False),
+    ]
+    calls = [(layer, "x, edge_index -> x") for layer in layers]
+    model = pyg.Sequential("x, edge_index", [*calls, (pyg.Linear(8, 3, bias=False), "x -> x")])
+    precision = LayerPrecision("FBF", "FBF", surrogate="approx", output_norm="batch")
+    with pytest.warns(UserWarning, match="project=True feeds the sign through a ReLU"):
+        binary = binarize(model, GraphConfig(precision, linear=True))
+    first, second, third, fourth, last = binary
+    assert (first.root_weight, first.aggr) == (False, "sum")
+    assert (second.project, second.normalize, fourth.normalize) == (True, True, False)
+    assert third.flow == "target_to_source"
+    assert all(layer.letters.output_norm == "batch" for layer in list(binary)[:4])
+    assert isinstance(last, Linear)
+    assert report_of(binary).swapped["module_4"] == "full"
+    kept = model.state_dict()
+    assert all(torch.equal(binary.state_dict()[name], kept[name]) for name in kept)
+
+
+def _own(device="cpu"):
+    model = GCN(6, 8, 3, precision="bin")
+    model.convs[1].to(device)
+    return model
 
 
 def _compiled_inside():
@@ -49,143 +185,86 @@ def _compiled_inside():
     return model
 
 
-REFUSED = {
-    "field": (
-        lambda: GraphConfig(skpi="c1"),
-        TypeError,
-        "GraphConfig: fields are precision, layers, skip, .* got skpi$",
-    ),
-    "field of bwta": (
-        lambda: GraphConfig(calibration=torch.ones(1)),
-        TypeError,
-        r"got calibration \(a field of BWTAConfig\)$",
-    ),
-    "field in bwta": (
-        lambda: BWTAConfig(linear=True),
-        TypeError,
-        r"BWTAConfig: fields are layers, .* got linear \(a field of GraphConfig\)$",
-    ),
-    "scheme of another model": (
-        lambda: bitgnn.binarize(Net(), ImageConfig()),
-        ValueError,
-        "must be of type GraphConfig for a model with graph layers, got ImageConfig$",
-    ),
-    "precision twice": (
-        lambda: bitgnn.binarize(Net(), "bin", precision="full"),
-        TypeError,
-        "precision must be given once, got 'bin' and precision='full'$",
-    ),
-    "floats": (
-        lambda: GraphConfig(precision="fp32"),
-        ValueError,
-        "precision must be a binary one where layers names none, got 'fp32'",
-    ),
-    "layers and skip": (
-        lambda: GraphConfig(layers={"c1": "full"}, skip="c1"),
-        ValueError,
-        r"\['c1'\] must be in layers or in skip, not in both$",
-    ),
-    "layers": (lambda: GraphConfig(layers="c1"), TypeError, "layers must map precisions by"),
-    "skip": (lambda: GraphConfig(skip=3), TypeError, "skip must be module names, got 3$"),
-    "dropout": (lambda: GraphConfig(dropout=1.5), ValueError, r"must be in \[0, 1\), got 1.5$"),
-    "class": (lambda: bitgnn.binarize(Net), TypeError, "Module, got the class Net$"),
-    "frozen": (
-        lambda: bitgnn.binarize(bitgnn.freeze(bitgnn.binarize(Net(), "full"), check=False)),
-        TypeError,
-        "binarize: model is frozen already, a FrozenModel; pass the model that was frozen$",
-    ),
-    "compiled inside": (
-        lambda: bitgnn.binarize(_compiled_inside()),
-        TypeError,
-        r"model\.c1 must not be compiled yet, .*\(model\.c1\._orig_mod\)",
-    ),
-    "all skipped": (
-        lambda: bitgnn.binarize(Net(), GraphConfig(skip=("c1", "c2"))),
-        ValueError,
-        r"c1 stays in floats, named in skip; .* GraphConfig\(linear=True\) swaps its .* \(head\)$",
-    ),
-    "GAT": (
-        lambda: bitgnn.binarize(pyg.GAT(6, 8, 2)),
-        ValueError,
-        r"GATConv \(convs\.0, convs\.1\) has no binary form; GraphConfig\(linear=True\) sw",
-    ),
-    "GIN": (
-        lambda: bitgnn.binarize(pyg.GINConv(nn.Sequential(nn.Linear(6, 8)))),
-        ValueError,
-        r"GINConv \(the model itself\) has no binary form; GraphConfig\(linear=True.* \(nn\.0\)$",
-    ),
-    "RGCN": (
-        lambda: bitgnn.binarize(pyg.RGCNConv(6, 8, 2)),
-        ValueError,
-        r"RGCNConv \(the model itself\) has no binary form$",
-    ),
-    "nothing": (
-        lambda: bitgnn.binarize(nn.Sequential(nn.BatchNorm1d(3))),
-        ValueError,
-        "it has BatchNorm1d$",
-    ),
-    "export": (
-        lambda: bitgnn.exchange.export_parameters(bitgnn.binarize(Net(), "full"), "nowhere"),
-        ValueError,
-        r"must be a network of images, .* got Net, which has none \(a model of graph layers is",
-    ),
-}
+def _frozen():
+    return freeze(binarize(Net(), "full"), check=False)
 
 
-@pytest.mark.parametrize("case", REFUSED)
-def test_what_cannot_be_is_said_in_one_sentence(case):
-    call, kind, message = REFUSED[case]
+def _export(model, path):
+    bitgnn.exchange.export_parameters(model, path)
+
+
+REFUSED = [
+    (lambda: GraphConfig(skpi="c1"), TypeError,
+     "GraphConfig: fields are precision, layers, skip, .* got skpi$"),
+    (lambda: GraphConfig(calibration=torch.ones(1)), TypeError,
+     r"got calibration \(a field of BWTAConfig\)$"),
+    (lambda: BWTAConfig(linear=True), TypeError,
+     r"BWTAConfig: fields are layers, .* got linear \(a field of GraphConfig\)$"),
+    (lambda: binarize(Net(), ImageConfig()), ValueError,
+     "must be of type GraphConfig for a model with graph layers, got ImageConfig$"),
+    (lambda: binarize(Net(), "bin", precision="full"), TypeError,
+     "precision must be given once, got 'bin' and precision='full'$"),
+    (lambda: GraphConfig(precision="fp32"), ValueError,
+     "precision must be a binary one where layers names none, got 'fp32'"),
+    (lambda: GraphConfig(layers={"c1": "full"}, skip="c1"), ValueError,
+     r"\['c1'\] must be in layers or in skip, not in both$"),
+    (lambda: GraphConfig(layers="c1"), TypeError, "layers must map precisions by"),
+    (lambda: GraphConfig(skip=3), TypeError, "skip must be module names, got 3$"),
+    (lambda: GraphConfig(dropout=1.5), ValueError, r"must be in \[0, 1\), got 1.5$"),
+    (lambda: binarize(Net), TypeError, "Module, got the class Net$"),
+    (lambda: binarize(_frozen()), TypeError,
+     "binarize: model is frozen already, a FrozenModel; pass the model that was frozen$"),
+    (lambda: binarize(_compiled_inside()), TypeError,
+     r"model\.c1 must not be compiled yet, .*\(model\.c1\._orig_mod\)"),
+    (lambda: binarize(Net(), GraphConfig(skip=("c1", "c2"))), ValueError,
+     r"c1 stays in floats, named in skip; .* GraphConfig\(linear=True\) swaps its .* \(head\)$"),
+    (lambda: binarize(pyg.GAT(6, 8, 2)), ValueError,
+     r"GATConv \(convs\.0, convs\.1\) has no binary form; GraphConfig\(linear=True\) sw"),
+    (lambda: binarize(pyg.GINConv(nn.Sequential(nn.Linear(6, 8)))), ValueError,
+     r"GINConv \(the model itself\) has no binary form; GraphConfig\(linear=True.* \(nn\.0\)$"),
+    (lambda: binarize(pyg.RGCNConv(6, 8, 2)), ValueError,
+     r"RGCNConv \(the model itself\) has no binary form$"),
+    (lambda: binarize(nn.Sequential(nn.BatchNorm1d(3))), ValueError, "it has BatchNorm1d$"),
+    (lambda: _export(binarize(Net(), "full"), "nowhere"), ValueError,
+     r"must be a network of images, .* got Net, which has none \(a model of graph layers is"),
+    (lambda: binarize(nn.ReLU()), ValueError, "no GCNConv, SAGEConv or GraphConv to swap"),
+    (lambda: binarize(Net(), GraphConfig(skip=("third",))), ValueError,
+     r"is named \['third'\], the model has \['c1', 'c2', 'head'\]"),
+    (lambda: binarize("model"), TypeError, r"must be a torch.nn.Module, got str"),
+    (lambda: binarize(GCN(6, 8, 3), GraphConfig(dropout=0.5)), ValueError,
+     r"dropout and activation must keep .* got 0\.5 and"),
+    (lambda: GraphConfig(activation="swish"), ValueError,
+     r"activation must be one of .* got 'swish'"),
+    (lambda: binarize(Net(), "binary"), ValueError,
+     "precision must be 'fp32', 'full', 'bin' or letters"),
+    (lambda: binarize(Net(), "FBB+FBF"), ValueError,
+     r"'FBB\+FBF': the output of BMM \(B\) must be"),
+    (lambda: report_of(nn.Linear(3, 3)), ValueError, "model must have binary layers"),
+    (lambda: freeze(GCN(6, 8, 3)), ValueError,
+     r"GCN has no binary layer; binarize.* its layers are convs.0: GCNConv"),
+    (lambda: freeze("model"), TypeError, r"must be a torch.nn.Module, got str"),
+    (lambda: freeze(_own(), plan=["FBF+FBF"]), ValueError, "1 precisions for 2 layers"),
+    (lambda: freeze(_own(), plan={"conv": "FBF+FBF"}), ValueError,
+     r"plan names \['conv'\], the model has the layers"),
+    (lambda: freeze(_own(), plan=["BBB+FBF", "FBF+FBF"]), ValueError,
+     r"'BBB\+FBF': the output of BMM"),
+    (lambda: freeze(GCNConv(-1, 3, precision="full")), ValueError,
+     r"layer 'GCNConv' has no weight yet"),
+    (lambda: freeze(_own("meta")), ValueError, r"one device, got .*on cpu.* on meta"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("call", "kind", "message"), REFUSED)
+def test_what_cannot_be_is_said_in_one_sentence(call, kind, message):
     with pytest.raises(kind, match=message):
         call()
 
 
 @pytest.mark.parametrize("wrap", [nn.DataParallel, torch.compile])
 def test_wrapped_models_are_unwrapped(wrap):
-    binary = bitgnn.binarize(wrap(Net()), "full")
+    binary = binarize(wrap(Net()), "full")
     assert type(binary) is Net
     assert report_of(binary).swapped == {"c1": "full", "c2": "full"}
-
-
-def test_a_branch_that_is_not_taken_is_not_warned_of():
-    class Flagged(Net):
-        def __init__(self, flag):
-            super().__init__()
-            self.flag = flag
-
-        def forward(self, x, edge_index, count=None):
-            h = self.c1(x, edge_index)
-            return self.c2(h if self.flag else h.relu(), edge_index)
-
-    class Untraceable(Flagged):
-        def forward(self, x, edge_index):
-            return super().forward(x if x.sum() > 0 else -x, edge_index)
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        bitgnn.binarize(Flagged(flag=True), "FBF+FBF")
-        bitgnn.binarize(Untraceable(flag=True), "FBF+FBF")
-        bitgnn.binarize(Flagged(flag=False), "full")  # which reads no signs
-    cure = r"ReLU \(relu\) feeds the sign of c2: .*; remove the call, make it an nn.ReLU, which"
-    for activation in ("keep", "drop"):
-        with pytest.warns(UserWarning, match=cure):
-            bitgnn.binarize(Flagged(flag=False), GraphConfig("FBF+FBF", activation=activation))
-
-
-def test_the_cure_of_a_warning_works():
-    class Named(Net):
-        def __init__(self):
-            super().__init__()
-            self.act = nn.ReLU()
-
-        def forward(self, x, edge_index):
-            return self.c2(self.act(self.c1(x, edge_index)), edge_index)
-
-    with pytest.warns(UserWarning, match=r"ReLU \(act\) .*; remove it, set activation='drop'"):
-        bitgnn.binarize(Named(), "FBF+FBF")
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        binary = bitgnn.binarize(Named(), GraphConfig("FBF+FBF", activation="drop"))
-    assert isinstance(binary.act, nn.Identity)
 
 
 def test_modules_of_the_package_are_there_without_being_imported():

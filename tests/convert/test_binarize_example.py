@@ -50,6 +50,8 @@ class DecidesOnData(TakesData):
         return super().forward(batch)
 
 
+CALL = "x, edge_index -> x"
+SEQUENCE = [(pyg.GCNConv(6, 8), CALL), nn.ReLU(), (pyg.GCNConv(8, 3), CALL)]
 EXAMPLES = {
     "data": (TakesData, DATA),
     "data of tensors": (TakesTensors, DATA),
@@ -59,17 +61,7 @@ EXAMPLES = {
     "untraced": (Decides, DATA),
     "untraced data": (DecidesOnData, DATA),
     "ready-made": (lambda: pyg.GCN(6, 8, 2, 3), DATA),
-    "sequential": (
-        lambda: pyg.Sequential(
-            "x, edge_index",
-            [
-                (pyg.GCNConv(6, 8), "x, edge_index -> x"),
-                nn.ReLU(),
-                (pyg.GCNConv(8, 3), "x, edge_index -> x"),
-            ],
-        ),
-        DATA,
-    ),
+    "sequential": (lambda: pyg.Sequential("x, edge_index", SEQUENCE), DATA),
 }
 
 
@@ -112,24 +104,23 @@ def test_nothing_else_changes():
 
 
 def test_an_example_finds_what_the_first_batch_finds():
-    torch.manual_seed(0)
-    early = bitgnn.binarize(TakesTensors(), "bin", example=DATA)
-    torch.manual_seed(0)
-    late = bitgnn.binarize(TakesTensors(), "bin")
-    late(X, EDGES).sum().backward()
-    for one, other in zip(_layers(early), _layers(late), strict=True):
+    found = []
+    for example in (DATA, None):
+        torch.manual_seed(0)
+        found.append(bitgnn.binarize(TakesTensors(), "bin", example=example))
+    found[1](X, EDGES).sum().backward()
+    for one, other in zip(*map(_layers, found), strict=True):
         assert (one.role, one.input_bits.kind) == (other.role, other.input_bits.kind)
         assert torch.equal(one.input_bits.thresholds, other.input_bits.thresholds)
         assert one.lin.weight.shape == other.lin.weight.shape
 
 
-def test_an_example_starts_the_scales_of_ternary_activations():
-    binary = bitgnn.binarize(TakesTensors(), "TBF+TBF", example=DATA)
-    for layer in _layers(binary):
-        for quantizer in (layer.input_quantizer, layer.hidden_quantizer):
-            assert quantizer.is_set
-            assert quantizer.training
-            assert float(quantizer.scale.detach()) > 0
+@pytest.mark.parametrize("example", [None, DATA])
+def test_an_example_starts_the_scales_of_ternary_activations(example):
+    binary = bitgnn.binarize(TakesTensors(), precision="TBF+TBF", example=example)
+    quantizers = [m for m in binary.modules() if isinstance(m, ActivationQuantizer)]
+    assert [(q.is_set, q.training) for q in quantizers] == [(example is not None, True)] * 4
+    assert example is None or all(float(q.scale.detach()) > 0 for q in quantizers)
 
 
 class Codes(nn.Module):
@@ -150,50 +141,24 @@ class Edges(TakesTensors):
         return super().forward(x + edge_attr.sum(), edge_index)
 
 
-REFUSED = {
-    "twice": (
-        lambda: bitgnn.binarize(TakesData(), DATA, example=DATA),
-        TypeError,
-        "example must be given once, got Data as config and Data as example$",
-    ),
-    "kind": (
-        lambda: bitgnn.binarize(TakesData(), "bin", example=3),
-        TypeError,
-        "example must be a Data object, a tensor, a tuple or a mapping .* got int$",
-    ),
-    "no forward": (
-        lambda: bitgnn.binarize(Codes(), "bin", example=DATA),
-        ValueError,
-        "example must be None for Codes, which has no forward; its first training batch",
-    ),
-    "lacks": (
-        lambda: bitgnn.binarize(Edges(), "bin", example=DATA),
-        ValueError,
-        "example must have edge_attr, which the forward of Edges takes, got Data",
-    ),
-    "width": (
-        lambda: bitgnn.binarize(TakesTensors(), "bin", example=(X[:, :4], EDGES)),
-        ValueError,
-        "example must be what the forward of TakesTensors takes, which raised ValueError: GCNConv",
-    ),
-    "bwta": (
-        lambda: bitgnn.binarize(nn.Sequential(nn.Linear(6, 6)), bitgnn.BWTAConfig(), example=X),
-        ValueError,
-        "example must be None with a BWTAConfig, which takes inputs as calibration, got Tensor$",
-    ),
-}
+REFUSED = [
+    (lambda: bitgnn.binarize(TakesData(), DATA, example=DATA), TypeError,
+     "example must be given once, got Data as config and Data as example$"),
+    (lambda: bitgnn.binarize(TakesData(), "bin", example=3), TypeError,
+     "example must be a Data object, a tensor, a tuple or a mapping .* got int$"),
+    (lambda: bitgnn.binarize(Codes(), "bin", example=DATA), ValueError,
+     "example must be None for Codes, which has no forward; its first training batch"),
+    (lambda: bitgnn.binarize(Edges(), "bin", example=DATA), ValueError,
+     "example must have edge_attr, which the forward of Edges takes, got Data"),
+    (lambda: bitgnn.binarize(TakesTensors(), "bin", example=(X[:, :4], EDGES)), ValueError,
+     "example must be what the forward of TakesTensors takes, which raised ValueError: GCNConv"),
+    (lambda: bitgnn.binarize(nn.Sequential(nn.Linear(6, 6)), bitgnn.BWTAConfig(), example=X),
+     ValueError,
+     "example must be None with a BWTAConfig, which takes inputs as calibration, got Tensor$"),
+]  # fmt: skip
 
 
-@pytest.mark.parametrize("case", REFUSED)
-def test_what_is_no_example_is_said_in_one_sentence(case):
-    call, kind, message = REFUSED[case]
+@pytest.mark.parametrize(("call", "kind", "message"), REFUSED)
+def test_what_is_no_example_is_said_in_one_sentence(call, kind, message):
     with pytest.raises(kind, match=message):
         call()
-
-
-def test_scales_of_ternary_activations_start_from_the_example() -> None:
-    model = pyg.GCN(6, 8, 2, 3)
-    for example in (None, (X, EDGES)):
-        binary = bitgnn.binarize(model, precision="TBF+TBF", example=example)
-        quantizers = [m for m in binary.modules() if isinstance(m, ActivationQuantizer)]
-        assert [(q.is_set, q.training) for q in quantizers] == [(example is not None, True)] * 4

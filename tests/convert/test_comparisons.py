@@ -3,8 +3,8 @@
 import pytest
 import torch
 
+from bitgnn.convert.network.registers import comparison, folded_scale
 from bitgnn.convert.network.values import Value
-from bitgnn.convert.selection.comparisons import comparison, folded_scale
 
 INF, NAN = float("inf"), float("nan")
 

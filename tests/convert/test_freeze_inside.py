@@ -1,4 +1,6 @@
-"""Binary layers inside of graph layers that have no binary form, such as GIN's maps."""
+"""freeze() where no trace goes: forwards that decide by values, maps inside of GIN layers."""
+
+import copy
 
 import pytest
 import torch
@@ -7,6 +9,8 @@ from torch import nn
 
 import bitgnn
 from bitgnn.inference import FrozenLayers, FrozenModel
+from bitgnn.models import GCN
+from bitgnn.nn import GCNConv, SAGEConv
 
 N = 40
 X = torch.randn(N, 6, generator=torch.Generator().manual_seed(0))
@@ -36,11 +40,7 @@ class Own(nn.Module):
 MODELS = {
     "own": (Own, {"linear": True}, 4),
     "one map": (Own, {"layers": {"c1.nn.3": "FBF"}}, 1),
-    "ready-made": (
-        lambda: pyg.GIN(6, 8, 2, out_channels=3, act=None),
-        {"linear": True},
-        4,
-    ),
+    "ready-made": (lambda: pyg.GIN(6, 8, 2, out_channels=3, act=None), {"linear": True}, 4),
     "one layer": (lambda: pyg.GINConv(_maps(6, 8)), {"linear": True}, 2),
 }
 
@@ -69,21 +69,19 @@ def test_each_map_is_packed(case, tmp_path):
     torch.testing.assert_close(bitgnn.load(tmp_path / "gin", make())(X, EDGES), expected)
 
 
-def test_other_layers_of_the_model_are_traced():
-    model = _trained(lambda: Own(with_gcn=True), {"linear": True})
+@pytest.mark.parametrize(
+    ("with_gcn", "output"), [(True, None), (False, "classes")], ids=["other layers", "an output"]
+)
+def test_what_needs_a_trace_has_one(with_gcn, output):
+    model = _trained(lambda: Own(with_gcn), {"linear": True})
     with pytest.warns(UserWarning, match="c1: it runs as its own code"):
-        frozen = bitgnn.freeze(model)
+        frozen = bitgnn.freeze(model, output=output)
     assert isinstance(frozen, FrozenModel)
     assert frozen.report.letters["c2.nn.3"] == "FBF"
-    assert frozen.report.letters["front"] in ("FBF+FBF", "FBB+BBF")
-    torch.testing.assert_close(frozen(X, EDGES), model(X, EDGES))
-
-
-def test_what_needs_a_trace_has_one():
-    model = _trained(Own, {"linear": True})
-    with pytest.warns(UserWarning, match="c1: it runs as its own code"):
-        frozen = bitgnn.freeze(model, output="classes")
-    assert torch.equal(frozen(X, EDGES), model(X, EDGES).argmax(1))
+    assert frozen.report.letters.get("front", "FBF+FBF") in ("FBF+FBF", "FBB+BBF")
+    scores = model(X, EDGES)
+    expected = scores if output is None else scores.argmax(1)
+    torch.testing.assert_close(frozen(X, EDGES), expected)
 
 
 def test_a_model_without_binary_layers_says_so():
@@ -107,3 +105,71 @@ def test_layers_that_all_aggregate_floats(make, tmp_path):
     read = bitgnn.load(bitgnn.save(frozen, tmp_path))
     assert torch.equal(read(X, EDGES), frozen(X, EDGES))
     assert str(read.report) == str(frozen.report)
+
+
+class _Graphs(nn.Module):
+    """Two layers with any forward."""
+
+    def __init__(self, code, conv=None, last=3):
+        super().__init__()
+        self.conv = GCNConv(6, 3, precision="full") if conv is None else conv
+        self.head = GCNConv(last, 3, precision="full")
+        self.code = [code]
+
+    def forward(self, x, edge_index):
+        return self.code[0](self, x, edge_index)
+
+
+class _TwoFeatures(_Graphs):
+    def forward(self, x, y, edge_index):
+        return self.conv(x + y, edge_index)
+
+
+KEPT = [
+    (lambda s, x, e: s.conv(x if x.sum() > 0 else -x, e), None,
+     r"line \d+, `.*`: it decides by values that are known in a call alone"),
+    (lambda s, x, e: s.conv(x, e.flip(0)), None,
+     "layer 'conv' is given a graph that the forward computes"),
+    (lambda s, x, e: s.conv((x, x[:2]), e), SAGEConv((6, 6), 3, precision="full"),
+     "layer 'conv' is given a bipartite pair"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("code", "conv", "reason"), KEPT)
+def test_forwards_without_a_trace_keep_their_code(code, conv, reason):
+    model, edges = _Graphs(code, conv).eval(), EDGES % 2 if conv is not None else EDGES
+    with pytest.warns(UserWarning, match=reason):
+        frozen = bitgnn.freeze(model, check=False)
+    assert isinstance(frozen, FrozenLayers)
+    assert set(frozen.report.letters) == {"conv", "head"}
+    with torch.no_grad():
+        torch.testing.assert_close(frozen(X, edges), model(X, edges))
+
+
+def test_forwards_of_several_inputs_and_outputs():
+    pair = _Graphs(lambda s, x, e: (s.conv(x, e), x))
+    with torch.no_grad():
+        for model, inputs in ((pair, (X, EDGES)), (_TwoFeatures(None), (X, X.flip(0), EDGES))):
+            frozen = bitgnn.freeze(model.eval(), check=False)
+            assert type(frozen) is FrozenModel
+            torch.testing.assert_close(frozen(*inputs), model(*inputs))
+
+
+def test_a_width_that_does_not_fit_names_the_layer():
+    model = _Graphs(lambda s, x, e: s.head(s.conv(torch.cat([x, x], 1), e), e), last=4)
+    with pytest.raises(ValueError, match="layer 'head' takes 4 features, gets 3"):
+        bitgnn.freeze(model)
+
+
+def test_freezing_leaves_the_model_as_it_was():
+    model = GCN(6, 8, 3, precision="bin", dropout=0.5).train()
+    model.norm.eval()
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    frozen = bitgnn.freeze(model)
+    assert (model.training, model.norm.training) == (True, False)
+    assert all(torch.equal(model.state_dict()[name], tensor) for name, tensor in before.items())
+    copied = copy.deepcopy(frozen)
+    expected = frozen(X, EDGES)
+    for buffer in frozen.buffers():
+        buffer.zero_()
+    assert torch.equal(copied(X, EDGES), expected)

@@ -4,16 +4,26 @@ import pytest
 import torch
 from image_networks import Net, expected_of, frozen_quietly, trained
 from torch import nn
+from torch.nn import functional
 
 import bitgnn
 from bitgnn.bits import BitImages, BitTensor
 from bitgnn.nn import BinaryConv2d, BinaryLinear
+from bitgnn.quantize import binary_sign as sign
+from bitgnn.quantize import sgn
 
 
 def _plain(channels: int, out: int, kernel: int = 3, **options: object) -> BinaryConv2d:
     return BinaryConv2d(
         channels, out, kernel, padding=kernel // 2, bias=False, scale=False, **options
     )
+
+
+def _own_code(self, x):
+    x = sign(self.n(self.a(x)))
+    x = self.m(self.c(torch.cat([x, sgn(self.b(x))], dim=1)))
+    x = functional.dropout(functional.max_pool2d(x, 2), training=self.training) * x.size(3)
+    return self.head(x.reshape(-1, 40 * 6 * 6))
 
 
 ODD = {
@@ -33,27 +43,27 @@ ODD = {
         b=_plain(40, 8), c=_plain(40, 8), d=_plain(40, 8),
     ),
     "a sum with two norms that is read in floats": lambda: Net(
-        lambda s, x: s.c(s.n(t := s.b(a := s.a(x)) + a)) + s.d(s.m(t)) + nn.functional.silu(t),
+        lambda s, x: s.c(s.n(t := s.b(a := s.a(x)) + a)) + s.d(s.m(t)) + functional.silu(t),
         a=_plain(3, 40), b=_plain(40, 40), n=nn.BatchNorm2d(40), m=nn.BatchNorm2d(40),
         c=_plain(40, 40), d=_plain(40, 40),
     ),
     "a pool on a shortcut": lambda: Net(
-        lambda s, x: s.c(s.n(s.b(a := s.a(x))[:, :, ::2, ::2] + nn.functional.max_pool2d(a, 2))),
+        lambda s, x: s.c(s.n(s.b(a := s.a(x))[:, :, ::2, ::2] + functional.max_pool2d(a, 2))),
         a=_plain(3, 40), b=_plain(40, 40), n=nn.BatchNorm2d(40), c=_plain(40, 8),
     ),
     "signs and integers added": lambda: Net(
-        lambda s, x: s.c(s.b(a := bitgnn.quantize.sgn(s.a(x))) + a),
+        lambda s, x: s.c(s.b(a := sgn(s.a(x))) + a),
         a=_plain(3, 40), b=_plain(40, 40), c=_plain(40, 8),
     ),
     "a value added to itself": lambda: Net(
         lambda s, x: s.b((a := s.a(x)) + a), a=_plain(3, 40), b=_plain(40, 8)
     ),
     "ends in signs": lambda: Net(
-        lambda s, x: bitgnn.quantize.binary_sign(s.n(s.a(x))), a=_plain(3, 40),
+        lambda s, x: sign(s.n(s.a(x))), a=_plain(3, 40),
         n=nn.BatchNorm2d(40),
     ),
     "ends in signs of a pool": lambda: Net(
-        lambda s, x: bitgnn.quantize.sgn(nn.functional.max_pool2d(s.n(s.a(x)), 2)),
+        lambda s, x: sgn(functional.max_pool2d(s.n(s.a(x)), 2)),
         a=_plain(3, 40), n=nn.BatchNorm2d(40),
     ),
     "flattened twice": lambda: Net(
@@ -65,7 +75,7 @@ ODD = {
         a=_plain(3, 32), n=nn.BatchNorm2d(32), b=BinaryLinear(4608, 3), c=nn.Linear(4608, 3),
     ),
     "signs flattened in floats": lambda: Net(
-        lambda s, x: s.c(bitgnn.quantize.sgn(s.n(s.a(x)).flatten(1))),
+        lambda s, x: s.c(sgn(s.n(s.a(x)).flatten(1))),
         a=_plain(3, 32), n=nn.BatchNorm2d(32), c=nn.Linear(4608, 3),
     ),
     "channels joined": lambda: Net(
@@ -96,6 +106,10 @@ ODD = {
     "a constant less a value": lambda: Net(
         lambda s, x: s.b(torch.linspace(-1, 1, 20)[:, None, None] - s.n(s.a(x))),
         a=_plain(3, 20), n=nn.BatchNorm2d(20), b=_plain(20, 9),
+    ),
+    "signs, shapes and own code": lambda: Net(
+        _own_code, a=_plain(3, 32), n=nn.BatchNorm2d(32), b=_plain(32, 32), c=_plain(64, 40),
+        m=nn.BatchNorm2d(40), head=BinaryLinear(1440, 5),
     ),
     "an activation that is not monotone": lambda: nn.Sequential(
         _plain(3, 20), nn.BatchNorm2d(20), nn.GELU(), _plain(20, 9), nn.Tanh()

@@ -3,11 +3,11 @@
 import pytest
 import torch
 
-from bitgnn.convert.network.fold_linear import binarised, fold_linear_maps
-from bitgnn.convert.network.output import classes_of, set_output
-from bitgnn.convert.network.product_order import settle_orders
+from bitgnn.convert.network.demands import Demands, input_gain
+from bitgnn.convert.network.folding import binarised, fold_linear_maps
+from bitgnn.convert.network.functions import classes_of
+from bitgnn.convert.network.passes import set_output, settle_orders
 from bitgnn.convert.network.values import Network, Value, canonical, collapse, is_unit, with_size
-from bitgnn.convert.selection.demands import Demands, input_gain
 from bitgnn.inference.graph import GraphSpec
 from bitgnn.inference.steps.floats import FUNCTIONS
 

@@ -1,1 +1,1 @@
-"""The graph of values between tracing and packing: what each layer and function computes."""
+"""The compiler behind freeze(): a forward becomes values, values become steps."""

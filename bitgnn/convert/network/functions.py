@@ -1,4 +1,4 @@
-"""Functions and methods in a forward as values: activations, sums, joins and normalisations."""
+"""Rules of functions, methods and modules of one value: which value a call gives."""
 
 from __future__ import annotations
 
@@ -6,76 +6,105 @@ import math
 import operator
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor
+import torch_geometric.nn
+from torch import Tensor, nn
 from torch.nn import functional
+from torch_geometric.nn.norm import BatchNorm
 
-from bitgnn.convert.network.modules import ACTIVATIONS
-from bitgnn.convert.network.output import LAST_DIMENSIONS, RowMaximum, classes_of, part_of
 from bitgnn.convert.network.values import (
     IMAGES,
     ROWS,
     Unsupported,
     Value,
+    batch_norm,
     function_of,
     function_on,
+    named,
     of_rank,
     with_size,
 )
+from bitgnn.inference.steps.calls import FloatCall, Input
+from bitgnn.nn import NodeStandardize
 from bitgnn.quantize import binary_sign, sgn
 
-POWER_OF_TWO_MANTISSA = 0.5
+Rule = Callable[..., Any]
+"""Takes the name of the node or module and the arguments of the call."""
+
+NORMALISATIONS = ("softmax", "log_softmax")
+UNKNOWN = "frozen models know no such function"
+_NO_MATRIX = "it takes something else than a matrix"
+_OPTIONS = "its options have no form in frozen models"
+_OPERANDS = "its operands have no form in frozen models"
+_LAST = (-1, 1)
+"""Names of the feature dimension of a matrix ``[N, size]``."""
 
 
-def jumping_knowledge(name: str, module: Any, values: Any) -> Value:
-    """PyG's ``JumpingKnowledge`` of several layers' outputs.
+class RowMaximum(NamedTuple):
+    """Result of ``max(dim=-1)``: the largest feature of each node and its place."""
 
-    Raises:
-        Unsupported: its mode has no form in frozen models.
+    values: Value
+    indices: Value
+
+
+def part_of(name: str, x: Any, part: Any) -> Any:
+    """One of the two results of ``max``, by its place or name."""
+    is_plain = isinstance(part, int | str) and part in (0, 1, -1, -2, *RowMaximum._fields)
+    if not isinstance(x, RowMaximum) or not is_plain:
+        raise Unsupported(UNKNOWN)
+    return x[part] if isinstance(part, int) else getattr(x, part)
+
+
+def classes_of(name: str, value: Value) -> Value:
+    """Index of the largest feature of each node.
+
+    Softmax, its logarithm and a positive factor keep the order of the features and are left out;
+    so features that only their rounding makes equal stay apart.
     """
-    if not isinstance(values, tuple | list) or not all(isinstance(v, Value) for v in values):
-        raise Unsupported("it takes something else than a list of matrices")
-    if module.mode == "cat":
-        return concatenated(name, values, dim=-1)
-    if module.mode != "max":
-        raise Unsupported(f"mode {module.mode!r} has no form in frozen models")
-    result = values[0]
-    for value in values[1:]:
-        result = Value("maximum", name, (result, value), result.size)
-    return result
+    while value.kind == "function" and (
+        value.name in NORMALISATIONS or (value.name == "scale" and value.attributes["factor"] > 0)
+    ):
+        (value,) = value.inputs
+    return Value("classes", name, (value,))
 
 
 def concatenated(name: str, tensors: Any, dim: int = 0, axis: int | None = None) -> Value:
-    """Features of matrices or channels of images side by side.
-
-    Raises:
-        Unsupported: something else is joined, or along another dimension.
-    """
+    """Features of matrices or channels of images side by side."""
     are_values = isinstance(tensors, tuple | list) and all(isinstance(v, Value) for v in tensors)
     if not tensors or not are_values:
         raise Unsupported("only features or channels can be joined")
     dim, rank = dim if axis is None else axis, tensors[0].rank
-    dims = (1,) if rank == IMAGES else LAST_DIMENSIONS
+    dims = (1,) if rank == IMAGES else _LAST
     if dim not in dims or any(value.rank != rank for value in tensors):
         raise Unsupported("only features or channels can be joined")
     sizes = [value.size for value in tensors]
-    total = None if None in sizes else sum(size for size in sizes if size is not None)
-    return Value("cat", name, tuple(tensors), total, rank=rank)
+    return Value("cat", name, tuple(tensors), None if None in sizes else sum(sizes), rank=rank)
+
+
+def jumping_knowledge(name: str, values: Any, mode: str) -> Value:
+    """PyG's ``JumpingKnowledge`` of several layers' outputs."""
+    if not isinstance(values, tuple | list) or not all(isinstance(v, Value) for v in values):
+        raise Unsupported("it takes something else than a list of matrices")
+    if mode == "cat":
+        return concatenated(name, values, dim=-1)
+    if mode != "max":
+        raise Unsupported(f"mode {mode!r} has no form in frozen models")
+    result, *others = values
+    for value in others:
+        result = Value("maximum", name, (result, value), result.size)
+    return result
 
 
 def _matrix(x: Any) -> Value:
     if not isinstance(x, Value):
-        raise Unsupported("it takes something else than a matrix")
+        raise Unsupported(_NO_MATRIX)
     return x
 
 
 def _identity(name: str, x: Any, *rest: Any, **options: Any) -> Value:
     return _matrix(x)
-
-
-_NO_MATTER = ("inplace", "training", "dtype", "_stacklevel")
 
 
 def _dropout(
@@ -86,43 +115,60 @@ def _dropout(
     return _matrix(x)
 
 
-def _clip(name: str, x: Any, low: Any = None, high: Any = None, **options: Any) -> Value:
-    low, high = options.pop("min", low), options.pop("max", high)
-    low, high = options.pop("min_val", low), options.pop("max_val", high)
-    if set(options) - set(_NO_MATTER) or not all(isinstance(v, int | float) for v in (low, high)):
+def _clip(name: str, x: Any, min: Any = None, max: Any = None) -> Value:
+    if not all(isinstance(bound, int | float) for bound in (min, max)):
         raise Unsupported("only two numbers can be bounds")
-    return function_on(_matrix(x), name, "hardtanh", low=float(low), high=float(high))
+    return function_on(_matrix(x), name, "hardtanh", low=float(min), high=float(max))
 
 
-def _softmax(function: str) -> Callable[..., Value]:
-    def rule(name: str, x: Any, dim: int | None = None, **options: Any) -> Value:
-        if dim not in LAST_DIMENSIONS or options.get("dtype") is not None:
-            raise Unsupported("only features of a node can be normalised")
-        return function_of(name, function, of_rank(x, ROWS, name))
-
-    return rule
+def _softmax(
+    function: str, name: str, x: Any, dim: Any = None, *, dtype: Any = None, _stacklevel: int = 3
+) -> Value:
+    if dim not in _LAST or dtype is not None:
+        raise Unsupported("only features of a node can be normalised")
+    return function_of(name, function, of_rank(x, ROWS))
 
 
 def _argmax(name: str, x: Any, dim: int | None = None, keepdim: bool = False) -> Value:
-    if dim not in LAST_DIMENSIONS or keepdim:
+    if dim not in _LAST or keepdim:
         raise Unsupported("only the class of each node has a form in frozen models")
-    return classes_of(name, of_rank(x, ROWS, name))
+    return classes_of(name, of_rank(x, ROWS))
 
 
 def _max(name: str, x: Any, dim: Any = None, keepdim: bool = False) -> RowMaximum:
-    if dim not in LAST_DIMENSIONS or keepdim:
+    if dim not in _LAST or keepdim:
         raise Unsupported("only the largest feature of each node has a form in frozen models")
-    return RowMaximum.of(name, of_rank(x, ROWS, name))
+    x = of_rank(x, ROWS)
+    largest = FloatCall(name, torch.amax, (Input(0), -1), {}, None)
+    return RowMaximum(Value("call", name, (x,), call=largest), classes_of(name, x))
 
 
 def _normalize(name: str, x: Any, p: float = 2.0, dim: int = 1, **options: Any) -> Value:
-    if p != 2 or dim not in LAST_DIMENSIONS or options:
+    if p != 2 or dim not in _LAST or options:
         raise Unsupported("only the Euclidean norm of a node has a form in frozen models")
-    return function_of(name, "normalize", of_rank(x, ROWS, name))
+    return function_of(name, "normalize", of_rank(x, ROWS))
 
 
-def _scaled(name: str, x: Value, number: float) -> Value:
-    return function_on(x, name, "scale", factor=float(number))
+def _layer_norm(name: str, value: Value, module: nn.LayerNorm) -> Value:
+    if type(module) is not nn.LayerNorm or len(module.normalized_shape) != 1:
+        raise Unsupported(UNKNOWN)
+    if value.rank != ROWS:
+        raise Unsupported(f"{UNKNOWN} of images")
+    value = with_size(value, module.normalized_shape[0], name)
+    tensors = named(weight=module.weight, bias=module.bias)
+    return function_of(name, "layer_norm", value, tensors, eps=float(module.eps))
+
+
+def _batch_norm(rank: int, name: str, value: Value, module: Any) -> Value:
+    return batch_norm(name, module, of_rank(value, rank))
+
+
+def _sign(name: str, x: Any, surrogate: str = "ste", window: float = 1.0) -> Value:
+    return function_on(_matrix(x), name, "sign")
+
+
+def _scaled(name: str, x: Any, number: float) -> Value:
+    return function_on(_matrix(x), name, "scale", factor=float(number))
 
 
 def _shifted(name: str, x: Value, number: float) -> Value:
@@ -131,7 +177,7 @@ def _shifted(name: str, x: Value, number: float) -> Value:
 
 def _divided(name: str, x: Value, number: float) -> Value:
     # x / c rounds otherwise than x * (1 / c) unless c is a power of two.
-    if abs(math.frexp(number)[0]) != POWER_OF_TWO_MANTISSA:
+    if abs(math.frexp(number)[0]) != 0.5:
         raise Unsupported("only a power of two can divide")
     return _scaled(name, x, 1 / number)
 
@@ -143,25 +189,28 @@ def _with_vector(function: str, name: str, x: Value, constant: Tensor) -> Value:
     of_images = shape[-3:] == [size, 1, 1] and len(shape) <= IMAGES
     of_rows = 1 <= len(shape) <= ROWS and shape[-1] == size
     if not (of_images or of_rows) or (size != x.size and (size == 1 or x.size is not None)):
-        raise Unsupported("its operands have no form in frozen models")
-    x = with_size(of_rank(x, IMAGES if of_images else ROWS, name), size, name)
-    tensors = {function: vector.clone()}
-    return Value("function", name, (x,), size, function, {}, tensors, rank=x.rank)
+        raise Unsupported(_OPERANDS)
+    x = with_size(of_rank(x, IMAGES if of_images else ROWS), size, name)
+    return function_of(name, function, x, {function: vector.clone()})
 
 
 def _joined(
-    kind: Any,
-    with_number: Callable[..., Value] | None = None,
-    with_vector: Callable[..., Value] | None = None,
+    kind: str,
+    with_number: Rule | None = None,
+    with_vector: Rule | None = None,
     commutes: bool = True,
-) -> Callable[..., Value]:
+) -> Rule:
     """Rule for an operation on two values, on a value and a number, or and a vector."""
 
     def rule(name: str, a: Any, b: Any, **options: Any) -> Value:
         if options:
-            raise Unsupported("its options have no form in frozen models")
-        if isinstance(a, Value) and isinstance(b, Value) and kind is not None:
-            _settle_ranks(a, b)
+            raise Unsupported(_OPTIONS)
+        if isinstance(a, Value) and isinstance(b, Value) and kind:
+            for value, other in ((a, b), (b, a)):
+                if value.rank is None and other.rank is not None:
+                    of_rank(value, other.rank)
+            if a.rank != b.rank:
+                raise Unsupported("its operands have different numbers of dimensions")
             return Value(kind, name, (a, b), a.size if a.size is not None else b.size, rank=a.rank)
         x, other = (a, b) if isinstance(a, Value) or not commutes else (b, a)
         x = _matrix(x)
@@ -169,47 +218,91 @@ def _joined(
             return with_number(name, x, other)
         if isinstance(other, Tensor) and with_vector is not None:
             return with_vector(name, x, other)
-        raise Unsupported("its operands have no form in frozen models")
+        raise Unsupported(_OPERANDS)
 
     return rule
 
 
-def _settle_ranks(a: Value, b: Value) -> None:
-    for value, other in ((a, b), (b, a)):
-        if value.rank is None and other.rank is not None:
-            of_rank(value, other.rank, "")
-    if a.rank != b.rank:
-        raise Unsupported("its operands have different numbers of dimensions")
+def _activation(function: str, *options: tuple[str, str, Any], **fixed: float) -> Rule:
+    """Rule of a function of every entry, a name that frozen models know.
+
+    ``options`` are attributes of it, each with the argument of torch's function and its default.
+    """
+    arguments = [argument for _, argument, _ in options]
+
+    def rule(name: str, x: Any, *rest: Any, **given: Any) -> Value:
+        x, places = _matrix(x), [*arguments, "inplace"]
+        given = {**dict(zip(places, rest, strict=False)), **given}
+        if len(rest) > len(places) or given.keys() - set(places):
+            raise Unsupported(_OPTIONS)
+        attributes: dict[str, Any] = dict(fixed)
+        for attribute, argument, default in options:
+            value = given.get(argument, default)
+            if not isinstance(value, str if isinstance(default, str) else int | float):
+                raise Unsupported(_OPTIONS)
+            attributes[attribute] = type(default)(value)
+        return function_on(x, name, function, **attributes)
+
+    return rule
 
 
-def _negate(name: str, a: Any) -> Value:
-    return _scaled(name, _matrix(a), -1.0)
+_hardtanh = _activation("hardtanh", ("low", "min_val", -1.0), ("high", "max_val", 1.0))
+_leaky_relu = _activation("leaky_relu", ("slope", "negative_slope", 0.01))
+_gelu = _activation("gelu", ("approximate", "approximate", "none"))
+ACTIVATIONS: tuple[tuple[Any, Rule, str, tuple[Any, ...]], ...] = (
+    (nn.ReLU, _activation("relu"), "",
+     (torch.relu, torch.relu_, functional.relu, "relu", "relu_")),
+    (nn.ReLU6, _activation("hardtanh", low=0.0, high=6.0), "", (functional.relu6,)),
+    (nn.Hardtanh, _hardtanh, "min_val max_val", (functional.hardtanh,)),
+    (nn.Tanh, _activation("tanh"), "", (torch.tanh, functional.tanh, "tanh")),
+    (nn.Sigmoid, _activation("sigmoid"), "", (torch.sigmoid, functional.sigmoid, "sigmoid")),
+    (nn.ELU, _activation("elu", ("alpha", "alpha", 1.0)), "alpha", (functional.elu,)),
+    (nn.LeakyReLU, _leaky_relu, "negative_slope", (functional.leaky_relu,)),
+    (nn.GELU, _gelu, "approximate", (functional.gelu,)),
+    (nn.SiLU, _activation("silu"), "", (functional.silu,)),
+)  # fmt: skip
+"""Module, rule, the module's attributes that the rule takes, and torch's functions and methods.
 
+A new activation has a row here, and its arithmetic among the functions of frozen models.
+"""
 
-def _sign(name: str, x: Any, surrogate: str = "ste", window: float = 1.0) -> Value:
-    return function_on(_matrix(x), name, "sign")
+ITSELF = "the module itself"
+"""In a row of modules, in place of the attributes that the rule takes."""
 
+MODULES: tuple[tuple[Any, Rule, str], ...] = (
+    ((nn.Identity, nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.AlphaDropout), _identity, ""),
+    (BatchNorm, lambda name, value, norm: batch_norm(name, norm.module, value), ITSELF),
+    (nn.BatchNorm2d, partial(_batch_norm, IMAGES), ITSELF),
+    (nn.BatchNorm1d, partial(_batch_norm, ROWS), ITSELF),
+    (NodeStandardize, lambda name, value: function_of(name, "standardize", value), ""),
+    (nn.LayerNorm, _layer_norm, ITSELF),
+    (nn.Softmax, partial(_softmax, "softmax"), "dim"),
+    (nn.LogSoftmax, partial(_softmax, "log_softmax"), "dim"),
+    (torch_geometric.nn.JumpingKnowledge, jumping_knowledge, "mode"),
+)
+"""Modules of one value, their rule, and the attributes that it takes behind name and value."""
 
 _add = _joined("add", _shifted, partial(_with_vector, "bias"))
 _mul = _joined("mul", _scaled, partial(_with_vector, "gain"))
 _maximum = _joined("maximum")
 _subtract = _joined(
-    None,
+    "",
     lambda name, x, number: _shifted(name, x, -number),
     lambda name, x, constant: _with_vector("bias", name, x, -constant),
     commutes=False,
 )
-_divide = _joined(None, _divided, partial(_with_vector, "divisor"), commutes=False)
-FUNCTIONS: dict[Any, Callable[..., Any]] = {
-    **{target: activation for activation in ACTIVATIONS for target in activation.targets},
-    binary_sign: _sign, sgn: _sign,
+_divide = _joined("", _divided, partial(_with_vector, "divisor"), commutes=False)
+_negate = partial(_scaled, number=-1.0)
+FUNCTIONS: dict[Any, Rule] = {
+    **{target: rule for _, rule, _, targets in ACTIVATIONS for target in targets},
+    **{
+        target: partial(_softmax, name)
+        for name in NORMALISATIONS
+        for target in (getattr(functional, name), getattr(torch, name), name)
+    },
+    binary_sign: _sign, sgn: _sign, functional.dropout: _dropout, "contiguous": _identity,
     torch.clamp: _clip, torch.clip: _clip, "clamp": _clip, "clip": _clip,
-    functional.dropout: _dropout, "contiguous": _identity,
-    functional.softmax: _softmax("softmax"), torch.softmax: _softmax("softmax"),
-    "softmax": _softmax("softmax"),
-    functional.log_softmax: _softmax("log_softmax"), torch.log_softmax: _softmax("log_softmax"),
-    "log_softmax": _softmax("log_softmax"), functional.normalize: _normalize,
-    torch.cat: concatenated, torch.concat: concatenated,
+    functional.normalize: _normalize, torch.cat: concatenated, torch.concat: concatenated,
     operator.add: _add, operator.iadd: _add, torch.add: _add, "add": _add, "add_": _add,
     operator.mul: _mul, operator.imul: _mul, torch.mul: _mul, "mul": _mul,
     operator.sub: _subtract, torch.sub: _subtract, "sub": _subtract,
@@ -219,4 +312,16 @@ FUNCTIONS: dict[Any, Callable[..., Any]] = {
     torch.argmax: _argmax, "argmax": _argmax, torch.max: _max, "max": _max,
     operator.getitem: part_of, getattr: part_of,
 }  # fmt: skip
-"""Rules of functions and of methods (by name): which value a call gives."""
+"""Rules of functions, and of methods by name."""
+
+
+def lower_module(name: str, module: nn.Module, value: Any, known: Any) -> Value:
+    """A module of one value in evaluation, by rows like those of :data:`MODULES`."""
+    # A subclass of an activation may compute anything.
+    activations = [row[:3] for row in ACTIVATIONS if type(module) is row[0]]
+    for kinds, rule, options in (*activations, *known):
+        if isinstance(module, kinds):
+            given = [module] if options == ITSELF else [getattr(module, o) for o in options.split()]
+            result: Value = rule(name, value, *given)
+            return result
+    raise Unsupported(UNKNOWN)

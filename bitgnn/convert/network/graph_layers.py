@@ -15,14 +15,16 @@ from torch_geometric.nn.aggr import MeanAggregation, SumAggregation
 import bitgnn.nn
 from bitgnn.convert.network.layers import (
     FLOAT,
+    Planned,
     letters_of,
+    looked_up_bits,
+    looked_up_product,
     prepare,
     product,
     scale_of,
-    sign,
     weight_of,
 )
-from bitgnn.convert.network.looked_up import looked_up_bits, looked_up_product
+from bitgnn.convert.network.tracer import NotTraced
 from bitgnn.convert.network.values import (
     Unsupported,
     Value,
@@ -31,10 +33,13 @@ from bitgnn.convert.network.values import (
     named,
     with_size,
 )
-from bitgnn.convert.tracing.tracer import NotTraced
 from bitgnn.inference.graph import GraphSpec
-from bitgnn.nn import LayerPrecision
 from bitgnn.nn.graph.gcn_conv import OWN_BITS
+
+_OWNERS = ("torch_geometric.", "bitgnn.nn")
+_MESSAGES = (
+    "forward", "message", "aggregate", "message_and_aggregate", "update", "edge_update"
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -42,8 +47,7 @@ class GraphLayer:
     """Conversion rule of a graph layer.
 
     Attributes:
-        kind: PyG's class, of which the binary one is a subclass.
-        binary: the class of :mod:`bitgnn.nn`.
+        kind: PyG's class, of which the binary one, ``binary``, is a subclass.
         neighbours: name of the map of the neighbours.
         root: name of the map of the node itself; empty where there is none.
         further: names of other maps.
@@ -70,10 +74,8 @@ class GraphLayer:
     @property
     def tensors(self) -> frozenset[str]:
         """Names of the layer's parameters."""
-        maps = (name for name in (self.neighbours, self.root, *self.further) if name)
-        weights = {f"{name}.weight" for name in maps}
-        biases = {f"{name}.bias" for name in self.further}
-        return frozenset({*weights, *biases, self.bias})
+        weights = (f"{name}.weight" for name in (self.neighbours, self.root, *self.further) if name)
+        return frozenset((*weights, *(f"{name}.bias" for name in self.further), self.bias))
 
     def maps(self, layer: Any) -> tuple[Any, Any]:
         """The map of the neighbours and that of the node itself, if any."""
@@ -131,19 +133,9 @@ def row_of(layer: nn.Module) -> GraphLayer:
 
 
 def lower_graph_layer(
-    name: str,
-    layer: Any,
-    arguments: Mapping[str, Any],
-    weighted: bool,
-    plan: Mapping[int, LayerPrecision],
+    name: str, layer: Any, arguments: Mapping[str, Any], weighted: bool, plan: Planned
 ) -> Value:
-    """A GCNConv, SAGEConv or GraphConv of PyG or this package.
-
-    Raises:
-        Unsupported: only PyG's own message passing can do what it does.
-        NotTraced: it is given two sets of nodes.
-        ValueError: it cannot be part of a frozen model.
-    """
+    """A GCNConv, SAGEConv or GraphConv of PyG or this package."""
     value = arguments["x"]
     if isinstance(value, tuple | list):
         sides = {id(side): side for side in value if side is not None}
@@ -155,27 +147,8 @@ def lower_graph_layer(
         (value,) = sides.values()
     if arguments.get("size") is not None:
         raise NotTraced(f"freeze: layer {name!r} is given size=, for a bipartite graph")
-    reduction = {SumAggregation: "add", MeanAggregation: "mean"}.get(type(layer.aggr_module))
-    if reduction is None:
-        raise Unsupported(f"aggr={layer.aggr!r} is neither a sum nor a mean")
-    if layer.node_dim not in (-2, 0) or _overrides(layer):
-        raise Unsupported("its class overrides how messages are made")
-    letters = letters_of(layer, plan)
-    row = row_of(layer)
-    has_columns = bool(row.adjacency) or weighted
-    options: dict[str, Any] = dict.fromkeys(("add_self_loops", "improved", "normalize"), False)
-    options |= {name: bool(getattr(layer, name)) for name in row.adjacency}
-    spec = GraphSpec(
-        kind="gcn" if row.adjacency else "neighbours",
-        reduction=reduction,  # type: ignore[arg-type]
-        flow=layer.flow,
-        weighted=weighted,
-        uses_sparse_values=row.uses_sparse_values,
-        keeps_weights=letters.bspmm[1] == "F",
-        # Sums of bits know no column factor; where layers agree on that, they share a graph.
-        uses_columns=not (letters.looks_up and _sums_bits(letters) and has_columns),
-        **options,
-    )
+    letters, row = letters_of(layer, plan), row_of(layer)
+    spec = _adjacency(layer, row, letters, weighted)
     if letters.is_float:
         return _lower_float(name, row, layer, value, spec)
     linear, root = row.maps(layer)
@@ -183,8 +156,7 @@ def lower_graph_layer(
         raise ValueError(
             f"freeze: layer {name!r} has looked up no bits; train it with this precision"
         )
-    prepared = prepare(name, layer, letters, value)
-    source = prepared
+    source = prepared = prepare(name, layer, letters, value)
     if getattr(layer, "project", False):
         source = prepare(name, layer, letters, _projected(name, layer, value))
     # A layer of named precision has a norm whether or not its role uses it.
@@ -199,14 +171,14 @@ def lower_graph_layer(
         if hidden is not None:
             z = batch_norm(f"{name}.hidden_norm", hidden, z)
     if letters.bmm[2] == "B":
-        z = sign(name, z)
+        z = function_of(name, "sign", z)
     hidden_scale = scale_of(name, layer, "hidden_quantizer", letters.sums_ternary)
     tensors = named(bias=row.bias_of(layer), scale=hidden_scale)
-    kind: Any = "aggregate" if hidden_scale is None else "ternary_aggregate"
+    kind = "aggregate" if hidden_scale is None else "ternary_aggregate"
     out = Value(kind, name, (z,), z.size, tensors=tensors, spec=spec)
     if getattr(layer, "has_shortcut", False):
-        own = sign(name, looked_up_bits(name, layer, prepared))
-        own = Value("function", name, (own,), own.size, "scale", {"factor": OWN_BITS})
+        own = function_of(name, "sign", looked_up_bits(name, layer, prepared))
+        own = function_of(name, "scale", own, factor=OWN_BITS)
         out = Value("add", name, (out, own), out.size)
     if root is not None and letters.looks_up:
         shared = first if source is prepared else None
@@ -218,12 +190,37 @@ def lower_graph_layer(
     if output is not None:
         out = batch_norm(f"{name}.output_norm", output, out)
     if letters.bspmm[2] == "B":
-        return sign(name, out)
+        return function_of(name, "sign", out)  # which notices no L2 normalisation
     return _normalized(name, row, layer, out)
 
 
-def _sums_bits(letters: LayerPrecision) -> bool:
-    return letters.bspmm[0] == "B" or letters.order == "aggregate_first"
+def _adjacency(layer: Any, row: GraphLayer, letters: Any, weighted: bool) -> GraphSpec:
+    reduction = {SumAggregation: "add", MeanAggregation: "mean"}.get(type(layer.aggr_module))
+    if reduction is None:
+        raise Unsupported(f"aggr={layer.aggr!r} is neither a sum nor a mean")
+    own = next(kind for kind in type(layer).__mro__ if kind.__module__.startswith(_OWNERS))
+    overrides = any(
+        inspect.getattr_static(type(layer), method, None)
+        is not inspect.getattr_static(own, method, None)
+        for method in _MESSAGES
+    )
+    if layer.node_dim not in (-2, 0) or overrides:
+        raise Unsupported("its class overrides how messages are made")
+    options: dict[str, Any] = dict.fromkeys(("add_self_loops", "improved", "normalize"), False)
+    options |= {name: bool(getattr(layer, name)) for name in row.adjacency}
+    sums_bits = letters.bspmm[0] == "B" or letters.order == "aggregate_first"
+    has_columns = bool(row.adjacency) or weighted
+    return GraphSpec(
+        kind="gcn" if row.adjacency else "neighbours",
+        reduction=reduction,  # type: ignore[arg-type]
+        flow=layer.flow,
+        weighted=weighted,
+        uses_sparse_values=row.uses_sparse_values,
+        keeps_weights=letters.bspmm[1] == "F",
+        # Sums of bits know no column factor; where layers agree on that, they share a graph.
+        uses_columns=not (letters.looks_up and sums_bits and has_columns),
+        **options,
+    )
 
 
 def _projected(name: str, layer: Any, value: Value) -> Value:
@@ -233,7 +230,6 @@ def _projected(name: str, layer: Any, value: Value) -> Value:
 
 
 def _normalized(name: str, row: GraphLayer, layer: Any, out: Value) -> Value:
-    """SAGEConv's L2 normalisation, which no sign notices."""
     normalizes = row.normalizes_rows and layer.normalize
     return function_of(name, "normalize", out) if normalizes else out
 
@@ -253,17 +249,3 @@ def _lower_float(name: str, row: GraphLayer, layer: Any, value: Value, spec: Gra
         own = product(name, FLOAT, value, weight_of(root, name, layer))
         out = Value("add", name, (out, own), out.size)
     return _normalized(name, row, layer, out)
-
-
-def _overrides(layer: Any) -> bool:
-    """Whether a subclass changes the forward pass or the messages of the layer."""
-    own = next(kind for kind in type(layer).__mro__ if kind.__module__.startswith(_OWNERS))
-    names = ("forward", "message", "aggregate", "message_and_aggregate", "update", "edge_update")
-    return any(
-        inspect.getattr_static(type(layer), name, None)
-        is not inspect.getattr_static(own, name, None)
-        for name in names
-    )
-
-
-_OWNERS = ("torch_geometric.", "bitgnn.nn")

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Container, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
 from torch import Tensor
 
@@ -17,15 +18,8 @@ IMAGES = 4
 ROWS = 2
 """Dimensions of a value: ``[N, C, H, W]``, or ``[N, K]``."""
 
-_PASSED_ON = ("function", "max_pool", "avg_pool", "adaptive_avg_pool", "mean_pixels")
+_KEEP_SIZE = ("function", "max_pool", "avg_pool", "adaptive_avg_pool", "mean_pixels")
 """Kinds of values with as many channels as what they read."""
-
-
-Kind = Literal[
-    "input", "function", "linear", "product", "aggregate", "add", "mul", "maximum", "cat", "call",
-    "classes", "ternary_product", "ternary_aggregate", "conv", "max_pool", "avg_pool",
-    "adaptive_avg_pool", "shortcut", "flatten", "mean_pixels", "grey", "local_binary_patterns",
-]  # fmt: skip
 
 
 class Unsupported(Exception):
@@ -34,32 +28,22 @@ class Unsupported(Exception):
 
 @dataclass(eq=False)
 class Value:
-    """One float matrix ``[N, size]`` of the trained network, or the classes ``[N]`` of its end.
+    """One float matrix ``[N, size]`` of the trained network, images, or the classes ``[N]``.
 
-    In networks of images also images ``[N, size, height, width]`` of any height and width.
+    The kind is ``"input"``, ``"call"`` (the user's own code), ``"function"`` (the one of that
+    ``name``), ``"classes"`` (index of the largest feature) or a kind of step. A ``"product"``
+    binarises its first input and adds its second one; the ternary kinds make their input ternary.
 
     Attributes:
-        kind: what computes it. ``"product"`` binarises its first input (and adds its second one);
-            ``"aggregate"`` sums neighbours; ``"function"`` is one of
-            :data:`bitgnn.inference.steps.floats.FUNCTIONS`; ``"call"`` is the user's own code;
-            ``"ternary_product"`` and ``"ternary_aggregate"`` make their input ternary first;
-            ``"classes"`` is the index of the largest feature; the last row of them belongs to
-            images.
         layer: module or node it comes from.
-        inputs: what it reads.
-        size: features, or None where they are not known.
-        name: of a function.
-        attributes: of a function.
-        tensors: parameters by name.
+        size: features or channels, None where they are not known.
         scaled: the row scale of a product's input acts.
         takes_sign_of_dot: a sign behind this product looks at the bare dot product.
-        spec: adjacency of an aggregation.
-        call: the user's code.
-        rank: dimensions, 2 or 4; None where they are not known.
+        rank: :data:`IMAGES` or :data:`ROWS`, None where it is not known.
         pattern: the value whose signs say which entries of this one are above 0, once one is made.
     """
 
-    kind: Kind
+    kind: str
     layer: str
     inputs: tuple[Value, ...] = ()
     size: int | None = None
@@ -79,22 +63,22 @@ class Value:
         """Whether a product's weight is used by its signs."""
         return "float_weight" not in self.tensors
 
+    def is_function(self, name: str) -> bool:
+        """Whether it is the function of that name."""
+        return self.kind == "function" and self.name == name
+
 
 @dataclass
 class Network:
-    """Everything the scores depend on.
+    """Everything the scores depend on, and by name what became of layers and other parts.
 
     Attributes:
-        features: the input.
-        scores: the result.
-        outputs: what each layer hands on, by module name.
-        letters: operator letters of each binary layer, by module name.
-        calls: why parts run as the user's own code, by name.
+        outputs: what each layer hands on.
+        letters: operator letters of each binary layer.
+        calls: why parts run as the user's own code.
         inside: names of binary layers that belong to other graph layers, such as a GIN's maps.
         folded: layers whose linear maps were composed with others, and with which.
         orders: what comes first in layers whose float maps may change places.
-        own_call: how the trained forward is called.
-        of_images: whether it takes images or rows alone.
     """
 
     of_images: bool = False
@@ -109,16 +93,35 @@ class Network:
     own_call: OwnCall = PLAIN_CALL
 
 
+def ordered(scores: Value) -> list[Value]:
+    """Every value the scores depend on, inputs first."""
+    found: list[Value] = []
+    seen: set[int] = set()
+    stack = [(scores, False)]
+    while stack:
+        value, is_done = stack.pop()
+        if is_done:
+            found.append(value)
+        elif id(value) not in seen:
+            seen.add(id(value))
+            stack.append((value, True))
+            stack.extend((parent, False) for parent in reversed(value.inputs))
+    return found
+
+
+def readers_of(scores: Value) -> Counter[Value]:
+    """Number of readers of each value that the scores depend on."""
+    return Counter(source for value in ordered(scores) for source in value.inputs)
+
+
 def is_unit(value: Value) -> bool:
     """Whether every entry is +1 or -1, whatever the input."""
     if value.kind == "cat":
-        return all(is_unit(part) for part in value.inputs)
-    if value.kind != "function":
-        return False
-    if value.name == "hardtanh":
+        return all(map(is_unit, value.inputs))
+    if value.is_function("hardtanh"):
         keeps = value.attributes["low"] <= -1 and value.attributes["high"] >= 1
         return keeps and is_unit(value.inputs[0])
-    return value.name == "sign"
+    return value.is_function("sign")
 
 
 def is_nowhere_negative(value: Value) -> bool:
@@ -141,11 +144,7 @@ def is_pool(value: Value) -> bool:
 
 
 def collapse(value: Value) -> tuple[Value, list[Value]]:
-    """The value whose comparison with a threshold is the sign of ``value``, and the way there.
-
-    Returns:
-        The base and the monotone functions and max pools between it and ``value``, first one first.
-    """
+    """The base a comparison of which is the sign of ``value``, and the functions between them."""
     chain: list[Value] = []
     while (value.kind == "function" and is_monotone(value.name)) or is_pool(value):
         chain.append(value)
@@ -153,21 +152,30 @@ def collapse(value: Value) -> tuple[Value, list[Value]]:
     return value, chain[::-1]
 
 
-def with_size(value: Value, size: int, name: str) -> Value:
-    """Settle the features or channels of a value where they are not known.
+def _settle(value: Value, field: str, found: int, kinds: Container[str]) -> None:
+    """Set what is not known yet of a value, and of those that it has it from."""
+    while getattr(value, field) is None:
+        setattr(value, field, found)
+        if value.kind in kinds:
+            (value,) = value.inputs
 
-    Raises:
-        ValueError: they are known and others.
-    """
-    known = value
-    while known.size is None:
-        known.size = size
-        if known.kind not in _PASSED_ON:
-            break
-        known = known.inputs[0]
+
+def with_size(value: Value, size: int, name: str) -> Value:
+    """A value whose features or channels, where they were not known, are these."""
+    _settle(value, "size", size, _KEEP_SIZE)
     if value.size != size:
         what = "channels" if value.rank == IMAGES else "features"
         raise ValueError(f"freeze: layer {name!r} takes {size} {what}, gets {value.size}")
+    return value
+
+
+def of_rank(value: Any, rank: int) -> Value:
+    """A value whose number of dimensions, where it was not known, is this."""
+    if not isinstance(value, Value):
+        raise Unsupported("it takes something else than a matrix or images")
+    _settle(value, "rank", rank, ("function",))
+    if value.rank != rank:
+        raise Unsupported(f"it takes {rank} dimensions, gets {value.rank}")
     return value
 
 
@@ -180,28 +188,12 @@ def named(**tensors: Tensor | None) -> dict[str, Tensor]:
     }
 
 
-def function_of(layer: str, name: str, value: Value, **attributes: Any) -> Value:
+def function_of(
+    layer: str, name: str, value: Value, tensors: Mapping[str, Tensor] | None = None, **options: Any
+) -> Value:
     """One of :data:`bitgnn.inference.steps.floats.FUNCTIONS` of a value."""
-    return Value("function", layer, (value,), value.size, name, attributes, rank=value.rank)
-
-
-def of_rank(value: Any, rank: int, name: str) -> Value:
-    """Settle the number of dimensions of a value where it is not known.
-
-    Raises:
-        Unsupported: ``value`` is none, or has another number of dimensions.
-    """
-    if not isinstance(value, Value):
-        raise Unsupported("it takes something else than a matrix or images")
-    known = value
-    while known.rank is None:
-        known.rank = rank
-        if known.kind != "function":
-            break
-        known = known.inputs[0]
-    if value.rank != rank:
-        raise Unsupported(f"it takes {rank} dimensions, gets {value.rank}")
-    return value
+    size, rank = value.size, value.rank
+    return Value("function", layer, (value,), size, name, options, tensors or {}, rank=rank)
 
 
 def function_on(value: Value, layer: str, name: str, **attributes: Any) -> Value:
@@ -213,34 +205,11 @@ def function_on(value: Value, layer: str, name: str, **attributes: Any) -> Value
 
 
 def batch_norm(layer: str, norm: Any, value: Value) -> Value:
-    """A batch norm in evaluation.
-
-    Raises:
-        Unsupported: it keeps no running statistics.
-    """
+    """A batch norm in evaluation."""
     if norm.running_mean is None or norm.running_var is None:
         raise Unsupported("it keeps no running statistics, so it depends on the batch")
     tensors = named(
         mean=norm.running_mean, var=norm.running_var, weight=norm.weight, bias=norm.bias
     )
-    found = function_of(
-        layer, "batch_norm", with_size(value, norm.num_features, layer), eps=float(norm.eps)
-    )
-    found.tensors = tensors
-    return found
-
-
-def ordered(scores: Value) -> list[Value]:
-    """Every value the scores depend on, inputs first."""
-    found: list[Value] = []
-    seen: set[int] = set()
-    stack = [(scores, False)]
-    while stack:
-        value, is_done = stack.pop()
-        if is_done:
-            found.append(value)
-        elif id(value) not in seen:
-            seen.add(id(value))
-            stack.append((value, True))
-            stack.extend((parent, False) for parent in reversed(value.inputs))
-    return found
+    value = with_size(value, norm.num_features, layer)
+    return function_of(layer, "batch_norm", value, tensors, eps=float(norm.eps))

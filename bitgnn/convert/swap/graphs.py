@@ -14,8 +14,7 @@ from torch_geometric.nn import MessagePassing
 import bitgnn.nn
 from bitgnn.convert.configs import NAMED, GraphConfig, Precision
 from bitgnn.convert.network.graph_layers import SUPPORTED, row_of
-from bitgnn.convert.network.layers import letters_of
-from bitgnn.convert.network.looked_up import narrowed_weight
+from bitgnn.convert.network.layers import letters_of, narrowed_weight
 from bitgnn.convert.plan import tunable_layers
 from bitgnn.convert.reporting import BinarizeReport, spelled
 from bitgnn.convert.swap.keeping import (

@@ -11,11 +11,11 @@ from torch_geometric.nn.dense.linear import is_uninitialized_parameter
 
 from bitgnn.convert.configs import ImageConfig
 from bitgnn.convert.network.lower import lower_images
+from bitgnn.convert.network.trace import trace_model
 from bitgnn.convert.network.values import Value
 from bitgnn.convert.reporting import BinarizeReport
 from bitgnn.convert.swap.keeping import carry_over, copied, why_float
 from bitgnn.convert.swap.relu import relu_warnings, replace_activations
-from bitgnn.convert.tracing.trace import trace_model
 from bitgnn.convert.walker import check_names, outermost, put_everywhere
 from bitgnn.nn import BinaryConv2d, BinaryLinear
 

@@ -15,9 +15,9 @@ from torch_geometric.nn.models.basic_gnn import BasicGNN
 from bitgnn.convert.configs import Activation
 from bitgnn.convert.network.graph_layers import SUPPORTED
 from bitgnn.convert.network.lower import is_image_network, lower_images, lower_model
+from bitgnn.convert.network.trace import Traced, evaluating, trace_model
+from bitgnn.convert.network.tracer import attributes_kept
 from bitgnn.convert.network.values import canonical, is_nowhere_negative, ordered
-from bitgnn.convert.tracing.kept_attributes import attributes_kept
-from bitgnn.convert.tracing.trace import Traced, evaluating, trace_model
 from bitgnn.convert.walker import put_everywhere
 
 RELU_MODULES = (nn.ReLU, nn.ReLU6)

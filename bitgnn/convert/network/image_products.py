@@ -10,13 +10,27 @@ from torch.nn import functional
 
 from bitgnn.bits import BitImages
 from bitgnn.bits.tensor import WORD_BITS, words_for
+from bitgnn.convert.network.demands import INT16_MAX, is_bit_flatten
+from bitgnn.convert.network.registers import (
+    Bits,
+    Comparison,
+    Registers,
+    folded,
+    functions_of,
+    mask_of,
+)
 from bitgnn.convert.network.values import IMAGES, Value, canonical, collapse, is_pool
-from bitgnn.convert.selection.comparisons import Comparison, mask_of, pool_flips
-from bitgnn.convert.selection.demands import is_bit_flatten
-from bitgnn.convert.selection.registers import Bits, Registers
 from bitgnn.ops import conv, patches
 
 _pack = torch.ops.bitgnn.pack.default
+
+WORDS_OF_PATCH = 2
+"""Words for each channel of a patch: the pixels that are +1, and those that are -1."""
+FEWEST_SAVED = 2
+"""Patches take longer to pack than images: they pay where the product reads at most half the words,
+as with 5x5 kernels of three channels; with 3x3 ones both take as long."""
+_POINT = {"stride": [1, 1], "padding": [0] * 4, "dilation": [1, 1]}
+"""Numbers of the convolution that a linear map of fixed point is."""
 
 
 def _kernel_words(weight: Tensor) -> Tensor:
@@ -24,14 +38,8 @@ def _kernel_words(weight: Tensor) -> Tensor:
     return BitImages.from_float(weight.cpu()).words.to(weight.device)
 
 
-def _row_words(weight: Tensor) -> Tensor:
-    """Words ``[O, ceil(K / 32)]`` of the signs of ``[O, K]``."""
-    words: Tensor = _pack(weight.contiguous())
-    return words
-
-
 def _rows_behind_images(weight: Tensor, channels: int) -> tuple[Tensor, int]:
-    """Words of weights of flattened images, and the number of bits that count in a row.
+    """Weights of flattened images in the order of packed ones, and how many bits of a row count.
 
     The columns of ``weight`` ``[O, channels * pixels]`` are ordered by channel, then pixel; the
     words of packed images by pixel, then channel, each pixel padded to whole words. Padding bits
@@ -47,45 +55,33 @@ def _rows_behind_images(weight: Tensor, channels: int) -> tuple[Tensor, int]:
     places = places[places % width >= channels]
     rows[:, places[: padding * pixels // 2]] = 1.0
     size = pixels * width - padding * pixels % 2
-    return _row_words(rows[:, :size]), size
-
-
-WORDS_OF_PATCH = 2
-"""Words for each channel of a patch: the pixels that are +1, and those that are -1."""
-FEWEST_SAVED = 2
-"""Patches take longer to pack than images: they pay where the product reads at most half the words,
-as with 5x5 kernels of three channels; with 3x3 ones both take as long."""
-_NOT_OF_FIXED = ("groups", "input_step")
+    return rows[:, :size].contiguous(), size
 
 
 class ImageProducts(Registers):
     """Registers of networks of images: products, integer sums, and the signs behind pools."""
-
-    patches: dict[Value, int]
 
     def _image_product(self, value: Value, target: Value | None) -> int:
         """A binary product to the bits of a target, or to floats; the register it writes."""
         if value in self.patches and target is not None:
             return self._product_of_patches(value, target)
         of_images, step = value.rank == IMAGES, value.attributes["input_step"]
+        weight = value.tensors["weight"]
         (source,) = value.inputs
         attributes: dict[str, Any] = {"out": value.size}
         if step is not None:
-            name = "conv_f" if of_images else "linear_f"
-            weight = value.tensors["weight"]
+            name, register = "conv_f" if of_images else "linear_f", self.floats[source]
             words = _kernel_words(weight if of_images else weight[:, :, None, None])
-            numbers = {n: v for n, v in value.attributes.items() if n not in _NOT_OF_FIXED}
-            numbers = numbers or {"stride": [1, 1], "padding": [0] * 4, "dilation": [1, 1]}
+            numbers = {key: value.attributes.get(key, one) for key, one in _POINT.items()}
             attributes |= {**numbers, "size": weight.size(1), "input_step": step}
-            register = self.floats[source]
         elif of_images:
-            name, words = "conv_b", _kernel_words(value.tensors["weight"])
+            name, register, words = "conv_b", self._bits_of(source), _kernel_words(weight)
             attributes |= _numbers(value)
-            register = self._bits_of(source)
         else:
             name = "bmm_b"
-            register, words, attributes["size"] = self._rows(value, source)
-            attributes["scaled"] = False
+            register, weight, size = self._rows(value, source)
+            words = _pack(weight)
+            attributes |= {"size": size, "scaled": False}
         tensors: dict[str, Tensor | None] = {"weight": words}
         if target is None:
             scale, bias = value.tensors.get("scale"), value.tensors.get("bias")
@@ -98,7 +94,7 @@ class ImageProducts(Registers):
             if name != "bmm_b":
                 tensors["prepared"] = _prepared(value, words, threshold, flip, step=step)
         kind = f"{name}bf" if target is None else f"{name}bb"
-        return self.out.step(kind, value.layer, [register], attributes, tensors)
+        return self.step(kind, value.layer, [register], attributes, **tensors)
 
     def _product_of_patches(self, value: Value, target: Value) -> int:
         """A convolution whose input is packed as its own patches, to bits."""
@@ -111,57 +107,54 @@ class ImageProducts(Registers):
             "channels": weight.size(1), "taps": weight[0, 0].numel(), "out": value.size,
             "size": kernel.words.channels,
         }  # fmt: skip
-        tensors: dict[str, Tensor | None] = {
-            "weight": kernel.words.words, "threshold": kernel.threshold, "flip": kernel.flip,
-            "prepared": conv.prepare(kernel.words, threshold=kernel.threshold, flip=kernel.flip),
-        }  # fmt: skip
+        threshold, flip, words = kernel.threshold, kernel.flip, kernel.words.words
+        prepared = conv.prepare(kernel.words, threshold=threshold, flip=flip)
+        tensors = {"weight": words, "threshold": threshold, "flip": flip, "prepared": prepared}
         inputs = [self.patches[value]]
-        return self.out.step("patches_bbb", value.layer, inputs, attributes, tensors)
+        return self.step("patches_bbb", value.layer, inputs, attributes, **tensors)
 
     def _rows(self, value: Value, source: Value) -> tuple[int, Tensor, int]:
-        """Bits that a linear map reads, its words in their order, and their number."""
+        """Bits that a linear map reads, its weight in their order, and their number."""
         weight, target = value.tensors["weight"], canonical(source)
         if not is_bit_flatten(target):
-            return self._bits_of(source), _row_words(weight), weight.size(1)
-        channels = target.inputs[0].size
+            return self._bits_of(source), weight.contiguous(), weight.size(1)
+        (images,) = target.inputs
+        channels = images.size
         assert channels is not None
         if weight.size(1) % channels:
             raise ValueError(
                 f"freeze: layer {value.layer!r} takes {weight.size(1)} features, gets those of "
                 f"images of {channels} channels"
             )
-        words, size = _rows_behind_images(weight, channels)
+        rows, size = _rows_behind_images(weight, channels)
         if target not in self.bits:
-            attributes = {
-                "channels": channels, "pixels": weight.size(1) // channels, "size": size,
-            }  # fmt: skip
-            inputs = [self._bits_of(target.inputs[0])]
-            register = self.out.step("flatten_bits", value.layer, inputs, attributes)
+            pixels = weight.size(1) // channels
+            attributes = {"channels": channels, "pixels": pixels, "size": size}
+            inputs = [self._bits_of(images)]
+            register = self.step("flatten_bits", value.layer, inputs, attributes)
             self.bits[target] = Bits(register, size)
-        return self.bits[target].register, words, size
+        return self.bits[target].register, rows, size
 
     def _integers(self, value: Value, targets: list[Value], has_sums: bool) -> None:
         """Sums of signs, perhaps with an addend, and the bits of the first target behind them."""
         residual = self.demands.residuals.get(value)
         product = value if residual is None else residual.product
         words = _kernel_words(product.tensors["weight"])
-        inputs = [self._bits_of(product.inputs[0])]
-        stride, added = [1, 1], 0
+        inputs, stride, added = [self._bits_of(product.inputs[0])], [1, 1], 0
         if residual is not None:
             inputs.append(self.sums[residual.addend])
-            stride, added = residual.stride, self.demands.residuals.bound(residual.addend)
-        wide = self.demands.residuals.is_wide(value)
+            stride, added = residual.stride, self.demands.bounds[residual.addend]
+        wide = self.demands.bounds[value] > INT16_MAX
         attributes = {
             **_numbers(product), "out": product.size, "addend_stride": stride, "wide": wide,
             "sums": has_sums, "bits": bool(targets),
         }  # fmt: skip
         threshold, flip = self._comparison(targets[0]) if targets else (None, None)
-        tensors: dict[str, Tensor | None] = {
-            "weight": words, "threshold": threshold, "flip": flip,
-            "prepared": _prepared(product, words, threshold, flip, added=added),
-        }  # fmt: skip
+        prepared = _prepared(product, words, threshold, flip, added=added)
+        tensors: dict[str, Any] = {"weight": words, "threshold": threshold, "flip": flip}
+        tensors["prepared"] = prepared
         count = has_sums + bool(targets)
-        written = self.out.steps_of("conv_add", product.layer, inputs, count, attributes, tensors)
+        written = self.steps_of(count, "conv_add", product.layer, inputs, attributes, **tensors)
         if has_sums:
             self.sums[value] = written[0]
         if targets:
@@ -171,19 +164,22 @@ class ImageProducts(Registers):
 
     def _pooled(self, register: int, target: Value) -> None:
         """Take the bits of a target's base through the pools in front of it."""
-        size = collapse(target)[0].size
-        for pool, flips in pool_flips(target, self.device):
-            register = self._pool(pool, register, size, flips)
-        assert size is not None
-        self.bits[target] = Bits(register, size)
+        base, links = collapse(target)
+        assert base.size is not None
+        for place, link in enumerate(links):
+            if link.kind == "max_pool":
+                # The maximum in front of a falling function is the minimum behind it.
+                behind = functions_of(links[place + 1 :], base.rank)
+                flips = folded(behind, base.size, self.device)[1]
+                register = self._pool(link, register, base.size, flips)
+        self.bits[target] = Bits(register, base.size)
 
-    def _pool(self, pool: Value, register: int, size: int | None, flips: Tensor | None) -> int:
+    def _pool(self, pool: Value, register: int, size: int, flips: Tensor | None) -> int:
         attributes = {name: pool.attributes[name] for name in ("kernel", "stride")}
         height, width = pool.attributes["padding"]
-        attributes["padding"] = [height, height, width, width]
-        tensors = {} if flips is None else {"flip": mask_of(flips)[0]}
-        attributes["size"] = size
-        return self.out.step("pool_bits", pool.layer, [register], attributes, tensors)
+        attributes |= {"padding": [height, height, width, width], "size": size}
+        flip = None if flips is None else mask_of(flips)[0]
+        return self.step("pool_bits", pool.layer, [register], attributes, flip=flip)
 
     def _bits_of(self, value: Value) -> int:
         """Register of the signs of a value that is not flattened in bits."""
@@ -195,70 +191,65 @@ class ImageProducts(Registers):
             self.bits[target] = Bits(register, target.size)
         return self.bits[target].register
 
-    def _unpacked(self, value: Value) -> int:
+    def _unpacked_images(self, value: Value) -> int:
         """Signs that are read as floats."""
         source, kind = value.inputs[0], "unpack_images" if value.rank == IMAGES else "unpack"
         target = canonical(source)
         if not is_bit_flatten(target):
             sizes = {"size": source.size}
-            return self.out.step(kind, value.layer, [self._bits_of(source)], sizes)
+            return self.step(kind, value.layer, [self._bits_of(source)], sizes)
         images, sizes = self._bits_of(target.inputs[0]), {"size": target.inputs[0].size}
-        register = self.out.step("unpack_images", value.layer, [images], sizes)
-        return self.out.step("flatten", value.layer, [register], {"size": target.size})
+        register = self.step("unpack_images", value.layer, [images], sizes)
+        return self.step("flatten", value.layer, [register], {"size": target.size})
 
     def _pack_images(self, base: Value, target: Value, compared: Comparison) -> None:
         """Pack the signs of images or rows, or the patches that one convolution reads."""
         threshold, flips = compared
+        layer = target.layer
         reader = None if flips is not None else self._patches_reader(base, target)
         if reader is not None:
-            self._cut(base, target, reader, threshold)
+            attributes = {
+                "channels": base.size, "size": patches.bits_of(base.size or 0),
+                "kernel": list(reader.tensors["weight"].shape[2:]),
+                **{name: reader.attributes[name] for name in ("stride", "padding", "dilation")},
+            }  # fmt: skip
+            read = [self._float_register(base, "patches")]
+            register = self.step("pack_patches", layer, read, attributes, threshold=threshold)
+            self.patches[reader] = register
             return
-        size, tensors = {"size": base.size}, {"threshold": threshold}
-        end = "_images" if base.rank == IMAGES else ""
-        layer, read = target.layer, [self.floats[base]]
-        register = self.out.step(f"pack{end}", layer, read, size, tensors)
+        size, end = {"size": base.size}, "_images" if base.rank == IMAGES else ""
+        read = [self.floats[base]]
+        register = self.step(f"pack{end}", layer, read, size, threshold=threshold)
         if flips is not None:
-            mask = {"mask": mask_of(flips)[0]}
-            register = self.out.step(f"flip{end}", layer, [register], size, mask)
+            mask = mask_of(flips)[0]
+            register = self.step(f"flip{end}", layer, [register], size, mask=mask)
         self._pooled(register, target)
 
     def _patches_reader(self, base: Value, target: Value) -> Value | None:
         """The convolution that alone reads some signs, if it had better patches."""
         if base.rank != IMAGES or any(link.kind == "max_pool" for link in collapse(target)[1]):
             return None
-        target = canonical(target)
+        target, demands = canonical(target), self.demands
         readers = [
             value
-            for value in self.demands.values
-            if self.demands.is_needed(value)
+            for value in demands.values
+            if demands.is_needed(value)
             and canonical(value) is not target
             and any(canonical(part) is target for part in value.inputs)
         ]
-        return readers[0] if len(readers) == 1 and self._suits_patches(readers[0]) else None
-
-    def _suits_patches(self, value: Value) -> bool:
+        if len(readers) != 1:
+            return None
+        (value,) = readers
         if value.kind != "product" or value.rank != IMAGES:
-            return False
+            return None
         if value.attributes["input_step"] is not None or value.attributes["groups"] != 1:
-            return False
-        demands = self.demands
-        if demands.residuals.get(value) is not None or demands.writes_sums(value):
-            return False
+            return None
+        if demands.writes_sums(value) or not demands.writes_bits(value):
+            return None
         channels, height, width = value.tensors["weight"].shape[1:]
         words = height * width * words_for(channels)
         few = WORDS_OF_PATCH * channels * FEWEST_SAVED <= words
-        return demands.writes_bits(value) and height * width <= WORD_BITS and few
-
-    def _cut(self, base: Value, target: Value, reader: Value, threshold: Tensor | None) -> None:
-        """Pack the patches that one convolution reads."""
-        sides = list(reader.tensors["weight"].shape[2:])
-        attributes = {
-            "channels": base.size, "size": patches.bits_of(base.size or 0), "kernel": sides,
-            **{name: reader.attributes[name] for name in ("stride", "padding", "dilation")},
-        }  # fmt: skip
-        inputs, tensors = [self._float_register(base, "patches")], {"threshold": threshold}
-        register = self.out.step("pack_patches", target.layer, inputs, attributes, tensors)
-        self.patches[reader] = register
+        return value if few and height * width <= WORD_BITS else None
 
 
 def _numbers(value: Value) -> dict[str, Any]:
@@ -276,6 +267,5 @@ def _prepared(
     **options: Any,
 ) -> Tensor:
     """Tables that kernels on a GPU would otherwise make of weights and comparison at each call."""
-    weight = value.tensors["weight"]
-    channels = weight.size(1)
-    return conv.prepare(BitImages(words, channels), threshold=threshold, flip=flip, **options)
+    images = BitImages(words, value.tensors["weight"].size(1))
+    return conv.prepare(images, threshold=threshold, flip=flip, **options)

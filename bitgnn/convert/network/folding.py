@@ -17,8 +17,16 @@ from dataclasses import dataclass, field, fields, replace
 import torch
 from torch import Tensor
 
-from bitgnn.convert.network.values import Network, Value, canonical, is_unit, ordered
+from bitgnn.convert.network.values import (
+    Network,
+    Value,
+    canonical,
+    is_unit,
+    ordered,
+    readers_of,
+)
 
+IN_FRONT = "aggregates in front of its map"
 MEAN_DEGREE = 8
 """Neighbours of a node where costs are weighed: a low guess, so that aggregations count little."""
 FLOAT_BYTES = 4
@@ -28,14 +36,10 @@ OPERATIONS_OF_BYTE = 14
 
 
 def fold_linear_maps(network: Network, fixed: Collection[str] = ()) -> dict[str, str]:
-    """Compose linear maps in a network where that saves work.
+    """Compose linear maps in a network where that saves work; its values change in place.
 
-    Args:
-        network: as lowered; its values change in place.
-        fixed: layers whose maps stay where they are.
-
-    Returns:
-        For each layer whose map moved, what it was composed with.
+    Maps of the layers in ``fixed`` stay where they are. The result says for each layer whose map
+    moved what it was composed with.
     """
     scores = network.scores
     assert scores is not None
@@ -49,7 +53,7 @@ def fold_linear_maps(network: Network, fixed: Collection[str] = ()) -> dict[str,
                 names = ", ".join(dict.fromkeys(met))
                 folded[value.layer] = f"composed with {names}" if names else "multiplies signs"
         elif value.kind == "aggregate" and _aggregate_first(scores, value):
-            folded[value.layer] = "aggregates in front of its map"
+            folded[value.layer] = IN_FRONT
     return folded
 
 
@@ -64,11 +68,6 @@ def binarised(scores: Value) -> set[Value]:
     return found
 
 
-def readers_of(scores: Value) -> Counter[Value]:
-    """Number of readers of each value that the scores depend on."""
-    return Counter(source for value in ordered(scores) for source in value.inputs)
-
-
 def _fold(scores: Value, linear: Value) -> list[str] | None:
     """Move one linear map forwards; the layers it met, or None where that would save nothing."""
     readers = readers_of(scores)
@@ -77,7 +76,7 @@ def _fold(scores: Value, linear: Value) -> list[str] | None:
         return None
     terms = _Terms(linear.layer, linear.tensors["weight"].size(0), readers)
     terms.add_constant(linear.tensors.get("bias"))
-    terms.push(source, linear.tensors["weight"].double(), is_only=readers[source] == 1)
+    terms.push(source, linear.tensors["weight"].double())
     if not terms.met and not terms.products:
         return None
     return terms.met if _replace(scores, linear, terms.value()) else None
@@ -91,18 +90,27 @@ def _aggregate_first(scores: Value, aggregate: Value) -> bool:
     (source,) = linear.inputs
     if source.size is None or is_unit(source):
         return False
-    sums = Value("aggregate", aggregate.layer, (source,), source.size, spec=aggregate.spec)
-    tensors = {**linear.tensors, **aggregate.tensors}
-    mapped = Value("linear", aggregate.layer, (sums,), aggregate.size, tensors=tensors)
-    return _replace(scores, aggregate, mapped)
+    return _replace(scores, aggregate, exchanged(aggregate))
+
+
+def exchanged(value: Value) -> Value:
+    """What an aggregation of mapped values or a map of aggregated ones is the other way round."""
+    (inner,) = value.inputs
+    tensors, layer = {**inner.tensors, **value.tensors}, value.layer
+    if inner.kind == "linear":
+        size = inner.inputs[0].size
+        sums = Value("aggregate", layer, inner.inputs, size, spec=value.spec)
+        return Value("linear", layer, (sums,), value.size, tensors=tensors)
+    weight = {"weight": tensors.pop("weight")}
+    maps = Value("linear", layer, inner.inputs, value.size, tensors=weight)
+    return Value("aggregate", layer, (maps,), value.size, tensors=tensors, spec=inner.spec)
 
 
 def _replace(scores: Value, target: Value, value: Value) -> bool:
     """Let ``target``, which others read, compute what ``value`` does, if that is less work."""
-    before = _total_bytes(scores)
-    kept = replace(target)
+    before, kept = sum(map(_bytes, ordered(scores))), replace(target)
     replace_with(target, value)
-    if _total_bytes(scores) < before:
+    if sum(map(_bytes, ordered(scores))) < before:
         return True
     replace_with(target, kept)
     return False
@@ -121,12 +129,9 @@ def _is_finite(linear: Value) -> bool:
 
 @dataclass
 class _Terms:
-    """The summands that a linear map falls apart into.
+    """The summands that the linear map of ``layer``, with ``size`` outputs, falls apart into.
 
     Attributes:
-        layer: whose map it is.
-        size: its outputs.
-        readers: how often each value is read.
         constant: what is added, float64 ``[size]``.
         products: by what they read the signs of and whether with its row scale, the weights.
         linears: by the floats they read, the weights.
@@ -151,11 +156,11 @@ class _Terms:
         vector = vector if weight is None else weight @ vector
         self.constant = vector if self.constant is None else self.constant + vector
 
-    def push(self, value: Value, weight: Tensor, is_only: bool) -> None:
-        """Add ``value @ weight.T``; ``is_only`` says that nobody else reads the value."""
+    def push(self, value: Value, weight: Tensor) -> None:
+        """Add ``value @ weight.T``."""
         if is_unit(value):
             self._add_product(value, False, weight)
-        elif not is_only or not self._push_inside(value, weight):
+        elif self.readers[value] > 1 or not self._push_inside(value, weight):
             known = self.linears.get(value)
             self.linears[value] = weight if known is None else known + weight
 
@@ -165,44 +170,37 @@ class _Terms:
         if kind == "cat" and all(part.size is not None for part in value.inputs):
             sizes = [part.size for part in value.inputs if part.size is not None]
             for part, columns in zip(value.inputs, weight.split(sizes, dim=1), strict=True):
-                self._push_input(part, columns)
+                self.push(part, columns)
         elif kind == "add" and not all(map(is_unit, value.inputs)):
             for part in value.inputs:
-                self._push_input(part, weight)
+                self.push(part, weight)
         elif kind == "linear" and _is_finite(value):
             self.met.append(value.layer)
             self.add_constant(tensors.get("bias"), weight)
-            self._push_input(value.inputs[0], weight @ tensors["weight"].double())
+            self.push(value.inputs[0], weight @ tensors["weight"].double())
         elif kind == "product":
             source, *addend = value.inputs
             self.met.append(value.layer)
             self.add_constant(tensors.get("bias"), weight)
             self._add_product(source, value.scaled, weight @ _product_weight(value))
             for part in addend:
-                self._push_input(part, weight)
+                self.push(part, weight)
         elif kind == "aggregate" and not is_unit(value.inputs[0]):
-            self._push_aggregate(value, weight)
-        else:
-            affine = _affine(value)
-            if affine is None:
-                return False
+            # What is constant inside is aggregated too.
+            inner = _Terms(self.layer, self.size, self.readers)
+            inner.push(value.inputs[0], weight)
+            self.met += [value.layer, *inner.met]
+            self.add_constant(tensors.get("bias"), weight)
+            mapped = (inner.value(),)
+            sums = Value("aggregate", value.layer, mapped, self.size, spec=value.spec)
+            self.others.append(sums)
+        elif (affine := _affine(value)) is not None:
             gain, shift = affine
             self.add_constant(shift.expand(weight.size(1)), weight)
-            self._push_input(value.inputs[0], weight * gain)
+            self.push(value.inputs[0], weight * gain)
+        else:
+            return False
         return True
-
-    def _push_input(self, value: Value, weight: Tensor) -> None:
-        self.push(value, weight, is_only=self.readers[value] == 1)
-
-    def _push_aggregate(self, value: Value, weight: Tensor) -> None:
-        """Aggregate the mapped values; what is constant inside is aggregated too."""
-        inner = _Terms(self.layer, self.size, self.readers)
-        inner._push_input(value.inputs[0], weight)
-        self.met += [value.layer, *inner.met]
-        self.add_constant(value.tensors.get("bias"), weight)
-        self.others.append(
-            Value("aggregate", value.layer, (inner.value(),), self.size, spec=value.spec)
-        )
 
     def _add_product(self, source: Value, scaled: bool, weight: Tensor) -> None:
         scaled = scaled and not is_unit(source)
@@ -212,34 +210,31 @@ class _Terms:
 
     def value(self) -> Value:
         """The sum of all summands, the constant with the last of them that can take it."""
+        bias = {} if self.constant is None else {"bias": self.constant.float()}
+        layer, size, left = self.layer, self.size, len(self.linears) + len(self.products)
         total: Value | None = None
+
+        def add(summand: Value) -> Value:
+            return summand if total is None else Value("add", layer, (total, summand), size)
+
         for other in self.others:
-            total = self._sum(total, other)
-        pending = [*self.linears.items()]
-        for place, (source, weight) in enumerate(pending):
-            is_last = place == len(pending) - 1 and not self.products
-            tensors = {"weight": weight.float(), **self._bias(is_last)}
-            total = self._sum(
-                total, Value("linear", self.layer, (source,), self.size, tensors=tensors)
-            )
-        products = [*self.products.items()]
-        for place, ((_, scaled), (source, weight)) in enumerate(products):
-            tensors = {"float_weight": weight.float(), **self._bias(place == len(products) - 1)}
+            total = add(other)
+        for source, weight in self.linears.items():
+            left -= 1
+            tensors = {"weight": weight.float(), **({} if left else bias)}
+            total = add(Value("linear", layer, (source,), size, tensors=tensors))
+        for (_, scaled), (source, weight) in self.products.items():
+            left -= 1
+            tensors = {"float_weight": weight.float(), **({} if left else bias)}
             inputs = (source,) if total is None else (source, total)
-            total = Value("product", self.layer, inputs, self.size, tensors=tensors, scaled=scaled)
+            total = Value("product", layer, inputs, size, tensors=tensors, scaled=scaled)
         assert total is not None, "a linear map reads something"
-        if self.constant is None or self.linears or self.products:
+        if not bias or self.linears or self.products:
             return total
         if total.kind == "aggregate" and not total.tensors:
-            total.tensors = self._bias(True)
+            total.tensors = bias
             return total
-        return Value("function", self.layer, (total,), self.size, "bias", {}, self._bias(True))
-
-    def _bias(self, is_last: bool) -> dict[str, Tensor]:
-        return {"bias": self.constant.float()} if is_last and self.constant is not None else {}
-
-    def _sum(self, total: Value | None, value: Value) -> Value:
-        return value if total is None else Value("add", self.layer, (total, value), self.size)
+        return Value("function", layer, (total,), size, "bias", {}, bias)
 
 
 def _product_weight(product: Value) -> Tensor:
@@ -252,50 +247,47 @@ def _product_weight(product: Value) -> Tensor:
     return torch.where(weight >= 0, 1.0, -1.0).double() * scale.double().unsqueeze(1)
 
 
+def norm_affine(norm: Value, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """Gain and shift of a batch norm; in float32, as PyTorch's CPU code makes them."""
+    tensors = {name: tensor.to(dtype) for name, tensor in norm.tensors.items()}
+    gain = 1 / torch.sqrt(tensors["var"] + norm.attributes["eps"])
+    if "weight" in tensors:
+        gain = gain * tensors["weight"]
+    shift = -tensors["mean"] * gain
+    return gain, shift + tensors["bias"] if "bias" in tensors else shift
+
+
 def _affine(value: Value) -> tuple[Tensor, Tensor] | None:
     """Gain and shift of a function that is affine in each channel, in float64."""
-    tensors, attributes = value.tensors, value.attributes
-    one, zero = torch.ones(1, dtype=torch.float64), torch.zeros(1, dtype=torch.float64)
     if value.name == "batch_norm":
-        gain = torch.rsqrt(tensors["var"].double() + attributes["eps"])
-        if "weight" in tensors:
-            gain = gain * tensors["weight"].double()
-        shift = -tensors["mean"].double() * gain
-        return gain, shift + tensors["bias"].double() if "bias" in tensors else shift
-    if value.name == "bias":
-        bias = tensors["bias"].double()
-        return one.to(bias.device), bias
-    if value.name == "gain":
-        gain = tensors["gain"].double()
-        return gain, zero.to(gain.device)
+        return norm_affine(value, torch.float64)
+    if value.name in ("bias", "gain"):
+        vector = value.tensors[value.name].double()
+        if value.name == "gain":
+            return vector, vector.new_zeros(1)
+        return vector.new_ones(1), vector
+    one, zero = torch.ones(1, dtype=torch.float64), torch.zeros(1, dtype=torch.float64)
     if value.name == "scale":
-        return one * attributes["factor"], zero
-    if value.name == "shift":
-        return one, one * attributes["term"]
-    return None
-
-
-def _row_bytes(value: Value) -> float:
-    size = value.size or 0
-    return size / BITS_OF_BYTE if is_unit(value) else FLOAT_BYTES * size
+        return one * value.attributes["factor"], zero
+    return (one, one * value.attributes["term"]) if value.name == "shift" else None
 
 
 def _bytes(value: Value) -> float:
     """Bytes of memory traffic that a node's share of a value takes, operations included."""
-    out = FLOAT_BYTES * (value.size or 0)
-    reads = sum(map(_row_bytes, value.inputs))
+
+    def row(source: Value) -> float:
+        size = source.size or 0
+        return size / BITS_OF_BYTE if is_unit(source) else FLOAT_BYTES * size
+
+    if value.kind in ("input", "call", "classes") or value.name == "sign":
+        return 0.0
+    size, reads = value.size or 0, sum(map(row, value.inputs))
+    out = FLOAT_BYTES * size
     if value.kind == "aggregate":
         return MEAN_DEGREE * reads + out
     if value.kind == "linear":
-        inputs = value.inputs[0].size or 0
-        return reads + out + 2 * inputs * (value.size or 0) / OPERATIONS_OF_BYTE
+        return reads + out + 2 * (value.inputs[0].size or 0) * size / OPERATIONS_OF_BYTE
     if value.kind == "product":
         source, *addend = value.inputs
-        return (source.size or 0) / BITS_OF_BYTE + sum(map(_row_bytes, addend)) + out
-    if value.kind in ("input", "call", "classes") or value.name == "sign":
-        return 0.0
+        return (source.size or 0) / BITS_OF_BYTE + sum(map(row, addend)) + out
     return reads + out
-
-
-def _total_bytes(scores: Value) -> float:
-    return sum(map(_bytes, ordered(scores)))

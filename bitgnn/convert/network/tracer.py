@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import importlib
 import inspect
@@ -20,36 +21,47 @@ from torch_geometric.data.data import BaseData
 from torch_geometric.nn import MessagePassing
 from torch_geometric.nn.aggr import Aggregation
 
-from bitgnn.convert.tracing.kept_attributes import attributes_kept
 from bitgnn.nn import ChannelShortcut, NodeStandardize
 
 _LIBRARIES = tuple(
     str(Path(str(importlib.import_module(name).__file__)).parent)
     for name in ("torch", "torch_geometric", "bitgnn.convert", "bitgnn.nn")
 )
-
-_PLAIN = (
-    ("iterated", "it goes through a tensor part by part"),
-    ("control flow", "it decides by values that are known in a call alone"),
-    ("'len' is not supported", "it asks for the len() of a tensor"),
-    ("__bool__", "it decides by values that are known in a call alone"),
-    ("int() argument", "it needs a plain number from a tensor"),
-    ("__index__", "it needs a plain number from a tensor"),
-    ("cannot be interpreted as an integer", "it needs a plain number from a tensor"),
-    ("float() argument", "it needs a plain number from a tensor"),
-    ("__float__", "it needs a plain number from a tensor"),
-    ("__int__", "it needs a plain number from a tensor"),
-    ("keys()", "it unpacks a mapping of tensors"),
-)
+_CONSTANT = "_tensor_constant"
+"""Names that begin so are torch.fx's own, for tensors that a forward makes of plain numbers."""
+_NUMBERS = ("int() argument", "__index__", "cannot be interpreted as an integer",
+            "float() argument", "__float__", "__int__")  # fmt: skip
+_PLAIN = {
+    "iterated": "it goes through a tensor part by part",
+    "control flow": "it decides by values that are known in a call alone",
+    "'len' is not supported": "it asks for the len() of a tensor",
+    "__bool__": "it decides by values that are known in a call alone",
+    **dict.fromkeys(_NUMBERS, "it needs a plain number from a tensor"),
+    "keys()": "it unpacks a mapping of tensors",
+}
 """Words of torch.fx or Python, and what they mean."""
+_WHOLE_PACKAGES = ("torch.nn.", "torch_geometric.nn.norm", "torch_geometric.nn.aggr")
+_WHOLE_CLASSES = (
+    MessagePassing, nn.Linear, nn.Conv2d, torch_geometric.nn.Linear,
+    torch_geometric.nn.JumpingKnowledge, NodeStandardize, ChannelShortcut,
+)  # fmt: skip
+_FUNCTION_MODULES = (torch_geometric.nn, torch_geometric.nn.pool, torch_geometric.utils)
+_WHOLE_FUNCTIONS = frozenset(
+    value
+    for module in _FUNCTION_MODULES
+    for name, value in vars(module).items()
+    if not name.startswith(("_", "is_", "has_", "contains_")) and inspect.isfunction(value)
+)
+"""Plain functions of PyG, which stay whole: what they ask tensors no trace can answer.
+
+Those that answer a question themselves are followed: they look at types.
+"""
 
 
 class NotTraced(ValueError):
     """A forward, or a part of it, has no trace that can be frozen as a whole.
 
-    Args:
-        message: the whole sentence.
-        reason: the part of it that says where and why.
+    ``reason`` is the part of the message that says where and why.
     """
 
     def __init__(self, message: str, reason: str | None = None) -> None:
@@ -59,7 +71,11 @@ class NotTraced(ValueError):
 
 def obstacle(error: BaseException) -> str:
     """Where and why a trace failed: the deepest line of the user's own code, and the cause."""
-    why = _why(error)
+    text = str(error).strip()
+    why = text.splitlines()[0] if text else "no reason given"
+    if not isinstance(error, ValueError):
+        why = f"{type(error).__name__}, {why}"
+    why = next((meaning for words, meaning in _PLAIN.items() if words in text), why)
     place = None
     found = error.__traceback__
     while found is not None:
@@ -74,32 +90,11 @@ def obstacle(error: BaseException) -> str:
     return f"{text}, `{code}`: {why}" if code else f"{text}: {why}"
 
 
-def _why(error: BaseException) -> str:
-    text = str(error).strip()
-    for words, meaning in _PLAIN:
-        if words in text:
-            return meaning
-    first = text.splitlines()[0] if text else "no reason given"
-    return first if isinstance(error, ValueError) else f"{type(error).__name__}, {first}"
-
-
-LEAF_PACKAGES = ("torch.nn.", "torch_geometric.nn.norm", "torch_geometric.nn.aggr")
-
-
 def stays_whole(module: nn.Module) -> bool:
     """Whether a trace takes a module as one step: layers, norms, activations."""
     if isinstance(module, nn.Sequential | nn.ModuleList):
         return False
-    whole = (
-        MessagePassing,
-        nn.Linear,
-        nn.Conv2d,
-        torch_geometric.nn.Linear,
-        torch_geometric.nn.JumpingKnowledge,
-        NodeStandardize,
-        ChannelShortcut,
-    )
-    return isinstance(module, whole) or type(module).__module__.startswith(LEAF_PACKAGES)
+    return isinstance(module, _WHOLE_CLASSES) or type(module).__module__.startswith(_WHOLE_PACKAGES)
 
 
 class _Tracer(fx.Tracer):
@@ -126,33 +121,10 @@ class _Tracer(fx.Tracer):
             return self.create_proxy("call_module", name, args, kwargs)
 
 
-def _functions_of(*modules: Any) -> frozenset[Any]:
-    """Plain functions of PyG, which stay whole: what they ask tensors no trace can answer.
-
-    Those that answer a question themselves are followed: they look at types.
-    """
-    found = {
-        value
-        for module in modules
-        for name, value in vars(module).items()
-        if not name.startswith(("_", "is_", "has_", "contains_")) and inspect.isfunction(value)
-    }
-    return frozenset(found)
-
-
-_FUNCTION_MODULES = (torch_geometric.nn, torch_geometric.nn.pool, torch_geometric.utils)
-_WHOLE_FUNCTIONS = _functions_of(*_FUNCTION_MODULES)
-
-
 def traced_graph(root: nn.Module, fixed: Mapping[str, Any]) -> tuple[fx.Graph, dict[str, str]]:
-    """Trace a forward with some arguments fixed.
+    """Trace a forward with some arguments fixed by name.
 
-    Args:
-        root: the module.
-        fixed: values of arguments by name.
-
-    Returns:
-        The graph, and by name where and why no trace goes into modules that stay whole.
+    The result holds by name where and why no trace goes into modules that stay whole.
     """
     try:
         told = _trace(root, fixed, _types_told(root))
@@ -174,16 +146,46 @@ def _trace(
 
 
 @contextmanager
+def attributes_kept(root: nn.Module) -> Iterator[None]:
+    """Put back what code that runs inside sets, appends or deletes in the modules of ``root``.
+
+    A trace runs the user's forward on stand-ins for tensors, and a forward may keep what it sees.
+    """
+    held: list[tuple[Any, Any]] = []
+    for module in root.modules():
+        # With parameters, buffers and children, which are dictionaries among them.
+        containers = [value for value in vars(module).values() if type(value) in (dict, list, set)]
+        held.extend((one, copy.copy(one)) for one in (vars(module), *containers))
+    try:
+        yield
+    finally:
+        for container, before in held:
+            if isinstance(container, list):
+                container[:] = before
+            elif isinstance(container, set):
+                container.clear()
+                container.update(before)
+            else:
+                for key in container.keys() - before.keys():
+                    if not str(key).startswith(_CONSTANT):
+                        del container[key]
+                for key, value in before.items():
+                    if key not in container or container[key] is not value:
+                        container[key] = value
+
+
+@contextmanager
 def _functions_whole(root: nn.Module) -> Iterator[None]:
     """PyG's functions stay whole where modules hold them as attributes, and its aggregations.
 
     Those check their arguments in front of what torch.fx takes for the call of a module.
     """
-    held: list[tuple[nn.Module, str, Any]] = []
-    for module in root.modules():
-        for name, value in vars(module).items():
-            if inspect.isfunction(value) and value in _WHOLE_FUNCTIONS:
-                held.append((module, name, value))
+    held = [
+        (module, name, value)
+        for module in root.modules()
+        for name, value in vars(module).items()
+        if inspect.isfunction(value) and value in _WHOLE_FUNCTIONS
+    ]
     check = Aggregation.__call__
 
     def call(self: Aggregation, *args: Any, **kwargs: Any) -> Any:

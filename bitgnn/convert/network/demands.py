@@ -1,0 +1,266 @@
+"""What readers need of each value: floats, signs, signs with a scale; sums kept as integers."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from bitgnn.bits.tensor import WORD_BITS
+from bitgnn.convert.network.values import (
+    IMAGES,
+    Value,
+    canonical,
+    collapse,
+    is_pool,
+    is_unit,
+    ordered,
+    readers_of,
+)
+
+BIT_WRITERS = ("product", "aggregate", "add", "cat", "ternary_product", "ternary_aggregate")
+"""Kinds of values whose operators can write bits themselves; of images, products alone can."""
+INT16_MAX = 2**15 - 1
+EXACT = 2**24
+"""Integers up to which float32 is exact, so that the trained model adds them exactly."""
+
+
+class Residual(NamedTuple):
+    """A sum in integers that a convolution computes: its own product and an addend.
+
+    Nobody else reads ``product``; ``stride`` is what the shortcut leaves out of ``addend``.
+    """
+
+    product: Value
+    addend: Value
+    stride: list[int]
+
+
+class Demands:
+    """Needs of the readers of each value, found from the scores backwards.
+
+    Attributes:
+        values: all values, inputs first.
+        bounds: the largest magnitude of values that hold exact integers.
+        residuals: the residual sums, in integers.
+        floats: values needed in floats.
+        sums: values needed in integers, as the addends of residual sums.
+        signs: for each base (see :func:`~bitgnn.convert.network.values.collapse`), the values
+            behind it whose signs are needed.
+        scaled: values needed as signs with a row scale.
+        drops_scale: products that are read by the sign of their dot product alone.
+    """
+
+    def __init__(self, scores: Value, of_images: bool = False) -> None:
+        self.of_images = of_images
+        self.bit_writers = ("product",) if of_images else BIT_WRITERS
+        self.values = ordered(scores)
+        self.bounds: dict[Value, int] = {}
+        self.residuals: dict[Value, Residual] = {}
+        self.floats: set[Value] = {scores}
+        self.sums: set[Value] = set()
+        self.signs: dict[Value, list[Value]] = {}
+        self.scaled: set[Value] = set()
+        self.drops_scale: set[Value] = set()
+        self._find_integers(scores)
+        for value in reversed(self.values):
+            self._visit(value)
+
+    def wants_signs(self, value: Value) -> None:
+        """Note that a reader looks at the signs of ``value``."""
+        target = canonical(value)
+        if is_pool(target) or is_bit_flatten(target):
+            self.wants_signs(target.inputs[0])
+            return
+        wanted = self.signs.setdefault(collapse(target)[0], [])
+        if target not in wanted:
+            wanted.append(target)
+
+    def is_needed(self, value: Value) -> bool:
+        """Whether anybody reads a value in any form."""
+        return value in self.floats or value in self.sums or bool(self.signs.get(value))
+
+    def writes_sums(self, value: Value) -> bool:
+        """Whether an operator writes the integers of a value, perhaps beside its bits."""
+        several = value in self.floats or len(self.signs.get(value, ())) > 1
+        return value in self.sums or (value in self.residuals and several)
+
+    def writes_bits(self, base: Value) -> bool:
+        """Whether the operator of ``base`` itself writes the bits its readers want."""
+        wanted = self.signs.get(base, [])
+        if base in self.residuals or base in self.sums:
+            return bool(wanted)
+        return (
+            base.kind in self.bit_writers
+            and base not in self.floats
+            and len(wanted) == 1
+            and (base.kind != "cat" or wanted == [base])
+            and (base.kind != "product" or base.binary_weight)
+            and base not in self.scaled
+        )
+
+    def why_no_integers(self, value: Value) -> str:
+        """Why a sum is no residual sum in integers."""
+        for part in value.inputs:
+            source = part.inputs[0] if part.kind == "shortcut" else part
+            if source in self.bounds:
+                continue
+            if source.kind == "product" and source.rank == IMAGES:
+                named = [name for name in ("scale", "bias") if name in source.tensors]
+                what = f"has a {' and a '.join(named)}" if named else "is no sum of signs"
+                return f"the sum is no integer, {source.layer} {what}"
+            return f"the sum is no integer, {source.layer} computes floats"
+        return "a sign is taken of floats that add computes"
+
+    def _find_integers(self, scores: Value) -> None:
+        readers = readers_of(scores)
+        places = {value: place for place, value in enumerate(self.values)}
+        for value in self.values:
+            bound = self._bound(value)
+            if bound is None:
+                continue
+            self.bounds[value] = bound
+            if value.kind != "add":
+                continue
+            parts = sorted(value.inputs, key=lambda part: -places[part])
+            for product, other in (parts, parts[::-1]):
+                if product.kind != "product" or readers[product] != 1:
+                    continue
+                addend, stride = other, [1, 1]
+                if other.kind == "shortcut":
+                    (addend,), stride = other.inputs, other.attributes["stride"]
+                is_product = addend.kind == "product" and addend in self.bounds
+                if addend.size is not None and (is_product or addend in self.residuals):
+                    self.residuals[value] = Residual(product, addend, stride)
+                    break
+
+    def _bound(self, value: Value) -> int | None:
+        """The largest magnitude of integers, None where a value need not be one."""
+        if value.rank != IMAGES:
+            return None
+        if value.kind == "product":
+            plain = value.attributes["input_step"] is None and value.tensors.keys() == {"weight"}
+            return value.tensors["weight"][0].numel() if plain else None
+        if value.kind == "shortcut":
+            return self.bounds.get(value.inputs[0])
+        if value.kind == "add" and all(part in self.bounds for part in value.inputs):
+            total = sum(self.bounds[part] for part in value.inputs)
+            return total if total <= EXACT else None
+        return None
+
+    def _visit(self, value: Value) -> None:
+        if value in self.scaled and input_gain(value) is None and not is_standardized(value):
+            self.floats.add(value)
+        if value in self.signs:
+            # Packing a value with its scale gives its signs as well.
+            self.signs[value] = [t for t in self.signs[value] if t not in self.scaled]
+        if is_standardized(value) and not self.of_images:
+            # Its own signs and row scale follow from the rows in front of it.
+            targets = self.signs.get(value, [])
+            if value in self.scaled or value in targets:
+                self.floats.add(standardized_source(value)[0])
+            if any(target is not value for target in targets):
+                self.floats.add(value)
+            if value in self.floats:
+                self.floats.add(value.inputs[0])
+        elif value.is_function("levels"):
+            self.floats.add(value.inputs[0])
+        elif self.is_needed(value):
+            self._visit_inputs(value)
+            packs = self.of_images or value.kind == "function"
+            if packs and self.signs.get(value) and not self.writes_bits(value):
+                self.floats.add(value)
+
+    def _visit_inputs(self, value: Value) -> None:
+        residual = self.residuals.get(value)
+        if residual is not None:
+            self.sums.add(residual.addend)
+            self.wants_signs(residual.product.inputs[0])
+        elif value.kind == "product":
+            self._visit_product(value)
+        elif value.is_function("sign"):
+            if value in self.floats:
+                self.wants_signs(value.inputs[0])
+        elif self.of_images:
+            self.floats.update(value.inputs)
+        elif self.writes_bits(value) and (beside := signs_beside(value)) is not None:
+            self.floats.add(value.inputs[0])
+            self.wants_signs(beside[0])
+        elif (value.kind in ("aggregate", "add") and all(map(is_unit, value.inputs))) or (
+            value.kind == "cat" and self.writes_bits(value)
+        ):
+            for source in value.inputs:
+                self.wants_signs(source)
+        else:
+            self.floats.update(value.inputs)
+
+    def _visit_product(self, value: Value) -> None:
+        source, *addend = value.inputs
+        self.floats.update(addend)
+        if value.attributes.get("input_step") is not None:
+            self.floats.add(source)
+            return
+        only_dot = (
+            value.takes_sign_of_dot
+            and self.signs.get(value) == [value]
+            and value not in self.floats
+        )
+        if only_dot:
+            self.drops_scale.add(value)
+        if not value.scaled or only_dot or is_unit(source):
+            self.wants_signs(source)
+        else:
+            self.scaled.add(source)
+
+
+def is_bit_flatten(value: Value) -> bool:
+    """Whether bits of rows are best taken from those of images, in another order.
+
+    They are where the images come packed, or have whole words of channels: other words would hold
+    padding for the most part.
+    """
+    if value.kind != "flatten" or value.size is None or value.inputs[0].size is None:
+        return False
+    base, _ = collapse(canonical(value.inputs[0]))
+    return value.inputs[0].size % WORD_BITS == 0 or base.kind in ("product", "add")
+
+
+def signs_beside(value: Value) -> tuple[Value, float] | None:
+    """The signs that a sum adds to its first part and their factor, where that is all it does."""
+    if value.kind != "add" or not value.inputs[1].is_function("scale"):
+        return None
+    (signs,) = value.inputs[1].inputs
+    return (signs, value.inputs[1].attributes["factor"]) if signs.is_function("sign") else None
+
+
+def is_standardized(value: Value) -> bool:
+    """Whether a value is the standardisation of each row, whose signs compare with its mean."""
+    return value.is_function("standardize")
+
+
+def standardized_source(value: Value) -> tuple[Value, bool]:
+    """Source of a standardised value, and whether it went through a ReLU."""
+    (source,) = value.inputs
+    return (source.inputs[0], True) if source.is_function("relu") else (source, False)
+
+
+def input_gain(value: Value) -> tuple[Tensor, Tensor] | None:
+    """Centre and gain of a batch norm on the features: ``|norm(x)| = |x - centre| * gain``.
+
+    None where ``value`` is something else or a gain of 0 leaves a constant.
+    """
+    if value.kind == "input":
+        zeros = torch.zeros(0)
+        return zeros, zeros
+    if not value.is_function("batch_norm") or value.inputs[0].kind != "input":
+        return None
+    tensors = value.tensors
+    gain = torch.rsqrt(tensors["var"].float() + value.attributes["eps"])
+    centre = tensors["mean"]
+    if "weight" in tensors:
+        gain = gain * tensors["weight"]
+        centre = centre - tensors.get("bias", torch.zeros_like(centre)) / gain
+    if not bool(torch.isfinite(centre).all()) or not bool((gain != 0).all()):
+        return None
+    return centre, gain.abs()

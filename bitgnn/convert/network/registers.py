@@ -1,0 +1,307 @@
+"""Writes a program step by step: registers of values and of their signs, packed on demand.
+
+Signs behind functions and pools become comparisons with thresholds, with flipped channels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from bitgnn.convert.network.demands import (
+    Demands,
+    input_gain,
+    is_standardized,
+    standardized_source,
+)
+from bitgnn.convert.network.values import IMAGES, Network, Value, canonical, collapse
+from bitgnn.inference.graph import GraphSpec
+from bitgnn.inference.program import PACKING, Program
+from bitgnn.inference.step import Step
+from bitgnn.inference.steps.calls import FloatCall
+from bitgnn.inference.steps.floats import FUNCTIONS, sign_threshold
+from bitgnn.ops.conv import integer_limits
+
+Function = Callable[[Tensor], Tensor]
+Comparison = tuple[Tensor | None, Tensor | None]
+"""Threshold and flipped channels of a sign; None where they are 0 and none."""
+
+BY_LETTERS = "its letters ask for"
+"""Beginning of the reasons that the user gave."""
+FIRST_LAYER = "its sign is that of the first layer, which is in floats"
+"""Reason where binarize() or the user left the layer that reads the input as it is."""
+ALSO_FLOATS = "its value is read in floats as well as by sign"
+LAYERS = ("product", "linear", "aggregate", "ternary_product", "ternary_aggregate", "call")
+LAYERS_OF_IMAGES = ("product", "conv", "linear", "call", "add")
+"""Kinds of values that layers compute: that signs of them are taken of floats is worth a word."""
+
+_GRAPH_OF_CALLS = -1
+"""Calls read the graph behind the adjacencies, whose number is known at the end."""
+_READ_RAW = ("flatten", "call")
+"""Kinds of steps that take images of any dtype, beside packing and first layers."""
+_SIDE = 2
+"""Rows and columns of the images that functions are evaluated on: as many take the loops of images
+in channels_last, which one pixel might not."""
+_pack = torch.ops.bitgnn.pack.default
+
+
+def functions_of(links: Iterable[Value], rank: int | None = None) -> list[Function]:
+    """Functions of values of kind ``"function"``, on channels ``[1, C]`` of the one in front."""
+    on_images = rank == IMAGES
+    return [partial(_applied, link, on_images) for link in links if link.kind == "function"]
+
+
+def _applied(link: Value, on_images: bool, v: Tensor) -> Tensor:
+    """A function of channels ``[1, C]``, of images with the very arithmetic of images."""
+    if on_images:
+        v = v[:, :, None, None].expand(1, -1, _SIDE, _SIDE)
+        v = v.contiguous(memory_format=torch.channels_last)
+    result = FUNCTIONS[link.name].apply(v, link.tensors, link.attributes)
+    return result[:, :, 0, 0] if on_images else result
+
+
+def comparison(target: Value, device: torch.device, of_sums: bool) -> Comparison:
+    """Threshold and flipped channels of the signs of a value, as a comparison of its base.
+
+    With ``of_sums`` it is one of what the operator computes in front of the scale and bias of the
+    base (a first layer's sums times the step of fixed point), these being the first functions.
+    """
+    base, links = collapse(target)
+    functions = functions_of(links, base.rank)
+    scale = base.tensors.get("scale") if base.kind == "product" else None
+    bias = base.tensors.get("bias") if len(base.inputs) == 1 else None
+    if of_sums and bias is not None:
+        functions.insert(0, lambda v: v + bias)
+    if of_sums and scale is not None:
+        functions.insert(0, lambda v: scale * v)
+    assert base.size is not None
+    return folded(functions, base.size, device)
+
+
+def folded(functions: Sequence[Function], size: int, device: torch.device) -> Comparison:
+    """Comparison of ``[size]`` channels for the sign behind functions monotone in each of them."""
+    if not functions:
+        return None, None
+
+    def chain(v: Tensor) -> Tensor:
+        for function in functions:
+            v = function(v)
+        return v
+
+    return _plain(*sign_threshold(chain, size, device))
+
+
+def folded_scale(
+    size: int, scale: Tensor, threshold: Tensor | None, flipped: Tensor | None
+) -> Comparison:
+    """The comparison ``(scale * dot >= threshold) ^ flipped`` as one of dot products themselves.
+
+    They lie in ``[-size, size]``, where float32 is exact; ``scale`` may have any sign.
+    """
+    least_value = torch.zeros_like(scale) if threshold is None else threshold
+    least, turned = integer_limits(lambda dot: scale * dot.float() >= least_value, size, scale)
+    if flipped is not None:
+        turned = turned ^ flipped
+    return _plain(least.float(), turned)
+
+
+def _plain(threshold: Tensor, flipped: Tensor) -> Comparison:
+    """None in place of zeros and of no flipped channel."""
+    has_flips = bool(flipped.any())
+    if not has_flips and bool((threshold == 0).all()):
+        return None, None
+    return threshold, flipped if has_flips else None
+
+
+def mask_of(flipped: Tensor) -> Tensor:
+    """Words ``[1, ceil(size / 32)]`` whose set bits are the flipped channels."""
+    words: Tensor = _pack(torch.where(flipped, 1.0, -1.0).unsqueeze(0))
+    return words
+
+
+class Bits(NamedTuple):
+    """Register of some signs, and the channels that are flipped in it."""
+
+    register: int
+    size: int
+    flipped: Tensor | None = None
+
+
+class Registers:
+    """A program under way: its steps, their registers, and the signs that are packed on demand.
+
+    Register 0 holds the features; ``specs`` are the adjacencies in use.
+    """
+
+    def __init__(self, network: Network) -> None:
+        assert network.scores is not None
+        assert network.features is not None
+        self.network, self.of_images = network, network.of_images
+        self.features, self.scores = network.features, network.scores
+        self.demands = Demands(network.scores, network.of_images)
+        values = self.demands.values
+        self._steps: list[Step] = []
+        self._tensors: dict[str, Tensor] = {}
+        self._calls: list[FloatCall] = []
+        self._next_register = 1
+        self.specs: list[GraphSpec] = []
+        self.floats: dict[Value, int] = {network.features: 0}
+        self.sums: dict[Value, int] = {}
+        self.bits: dict[Value, Bits] = {}
+        self.scaled: dict[Value, tuple[Bits, int]] = {}
+        self.patches: dict[Value, int] = {}
+        self.boundaries: dict[str, str] = {}
+        self.raw: int | None = None
+        live = {value.layer for value in values}
+        # Of images, what torch.fx began to trace and gave up is no part of the network.
+        self.reasons = {
+            name: why
+            for name, why in network.calls.items()
+            if name in live or not network.of_images
+        }
+        self.hidden: set[Value] = set()  # what layers compute, and all that depends on it
+        for value in values:
+            is_layer = value.kind in (LAYERS_OF_IMAGES if network.of_images else LAYERS)
+            if is_layer or any(parent in self.hidden for parent in value.inputs):
+                self.hidden.add(value)
+        tensors = (tensor for value in values for tensor in value.tensors.values())
+        self.device = next((tensor.device for tensor in tensors), torch.device("cpu"))
+
+    def step(self, *step: Any, **tensors: Any) -> int:
+        """Add a step with one result, as :meth:`steps_of` does; its register."""
+        return self.steps_of(1, *step, **tensors)[0]
+
+    def steps_of(
+        self,
+        outputs: int,
+        kind: str,
+        layer: str,
+        inputs: Sequence[int],
+        attributes: Mapping[str, Any] | None = None,
+        graph: int | None = None,
+        **tensors: Tensor | None,
+    ) -> tuple[int, ...]:
+        """Add a step with several results; their registers. Tensors that are None are left out."""
+        names = {}
+        for name, tensor in tensors.items():
+            if tensor is not None:
+                names[name] = f"step{len(self._steps)}_{name}"
+                self._tensors[names[name]] = tensor.contiguous()
+        written = tuple(range(self._next_register, self._next_register + outputs))
+        self._next_register += outputs
+        self._steps.append(
+            Step(kind, layer, tuple(inputs), written, attributes or {}, names, graph)
+        )
+        return written
+
+    def graph(self, spec: GraphSpec | None) -> int:
+        """The number of an adjacency; layers that make the same of the graph share one."""
+        assert spec is not None
+        if spec not in self.specs:
+            self.specs.append(spec)
+        return self.specs.index(spec)
+
+    def parts(
+        self, in_channels: int, output: int
+    ) -> tuple[Program, Mapping[str, Tensor], Sequence[FloatCall]]:
+        """The program, its buffers by name, and the calls of its user's own code."""
+        steps = tuple(
+            replace(step, graph=len(self.specs)) if step.graph == _GRAPH_OF_CALLS else step
+            for step in self._steps
+        )
+        return Program(in_channels, steps, output, self._entry()), self._tensors, self._calls
+
+    def _entry(self) -> int | None:
+        """Length of the packing prefix; see :class:`~bitgnn.inference.program.Program`."""
+        for place, step in enumerate(self._steps):
+            if step.kind in PACKING:
+                hidden = {0, *(r for before in self._steps[:place] for r in before.outputs)}
+                behind = {r for after in self._steps[place + 1 :] for r in after.inputs}
+                return None if hidden & behind else place + 1
+            if step.graph is not None:
+                return None
+        return None
+
+    def _pack_standardized(self, value: Value) -> None:
+        """Pack the signs of standardised rows, with their scale where it is wanted."""
+        source, relu = standardized_source(value)
+        size, scaled = width_of(value), value in self.demands.scaled
+        attributes = {"size": size, "relu": relu, "scaled": scaled}
+        words, *scale = self.steps_of(
+            1 + scaled, "pack_standardized", value.layer, [self.floats[source]], attributes
+        )
+        self.bits[value] = Bits(words, size)
+        if scaled:
+            self.scaled[value] = (self.bits[value], scale[0])
+
+    def _pack_scaled(self, value: Value) -> None:
+        """Pack signs and row scale of a value."""
+        if is_standardized(value):
+            self._pack_standardized(value)
+            return
+        size, source, flipped = width_of(value), value, None
+        centre_gain = input_gain(value)
+        tensors: dict[str, Any] = {}
+        if centre_gain is not None and value.kind == "function":
+            (source,) = value.inputs
+            threshold, flipped = folded(functions_of([value]), size, self.device)
+            tensors = {"threshold": threshold, "gain": centre_gain[1]}
+        read, sizes = [self.floats[source]], {"size": size}
+        words, scale = self.steps_of(2, "pack_scaled", value.layer, read, sizes, **tensors)
+        bits = Bits(words, size, flipped)
+        self.scaled[value] = (bits, scale)
+        self.bits.setdefault(canonical(value), bits)
+
+    def _plain(self, value: Value) -> Bits:
+        """The bits of a value's signs with no channel flipped."""
+        target = canonical(value)
+        self.bits[target] = self._unflipped(self.bits[target], target.layer)
+        return self.bits[target]
+
+    def _unflipped(self, bits: Bits, layer: str) -> Bits:
+        if bits.flipped is None:
+            return bits
+        mask, size = mask_of(bits.flipped)[0], {"size": bits.size}
+        return Bits(self.step("flip", layer, [bits.register], size, mask=mask), bits.size)
+
+    def _comparison(self, target: Value) -> Comparison:
+        """Threshold on what the operator of a base compares, for the sign of ``target``."""
+        return comparison(target, self.device, of_sums=True)
+
+    def _float_register(self, value: Value, reader: str) -> int:
+        """Register of a value in floats; images themselves may come in another dtype."""
+        if value is not self.features or not self.of_images or reader in _READ_RAW:
+            return self.floats[value]
+        if self.raw is None:
+            self.raw = self.step("to_float", value.layer, [self.floats[value]])
+        return self.raw
+
+    def _float_step(self, value: Value) -> int:
+        """A step of the same kind as the value, which PyTorch computes."""
+        kind, attributes = value.kind, dict(value.attributes)
+        inputs = [self._float_register(part, kind) for part in value.inputs]
+        if value.call is not None:
+            self._calls.append(value.call)
+            graph = _GRAPH_OF_CALLS if value.needs_edges else None
+            return self.step("call", value.layer, inputs, {"call": len(self._calls) - 1}, graph)
+        if kind in ("linear", "conv", "shortcut"):
+            attributes |= {"size": value.inputs[0].size, "out": value.size}
+        elif kind == "flatten":
+            attributes["size"] = value.size
+        names = {"function": value.name, "conv": "float_conv"}
+        if self.of_images:
+            names["cat"] = "cat_channels"
+        name = names.get(kind, kind)
+        return self.step(name, value.layer, inputs, attributes, **value.tensors)
+
+
+def width_of(value: Value) -> int:
+    """The features or channels of a value that is packed."""
+    if value.size is None:
+        raise ValueError(f"freeze: the width of what {value.layer!r} gives is not known")
+    return value.size

@@ -1,1 +1,0 @@
-"""From values to steps: which are bits, which thresholds, and what each step holds."""

@@ -1,1 +1,0 @@
-"""Traces of forwards with torch.fx, and what their arguments are."""
