@@ -9,7 +9,7 @@ from torch import Tensor
 from bitgnn._checks import check_type, check_value, name_type
 from bitgnn.bits.images import BitImages
 from bitgnn.ops import _arguments
-from bitgnn.ops.reference.bit_pool import window_places
+from bitgnn.ops.reference.conv import window_places
 
 Pair = int | tuple[int, int]
 """A number for both axes, or (height, width)."""

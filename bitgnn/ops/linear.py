@@ -13,7 +13,7 @@ from bitgnn.bits import BitTensor
 from bitgnn.bits.tensor import WORD_BITS, words_for
 from bitgnn.ops import _arguments
 from bitgnn.ops._arguments import call
-from bitgnn.ops.reference.bits_linear import DIGITS, SHIFTS
+from bitgnn.ops.reference.bmm import DIGITS, SHIFTS
 
 MOST_FEATURES = 65024
 """Features up to which the sums of digits fit int32."""

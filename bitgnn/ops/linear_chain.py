@@ -17,7 +17,7 @@ from torch import Tensor
 from bitgnn._checks import check_value, name_type
 from bitgnn.bits import BitTensor
 from bitgnn.ops import _arguments
-from bitgnn.ops.reference.linear_chain import HIDDEN_TABLE, LAST_TABLE, chain_words
+from bitgnn.ops.reference.bmm import HIDDEN_TABLE, LAST_TABLE, chain_words
 from bitgnn.ops.reference.pack import from_words
 
 MOST_LAYERS = 8

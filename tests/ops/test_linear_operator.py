@@ -7,7 +7,7 @@ from wrong_calls import check_wrong_calls
 from bitgnn import BitTensor
 from bitgnn.ops import linear
 from bitgnn.ops.linear import bits_linear, weight_digits
-from bitgnn.ops.reference.bits_linear import digits_in_order
+from bitgnn.ops.reference.bmm import digits_in_order
 
 
 def drawn(*shape, seed=0):

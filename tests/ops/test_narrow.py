@@ -8,7 +8,7 @@ import torch
 
 from bitgnn import BitAdjacency, BitTensor
 from bitgnn.ops import fused
-from bitgnn.ops.reference._sums import canonical_sums
+from bitgnn.ops.reference.bspmm import canonical_sums
 from bitgnn.ops.reference.pairs import bmm_bspmm_narrow, finished
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from bitgnn.bits import BitAdjacency, BitTensor, BooleanTensor, TernaryTensor
 from bitgnn.ops import bmm, bspmm, ternary
-from bitgnn.ops.reference.ternary_attention import (
+from bitgnn.ops.reference.ternary import (
     attention_ternary_floats,
     exact_exp,
     softmax_table,

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from bitgnn import BitTensor
-from bitgnn.ops.reference.bmm import _dot
+from bitgnn.ops.reference.bmm import dot_of
 from bitgnn.ops.reference.pack import signs
 
 pytestmark = pytest.mark.cuda
@@ -38,7 +38,7 @@ def run(given):
 def in_order(given):
     """The sums by pieces, each in edge order with one rounding an edge."""
     size, rowptr, indices = given["size"], given["rowptr"].long(), given["indices"].long()
-    halves = _dot(signs(given["x"], size), signs(given["w"], size)) >> 1
+    halves = dot_of(signs(given["x"], size), signs(given["w"], size)) >> 1
     factor = given["x_scale"] * given["col"]
     values = torch.cat([halves, torch.ones(len(halves), 1, dtype=halves.dtype)], 1).double()
     degree = rowptr.diff()

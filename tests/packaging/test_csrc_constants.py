@@ -20,10 +20,10 @@ ops._fixed_conv.MOST_WEIGHTS first_layers/operators.h kMostFixedWeights
 ops.reference.pairs.MAX_NARROW_SIZE bspmm/narrow_sums.h kMostShortFeatures
 ops.linear_chain.MOST_LAYERS whole_model/linear_chain.h kMostChainLayers
 ops.linear_chain.MOST_FEATURES whole_model/linear_chain.h kMostChainFeatures
-ops.reference.linear_chain.LAYER_NUMBERS whole_model/linear_chain.h kChainLayerNumbers
-ops.reference.linear_chain.STEP_WORDS whole_model/linear_chain.h kChainStepWords
-ops.reference.linear_chain.HIDDEN_TABLE whole_model/linear_chain.h kHiddenTable
-ops.reference.linear_chain.LAST_TABLE whole_model/linear_chain.h kLastTable
+ops.reference.bmm.LAYER_NUMBERS whole_model/linear_chain.h kChainLayerNumbers
+ops.reference.bmm.STEP_WORDS whole_model/linear_chain.h kChainStepWords
+ops.reference.bmm.HIDDEN_TABLE whole_model/linear_chain.h kHiddenTable
+ops.reference.bmm.LAST_TABLE whole_model/linear_chain.h kLastTable
 ops.reference.sampling.MOST_DRAWS sampling/cpu/operators.cpp kMostDraws
 inference.fusions.products.MOST_NARROW_COLUMNS pairs/cuda/narrow/route.cu kMostColumns
 inference.fusions.products.MOST_OFTEN_FEATURES pairs/cuda/narrow/table.cuh kMostFeatures
