@@ -5,7 +5,6 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from bitgnn._checks import check_value
 from bitgnn.bits.images import BitImages
 from bitgnn.ops import _arguments
 from bitgnn.ops.conv_shape import Pair, check_images, whole_pair
@@ -45,18 +44,18 @@ def max_pool(
     kernel = whole_pair(name, "kernel_size", kernel_size, 1)
     steps = kernel if stride is None else whole_pair(name, "stride", stride, 1)
     height, width = whole_pair(name, "padding", padding, 0)
-    check_value(
-        2 * height <= kernel[0] and 2 * width <= kernel[1],
-        lambda: f"{name}: padding must be at most half of the kernel {kernel}, got {padding!r}",
-    )
+    if not (2 * height <= kernel[0] and 2 * width <= kernel[1]):
+        raise ValueError(
+            f"{name}: padding must be at most half of the kernel {kernel}, got {padding!r}"
+        )
     size = x.words.shape[1:3]
-    check_value(
-        min(size) >= 1 and kernel[0] <= size[0] + 2 * height and kernel[1] <= size[1] + 2 * width,
-        lambda: (
+    if not (
+        min(size) >= 1 and kernel[0] <= size[0] + 2 * height and kernel[1] <= size[1] + 2 * width
+    ):
+        raise ValueError(
             f"{name}: the kernel must be no larger than the padded image, "
             f"{[size[0] + 2 * height, size[1] + 2 * width]}, got {list(kernel)}"
-        ),
-    )
+        )
     _arguments.vector(name, "flip", flip, x.channels, x.device, torch.bool)
     turned = _mask(flip)
     sides = height, height, width, width
@@ -87,20 +86,16 @@ def pool_window(
         ValueError: a shape, device or number does not fit.
     """
     _arguments.vector(name, "pool_flip", flip, channels, device, torch.bool)
-    check_value(
-        pool is not None or flip is None,
-        lambda: f"{name}: pool_flip must be left out where there is no pool",
-    )
+    if pool is None and flip is not None:
+        raise ValueError(f"{name}: pool_flip must be left out where there is no pool")
     if pool is None:
         return None, None
     window = whole_pair(name, "pool", pool, 1)
-    check_value(
-        window[0] <= size[0] and window[1] <= size[1],
-        lambda: (
+    if not (window[0] <= size[0] and window[1] <= size[1]):
+        raise ValueError(
             f"{name}: pool must be no larger than the convolution's images, {list(size)}, "
             f"got {list(window)}"
-        ),
-    )
+        )
     return window, _mask(flip)
 
 

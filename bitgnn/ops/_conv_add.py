@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from bitgnn._checks import check_type, check_value, name_type
+from bitgnn._checks import name_type
 from bitgnn.bits.images import BitImages
 from bitgnn.ops import _arguments
 from bitgnn.ops._arguments import call
@@ -65,7 +65,8 @@ def add(
     shape = check_operands(name, x, w, stride, padding, dilation, groups)
     steps = whole_pair(name, "addend_stride", addend_stride, 1)
     outputs = w.words.size(0)
-    check_value(sums or bits, lambda: f"{name}: sums or bits must be asked for, got neither")
+    if not sums and not bits:
+        raise ValueError(f"{name}: sums or bits must be asked for, got neither")
     check_prepared(name, prepared, w)
     if addend is not None:
         places = shape.output_size(x.words.shape[1:3], w.words.shape[1:3])
@@ -88,18 +89,16 @@ def _check_addend(
     places: tuple[int, int],
     steps: tuple[int, int],
 ) -> None:
-    check_type(
-        isinstance(addend, Tensor) and addend.dtype in (torch.int16, torch.int32),
-        lambda: f"{name}: addend must be an int16 or int32 tensor, got {name_type(addend)}",
-    )
-    check_value(
+    if not (isinstance(addend, Tensor) and addend.dtype in (torch.int16, torch.int32)):
+        raise TypeError(f"{name}: addend must be an int16 or int32 tensor, got {name_type(addend)}")
+    if not (
         addend.dim() == 4
         and addend.size(0) == x.words.size(0)
         and addend.size(1) <= outputs
-        and all(-(-addend.size(2 + i) // steps[i]) == places[i] for i in range(2)),
-        lambda: (
+        and all(-(-addend.size(2 + i) // steps[i]) == places[i] for i in range(2))
+    ):
+        raise ValueError(
             f"{name}: addend must have shape [{x.words.size(0)}, at most {outputs}, h, w] with "
             f"{places[0]} x {places[1]} pixels at strides {list(steps)}, got {list(addend.shape)}"
-        ),
-    )
+        )
     _arguments.same_device(name, "addend", addend.device, x.device)

@@ -11,7 +11,7 @@ import math
 import torch
 from torch import Tensor
 
-from bitgnn._checks import check_type, check_value, name_type
+from bitgnn._checks import name_type
 from bitgnn.bits.images import BitImages
 from bitgnn.ops import _arguments
 from bitgnn.ops._arguments import call
@@ -99,14 +99,12 @@ def fbf(
 
 def check_step(function: str, step: float) -> None:
     """Require a power of two in the range of float32."""
-    check_type(
-        isinstance(step, int | float) and not isinstance(step, bool),
-        lambda: f"{function}: step must be a float, got {name_type(step)}",
-    )
-    check_value(
-        math.frexp(step)[0] == 0.5 and -100 < math.frexp(step)[1] < 100,
-        lambda: f"{function}: step must be a power of two between 2^-100 and 2^98, got {step}",
-    )
+    if not (isinstance(step, int | float) and not isinstance(step, bool)):
+        raise TypeError(f"{function}: step must be a float, got {name_type(step)}")
+    if not (math.frexp(step)[0] == 0.5 and -100 < math.frexp(step)[1] < 100):
+        raise ValueError(
+            f"{function}: step must be a power of two between 2^-100 and 2^98, got {step}"
+        )
 
 
 def _checked(
@@ -118,30 +116,25 @@ def _checked(
     padding: Pair | str,
     dilation: Pair,
 ) -> ConvShape:
-    check_type(
-        isinstance(x, Tensor) and x.dtype in _DTYPES and x.layout == torch.strided,
-        lambda: (
+    if not (isinstance(x, Tensor) and x.dtype in _DTYPES and x.layout == torch.strided):
+        raise TypeError(
             f"{function}: x must be dense float32, float16, bfloat16 or uint8, got {name_type(x)}"
-        ),
-    )
+        )
     check_images(function, "w", w)
-    check_value(
-        x.dim() == 4 and x.size(1) == w.channels,
-        lambda: f"{function}: x must have shape [N, {w.channels}, H, W], got {list(x.shape)}",
-    )
+    if not (x.dim() == 4 and x.size(1) == w.channels):
+        raise ValueError(
+            f"{function}: x must have shape [N, {w.channels}, H, W], got {list(x.shape)}"
+        )
     _arguments.same_device(function, "w", w.device, x.device)
     check_step(function, step)
-    check_value(
-        x.dtype != torch.uint8 or step == 1,
-        lambda: f"{function}: step must be 1 for uint8 images, got {step}",
-    )
+    if x.dtype == torch.uint8 and step != 1:
+        raise ValueError(f"{function}: step must be 1 for uint8 images, got {step}")
     outputs, height, width, _ = w.words.shape
-    check_value(outputs > 0, lambda: f"{function}: w must have outputs, got none")
-    check_value(
-        w.channels * height * width <= MOST_WEIGHTS,
-        lambda: (
+    if outputs <= 0:
+        raise ValueError(f"{function}: w must have outputs, got none")
+    if w.channels * height * width > MOST_WEIGHTS:
+        raise ValueError(
             f"{function}: w must have at most {MOST_WEIGHTS} weights an output, got "
             f"{w.channels * height * width}"
-        ),
-    )
+        )
     return conv_shape(function, x.shape[2:4], (height, width), stride, padding, dilation)

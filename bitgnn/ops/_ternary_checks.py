@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import is_in_torch_dispatch_mode
 
-from bitgnn._checks import check_type, check_value, name_type
+from bitgnn._checks import name_type
 from bitgnn.bits import BitTensor, BooleanTensor, TernaryTensor
 from bitgnn.bits.ternary import QUANTISED, check_positive, scale_tensor
 from bitgnn.ops import _arguments
@@ -19,14 +19,10 @@ def attention_keys(name: str, q: Sequence[int], k: Sequence[int]) -> None:
     """Require keys that fit queries, whose heads theirs divide; of four dimensions both."""
     batch, heads, _, size = q
     groups = k[1]
-    check_value(
-        k[0] == batch and k[3] == size,
-        lambda: f"{name}: k must have shape [{batch}, G, L, {size}] like q, got {list(k)}",
-    )
-    check_value(
-        groups == heads or (groups > 0 and heads % groups == 0),
-        lambda: f"{name}: heads of k must divide the {heads} heads of q, got {groups}",
-    )
+    if not (k[0] == batch and k[3] == size):
+        raise ValueError(f"{name}: k must have shape [{batch}, G, L, {size}] like q, got {list(k)}")
+    if not (groups == heads or (groups > 0 and heads % groups == 0)):
+        raise ValueError(f"{name}: heads of k must divide the {heads} heads of q, got {groups}")
 
 
 def attention_numbers(
@@ -34,17 +30,11 @@ def attention_numbers(
 ) -> None:
     """Require positive numbers, and a dtype of results."""
     for what, number in (("scale", scale), ("bool_scale", bool_scale), ("out_scale", out_scale)):
-        check_type(
-            isinstance(number, float | int) and not isinstance(number, bool),
-            lambda what=what, number=number: (  # type: ignore[misc]
-                f"{name}: {what} must be a number, got {name_type(number)}"
-            ),
-        )
+        if not (isinstance(number, float | int) and not isinstance(number, bool)):
+            raise TypeError(f"{name}: {what} must be a number, got {name_type(number)}")
         check_positive(name, what, number)
-    check_value(
-        dtype in QUANTISED,
-        lambda: f"{name}: dtype must be float32, float16 or bfloat16, got {dtype}",
-    )
+    if dtype not in QUANTISED:
+        raise ValueError(f"{name}: dtype must be float32, float16 or bfloat16, got {dtype}")
 
 
 def pack_mask(mask: Tensor) -> BitTensor:
@@ -57,23 +47,19 @@ def pack_mask(mask: Tensor) -> BitTensor:
         ValueError: it has other than two dimensions.
     """
     name = "ternary.pack_mask"
-    check_type(
-        isinstance(mask, Tensor) and mask.dtype == torch.bool,
-        lambda: f"{name}: mask must be a bool tensor, got {name_type(mask)}",
-    )
-    check_value(
-        mask.dim() == 2,
-        lambda: f"{name}: mask must have shape [B, L], got {list(mask.shape)}",
-    )
+    if not (isinstance(mask, Tensor) and mask.dtype == torch.bool):
+        raise TypeError(f"{name}: mask must be a bool tensor, got {name_type(mask)}")
+    if mask.dim() != 2:
+        raise ValueError(f"{name}: mask must have shape [B, L], got {list(mask.shape)}")
     words = torch.ops.bitgnn.pack(mask.to(torch.float32) - 0.5)
     return BitTensor._trusted(words, mask.size(1))
 
 
 def quantisable(name: str, operand: str, x: Tensor) -> None:
-    check_type(
-        isinstance(x, Tensor) and x.dtype in QUANTISED and x.layout == torch.strided,
-        lambda: f"{name}: {operand} must be float32, float16 or bfloat16, got {name_type(x)}",
-    )
+    if not (isinstance(x, Tensor) and x.dtype in QUANTISED and x.layout == torch.strided):
+        raise TypeError(
+            f"{name}: {operand} must be float32, float16 or bfloat16, got {name_type(x)}"
+        )
 
 
 def linear_operands(name: str, x: Tensor, w: BitTensor, activation: str) -> None:
@@ -90,15 +76,11 @@ def linear_operands(name: str, x: Tensor, w: BitTensor, activation: str) -> None
         return
     quantisable(name, "x", x)
     _arguments.bit_matrix(name, "w", w)
-    check_value(
-        x.dim() >= 1 and x.size(-1) == w.size,
-        lambda: f"{name}: x must have shape [..., {w.size}] like w, got {list(x.shape)}",
-    )
+    if not (x.dim() >= 1 and x.size(-1) == w.size):
+        raise ValueError(f"{name}: x must have shape [..., {w.size}] like w, got {list(x.shape)}")
     _arguments.same_device(name, "w", w.words.device, x.device)
-    check_value(
-        activation in ACTIVATIONS,
-        lambda: f"{name}: activation must be one of {ACTIVATIONS}, got {activation!r}",
-    )
+    if activation not in ACTIVATIONS:
+        raise ValueError(f"{name}: activation must be one of {ACTIVATIONS}, got {activation!r}")
 
 
 def linear_scale(name: str, scale: Tensor | float, device: torch.device) -> Tensor:
@@ -121,32 +103,26 @@ def _number(name: str, scale: float, device: torch.device) -> Tensor:
 
 
 def ternary(name: str, operand: str, x: TernaryTensor) -> None:
-    check_type(
-        isinstance(x, TernaryTensor),
-        lambda: f"{name}: {operand} must be a TernaryTensor, got {name_type(x)}",
-    )
+    if not isinstance(x, TernaryTensor):
+        raise TypeError(f"{name}: {operand} must be a TernaryTensor, got {name_type(x)}")
 
 
 def four_dimensions(name: str, operand: str, shape: Sequence[int]) -> None:
-    check_value(
-        len(shape) == 4,
-        lambda: f"{name}: {operand} must have four dimensions, got shape {list(shape)}",
-    )
+    if len(shape) != 4:
+        raise ValueError(f"{name}: {operand} must have four dimensions, got shape {list(shape)}")
 
 
 def batched(name: str, operand: str, x: TernaryTensor | BooleanTensor, dimensions: int) -> None:
-    check_value(
-        len(x.shape) >= dimensions,
-        lambda: f"{name}: {operand} must have {dimensions} or more dimensions, got {list(x.shape)}",
-    )
+    if len(x.shape) < dimensions:
+        raise ValueError(
+            f"{name}: {operand} must have {dimensions} or more dimensions, got {list(x.shape)}"
+        )
 
 
 def result_dtype(name: str, dtype: torch.dtype | None, default: torch.dtype) -> torch.dtype:
     dtype = default if dtype is None else dtype
-    check_value(
-        dtype in (*QUANTISED, torch.int32),
-        lambda: f"{name}: dtype must be float32, float16, bfloat16 or int32, got {dtype}",
-    )
+    if dtype not in (*QUANTISED, torch.int32):
+        raise ValueError(f"{name}: dtype must be float32, float16, bfloat16 or int32, got {dtype}")
     return dtype
 
 
@@ -163,12 +139,10 @@ def mask_bits(
     if mask is None:
         return None
     bits = mask if isinstance(mask, BitTensor) else pack_mask(mask)
-    check_value(
-        bits.size == length and bits.words.size(0) == batch,
-        lambda: (
+    if not (bits.size == length and bits.words.size(0) == batch):
+        raise ValueError(
             f"{name}: mask must have shape [{batch}, {length}], "
             f"got [{bits.words.size(0)}, {bits.size}]"
-        ),
-    )
+        )
     _arguments.same_device(name, "mask", bits.device, device)
     return bits

@@ -9,7 +9,6 @@ no gradient.
 import torch
 from torch import Tensor
 
-from bitgnn._checks import check_value
 from bitgnn.bits import BitTensor
 from bitgnn.ops import _arguments
 from bitgnn.ops._arguments import call
@@ -55,4 +54,5 @@ def _bits(name: str, a: BitTensor, b: BitTensor) -> None:
 
 
 def _same_shape(name: str, a: torch.Size, b: torch.Size) -> None:
-    check_value(a == b, lambda: f"{name}: b must have shape {list(a)} like a, got {list(b)}")
+    if a != b:
+        raise ValueError(f"{name}: b must have shape {list(a)} like a, got {list(b)}")

@@ -28,7 +28,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bitgnn._checks import check_value
 from bitgnn.bits import BitTensor, TernaryTensor
 from bitgnn.ops import _arguments
 from bitgnn.ops._arguments import call
@@ -214,10 +213,8 @@ def _stored(name: str, operand: str, bits: BitTensor, transposed: bool) -> BitTe
     if not transposed:
         return bits
     _arguments.bit_matrix(name, operand, bits)
-    check_value(
-        bits.scale is None,
-        lambda: f"{name}: {operand} must hold no scale where it is stored transposed",
-    )
+    if bits.scale is not None:
+        raise ValueError(f"{name}: {operand} must hold no scale where it is stored transposed")
     return bits.t()
 
 

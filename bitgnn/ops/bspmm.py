@@ -37,7 +37,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bitgnn._checks import check_type, check_value, name_type
+from bitgnn._checks import name_type
 from bitgnn.bits import BitAdjacency, BitTensor, TernaryTensor
 from bitgnn.ops import _arguments
 from bitgnn.ops._arguments import call
@@ -159,10 +159,8 @@ def fbf(
     """
     name = "bspmm.fbf"
     x = _dense_pattern(name, x, adjacency, check_finite, factors=not integer)
-    check_type(
-        not integer or not x.is_floating_point(),
-        lambda: f"{name}: x must be int8 or int16 with integer=True, got {x.dtype}",
-    )
+    if integer and x.is_floating_point():
+        raise TypeError(f"{name}: x must be int8 or int16 with integer=True, got {x.dtype}")
     _arguments.no_bias_with_integer(name, bias, integer)
     scales = (None, None) if integer else (adjacency.row_scale, adjacency.col_scale)
     csr = (adjacency.rowptr, adjacency.indices)
@@ -274,18 +272,14 @@ def check_pattern(name: str, adjacency: BitAdjacency, rows: int, device: torch.d
     is_pattern = isinstance(adjacency, BitAdjacency) and adjacency.num_cols == rows
     if is_pattern and adjacency.indices.device == device:
         return
-    check_type(
-        isinstance(adjacency, BitAdjacency),
-        lambda: (
+    if not isinstance(adjacency, BitAdjacency):
+        raise TypeError(
             f"{name}: adjacency must be a BitAdjacency (its letter is B), "
             f"got {name_type(adjacency)}"
-        ),
-    )
-    check_value(
-        adjacency.num_cols == rows,
-        lambda: (
+        )
+    if adjacency.num_cols != rows:
+        raise ValueError(
             f"{name}: adjacency must have {rows} columns like the rows of x, "
             f"got {adjacency.num_cols}"
-        ),
-    )
+        )
     _arguments.same_device(name, "adjacency", adjacency.indices.device, device)

@@ -9,7 +9,6 @@ and ``ffb`` carry no gradient.
 import torch
 from torch import Tensor
 
-from bitgnn._checks import check_value
 from bitgnn.bits import BitTensor
 from bitgnn.ops import _arguments
 
@@ -58,4 +57,5 @@ def _bits(name: str, a: BitTensor, b: BitTensor) -> None:
 
 
 def _same_rows(name: str, a: int, b: int) -> None:
-    check_value(a == b, lambda: f"{name}: b must have {a} rows like a, got {b}")
+    if a != b:
+        raise ValueError(f"{name}: b must have {a} rows like a, got {b}")

@@ -29,7 +29,6 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from bitgnn._checks import check_value
 from bitgnn.bits.images import BitImages
 from bitgnn.ops import _arguments
 from bitgnn.ops._arguments import call
@@ -87,22 +86,18 @@ def prepare(
     bound = height * width * w.channels
     if step is not None:
         check_step(name, step)
-        check_value(
-            bound <= MOST_WEIGHTS,
-            lambda: f"{name}: w must have at most {MOST_WEIGHTS} weights an output, got {bound}",
-        )
+        if bound > MOST_WEIGHTS:
+            raise ValueError(
+                f"{name}: w must have at most {MOST_WEIGHTS} weights an output, got {bound}"
+            )
         bound *= 32768
-    check_value(
-        added >= 0 and bound + added < 2**31 - 1,
-        lambda: f"{name}: added must be at least 0 and totals fit int32, got {added}",
-    )
+    if not (added >= 0 and bound + added < 2**31 - 1):
+        raise ValueError(f"{name}: added must be at least 0 and totals fit int32, got {added}")
     compared = bias is not None or threshold is not None
     w_scale = w.scale if scale and compared else None
     for argument, value in (("scale of w", w_scale), ("bias", bias)):
-        check_value(
-            value is None or not bool(value.isinf().any()),
-            lambda argument=argument: f"{name}: {argument} must not be infinite",  # type: ignore[misc]
-        )
+        if value is not None and bool(value.isinf().any()):
+            raise ValueError(f"{name}: {argument} must not be infinite")
     taps = from_words(w.words.reshape(-1, words), w.channels).sum(1, dtype=torch.int32)
     limit, turned = _limits(w, bound + added, w_scale, bias, threshold, step or 1.0)
     turned = turned if flip is None else turned ^ flip

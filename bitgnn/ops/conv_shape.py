@@ -6,7 +6,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from bitgnn._checks import check_type, check_value, name_type
+from bitgnn._checks import name_type
 from bitgnn.bits.images import BitImages
 from bitgnn.ops import _arguments
 from bitgnn.ops.reference.conv import window_places
@@ -55,48 +55,39 @@ def conv_shape(
     dilations = whole_pair(function, "dilation", dilation, 1)
     reach = [d * (k - 1) + 1 for d, k in zip(dilations, kernel, strict=True)]
     if isinstance(padding, str):
-        check_value(
-            padding == "valid" or (padding == "same" and strides == (1, 1)),
-            lambda: (
+        if not (padding == "valid" or (padding == "same" and strides == (1, 1))):
+            raise ValueError(
                 f"{function}: padding must be numbers, 'valid', or 'same' with stride 1, got "
                 f"{padding!r} with stride {strides}"
-            ),
-        )
+            )
         total = [r - 1 if padding == "same" else 0 for r in reach]
         sides = total[0] // 2, total[0] - total[0] // 2, total[1] // 2, total[1] - total[1] // 2
     else:
         height, width = whole_pair(function, "padding", padding, 0)
         sides = height, height, width, width
     padded = [image[0] + sides[0] + sides[1], image[1] + sides[2] + sides[3]]
-    check_value(
-        min(kernel) >= 1 and reach[0] <= padded[0] and reach[1] <= padded[1],
-        lambda: (
+    if not (min(kernel) >= 1 and reach[0] <= padded[0] and reach[1] <= padded[1]):
+        raise ValueError(
             f"{function}: the kernel must be no larger than the padded image, {padded}, got "
             f"{list(kernel)} with dilation {list(dilations)}"
-        ),
-    )
+        )
     return ConvShape(strides, sides, dilations)
 
 
 def whole_pair(function: str, name: str, value: Pair, least: int) -> tuple[int, int]:
     """Height and width of what is given as one or both; ints that are at least ``least``."""
     both = value if isinstance(value, tuple | list) else (value, value)
-    check_type(
-        len(both) == 2 and all(isinstance(v, int) and not isinstance(v, bool) for v in both),
-        lambda: f"{function}: {name} must be an int or a pair of them, got {value!r}",
-    )
-    check_value(
-        min(both) >= least, lambda: f"{function}: {name} must be at least {least}, got {value!r}"
-    )
+    if not (len(both) == 2 and all(isinstance(v, int) and not isinstance(v, bool) for v in both)):
+        raise TypeError(f"{function}: {name} must be an int or a pair of them, got {value!r}")
+    if min(both) < least:
+        raise ValueError(f"{function}: {name} must be at least {least}, got {value!r}")
     return both[0], both[1]
 
 
 def check_images(function: str, name: str, value: BitImages) -> None:
     """Require packed images."""
-    check_type(
-        isinstance(value, BitImages),
-        lambda: f"{function}: {name} must be BitImages, got {name_type(value)}",
-    )
+    if not isinstance(value, BitImages):
+        raise TypeError(f"{function}: {name} must be BitImages, got {name_type(value)}")
 
 
 def check_operands(
@@ -112,26 +103,21 @@ def check_operands(
     check_images(function, "x", x)
     check_images(function, "w", w)
     _arguments.same_device(function, "w", w.device, x.device)
-    check_value(x.scale is None, lambda: f"{function}: x must hold no scale, got one of each image")
-    check_type(
-        isinstance(groups, int) and not isinstance(groups, bool),
-        lambda: f"{function}: groups must be an int, got {name_type(groups)}",
-    )
+    if x.scale is not None:
+        raise ValueError(f"{function}: x must hold no scale, got one of each image")
+    if not (isinstance(groups, int) and not isinstance(groups, bool)):
+        raise TypeError(f"{function}: groups must be an int, got {name_type(groups)}")
     outputs = w.words.size(0)
-    check_value(
-        groups >= 1 and x.channels % groups == 0 and outputs % groups == 0 and outputs > 0,
-        lambda: (
+    if not (groups >= 1 and x.channels % groups == 0 and outputs % groups == 0 and outputs > 0):
+        raise ValueError(
             f"{function}: groups must divide the channels of x, {x.channels}, and the outputs of "
             f"w, {outputs}, got {groups}"
-        ),
-    )
-    check_value(
-        w.channels == x.channels // groups,
-        lambda: (
+        )
+    if w.channels != x.channels // groups:
+        raise ValueError(
             f"{function}: w must hold {x.channels // groups} channels for {x.channels} of x in "
             f"{groups} groups, got {w.channels}"
-        ),
-    )
+        )
     return conv_shape(function, x.words.shape[1:3], w.words.shape[1:3], stride, padding, dilation)
 
 
@@ -140,15 +126,13 @@ def check_prepared(function: str, prepared: Tensor | None, w: BitImages) -> None
     if prepared is None:
         return
     outputs, height, width, _ = w.words.shape
-    check_type(
-        isinstance(prepared, Tensor) and prepared.dtype == torch.int32,
-        lambda: f"{function}: prepared must be a torch.int32 tensor, got {name_type(prepared)}",
-    )
-    check_value(
-        prepared.shape == (outputs, height * width + 2),
-        lambda: (
+    if not (isinstance(prepared, Tensor) and prepared.dtype == torch.int32):
+        raise TypeError(
+            f"{function}: prepared must be a torch.int32 tensor, got {name_type(prepared)}"
+        )
+    if prepared.shape != (outputs, height * width + 2):
+        raise ValueError(
             f"{function}: prepared must have shape [{outputs}, {height * width + 2}] for "
             f"{outputs} kernels of {height} x {width}, got {list(prepared.shape)}"
-        ),
-    )
+        )
     _arguments.same_device(function, "prepared", prepared.device, w.device)

@@ -11,7 +11,6 @@ kernel runs. Operators are for inference: results carry no gradient.
 import torch
 from torch import Tensor
 
-from bitgnn._checks import check_value
 from bitgnn.bits import BitAdjacency, BitTensor
 from bitgnn.ops import _arguments
 from bitgnn.ops._arguments import call
@@ -182,7 +181,8 @@ def _aggregated(
 
 def _hidden(name: str, hidden: str, *allowed: str) -> None:
     choice = " or ".join(map(repr, allowed))
-    check_value(hidden in allowed, lambda: f"{name}: hidden must be {choice}, got {hidden!r}")
+    if hidden not in allowed:
+        raise ValueError(f"{name}: hidden must be {choice}, got {hidden!r}")
 
 
 def _activations(
@@ -198,23 +198,19 @@ def _activations(
     if not isinstance(x, BitTensor):
         check_operands(name, "FB", x, w, check_finite)
         return x, (None, w.scale if scale else None)
-    check_value(
-        x_threshold is None and x_gain is None,
-        lambda: f"{name}: x_threshold and x_gain must be None with packed x",
-    )
+    if not (x_threshold is None and x_gain is None):
+        raise ValueError(f"{name}: x_threshold and x_gain must be None with packed x")
     check_operands(name, "BB", x, w)
     return x.words, (x.scale, w.scale) if scale else (None, None)
 
 
 def _addend(name: str, addend: Tensor, rows: int, columns: int, device: torch.device) -> None:
     _arguments.float_matrix(name, "addend", addend)
-    check_value(
-        addend.dtype == torch.float32 and addend.shape == (rows, columns),
-        lambda: (
+    if not (addend.dtype == torch.float32 and addend.shape == (rows, columns)):
+        raise ValueError(
             f"{name}: addend must be float32 [{rows}, {columns}], got {addend.dtype} "
             f"{list(addend.shape)}"
-        ),
-    )
+        )
     _arguments.same_device(name, "addend", addend.device, device)
 
 
@@ -252,14 +248,12 @@ def bspmm_bmm_bits(
     rows = check_operands(name, "BB", x, w)
     check_pattern(name, adjacency, neighbours.words.size(0), neighbours.words.device)
     _arguments.same_device(name, "x", x.words.device, neighbours.words.device)
-    check_value(
-        neighbours.size == rows,
-        lambda: f"{name}: neighbours must hold {rows} features like w, got {neighbours.size}",
-    )
-    check_value(
-        x.words.size(0) == adjacency.shape[0],
-        lambda: f"{name}: x must have {adjacency.shape[0]} rows, got {x.words.size(0)}",
-    )
+    if neighbours.size != rows:
+        raise ValueError(
+            f"{name}: neighbours must hold {rows} features like w, got {neighbours.size}"
+        )
+    if x.words.size(0) != adjacency.shape[0]:
+        raise ValueError(f"{name}: x must have {adjacency.shape[0]} rows, got {x.words.size(0)}")
     words = call(
         name, "bspmm_bmm", neighbours.words, adjacency.rowptr, adjacency.indices, x.words, w.words,
         x.size, adjacency.row_scale, sum_bias, x.scale if scale else None,

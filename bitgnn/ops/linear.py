@@ -8,7 +8,6 @@ are exact integers: results are the same on every device and from run to run.
 import torch
 from torch import Tensor
 
-from bitgnn._checks import check_value
 from bitgnn.bits import BitTensor
 from bitgnn.bits.tensor import WORD_BITS, words_for
 from bitgnn.ops import _arguments
@@ -34,10 +33,10 @@ def weight_digits(weight: Tensor) -> tuple[Tensor, Tensor]:
     Raises:
         ValueError: a weight is NaN or infinite, or the shape is no matrix's.
     """
-    check_value(
-        weight.dim() == 2, lambda: f"weight_digits: weight must be [M, K], got {weight.shape}"
-    )
-    check_value(bool(torch.isfinite(weight).all()), lambda: "weight_digits: weight must be finite")
+    if weight.dim() != 2:
+        raise ValueError(f"weight_digits: weight must be [M, K], got {weight.shape}")
+    if not bool(torch.isfinite(weight).all()):
+        raise ValueError("weight_digits: weight must be finite")
     outputs, size = weight.shape
     words = words_for(size)
     exact = torch.nn.functional.pad(weight.double(), (0, words * WORD_BITS - size))
@@ -83,29 +82,23 @@ def bits_linear(
     name = "linear.bits_linear"
     _arguments.bit_matrix(name, "x", x)
     device, rows = x.words.device, step.size(0) if step.dim() == 1 else -1
-    check_value(
-        x.size <= MOST_FEATURES,
-        lambda: f"{name}: x must hold at most {MOST_FEATURES} features, got {x.size}",
-    )
+    if x.size > MOST_FEATURES:
+        raise ValueError(f"{name}: x must hold at most {MOST_FEATURES} features, got {x.size}")
     _arguments.vector(name, "step", step, max(rows, 0), device)
     expected = (DIGITS, rows, words_for(x.size), SHIFTS, WORD_BITS // SHIFTS)
-    check_value(
-        digits.dtype == torch.int8 and tuple(digits.shape) == expected,
-        lambda: (
+    if not (digits.dtype == torch.int8 and tuple(digits.shape) == expected):
+        raise ValueError(
             f"{name}: digits must be torch.int8 {list(expected)}, got {digits.dtype} "
             f"{list(digits.shape)}"
-        ),
-    )
+        )
     _arguments.same_device(name, "digits", digits.device, device)
     if addend is not None:
         shape = (x.words.size(0), rows)
-        check_value(
-            addend.dtype == torch.float32 and addend.shape == shape,
-            lambda: (
+        if not (addend.dtype == torch.float32 and addend.shape == shape):
+            raise ValueError(
                 f"{name}: addend must be torch.float32 {list(shape)}, got {addend.dtype} "
                 f"{list(addend.shape)}"
-            ),
-        )
+            )
         _arguments.same_device(name, "addend", addend.device, device)
     return call(
         name, "bits_linear", x.words, digits, step, x.size, x.scale if scale else None, bias, addend

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from bitgnn._checks import check_value, name_type
+from bitgnn._checks import name_type
 from bitgnn.bits import BitTensor
 from bitgnn.ops import _arguments
 from bitgnn.ops.reference.bmm import HIDDEN_TABLE, LAST_TABLE, chain_words
@@ -100,27 +100,21 @@ def make_chain(
     """
     name = "make_chain"
     weights = [*(w for w, _ in hidden), last]
-    check_value(
-        len(weights) <= MOST_LAYERS,
-        lambda: f"{name}: at most {MOST_LAYERS} layers make a chain, got {len(weights)}",
-    )
+    if len(weights) > MOST_LAYERS:
+        raise ValueError(f"{name}: at most {MOST_LAYERS} layers make a chain, got {len(weights)}")
     for number, w in enumerate(weights):
         _arguments.bit_matrix(name, f"weights of layer {number}", w)
-        check_value(
-            1 <= w.size <= MOST_FEATURES and 1 <= w.shape[0] <= MOST_FEATURES,
-            lambda number=number, w=w: (  # type: ignore[misc]
+        if not (1 <= w.size <= MOST_FEATURES and 1 <= w.shape[0] <= MOST_FEATURES):
+            raise ValueError(
                 f"{name}: layer {number} must have 1 to {MOST_FEATURES} features and outputs, got "
                 f"{w.size} and {w.shape[0]}"
-            ),
-        )
+            )
         before = weights[number - 1].shape[0] if number else w.size
-        check_value(
-            w.size == before,
-            lambda number=number, w=w, before=before: (  # type: ignore[misc]
+        if w.size != before:
+            raise ValueError(
                 f"{name}: layer {number} must take the {before} outputs of the one before, got "
                 f"{w.size} features"
-            ),
-        )
+            )
     outputs = last.shape[0]
     _arguments.vector(name, "scale", scale, outputs, last.device)
     _arguments.vector(name, "bias", bias, outputs, last.device)
@@ -144,13 +138,11 @@ def make_chain(
 def _hidden_table(name: str, number: int, given: Tensor, w: BitTensor, counts: Tensor) -> Tensor:
     """Least value of ``2 p - |x|`` for which the comparison holds, and whether it is turned."""
     shape = (w.shape[0], HIDDEN_TABLE)
-    check_value(
-        isinstance(given, Tensor) and given.dtype == torch.int32 and given.shape == shape,
-        lambda: (
+    if not (isinstance(given, Tensor) and given.dtype == torch.int32 and given.shape == shape):
+        raise ValueError(
             f"{name}: limit and turned of layer {number} must be int32 {list(shape)}, got "
             f"{name_type(given)}"
-        ),
-    )
+        )
     # dot = K - 2 |w| + 2 (2 p - |x|) >= limit
     least = -((w.size - 2 * counts - given[:, 0].long()) // 2)
     return torch.stack([least.to(torch.int32), given[:, 1]], 1)
@@ -182,9 +174,9 @@ def linear_chain(x: BitTensor, chain: LinearChain) -> Tensor:
     """
     name = "linear_chain"
     _arguments.bit_matrix(name, "x", x)
-    check_value(x.scale is None, lambda: f"{name}: x must hold no scale, got one of each row")
-    check_value(
-        x.size == chain.size, lambda: f"{name}: x must have {chain.size} features, got {x.size}"
-    )
+    if x.scale is not None:
+        raise ValueError(f"{name}: x must hold no scale, got one of each row")
+    if x.size != chain.size:
+        raise ValueError(f"{name}: x must have {chain.size} features, got {x.size}")
     _arguments.same_device(name, "chain", chain.image.device, x.device)
     return torch.ops.bitgnn.linear_chain(x.words, chain.image, chain.layers)

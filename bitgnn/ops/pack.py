@@ -3,7 +3,6 @@
 import torch
 from torch import Tensor
 
-from bitgnn._checks import check_value
 from bitgnn.bits import BitTensor
 from bitgnn.ops import _arguments
 from bitgnn.ops._arguments import call
@@ -36,11 +35,11 @@ def pack(
     name = "pack"
     _arguments.packable_matrix(name, "x", x, check_finite)
     size = x.size(1)
-    check_value(
-        scale in (None, "mean"), lambda: f"{name}: scale must be None or 'mean', got {scale!r}"
-    )
+    if scale not in (None, "mean"):
+        raise ValueError(f"{name}: scale must be None or 'mean', got {scale!r}")
     if scale is None:
-        check_value(gain is None, lambda: f"{name}: gain must be None without scale='mean'")
+        if gain is not None:
+            raise ValueError(f"{name}: gain must be None without scale='mean'")
         return BitTensor._trusted(call(name, "pack", x, threshold), size)
     words, means = call(name, "pack_scaled", x, threshold, gain)
     return BitTensor._trusted(words, size, means)
@@ -69,9 +68,8 @@ def pack_standardized(
     """
     name = "pack_standardized"
     _arguments.packable_matrix(name, "x", x, check_finite)
-    check_value(
-        scale in (None, "mean"), lambda: f"{name}: scale must be None or 'mean', got {scale!r}"
-    )
+    if scale not in (None, "mean"):
+        raise ValueError(f"{name}: scale must be None or 'mean', got {scale!r}")
     words, means = torch.ops.bitgnn.pack_standardized(x, relu, scale is not None)
     return BitTensor._trusted(words, x.size(1), None if scale is None else means)
 

@@ -22,7 +22,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from bitgnn._checks import check_type, check_value, name_type
+from bitgnn._checks import name_type
 from bitgnn.bits.images import BitImages
 from bitgnn.bits.tensor import WORD_BITS
 from bitgnn.ops import conv
@@ -78,14 +78,10 @@ def pack(
         ValueError: a shape, device or number does not fit.
     """
     name = "patches.pack"
-    check_type(
-        isinstance(x, Tensor) and x.dtype == torch.float32,
-        lambda: f"{name}: x must be a float32 tensor, got {name_type(x)}",
-    )
-    check_value(
-        x.dim() == 4 and x.size(1) >= 1,
-        lambda: f"{name}: x must have shape [N, C, H, W] with C >= 1, got {list(x.shape)}",
-    )
+    if not (isinstance(x, Tensor) and x.dtype == torch.float32):
+        raise TypeError(f"{name}: x must be a float32 tensor, got {name_type(x)}")
+    if not (x.dim() == 4 and x.size(1) >= 1):
+        raise ValueError(f"{name}: x must have shape [N, C, H, W] with C >= 1, got {list(x.shape)}")
     taps = whole_pair(name, "kernel_size", kernel_size, 1)
     _check_taps(name, taps)
     shape = conv_shape(name, x.shape[2:], taps, stride, padding, dilation)
@@ -162,13 +158,10 @@ def bbf(x: BitImages, w: PatchKernel) -> Tensor:
 
 
 def _check_taps(name: str, taps: tuple[int, int]) -> None:
-    check_value(
-        taps[0] * taps[1] <= WORD_BITS,
-        lambda: f"{name}: a kernel must have at most {WORD_BITS} pixels, got {list(taps)}",
-    )
+    if taps[0] * taps[1] > WORD_BITS:
+        raise ValueError(f"{name}: a kernel must have at most {WORD_BITS} pixels, got {list(taps)}")
 
 
 def _check_kernel(name: str, w: PatchKernel) -> None:
-    check_type(
-        isinstance(w, PatchKernel), lambda: f"{name}: w must be a PatchKernel, got {name_type(w)}"
-    )
+    if not isinstance(w, PatchKernel):
+        raise TypeError(f"{name}: w must be a PatchKernel, got {name_type(w)}")

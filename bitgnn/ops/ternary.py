@@ -22,7 +22,7 @@ import math
 import torch
 from torch import Tensor
 
-from bitgnn._checks import check_type, check_value, name_type
+from bitgnn._checks import name_type
 from bitgnn.bits import BitTensor, BooleanTensor, TernaryTensor
 from bitgnn.bits.ternary import scale_tensor
 from bitgnn.ops import _arguments, _ternary_checks
@@ -89,12 +89,10 @@ def linear(
     if w_scale is not None:
         _ternary_checks.output_scale(name, w_scale, outputs, x.device)
     if dtype == torch.int32:
-        check_value(
-            w_scale is None and bias is None,
-            lambda: (
+        if not (w_scale is None and bias is None):
+            raise ValueError(
                 f"{name}: w_scale and bias must be None with dtype int32, which returns plain sums"
-            ),
-        )
+            )
     elif w_scale is None:
         w_scale = w.scale
     factor = _ternary_checks.linear_scale(name, scale, x.device)
@@ -135,19 +133,15 @@ def matmul(
         ValueError: a shape or device does not fit.
     """
     name = "ternary.matmul"
-    check_type(
-        isinstance(x, TernaryTensor | BooleanTensor),
-        lambda: f"{name}: x must be a TernaryTensor or BooleanTensor, got {name_type(x)}",
-    )
+    if not isinstance(x, TernaryTensor | BooleanTensor):
+        raise TypeError(f"{name}: x must be a TernaryTensor or BooleanTensor, got {name_type(x)}")
     _ternary_checks.ternary(name, "y", y)
     _ternary_checks.batched(name, "x", x, 2)
     _ternary_checks.batched(name, "y", y, 2)
-    check_value(
-        x.size == y.size and x.shape[:-2] == y.shape[:-2],
-        lambda: (
+    if not (x.size == y.size and x.shape[:-2] == y.shape[:-2]):
+        raise ValueError(
             f"{name}: y must have shape {[*x.shape[:-2], 'M', x.size]} like x, got {list(y.shape)}"
-        ),
-    )
+        )
     _arguments.same_device(name, "y", y.device, x.device)
     dtype = _ternary_checks.result_dtype(name, dtype, torch.float32)
     # Both scales go to the kernel: their product would be a launch of its own.
@@ -211,13 +205,11 @@ def attention(
         _arguments.same_device(name, operand, rows.device, q.device)
     _ternary_checks.attention_keys(name, q.shape, k.shape)
     batch, groups, length, size = k.shape
-    check_value(
-        v.shape == (batch, groups, size, length),
-        lambda: (
+    if v.shape != (batch, groups, size, length):
+        raise ValueError(
             f"{name}: v must have shape {[batch, groups, size, length]} like k transposed, "
             f"got {list(v.shape)}"
-        ),
-    )
+        )
     _ternary_checks.attention_numbers(name, scale, bool_scale, out_scale, dtype)
     bits = _ternary_checks.mask_bits(name, mask, batch, length, q.device)
     words = None if bits is None else bits.words
@@ -275,10 +267,8 @@ def attention_floats(
         _arguments.same_device(name, operand, x.device, q.device)
     _ternary_checks.attention_keys(name, q.shape, k.shape)
     batch, length = k.size(0), k.size(2)
-    check_value(
-        v.shape == k.shape,
-        lambda: f"{name}: v must have shape {list(k.shape)} like k, got {list(v.shape)}",
-    )
+    if v.shape != k.shape:
+        raise ValueError(f"{name}: v must have shape {list(k.shape)} like k, got {list(v.shape)}")
     dtype = q.dtype if dtype is None else dtype
     _ternary_checks.attention_numbers(name, scale, bool_scale, out_scale, dtype)
     scales = [
