@@ -1,6 +1,7 @@
-"""Operands and numbers of a convolution, checked against each other and written out in full."""
+"""Operands and numbers of convolutions, checked against each other and written out in full."""
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import torch
@@ -9,7 +10,12 @@ from torch import Tensor
 from bitgnn._checks import name_type
 from bitgnn.bits.images import BitImages
 from bitgnn.ops import _arguments
-from bitgnn.ops.reference.conv import window_places
+from bitgnn.ops.reference.conv import image_words, window_places
+
+FIRST_DTYPES = (torch.float32, torch.float16, torch.bfloat16, torch.uint8)
+"""Dtypes of images of a first layer."""
+MOST_WEIGHTS = 65535
+"""Weights of an output whose sums of 16-bit integers fit 32 bits."""
 
 Pair = int | tuple[int, int]
 """A number for both axes, or (height, width)."""
@@ -35,21 +41,9 @@ def conv_shape(
     padding: Pair | str,
     dilation: Pair,
 ) -> ConvShape:
-    """Check the numbers of a convolution and write them out.
+    """Check the numbers of a convolution and write them out; images and kernels as (height, width).
 
-    Args:
-        function: name for messages.
-        image: height and width.
-        kernel: height and width.
-        stride: at least 1.
-        padding: at least 0, "valid" or "same"; "same" pads an odd total more at the end, as torch
-            does.
-        dilation: at least 1.
-
-    Raises:
-        TypeError: numbers are no ints.
-        ValueError: a number is too small, "same" has another stride than 1, or the kernel is
-            larger than the padded image.
+    "same" pads an odd total more at the end, as torch does.
     """
     strides = whole_pair(function, "stride", stride, 1)
     dilations = whole_pair(function, "dilation", dilation, 1)
@@ -136,3 +130,119 @@ def check_prepared(function: str, prepared: Tensor | None, w: BitImages) -> None
             f"{outputs} kernels of {height} x {width}, got {list(prepared.shape)}"
         )
     _arguments.same_device(function, "prepared", prepared.device, w.device)
+
+
+def check_step(function: str, step: float) -> None:
+    """Require a power of two in the range of float32."""
+    if not (isinstance(step, int | float) and not isinstance(step, bool)):
+        raise TypeError(f"{function}: step must be a float, got {name_type(step)}")
+    if not (math.frexp(step)[0] == 0.5 and -100 < math.frexp(step)[1] < 100):
+        raise ValueError(
+            f"{function}: step must be a power of two between 2^-100 and 2^98, got {step}"
+        )
+
+
+def check_fixed_operands(
+    function: str,
+    x: Tensor,
+    w: BitImages,
+    step: float,
+    stride: Pair,
+    padding: Pair | str,
+    dilation: Pair,
+) -> ConvShape:
+    """Check operands and numbers of a first layer; what the operator takes for them."""
+    if not (isinstance(x, Tensor) and x.dtype in FIRST_DTYPES and x.layout == torch.strided):
+        raise TypeError(
+            f"{function}: x must be dense float32, float16, bfloat16 or uint8, got {name_type(x)}"
+        )
+    check_images(function, "w", w)
+    if not (x.dim() == 4 and x.size(1) == w.channels):
+        raise ValueError(
+            f"{function}: x must have shape [N, {w.channels}, H, W], got {list(x.shape)}"
+        )
+    _arguments.same_device(function, "w", w.device, x.device)
+    check_step(function, step)
+    if x.dtype == torch.uint8 and step != 1:
+        raise ValueError(f"{function}: step must be 1 for uint8 images, got {step}")
+    outputs, height, width, _ = w.words.shape
+    if outputs <= 0:
+        raise ValueError(f"{function}: w must have outputs, got none")
+    if w.channels * height * width > MOST_WEIGHTS:
+        raise ValueError(
+            f"{function}: w must have at most {MOST_WEIGHTS} weights an output, got "
+            f"{w.channels * height * width}"
+        )
+    return conv_shape(function, x.shape[2:4], (height, width), stride, padding, dilation)
+
+
+def check_addend(
+    name: str,
+    addend: Tensor,
+    x: BitImages,
+    outputs: int,
+    places: tuple[int, int],
+    steps: tuple[int, int],
+) -> None:
+    """Require an addend of at most so many channels whose pixels at the steps are the places."""
+    if not (isinstance(addend, Tensor) and addend.dtype in (torch.int16, torch.int32)):
+        raise TypeError(f"{name}: addend must be an int16 or int32 tensor, got {name_type(addend)}")
+    if not (
+        addend.dim() == 4
+        and addend.size(0) == x.words.size(0)
+        and addend.size(1) <= outputs
+        and all(-(-addend.size(2 + i) // steps[i]) == places[i] for i in range(2))
+    ):
+        raise ValueError(
+            f"{name}: addend must have shape [{x.words.size(0)}, at most {outputs}, h, w] with "
+            f"{places[0]} x {places[1]} pixels at strides {list(steps)}, got {list(addend.shape)}"
+        )
+    _arguments.same_device(name, "addend", addend.device, x.device)
+
+
+def pool_window(
+    name: str,
+    pool: Pair | None,
+    flip: Tensor | None,
+    channels: int,
+    size: Sequence[int],
+    device: torch.device,
+) -> tuple[tuple[int, int] | None, Tensor | None]:
+    """What a convolution's operator takes to pool its bits: the window and words of the flip."""
+    _arguments.vector(name, "pool_flip", flip, channels, device, torch.bool)
+    if pool is None and flip is not None:
+        raise ValueError(f"{name}: pool_flip must be left out where there is no pool")
+    if pool is None:
+        return None, None
+    window = whole_pair(name, "pool", pool, 1)
+    if not (window[0] <= size[0] and window[1] <= size[1]):
+        raise ValueError(
+            f"{name}: pool must be no larger than the convolution's images, {list(size)}, "
+            f"got {list(window)}"
+        )
+    return window, flip_words(flip)
+
+
+def flip_words(flip: Tensor | None) -> Tensor | None:
+    """A row of words whose set bits are the flipped channels."""
+    return None if flip is None else image_words(flip.view(1, 1, 1, -1)).flatten()
+
+
+def integer_limits(
+    bit: Callable[[Tensor], Tensor], bound: int, like: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Limits for which ``bit(total) == (total >= limit) ^ turned``, found by bisection.
+
+    ``bit`` makes booleans ``[O]`` of int64 totals ``[O]`` in ``[-bound, bound]``, monotone in each;
+    ``like`` is ``[O]`` on its device. Limits are int64 in ``[-bound, bound + 1]``. What is always
+    true has the limit ``-bound``, what never is has ``bound + 1``; neither is turned.
+    """
+    below = torch.full_like(like, -bound, dtype=torch.int64)
+    limit, turned = torch.full_like(below, bound + 1), bit(below)
+    # The first total with another bit than the lowest one has.
+    for _ in range((2 * bound + 1).bit_length()):
+        middle = torch.div(below + limit, 2, rounding_mode="floor")
+        changed = bit(middle) != turned
+        limit, below = torch.where(changed, middle, limit), torch.where(changed, below, middle)
+    always = turned & (limit > bound)
+    return torch.where(always, -bound, limit), turned & ~always

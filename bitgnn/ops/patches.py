@@ -9,7 +9,8 @@ of the image. A kernel's words are its signs and their opposites, so that with
 .. math:: 2\,dot + C\,(64 - 2K),
 
 ``dot`` being what :mod:`~bitgnn.ops.conv` computes, taps outside left out. It is a convolution of
-1x1 on :class:`~bitgnn.bits.BitImages` of ``64 * C`` channels, on every device.
+1x1 on :class:`~bitgnn.bits.BitImages` of ``64 * C`` channels, on every device. Functions raise
+TypeError (type, dtype) or ValueError (shape, device, value) before any kernel runs.
 
 Source: Khan et al., "Binarized Convolutional Neural Networks for Efficient Inference on GPUs",
 EUSIPCO 2018 (packing patches of one channel into words of 25 bits, as they are cut out).
@@ -72,10 +73,6 @@ def pack(
 
     Returns:
         Images ``[N, 64 * C, out height, out width]``.
-
-    Raises:
-        TypeError: a type or dtype does not fit.
-        ValueError: a shape, device or number does not fit.
     """
     name = "patches.pack"
     if not (isinstance(x, Tensor) and x.dtype == torch.float32):
@@ -105,10 +102,6 @@ def kernel(
         bias: float32 ``[O]``.
         threshold: float32 ``[O]``.
         flip: bool ``[O]``.
-
-    Raises:
-        TypeError: a type or dtype does not fit.
-        ValueError: a shape, device or number does not fit.
     """
     name = "patches.kernel"
     check_images(name, "w", w)
@@ -133,10 +126,6 @@ def bbb(x: BitImages, w: PatchKernel) -> BitImages:
 
     Returns:
         Images ``[N, O, out height, out width]``.
-
-    Raises:
-        TypeError: a type does not fit.
-        ValueError: the channels or devices of ``x`` and ``w`` differ.
     """
     _check_kernel("patches.bbb", w)
     return conv.bbb(x, w.words, threshold=w.threshold, flip=w.flip)
@@ -147,10 +136,6 @@ def bbf(x: BitImages, w: PatchKernel) -> Tensor:
 
     Returns:
         ``[N, O, out height, out width]`` in the channels_last memory format.
-
-    Raises:
-        TypeError: a type does not fit.
-        ValueError: the channels or devices of ``x`` and ``w`` differ.
     """
     _check_kernel("patches.bbf", w)
     doubled = conv.bbf(x, w.words, integer=True)

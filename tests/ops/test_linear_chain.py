@@ -8,7 +8,7 @@ import torch
 from bitgnn import BitTensor
 from bitgnn.bits import BitImages
 from bitgnn.ops import bmm, conv
-from bitgnn.ops.linear_chain import linear_chain, make_chain
+from bitgnn.ops.linear import linear_chain, make_chain
 
 
 class Network:

@@ -16,10 +16,10 @@ bits.sliced.LANES core/common.h kSliceLanes
 bits.sliced.STEP core/common.h kSliceStepEdges
 bits.derived.ORDER_STEP pairs/arguments.h kOrderStep
 ops.linear.MOST_FEATURES bmm/arguments.h kMostLinearFeatures
-ops._fixed_conv.MOST_WEIGHTS first_layers/operators.h kMostFixedWeights
+ops.conv_shape.MOST_WEIGHTS first_layers/operators.h kMostFixedWeights
 ops.reference.pairs.MAX_NARROW_SIZE bspmm/narrow_sums.h kMostShortFeatures
-ops.linear_chain.MOST_LAYERS whole_model/linear_chain.h kMostChainLayers
-ops.linear_chain.MOST_FEATURES whole_model/linear_chain.h kMostChainFeatures
+ops.linear.MOST_LAYERS whole_model/linear_chain.h kMostChainLayers
+ops.linear.MOST_CHAIN_FEATURES whole_model/linear_chain.h kMostChainFeatures
 ops.reference.bmm.LAYER_NUMBERS whole_model/linear_chain.h kChainLayerNumbers
 ops.reference.bmm.STEP_WORDS whole_model/linear_chain.h kChainStepWords
 ops.reference.bmm.HIDDEN_TABLE whole_model/linear_chain.h kHiddenTable

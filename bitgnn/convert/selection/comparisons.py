@@ -11,7 +11,7 @@ from torch import Tensor
 from bitgnn.convert.network.values import IMAGES, Value, collapse
 from bitgnn.inference.steps.floats import FUNCTIONS
 from bitgnn.inference.threshold_folding import sign_threshold
-from bitgnn.ops.conv import integer_limits
+from bitgnn.ops.conv_shape import integer_limits
 
 Function = Callable[[Tensor], Tensor]
 Comparison = tuple[Tensor | None, Tensor | None]

@@ -9,7 +9,7 @@ from bitgnn.inference.fusions.joint import joint_product, linear_pair, pooled_co
 from bitgnn.inference.fusions.linear_chain import chained_products
 from bitgnn.inference.fusions.products import aggregated_product, narrow_sums, packed_product
 from bitgnn.inference.step import Apply, Step, Tensors
-from bitgnn.ops.linear_chain import MOST_LAYERS
+from bitgnn.ops.linear import MOST_LAYERS
 from bitgnn.ops.reference.pairs import HEADS
 
 __all__ = ["LONGEST", "fused"]

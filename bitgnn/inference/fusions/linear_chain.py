@@ -12,7 +12,7 @@ import bitgnn.ops  # noqa: F401  (defines torch.ops.bitgnn)
 from bitgnn.bits import BitImages, BitTensor
 from bitgnn.inference.step import Apply, Step, Tensors, derives_from
 from bitgnn.ops import conv
-from bitgnn.ops.linear_chain import FEW_ROWS, LinearChain, make_chain
+from bitgnn.ops.linear import FEW_ROWS, LinearChain, make_chain
 
 _bmm_bbb = torch.ops.bitgnn.bmm_bbb.default
 _bmm_bbf = torch.ops.bitgnn.bmm_bbf.default
