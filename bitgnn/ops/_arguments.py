@@ -12,18 +12,7 @@ from bitgnn.ops.reference.table import TABLE
 
 
 def call(function: str, operator: str, *arguments: Any, **keywords: Any) -> Any:
-    """Run an operator, which checks its arguments; errors name the function and the argument.
-
-    Args:
-        function: of the caller, for messages.
-        operator: its name.
-        *arguments: of the operator, its first operand in front.
-        **keywords: further ones.
-
-    Raises:
-        TypeError: an optional vector has another dtype.
-        ValueError: an optional vector has another shape or device.
-    """
+    """Run an operator, which checks its arguments; errors name the function and the argument."""
     if torch.compiler.is_compiling() or not is_compiled(operator):
         _check_vectors(function, operator, arguments)
         return getattr(torch.ops.bitgnn, operator)(*arguments, **keywords)
@@ -98,10 +87,18 @@ def ternary_matrix(function: str, name: str, x: TernaryTensor) -> None:
         raise ValueError(f"{function}: {name} must have two dimensions, got shape {list(x.shape)}")
 
 
-def same_features(function: str, name: str, found: int, expected: int) -> None:
-    """Require the weight's features to be those of x."""
-    if found != expected:
-        raise ValueError(f"{function}: {name} must hold {expected} features like x, got {found}")
+def bit_pair(function: str, a: BitTensor, b: BitTensor) -> None:
+    """Require two BitTensors on one device."""
+    bit_matrix(function, "a", a)
+    bit_matrix(function, "b", b)
+    same_device(function, "b", b.words.device, a.words.device)
+
+
+def float_pair(function: str, a: Tensor, b: Tensor, check_finite: bool) -> None:
+    """Require two dense matrices of floats on one device."""
+    float_matrix(function, "a", a, check_finite)
+    float_matrix(function, "b", b, check_finite)
+    same_device(function, "b", b.device, a.device)
 
 
 def same_device(function: str, name: str, found: torch.device, expected: torch.device) -> None:

@@ -231,7 +231,8 @@ def check_operands(name: str, letters: str, x: Any, w: Any, check_finite: bool =
             check = _arguments.bit_matrix if letter == "B" else _arguments.ternary_matrix
             check(name, operand, value)
         features.append(value.size(1) if letter == "F" else value.size)
-    _arguments.same_features(name, "w", features[1], features[0])
+    if features[1] != features[0]:
+        raise ValueError(f"{name}: w must hold {features[0]} features like x, got {features[1]}")
     _arguments.same_device(name, "w", w.device, x.device)
     rows: int = w.size(0) if letters[1] == "F" else w.words.size(0)
     return rows

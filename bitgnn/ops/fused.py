@@ -17,7 +17,7 @@ from bitgnn.bits import BitAdjacency, BitTensor
 from bitgnn.ops import _arguments
 from bitgnn.ops._arguments import call
 from bitgnn.ops.bmm import check_operands
-from bitgnn.ops.bspmm import check_pattern
+from bitgnn.ops.layout_choice import check_pattern
 
 
 def bmm_add(

@@ -14,22 +14,14 @@ from bitgnn.bits.layouts import FRDC_METHODS
 from bitgnn.bits.sliced import ITEM_EDGES, default_slice_size
 from bitgnn.ops import _arguments
 
-METHODS = {
-    "csr": ("carry_save",),
-    "sliced": ("carry_save",),
-    "frdc": FRDC_METHODS,
-}
+METHODS = {"csr": ("carry_save",), "sliced": ("carry_save",), "frdc": FRDC_METHODS}
 """Methods of each layout; the last one is the layout's default."""
 
 
 def choose_layout(
     function: str, x: BitTensor, adjacency: BitAdjacency, layout: str | None, method: str | None
 ) -> tuple[str, str]:
-    """Settle layout and method; None picks. Duplicate edges turn "frdc" into "csr", warning.
-
-    Raises:
-        ValueError: an unknown name, or a method of another layout.
-    """
+    """Settle layout and method; None picks. Duplicate edges turn "frdc" into "csr", warning."""
     if layout is None:
         layout = "frdc" if method in FRDC_METHODS else default_layout(x.words.size(1), adjacency)
     valid = METHODS.get(layout)
@@ -37,7 +29,6 @@ def choose_layout(
         raise ValueError(
             f"{function}: layout must be None or one of {list(METHODS)}, got {layout!r}"
         )
-    assert valid is not None
     if method is not None and method not in valid:
         raise ValueError(
             f"{function}: method must be None or one of {list(valid)} with layout {layout!r}, "
@@ -103,7 +94,8 @@ def _csr_microseconds(edges: int, words: int) -> float:
 def pattern_arguments(
     function: str, x: BitTensor, adjacency: BitAdjacency, layout: str | None, method: str | None
 ) -> tuple[str, tuple[Any, ...]]:
-    """The layout in use and what its operator takes after x and the number of features."""
+    """Check both operands; the layout in use and what its operator takes behind x and size."""
+    check_pattern(function, adjacency, x.words.size(0), x.words.device)
     if layout is None and method is None:
         layout = default_layout(x.words.size(1), adjacency)
     else:
@@ -121,27 +113,34 @@ def pattern_arguments(
     return layout, (adjacency.rowptr, adjacency.indices)
 
 
+def check_pattern(name: str, adjacency: BitAdjacency, rows: int, device: torch.device) -> None:
+    """Require a BitAdjacency that fits ``rows`` rows of x on ``device``."""
+    if not isinstance(adjacency, BitAdjacency):
+        raise TypeError(
+            f"{name}: adjacency must be a BitAdjacency (its letter is B), "
+            f"got {name_type(adjacency)}"
+        )
+    if adjacency.num_cols != rows:
+        raise ValueError(
+            f"{name}: adjacency must have {rows} columns like the rows of x, "
+            f"got {adjacency.num_cols}"
+        )
+    _arguments.same_device(name, "adjacency", adjacency.indices.device, device)
+
+
 def compressed_rows(
     function: str, adjacency: Any, columns: int, device: torch.device
 ) -> tuple[Tensor, Tensor, Tensor, bool]:
     """Row pointer, int32 column indices and float32 values of a float-valued sparse matrix.
 
-    Indices are looked at once for each tensor and version of them; in a compiled program they are
-    not, and the operator must.
-
-    Returns:
-        The three, and whether they were looked at.
-
-    Raises:
-        TypeError: ``adjacency`` is no sparse float matrix.
-        ValueError: its shape or device does not fit ``x``, or it has indices outside of its shape.
+    The last result is whether indices were looked at: once for each tensor and version of them; in
+    a compiled program they are not, and the operator must.
     """
     if isinstance(adjacency, Tensor) and adjacency.layout != torch.strided:
         if adjacency.dim() != 2:
             raise ValueError(f"{function}: adjacency must be a matrix, got {list(adjacency.shape)}")
         csr = adjacency if adjacency.layout == torch.sparse_csr else adjacency.to_sparse_csr()
         rowptr, indices, values = csr.crow_indices(), csr.col_indices(), csr.values()
-        num_cols = adjacency.size(1)
     else:
         if not (type(adjacency).__name__ == "SparseTensor" and hasattr(adjacency, "csr")):
             raise TypeError(
@@ -150,12 +149,12 @@ def compressed_rows(
             )
         rowptr, indices, held = adjacency.csr()
         values = torch.ones(len(indices), device=indices.device) if held is None else held
-        num_cols = adjacency.size(1)
     if not values.is_floating_point():
         raise TypeError(f"{function}: adjacency must hold floats, got {values.dtype}")
-    if num_cols != columns:
+    if adjacency.size(1) != columns:
         raise ValueError(
-            f"{function}: adjacency must have {columns} columns like the rows of x, got {num_cols}"
+            f"{function}: adjacency must have {columns} columns like the rows of x, "
+            f"got {adjacency.size(1)}"
         )
     _arguments.same_device(function, "adjacency", values.device, device)
     is_checked = not torch.compiler.is_compiling()

@@ -69,30 +69,22 @@ class Vector(NamedTuple):
 
 @dataclass(frozen=True)
 class Operator:
-    """A row of the table.
-
-    Attributes:
-        name: of the operator.
-        reference: its definition in plain PyTorch, whose signature is the schema.
-        operands: sizes of each operand that has rules, by name.
-        results: kind and sizes of each result, or a function of the arguments.
-        vectors: operands that front ends check.
-    """
+    """A row of the table: the definition in plain PyTorch, whose signature is the schema."""
 
     name: str
     reference: Callable[..., Any]
     operands: Mapping[str, tuple[str, ...]]
+    """Sizes of each operand that has rules."""
     results: tuple[tuple[str, tuple[str, ...]], ...] | Callable[[Arguments], Any]
+    """Kind and sizes of each result, or a function of the arguments."""
     vectors: tuple[Vector, ...]
+    """Operands that front ends check."""
 
-    def check(
-        self, *arguments: Any, **keywords: Any
-    ) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+    def check(self, *arguments: Any, **keywords: Any) -> tuple[dict[str, Any], dict[str, Any]]:
         """Arguments by name, and the sizes that letters stand for, which may be symbolic.
 
-        Raises:
-            RuntimeError: a vector's dtype, an operand's number of dimensions or a size does not
-                fit.
+        RuntimeError is raised where a vector's dtype, an operand's number of dimensions or a size
+        does not fit.
         """
         bound = inspect.signature(self.reference).bind(*arguments, **keywords)
         bound.apply_defaults()
