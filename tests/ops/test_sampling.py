@@ -250,7 +250,7 @@ def test_refusals(call):
 
     def wrong(**changes):
         changes = {k: v if isinstance(v, list | bool) else [v] for k, v in changes.items()}
-        with pytest.raises((RuntimeError, ValueError, TypeError), match="^sample_n") as refused:
+        with pytest.raises((RuntimeError, ValueError, TypeError), match=r"^sample_n") as refused:
             call(**GOOD | changes)
         raise refused.value
 
