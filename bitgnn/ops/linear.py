@@ -152,29 +152,16 @@ class LinearChain:
         Clusters of eight blocks take 16 rows each, or 48 of many; they must hold the weights of all
         layers and the bits of their rows.
         """
-        pitch = _MANY_PITCH if rows > FEW_ROWS else _FEW_PITCH
-        return 4 * (self._words() + 2 * pitch * self._widest) <= _BLOCK_BYTES
-
-    @property
-    def _widest(self) -> int:
-        return max(map(chain_words, self.layers[0::4]))
-
-    def _words(self) -> int:
-        """Upper bound on the words of weights and tables, over all layers, that one block holds."""
+        # Upper bound on the words of weights and tables, over all layers, that one block holds.
         words = 4
         for size, outputs in zip(self.layers[0::4], self.layers[1::4], strict=True):
-            own = _round_up(-(-outputs // _BLOCKS), 32)
-            words += own * (_pitch(chain_words(size)) + LAST_TABLE) + 4
-        return words
-
-
-def _round_up(value: int, unit: int) -> int:
-    return -(-value // unit) * unit
-
-
-def _pitch(words: int) -> int:
-    """Words between rows in shared memory: an odd number of 16 bytes."""
-    return (-(-words // 4) | 1) * 4
+            own = -(-outputs // (32 * _BLOCKS)) * 32
+            # Rows of weights lie an odd number of 16 bytes apart in shared memory.
+            pitch = (-(-chain_words(size) // 4) | 1) * 4
+            words += own * (pitch + LAST_TABLE) + 4
+        widest = max(map(chain_words, self.layers[0::4]))
+        pitch = _MANY_PITCH if rows > FEW_ROWS else _FEW_PITCH
+        return 4 * (words + 2 * pitch * widest) <= _BLOCK_BYTES
 
 
 def make_chain(
