@@ -27,15 +27,15 @@ TOOLS = ("memcheck", "racecheck", "initcheck")
 REDUCED = {
     "every operator, ragged": (["ops/test_kernels.py"], "test_sizes and cuda and ragged"),
     "thermometers": (
-        ["ops/test_pack_levels.py"],
-        "many_features or strides or any_order or (sixteen and 31)",
+        ["ops/test_packing.py"],
+        "(test_levels and float32) or strides or (sixteen and 31)",
     ),
     "convolutions by warpgroups": (
         ["ops/test_conv_cuda_wgmma.py"],
         "shape8 or shape11 or shape16 or shape18",
     ),
     "first layers, chains of layers": (
-        ["ops/test_fixed_conv.py", "ops/test_linear_chain.py"],
+        ["ops/test_images.py", "ops/test_products.py"],
         "cuda-shape1 or cuda-17-sizes or cuda-300-sizes",
     ),
     "ternary products": (
@@ -47,8 +47,8 @@ REDUCED = {
         ["ops/test_ternary_attention_cuda.py"],
         "limits or views or (alike and 13)",
     ),
-    "rounding in training": (["ops/test_quantise.py"], "many_values and (4096 or 8193)"),
-    "looked-up products in training": (["ops/test_looked_up.py"], "many_values and cuda"),
+    "rounding in training": (["ops/test_training.py"], "many_values and (4096 or 8193)"),
+    "looked-up products in training": (["ops/test_training.py"], "many_looked_up and cuda"),
 }
 # Of those, what one tool cannot judge: results that tensor copies store from shared memory count as
 # never written for initcheck, ten megabytes of them in reports of 32 bytes each.

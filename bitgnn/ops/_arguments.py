@@ -6,24 +6,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bitgnn._checks import check_type, check_value, name_type
+from bitgnn._checks import name_type
 from bitgnn.bits import BitTensor, TernaryTensor
 from bitgnn.ops.reference.table import TABLE
 
 
 def call(function: str, operator: str, *arguments: Any, **keywords: Any) -> Any:
-    """Run an operator, which checks its arguments; errors name the function and the argument.
-
-    Args:
-        function: of the caller, for messages.
-        operator: its name.
-        *arguments: of the operator, its first operand in front.
-        **keywords: further ones.
-
-    Raises:
-        TypeError: an optional vector has another dtype.
-        ValueError: an optional vector has another shape or device.
-    """
+    """Run an operator, which checks its arguments; errors name the function and the argument."""
     if torch.compiler.is_compiling() or not is_compiled(operator):
         _check_vectors(function, operator, arguments)
         return getattr(torch.ops.bitgnn, operator)(*arguments, **keywords)
@@ -64,24 +53,19 @@ def float_matrix(
     also: tuple[torch.dtype, ...] = (),
 ) -> None:
     """Require a dense matrix, floating-point or of a dtype in ``also``, finite where asked for."""
-    check_type(
+    if not (
         isinstance(x, Tensor)
         and (x.is_floating_point() or x.dtype in also)
-        and x.layout == torch.strided,
-        lambda: (
+        and x.layout == torch.strided
+    ):
+        raise TypeError(
             f"{function}: {name} must be a dense floating-point tensor"
             f"{''.join(f' or {dtype}' for dtype in also)}, got {name_type(x)}"
-        ),
-    )
-    check_value(
-        x.dim() == 2,
-        lambda: f"{function}: {name} must have two dimensions, got shape {list(x.shape)}",
-    )
-    if check_finite:
-        check_value(
-            bool(torch.isfinite(x).all()),
-            lambda: f"{function}: {name} must be finite, got NaN or infinity",
         )
+    if x.dim() != 2:
+        raise ValueError(f"{function}: {name} must have two dimensions, got shape {list(x.shape)}")
+    if check_finite and not bool(torch.isfinite(x).all()):
+        raise ValueError(f"{function}: {name} must be finite, got NaN or infinity")
 
 
 def packable_matrix(function: str, name: str, x: Tensor, check_finite: bool = False) -> None:
@@ -91,38 +75,38 @@ def packable_matrix(function: str, name: str, x: Tensor, check_finite: bool = Fa
 
 def bit_matrix(function: str, name: str, x: BitTensor) -> None:
     """Require a BitTensor."""
-    check_type(
-        isinstance(x, BitTensor),
-        lambda: f"{function}: {name} must be a BitTensor, got {name_type(x)}",
-    )
+    if not isinstance(x, BitTensor):
+        raise TypeError(f"{function}: {name} must be a BitTensor, got {name_type(x)}")
 
 
 def ternary_matrix(function: str, name: str, x: TernaryTensor) -> None:
     """Require a TernaryTensor of two dimensions."""
-    check_type(
-        isinstance(x, TernaryTensor),
-        lambda: f"{function}: {name} must be a TernaryTensor, got {name_type(x)}",
-    )
-    check_value(
-        len(x.shape) == 2,
-        lambda: f"{function}: {name} must have two dimensions, got shape {list(x.shape)}",
-    )
+    if not isinstance(x, TernaryTensor):
+        raise TypeError(f"{function}: {name} must be a TernaryTensor, got {name_type(x)}")
+    if len(x.shape) != 2:
+        raise ValueError(f"{function}: {name} must have two dimensions, got shape {list(x.shape)}")
 
 
-def same_features(function: str, name: str, found: int, expected: int) -> None:
-    """Require the weight's features to be those of x."""
-    check_value(
-        found == expected,
-        lambda: f"{function}: {name} must hold {expected} features like x, got {found}",
-    )
+def bit_pair(function: str, a: BitTensor, b: BitTensor) -> None:
+    """Require two BitTensors on one device."""
+    bit_matrix(function, "a", a)
+    bit_matrix(function, "b", b)
+    same_device(function, "b", b.words.device, a.words.device)
+
+
+def float_pair(function: str, a: Tensor, b: Tensor, check_finite: bool) -> None:
+    """Require two dense matrices of floats on one device."""
+    float_matrix(function, "a", a, check_finite)
+    float_matrix(function, "b", b, check_finite)
+    same_device(function, "b", b.device, a.device)
 
 
 def same_device(function: str, name: str, found: torch.device, expected: torch.device) -> None:
     """Require an operand to be on the device of the first one."""
-    check_value(
-        found == expected,
-        lambda: f"{function}: {name} must be on {expected} like the first operand, got {found}",
-    )
+    if found != expected:
+        raise ValueError(
+            f"{function}: {name} must be on {expected} like the first operand, got {found}"
+        )
 
 
 def vector(
@@ -136,20 +120,16 @@ def vector(
     """Require None or a vector of ``size`` elements of ``dtype`` on ``device``."""
     if value is None:
         return
-    check_type(
-        isinstance(value, Tensor) and value.dtype == dtype,
-        lambda: f"{function}: {name} must be a {dtype} tensor, got {name_type(value)}",
-    )
-    check_value(
-        value.dim() == 1 and value.size(0) == size,
-        lambda: f"{function}: {name} must have shape [{size}], got {list(value.shape)}",
-    )
+    if not (isinstance(value, Tensor) and value.dtype == dtype):
+        raise TypeError(f"{function}: {name} must be a {dtype} tensor, got {name_type(value)}")
+    if not (value.dim() == 1 and value.size(0) == size):
+        raise ValueError(f"{function}: {name} must have shape [{size}], got {list(value.shape)}")
     same_device(function, name, value.device, device)
 
 
 def no_bias_with_integer(function: str, bias: Tensor | None, integer: bool) -> None:
     """Integer results are plain sums."""
-    check_value(
-        not integer or bias is None,
-        lambda: f"{function}: bias must be None with integer=True, which returns plain sums",
-    )
+    if integer and bias is not None:
+        raise ValueError(
+            f"{function}: bias must be None with integer=True, which returns plain sums"
+        )

@@ -9,7 +9,6 @@ no gradient.
 import torch
 from torch import Tensor
 
-from bitgnn._checks import check_value
 from bitgnn.bits import BitTensor
 from bitgnn.ops import _arguments
 from bitgnn.ops._arguments import call
@@ -18,14 +17,16 @@ from bitgnn.ops._arguments import call
 def bbb(a: BitTensor, b: BitTensor, *, threshold: Tensor | None = None) -> BitTensor:
     """Bits of ``a_scale * a + b_scale * b >= threshold``; see the module."""
     name = "add.bbb"
-    _bits(name, a, b)
+    _arguments.bit_pair(name, a, b)
+    _same_shape(name, a.shape, b.shape)
     words = call(name, "add_bbb", a.words, b.words, a.size, a.scale, b.scale, threshold)
     return BitTensor._trusted(words, a.size)
 
 
 def bbf(a: BitTensor, b: BitTensor) -> Tensor:
     """Float32 ``a_scale * a + b_scale * b``; see the module."""
-    _bits("add.bbf", a, b)
+    _arguments.bit_pair("add.bbf", a, b)
+    _same_shape("add.bbf", a.shape, b.shape)
     return torch.ops.bitgnn.add_bbf(a.words, b.words, a.size, a.scale, b.scale)
 
 
@@ -34,10 +35,8 @@ def ffb(
 ) -> BitTensor:
     """Bits of ``a + b >= threshold``, added in float32; see the module."""
     name = "add.ffb"
-    _arguments.float_matrix(name, "a", a, check_finite)
-    _arguments.float_matrix(name, "b", b, check_finite)
+    _arguments.float_pair(name, a, b, check_finite)
     _same_shape(name, a.shape, b.shape)
-    _arguments.same_device(name, "b", b.device, a.device)
     words = call(name, "add_ffb", a.float(), b.float(), threshold)
     return BitTensor._trusted(words, a.size(1))
 
@@ -47,12 +46,6 @@ def fff(a: Tensor, b: Tensor) -> Tensor:
     return torch.add(a, b)
 
 
-def _bits(name: str, a: BitTensor, b: BitTensor) -> None:
-    _arguments.bit_matrix(name, "a", a)
-    _arguments.bit_matrix(name, "b", b)
-    _same_shape(name, a.shape, b.shape)
-    _arguments.same_device(name, "b", b.device, a.device)
-
-
 def _same_shape(name: str, a: torch.Size, b: torch.Size) -> None:
-    check_value(a == b, lambda: f"{name}: b must have shape {list(a)} like a, got {list(b)}")
+    if a != b:
+        raise ValueError(f"{name}: b must have shape {list(a)} like a, got {list(b)}")

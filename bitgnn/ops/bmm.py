@@ -28,7 +28,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bitgnn._checks import check_value
 from bitgnn.bits import BitTensor, TernaryTensor
 from bitgnn.ops import _arguments
 from bitgnn.ops._arguments import call
@@ -214,10 +213,8 @@ def _stored(name: str, operand: str, bits: BitTensor, transposed: bool) -> BitTe
     if not transposed:
         return bits
     _arguments.bit_matrix(name, operand, bits)
-    check_value(
-        bits.scale is None,
-        lambda: f"{name}: {operand} must hold no scale where it is stored transposed",
-    )
+    if bits.scale is not None:
+        raise ValueError(f"{name}: {operand} must hold no scale where it is stored transposed")
     return bits.t()
 
 
@@ -234,7 +231,8 @@ def check_operands(name: str, letters: str, x: Any, w: Any, check_finite: bool =
             check = _arguments.bit_matrix if letter == "B" else _arguments.ternary_matrix
             check(name, operand, value)
         features.append(value.size(1) if letter == "F" else value.size)
-    _arguments.same_features(name, "w", features[1], features[0])
+    if features[1] != features[0]:
+        raise ValueError(f"{name}: w must hold {features[0]} features like x, got {features[1]}")
     _arguments.same_device(name, "w", w.device, x.device)
     rows: int = w.size(0) if letters[1] == "F" else w.words.size(0)
     return rows

@@ -37,11 +37,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bitgnn._checks import check_type, check_value, name_type
 from bitgnn.bits import BitAdjacency, BitTensor, TernaryTensor
 from bitgnn.ops import _arguments
 from bitgnn.ops._arguments import call
-from bitgnn.ops.layout_choice import compressed_rows, pattern_arguments
+from bitgnn.ops.layout_choice import check_pattern, compressed_rows, pattern_arguments
 
 # Operator of each layout.
 _BBB = {"csr": "bspmm_bbb", "sliced": "bspmm_bbb_sliced", "frdc": "bspmm_bbb_frdc"}
@@ -58,7 +57,7 @@ def bbb(
 ) -> BitTensor:
     """Bits over a pattern to bits; see the module for formula, shapes and errors."""
     name = "bspmm.bbb"
-    _bits_pattern(name, x, adjacency)
+    _arguments.bit_matrix(name, "x", x)
     layout, pattern = pattern_arguments(name, x, adjacency, layout, method)
     words = call(
         name, _BBB[layout], x.words, x.size, *pattern, adjacency.row_scale, threshold, trusted=True
@@ -77,7 +76,7 @@ def bbf(
 ) -> Tensor:
     """Bits over a pattern to float32, or with ``integer`` to the int32 sums; see the module."""
     name = "bspmm.bbf"
-    _bits_pattern(name, x, adjacency)
+    _arguments.bit_matrix(name, "x", x)
     _arguments.no_bias_with_integer(name, bias, integer)
     layout, pattern = pattern_arguments(name, x, adjacency, layout, method)
     row = None if integer else adjacency.row_scale
@@ -94,7 +93,8 @@ def tbb(
 ) -> BitTensor:
     """Ternary values over a pattern to bits; see the module for formula, shapes and errors."""
     name = "bspmm.tbb"
-    layout, pattern = _ternary_pattern(name, x, adjacency, layout, method)
+    _arguments.ternary_matrix(name, "x", x)
+    layout, pattern = pattern_arguments(name, _planes(x), adjacency, layout, method)
     # A positive factor in front of a comparison with zero changes nothing.
     row = adjacency.row_scale if threshold is None else _ternary_factor(x, adjacency)
     if layout == "csr":
@@ -117,7 +117,8 @@ def tbf(
 ) -> Tensor:
     """Ternary values over a pattern to float32, or with ``integer`` to int32; see the module."""
     name = "bspmm.tbf"
-    layout, pattern = _ternary_pattern(name, x, adjacency, layout, method)
+    _arguments.ternary_matrix(name, "x", x)
+    layout, pattern = pattern_arguments(name, _planes(x), adjacency, layout, method)
     _arguments.vector(name, "bias", bias, x.size, x.device)
     _arguments.no_bias_with_integer(name, bias, integer)
     row = None if integer else _ternary_factor(x, adjacency)
@@ -159,10 +160,8 @@ def fbf(
     """
     name = "bspmm.fbf"
     x = _dense_pattern(name, x, adjacency, check_finite, factors=not integer)
-    check_type(
-        not integer or not x.is_floating_point(),
-        lambda: f"{name}: x must be int8 or int16 with integer=True, got {x.dtype}",
-    )
+    if integer and x.is_floating_point():
+        raise TypeError(f"{name}: x must be int8 or int16 with integer=True, got {x.dtype}")
     _arguments.no_bias_with_integer(name, bias, integer)
     scales = (None, None) if integer else (adjacency.row_scale, adjacency.col_scale)
     csr = (adjacency.rowptr, adjacency.indices)
@@ -215,23 +214,9 @@ def fff(
     return call(name, "bspmm_fff", _gathered(x), *matrix, bias, checked)
 
 
-def _bits_pattern(name: str, x: BitTensor, adjacency: BitAdjacency) -> None:
-    _arguments.bit_matrix(name, "x", x)
-    check_pattern(name, adjacency, x.words.size(0), x.words.device)
-
-
 def _planes(x: TernaryTensor) -> BitTensor:
     """Both planes of a row behind each other, as bits."""
     return BitTensor._trusted(x.words.flatten(1), 64 * x.words.size(2))
-
-
-def _ternary_pattern(
-    name: str, x: TernaryTensor, adjacency: BitAdjacency, layout: str | None, method: str | None
-) -> tuple[str, tuple[Any, ...]]:
-    """Check both operands; the layout in use and what its operator takes."""
-    _arguments.ternary_matrix(name, "x", x)
-    check_pattern(name, adjacency, x.words.size(0), x.device)
-    return pattern_arguments(name, _planes(x), adjacency, layout, method)
 
 
 def _ternary_factor(x: TernaryTensor, adjacency: BitAdjacency) -> Tensor | None:
@@ -258,34 +243,9 @@ def _dense_pattern(
     """Check both operands; x in a dtype that the operators take."""
     _arguments.float_matrix(name, "x", x, check_finite, also=(torch.int8, torch.int16))
     check_pattern(name, adjacency, x.size(0), x.device)
-    return _gathered(x) if adjacency.col_scale is None or not factors else _gathered_floats(x)
+    weighted = factors and adjacency.col_scale is not None
+    return x.to(torch.float32) if weighted and not x.is_floating_point() else _gathered(x)
 
 
 def _gathered(x: Tensor) -> Tensor:
     return x.to(torch.float32) if x.dtype == torch.float64 else x
-
-
-def _gathered_floats(x: Tensor) -> Tensor:
-    return _gathered(x) if x.is_floating_point() else x.to(torch.float32)
-
-
-def check_pattern(name: str, adjacency: BitAdjacency, rows: int, device: torch.device) -> None:
-    """Require a BitAdjacency that fits ``rows`` rows of x on ``device``."""
-    is_pattern = isinstance(adjacency, BitAdjacency) and adjacency.num_cols == rows
-    if is_pattern and adjacency.indices.device == device:
-        return
-    check_type(
-        isinstance(adjacency, BitAdjacency),
-        lambda: (
-            f"{name}: adjacency must be a BitAdjacency (its letter is B), "
-            f"got {name_type(adjacency)}"
-        ),
-    )
-    check_value(
-        adjacency.num_cols == rows,
-        lambda: (
-            f"{name}: adjacency must have {rows} columns like the rows of x, "
-            f"got {adjacency.num_cols}"
-        ),
-    )
-    _arguments.same_device(name, "adjacency", adjacency.indices.device, device)

@@ -9,7 +9,6 @@ and ``ffb`` carry no gradient.
 import torch
 from torch import Tensor
 
-from bitgnn._checks import check_value
 from bitgnn.bits import BitTensor
 from bitgnn.ops import _arguments
 
@@ -18,14 +17,16 @@ _OPS = torch.ops.bitgnn
 
 def bbb(a: BitTensor, b: BitTensor) -> BitTensor:
     """Bits of a, then bits of b; two scales of a row do not make one, so none is kept."""
-    _bits("concat.bbb", a, b)
+    _arguments.bit_pair("concat.bbb", a, b)
+    _same_rows("concat.bbb", a.words.size(0), b.words.size(0))
     words = _OPS.concat_bbb(a.words, b.words, a.size, b.size)
     return BitTensor._trusted(words, a.size + b.size)
 
 
 def bbf(a: BitTensor, b: BitTensor) -> Tensor:
     """Float32 values of a, then of b, each times its scale, if any; see the module."""
-    _bits("concat.bbf", a, b)
+    _arguments.bit_pair("concat.bbf", a, b)
+    _same_rows("concat.bbf", a.words.size(0), b.words.size(0))
     result: Tensor = _OPS.concat_bbf(a.words, b.words, a.size, b.size, a.scale, b.scale)
     return result
 
@@ -35,10 +36,8 @@ def ffb(
 ) -> BitTensor:
     """Bits of ``[a, b] >= threshold``, compared in float32; see the module."""
     name = "concat.ffb"
-    _arguments.float_matrix(name, "a", a, check_finite)
-    _arguments.float_matrix(name, "b", b, check_finite)
+    _arguments.float_pair(name, a, b, check_finite)
     _same_rows(name, a.size(0), b.size(0))
-    _arguments.same_device(name, "b", b.device, a.device)
     size = a.size(1) + b.size(1)
     _arguments.vector(name, "threshold", threshold, size, a.device)
     words = _OPS.concat_ffb(a.to(torch.float32), b.to(torch.float32), threshold)
@@ -50,12 +49,6 @@ def fff(a: Tensor, b: Tensor) -> Tensor:
     return torch.cat([a, b], dim=1)
 
 
-def _bits(name: str, a: BitTensor, b: BitTensor) -> None:
-    _arguments.bit_matrix(name, "a", a)
-    _arguments.bit_matrix(name, "b", b)
-    _same_rows(name, a.words.size(0), b.words.size(0))
-    _arguments.same_device(name, "b", b.words.device, a.words.device)
-
-
 def _same_rows(name: str, a: int, b: int) -> None:
-    check_value(a == b, lambda: f"{name}: b must have {a} rows like a, got {b}")
+    if a != b:
+        raise ValueError(f"{name}: b must have {a} rows like a, got {b}")

@@ -8,15 +8,16 @@ Every function raises TypeError (type, dtype) or ValueError (shape, device, valu
 kernel runs. Operators are for inference: results carry no gradient.
 """
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
-from bitgnn._checks import check_value
 from bitgnn.bits import BitAdjacency, BitTensor
 from bitgnn.ops import _arguments
 from bitgnn.ops._arguments import call
 from bitgnn.ops.bmm import check_operands
-from bitgnn.ops.bspmm import check_pattern
+from bitgnn.ops.layout_choice import check_pattern
 
 
 def bmm_add(
@@ -42,8 +43,11 @@ def bmm_add(
         x_gain: float32 ``[K]``, for float ``x``; enters the scale only.
         check_finite: raise where float ``x`` holds NaN or infinity.
     """
-    return _sum(
-        "fused.bmm_add", x, w, addend, scale, bias, None, None, x_threshold, x_gain, check_finite
+    name = "fused.bmm_add"
+    held, *factors = _activations(name, x, w, scale, x_threshold, x_gain, check_finite)
+    _check_addend(name, addend, held.size(0), w)
+    return call(
+        name, "bmm_add", held, w.words, addend, w.size, *factors[:2], bias, None, None, *factors[2:]
     )
 
 
@@ -62,32 +66,13 @@ def bmm_add_bits(
 ) -> BitTensor:
     """Bits of ``bmm_add(...) >= threshold[o]`` (0 without one), inverted where ``flip[o]``."""
     name = "fused.bmm_add_bits"
-    words = _sum(
-        name, x, w, addend, scale, bias, threshold, flip, x_threshold, x_gain, check_finite, True
-    )
-    return BitTensor._trusted(words, w.words.size(0))
-
-
-def _sum(
-    name: str,
-    x: Tensor | BitTensor,
-    w: BitTensor,
-    addend: Tensor,
-    scale: bool,
-    bias: Tensor | None,
-    threshold: Tensor | None,
-    flip: Tensor | None,
-    x_threshold: Tensor | None,
-    x_gain: Tensor | None,
-    check_finite: bool,
-    out_bits: bool = False,
-) -> Tensor:
-    held, scales = _activations(name, x, w, scale, x_threshold, x_gain, check_finite)
-    _addend(name, addend, held.size(0), w.words.size(0), w.device)
-    return call(
-        name, "bmm_add", held, w.words, addend, w.size, *scales, bias, threshold, flip,
-        x_threshold, x_gain, scale and not isinstance(x, BitTensor), out_bits,
+    held, *factors = _activations(name, x, w, scale, x_threshold, x_gain, check_finite)
+    _check_addend(name, addend, held.size(0), w)
+    words = call(
+        name, "bmm_add", held, w.words, addend, w.size, *factors[:2], bias, threshold, flip,
+        *factors[2:], True,
     )  # fmt: skip
+    return BitTensor._trusted(words, w.words.size(0))
 
 
 def bmm_bspmm(
@@ -121,17 +106,11 @@ def bmm_bspmm(
         check_finite: raise where float ``x`` holds NaN or infinity.
     """
     name = "fused.bmm_bspmm"
-    _hidden(name, hidden, "B", "F", "I")
-    given = (x_threshold, x_gain, check_finite)
-    if hidden != "I":
-        return _aggregated(name, x, w, adjacency, hidden, scale, *given, bias, None, False)
-    held, scales = _activations(name, x, w, scale, *given)
-    check_pattern(name, adjacency, held.size(0), held.device)
-    return call(
-        name, "bmm_bspmm_narrow", held, w.words, w.size, adjacency.rowptr, adjacency.indices,
-        *scales, x_threshold, x_gain, scale and not isinstance(x, BitTensor), adjacency.row_scale,
-        adjacency.col_scale, bias, trusted=True,
-    )  # fmt: skip
+    options = (hidden, ("B", "F", "I"), scale, x_threshold, x_gain, check_finite)
+    given = _hidden_product(name, x, w, adjacency, *options)
+    if hidden == "I":
+        return call(name, "bmm_bspmm_narrow", *given, bias, trusted=True)
+    return call(name, "bmm_bspmm", *given, bias, None, hidden == "B", False, trusted=True)
 
 
 def bmm_bspmm_bits(
@@ -148,41 +127,10 @@ def bmm_bspmm_bits(
 ) -> BitTensor:
     """Bits of the aggregated product ``>= threshold[o]``; arguments as in :func:`bmm_bspmm`."""
     name = "fused.bmm_bspmm_bits"
-    _hidden(name, hidden, "B", "F")
-    given = (x_threshold, x_gain, check_finite)
-    words = _aggregated(name, x, w, adjacency, hidden, scale, *given, None, threshold, True)
-    return BitTensor._trusted(words, w.words.size(0))
-
-
-def _aggregated(
-    name: str,
-    x: Tensor | BitTensor,
-    w: BitTensor,
-    adjacency: BitAdjacency,
-    hidden: str,
-    scale: bool,
-    x_threshold: Tensor | None,
-    x_gain: Tensor | None,
-    check_finite: bool,
-    bias: Tensor | None,
-    threshold: Tensor | None,
-    out_bits: bool,
-) -> Tensor:
-    bits = hidden == "B"
-    scale = scale and not bits
-    held, scales = _activations(name, x, w, scale, x_threshold, x_gain, check_finite)
-    check_pattern(name, adjacency, held.size(0), held.device)
-    return call(
-        name, "bmm_bspmm", held, w.words, w.size, adjacency.rowptr, adjacency.indices, *scales,
-        x_threshold, None if bits else x_gain, scale and not isinstance(x, BitTensor),
-        adjacency.row_scale, None if bits else adjacency.col_scale, bias, threshold, bits,
-        out_bits, trusted=True,
-    )  # fmt: skip
-
-
-def _hidden(name: str, hidden: str, *allowed: str) -> None:
-    choice = " or ".join(map(repr, allowed))
-    check_value(hidden in allowed, lambda: f"{name}: hidden must be {choice}, got {hidden!r}")
+    options = (hidden, ("B", "F"), scale, x_threshold, x_gain, check_finite)
+    given = _hidden_product(name, x, w, adjacency, *options)
+    out = call(name, "bmm_bspmm", *given, None, threshold, hidden == "B", True, trusted=True)
+    return BitTensor._trusted(out, w.words.size(0))
 
 
 def _activations(
@@ -193,29 +141,51 @@ def _activations(
     x_threshold: Tensor | None,
     x_gain: Tensor | None,
     check_finite: bool,
-) -> tuple[Tensor, tuple[Tensor | None, Tensor | None]]:
-    """Check both operands; what the operator takes for x, and the scales that are held."""
+) -> tuple[Any, ...]:
+    """Check both operands; x, x_scale, w_scale, x_threshold, x_gain and scale of the operators."""
     if not isinstance(x, BitTensor):
         check_operands(name, "FB", x, w, check_finite)
-        return x, (None, w.scale if scale else None)
-    check_value(
-        x_threshold is None and x_gain is None,
-        lambda: f"{name}: x_threshold and x_gain must be None with packed x",
-    )
+        return x, None, w.scale if scale else None, x_threshold, x_gain, scale
+    if x_threshold is not None or x_gain is not None:
+        raise ValueError(f"{name}: x_threshold and x_gain must be None with packed x")
     check_operands(name, "BB", x, w)
-    return x.words, (x.scale, w.scale) if scale else (None, None)
+    return x.words, *((x.scale, w.scale) if scale else (None, None)), None, None, False
 
 
-def _addend(name: str, addend: Tensor, rows: int, columns: int, device: torch.device) -> None:
-    _arguments.float_matrix(name, "addend", addend)
-    check_value(
-        addend.dtype == torch.float32 and addend.shape == (rows, columns),
-        lambda: (
-            f"{name}: addend must be float32 [{rows}, {columns}], got {addend.dtype} "
-            f"{list(addend.shape)}"
-        ),
+def _hidden_product(
+    name: str,
+    x: Tensor | BitTensor,
+    w: BitTensor,
+    adjacency: BitAdjacency,
+    hidden: str,
+    allowed: tuple[str, ...],
+    scale: bool,
+    *given: Any,
+) -> tuple[Any, ...]:
+    """Check operands and options; what both operators take in front of the bias."""
+    if hidden not in allowed:
+        choice = " or ".join(map(repr, allowed))
+        raise ValueError(f"{name}: hidden must be {choice}, got {hidden!r}")
+    bits = hidden == "B"
+    held, *scales, x_threshold, x_gain, measured = _activations(
+        name, x, w, scale and not bits, *given
     )
-    _arguments.same_device(name, "addend", addend.device, device)
+    check_pattern(name, adjacency, held.size(0), held.device)
+    col = None if bits else adjacency.col_scale
+    return (
+        held, w.words, w.size, adjacency.rowptr, adjacency.indices, *scales, x_threshold,
+        None if bits else x_gain, measured, adjacency.row_scale, col,
+    )  # fmt: skip
+
+
+def _check_addend(name: str, addend: Tensor, rows: int, w: BitTensor) -> None:
+    _arguments.float_matrix(name, "addend", addend)
+    shape = (rows, w.words.size(0))
+    if addend.dtype != torch.float32 or addend.shape != shape:
+        raise ValueError(
+            f"{name}: addend must be float32 {list(shape)}, got {addend.dtype} {list(addend.shape)}"
+        )
+    _arguments.same_device(name, "addend", addend.device, w.device)
 
 
 def bspmm_bmm_bits(
@@ -242,24 +212,18 @@ def bspmm_bmm_bits(
         bias: float32 ``[M]``, added to the product.
         threshold: float32 ``[M]``, 0 without one.
         flip: bool ``[M]``, turns bits round.
-
-    Raises:
-        TypeError: an argument has the wrong type or dtype.
-        ValueError: a shape or device does not fit.
     """
     name = "fused.bspmm_bmm_bits"
     _arguments.bit_matrix(name, "neighbours", neighbours)
     rows = check_operands(name, "BB", x, w)
     check_pattern(name, adjacency, neighbours.words.size(0), neighbours.words.device)
     _arguments.same_device(name, "x", x.words.device, neighbours.words.device)
-    check_value(
-        neighbours.size == rows,
-        lambda: f"{name}: neighbours must hold {rows} features like w, got {neighbours.size}",
-    )
-    check_value(
-        x.words.size(0) == adjacency.shape[0],
-        lambda: f"{name}: x must have {adjacency.shape[0]} rows, got {x.words.size(0)}",
-    )
+    if neighbours.size != rows:
+        raise ValueError(
+            f"{name}: neighbours must hold {rows} features like w, got {neighbours.size}"
+        )
+    if x.words.size(0) != adjacency.shape[0]:
+        raise ValueError(f"{name}: x must have {adjacency.shape[0]} rows, got {x.words.size(0)}")
     words = call(
         name, "bspmm_bmm", neighbours.words, adjacency.rowptr, adjacency.indices, x.words, w.words,
         x.size, adjacency.row_scale, sum_bias, x.scale if scale else None,

@@ -8,43 +8,32 @@ import torch
 from torch import Tensor
 from torch.utils.weak import WeakIdKeyDictionary
 
-from bitgnn._checks import check_type, check_value, name_type
+from bitgnn._checks import name_type
 from bitgnn.bits import BitAdjacency, BitTensor
 from bitgnn.bits.layouts import FRDC_METHODS
 from bitgnn.bits.sliced import ITEM_EDGES, default_slice_size
 from bitgnn.ops import _arguments
 
-METHODS = {
-    "csr": ("carry_save",),
-    "sliced": ("carry_save",),
-    "frdc": FRDC_METHODS,
-}
+METHODS = {"csr": ("carry_save",), "sliced": ("carry_save",), "frdc": FRDC_METHODS}
 """Methods of each layout; the last one is the layout's default."""
 
 
 def choose_layout(
     function: str, x: BitTensor, adjacency: BitAdjacency, layout: str | None, method: str | None
 ) -> tuple[str, str]:
-    """Settle layout and method; None picks. Duplicate edges turn "frdc" into "csr", warning.
-
-    Raises:
-        ValueError: an unknown name, or a method of another layout.
-    """
+    """Settle layout and method; None picks. Duplicate edges turn "frdc" into "csr", warning."""
     if layout is None:
         layout = "frdc" if method in FRDC_METHODS else default_layout(x.words.size(1), adjacency)
     valid = METHODS.get(layout)
-    check_value(
-        valid is not None,
-        lambda: f"{function}: layout must be None or one of {list(METHODS)}, got {layout!r}",
-    )
-    assert valid is not None
-    check_value(
-        method is None or method in valid,
-        lambda: (
+    if valid is None:
+        raise ValueError(
+            f"{function}: layout must be None or one of {list(METHODS)}, got {layout!r}"
+        )
+    if method is not None and method not in valid:
+        raise ValueError(
             f"{function}: method must be None or one of {list(valid)} with layout {layout!r}, "
             f"got {method!r}; valid combinations are {METHODS}"
-        ),
-    )
+        )
     if layout == "frdc" and adjacency.frdc() is None:
         warnings.warn(
             f"{function}: layout 'frdc' cannot hold duplicate edges; layout 'csr' serves instead. "
@@ -105,7 +94,8 @@ def _csr_microseconds(edges: int, words: int) -> float:
 def pattern_arguments(
     function: str, x: BitTensor, adjacency: BitAdjacency, layout: str | None, method: str | None
 ) -> tuple[str, tuple[Any, ...]]:
-    """The layout in use and what its operator takes after x and the number of features."""
+    """Check both operands; the layout in use and what its operator takes behind x and size."""
+    check_pattern(function, adjacency, x.words.size(0), x.words.device)
     if layout is None and method is None:
         layout = default_layout(x.words.size(1), adjacency)
     else:
@@ -123,50 +113,49 @@ def pattern_arguments(
     return layout, (adjacency.rowptr, adjacency.indices)
 
 
+def check_pattern(name: str, adjacency: BitAdjacency, rows: int, device: torch.device) -> None:
+    """Require a BitAdjacency that fits ``rows`` rows of x on ``device``."""
+    if not isinstance(adjacency, BitAdjacency):
+        raise TypeError(
+            f"{name}: adjacency must be a BitAdjacency (its letter is B), "
+            f"got {name_type(adjacency)}"
+        )
+    if adjacency.num_cols != rows:
+        raise ValueError(
+            f"{name}: adjacency must have {rows} columns like the rows of x, "
+            f"got {adjacency.num_cols}"
+        )
+    _arguments.same_device(name, "adjacency", adjacency.indices.device, device)
+
+
 def compressed_rows(
     function: str, adjacency: Any, columns: int, device: torch.device
 ) -> tuple[Tensor, Tensor, Tensor, bool]:
     """Row pointer, int32 column indices and float32 values of a float-valued sparse matrix.
 
-    Indices are looked at once for each tensor and version of them; in a compiled program they are
-    not, and the operator must.
-
-    Returns:
-        The three, and whether they were looked at.
-
-    Raises:
-        TypeError: ``adjacency`` is no sparse float matrix.
-        ValueError: its shape or device does not fit ``x``, or it has indices outside of its shape.
+    The last result is whether indices were looked at: once for each tensor and version of them; in
+    a compiled program they are not, and the operator must.
     """
     if isinstance(adjacency, Tensor) and adjacency.layout != torch.strided:
-        check_value(
-            adjacency.dim() == 2,
-            lambda: f"{function}: adjacency must be a matrix, got {list(adjacency.shape)}",
-        )
+        if adjacency.dim() != 2:
+            raise ValueError(f"{function}: adjacency must be a matrix, got {list(adjacency.shape)}")
         csr = adjacency if adjacency.layout == torch.sparse_csr else adjacency.to_sparse_csr()
         rowptr, indices, values = csr.crow_indices(), csr.col_indices(), csr.values()
-        num_cols = adjacency.size(1)
     else:
-        check_type(
-            type(adjacency).__name__ == "SparseTensor" and hasattr(adjacency, "csr"),
-            lambda: (
+        if not (type(adjacency).__name__ == "SparseTensor" and hasattr(adjacency, "csr")):
+            raise TypeError(
                 f"{function}: adjacency must be a torch sparse CSR or COO tensor or a "
                 f"SparseTensor (its letter is F), got {name_type(adjacency)}"
-            ),
-        )
+            )
         rowptr, indices, held = adjacency.csr()
         values = torch.ones(len(indices), device=indices.device) if held is None else held
-        num_cols = adjacency.size(1)
-    check_type(
-        values.is_floating_point(),
-        lambda: f"{function}: adjacency must hold floats, got {values.dtype}",
-    )
-    check_value(
-        num_cols == columns,
-        lambda: (
-            f"{function}: adjacency must have {columns} columns like the rows of x, got {num_cols}"
-        ),
-    )
+    if not values.is_floating_point():
+        raise TypeError(f"{function}: adjacency must hold floats, got {values.dtype}")
+    if adjacency.size(1) != columns:
+        raise ValueError(
+            f"{function}: adjacency must have {columns} columns like the rows of x, "
+            f"got {adjacency.size(1)}"
+        )
     _arguments.same_device(function, "adjacency", values.device, device)
     is_checked = not torch.compiler.is_compiling()
     if is_checked:
@@ -193,21 +182,17 @@ def _check_once(function: str, adjacency: Any, rowptr: Tensor, indices: Tensor) 
         and int(rowptr[-1]) == len(indices)
         and bool((rowptr.diff() >= 0).all())
     )
-    check_value(
-        ascends,
-        lambda: (
+    if not ascends:
+        raise ValueError(
             f"{function}: adjacency must have row pointers that ascend from 0 to its "
             f"{len(indices)} entries"
-        ),
-    )
+        )
     if len(indices):
         least, most = (int(bound) for bound in torch.aminmax(indices))
-        check_value(
-            least >= 0 and most < columns,
-            lambda: (
+        if not (least >= 0 and most < columns):
+            raise ValueError(
                 f"{function}: adjacency must have column indices in [0, {columns}), "
                 f"got {least if least < 0 else most}"
-            ),
-        )
+            )
     if versions is not None:
         _CHECKED[adjacency] = versions

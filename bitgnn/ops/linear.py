@@ -1,23 +1,46 @@
-"""Products of signs with float weights: ``torch.nn.functional.linear`` of packed rows.
+r"""Linear layers of packed rows: float weights in digits, and chains of layers in one call.
 
-The weights are taken to integers of 24 bits with one step an output, which rounds them no more
-than adding them up in float32 would, and kept as three digits of 8 bits. The sums of the digits
-are exact integers: results are the same on every device and from run to run.
+:func:`bits_linear` is ``torch.nn.functional.linear`` of signs with float weights. The weights are
+taken to integers of 24 bits with one step an output, which rounds them no more than adding them up
+in float32 would, and kept as three digits of 8 bits. The sums of the digits are exact integers:
+results are the same on every device and from run to run.
+
+:func:`linear_chain` runs fully connected layers on bits, one behind the other in one call. A small
+network is bound by the launches of its layers. On a GPU of compute capability 9.0 a cluster of
+blocks takes 16 or 48 rows through all layers in one launch, the weights held in shared memory, so
+that a layer costs a barrier; elsewhere, or where the weights are too large
+(:meth:`LinearChain.fits`), layers one by one are faster.
 """
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
-from bitgnn._checks import check_value
+from bitgnn._checks import name_type
 from bitgnn.bits import BitTensor
 from bitgnn.bits.tensor import WORD_BITS, words_for
 from bitgnn.ops import _arguments
 from bitgnn.ops._arguments import call
-from bitgnn.ops.reference.bits_linear import DIGITS, SHIFTS
+from bitgnn.ops.reference.bmm import DIGITS, HIDDEN_TABLE, LAST_TABLE, SHIFTS, chain_words
+from bitgnn.ops.reference.pack import from_words
 
 MOST_FEATURES = 65024
 """Features up to which the sums of digits fit int32."""
 LARGEST = 127 * 65536 + 127 * 256 + 127
+MOST_LAYERS = 8
+MOST_CHAIN_FEATURES = 1 << 14
+"""Features and outputs of a layer of a chain."""
+FEW_ROWS = 128
+"""Rows up to which the launch is worth while whose clusters take 16 of them."""
+_BLOCKS = 8
+_BLOCK_BYTES = 227 * 1024
+_FEW_PITCH = 40
+_MANY_PITCH = 72
 
 
 def weight_digits(weight: Tensor) -> tuple[Tensor, Tensor]:
@@ -34,13 +57,13 @@ def weight_digits(weight: Tensor) -> tuple[Tensor, Tensor]:
     Raises:
         ValueError: a weight is NaN or infinite, or the shape is no matrix's.
     """
-    check_value(
-        weight.dim() == 2, lambda: f"weight_digits: weight must be [M, K], got {weight.shape}"
-    )
-    check_value(bool(torch.isfinite(weight).all()), lambda: "weight_digits: weight must be finite")
+    if weight.dim() != 2:
+        raise ValueError(f"weight_digits: weight must be [M, K], got {weight.shape}")
+    if not bool(torch.isfinite(weight).all()):
+        raise ValueError("weight_digits: weight must be finite")
     outputs, size = weight.shape
     words = words_for(size)
-    exact = torch.nn.functional.pad(weight.double(), (0, words * WORD_BITS - size))
+    exact = functional.pad(weight.double(), (0, words * WORD_BITS - size))
     largest = exact.abs().amax(1) if words else exact.new_zeros(outputs)
     # Just above, so that no weight rounds past the largest integer.
     step = torch.nextafter(
@@ -83,30 +106,163 @@ def bits_linear(
     name = "linear.bits_linear"
     _arguments.bit_matrix(name, "x", x)
     device, rows = x.words.device, step.size(0) if step.dim() == 1 else -1
-    check_value(
-        x.size <= MOST_FEATURES,
-        lambda: f"{name}: x must hold at most {MOST_FEATURES} features, got {x.size}",
-    )
+    if x.size > MOST_FEATURES:
+        raise ValueError(f"{name}: x must hold at most {MOST_FEATURES} features, got {x.size}")
     _arguments.vector(name, "step", step, max(rows, 0), device)
     expected = (DIGITS, rows, words_for(x.size), SHIFTS, WORD_BITS // SHIFTS)
-    check_value(
-        digits.dtype == torch.int8 and tuple(digits.shape) == expected,
-        lambda: (
+    if not (digits.dtype == torch.int8 and tuple(digits.shape) == expected):
+        raise ValueError(
             f"{name}: digits must be torch.int8 {list(expected)}, got {digits.dtype} "
             f"{list(digits.shape)}"
-        ),
-    )
+        )
     _arguments.same_device(name, "digits", digits.device, device)
     if addend is not None:
         shape = (x.words.size(0), rows)
-        check_value(
-            addend.dtype == torch.float32 and addend.shape == shape,
-            lambda: (
+        if not (addend.dtype == torch.float32 and addend.shape == shape):
+            raise ValueError(
                 f"{name}: addend must be torch.float32 {list(shape)}, got {addend.dtype} "
                 f"{list(addend.shape)}"
-            ),
-        )
+            )
         _arguments.same_device(name, "addend", addend.device, device)
     return call(
         name, "bits_linear", x.words, digits, step, x.size, x.scale if scale else None, bias, addend
     )
+
+
+@dataclass(frozen=True)
+class LinearChain:
+    """Layers made ready by :func:`make_chain`.
+
+    Attributes:
+        image: int32, the weights and tables of all layers.
+        layers: size, outputs, and offsets of weights and table in the image, of each layer.
+    """
+
+    image: Tensor
+    layers: tuple[int, ...]
+
+    @property
+    def size(self) -> int:
+        """Features of the first layer."""
+        return self.layers[0]
+
+    def fits(self, rows: int = 1) -> bool:
+        """Whether the launch on a GPU of compute capability 9.0 is for so many rows.
+
+        Clusters of eight blocks take 16 rows each, or 48 of many; they must hold the weights of all
+        layers and the bits of their rows.
+        """
+        # Upper bound on the words of weights and tables, over all layers, that one block holds.
+        words = 4
+        for size, outputs in zip(self.layers[0::4], self.layers[1::4], strict=True):
+            own = -(-outputs // (32 * _BLOCKS)) * 32
+            # Rows of weights lie an odd number of 16 bytes apart in shared memory.
+            pitch = (-(-chain_words(size) // 4) | 1) * 4
+            words += own * (pitch + LAST_TABLE) + 4
+        widest = max(map(chain_words, self.layers[0::4]))
+        pitch = _MANY_PITCH if rows > FEW_ROWS else _FEW_PITCH
+        return 4 * (words + 2 * pitch * widest) <= _BLOCK_BYTES
+
+
+def make_chain(
+    hidden: Sequence[tuple[BitTensor, Tensor]],
+    last: BitTensor,
+    scale: Tensor | None = None,
+    bias: Tensor | None = None,
+) -> LinearChain:
+    """Weights and comparisons of layers as one image.
+
+    Args:
+        hidden: of each layer but the last the weights ``[M, K]`` and int32 ``[M, 2]``: limit and
+            turned, the last two columns of :func:`bitgnn.ops.conv.prepare`; a bit of the layer is
+            ``(dot >= limit) ^ turned``.
+        last: weights of the last layer, whose own scale is not used.
+        scale: float32 ``[M]`` of the last layer, 1 without one.
+        bias: float32 ``[M]`` of the last layer.
+
+    Raises:
+        TypeError: a type or dtype does not fit.
+        ValueError: a shape or device does not fit, or there are too many or too wide layers.
+    """
+    name = "make_chain"
+    weights = [*(w for w, _ in hidden), last]
+    if len(weights) > MOST_LAYERS:
+        raise ValueError(f"{name}: at most {MOST_LAYERS} layers make a chain, got {len(weights)}")
+    for number, w in enumerate(weights):
+        _arguments.bit_matrix(name, f"weights of layer {number}", w)
+        if not (1 <= w.size <= MOST_CHAIN_FEATURES and 1 <= w.shape[0] <= MOST_CHAIN_FEATURES):
+            raise ValueError(
+                f"{name}: layer {number} must have 1 to {MOST_CHAIN_FEATURES} features and "
+                f"outputs, got {w.size} and {w.shape[0]}"
+            )
+        before = weights[number - 1].shape[0] if number else w.size
+        if w.size != before:
+            raise ValueError(
+                f"{name}: layer {number} must take the {before} outputs of the one before, got "
+                f"{w.size} features"
+            )
+    outputs = last.shape[0]
+    _arguments.vector(name, "scale", scale, outputs, last.device)
+    _arguments.vector(name, "bias", bias, outputs, last.device)
+    parts: list[Tensor] = []
+    layers: list[int] = []
+    for number, w in enumerate(weights):
+        counts = from_words(w.words, w.size).sum(1, dtype=torch.int64)
+        if number < len(hidden):
+            table = _hidden_table(name, number, hidden[number][1], w, counts)
+        else:
+            table = _last_table(w, counts, scale, bias)
+        padding = chain_words(w.size) - w.words.size(1)
+        words = functional.pad(w.words, (0, padding)).flatten()
+        at = sum(part.numel() for part in parts)
+        layers += [w.size, w.shape[0], at, at + words.numel()]
+        # Tables end on whole pieces of 16 bytes.
+        parts += [words, functional.pad(table.flatten(), (0, -table.numel() % 4))]
+    return LinearChain(torch.cat(parts), tuple(layers))
+
+
+def _hidden_table(name: str, number: int, given: Tensor, w: BitTensor, counts: Tensor) -> Tensor:
+    """Least value of ``2 p - |x|`` for which the comparison holds, and whether it is turned."""
+    shape = (w.shape[0], HIDDEN_TABLE)
+    if not (isinstance(given, Tensor) and given.dtype == torch.int32 and given.shape == shape):
+        raise ValueError(
+            f"{name}: limit and turned of layer {number} must be int32 {list(shape)}, got "
+            f"{name_type(given)}"
+        )
+    # dot = K - 2 |w| + 2 (2 p - |x|) >= limit
+    least = -((w.size - 2 * counts - given[:, 0].long()) // 2)
+    return torch.stack([least.to(torch.int32), given[:, 1]], 1)
+
+
+def _last_table(w: BitTensor, counts: Tensor, scale: Tensor | None, bias: Tensor | None) -> Tensor:
+    """Bare dot product, scale, bias and an empty word."""
+    bare = (w.size - 2 * counts).to(torch.int32)
+    ones = torch.ones(w.shape[0], device=w.device) if scale is None else scale
+    bias = torch.zeros_like(ones) if bias is None else bias
+    floats = [ones.view(torch.int32), bias.view(torch.int32)]
+    return torch.stack([bare, *floats, torch.zeros_like(bare)], 1)
+
+
+def linear_chain(x: BitTensor, chain: LinearChain) -> Tensor:
+    """Values of the last layer, float32 ``[N, M]``.
+
+    ``scale * dot + bias`` of the last layer of the bits of the layers in front, as by
+    :func:`bitgnn.ops.bmm.bbb` and :func:`bitgnn.ops.bmm.bbf`, bit for bit.
+
+    Args:
+        x: ``[N, K]`` without a scale.
+        chain: from :func:`make_chain`, on the device of ``x``.
+
+    Raises:
+        TypeError: ``x`` is no BitTensor.
+        ValueError: features or devices do not fit, or ``x`` holds a scale.
+        RuntimeError: on a GPU, the chain does not fit it; see :meth:`LinearChain.fits`.
+    """
+    name = "linear_chain"
+    _arguments.bit_matrix(name, "x", x)
+    if x.scale is not None:
+        raise ValueError(f"{name}: x must hold no scale, got one of each row")
+    if x.size != chain.size:
+        raise ValueError(f"{name}: x must have {chain.size} features, got {x.size}")
+    _arguments.same_device(name, "chain", chain.image.device, x.device)
+    return torch.ops.bitgnn.linear_chain(x.words, chain.image, chain.layers)

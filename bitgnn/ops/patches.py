@@ -9,7 +9,8 @@ of the image. A kernel's words are its signs and their opposites, so that with
 .. math:: 2\,dot + C\,(64 - 2K),
 
 ``dot`` being what :mod:`~bitgnn.ops.conv` computes, taps outside left out. It is a convolution of
-1x1 on :class:`~bitgnn.bits.BitImages` of ``64 * C`` channels, on every device.
+1x1 on :class:`~bitgnn.bits.BitImages` of ``64 * C`` channels, on every device. Functions raise
+TypeError (type, dtype) or ValueError (shape, device, value) before any kernel runs.
 
 Source: Khan et al., "Binarized Convolutional Neural Networks for Efficient Inference on GPUs",
 EUSIPCO 2018 (packing patches of one channel into words of 25 bits, as they are cut out).
@@ -22,7 +23,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from bitgnn._checks import check_type, check_value, name_type
+from bitgnn._checks import name_type
 from bitgnn.bits.images import BitImages
 from bitgnn.bits.tensor import WORD_BITS
 from bitgnn.ops import conv
@@ -72,20 +73,12 @@ def pack(
 
     Returns:
         Images ``[N, 64 * C, out height, out width]``.
-
-    Raises:
-        TypeError: a type or dtype does not fit.
-        ValueError: a shape, device or number does not fit.
     """
     name = "patches.pack"
-    check_type(
-        isinstance(x, Tensor) and x.dtype == torch.float32,
-        lambda: f"{name}: x must be a float32 tensor, got {name_type(x)}",
-    )
-    check_value(
-        x.dim() == 4 and x.size(1) >= 1,
-        lambda: f"{name}: x must have shape [N, C, H, W] with C >= 1, got {list(x.shape)}",
-    )
+    if not (isinstance(x, Tensor) and x.dtype == torch.float32):
+        raise TypeError(f"{name}: x must be a float32 tensor, got {name_type(x)}")
+    if not (x.dim() == 4 and x.size(1) >= 1):
+        raise ValueError(f"{name}: x must have shape [N, C, H, W] with C >= 1, got {list(x.shape)}")
     taps = whole_pair(name, "kernel_size", kernel_size, 1)
     _check_taps(name, taps)
     shape = conv_shape(name, x.shape[2:], taps, stride, padding, dilation)
@@ -109,10 +102,6 @@ def kernel(
         bias: float32 ``[O]``.
         threshold: float32 ``[O]``.
         flip: bool ``[O]``.
-
-    Raises:
-        TypeError: a type or dtype does not fit.
-        ValueError: a shape, device or number does not fit.
     """
     name = "patches.kernel"
     check_images(name, "w", w)
@@ -137,10 +126,6 @@ def bbb(x: BitImages, w: PatchKernel) -> BitImages:
 
     Returns:
         Images ``[N, O, out height, out width]``.
-
-    Raises:
-        TypeError: a type does not fit.
-        ValueError: the channels or devices of ``x`` and ``w`` differ.
     """
     _check_kernel("patches.bbb", w)
     return conv.bbb(x, w.words, threshold=w.threshold, flip=w.flip)
@@ -151,10 +136,6 @@ def bbf(x: BitImages, w: PatchKernel) -> Tensor:
 
     Returns:
         ``[N, O, out height, out width]`` in the channels_last memory format.
-
-    Raises:
-        TypeError: a type does not fit.
-        ValueError: the channels or devices of ``x`` and ``w`` differ.
     """
     _check_kernel("patches.bbf", w)
     doubled = conv.bbf(x, w.words, integer=True)
@@ -162,13 +143,10 @@ def bbf(x: BitImages, w: PatchKernel) -> Tensor:
 
 
 def _check_taps(name: str, taps: tuple[int, int]) -> None:
-    check_value(
-        taps[0] * taps[1] <= WORD_BITS,
-        lambda: f"{name}: a kernel must have at most {WORD_BITS} pixels, got {list(taps)}",
-    )
+    if taps[0] * taps[1] > WORD_BITS:
+        raise ValueError(f"{name}: a kernel must have at most {WORD_BITS} pixels, got {list(taps)}")
 
 
 def _check_kernel(name: str, w: PatchKernel) -> None:
-    check_type(
-        isinstance(w, PatchKernel), lambda: f"{name}: w must be a PatchKernel, got {name_type(w)}"
-    )
+    if not isinstance(w, PatchKernel):
+        raise TypeError(f"{name}: w must be a PatchKernel, got {name_type(w)}")

@@ -18,26 +18,20 @@ Source: "BWTA: Accurate and Efficient Binarized Transformer by Algorithm-Hardwar
 """
 
 import math
+from functools import lru_cache
+from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import is_in_torch_dispatch_mode
 
-from bitgnn._checks import check_type, check_value, name_type
+from bitgnn._checks import name_type
 from bitgnn.bits import BitTensor, BooleanTensor, TernaryTensor
-from bitgnn.bits.ternary import scale_tensor
-from bitgnn.ops import _arguments, _ternary_checks
+from bitgnn.bits.ternary import QUANTISED, check_positive, scale_tensor
+from bitgnn.ops import _arguments
 from bitgnn.ops._arguments import call
-from bitgnn.ops._ternary_checks import pack_mask
 
-__all__ = [
-    "attention",
-    "attention_floats",
-    "linear",
-    "matmul",
-    "pack_bool",
-    "pack_mask",
-    "pack_ternary",
-]
+ACTIVATIONS = ("ternary", "bool")
 
 
 def pack_ternary(x: Tensor, scale: Tensor | float) -> TernaryTensor:
@@ -48,6 +42,20 @@ def pack_ternary(x: Tensor, scale: Tensor | float) -> TernaryTensor:
 def pack_bool(x: Tensor, scale: Tensor | float) -> BooleanTensor:
     """Boolean rows of floats ``[..., K]``; see :meth:`bitgnn.bits.BooleanTensor.from_float`."""
     return BooleanTensor.from_float(x, scale)
+
+
+def pack_mask(mask: Tensor) -> BitTensor:
+    """Bits of a bool mask ``[B, L]``, for masks that serve several calls.
+
+    :func:`bitgnn.ops.ternary.attention` takes them.
+    """
+    name = "ternary.pack_mask"
+    if not (isinstance(mask, Tensor) and mask.dtype == torch.bool):
+        raise TypeError(f"{name}: mask must be a bool tensor, got {name_type(mask)}")
+    if mask.dim() != 2:
+        raise ValueError(f"{name}: mask must have shape [B, L], got {list(mask.shape)}")
+    words = torch.ops.bitgnn.pack(mask.to(torch.float32) - 0.5)
+    return BitTensor._trusted(words, mask.size(1))
 
 
 def linear(
@@ -77,27 +85,29 @@ def linear(
 
     Returns:
         ``[..., M]``.
-
-    Raises:
-        TypeError: a type or dtype does not fit.
-        ValueError: a shape, device, number or name does not fit.
     """
     name = "ternary.linear"
-    _ternary_checks.linear_operands(name, x, w, activation)
-    dtype = x.dtype if dtype is None else _ternary_checks.result_dtype(name, dtype, x.dtype)
+    _check_floats(name, "x", x)
+    _arguments.bit_matrix(name, "w", w)
+    if x.dim() < 1 or x.size(-1) != w.size:
+        raise ValueError(f"{name}: x must have shape [..., {w.size}] like w, got {list(x.shape)}")
+    _arguments.same_device(name, "w", w.words.device, x.device)
+    if activation not in ACTIVATIONS:
+        raise ValueError(f"{name}: activation must be one of {ACTIVATIONS}, got {activation!r}")
+    dtype = x.dtype if dtype is None else dtype
+    _check_dtype(name, dtype)
     outputs = w.words.size(0)
     if w_scale is not None:
-        _ternary_checks.output_scale(name, w_scale, outputs, x.device)
-    if dtype == torch.int32:
-        check_value(
-            w_scale is None and bias is None,
-            lambda: (
-                f"{name}: w_scale and bias must be None with dtype int32, which returns plain sums"
-            ),
+        is_number = isinstance(w_scale, Tensor) and w_scale.dim() == 0
+        each = w_scale.expand(outputs) if is_number else w_scale
+        _arguments.vector(name, "w_scale", each, outputs, x.device)
+    if dtype == torch.int32 and (w_scale is not None or bias is not None):
+        raise ValueError(
+            f"{name}: w_scale and bias must be None with dtype int32, which returns plain sums"
         )
-    elif w_scale is None:
+    if dtype != torch.int32 and w_scale is None:
         w_scale = w.scale
-    factor = _ternary_checks.linear_scale(name, scale, x.device)
+    factor = _linear_scale(name, scale, x.device)
     rows = x if x.dim() == 2 else x.reshape(math.prod(x.shape[:-1]), w.size)
     given = (rows, w.words, w.size, factor, w_scale, bias, dtype, activation == "bool")
     try:
@@ -129,34 +139,30 @@ def matmul(
 
     Returns:
         ``[..., N, M]``.
-
-    Raises:
-        TypeError: a type or dtype does not fit.
-        ValueError: a shape or device does not fit.
     """
     name = "ternary.matmul"
-    check_type(
-        isinstance(x, TernaryTensor | BooleanTensor),
-        lambda: f"{name}: x must be a TernaryTensor or BooleanTensor, got {name_type(x)}",
-    )
-    _ternary_checks.ternary(name, "y", y)
-    _ternary_checks.batched(name, "x", x, 2)
-    _ternary_checks.batched(name, "y", y, 2)
-    check_value(
-        x.size == y.size and x.shape[:-2] == y.shape[:-2],
-        lambda: (
+    if not isinstance(x, TernaryTensor | BooleanTensor):
+        raise TypeError(f"{name}: x must be a TernaryTensor or BooleanTensor, got {name_type(x)}")
+    if not isinstance(y, TernaryTensor):
+        raise TypeError(f"{name}: y must be a TernaryTensor, got {name_type(y)}")
+    for operand, rows in (("x", x), ("y", y)):
+        if len(rows.shape) < 2:
+            raise ValueError(
+                f"{name}: {operand} must have 2 or more dimensions, got {list(rows.shape)}"
+            )
+    if not (x.size == y.size and x.shape[:-2] == y.shape[:-2]):
+        raise ValueError(
             f"{name}: y must have shape {[*x.shape[:-2], 'M', x.size]} like x, got {list(y.shape)}"
-        ),
-    )
+        )
     _arguments.same_device(name, "y", y.device, x.device)
-    dtype = _ternary_checks.result_dtype(name, dtype, torch.float32)
+    _check_dtype(name, dtype or torch.float32)
     # Both scales go to the kernel: their product would be a launch of its own.
     factors = (x.scale, y.scale) if scale and dtype != torch.int32 else (None, None)
-    operator = (
-        torch.ops.bitgnn.matmul_ttf if isinstance(x, TernaryTensor) else torch.ops.bitgnn.matmul_btf
-    )
     operands = (x.words, x.counts, y.words, y.counts)
-    return operator(*operands, x.size, factors[0], dtype, factors[1])
+    given = (*operands, x.size, factors[0], dtype, factors[1])
+    if isinstance(x, TernaryTensor):
+        return torch.ops.bitgnn.matmul_ttf(*given)
+    return torch.ops.bitgnn.matmul_btf(*given)
 
 
 def attention(
@@ -199,30 +205,21 @@ def attention(
     Returns:
         ``[B, H, N, D]``, a view of memory ``[B, N, H, D]``. Queries that may attend to no key, and
         those with ``L = 0``, give 0.
-
-    Raises:
-        TypeError: a type or dtype does not fit.
-        ValueError: a shape, device or number does not fit.
     """
     name = "ternary.attention"
     for operand, rows in (("q", q), ("k", k), ("v", v)):
-        _ternary_checks.ternary(name, operand, rows)
-        _ternary_checks.four_dimensions(name, operand, rows.shape)
-        _arguments.same_device(name, operand, rows.device, q.device)
-    _ternary_checks.attention_keys(name, q.shape, k.shape)
+        if not isinstance(rows, TernaryTensor):
+            raise TypeError(f"{name}: {operand} must be a TernaryTensor, got {name_type(rows)}")
+    _check_heads(name, q, k, v)
     batch, groups, length, size = k.shape
-    check_value(
-        v.shape == (batch, groups, size, length),
-        lambda: (
+    if v.shape != (batch, groups, size, length):
+        raise ValueError(
             f"{name}: v must have shape {[batch, groups, size, length]} like k transposed, "
             f"got {list(v.shape)}"
-        ),
-    )
-    _ternary_checks.attention_numbers(name, scale, bool_scale, out_scale, dtype)
-    bits = _ternary_checks.mask_bits(name, mask, batch, length, q.device)
-    words = None if bits is None else bits.words
+        )
+    numbers = _numbers(name, scale, bool_scale, out_scale, dtype)
+    words = _mask_words(name, mask, batch, length, q.device)
     packed = [part for rows in (q, k, v) for part in (rows.words, rows.counts)]
-    numbers = float(scale), float(bool_scale), float(out_scale)
     return torch.ops.bitgnn.attention_ternary(*packed, size, length, *numbers, words, causal, dtype)
 
 
@@ -263,31 +260,93 @@ def attention_floats(
 
     Returns:
         ``[B, H, N, D]``, a view of memory ``[B, N, H, D]``.
-
-    Raises:
-        TypeError: a type or dtype does not fit.
-        ValueError: a shape, device or number does not fit.
     """
     name = "ternary.attention_floats"
     for operand, x in (("q", q), ("k", k), ("v", v)):
-        _ternary_checks.quantisable(name, operand, x)
-        _ternary_checks.four_dimensions(name, operand, x.shape)
-        _arguments.same_device(name, operand, x.device, q.device)
-    _ternary_checks.attention_keys(name, q.shape, k.shape)
-    batch, length = k.size(0), k.size(2)
-    check_value(
-        v.shape == k.shape,
-        lambda: f"{name}: v must have shape {list(k.shape)} like k, got {list(v.shape)}",
-    )
+        _check_floats(name, operand, x)
+    _check_heads(name, q, k, v)
+    if v.shape != k.shape:
+        raise ValueError(f"{name}: v must have shape {list(k.shape)} like k, got {list(v.shape)}")
     dtype = q.dtype if dtype is None else dtype
-    _ternary_checks.attention_numbers(name, scale, bool_scale, out_scale, dtype)
+    numbers = _numbers(name, scale, bool_scale, out_scale, dtype)
     scales = [
         scale_tensor(name, what, number, q.device)
         for what, number in (("q_scale", q_scale), ("k_scale", k_scale), ("v_scale", v_scale))
     ]
-    bits = _ternary_checks.mask_bits(name, mask, batch, length, q.device)
-    words = None if bits is None else bits.words
-    numbers = float(scale), float(bool_scale), float(out_scale)
+    words = _mask_words(name, mask, k.size(0), k.size(2), q.device)
     return torch.ops.bitgnn.attention_ternary_floats(
         q, k, v, *scales, *numbers, words, causal, dtype
     )
+
+
+def _check_floats(name: str, operand: str, x: Tensor) -> None:
+    if not (isinstance(x, Tensor) and x.dtype in QUANTISED and x.layout == torch.strided):
+        raise TypeError(
+            f"{name}: {operand} must be float32, float16 or bfloat16, got {name_type(x)}"
+        )
+
+
+def _check_dtype(name: str, dtype: torch.dtype) -> None:
+    if dtype not in QUANTISED and dtype != torch.int32:
+        raise ValueError(f"{name}: dtype must be float32, float16, bfloat16 or int32, got {dtype}")
+
+
+def _check_heads(name: str, q: Any, k: Any, v: Any) -> None:
+    """Require four dimensions, one device, and keys that fit queries, whose heads theirs divide."""
+    for operand, x in (("q", q), ("k", k), ("v", v)):
+        if len(x.shape) != 4:
+            raise ValueError(
+                f"{name}: {operand} must have four dimensions, got shape {list(x.shape)}"
+            )
+        _arguments.same_device(name, operand, x.device, q.device)
+    (batch, heads, _, size), found, groups = q.shape, list(k.shape), k.shape[1]
+    if found[0] != batch or found[3] != size:
+        raise ValueError(f"{name}: k must have shape [{batch}, G, L, {size}] like q, got {found}")
+    if groups != heads and (groups <= 0 or heads % groups):
+        raise ValueError(f"{name}: heads of k must divide the {heads} heads of q, got {groups}")
+
+
+def _numbers(
+    name: str, scale: float, bool_scale: float, out_scale: float, dtype: torch.dtype
+) -> tuple[float, float, float]:
+    """Numbers of an attention, which must be positive, and its dtype one of floats."""
+    for what, number in (("scale", scale), ("bool_scale", bool_scale), ("out_scale", out_scale)):
+        if not isinstance(number, float | int) or isinstance(number, bool):
+            raise TypeError(f"{name}: {what} must be a number, got {name_type(number)}")
+        check_positive(name, what, number)
+    if dtype not in QUANTISED:
+        raise ValueError(f"{name}: dtype must be float32, float16 or bfloat16, got {dtype}")
+    return float(scale), float(bool_scale), float(out_scale)
+
+
+def _mask_words(
+    name: str, mask: Tensor | BitTensor | None, batch: int, length: int, device: torch.device
+) -> Tensor | None:
+    if mask is None:
+        return None
+    bits = mask if isinstance(mask, BitTensor) else pack_mask(mask)
+    rows = bits.words.size(0)
+    if bits.size != length or rows != batch:
+        raise ValueError(
+            f"{name}: mask must have shape [{batch}, {length}], got [{rows}, {bits.size}]"
+        )
+    _arguments.same_device(name, "mask", bits.device, device)
+    return bits.words
+
+
+def _linear_scale(name: str, scale: Tensor | float, device: torch.device) -> Tensor:
+    """The scale as a tensor, checked here unless the operator does it."""
+    if torch.compiler.is_compiling() or is_in_torch_dispatch_mode():
+        return scale_tensor(name, "scale", scale, device)
+    if isinstance(scale, Tensor) and _arguments.is_compiled("linear_ternary"):
+        return scale
+    if type(scale) not in (float, int):
+        return scale_tensor(name, "scale", scale, device)
+    # A copy to a GPU would take longer than the product.
+    return _number(name, scale, device)
+
+
+@lru_cache(maxsize=256)
+def _number(name: str, scale: float, device: torch.device) -> Tensor:
+    """A number as a tensor, which nothing may write to."""
+    return scale_tensor(name, "scale", scale, device)

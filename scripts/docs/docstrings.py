@@ -1,13 +1,16 @@
-"""Extension of griffe: Sphinx roles and formulas of docstrings become links and MathML."""
+"""Extension of griffe: roles and formulas of docstrings in HTML, signatures of operators."""
 
 import html
+import inspect
 import logging
 import re
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import griffe
 from latex2mathml.converter import convert
+
+from bitgnn.ops.reference.table import HOST_TABLE, TABLE
 
 ROLE = re.compile(r":(?:attr|class|data|exc|func|meth|mod|obj):`([^`]+)`")
 INLINE_FORMULA = re.compile(r":math:`([^`]+)`")
@@ -29,8 +32,31 @@ class SphinxMarkup(griffe.Extension):
         for member in _walk(pkg):
             if member.name in HIDDEN:
                 member.public = False
+            if isinstance(member, griffe.Function) and member.path in _operators():
+                member.parameters = _operators()[member.path]
             if member.docstring:
                 member.docstring.value = in_html(member, member.docstring.value)
+
+
+@cache
+def _operators() -> dict[str, griffe.Parameters]:
+    """Parameters of each operator's reference by its full name, as the operator table has them."""
+    found = {}
+    for row in (TABLE | HOST_TABLE).values():
+        parameters = inspect.signature(row.reference).parameters.values()
+        found[f"{row.reference.__module__}.{row.name}"] = griffe.Parameters(
+            *map(_shown, parameters)
+        )
+    return found
+
+
+def _shown(parameter: inspect.Parameter) -> griffe.Parameter:
+    return griffe.Parameter(
+        parameter.name,
+        annotation=inspect.formatannotation(parameter.annotation),
+        kind=griffe.ParameterKind.positional_or_keyword,
+        default=None if parameter.default is parameter.empty else repr(parameter.default),
+    )
 
 
 def in_html(owner: griffe.Object, text: str) -> str:

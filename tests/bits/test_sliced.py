@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from bitgnn import BitAdjacency
 from bitgnn.bits import sliced
 from bitgnn.bits.sliced import ITEM_EDGES, LANES, SMALL_ITEM_EDGES, STEP, default_slice_size
-from bitgnn.ops.reference._sums import slice_edges
+from bitgnn.ops.reference.bspmm import slice_edges
 
 
 def random_adjacency(rows, columns, edges, seed):
@@ -24,11 +24,8 @@ def random_adjacency(rows, columns, edges, seed):
 
 
 def edges_of(layout):
-    rowptr, columns = slice_edges(
-        layout.local_indices, layout.group_steps, layout.group_places, layout.slice_groups,
-        layout.row_slots, layout.row_items, layout.slice_size, layout.places,
-    )  # fmt: skip
-    return rowptr, columns
+    edges = slice_edges(layout)
+    return edges.rowptr, edges.indices
 
 
 @given(

@@ -9,8 +9,7 @@ from draws import Draws
 from torch import Tensor
 
 from bitgnn.bits import BitTensor
-from bitgnn.ops.linear import weight_digits
-from bitgnn.ops.linear_chain import make_chain
+from bitgnn.ops.linear import make_chain, weight_digits
 from bitgnn.ops.reference import OPERATORS
 from bitgnn.ops.reference.pairs import MAX_NARROW_SIZE
 

@@ -6,6 +6,7 @@ from torch import Tensor
 
 from bitgnn import BitAdjacency, BitTensor
 from bitgnn.ops import add, bmm, bspmm, concat
+from bitgnn.ops.layout_choice import expected_microseconds
 from bitgnn.ops.pack import pack, unpack
 
 SHAPES = [(1, 1, 1), (5, 33, 7), (40, 128, 65), (17, 1433, 16)]
@@ -210,3 +211,24 @@ def test_add_and_concat(scaled, device):
     assert torch.equal(concat.ffb(a, b).to_float(), sgn(value).float())
     bits_agree(concat.ffb(a, b, threshold=threshold), value - threshold)
     assert torch.equal(concat.fff(a, b), value)
+
+
+@pytest.mark.parametrize(
+    ("rows", "slices", "edges", "words", "sliced_wins"),
+    [
+        (2_708, 1, 13_000, 4, False),  # Cora: too small
+        (89_250, 7, 900_000, 4, False),  # Flickr: too sparse
+        (232_965, 17, 114_500_000, 4, True),  # Reddit
+        (232_965, 17, 114_500_000, 8, True),
+        (232_965, 17, 13_300_000, 4, False),  # few neighbours in a slice
+        (60_000, 5, 8_500_000, 4, True),
+        (60_000, 5, 8_500_000, 2, True),
+        (100_000, 8, 40_000_000, 1, True),
+        (0, 1, 0, 4, False),
+    ],
+)
+def test_default_layout_follows_density_and_width(rows, slices, edges, words, sliced_wins):
+    csr, sliced = expected_microseconds(rows, slices, edges, words)
+    assert csr > 0
+    assert sliced > 0
+    assert (sliced < csr) == sliced_wins

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from bitgnn.bits import BitAdjacency, BitTensor, BooleanTensor, TernaryTensor
 from bitgnn.ops import bmm, bspmm, ternary
-from bitgnn.ops.reference.ternary_attention import (
+from bitgnn.ops.reference.ternary import (
     attention_ternary_floats,
     exact_exp,
     softmax_table,
@@ -85,18 +85,6 @@ def test_linear_takes_any_leading_dimensions(device):
     assert torch.equal(shared, each)
 
 
-@pytest.mark.parametrize("rows", [1, 2, 3, 7, 8, 9, 40])
-@pytest.mark.parametrize("size", [1, 64, 511, 513, 1056])
-def test_few_rows(rows, size, device):
-    """Up to eight rows read the weights in place."""
-    x = torch.randn(rows, size, device=device).half()
-    w = weights(100, size, device)
-    sums = ternary.linear(x, w, 1.0, dtype=torch.int32)
-    values = TernaryTensor.from_float(x, 1.0).to_float()
-    expected = values.double() @ (BitTensor(w.words, size).to_float().t().double())
-    assert torch.equal(sums, expected.int())
-
-
 def test_comparisons(device):
     x, w = TernaryTensor.from_float(torch.randn(9, 70, device=device), 0.6), weights(40, 70, device)
     bias, threshold = torch.randn(2, 40, device=device)
@@ -123,13 +111,6 @@ def test_matmul_is_batched_and_strided(dtype, device):
     assert torch.equal(ternary.matmul(turned, right, dtype=dtype), expected.to(dtype))
     bare = ternary.matmul(left, right, dtype=torch.int32)
     assert torch.equal(bare, ternary.matmul(left, right, scale=False).int())
-
-
-def test_boolean_rows_times_columns(device):
-    a, v = torch.rand(2, 3, 9, 50, device=device), torch.randn(2, 3, 50, 20, device=device)
-    bits, columns = BooleanTensor.from_float(a, 0.5), TernaryTensor.from_columns(v, 0.5)
-    expected = bits.to_float() @ columns.to_float().transpose(-1, -2)
-    assert torch.equal(ternary.matmul(bits, columns), expected)
 
 
 def test_powers_are_those_of_e():
@@ -224,17 +205,6 @@ def test_attention_of_no_batch_is_empty(causal, device):
     arguments = q, q, q, one, one, one, 0.3, 0.1, 1.0, None, causal, None
     for attention in (torch.ops.bitgnn.attention_ternary_floats, attention_ternary_floats):
         assert attention(*arguments).shape == q.shape
-
-
-def test_attention_lies_as_projections_read_it(device):
-    q = TernaryTensor.from_float(torch.randn(2, 3, 5, 40, device=device), 1.0)
-    v = TernaryTensor.from_columns(torch.randn(2, 3, 5, 40, device=device), 1.0)
-    for dtype in DTYPES:
-        out = ternary.attention(q, q, v, scale=0.1, bool_scale=0.2, out_scale=0.3, dtype=dtype)
-        assert out.dtype == dtype
-        assert out.transpose(1, 2).is_contiguous()
-        wide = ternary.attention(q, q, v, scale=0.1, bool_scale=0.2, out_scale=0.3)
-        assert torch.equal(out, wide.to(dtype))
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

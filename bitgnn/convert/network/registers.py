@@ -25,7 +25,7 @@ from bitgnn.inference.program import PACKING, Program
 from bitgnn.inference.step import Step
 from bitgnn.inference.steps.calls import FloatCall
 from bitgnn.inference.steps.floats import FUNCTIONS, sign_threshold
-from bitgnn.ops.conv import integer_limits
+from bitgnn.ops.conv_shape import integer_limits
 
 Function = Callable[[Tensor], Tensor]
 Comparison = tuple[Tensor | None, Tensor | None]

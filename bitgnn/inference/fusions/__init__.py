@@ -13,7 +13,7 @@ from bitgnn.inference.fusions.joint import (
 )
 from bitgnn.inference.fusions.products import aggregated_product, narrow_sums, packed_product
 from bitgnn.inference.step import Apply, Step, Tensors
-from bitgnn.ops.linear_chain import MOST_LAYERS
+from bitgnn.ops.linear import MOST_LAYERS
 from bitgnn.ops.reference.pairs import HEADS
 
 __all__ = ["LONGEST", "fused"]

@@ -15,7 +15,7 @@ from bitgnn.bits.tensor import words_for
 from bitgnn.inference.step import Apply, Step, Tensors, derives_from
 from bitgnn.inference.steps.products import aggregate_bits
 from bitgnn.ops import conv
-from bitgnn.ops.linear_chain import FEW_ROWS, LinearChain, make_chain
+from bitgnn.ops.linear import FEW_ROWS, LinearChain, make_chain
 
 _bmm_bbb = torch.ops.bitgnn.bmm_bbb.default
 _bmm_bbf = torch.ops.bitgnn.bmm_bbf.default

@@ -1,28 +1,29 @@
-"""Reference of the packing operators: bits, canonical row scales and back to floats."""
+"""Reference of packing: bits and canonical row scales, back to floats, and ADD and CONCAT."""
 
 from collections.abc import Callable
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from bitgnn.bits.tensor import WORD_BITS, words_for
-from bitgnn.ops.reference.table import operator
+from bitgnn.ops.reference.table import Arguments, operator
 
 STANDARDIZE_EPSILON = 1e-4
 """Added to the deviation by which rows are divided, as in Bi-GCN's code."""
+LEVEL_SLOT = 16
+"""Adjacent bits of each feature's thermometer where no columns are given."""
 
 
 def to_words(bits: Tensor) -> Tensor:
     """Pack booleans ``[N, K]`` into int32 words ``[N, ceil(K / 32)]``, padding bits 0."""
     num_rows, size = bits.shape
     num_words = words_for(size)
-    padded = torch.nn.functional.pad(bits.to(torch.int32), (0, num_words * WORD_BITS - size))
+    padded = functional.pad(bits.to(torch.int32), (0, num_words * WORD_BITS - size))
     # Bit 31 weighs -2**31; distinct powers of two add up without overflow in int32.
-    weights = torch.ones((), dtype=torch.int32, device=bits.device) << torch.arange(
-        WORD_BITS, dtype=torch.int32, device=bits.device
-    )
-    grouped = padded.view(num_rows, num_words, WORD_BITS)
-    return (grouped * weights).sum(-1, dtype=torch.int32)
+    places = torch.arange(WORD_BITS, dtype=torch.int32, device=bits.device)
+    weights = torch.ones((), dtype=torch.int32, device=bits.device) << places
+    return (padded.view(num_rows, num_words, WORD_BITS) * weights).sum(-1, dtype=torch.int32)
 
 
 def from_words(words: Tensor, size: int) -> Tensor:
@@ -37,10 +38,14 @@ def signs(words: Tensor, size: int) -> Tensor:
     return from_words(words, size).to(torch.float32) * 2 - 1
 
 
-def binarise(x: Tensor, threshold: Tensor | None = None) -> Tensor:
-    """Booleans ``x >= threshold`` (None: 0), compared in float32, in float64 for float64 x."""
+def _check_packable(x: Tensor) -> None:
     if not (x.is_floating_point() or x.dtype == torch.uint8):
         raise TypeError(f"x must be floating point or uint8, got {x.dtype}")
+
+
+def binarise(x: Tensor, threshold: Tensor | None = None) -> Tensor:
+    """Booleans ``x >= threshold`` (None: 0), compared in float32, in float64 for float64 x."""
+    _check_packable(x)
     wide = x if x.dtype == torch.float64 else x.to(torch.float32)
     return wide >= (0 if threshold is None else threshold.to(wide.dtype))
 
@@ -51,26 +56,14 @@ def decide(value: Tensor, threshold: Tensor | None, flip: Tensor | None = None) 
     return bits if flip is None else bits ^ flip
 
 
-def decide_product(
-    dot: Tensor,
-    value: Callable[[], Tensor],
-    bias: Tensor | None,
-    threshold: Tensor | None,
-    flip: Tensor | None,
-) -> Tensor:
-    """Booleans of an integer product behind its scales and bias.
+def decide_product(a: Arguments, dot: Tensor, value: Callable[[], Tensor]) -> Tensor:
+    """Booleans of an integer product by the bias, threshold and flip among the arguments.
 
-    Without bias and threshold the scales are never applied: a positive one cannot change the sign.
-
-    Args:
-        dot: the integers.
-        value: makes floats of them.
-        bias: what ``value`` adds, or None.
-        threshold: of the floats.
-        flip: turns bits round.
+    ``value`` makes floats of it. Without bias and threshold the scales are never applied: a
+    positive one cannot change the sign.
     """
-    plain = bias is None and threshold is None
-    return decide(dot if plain else value(), threshold, flip)
+    plain = a.bias is None and a.threshold is None
+    return decide(dot if plain else value(), a.threshold, a.flip)
 
 
 def row_scale(x: Tensor, threshold: Tensor | None = None, gain: Tensor | None = None) -> Tensor:
@@ -88,7 +81,7 @@ def row_scale(x: Tensor, threshold: Tensor | None = None, gain: Tensor | None = 
     if gain is not None:
         value = value * gain
     num_words = words_for(size)
-    padded = torch.nn.functional.pad(value.abs(), (0, num_words * WORD_BITS - size))
+    padded = functional.pad(value.abs(), (0, num_words * WORD_BITS - size))
     lanes = torch.zeros(num_rows, WORD_BITS, dtype=torch.float32, device=x.device)
     for chunk in padded.view(num_rows, num_words, WORD_BITS).unbind(1):
         lanes = lanes + chunk
@@ -99,85 +92,68 @@ def row_scale(x: Tensor, threshold: Tensor | None = None, gain: Tensor | None = 
     return lanes[:, 0] / torch.full((), size, dtype=torch.float32, device=x.device)
 
 
-@operator("x:N,K threshold:K -> bits:N,K")
-def pack(x: Tensor, threshold: Tensor | None = None) -> Tensor:
+@operator("x:N,K threshold?:K -> bits:N,K")
+def pack(a: Arguments) -> Tensor:
     """Words ``[N, ceil(K / 32)]`` of ``x >= threshold`` for float ``x`` ``[N, K]``."""
-    return to_words(binarise(x, threshold))
+    return to_words(binarise(a.x, a.threshold))
 
 
-LEVEL_SLOT = 16
-"""Adjacent bits of each feature's thermometer where no columns are given."""
-
-
-@operator("x:N,_ columns:B thresholds:B -> bits:N,B")
-def pack_levels(
-    x: Tensor, columns: Tensor | None, thresholds: Tensor, trusted: bool = False
-) -> Tensor:
+@operator("x:N,_ columns*:B thresholds:B trusted=False -> bits:N,B")
+def pack_levels(a: Arguments) -> Tensor:
     """Words ``[N, ceil(B / 32)]`` of ``x[:, columns] >= thresholds``, the bits of thermometers.
 
-    Args:
-        x: ``[N, K]``, any floating-point dtype or uint8; float64 is compared in float64.
-        columns: the feature of each bit, int64 ``[B]``; those of one feature side by side are fast.
-            None is 16 bits a feature, the fastest: bit b is of feature b / 16.
-        thresholds: float32 ``[B]``; no value reaches NaN.
-        trusted: the caller vouches for the columns, which are not looked at.
+    ``x`` ``[N, K]`` has any floating-point dtype or uint8; float64 is compared in float64.
+    ``columns``, the feature of each bit, is int64 ``[B]``, and fast where those of one feature lie
+    side by side. None is 16 bits a feature, the fastest: bit b is of feature b / 16. No value
+    reaches a threshold that is NaN. With ``trusted`` the columns are not looked at.
     """
+    columns = a.columns
     if columns is None:
-        if thresholds.numel() > LEVEL_SLOT * x.size(1):
+        if a.thresholds.numel() > LEVEL_SLOT * a.x.size(1):
             raise RuntimeError(
                 f"pack_levels: thresholds must be at most {LEVEL_SLOT} a feature without columns, "
-                f"got {thresholds.numel()} for {x.size(1)} features"
+                f"got {a.thresholds.numel()} for {a.x.size(1)} features"
             )
-        columns = torch.arange(thresholds.numel(), device=x.device) // LEVEL_SLOT
-    if not trusted and not bool(((columns >= 0) & (columns < x.size(1))).all()):
-        raise RuntimeError(f"pack_levels: columns must lie in [0, {x.size(1)}), got {columns}")
-    return pack(x.index_select(1, columns), thresholds)
+        columns = torch.arange(a.thresholds.numel(), device=a.x.device) // LEVEL_SLOT
+    if not a.trusted and not bool(((columns >= 0) & (columns < a.x.size(1))).all()):
+        raise RuntimeError(f"pack_levels: columns must lie in [0, {a.x.size(1)}), got {columns}")
+    return pack(a.x.index_select(1, columns), a.thresholds)
 
 
-@operator("x:N,K threshold:K gain:K -> bits:N,K floats:N")
-def pack_scaled(
-    x: Tensor, threshold: Tensor | None = None, gain: Tensor | None = None
-) -> tuple[Tensor, Tensor]:
+@operator("x:N,K threshold?:K gain?:K -> bits:N,K floats:N")
+def pack_scaled(a: Arguments) -> tuple[Tensor, Tensor]:
     """Words as :func:`pack` and the canonical row scale ``[N]`` in one go."""
-    return pack(x, threshold), row_scale(x, threshold, gain)
+    return pack(a.x, a.threshold), row_scale(a.x, a.threshold, a.gain)
 
 
 @operator(
-    "x:N,K",
-    lambda x, scaled: (
-        x.new_empty((x.size(0), words_for(x.size(1))), dtype=torch.int32),
-        x.new_empty((x.size(0) if scaled else 0,), dtype=torch.float32),
+    "x:N,K relu=False scaled=False",
+    lambda a: (
+        a.x.new_empty((a.x.size(0), words_for(a.x.size(1))), dtype=torch.int32),
+        a.x.new_empty((a.x.size(0) if a.scaled else 0,), dtype=torch.float32),
     ),
 )
-def pack_standardized(x: Tensor, relu: bool = False, scaled: bool = False) -> tuple[Tensor, Tensor]:
+def pack_standardized(a: Arguments) -> tuple[Tensor, Tensor]:
     """Words and row scale of ``s(u) = (u - mean(u)) / (std(u) + 1e-4)`` of each row.
 
-    ``u`` is ``x``, or ``max(x, 0)`` with ``relu``. The mean of a row is a float64 sum rounded to
-    float32 at the end: in practice the same whatever the order. The bit is ``u >= mean``; a row
-    with NaN or infinity, where ``s`` is NaN throughout, has no bit set.
-
-    Args:
-        x: ``[N, K]``, any floating-point dtype or uint8.
-        relu: take ``max(x, 0)`` first.
-        scaled: return the row scale.
-
-    Returns:
-        Words ``[N, ceil(K / 32)]``; with ``scaled`` the mean of ``|s(u)|``, float32 ``[N]``, by
-        the unbiased deviation (a row of one feature, which has none, becomes 0), else ``[0]``.
+    ``u`` is ``x`` ``[N, K]``, of any floating-point dtype or uint8, or ``max(x, 0)`` with ``relu``.
+    The mean of a row is a float64 sum rounded to float32 at the end: in practice the same whatever
+    the order. The bit is ``u >= mean``; a row with NaN or infinity, where ``s`` is NaN throughout,
+    has no bit set. With ``scaled`` the scale is the mean of ``|s(u)|``, float32 ``[N]``, by the
+    unbiased deviation (a row of one feature, which has none, becomes 0), else ``[0]``.
     """
-    if not (x.is_floating_point() or x.dtype == torch.uint8):
-        raise TypeError(f"x must be floating point or uint8, got {x.dtype}")
-    num_rows, size = x.shape
-    u = x.to(torch.float64)
-    if relu:
+    _check_packable(a.x)
+    num_rows, size = a.x.shape
+    u = a.x.to(torch.float64)
+    if a.relu:
         u = torch.where(u < 0, torch.zeros_like(u), u)
     total = u.sum(1, keepdim=True)
     mean = (total / size).to(torch.float32).to(torch.float64)
     words = to_words((u >= mean) & mean.isfinite())
-    if not scaled:
-        return words, torch.empty(0, dtype=torch.float32, device=x.device)
+    if not a.scaled:
+        return words, torch.empty(0, dtype=torch.float32, device=u.device)
     if size == 0:
-        return words, torch.zeros(num_rows, dtype=torch.float32, device=x.device)
+        return words, torch.zeros(num_rows, dtype=torch.float32, device=u.device)
     centred = u - mean
     distance = centred.abs().sum(1, keepdim=True) / size
     rest = total - size * mean
@@ -187,14 +163,55 @@ def pack_standardized(x: Tensor, relu: bool = False, scaled: bool = False) -> tu
     return words, scale.squeeze(1).to(torch.float32)
 
 
-@operator("words:N,W(size) -> bits:size,N")
-def transpose_bits(words: Tensor, size: int) -> Tensor:
+@operator("words:N,W(size) size:int -> bits:size,N")
+def transpose_bits(a: Arguments) -> Tensor:
     """Words ``[size, ceil(N / 32)]`` of the transposed matrix of bits ``[N, size]``."""
-    return to_words(from_words(words, size).t())
+    return to_words(from_words(a.words, a.size).t())
 
 
-@operator("words:N,W(size) scale:N -> floats:N,size")
-def unpack(words: Tensor, size: int, scale: Tensor | None = None) -> Tensor:
+@operator("words:N,W(size) size:int scale?:N -> floats:N,size")
+def unpack(a: Arguments) -> Tensor:
     """Float32 ``[N, size]``: +scale where the bit is 1, -scale where it is 0 (scale 1 if None)."""
-    values = signs(words, size)
-    return values if scale is None else values * scale.unsqueeze(-1)
+    values = signs(a.words, a.size)
+    return values if a.scale is None else values * a.scale.unsqueeze(-1)
+
+
+@operator("a:N,W(size) b:N,W(size) size:int a_scale?:N b_scale?:N -> floats:N,size")
+def add_bbf(a: Arguments) -> Tensor:
+    """Words a, b ``[N, W]`` to float32 ``a_scale * a + b_scale * b`` ``[N, size]``."""
+    return unpack(a.a, a.size, a.a_scale) + unpack(a.b, a.size, a.b_scale)
+
+
+@operator("a:N,W(size) b:N,W(size) size:int a_scale?:N b_scale?:N threshold?:size -> bits:N,size")
+def add_bbb(a: Arguments) -> Tensor:
+    """Words of ``add_bbf(...) >= threshold``."""
+    return to_words(decide(add_bbf(a.a, a.b, a.size, a.a_scale, a.b_scale), a.threshold))
+
+
+@operator("a:N,K b:N,K threshold?:K -> bits:N,K")
+def add_ffb(a: Arguments) -> Tensor:
+    """Words of ``a + b >= threshold`` for float a, b ``[N, K]``, added in float32."""
+    return to_words(binarise(a.a.to(torch.float32) + a.b.to(torch.float32), a.threshold))
+
+
+@operator("a:N,W(a_size) b:N,W(b_size) a_size:int b_size:int -> bits:N,a_size+b_size")
+def concat_bbb(a: Arguments) -> Tensor:
+    """Words of the features of a followed by those of b."""
+    return to_words(torch.cat([from_words(a.a, a.a_size), from_words(a.b, a.b_size)], dim=1))
+
+
+@operator(
+    "a:N,W(a_size) b:N,W(b_size) a_size:int b_size:int a_scale?:N b_scale?:N "
+    "-> floats:N,a_size+b_size"
+)
+def concat_bbf(a: Arguments) -> Tensor:
+    """Float32 ``[N, a_size + b_size]``: the (scaled) values of a followed by those of b."""
+    values = unpack(a.a, a.a_size, a.a_scale), unpack(a.b, a.b_size, a.b_scale)
+    return torch.cat(values, dim=1)
+
+
+@operator("a:N,K b:N,L threshold?:_ -> bits:N,K+L")
+def concat_ffb(a: Arguments) -> Tensor:
+    """Words of ``[a, b] >= threshold`` for float a ``[N, Ka]``, b ``[N, Kb]``, as float32."""
+    joined = torch.cat([a.a.to(torch.float32), a.b.to(torch.float32)], dim=1)
+    return to_words(binarise(joined, a.threshold))

@@ -9,137 +9,109 @@ depends on a row's degree alone, so that every backend gives the same bits.
 import torch
 from torch import Tensor
 
-from bitgnn.ops.reference._sums import canonical_sums, check_edges, row_sums
-from bitgnn.ops.reference.bmm import _binary, _dot, bmm_bbb, bmm_bbf, bmm_fbb, bmm_fbf
-from bitgnn.ops.reference.bspmm import bspmm_bbb, bspmm_bbf, bspmm_fbb, bspmm_fbf
+from bitgnn.ops.reference.bmm import binary, bmm_bbb, bmm_bbf, bmm_fbb, bmm_fbf, dot_of
+from bitgnn.ops.reference.bspmm import (
+    bspmm_bbb,
+    bspmm_bbf,
+    bspmm_fbb,
+    bspmm_fbf,
+    canonical_sums,
+    check_edges,
+    row_sums,
+    slice_edges,
+)
 from bitgnn.ops.reference.pack import decide, row_scale, signs, to_words
-from bitgnn.ops.reference.table import CSR, EITHER_X, PACKED_W, PRODUCT, operator
-
-
-def _float_product(
-    x: Tensor,
-    w: Tensor,
-    size: int,
-    x_scale: Tensor | None,
-    w_scale: Tensor | None,
-    bias: Tensor | None,
-    x_threshold: Tensor | None,
-    x_gain: Tensor | None,
-    scale: bool,
-) -> Tensor:
-    """The product with float output for x as words (int32) or as values."""
-    if x.dtype == torch.int32:
-        return bmm_bbf(x, w, size, x_scale, w_scale, bias)
-    # The weight's scale counts whether or not the rows of x have one.
-    if scale or w_scale is None:
-        return bmm_fbf(x, w, w_scale, bias, x_threshold, x_gain, scale)
-    value = w_scale * bmm_fbf(x, w, None, None, x_threshold, x_gain, False)
-    return value if bias is None else value + bias
-
-
-@operator(f"{EITHER_X} {PACKED_W} addend:N,M {PRODUCT} -> out:N,M")
-def bmm_add(
-    x: Tensor,
-    w: Tensor,
-    addend: Tensor,
-    size: int,
-    x_scale: Tensor | None = None,
-    w_scale: Tensor | None = None,
-    bias: Tensor | None = None,
-    threshold: Tensor | None = None,
-    flip: Tensor | None = None,
-    x_threshold: Tensor | None = None,
-    x_gain: Tensor | None = None,
-    scale: bool = False,
-    out_bits: bool = False,
-) -> Tensor:
-    """``(x_scale * w_scale) * dot + bias + addend`` ``[N, M]``, or words of its comparison."""
-    value = _float_product(x, w, size, x_scale, w_scale, bias, x_threshold, x_gain, scale) + addend
-    if not out_bits:
-        return value
-    return to_words(decide(value, threshold, flip))
-
-
-@operator(f"{EITHER_X} {PACKED_W} {CSR} col:N {PRODUCT} -> out:P-1,M")
-def bmm_bspmm(
-    x: Tensor,
-    w: Tensor,
-    size: int,
-    rowptr: Tensor,
-    indices: Tensor,
-    x_scale: Tensor | None = None,
-    w_scale: Tensor | None = None,
-    x_threshold: Tensor | None = None,
-    x_gain: Tensor | None = None,
-    scale: bool = False,
-    row: Tensor | None = None,
-    col: Tensor | None = None,
-    bias: Tensor | None = None,
-    threshold: Tensor | None = None,
-    hidden_bits: bool = True,
-    out_bits: bool = False,
-    trusted: bool = False,
-) -> Tensor:
-    """The product, as bits or floats between, aggregated to floats or words."""
-    if not trusted:
-        check_edges(rowptr, indices, x.size(0))
-    if hidden_bits:
-        if x.dtype == torch.int32:
-            hidden = bmm_bbb(x, w, size)
-        else:
-            hidden = bmm_fbb(x, w, x_threshold=x_threshold, scale=False)
-        if out_bits:
-            return bspmm_bbb(hidden, w.size(0), rowptr, indices, row, threshold, True)
-        return bspmm_bbf(hidden, w.size(0), rowptr, indices, row, bias, trusted=True)
-    hidden = _float_product(x, w, size, x_scale, w_scale, None, x_threshold, x_gain, scale)
-    if out_bits:
-        return bspmm_fbb(hidden, rowptr, indices, row, col, threshold, True)
-    return bspmm_fbf(hidden, rowptr, indices, row, col, bias, trusted=True)
-
-
-JOINT = "x:P-1,W(size) w:M,W(size) sum_bias:M x_scale:P-1 w_scale:M neighbours:_,W(M) " + PRODUCT
-"""Operands beside a layout's."""
-
-
-@operator(f"{CSR} {JOINT} -> bits:P-1,M")
-def bspmm_bmm(
-    neighbours: Tensor,
-    rowptr: Tensor,
-    indices: Tensor,
-    x: Tensor,
-    w: Tensor,
-    size: int,
-    row: Tensor | None = None,
-    sum_bias: Tensor | None = None,
-    x_scale: Tensor | None = None,
-    w_scale: Tensor | None = None,
-    bias: Tensor | None = None,
-    threshold: Tensor | None = None,
-    flip: Tensor | None = None,
-    trusted: bool = False,
-) -> Tensor:
-    """Words of ``(x_scale * w_scale) * dot + bias + (row * sum + sum_bias) >= threshold``.
-
-    ``sum`` is that of the words of ``neighbours`` over the pattern, ``dot`` of x times w; every
-    float step is rounded on its own in the order of :func:`bspmm_bbf` and :func:`bmm_add`.
-    """
-    if not trusted:
-        check_edges(rowptr, indices, neighbours.size(0))
-    sums = bspmm_bbf(neighbours, w.size(0), rowptr, indices, row, sum_bias, trusted=True)
-    return bmm_add(
-        x, w, sums, size, x_scale, w_scale, bias, threshold, flip, None, None, False, True
-    )
-
+from bitgnn.ops.reference.table import (
+    COMPARED,
+    CSR,
+    SCALES,
+    SHIFTED,
+    SLICES,
+    Arguments,
+    operator,
+)
 
 MAX_NARROW_SIZE = 65535
 """Features up to which the half of a product fits 16 bits; wider ones take float rows."""
-
-_ROOT = "root:R,W(root_size) root_w:M,W(root_size) root_scale:R root_w_scale:M root_bias:M"
-_NARROW = f"{EITHER_X} {PACKED_W} {_ROOT} col:N bias:M"
-
-
 HEADS = {"log_softmax": 1, "softmax": 2, "classes": 3}
 """Numbers of the heads in the operators; 0 for none."""
+
+_JOINT = (
+    f"x:P-1,W(size) w:M,W(size) size:int row?:P-1 sum_bias?:M x_scale?:P-1 w_scale?:M {COMPARED} "
+    "trusted=False -> bits:P-1,M"
+)
+_AGGREGATED = (
+    f"x:N,_ w:M,W(size) size:int {CSR} {SCALES} {SHIFTED} scale=False row?:P-1 col?:N bias?:M"
+)
+_ROOT = (
+    "root?:R,W(root_size) root_w?:M,W(root_size) root_size=0 root_scale?:R root_w_scale?:M "
+    "root_bias?:M"
+)
+
+
+def _float_product(a: Arguments, bias: Tensor | None = None) -> Tensor:
+    """The product with float output for x as words (int32) or as values."""
+    if a.x.dtype == torch.int32:
+        return bmm_bbf(a.x, a.w, a.size, a.x_scale, a.w_scale, bias)
+    # The weight's scale counts whether or not the rows of x have one.
+    if a.scale or a.w_scale is None:
+        return bmm_fbf(a.x, a.w, a.w_scale, bias, a.x_threshold, a.x_gain, a.scale)
+    value = a.w_scale * bmm_fbf(a.x, a.w, None, None, a.x_threshold, a.x_gain, False)
+    return value if bias is None else value + bias
+
+
+@operator(
+    f"x:N,_ w:M,W(size) addend:N,M size:int {SCALES} {COMPARED} {SHIFTED} scale=False "
+    "out_bits=False -> out:N,M"
+)
+def bmm_add(a: Arguments) -> Tensor:
+    """``(x_scale * w_scale) * dot + bias + addend`` ``[N, M]``, or words of its comparison."""
+    value = _float_product(a, a.bias) + a.addend
+    return to_words(decide(value, a.threshold, a.flip)) if a.out_bits else value
+
+
+@operator(f"{_AGGREGATED} threshold?:M hidden_bits=True out_bits=False trusted=False -> out:P-1,M")
+def bmm_bspmm(a: Arguments) -> Tensor:
+    """The product, as bits or floats between, aggregated to floats or words."""
+    check_edges(a, a.x.size(0))
+    pattern, trusted = (a.rowptr, a.indices, a.row), {"trusted": True}
+    if not a.hidden_bits:
+        hidden = _float_product(a)
+        if a.out_bits:
+            return bspmm_fbb(hidden, *pattern, a.col, a.threshold, **trusted)
+        return bspmm_fbf(hidden, *pattern, a.col, a.bias, **trusted)
+    if a.x.dtype == torch.int32:
+        hidden = bmm_bbb(a.x, a.w, a.size)
+    else:
+        hidden = bmm_fbb(a.x, a.w, x_threshold=a.x_threshold, scale=False)
+    if a.out_bits:
+        return bspmm_bbb(hidden, a.w.size(0), *pattern, a.threshold, **trusted)
+    return bspmm_bbf(hidden, a.w.size(0), *pattern, a.bias, **trusted)
+
+
+@operator(f"neighbours:_,W(M) {CSR} {_JOINT}")
+def bspmm_bmm(a: Arguments) -> Tensor:
+    """Words of ``(x_scale * w_scale) * dot + bias + (row * sum + sum_bias) >= threshold``.
+
+    ``sum`` is that of the words of ``neighbours`` over the pattern, ``dot`` of x times w; every
+    float step is rounded on its own in the order of ``bspmm_bbf`` and :func:`bmm_add`.
+    """
+    return _sums_and_product(a)
+
+
+@operator(f"neighbours:_,W(M) {SLICES} {_JOINT}")
+def bspmm_bmm_sliced(a: Arguments) -> Tensor:
+    """Words of a sum over column slices plus a product, compared."""
+    return _sums_and_product(slice_edges(a))
+
+
+def _sums_and_product(a: Arguments) -> Tensor:
+    check_edges(a, a.neighbours.size(0))
+    sums = bspmm_bbf(
+        a.neighbours, a.w.size(0), a.rowptr, a.indices, a.row, a.sum_bias, trusted=True
+    )
+    product = bmm_bbf(a.x, a.w, a.size, a.x_scale, a.w_scale, a.bias)
+    return to_words(decide(product + sums, a.threshold, a.flip))
 
 
 def finished(scores: Tensor, head: int) -> Tensor:
@@ -158,42 +130,16 @@ def finished(scores: Tensor, head: int) -> Tensor:
     return scores.argmax(-1) if head == HEADS["classes"] else scores
 
 
-def _scores(like: Tensor, rows: int, size: int, head: int) -> Tensor:
+def _scores(a: Arguments) -> Tensor:
     """Scores without values, or what a head makes of them."""
-    if head == HEADS["classes"]:
-        return like.new_empty((rows,), dtype=torch.int64)
-    return like.new_empty((rows, size), dtype=torch.float32)
+    rows = a.rowptr.size(0) - 1
+    if a.head == HEADS["classes"]:
+        return a.x.new_empty((rows,), dtype=torch.int64)
+    return a.x.new_empty((rows, a.w.size(0)), dtype=torch.float32)
 
 
-@operator(
-    f"{_NARROW} {CSR} order:P-1,2 shift:M",
-    lambda x, w, rowptr, head: _scores(x, rowptr.size(0) - 1, w.size(0), head),
-)
-def bmm_bspmm_narrow(
-    x: Tensor,
-    w: Tensor,
-    size: int,
-    rowptr: Tensor,
-    indices: Tensor,
-    x_scale: Tensor | None = None,
-    w_scale: Tensor | None = None,
-    x_threshold: Tensor | None = None,
-    x_gain: Tensor | None = None,
-    scale: bool = False,
-    row: Tensor | None = None,
-    col: Tensor | None = None,
-    bias: Tensor | None = None,
-    head: int = 0,
-    root: Tensor | None = None,
-    root_w: Tensor | None = None,
-    root_size: int = 0,
-    root_scale: Tensor | None = None,
-    root_w_scale: Tensor | None = None,
-    root_bias: Tensor | None = None,
-    order: Tensor | None = None,
-    shift: Tensor | None = None,
-    trusted: bool = False,
-) -> Tensor:
+@operator(f"{_AGGREGATED} head=0 {_ROOT} order?:P-1,2 shift?:M trusted=False", _scores)
+def bmm_bspmm_narrow(a: Arguments) -> Tensor:
     """``(row[i] * w_scale[o]) * sum_j f[j] * dot[j, o] + bias[o]``, ``f = x_scale * col``.
 
     A ``shift`` [M] of the product adds ``(row[i] * shift[o]) * sum_j f[j]`` in front of the bias.
@@ -204,48 +150,40 @@ def bmm_bspmm_narrow(
     :meth:`BitAdjacency.row_order` has it; compiled operators check it like the pattern) tells
     kernels which rows to begin with and changes nothing.
     """
-    if not trusted:
-        check_edges(rowptr, indices, x.size(0))
-    if shift is not None and size > MAX_NARROW_SIZE:
+    check_edges(a, a.x.size(0))
+    if a.shift is not None and a.size > MAX_NARROW_SIZE:
         raise ValueError(
             f"bmm_bspmm_narrow: shift must be left out with more than {MAX_NARROW_SIZE} features, "
-            f"got {size}"
+            f"got {a.size}"
         )
-    own = (root, root_w, root_size, root_scale, root_w_scale, root_bias)
-    if size > MAX_NARROW_SIZE:
-        scores = bmm_bspmm(
-            x, w, size, rowptr, indices, x_scale, w_scale, x_threshold, x_gain, scale, row, col,
-            bias, hidden_bits=False, trusted=True,
-        )  # fmt: skip
-        return finished(_with_root(scores, *own), head)
-    packed = x.dtype == torch.int32
-    dot = _dot(signs(x, size) if packed else _binary(x, x_threshold), signs(w, size))
-    if not packed and scale:
-        x_scale = row_scale(x, x_threshold, x_gain)
-    factor = col if x_scale is None else x_scale if col is None else x_scale * col
-    if factor is None:
-        sums = row_sums(rowptr, w.size(0), torch.int32, lambda edges: dot[indices[edges].long()])
-        value, ones = sums.to(torch.float32), rowptr.diff().to(torch.float32).unsqueeze(1)
+    if a.size > MAX_NARROW_SIZE:
+        hidden, pattern = _float_product(a), (a.rowptr, a.indices, a.row)
+        value = bspmm_fbf(hidden, *pattern, a.col, a.bias, trusted=True)
     else:
-        value, ones = _weighted(dot, size, rowptr, indices, factor)
-    value = _scaled(row, w_scale, value)
-    if shift is not None:
-        value = value + _scaled(row, shift, ones)
-    return finished(_with_root(value if bias is None else value + bias, *own), head)
+        value = _narrow_sums(a)
+    if a.root is not None and a.root_w is not None:
+        scales = a.root_scale, a.root_w_scale, a.root_bias
+        value = bmm_add(a.root, a.root_w, value, a.root_size, *scales)
+    return finished(value, a.head)
 
 
-def _with_root(
-    sums: Tensor,
-    root: Tensor | None,
-    root_w: Tensor | None,
-    size: int,
-    scale: Tensor | None,
-    w_scale: Tensor | None,
-    bias: Tensor | None,
-) -> Tensor:
-    if root is None or root_w is None:
-        return sums
-    return bmm_add(root, root_w, sums, size, scale, w_scale, bias)
+def _narrow_sums(a: Arguments) -> Tensor:
+    packed, x_scale = a.x.dtype == torch.int32, a.x_scale
+    x = signs(a.x, a.size) if packed else binary(a.x, a.x_threshold)
+    dot = dot_of(x, signs(a.w, a.size))
+    if not packed and a.scale:
+        x_scale = row_scale(a.x, a.x_threshold, a.x_gain)
+    factor = a.col if x_scale is None else x_scale if a.col is None else x_scale * a.col
+    if factor is None:
+        sums = row_sums(a.rowptr, dot.size(1), dot.dtype, lambda e: dot[a.indices[e].long()])
+        value = sums.to(torch.float32)
+        ones = a.rowptr.diff().to(torch.float32).unsqueeze(1)
+    else:
+        value, ones = _weighted(a, dot, factor)
+    value = _scaled(a.row, a.w_scale, value)
+    if a.shift is not None:
+        value = value + _scaled(a.row, a.shift, ones)
+    return value if a.bias is None else value + a.bias
 
 
 def _scaled(row: Tensor | None, scale: Tensor | None, value: Tensor) -> Tensor:
@@ -256,17 +194,15 @@ def _scaled(row: Tensor | None, scale: Tensor | None, value: Tensor) -> Tensor:
     return (row.unsqueeze(1) * scale) * value
 
 
-def _weighted(
-    dot: Tensor, size: int, rowptr: Tensor, indices: Tensor, factor: Tensor
-) -> tuple[Tensor, Tensor]:
+def _weighted(a: Arguments, dot: Tensor, factor: Tensor) -> tuple[Tensor, Tensor]:
     """Sums of ``f * dot`` as ``2 * sum(f * half)``, ``sum(f)`` more where K is odd; and these."""
     halves = (dot >> 1).to(torch.float32)
     halves = torch.cat([halves, torch.ones_like(factor).unsqueeze(1)], dim=1)
     sums = canonical_sums(
-        rowptr,
+        a.rowptr,
         halves.size(1),
-        lambda edges: factor[indices[edges].long()],
-        lambda edges: halves[indices[edges].long()],
+        lambda edges: factor[a.indices[edges].long()],
+        lambda edges: halves[a.indices[edges].long()],
     )
     value, ones = 2 * sums[:, :-1], sums[:, -1:]
-    return value + ones if size % 2 else value, ones
+    return value + ones if a.size % 2 else value, ones

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from bitgnn.ops.reference.table import operator
+from bitgnn.ops.reference.table import Arguments, operator
 
 WORD = 2**64
 STEP = 0x9E3779B97F4A7C15
@@ -20,55 +20,42 @@ Key = tuple[int, int]
 """A node of a sample: the number of its seed, 0 unless disjoint, and its own number."""
 
 
-def _unknown_sizes(
-    colptrs: list[Tensor], seeds: list[Tensor], fanouts: Sequence[int], disjoint: bool
-) -> tuple[list[Tensor] | Tensor, ...]:
+def _unknown_sizes(a: Arguments) -> tuple[list[Tensor] | Tensor, ...]:
     """Empty results, whose sizes only the draws tell."""
-    relations = len(colptrs)
-    hops = len(fanouts) // relations if relations else 0
+    relations = len(a.colptrs)
+    hops = len(a.fanouts) // relations if relations else 0
 
     def empty(*shape: int | torch.SymInt) -> Tensor:
-        return seeds[0].new_empty(shape, dtype=torch.int64)
+        return a.seeds[0].new_empty(shape, dtype=torch.int64)
 
     context = torch.library.get_ctx()
-    nodes = [context.new_dynamic_size() for _ in seeds]
-    edges = [context.new_dynamic_size() for _ in colptrs]
-    batches = nodes if disjoint else [0] * len(nodes)
+    nodes = [context.new_dynamic_size() for _ in a.seeds]
+    edges = [context.new_dynamic_size() for _ in a.colptrs]
+    batches = nodes if a.disjoint else [0] * len(nodes)
     vectors = ([empty(size) for size in sizes] for sizes in (nodes, batches, edges, edges, edges))
-    return (*vectors, empty(len(seeds), hops + 1), empty(relations, hops))
+    return (*vectors, empty(len(a.seeds), hops + 1), empty(relations, hops))
 
 
-@operator("", _unknown_sizes, on_host=True)
+@operator(
+    "colptrs:tensors rows:tensors seeds:tensors num_nodes:ints sources:ints destinations:ints "
+    "fanouts:ints random_seed:int replace=False disjoint=False induced=False",
+    _unknown_sizes,
+    on_host=True,
+)
 def sample_neighbors(
-    colptrs: list[Tensor],
-    rows: list[Tensor],
-    seeds: list[Tensor],
-    num_nodes: Sequence[int],
-    sources: Sequence[int],
-    destinations: Sequence[int],
-    fanouts: Sequence[int],
-    random_seed: int,
-    replace: bool = False,
-    disjoint: bool = False,
-    induced: bool = False,
+    a: Arguments,
 ) -> tuple[list[Tensor], list[Tensor], list[Tensor], list[Tensor], list[Tensor], Tensor, Tensor]:
     """Neighbourhoods that are sampled uniformly, hop by hop.
 
     A node is a destination in the hop after the one that found it. Results depend on
     ``random_seed`` and the arguments, not on the number of threads.
 
-    Args:
-        colptrs: column pointers int64 ``[num_nodes[d] + 1]`` of each relation in CSC.
-        rows: sources int64 ``[E]`` of each relation.
-        seeds: nodes int64 ``[S]`` of each type that sampling starts from; repeated ones stay.
-        num_nodes: of each node type.
-        sources: node type of each relation's sources.
-        destinations: node type of each relation's destinations.
-        fanouts: of each relation in each hop, relation by relation; -1 is all neighbours.
-        random_seed: of the draws.
-        replace: draw with replacement.
-        disjoint: give each seed nodes of its own.
-        induced: return all edges between the nodes in place of those drawn.
+    ``colptrs`` are column pointers int64 ``[num_nodes[d] + 1]`` and ``rows`` sources int64 ``[E]``
+    of each relation in CSC, whose node types ``sources`` and ``destinations`` tell; ``seeds`` the
+    nodes int64 ``[S]`` of each type that sampling starts from, repeated ones staying. ``fanouts``
+    are of each relation in each hop, relation by relation, -1 for all neighbours. ``replace`` draws
+    with replacement, ``disjoint`` gives each seed nodes of its own, ``induced`` returns all edges
+    between the nodes in place of those drawn.
 
     Returns:
         Nodes ``[n]`` of each type, seeds first; the number of the seed that each of them belongs
@@ -81,8 +68,10 @@ def sample_neighbors(
         TypeError: a tensor is not an int64 vector on the CPU.
         ValueError: sizes do not fit, or a pointer, node, type or fan-out is out of range.
     """
-    _check_sizes(colptrs, rows, seeds, num_nodes, sources, destinations)
-    _check_range("fanouts", fanouts, -1, MOST_DRAWS if replace else 2**63 - 2)
+    colptrs, rows, seeds, num_nodes = a.colptrs, a.rows, a.seeds, a.num_nodes
+    sources, destinations, fanouts = a.sources, a.destinations, a.fanouts
+    _check_sizes(a)
+    _check_range("fanouts", fanouts, -1, MOST_DRAWS if a.replace else 2**63 - 2)
     hops = len(fanouts) // len(rows) if rows else 0
     _require(
         len(fanouts) == hops * len(rows),
@@ -91,7 +80,7 @@ def sample_neighbors(
     )
     total = sum(map(len, seeds))
     _require(
-        not disjoint or total * max(num_nodes) < 2**63,
+        not a.disjoint or total * max(num_nodes) < 2**63,
         "num_nodes and seeds must have products below 2^63",
     )
     relations = [
@@ -103,7 +92,7 @@ def sample_neighbors(
     for i, (found, vector) in enumerate(zip(nodes, seeds, strict=True)):
         for seed in vector.tolist():
             _check_range(f"seeds[{i}]", [seed], 0, num_nodes[i] - 1)
-            found.append((count if disjoint else 0, seed))
+            found.append((count if a.disjoint else 0, seed))
             count += 1
     node_counts = [[len(found.keys)] for found in nodes]
     edges: list[list[tuple[int, int, int]]] = [[] for _ in rows]
@@ -116,13 +105,13 @@ def sample_neighbors(
             drawn = [
                 ((targets[i][0], relation.source(edge)), i, edge)
                 for i in range(end - node_counts[destinations[r]][hop], end)
-                for edge in relation.drawn(i, targets[i][1], fanout, replace, random_seed)
+                for edge in relation.drawn(i, targets[i][1], fanout, a.replace, a.random_seed)
             ]
             edges[r] += [(nodes[sources[r]].number(key), i, edge) for key, i, edge in drawn]
             edge_counts[r].append(len(drawn))
         for found, counts in zip(nodes, node_counts, strict=True):
             counts.append(len(found.keys) - sum(counts))
-    for r, relation in enumerate(relations if induced else ()):
+    for r, relation in enumerate(relations if a.induced else ()):
         known = nodes[sources[r]].numbers
         edges[r] = [
             (known[key], i, edge)
@@ -132,7 +121,7 @@ def sample_neighbors(
         ]
     return (
         [_vector([node for _, node in found.keys]) for found in nodes],
-        [_vector([batch for batch, _ in found.keys if disjoint]) for found in nodes],
+        [_vector([batch for batch, _ in found.keys if a.disjoint]) for found in nodes],
         [_vector([source for source, _, _ in found]) for found in edges],
         [_vector([into for _, into, _ in found]) for found in edges],
         [_vector([edge for _, _, edge in found]) for found in edges],
@@ -142,15 +131,11 @@ def sample_neighbors(
 
 
 class _Nodes:
-    """Nodes of a type, numbered in the order in which they were found.
-
-    Attributes:
-        keys: of the nodes.
-        numbers: place of each key among them, of repeated ones the first.
-    """
+    """Nodes of a type, numbered in the order in which they were found."""
 
     def __init__(self) -> None:
         self.keys: list[Key] = []
+        # Place of each key, of repeated ones the first.
         self.numbers: dict[Key, int] = {}
 
     def append(self, key: Key) -> None:
@@ -167,14 +152,7 @@ class _Nodes:
 
 @dataclass(frozen=True)
 class _Relation:
-    """Edges from nodes of one type to nodes of another, in CSC.
-
-    Attributes:
-        place: among the relations.
-        colptr: column pointers.
-        row: sources.
-        num_sources: nodes of the sources' type.
-    """
+    """Edges from nodes of one type to nodes of another, in CSC."""
 
     place: int
     colptr: list[int]
@@ -232,33 +210,26 @@ def _stream(seed: int, relation: int, number: int) -> Iterator[int]:
         yield _mixed(state)
 
 
-def _check_sizes(
-    colptrs: list[Tensor],
-    rows: list[Tensor],
-    seeds: list[Tensor],
-    num_nodes: Sequence[int],
-    sources: Sequence[int],
-    destinations: Sequence[int],
-) -> None:
-    types, relations = len(num_nodes), len(sources)
+def _check_sizes(a: Arguments) -> None:
+    types, relations = len(a.num_nodes), len(a.sources)
     _require(types > 0, "num_nodes must have an entry for each node type, got none")
-    _require(len(seeds) == types, f"the number of seeds must be {types}, got {len(seeds)}")
-    for name, found in (("colptrs", colptrs), ("rows", rows), ("destinations", destinations)):
+    _require(len(a.seeds) == types, f"the number of seeds must be {types}, got {len(a.seeds)}")
+    for name, found in (("colptrs", a.colptrs), ("rows", a.rows), ("destinations", a.destinations)):
         _require(
             len(found) == relations, f"the number of {name} must be {relations}, got {len(found)}"
         )
-    _check_range("num_nodes", num_nodes, 0, 2**63 - 2)
-    _check_range("sources", sources, 0, types - 1)
-    _check_range("destinations", destinations, 0, types - 1)
-    for name, vectors in (("seeds", seeds), ("colptrs", colptrs), ("rows", rows)):
+    _check_range("num_nodes", a.num_nodes, 0, 2**63 - 2)
+    _check_range("sources", a.sources, 0, types - 1)
+    _check_range("destinations", a.destinations, 0, types - 1)
+    for name, vectors in (("seeds", a.seeds), ("colptrs", a.colptrs), ("rows", a.rows)):
         for i, vector in enumerate(vectors):
             if vector.dtype != torch.int64 or vector.dim() != 1 or vector.device.type != "cpu":
                 raise TypeError(
                     f"sample_neighbors: {name}[{i}] must be an int64 vector on the CPU, got "
                     f"{vector.dtype} {list(vector.shape)} on {vector.device}"
                 )
-    for r, colptr in enumerate(colptrs):
-        expected = num_nodes[destinations[r]] + 1
+    for r, colptr in enumerate(a.colptrs):
+        expected = a.num_nodes[a.destinations[r]] + 1
         _require(
             len(colptr) == expected,
             f"colptrs[{r}] must have {expected} entries, got {len(colptr)}",

@@ -1,20 +1,28 @@
-"""The operator table: shapes of the operands and results of each operator, beside its reference.
+"""The operator table: one row for arguments, sizes and results of each operator, and its formula.
 
-A row reads ``"x:N,K threshold:K -> bits:N,K"``. A capital letter is a size that the first operand
-with it sets (``U`` that of vectors of words), ``W(k)`` the words that hold ``k`` features, a small
-letter an integer argument, ``P-1`` one less, ``_`` any size. Operands that are not named may have
-any shape. A result is ``bits`` (words of its last size), ``floats``, ``value`` (int32 where
+A row such as ``"x:N,W(size) size:int threshold?:size integer=False -> bits:N,size"`` holds the
+arguments of ``torch.ops.bitgnn`` in their order. Behind a colon stands the type of an argument
+(``int``, ``ints``, ``float``, ``bool``, ``dtype`` or ``tensors``) or the sizes of a tensor, which
+may have any shape where there are none. ``?`` marks what is None by default, ``*`` what may be None
+but must be given; a literal behind ``=`` is a default.
+
+A capital letter is a size that the first operand with it sets (``U`` that of vectors of words),
+``W(k)`` the words that hold ``k`` features, a small letter an integer argument, ``P-1`` one less,
+``_`` any size. A result is ``bits`` (words of its last size), ``floats``, ``value`` (int32 where
 ``integer``, else float32) or ``out`` (bits where ``out_bits``, else float32); what cannot be said
-so is a function.
+so is a function of the arguments.
 """
 
 from __future__ import annotations
 
+import ast
+import functools
 import inspect
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeVar
+from types import SimpleNamespace as Arguments
+from typing import Any, NamedTuple, Optional
 
 import torch
 from torch import Tensor
@@ -25,67 +33,58 @@ from bitgnn.bits.tensor import words_for
 WORDS = "U"
 """Size of vectors of words."""
 
-PACKED_X = "x:N,W(size) x_scale:N"
-PACKED_W = "w:M,W(size) w_scale:M"
-FLOAT_X = "x:N,K x_threshold:K x_gain:K"
-EITHER_X = "x:N,_ x_scale:N x_threshold:size x_gain:size"
-PRODUCT = "bias:M threshold:M flip:M"
-CSR = "rowptr:P indices:E row:P-1"
+CSR = "rowptr:P indices:E"
 SLICES = (
-    "rowptr:P row:P-1 local_indices:_ group_steps:_ group_places:_ slice_groups:_ row_slots:_ "
-    "row_items:_"
+    "rowptr:P local_indices:_ group_steps:_ group_places:_ slice_groups:_ row_slots:_ row_items:_ "
+    "slice_size:int places:int"
 )
+SCALES = "x_scale?:N w_scale?:M"
+COMPARED = "bias?:M threshold?:M flip?:M"
+SHIFTED = "x_threshold?:size x_gain?:size"
 
-Reference = TypeVar("Reference", bound=Callable[..., Any])
+_ARGUMENT = re.compile(r"(\w+)([?*]?)(?::([^\s=]+))?(?:=(\w+))?")
 _SIZE = re.compile(r"W\((\w+)\)|([+-]?\w+)")
+_TYPES: Mapping[str, Any] = {
+    "int": int,
+    "ints": Sequence[int],
+    "float": float,
+    "bool": bool,
+    "dtype": torch.dtype,
+    "tensors": list[Tensor],
+}
 
 
 class Vector(NamedTuple):
-    """An optional vector among the operands.
-
-    Attributes:
-        place: of the vector among the arguments.
-        name: of the argument.
-        dtype: that it must have.
-        source: place of the argument that its size comes from.
-        axis: of that argument, None for an integer.
-        change: added to that.
-    """
+    """An optional vector among the operands; its size is that of another argument plus a number."""
 
     place: int
     name: str
     dtype: torch.dtype
     source: int
+    """Place of the argument that its size comes from."""
     axis: int | None
+    """Axis of that argument, None for an integer."""
     change: int
 
 
 @dataclass(frozen=True)
 class Operator:
-    """A row of the table.
-
-    Attributes:
-        name: of the operator.
-        reference: its definition in plain PyTorch, whose signature is the schema.
-        operands: sizes of each operand that has rules, by name.
-        results: kind and sizes of each result, or a function of the arguments that it names.
-        vectors: operands that front ends check.
-    """
+    """A row of the table: the definition in plain PyTorch, whose signature is the schema."""
 
     name: str
     reference: Callable[..., Any]
     operands: Mapping[str, tuple[str, ...]]
-    results: tuple[tuple[str, tuple[str, ...]], ...] | Callable[..., Any]
+    """Sizes of each operand that has rules."""
+    results: tuple[tuple[str, tuple[str, ...]], ...] | Callable[[Arguments], Any]
+    """Kind and sizes of each result, or a function of the arguments."""
     vectors: tuple[Vector, ...]
+    """Operands that front ends check."""
 
-    def check(
-        self, *arguments: Any, **keywords: Any
-    ) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+    def check(self, *arguments: Any, **keywords: Any) -> tuple[dict[str, Any], dict[str, Any]]:
         """Arguments by name, and the sizes that letters stand for, which may be symbolic.
 
-        Raises:
-            RuntimeError: a vector's dtype, an operand's number of dimensions or a size does not
-                fit.
+        RuntimeError is raised where a vector's dtype, an operand's number of dimensions or a size
+        does not fit.
         """
         bound = inspect.signature(self.reference).bind(*arguments, **keywords)
         bound.apply_defaults()
@@ -102,9 +101,7 @@ class Operator:
         """Empty results of the right shapes and dtypes, of arguments that :meth:`check` took."""
         given, sizes = self.check(*arguments, **keywords)
         if callable(self.results):
-            return self.results(
-                *(given[name] for name in inspect.signature(self.results).parameters)
-            )
+            return self.results(Arguments(**given))
         like = next(iter(given.values()))
         made = tuple(_empty(like, kind, shape, given, sizes) for kind, shape in self.results)
         return made if len(made) > 1 else made[0]
@@ -112,19 +109,20 @@ class Operator:
     def _sizes(self, given: Mapping[str, Any]) -> dict[str, Any]:
         """What each capital letter stands for, all operands being checked."""
         sizes: dict[str, Any] = {}
-        for name, wanted in self.operands.items():
-            tensor = given[name]
-            if not isinstance(tensor, Tensor):
-                continue
+        held = {name: given[name] for name in self.operands if given[name] is not None}
+        for name, tensor in held.items():
+            wanted = self.operands[name]
             if tensor.dim() != len(wanted):
                 raise RuntimeError(
                     f"{self.name}: {name} must have {len(wanted)} dimensions, got {tensor.dim()}"
                 )
             for axis, size in enumerate(wanted):
+                if size.isupper() and size.isalpha():
+                    sizes.setdefault(size, tensor.size(axis))
+        for name, tensor in held.items():
+            for axis, size in enumerate(self.operands[name]):
                 expected = None if size == "_" else _size(size, given, sizes)
-                if expected is None:
-                    sizes[size] = tensor.size(axis)
-                else:
+                if expected is not None:
                     message = _message(self.name, name, tensor, axis, expected)
                     torch._check(tensor.size(axis) == expected, message)
         return sizes
@@ -139,29 +137,46 @@ OPERATORS: dict[str, Callable[..., Any]] = {}
 
 
 def operator(
-    row: str, results: Callable[..., Any] | None = None, *, on_host: bool = False
-) -> Callable[[Reference], Reference]:
-    """Enter a reference in the table.
+    row: str, results: Callable[[Arguments], Any] | None = None, *, on_host: bool = False
+) -> Callable[[Callable[[Arguments], Any]], Callable[..., Any]]:
+    """Make the reference of an operator of a formula over its arguments, and enter it in the table.
 
     Args:
-        row: operands and, behind an arrow, results.
-        results: in place of an arrow, makes results out of the arguments that it names.
+        row: arguments and, behind an arrow, results.
+        results: in place of an arrow, makes results out of the arguments.
         on_host: the operator is for the CPU alone.
     """
+    left, _, right = row.partition("->")
+    parameters, operands = _parsed(left)
+    made = results or tuple(
+        (kind, tuple(sizes.split(","))) for kind, sizes in re.findall(r"(\w+):(\S+)", right)
+    )
 
-    def enter(reference: Reference) -> Reference:
-        name, parameters = reference.__name__, inspect.signature(reference).parameters
-        left, _, right = row.partition("->")
-        operands = {key: sizes for key, sizes in _parts(left).items() if key in parameters}
-        made = results or tuple(_parts(right).items())
-        made_row = Operator(name, reference, operands, made, _vectors(operands, parameters))
+    def enter(formula: Callable[[Arguments], Any]) -> Callable[..., Any]:
+        returned = inspect.signature(formula, eval_str=True).return_annotation
+        signature = inspect.Signature(list(parameters.values()), return_annotation=returned)
+
+        @functools.wraps(formula)
+        def reference(*arguments: Any, **keywords: Any) -> Any:
+            bound = signature.bind(*arguments, **keywords)
+            bound.apply_defaults()
+            return formula(Arguments(**bound.arguments))
+
+        reference.__signature__ = signature  # type: ignore[attr-defined]
+        name = formula.__name__
+        entered = Operator(name, reference, operands, made, _vectors(operands, parameters))
         if on_host:
-            HOST_TABLE[name] = made_row
+            HOST_TABLE[name] = entered
         else:
-            TABLE[name], OPERATORS[name] = made_row, reference
+            TABLE[name], OPERATORS[name] = entered, reference
         return reference
 
     return enter
+
+
+def changed(a: Arguments, **values: Any) -> Arguments:
+    """Arguments with others in their place or beside them."""
+    return Arguments(**{**vars(a), **values})
 
 
 def on_one_device(name: str, fake: Callable[..., Any]) -> Callable[..., Any]:
@@ -182,14 +197,30 @@ def on_one_device(name: str, fake: Callable[..., Any]) -> Callable[..., Any]:
     return checked
 
 
-def _parts(row: str) -> dict[str, tuple[str, ...]]:
-    """Sizes by name."""
-    pairs = (part.split(":") for part in row.split())
-    return {name: tuple(sizes.split(",")) for name, sizes in pairs}
+def _parsed(row: str) -> tuple[dict[str, inspect.Parameter], dict[str, tuple[str, ...]]]:
+    """Parameters, and the sizes of those that are tensors with rules, by name."""
+    parameters, operands = {}, {}
+    for argument in row.split():
+        match = _ARGUMENT.fullmatch(argument)
+        assert match is not None, argument
+        name, mark, kind, literal = match.groups()
+        default: Any = {"?": None}.get(mark, inspect.Parameter.empty)
+        annotation: Any = _TYPES.get(kind, Tensor)
+        if literal is not None:
+            default = ast.literal_eval(literal)
+            annotation = type(default)
+        if mark:
+            annotation = Optional[annotation]  # noqa: UP045  (made while running)
+        parameters[name] = inspect.Parameter(
+            name, inspect.Parameter.POSITIONAL_OR_KEYWORD, default=default, annotation=annotation
+        )
+        if kind is not None and kind not in _TYPES:
+            operands[name] = tuple(kind.split(","))
+    return parameters, operands
 
 
 def _size(size: str, given: Mapping[str, Any], sizes: Mapping[str, Any]) -> Any | None:
-    """What a size stands for, None where it is set now."""
+    """What a size stands for, None where an operand that would set it is left out."""
     total: Any = 0
     for words, term in _SIZE.findall(size):
         name = words or term.lstrip("+-")
@@ -220,16 +251,17 @@ def _vectors(
 ) -> tuple[Vector, ...]:
     """The optional operands of one dimension, and where their sizes come from."""
     places = {name: place for place, name in enumerate(parameters)}
+    required = {n for n, p in parameters.items() if p.default is inspect.Parameter.empty}
     axes: dict[str, tuple[int, int | None]] = {
         name: (place, None) for name, place in places.items()
     }
+    for name, sizes in operands.items():
+        for axis, size in enumerate(sizes if name in required else ()):
+            axes.setdefault(size, (places[name], axis))
     found = []
     for name, sizes in operands.items():
         base, _, less = sizes[0].partition("-")
-        if parameters[name].default is inspect.Parameter.empty:
-            for axis, size in enumerate(sizes):
-                axes.setdefault(size, (places[name], axis))
-        elif len(sizes) == 1 and base in axes and base != "_":
+        if name not in required and len(sizes) == 1 and base in axes and base != "_":
             dtype = torch.bool if name == "flip" else torch.float32
             dtype = torch.int32 if base == WORDS else dtype
             found.append(Vector(places[name], name, dtype, *axes[base], -int(less or 0)))

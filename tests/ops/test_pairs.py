@@ -1,10 +1,11 @@
-"""Sums of packed neighbours plus products of packed rows equal the two one after the other."""
+"""Pairs of operators equal the two operators one after the other."""
 
 import pytest
 import torch
+from wrong_calls import check_wrong_calls
 
 from bitgnn import BitAdjacency, BitTensor
-from bitgnn.ops import bmm, bspmm
+from bitgnn.ops import add, bmm, bspmm, fused
 from bitgnn.ops.fused import bspmm_bmm_bits
 
 CUDA = torch.device("cuda")
@@ -26,6 +27,50 @@ def operands(nodes, size, outputs):
     )
     vectors = torch.randn(3, outputs, generator=generator)
     return x, w, h, vectors
+
+
+# Rows, features and outputs of every way to multiply them.
+@pytest.mark.parametrize(
+    ("n", "k", "m"),
+    [(3, 1, 1), (40, 70, 37), (300, 257, 300), (2100, 1024, 1030), (33000, 100, 20),
+     (33000, 64, 129)],
+)  # fmt: skip
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("scale", [False, True])
+def test_bmm_add(n, k, m, packed, scale, device):
+    generator = torch.Generator().manual_seed(k)
+    x, w, other = (torch.randn(s, generator=generator) for s in ((n, k), (m, k), (n, m)))
+    w, other = BitTensor.from_float(w, scale="mean").to(device), (other * 10).to(device)
+    x = BitTensor.from_float(x, scale="mean").to(device) if packed else x.to(device)
+    vector = torch.randn(m, generator=generator).to(device)
+    multiply, flip = bmm.bbf if packed else bmm.fbf, vector > 0.5
+    product = multiply(x, w, scale=scale, bias=vector)
+    given = {"scale": scale, "bias": vector}
+    assert torch.equal(fused.bmm_add(x, w, other, **given), product + other)
+    found = fused.bmm_add_bits(x, w, other, **given, threshold=vector, flip=flip)
+    expected = add.ffb(product, other, threshold=vector).to_float() > 0
+    assert torch.equal(found.to_float() > 0, expected ^ flip)
+    plain = fused.bmm_add_bits(x, w, other, scale=scale)
+    total = multiply(x, w, scale=scale) + other
+    assert torch.equal(plain.to_float() > 0, total >= 0)
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_bmm_bspmm(packed, device):
+    x, w, _, (vector, *_) = operands(40, 70, 37)
+    edge_index = torch.randint(40, (2, 200), generator=torch.Generator().manual_seed(0))
+    adjacency = BitAdjacency.from_edge_index(edge_index, 40, normalize="sym").to(device)
+    x, w, vector = (x if packed else x.to_float() * 3).to(device), w.to(device), vector.to(device)
+    bits = bmm.bbb(x, w) if packed else bmm.fbb(x, w)
+    floats = bmm.bbf(x, w) if packed else bmm.fbf(x, w)
+    for hidden, held, to_float, to_bits in (
+        ("B", bits, bspmm.bbf, bspmm.bbb),
+        ("F", floats, bspmm.fbf, bspmm.fbb),
+    ):
+        found = fused.bmm_bspmm(x, w, adjacency, hidden=hidden, bias=vector)
+        assert torch.equal(found, to_float(held, adjacency, bias=vector))
+        found = fused.bmm_bspmm_bits(x, w, adjacency, hidden=hidden, threshold=vector)
+        assert found.equal(to_bits(held, adjacency, threshold=vector))
 
 
 @pytest.mark.parametrize("scale", [False, True])
@@ -129,14 +174,16 @@ def test_slots_on_a_gpu_equal_the_cpu(columns, hub_edges, padding):
     assert torch.equal(torch.ops.bitgnn.bspmm_slots(x, *moved, added).cpu(), expected)
 
 
+X, W, H, _ = operands(6, 40, 5)
+GRAPH = star(6, 0, 10)
+WRONG = r"""
+bspmm_bmm_bits(X, GRAPH, X, W) -> ValueError: neighbours must hold 5 features like w, got 40
+bspmm_bmm_bits(H, GRAPH, BitTensor(X.words[:4], 40), W) -> ValueError: x must have 6 rows, got 4
+bspmm_bmm_bits(torch.ones(6, 5), GRAPH, X, W) -> TypeError: neighbours must be a BitTensor
+bspmm_bmm_bits(H, GRAPH, X, W, sum_bias=torch.ones(4))
+    -> ValueError: sum_bias must have shape \[5\], got \[4\]
+"""
+
+
 def test_errors():
-    x, w, h, _ = operands(6, 40, 5)
-    adjacency = star(6, 0, 10)
-    with pytest.raises(ValueError, match="neighbours must hold 5 features like w, got 40"):
-        bspmm_bmm_bits(x, adjacency, x, w)
-    with pytest.raises(ValueError, match="x must have 6 rows, got 4"):
-        bspmm_bmm_bits(h, adjacency, BitTensor(x.words[:4], 40), w)
-    with pytest.raises(TypeError, match="neighbours must be a BitTensor"):
-        bspmm_bmm_bits(torch.ones(6, 5), adjacency, x, w)
-    with pytest.raises(ValueError, match=r"sum_bias must have shape \[5\], got \[4\]"):
-        bspmm_bmm_bits(h, adjacency, x, w, sum_bias=torch.ones(4))
+    check_wrong_calls(WRONG, globals())

@@ -1,0 +1,113 @@
+"""Sums of packed rows where kernels change their way: byte counts, thresholds, long rows."""
+
+import pytest
+import torch
+
+from bitgnn.bits import BitAdjacency, BitTensor
+from bitgnn.ops import bspmm, reference
+
+CUDA = torch.device("cuda")
+NAN, INF = float("nan"), float("inf")
+# Rows around what bytes count, and what a lane, two lanes, a warp and a block of a GPU take.
+BYTES = [0, 1, 2, 125, 126, 127, 128, 129, 254, 255, 256, 257, 700]
+LANES = [0, 1, 4, 5, 15, 16, 30, 31, 32, 33, 60, 61, 255, 256, 257, 511, 512, 513, 1025, 5425]
+
+
+def pattern(nodes, most, lengths, steps, dtype):
+    """Row pointers and columns: up to ``most`` neighbours a row, and rows of some lengths."""
+    generator = torch.Generator().manual_seed(nodes)
+    degrees = torch.randint(most, (nodes,), generator=generator)
+    for step in steps:
+        degrees[torch.arange(len(lengths)) * step + step] = torch.tensor(lengths)
+    degrees[-1] = lengths[-1]
+    rowptr = torch.cat([torch.zeros(1, dtype=torch.int64), degrees.cumsum(0)])
+    columns = torch.randint(nodes, (int(rowptr[-1]),), generator=generator, dtype=torch.int32)
+    return rowptr.to(dtype), columns
+
+
+# Wide rows of many nodes would take the reference gigabytes.
+CASES = [(600, f, t) for f in (1, 31, 32, 33, 64, 96, 130, 576) for t in (torch.int32, torch.int64)]
+CASES += [(70_000, f, torch.int32) for f in (1, 32, 64)]
+CASES += [(70_000, f, torch.int64) for f in (31, 33, 96)]
+
+
+@pytest.mark.parametrize(("nodes", "features", "dtype"), CASES)
+def test_sums_around_what_bytes_count(nodes, features, dtype):
+    generator = torch.Generator().manual_seed(features)
+    rowptr, columns = pattern(nodes, 5, BYTES, (1, 37), dtype)
+    columns[::2] %= 3  # half of the edges: sums of 127 and -127 occur
+    signs = torch.randn(nodes, features, generator=generator)
+    signs[:3] = torch.tensor([[1.0], [-1.0], [1.0]])
+    x = torch.ops.bitgnn.pack(signs)
+    factors = torch.rand(nodes, generator=generator) + 0.1
+    odd = factors.clone()
+    odd[:6] = torch.tensor([0.0, -1.0, NAN, INF, -INF, 1e-40])
+    special = [127.0, 126.5, -127.0, -127.5, -128.0, 128.0, 1e9, -1e9, INF, -INF, NAN, 0.0, -0.0]
+    threshold = 6 * torch.randn(features, generator=generator)
+    threshold[: len(special)] = torch.tensor(special[:features])
+    for row, limit in [(None, None), (factors, None), (odd, None), (None, threshold)]:
+        found = torch.ops.bitgnn.bspmm_bbb(x, features, rowptr, columns, row, limit)
+        expected = reference.bspmm.bspmm_bbb(x, features, rowptr, columns, row, limit)
+        assert torch.equal(found, expected)
+
+
+@pytest.mark.parametrize("factors", ["none", "by degree", "of their own", "alternating", "odd"])
+@pytest.mark.parametrize("size", [1, 33, 64, 128, 200, 600])
+def test_thresholds_where_rows_share_degree_and_factor(device, factors, size):
+    """As under normalisation; few distinct degrees, empty rows, both sides of 64 neighbours."""
+    generator = torch.Generator().manual_seed(size)
+    rows, columns = 300, 90
+    choice = torch.tensor([0, 1, 2, 5, 5, 5, 8, 63, 64, 200])
+    degrees = choice[torch.randint(len(choice), (rows,), generator=generator)]
+    rowptr = torch.cat([torch.zeros(1, dtype=torch.int64), degrees.cumsum(0)]).int()
+    indices = torch.randint(columns, (int(rowptr[-1]),), generator=generator, dtype=torch.int32)
+    by_degree = (degrees + 1).float().rsqrt()
+    odd = torch.tensor([0.5, -0.5, 0.0, INF, NAN, 1e-30])
+    row = {
+        "none": None,
+        "by degree": by_degree,
+        "of their own": torch.rand(rows, generator=generator),
+        "alternating": by_degree * (1 + torch.arange(rows) % 3),
+        "odd": odd[torch.arange(rows) % len(odd)],
+    }[factors]
+    adjacency = BitAdjacency(rowptr, indices, columns, row).to(device)
+    x = BitTensor.from_float(torch.randn(columns, size, generator=generator).to(device))
+    threshold = 4 * torch.randn(size, generator=generator)
+    special = [0.0, -0.0, 1.0, -1.0, INF, -INF, NAN, 5.0, 0.5]
+    threshold[: len(special)] = torch.tensor(special[:size])
+    threshold = threshold[torch.randperm(size, generator=generator)].to(device)
+    parts = (adjacency.rowptr, adjacency.indices, adjacency.row_scale, threshold)
+    expected = reference.bspmm.bspmm_bbb(x.words, size, *parts)
+    for layout in ("csr", "sliced"):
+        found = bspmm.bbb(x, adjacency, threshold=threshold, layout=layout)
+        assert torch.equal(found.words, expected), layout
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("features", [1, 97, 128, 200, 256, 384])
+@pytest.mark.parametrize("dtype", [torch.int32, torch.int64])
+@pytest.mark.parametrize("letter", ["b", "t"])
+def test_every_length_of_a_row(letter, features, dtype):
+    generator, nodes = torch.Generator().manual_seed(features), 33_000
+    rowptr, columns = pattern(nodes, 9, LANES, (1, 132, 1511), dtype)
+    x = torch.randn(nodes, features, generator=generator)
+    if letter == "b":
+        x = torch.ops.bitgnn.pack(x)
+    else:
+        x, _ = torch.ops.bitgnn.pack_ternary(x, torch.tensor(0.9))
+    row, vector = (torch.randn(n, generator=generator) for n in (nodes, features))
+    row[:4] = torch.tensor([0.0, -1.0, NAN, INF])
+    for name, more in (
+        ("bb", {}),
+        ("bb", {"row": row}),
+        ("bb", {"row": row, "threshold": vector}),
+        ("bf", {"row": row, "bias": vector}),
+        ("bf", {"integer": True}),
+    ):
+        operator = getattr(torch.ops.bitgnn, f"bspmm_{letter}{name}")
+        expected = operator(x, features, rowptr, columns, **more)
+        moved = {k: v.to(CUDA) if isinstance(v, torch.Tensor) else v for k, v in more.items()}
+        arguments = (x.to(CUDA), features, rowptr.to(CUDA), columns.to(CUDA))
+        for _ in range(2):
+            found = operator(*arguments, **moved).cpu()
+            torch.testing.assert_close(found, expected, rtol=0, atol=0, equal_nan=True)
