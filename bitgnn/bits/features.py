@@ -35,6 +35,7 @@ class BitFeatures(BitTensor, _TensorClass):
         ValueError: as :class:`~bitgnn.BitTensor`.
     """
 
+    FIELDS = ("words", "_features", "scale")
     __torch_function__ = _NO_FUNCTION
 
     _size: _Size
@@ -68,9 +69,6 @@ class BitFeatures(BitTensor, _TensorClass):
         cls, operator: Any, types: Any, args: Any = (), kwargs: Any = None
     ) -> Any:
         return dispatch(operator, args, kwargs or {})
-
-    def _state(self) -> tuple[Any, ...]:
-        return self.words, self._features, self.scale
 
     @property
     def size(self) -> Any:  # type: ignore[override]
@@ -124,14 +122,15 @@ class _Destination:
         return self.view(shape)
 
 
-def _split(held: BitFeatures) -> tuple[list[Any], Any]:
-    return [held.words, held.scale], held._features
-
-
 def _join(leaves: Any, size: Any) -> Any:
     # Not only tensors come here: a specification of leaves is joined with placeholders.
     kind = BitFeatures if isinstance(leaves[0], Tensor) else BitTensor
     return kind._trusted(leaves[0], size, leaves[1])
 
 
-pytrees.register(BitFeatures, ("words", "scale"), _split, _join)
+pytrees.register(
+    BitFeatures,
+    ("words", "scale"),
+    lambda held: ([held.words, held.scale], held._features),
+    _join,
+)

@@ -1,4 +1,4 @@
-"""FRDC 4 x 4 bit tiles of a pattern in CSR, and what layouts share."""
+"""FRDC 4 x 4 bit tiles of a pattern in CSR, the order of its rows, and what layouts share."""
 
 from dataclasses import dataclass
 
@@ -13,6 +13,11 @@ FRDC_METHODS = ("if_else", "and_andnot", "and_degree")
 
 INT32_MAX = 2**31 - 1
 """Largest number that layouts keep in 32 bits."""
+
+DEGREE_BITS = 32
+
+ORDER_STEP = 32
+"""Edges that a few lanes take at a time, as in csrc/pairs/arguments.h."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,11 +44,11 @@ class FrdcLayout:
         return self.tile_rowptr.nbytes + self.tile_cols.nbytes + self.tiles.nbytes
 
 
-def row_pointer(rows: Tensor, num_rows: int) -> Tensor:
-    """Row pointer ``[num_rows + 1]`` of row numbers in any order; int32 where it fits."""
-    rowptr = torch.zeros(num_rows + 1, dtype=torch.int64, device=rows.device)
-    torch.cumsum(torch.bincount(rows, minlength=num_rows), 0, out=rowptr[1:])
-    return rowptr.to(pointer_dtype(rows.numel()))
+def offsets(counts: Tensor) -> Tensor:
+    """Int64 ``[len + 1]``: sums of what comes before."""
+    sums = torch.zeros(len(counts) + 1, dtype=torch.int64, device=counts.device)
+    torch.cumsum(counts, 0, out=sums[1:])
+    return sums
 
 
 def pointer_dtype(num_edges: int) -> torch.dtype:
@@ -78,10 +83,25 @@ def build_frdc(rowptr: Tensor, indices: Tensor, num_cols: int) -> FrdcLayout | N
     # Without duplicates a sum of powers of two is their bitwise or.
     one = torch.ones((), dtype=torch.int32, device=rowptr.device)
     pattern.index_add_(0, owner, one << (key % TILE**2).to(torch.int32))
+    per_row = torch.bincount(tile // tile_columns, minlength=tile_rows)
     return FrdcLayout(
-        tile_rowptr=row_pointer(tile // tile_columns, tile_rows),
+        tile_rowptr=offsets(per_row).to(pointer_dtype(len(tile))),
         tile_cols=(tile % tile_columns).to(torch.int32),
         tiles=as_int16(pattern),
         num_rows=num_rows,
         num_cols=num_cols,
     )
+
+
+def build_row_order(rowptr: Tensor) -> Tensor:
+    """Int64 ``[M, 2]``: the first edge of each row, and ``degree + row * 2**32``.
+
+    Rows come by descending ``degree // 32``, those of one such step as they lie; degrees are below
+    2**31. Waits for the device, so that every stream may read the result.
+    """
+    degree = rowptr.diff().long()
+    rows = torch.sort(degree // ORDER_STEP, descending=True, stable=True).indices
+    order = torch.stack([rowptr[rows].long(), degree[rows] + (rows << DEGREE_BITS)], dim=1)
+    if order.is_cuda:
+        torch.cuda.current_stream(order.device).synchronize()
+    return order

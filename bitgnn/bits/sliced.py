@@ -6,33 +6,24 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bitgnn._checks import check_value
-from bitgnn.bits.layouts import INT32_MAX, as_int16, row_indices
+from bitgnn.bits.layouts import INT32_MAX, as_int16, offsets, row_indices
 
 LANES = 32
 """Items of a group; a GPU's warp takes one each."""
-
 STEP = 4
 """Neighbours of an item that are read together."""
-
 ITEM_EDGES = 63
 """Maximum degree of an item."""
-
 SMALL_ITEM_EDGES = 15
 """Maximum degree of an item in a group with small counters."""
-
 MAX_SLICE_SIZE = 65535
 """Columns of a slice at most; one more 16-bit number marks a missing neighbour."""
-
 SLICE_ROW_BYTES = 16
 """Bytes of a row that a slice in shared memory holds at a time."""
-
 DEFAULT_SHARED_BYTES = 227 * 1024
 """Shared memory of a block assumed where there is no device to ask (Hopper's)."""
-
 RESERVED_SHARED_BYTES = 2048
 """Shared memory that a block needs for other things."""
-
 _BANKED_ROWS = 8
 """Rows of a slice beside each other that lie in different banks of shared memory."""
 
@@ -47,29 +38,25 @@ class SlicedLayout:
     ``slice_size``. Groups never cross slices. The count of an item lies at a place in scratch
     memory: two units, or three in a large group, which has an item beyond ``SMALL_ITEM_EDGES``.
 
-    Attributes:
-        rowptr: int32 or int64 ``[num_rows + 1]``, of the pattern itself.
-        local_indices: int16 (a uint16 pattern), column minus the slice's first.
-        group_steps: int32 ``[groups + 1]``, first step of each group.
-        group_places: int32 ``[groups]``, twice the first place of the group, plus 1 if large.
-        slice_groups: int32 ``[slices + 1]``, first group of each slice.
-        row_slots: int32 ``[num_rows + 1]``, first entry of each row in ``row_items``.
-        row_items: int32, twice the place of each item, plus 1 in a large group; by row.
-        slice_size: columns of a slice, at most 65535.
-        places: units of scratch memory.
-        num_rows: rows of the pattern.
-        num_cols: columns of the pattern.
     """
 
     rowptr: Tensor
+    """int32 or int64 ``[num_rows + 1]``, of the pattern itself."""
     local_indices: Tensor
+    """int16 (a uint16 pattern), column minus the slice's first."""
     group_steps: Tensor
+    """int32 ``[groups + 1]``, first step of each group."""
     group_places: Tensor
+    """int32 ``[groups]``, twice the first place of the group, plus 1 if large."""
     slice_groups: Tensor
+    """int32 ``[slices + 1]``, first group of each slice."""
     row_slots: Tensor
+    """int32 ``[num_rows + 1]``, first entry of each row in ``row_items``."""
     row_items: Tensor
+    """int32, twice the place of each item, plus 1 in a large group; by row."""
     slice_size: int
     places: int
+    """Units of scratch memory."""
     num_rows: int
     num_cols: int
 
@@ -87,34 +74,24 @@ class SlicedLayout:
         )  # fmt: skip
 
 
-def shared_bytes(device: torch.device) -> int:
-    """Shared memory of a block on a device; Hopper's on the CPU."""
-    if device.type != "cuda":
-        return DEFAULT_SHARED_BYTES
-    properties = torch.cuda.get_device_properties(device)
-    return getattr(properties, "shared_memory_per_block_optin", DEFAULT_SHARED_BYTES)
-
-
 def default_slice_size(device: torch.device) -> int:
     """Columns whose pieces of ``SLICE_ROW_BYTES`` fit the shared memory of a block."""
-    return min(MAX_SLICE_SIZE, (shared_bytes(device) - RESERVED_SHARED_BYTES) // SLICE_ROW_BYTES)
-
-
-def _offsets(counts: Tensor) -> Tensor:
-    """Int64 ``[len + 1]``: sums of what comes before."""
-    offsets = torch.zeros(len(counts) + 1, dtype=torch.int64, device=counts.device)
-    torch.cumsum(counts, 0, out=offsets[1:])
-    return offsets
+    shared = DEFAULT_SHARED_BYTES
+    if device.type == "cuda":
+        properties = torch.cuda.get_device_properties(device)
+        shared = getattr(properties, "shared_memory_per_block_optin", shared)
+    return min(MAX_SLICE_SIZE, (shared - RESERVED_SHARED_BYTES) // SLICE_ROW_BYTES)
 
 
 def build_sliced(
     rowptr: Tensor, indices: Tensor, num_cols: int, max_slice_size: int
 ) -> SlicedLayout:
-    """Slices of at most ``max_slice_size`` columns, about equal in size.
-
-    Raises:
-        ValueError: the places of all items exceed what 32-bit numbers can tell apart.
-    """
+    """Slices of at most ``max_slice_size`` columns, about equal in size."""
+    if not 1 <= max_slice_size <= MAX_SLICE_SIZE:
+        raise ValueError(
+            f"BitAdjacency.sliced: max_slice_size must lie in [1, {MAX_SLICE_SIZE}], "
+            f"got {max_slice_size}"
+        )
     num_rows = len(rowptr) - 1
     num_slices = max(1, -(-num_cols // max_slice_size))
     size = max(1, -(-num_cols // num_slices))
@@ -124,20 +101,18 @@ def build_sliced(
     segment += row_indices(rowptr)
     counts = torch.bincount(segment, minlength=num_slices * num_rows)
     pieces = (counts + ITEM_EDGES - 1) // ITEM_EDGES
-    first_item = _offsets(pieces)
+    first_item = offsets(pieces)
     items = _Items(counts, pieces, first_item, num_rows, num_slices)
-    check_value(
-        2 * items.places <= INT32_MAX and int(items.group_steps[-1]) <= INT32_MAX,
-        lambda: (
+    if 2 * items.places > INT32_MAX or int(items.group_steps[-1]) > INT32_MAX:
+        raise ValueError(
             f"BitAdjacency.sliced: the pattern must need at most {INT32_MAX // 2} places, got "
             f"{items.places}; layout 'csr' has no such limit"
-        ),
-    )
+        )
     order = torch.argsort(segment, stable=True)
     segment = segment[order]
     local = (indices % size)[order]
     del order
-    position = torch.arange(len(local), device=local.device) - _offsets(counts)[segment]
+    position = torch.arange(len(local), device=local.device) - offsets(counts)[segment]
     lane = items.lane_of_item[first_item[segment] + position % pieces[segment]]
     del segment, position
     # Neighbouring lanes start at different banks.
@@ -145,7 +120,7 @@ def build_sliced(
     order = torch.argsort(key, stable=True)
     lane, local = lane[order], local[order]
     del key, order
-    position = torch.arange(len(local), device=local.device) - _offsets(items.lane_counts)[lane]
+    position = torch.arange(len(local), device=local.device) - offsets(items.lane_counts)[lane]
     target = (items.group_steps[lane // LANES] + position // STEP) * LANES + lane % LANES
     steps = int(items.group_steps[-1])
     padded = torch.full(
@@ -183,21 +158,21 @@ class _Items:
         slices, rows = (owner // num_rows, owner % num_rows) if num_rows else (owner, owner)
         by_size = torch.argsort(slices * (ITEM_EDGES + 1) + ITEM_EDGES - item_counts, stable=True)
         per_slice = torch.bincount(slices, minlength=num_slices)
-        self.slice_groups = _offsets((per_slice + LANES - 1) // LANES)
+        self.slice_groups = offsets((per_slice + LANES - 1) // LANES)
         sorted_slices = slices[by_size]
-        rank = torch.arange(number, device=device) - _offsets(per_slice)[sorted_slices]
+        rank = torch.arange(number, device=device) - offsets(per_slice)[sorted_slices]
         self.lane_of_item = torch.empty(number, dtype=torch.int64, device=device)
         self.lane_of_item[by_size] = self.slice_groups[sorted_slices] * LANES + rank
         groups = int(self.slice_groups[-1])
         self.lane_counts = torch.zeros(groups * LANES, dtype=torch.int64, device=device)
         self.lane_counts[self.lane_of_item] = item_counts
         largest = self.lane_counts.view(groups, LANES).amax(1) if groups else self.lane_counts
-        self.group_steps = _offsets((largest + STEP - 1) // STEP)
+        self.group_steps = offsets((largest + STEP - 1) // STEP)
         large = (largest > SMALL_ITEM_EDGES).long()
-        first_place = _offsets(LANES * (2 + large))
+        first_place = offsets(LANES * (2 + large))
         self.places = int(first_place[-1])
         self.group_places = 2 * first_place[:-1] + large
-        self.row_slots = _offsets(torch.bincount(rows, minlength=num_rows))
+        self.row_slots = offsets(torch.bincount(rows, minlength=num_rows))
         lane = self.lane_of_item[torch.argsort(rows, stable=True)]
         group = lane // LANES
         self.row_items = self.group_places[group] + 2 * (lane % LANES) * (2 + large[group])

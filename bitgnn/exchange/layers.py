@@ -9,8 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from bitgnn.bits import BitTensor
-from bitgnn.bits.images import BitImages
-from bitgnn.bits.tensor import words_for
+from bitgnn.bits.tensor import BitImages, words_for
 from bitgnn.exchange.norms import (
     NORMS,
     affine_of,

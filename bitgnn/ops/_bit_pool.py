@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from bitgnn._checks import check_value
-from bitgnn.bits.images import BitImages
+from bitgnn.bits.tensor import BitImages
 from bitgnn.ops import _arguments
 from bitgnn.ops.conv_shape import Pair, check_images, whole_pair
 from bitgnn.ops.reference.conv import image_words

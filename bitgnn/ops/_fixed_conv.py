@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from bitgnn._checks import check_type, check_value, name_type
-from bitgnn.bits.images import BitImages
+from bitgnn.bits.tensor import BitImages
 from bitgnn.ops import _arguments
 from bitgnn.ops._arguments import call
 from bitgnn.ops.conv_shape import ConvShape, Pair, check_images, check_prepared, conv_shape

@@ -30,7 +30,7 @@ import torch
 from torch import Tensor
 
 from bitgnn._checks import check_value
-from bitgnn.bits.images import BitImages
+from bitgnn.bits.tensor import BitImages
 from bitgnn.ops import _arguments
 from bitgnn.ops._arguments import call
 from bitgnn.ops._bit_pool import max_pool, pool_window

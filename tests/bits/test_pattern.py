@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from bitgnn import BitAdjacency, _library
-from bitgnn.bits import _pattern
-from bitgnn.bits._sources import Edges
+from bitgnn.bits import edges as edges_module
+from bitgnn.bits.edges import Edges
 
 compiled = pytest.mark.skipif(
     _library.library_info().cpu_library is None, reason="the operator belongs to the library"
@@ -32,10 +32,10 @@ def test_equals_the_sort_of_keys(num_edges, num_rows, num_cols, self_loops, monk
         num_cols = num_rows
     rows, columns = drawn(num_edges, num_rows, num_cols)
     edges = Edges(rows, columns, None, num_rows, num_cols)
-    assert _pattern._is_counted(edges)
-    found = _pattern.pattern_of(edges, self_loops)
-    monkeypatch.setattr(_pattern, "_is_counted", lambda edges: False)
-    expected = _pattern.pattern_of(edges, self_loops)
+    assert edges_module._is_counted(edges)
+    found = edges_module.pattern_of(edges, self_loops)
+    monkeypatch.setattr(edges_module, "_is_counted", lambda edges: False)
+    expected = edges_module.pattern_of(edges, self_loops)
     for mine, theirs in zip(found, expected, strict=True):
         assert mine.dtype == theirs.dtype == torch.int32
         assert torch.equal(mine, theirs)
@@ -89,7 +89,7 @@ def test_adjacencies_do_not_depend_on_the_way(normalize, self_loops, monkeypatch
     options = {"normalize": normalize, "add_self_loops": self_loops}
     edge_index = torch.stack([columns, rows])
     found = BitAdjacency.from_edge_index(edge_index, 60, **options)
-    monkeypatch.setattr(_pattern, "_is_counted", lambda edges: False)
+    monkeypatch.setattr(edges_module, "_is_counted", lambda edges: False)
     expected = BitAdjacency.from_edge_index(edge_index, 60, **options)
     # Weights of one are no weights.
     weighted = BitAdjacency.from_edge_index(edge_index, 60, edge_weight=torch.ones(500), **options)

@@ -12,7 +12,7 @@ from bitgnn.ops import bmm
 def test_positions_are_those_of_the_set_bits(
     device: torch.device, rows: int, size: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bitgnn.bits.sparse_bits._ROWS_AT_ONCE", 32)
+    monkeypatch.setattr("bitgnn.bits.functions._ROWS_AT_ONCE", 32)
     x = torch.randn(rows, size, device=device)
     pattern = set_bits(BitTensor.from_float(x))
     assert pattern.shape == (rows, size)

@@ -14,7 +14,7 @@ bits.tensor.WORD_BITS core/common.h kWordBits
 bits.layouts.TILE core/common.h kTileDim
 bits.sliced.LANES core/common.h kSliceLanes
 bits.sliced.STEP core/common.h kSliceStepEdges
-bits.derived.ORDER_STEP pairs/arguments.h kOrderStep
+bits.layouts.ORDER_STEP pairs/arguments.h kOrderStep
 ops.linear.MOST_FEATURES bmm/arguments.h kMostLinearFeatures
 ops._fixed_conv.MOST_WEIGHTS first_layers/operators.h kMostFixedWeights
 ops.reference.pairs.MAX_NARROW_SIZE bspmm/narrow_sums.h kMostShortFeatures
