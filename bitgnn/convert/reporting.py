@@ -17,7 +17,7 @@ from bitgnn.nn import (
     BWTAMultiheadAttention,
     InputBits,
 )
-from bitgnn.nn.products.binary_product import BinaryProduct
+from bitgnn.nn.binary_product import BinaryProduct
 
 NOT_YET = "not known yet"
 ATTRIBUTE = "bitgnn_report"

@@ -11,8 +11,8 @@ from torch_geometric.nn import MessagePassing
 from bitgnn._warn import warn
 from bitgnn.convert.network.layers import letters_of
 from bitgnn.nn import LayerPrecision
-from bitgnn.nn.products.binary_product import BinaryProduct
-from bitgnn.nn.products.seen_bits import ConstantBits
+from bitgnn.nn.binary_product import BinaryProduct
+from bitgnn.nn.seen_bits import ConstantBits
 
 GO_ON = "freeze(model, check=False) packs it as it is"
 CALL = "call the model once in evaluation before, so that it knows how many there are"

@@ -17,7 +17,7 @@ from bitgnn.inference.executors.cuda_graph import (
     ERROR_MODE,
     current_stream_kept,
 )
-from bitgnn.nn.graph.adjacency import kept_adjacencies
+from bitgnn.nn.aggregation import kept_adjacencies
 
 __all__ = ["RepeatedEpoch", "are_same", "python_state"]
 

@@ -20,7 +20,7 @@ from bitgnn.exchange.norms import (
     threshold_of,
 )
 from bitgnn.nn import BinaryConv2d, BinaryLinear
-from bitgnn.nn.products.binary_product import BinaryProduct
+from bitgnn.nn.binary_product import BinaryProduct
 from bitgnn.quantize import canonical_row_scale
 
 Layer = dict[str, Any]

@@ -13,7 +13,7 @@ from torch_geometric.typing import SparseTensor
 from torch_geometric.utils import is_sparse, to_edge_index
 
 from bitgnn.bits import BitAdjacency, pytrees
-from bitgnn.nn.graph.adjacency import gcn_adjacency, neighbour_adjacency
+from bitgnn.nn.aggregation import gcn_adjacency, neighbour_adjacency
 
 FLOWS = ("source_to_target", "target_to_source")
 KINDS = ("gcn", "neighbours")

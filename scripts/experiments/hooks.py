@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from bitgnn.distillation import fitting, teaching
-from bitgnn.nn.products.looked_up_products import LookedUpProducts
+from bitgnn.nn.looked_up_products import LookedUpProducts
 
 __all__ = ["after_steps", "before_epochs", "latent_weights", "students"]
 

@@ -14,8 +14,8 @@ from torch import Tensor
 from torch.nn import functional
 
 import bitgnn.ops  # noqa: F401  (defines torch.ops.bitgnn)
-from bitgnn.nn.products import input_bits, looked_up_products
-from bitgnn.nn.products.input_bits import WINDOW
+from bitgnn.nn import input_bits, looked_up_products
+from bitgnn.nn.input_bits import WINDOW
 from bitgnn.quantize import sgn
 from bitgnn.quantize.looked_up_linear import InputWords
 

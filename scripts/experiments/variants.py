@@ -24,7 +24,7 @@ from torch.nn import functional
 
 from bitgnn.distillation import teaching
 from bitgnn.distillation.problems import Nodes
-from bitgnn.nn.products import looked_up_products, looks_up
+from bitgnn.nn import looked_up_products, looks_up
 
 __all__ = ["VARIANTS", "Variant"]
 

@@ -68,7 +68,7 @@ def test_float_adjacency_letter_uses_exact_weights(graph, x):
 
 
 def test_aggregation_gradient_is_the_transposed_matrix(graph, x):
-    from bitgnn.nn.graph.aggregate import aggregate
+    from bitgnn.nn.aggregation import aggregate
 
     adjacency = BitAdjacency.from_edge_index(graph, N, normalize="sym", add_self_loops=True)
     bias = torch.zeros(IN, requires_grad=True)

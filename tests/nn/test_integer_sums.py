@@ -77,7 +77,7 @@ def test_without_a_gradient_the_integers_are_all(kind, monkeypatch):
     def forbidden(*_):
         raise AssertionError("sums of floats")
 
-    monkeypatch.setattr("bitgnn.nn.graph.binary_layer.aggregate", forbidden)
+    monkeypatch.setattr("bitgnn.nn.binary_layer.aggregate", forbidden)
     with torch.no_grad():
         assert torch.equal(last(hidden, edges), expected)
 

@@ -7,7 +7,7 @@ from torch.nn import functional
 
 import bitgnn
 from bitgnn.nn import GCNConv, GraphConv, SAGEConv
-from bitgnn.nn.roles import named_forms
+from bitgnn.nn.precision import named_forms
 
 N, K, H = 30, 12, 8
 X = torch.randn(N, K, generator=torch.Generator().manual_seed(0))

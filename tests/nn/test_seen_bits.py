@@ -8,7 +8,7 @@ from torch import nn
 
 import bitgnn
 from bitgnn.nn import GCNConv
-from bitgnn.nn.products.seen_bits import EVERY, MOST, ConstantBits, SeenBits
+from bitgnn.nn.seen_bits import EVERY, MOST, ConstantBits, SeenBits
 
 N, K = 41, 37
 EDGES = torch.randint(0, N, (2, 120), generator=torch.Generator().manual_seed(1))
@@ -64,7 +64,7 @@ def test_few_forwards_are_looked_at():
             seen.add(_words(batch > 0), K, False, batch)
             looked += 1
     assert looked == MOST
-    seen.clear()
+    seen = SeenBits()
     seen.add(_words(x > 0), K, False, x)
     assert not seen.is_due(False, x)  # the very tensor
     x[0] = -1

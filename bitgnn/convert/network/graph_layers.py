@@ -34,7 +34,7 @@ from bitgnn.convert.network.values import (
 from bitgnn.convert.tracing.tracer import NotTraced
 from bitgnn.inference.graph import GraphSpec
 from bitgnn.nn import LayerPrecision
-from bitgnn.nn.graph.gcn_conv import OWN_BITS
+from bitgnn.nn.gcn_conv import OWN_BITS
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,8 @@ from torch import Tensor
 from bitgnn.convert.network.values import Value, named, with_size
 from bitgnn.inference.fusions.products import MOST_NARROW_COLUMNS, is_wide
 from bitgnn.nn import LayerPrecision
-from bitgnn.nn.products.input_bits import InputBits
-from bitgnn.nn.products.thermometer import TINY
+from bitgnn.nn.input_bits import InputBits
+from bitgnn.nn.thermometer import TINY
 from bitgnn.ops.reference.pack import LEVEL_SLOT
 from bitgnn.ops.reference.pairs import MAX_NARROW_SIZE
 from bitgnn.quantize.output_affine import output_affine

@@ -11,7 +11,7 @@ from bitgnn.convert.network.values import Network, Unsupported, Value, ordered
 from bitgnn.inference.steps.calls import RESULTS, FloatCall, Input
 from bitgnn.inference.steps.known_calls import unsaved
 from bitgnn.nn import BinaryLinear
-from bitgnn.nn.products.binary_product import BinaryProduct
+from bitgnn.nn.binary_product import BinaryProduct
 
 Output = Literal["log_softmax", "softmax", "classes"]
 """Outputs that a frozen model can give in place of its own scores."""

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from bitgnn.inference.step import Apply, Register, Step, StepCheck, StepKind, Tensors
-from bitgnn.nn.standardize import NodeStandardize
+from bitgnn.nn.torch_layers import NodeStandardize
 from bitgnn.quantize import sgn
 
 _STANDARDIZE = NodeStandardize()

@@ -12,11 +12,11 @@ from torch_geometric.typing import OptTensor, SparseTensor
 from torch_geometric.utils import add_remaining_self_loops
 
 from bitgnn.bits import BitAdjacency
+from bitgnn.nn.aggregation import gcn_adjacency, kept_adjacency
+from bitgnn.nn.binary_layer import BinaryLayer
 from bitgnn.nn.float_inputs import unpacked
-from bitgnn.nn.graph.adjacency import gcn_adjacency, kept_adjacency
-from bitgnn.nn.graph.binary_layer import BinaryLayer
+from bitgnn.nn.looked_up_products import Part
 from bitgnn.nn.precision import LayerPrecision
-from bitgnn.nn.products.looked_up_products import Part
 from bitgnn.quantize import fast_dropout
 from bitgnn.quantize.centred_bits import centred_bits
 
@@ -162,8 +162,7 @@ class GCNConv(BinaryLayer, torch_geometric.nn.GCNConv):
         if bits is None:
             return self._hidden(self._product(u, weight, self._signs_product)), None
         seen = self._see(u, bits, self.dropout)
-        norm = None if self.letters.hidden_norm is None else self.hidden_norm
-        z = self._bits_product(seen, bits, Part(weight, norm, self.letters.bmm[2] == "B"))
+        z = self._bits_product(seen, bits, Part(weight, self._norm, self._to_signs))
         if not self.has_shortcut:
             return z, None
         return z, 2.0 * OWN_BITS * centred_bits(u, seen.words)

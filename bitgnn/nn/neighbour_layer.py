@@ -11,10 +11,9 @@ from torch_geometric import EdgeIndex
 from torch_geometric.utils import is_sparse
 
 from bitgnn.bits import BitAdjacency
-from bitgnn.nn.graph.adjacency import kept_adjacency, neighbour_adjacency
-from bitgnn.nn.graph.binary_layer import BinaryLayer
-from bitgnn.nn.products.integer_sums import IntegerProduct
-from bitgnn.nn.products.looked_up_products import Part
+from bitgnn.nn.aggregation import IntegerProduct, kept_adjacency, neighbour_adjacency
+from bitgnn.nn.binary_layer import BinaryLayer
+from bitgnn.nn.looked_up_products import Part
 from bitgnn.quantize import fast_dropout
 
 __all__ = ["NeighbourLayer", "dropped"]
