@@ -89,9 +89,6 @@ class SAGEConv(NeighbourLayer, torch_geometric.nn.SAGEConv):
     def _products(self) -> Iterable[torch_geometric.nn.Linear]:
         return (self.lin_l, self.lin_r) if self.root_weight else (self.lin_l,)
 
-    def _message_arguments(self, x: Any, edge_weight: Tensor | None) -> Any:
-        return {"x": x}
-
     def forward(
         self,
         x: Any,
@@ -127,8 +124,7 @@ class SAGEConv(NeighbourLayer, torch_geometric.nn.SAGEConv):
             pair = (self.lin(pair[0]).relu(), pair[1])
         if isinstance(edge_index, SparseTensor):
             edge_index = edge_index.set_value(None, layout=None)
-        root = self.lin_r if self.root_weight else None
-        out = self._binary_forward(pair, edge_index, None, size, self.lin_l, root)
+        out = self._binary_forward(pair, edge_index, None, size)
         if self.normalize and self.letters.bspmm[2] == "F":
             out = functional.normalize(out, p=2.0, dim=-1)
         return out
@@ -188,9 +184,6 @@ class GraphConv(NeighbourLayer, torch_geometric.nn.GraphConv):
     def _products(self) -> Iterable[torch_geometric.nn.Linear]:
         return (self.lin_rel, self.lin_root)
 
-    def _message_arguments(self, x: Any, edge_weight: Tensor | None) -> Any:
-        return {"x": x, "edge_weight": edge_weight}
-
     def forward(
         self,
         x: Any,
@@ -223,6 +216,4 @@ class GraphConv(NeighbourLayer, torch_geometric.nn.GraphConv):
             out: Tensor = super().forward(x, edge_index, edge_weight, size)
             return out
         pair = as_pair(type(self).__name__, x)
-        return self._binary_forward(
-            pair, edge_index, edge_weight, size, self.lin_rel, self.lin_root
-        )
+        return self._binary_forward(pair, edge_index, edge_weight, size)
