@@ -1,6 +1,7 @@
 """What a layer sees of its input: which kind of bits, their thresholds and their means."""
 
 import math
+import warnings
 
 import pytest
 import torch
@@ -62,6 +63,43 @@ def test_columns_that_are_not_finite_are_named(bad):
         bits.look_up(x)
 
 
+def with_constant(columns, kind="dense"):
+    x = torch.randn(30, K) if kind == "dense" else (torch.rand(30, K) < 0.2).float()
+    x[0], x[1] = (x[0], x[1]) if kind == "dense" else (0.0, 1.0)
+    x[:, columns] = torch.arange(1.0, len(columns) + 1) if kind == "dense" else 0.0
+    return x
+
+
+@pytest.mark.parametrize(
+    ("kind", "columns", "message"),
+    [
+        ("dense", [3], r"^Layer: x must vary .* value in all 30 rows of column 3, whose bits say"),
+        ("dense", [0, 4, 5], r"in all 30 rows of columns 0, 4, 5, whose bits say nothing$"),
+        ("dense", range(1, 8), r"in all 30 rows of columns 1, 2, 3, 4, 5, \.\.\., whose"),
+        ("dense", range(K), r"got 30 equal rows, whose bits tell no node from another$"),
+        ("words", range(K), r"got 30 equal rows, whose bits tell no node from another$"),
+    ],
+)
+def test_constant_columns_are_named_and_keep_one_bit(kind, columns, message):
+    x = with_constant(list(columns), kind)
+    with pytest.warns(UserWarning, match=message) as caught:
+        bits = looked(x)
+    assert len(caught) == 1
+    if kind == "dense":
+        place = bits.columns == columns[0]
+        assert bits.thresholds[place].tolist() == [1.0]
+        assert bits.offset[place].tolist() == [-1.0]
+        assert bool((values_of(bits(x))[:, place] == 0).all())
+
+
+def test_what_is_usual_is_not_warned_of():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for columns, kind in (([], "dense"), ([], "words"), ([2, 3, 4], "words")):
+            looked(with_constant(columns, kind))
+        looked(with_constant([0, 1])[:1])
+
+
 @pytest.mark.parametrize("values", [2, 3, 16, 17])
 def test_few_values_get_few_bits(values):
     x = torch.randint(values, (N, K)).float() + 1
@@ -73,16 +111,6 @@ def test_few_values_get_few_bits(values):
         assert torch.equal(bits.thresholds.view(K, -1), middles.expand(K, -1))
     else:
         assert int(numbers.max()) <= LEVELS
-
-
-def test_constant_columns_keep_one_bit():
-    x = torch.randn(N, K)
-    x[:, 4] = 2.5
-    with pytest.warns(UserWarning, match="column 4"):
-        bits = looked(x)
-    assert bits.thresholds[bits.columns == 4].tolist() == [2.5]
-    assert bits.offset[bits.columns == 4].tolist() == [-1.0]
-    assert bool((values_of(bits(x))[:, bits.columns == 4] == 0).all())
 
 
 @pytest.mark.parametrize(
@@ -153,15 +181,11 @@ def test_activations_are_halves_of_both_signs():
     assert bits(x).columns is None
 
 
-def test_fewer_features_than_looked_at_are_refused():
+def test_other_features_and_columns_are_refused():
     x = torch.randn(N, K)
     bits = looked(x, "GCNConv")
     with pytest.raises(ValueError, match=rf"^GCNConv: x must be \[N, {K}\], got \[{N}, {K - 1}\]$"):
         bits(x[:, 1:])
-
-
-def test_columns_that_are_loaded_are_checked():
-    bits = looked(torch.randn(N, K), "GCNConv")
     state = bits.state_dict()
     state["columns"] = state["columns"] + K
     with pytest.raises(ValueError, match=rf"columns must lie in \[0, {K}\)"):

@@ -1,4 +1,4 @@
-"""Roles of layers of named precision, found in the first forward."""
+"""Roles of layers of named precision, and the dropout in front, read from autograd's graph."""
 
 import pytest
 import torch
@@ -8,6 +8,7 @@ from torch.nn import functional
 import bitgnn
 from bitgnn.nn import GCNConv, GraphConv, SAGEConv
 from bitgnn.nn.precision import named_forms
+from bitgnn.nn.roles import kept_entries
 
 N, K, H = 30, 12, 8
 X = torch.randn(N, K, generator=torch.Generator().manual_seed(0))
@@ -154,3 +155,35 @@ def test_few_bits_freeze_alike_and_are_loaded(layer):
     assert other.first.letters == net.first.letters == named_forms("bin")["few_bits"]
     assert torch.equal(other(x, EDGES), wanted)
     assert torch.equal(bitgnn.freeze(net)(x, EDGES), wanted)
+
+
+@pytest.mark.parametrize(
+    ("way", "expected"),
+    [
+        (lambda x: x.relu(), 1.0),
+        (lambda x: functional.dropout(x.relu(), 0.5), 0.5),
+        (lambda x: functional.dropout(x, 0.25).relu(), 0.75),
+        (lambda x: functional.dropout(functional.dropout(x, 0.5).relu(), 0.2), 0.4),
+        (lambda x: functional.dropout(x.relu(), 0.5, training=False), 1.0),
+        (lambda x: functional.dropout(x, 0.5).view(-1, 2 * H).reshape(N, H), 0.5),
+        (lambda x: functional.dropout(functional.gelu(x).tanh(), 0.5).double(), 0.5),
+        (lambda x: functional.dropout(x, 0.5) + 1.0, 1.0),
+        (lambda x: nn.BatchNorm1d(H)(functional.dropout(x, 0.5)), 1.0),
+        (lambda x: torch.cat([functional.dropout(x, 0.5)] * 2), 1.0),
+        (lambda x: x * 2.0, 1.0),
+        (lambda x: x * torch.rand(N, H), 1.0),
+        (lambda x: x * torch.rand(N, 1).round().mul(2), 1.0),
+    ],
+)
+@pytest.mark.parametrize("layer", [GCNConv, None], ids=["layer", "parameter"])
+def test_kept_entries_are_read_from_the_graph(way, expected, layer):
+    torch.manual_seed(0)
+    x = torch.randn(N, H, requires_grad=True) if layer is None else layer(K, H)(X, EDGES)
+    out = way(x)
+    mask, share = kept_entries(out)
+    assert share == pytest.approx(expected, rel=1e-6)
+    if mask is not None:
+        assert mask.shape == out.shape
+        assert not bool(out[~mask].any())
+        assert float(mask.float().mean()) == pytest.approx(expected, abs=0.15)
+    assert (mask is None) == (share == 1.0)
