@@ -104,8 +104,6 @@ class PackedRows:
             )
         )
 
-    # Sizes and places.
-
     def dim(self) -> int:
         """Number of dimensions."""
         return len(self.shape)
@@ -153,8 +151,6 @@ class PackedRows:
 
     def _has_rows(self) -> bool:
         return self.words.dim() > self.ROW_DIMS
-
-    # Moves and copies.
 
     def to(
         self, device: torch.device | str | int, non_blocking: bool = False, copy: bool = False
@@ -204,8 +200,6 @@ class PackedRows:
         """Keep the memory until what ``stream`` has queued is done."""
         for part in self._tensors():
             part.record_stream(stream)
-
-    # Rows.
 
     def __getitem__(self, index: Any) -> Self:
         self._check_rows("index")
@@ -259,8 +253,6 @@ class PackedRows:
         self._check_rows("dim")
         if dim not in (0, -self.dim()):
             raise ValueError(f"{name}: dim must be 0, since features are packed, got {dim}")
-
-    # Values.
 
     def equal(self, other: Any) -> bool:
         """Whether kind, sizes, bits and scales (present in both or neither) are the same."""
@@ -318,8 +310,6 @@ class PackedRows:
             for row in rows[: CORNER[0]]
         ]
         return "\n".join(lines + ["..."] * (len(rows) > CORNER[0]))
-
-    # Pickles, copies and functions of PyTorch.
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         return rebuild, (type(self).__name__, *self._state())

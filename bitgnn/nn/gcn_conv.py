@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch_geometric.nn
@@ -73,6 +73,8 @@ class GCNConv(BinaryLayer, torch_geometric.nn.GCNConv):
     """
 
     propagate_type = {"x": Tensor, "edge_weight": OptTensor}  # noqa: RUF012
+    _cached_adj_t: Any
+    _cached_edge_index: Any
 
     def __init__(
         self,
@@ -173,22 +175,19 @@ class GCNConv(BinaryLayer, torch_geometric.nn.GCNConv):
         """The pattern to aggregate with: the given one, the cached one, or a new one."""
         if isinstance(edge_index, BitAdjacency):
             return edge_index
-        held = self._cached(edge_index)
-        if held is not None:
-            adjacency: BitAdjacency = held[0]
-            return adjacency
-        adjacency = kept_adjacency(
-            gcn_adjacency,
-            edge_index,
-            edge_weight,
-            num_nodes,
-            normalize=self.normalize,
-            add_self_loops=self.add_self_loops,
-            improved=self.improved,
-            flow=self.flow,
-            reduction=self._reduction or "add",
-        )
-        self._cache(edge_index, adjacency, None)
+        options: dict[str, Any] = {
+            "normalize": self.normalize,
+            "add_self_loops": self.add_self_loops,
+            "improved": self.improved,
+            "flow": self.flow,
+            "reduction": self._reduction or "add",
+        }
+
+        def make() -> tuple[BitAdjacency, None]:
+            given = gcn_adjacency, edge_index, edge_weight, num_nodes
+            return kept_adjacency(*given, **options), None
+
+        adjacency: BitAdjacency = self._cached(edge_index, make)[0]
         return adjacency
 
     def _float_graph(
@@ -197,37 +196,28 @@ class GCNConv(BinaryLayer, torch_geometric.nn.GCNConv):
         """Edges and weights as PyG normalises them."""
         if not self.normalize:
             return edge_index, edge_weight
-        held = self._cached(edge_index)
-        if held is not None:
-            return held
-        normalized = gcn_norm(
-            edge_index,
-            edge_weight,
-            z.size(self.node_dim),
-            self.improved,
-            self.add_self_loops,
-            self.flow,
-            z.dtype,
-        )
-        is_pair = not isinstance(edge_index, SparseTensor)
-        graph, weight = normalized if is_pair else (normalized, None)
-        self._cache(edge_index, graph, weight)
-        return graph, weight
 
-    # PyG's own two caches, so that whatever looks at them or clears them keeps working.
+        def make() -> tuple[Any, Tensor | None]:
+            nodes, loops = z.size(self.node_dim), self.add_self_loops
+            options = nodes, self.improved, loops, self.flow, z.dtype
+            found = gcn_norm(edge_index, edge_weight, *options)
+            return (found, None) if isinstance(edge_index, SparseTensor) else found
 
-    def _cached(self, edge_index: Any) -> tuple[Any, Tensor | None] | None:
+        return self._cached(edge_index, make)
+
+    def _cached(
+        self, edge_index: Any, make: Callable[[], tuple[Any, Tensor | None]]
+    ) -> tuple[Any, Tensor | None]:
+        """A graph and its weights from PyG's own caches, which others look at and clear."""
         if not self.normalize:
-            return None
-        if isinstance(edge_index, SparseTensor):
-            return None if self._cached_adj_t is None else (self._cached_adj_t, None)
-        pair: tuple[Any, Tensor | None] | None = self._cached_edge_index
-        return pair
-
-    def _cache(self, edge_index: Any, graph: Any, weight: Tensor | None) -> None:
-        if not (self.cached and self.normalize):
-            return
-        if isinstance(edge_index, SparseTensor):
-            self._cached_adj_t = graph
-        else:
-            self._cached_edge_index = (graph, weight)
+            return make()
+        is_sparse = isinstance(edge_index, SparseTensor)
+        held: Any = self._cached_adj_t if is_sparse else self._cached_edge_index
+        if held is not None:
+            return (held, None) if is_sparse else held
+        found = make()
+        if self.cached and is_sparse:
+            self._cached_adj_t = found[0]
+        elif self.cached:
+            self._cached_edge_index = found
+        return found
