@@ -118,16 +118,21 @@ def _two_layers(layer, width, hidden, precision="bin"):
 def test_features_of_few_bits_are_summed_in_front_of_the_product(layer, hidden):
     x = (X > 0.5).float()
     net = _two_layers(layer, K, hidden)
-    net(x, EDGES).sum().backward()
+    for _ in range(3):
+        net(x, EDGES).square().sum().backward()
     forms = named_forms("bin")
-    assert net.first.role == "hidden"
-    assert net.first.letters == forms["few_bits" if hidden >= K else "hidden"]
+    form = forms["few_bits" if hidden >= K else "hidden"]
+    assert (net.first.role, net.first.letters) == ("hidden", form)
+    wanted, other = net.eval()(x, EDGES), _two_layers(layer, K, hidden).eval()
+    other.load_state_dict(net.state_dict())
+    assert other.first.letters == form
+    assert torch.equal(other(x, EDGES), wanted)
+    assert torch.equal(bitgnn.freeze(net, check=False)(x, EDGES), wanted)
     # Bits of activations are summed behind the product however few they are.
-    middle = _two_layers(layer, K, hidden).first
-    wide = _Net(net.way, first=middle, last=_two_layers(layer, hidden, hidden).first)
-    top = layer(hidden, 3)
-    top(wide(x, EDGES), EDGES)
-    assert wide.last.letters == forms["hidden"]
+    inner = _two_layers(layer, hidden, hidden)
+    activations = torch.randn(N, hidden, requires_grad=True)
+    inner(activations, EDGES)
+    assert inner.first.letters == forms["hidden"]
     full = _two_layers(layer, K, hidden, "full")
     full(x, EDGES)
     assert full.first.letters == named_forms("full")["hidden"]
@@ -140,21 +145,6 @@ def test_few_bits_are_those_of_thermometers(layer):
     assert net.first.input_bits.kind == "thermometer"
     assert net.first.input_bits.columns.numel() > 4 * K
     assert net.first.letters == named_forms("bin")["hidden"]
-
-
-@LAYERS
-def test_few_bits_freeze_alike_and_are_loaded(layer):
-    x = (X > 0.5).float()
-    net = _two_layers(layer, K, 2 * K)
-    for _ in range(3):
-        net(x, EDGES).square().sum().backward()
-    net.eval()
-    wanted = net(x, EDGES)
-    other = _two_layers(layer, K, 2 * K).eval()
-    other.load_state_dict(net.state_dict())
-    assert other.first.letters == net.first.letters == named_forms("bin")["few_bits"]
-    assert torch.equal(other(x, EDGES), wanted)
-    assert torch.equal(bitgnn.freeze(net)(x, EDGES), wanted)
 
 
 @pytest.mark.parametrize(
