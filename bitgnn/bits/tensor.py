@@ -49,6 +49,20 @@ class PackedSigns(PackedRows):
         self.scale = scale
         return self
 
+    def _hold(self, words: Tensor, count: int, scale: Tensor | None, rows: str, shown: str) -> None:
+        """Keep words of a shape, called ``rows`` in front of the features, and check a scale."""
+        num_words = words_for(count)
+        if count < 0 or words.dim() != 1 + self.ROW_DIMS or words.size(-1) != num_words:
+            raise ValueError(
+                f"{self.NAME}: words must have shape [{rows}, {num_words}] for {shown}, "
+                f"got {list(words.shape)}"
+            )
+        if scale is not None:
+            check_scale(self.NAME, "scale", scale, words.size(0), words.device)
+        self.words = words
+        setattr(self, self.COUNT, count)
+        self.scale = scale
+
     @classmethod
     def _rebuilt(cls, words: Any, count: Any, scale: Any = None) -> Self:
         if isinstance(words, Tensor) and words.dim() == cls.ROW_DIMS:
@@ -87,17 +101,7 @@ class BitTensor(PackedSigns):
 
     def __init__(self, words: Tensor, size: int, scale: Tensor | None = None) -> None:
         check_packed("BitTensor", words, "size", size)
-        num_words = words_for(size)
-        if size < 0 or words.dim() != 2 or words.size(1) != num_words:
-            raise ValueError(
-                f"BitTensor: words must have shape [N, {num_words}] for size {size}, "
-                f"got {list(words.shape)}"
-            )
-        if scale is not None:
-            check_scale("BitTensor", "scale", scale, words.size(0), words.device)
-        self.words = words
-        self.size = size
-        self.scale = scale
+        self._hold(words, size, scale, "N", f"size {size}")
         # A GPU's memory is not waited for, and a traced tensor has no values.
         if type(words) is Tensor and words.device.type == "cpu":
             self.validate()
@@ -237,17 +241,7 @@ class BitImages(PackedSigns):
         check_packed("BitImages", words, "channels", channels)
         if channels < 1:
             raise ValueError(f"BitImages: channels must be >= 1, got {channels}")
-        num_words = words_for(channels)
-        if words.dim() != 4 or words.size(3) != num_words:
-            raise ValueError(
-                f"BitImages: words must have shape [N, H, W, {num_words}] for {channels} channels, "
-                f"got {list(words.shape)}"
-            )
-        if scale is not None:
-            check_scale("BitImages", "scale", scale, words.size(0), words.device)
-        self.words = words
-        self.channels = channels
-        self.scale = scale
+        self._hold(words, channels, scale, "N, H, W", f"{channels} channels")
 
     @classmethod
     def from_float(
