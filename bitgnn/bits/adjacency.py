@@ -22,11 +22,13 @@ from bitgnn.bits.layouts import (
     FRDC_METHODS,
     INT32_MAX,
     FrdcLayout,
+    SlicedLayout,
     build_frdc,
     build_row_order,
+    build_sliced,
+    default_slice_size,
     row_indices,
 )
-from bitgnn.bits.sliced import SlicedLayout, build_sliced, default_slice_size
 from bitgnn.bits.tensor_version import Watch, counted
 
 

@@ -14,9 +14,8 @@ from torch import Tensor
 class Watch:
     """Tensors as they are now.
 
-    A write raises a tensor's version and a move of its storage changes its address; what is held
-    here keeps its address from being given to another tensor. Tensors made in inference mode keep
-    no count of writes: see :func:`counted`. None stands for a tensor that is not there.
+    A write raises the version, a move of the storage changes the address, which nothing else gets
+    while it is held here. Tensors made in inference mode count no writes: see :func:`counted`.
     """
 
     __slots__ = ("_counted", "_held", "_places", "_tensors", "_versions")

@@ -271,14 +271,12 @@ def chosen_precision(precision: str | LayerPrecision | None) -> str | LayerPreci
 
 
 def named_forms(precision: str | LayerPrecision) -> dict[Form, LayerPrecision] | None:
-    r"""The forms of ``"bin"`` or ``"full"``; None for anything else.
+    """The forms of ``"bin"`` or ``"full"``; None for anything else.
 
     A hidden layer has a batch norm behind its product; in ``"bin"`` the sign follows, and bits are
-    aggregated; a GCNConv between two others adds the node's own bits. The last one has none of
-    these: it sums the neighbours' bits, which gives integers, and
-    multiplies them by binary weights with a scale for each output, the learnt gain of the scores.
-    A hidden layer on features of no more bits than it has outputs does so, too, with its batch
-    norm: fewer bits are summed than behind the product, and no sign loses any of the sums.
+    aggregated. The last one sums the neighbours' bits, and multiplies these integers by binary
+    weights with a learnt gain. A hidden layer on features of no more bits than it has outputs does
+    so too, with its batch norm: fewer bits are summed, and no sign loses any of the sums.
     """
     if precision not in ("bin", "full"):
         return None

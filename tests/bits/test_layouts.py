@@ -6,9 +6,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bitgnn import BitAdjacency
-from bitgnn.bits import sliced
-from bitgnn.bits.layouts import FRDC_METHODS
-from bitgnn.bits.sliced import ITEM_EDGES, LANES, SMALL_ITEM_EDGES, STEP, default_slice_size
+from bitgnn.bits import layouts
+from bitgnn.bits.layouts import (
+    FRDC_METHODS,
+    ITEM_EDGES,
+    LANES,
+    SMALL_ITEM_EDGES,
+    STEP,
+    default_slice_size,
+)
 from bitgnn.ops.reference._sums import slice_edges
 
 CUDA = pytest.param("cuda", marks=pytest.mark.cuda)
@@ -118,7 +124,7 @@ def test_wrong_slices(monkeypatch):
         match = rf"max_slice_size must lie in \[1, 65535\], got {size}"
         with pytest.raises(ValueError, match=match):
             with_hub(5, 5, 9).sliced(size)
-    monkeypatch.setattr(sliced, "INT32_MAX", 200)
+    monkeypatch.setattr(layouts, "INT32_MAX", 200)
     adjacency = with_hub(40, 40, 300)
     with pytest.raises(ValueError, match="must need at most 100 places, got"):
         adjacency.sliced(10)

@@ -12,8 +12,8 @@ CSRC = Path(__file__).resolve().parents[2] / "csrc"
 SAME = """
 bits.tensor.WORD_BITS core/common.h kWordBits
 bits.layouts.TILE core/common.h kTileDim
-bits.sliced.LANES core/common.h kSliceLanes
-bits.sliced.STEP core/common.h kSliceStepEdges
+bits.layouts.LANES core/common.h kSliceLanes
+bits.layouts.STEP core/common.h kSliceStepEdges
 bits.layouts.ORDER_STEP pairs/arguments.h kOrderStep
 ops.linear.MOST_FEATURES bmm/arguments.h kMostLinearFeatures
 ops._fixed_conv.MOST_WEIGHTS first_layers/operators.h kMostFixedWeights

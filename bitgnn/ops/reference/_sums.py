@@ -104,7 +104,7 @@ def slice_edges(
     slice_size: int,
     places: int,
 ) -> tuple[Tensor, Tensor]:
-    """Row pointer and column indices of the sliced layout; see ``bitgnn.bits.sliced``."""
+    """Row pointer and column indices of the sliced layout; see ``bitgnn.bits.layouts``."""
     device = local_indices.device
 
     def numbers(counts: Tensor) -> Tensor:
