@@ -23,16 +23,7 @@ class BitFeatures(BitTensor, _TensorClass):
     and move these as they do floats, while models and operators read the bits. ``size`` is the
     number of features and, called, what ``torch.Tensor.size`` is. The dtype is that of the words,
     int32. Rows, copies and moves of it are of this kind; results of operators and of compiled
-    programs are plain.
-
-    Args:
-        words: int32 ``[N, ceil(size / 32)]``.
-        size: number of features.
-        scale: float32 ``[N]``, or None for plain +-1.
-
-    Raises:
-        TypeError: as :class:`~bitgnn.BitTensor`.
-        ValueError: as :class:`~bitgnn.BitTensor`.
+    programs are plain. Arguments and errors are those of :class:`~bitgnn.BitTensor`.
     """
 
     FIELDS = ("words", "_features", "scale")

@@ -47,16 +47,12 @@ def stack(tensors: Sequence[Packed], dim: int = 0, *, out: Packed | None = None)
     Args:
         tensors: of one kind, shape and device; rows of ``BitTensor``, single images of
             ``BitImages``, ternary or boolean ones of any shape.
-        dim: 0, since features are packed.
+        dim: 0, the new dimension, since features are packed.
         out: written to and returned, where given.
 
-    Returns:
-        One dimension more, the first.
-
     Raises:
-        TypeError: the tensors are not of one packed kind.
-        ValueError: there is none, or sizes, devices or scales do not fit, or the result would
-            have more dimensions than the kind has, or ``dim`` is not 0.
+        TypeError: as :func:`cat`.
+        ValueError: as :func:`cat`, or the result would have more dimensions than the kind has.
     """
     parts = _checked("stack", tensors)
     first = parts[0]

@@ -35,6 +35,15 @@ def check_packed(owner: str, words: Tensor, name: str, count: int) -> None:
         raise TypeError(f"{owner}: {name} must be an int, got {name_type(count)}")
 
 
+def check_padding(owner: str, words: Tensor, size: int, unit: str) -> None:
+    """Require padding bits of 0 in ``[..., ceil(size / 32)]``; counts the units with others."""
+    used = size % WORD_BITS
+    # An arithmetic shift keeps set high bits set, so 0 means that all of them are 0.
+    padding = int((words[..., -1] >> used != 0).sum()) if used else 0
+    if padding != 0:
+        raise ValueError(f"{owner}: padding bits must be 0, got {padding} {unit} with others")
+
+
 class PackedSigns(PackedRows):
     """Base of packed +-1 values: words, a count of features, and a scale of each row or None."""
 
@@ -174,14 +183,7 @@ class BitTensor(PackedSigns):
         Raises:
             ValueError: a padding bit is 1.
         """
-        used = self.size % WORD_BITS
-        if used:
-            # An arithmetic shift keeps set high bits set, so 0 means that all of them are 0.
-            padding = int((self.words[..., -1] >> used != 0).sum())
-            if padding != 0:
-                raise ValueError(
-                    f"BitTensor: padding bits must be 0, got {padding} rows with others"
-                )
+        check_padding("BitTensor", self.words, self.size, "rows")
         return self
 
     def to_tensors(self, prefix: str = "") -> dict[str, Tensor]:
@@ -251,19 +253,15 @@ class BitImages(PackedSigns):
         scale: str | None = None,
         check_finite: bool = False,
     ) -> BitImages:
-        """Binarise ``x``: bit 1 where ``x >= threshold`` (0 without one), else 0, NaN included.
+        """Binarise ``x`` as :meth:`BitTensor.from_float`, with its errors.
 
         Contiguous and channels_last ``x`` are read in place, others are copied first.
 
         Args:
             x: ``[N, C, H, W]``, any floating-point dtype, or uint8.
             threshold: float32 ``[C]``.
-            scale: "mean" keeps the mean of ``|x|`` of each image or kernel as the scale.
+            scale: "mean", without a threshold, keeps the mean of ``|x|`` of each image or kernel.
             check_finite: raise where ``x`` holds NaN or infinity; costs a pass over ``x``.
-
-        Raises:
-            TypeError: ``x`` is neither floating point nor uint8, or ``threshold`` not float32.
-            ValueError: a shape, device or the scale's name does not fit, or ``x`` is not finite.
         """
         name = "BitImages.from_float"
         is_dense = isinstance(x, Tensor) and x.layout == torch.strided

@@ -10,7 +10,7 @@ from torch import Tensor
 from bitgnn._checks import name_type
 from bitgnn.bits import pytrees
 from bitgnn.bits.rows import PackedRows
-from bitgnn.bits.tensor import WORD_BITS, check_packed, held_tensors, words_for
+from bitgnn.bits.tensor import WORD_BITS, check_packed, check_padding, held_tensors, words_for
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -88,12 +88,7 @@ class _CountedRows(PackedRows):
         Raises:
             ValueError: a padding bit is 1, or the counts are not those of the words.
         """
-        used = self.size % WORD_BITS
-        padding = int((self.words[..., -1] >> used != 0).sum()) if used else 0
-        if padding != 0:
-            raise ValueError(
-                f"{self.NAME}: padding bits must be 0, got {padding} planes with others"
-            )
+        check_padding(self.NAME, self.words, self.size, "planes")
         if not torch.equal(self._count(self.words, self.size), self.counts):
             raise ValueError(f"{self.NAME}: counts must be the set bits of each row, got others")
         return self
@@ -217,15 +212,9 @@ class BooleanTensor(_CountedRows):
 
     @classmethod
     def from_float(cls, x: Tensor, scale: Tensor | float) -> BooleanTensor:
-        """1 where ``x >= scale / 2``, else 0, NaN included; see :meth:`TernaryTensor.from_float`.
+        """1 where ``x >= scale / 2``, else 0, NaN included.
 
-        Args:
-            x: float32, float16 or bfloat16 ``[..., K]``.
-            scale: positive number, or float32 tensor of no dimensions on the device of ``x``.
-
-        Raises:
-            TypeError: a dtype does not fit.
-            ValueError: ``x`` has no dimension, or the scale is not positive and finite.
+        Arguments and errors are those of :meth:`TernaryTensor.from_float`.
         """
         factor = _quantised("BooleanTensor.from_float", x, scale, 1)
         words, counts = torch.ops.bitgnn.pack_bool(x, factor)

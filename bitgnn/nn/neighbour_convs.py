@@ -191,23 +191,13 @@ class GraphConv(NeighbourLayer, torch_geometric.nn.GraphConv):
         edge_weight: Tensor | None = None,
         size: tuple[int | None, int | None] | None = None,
     ) -> Tensor:
-        """Apply the layer.
+        """Apply the layer: as :meth:`SAGEConv.forward`, and with ``edge_weight``.
 
         Args:
-            x: ``[N, in_channels]`` floats, packed or not, or the pair of those of sources and of
-                destinations (or None) of a bipartite graph.
-            edge_index: ``[2, E]`` edge index, transposed sparse adjacency (torch sparse tensor or
-                ``torch_sparse.SparseTensor``), or a ``BitAdjacency``, which is used as it is.
+            x: features of the nodes, or of both sides of a bipartite graph.
+            edge_index: the graph in any form; the values of a sparse adjacency are its weights.
             edge_weight: ``[E]`` float weights beside an edge index.
             size: nodes of both sides of a bipartite graph.
-
-        Returns:
-            ``[N, out_channels]`` float tensor; +1 and -1 if the output letter is B.
-
-        Raises:
-            TypeError: ``x`` is neither a tensor nor a pair of tensors.
-            ValueError: the width of ``x`` or the graph does not fit, or a letter or aggregation
-                that needs float edges is given a ``BitAdjacency``.
         """
         x = unpacked(x)
         if self.letters.is_float and not isinstance(edge_index, BitAdjacency):

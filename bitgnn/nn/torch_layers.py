@@ -164,10 +164,9 @@ class BinaryConv2d(_BinaryOptions, nn.Conv2d):
             values are binarised.
         device: of the parameters.
         dtype: of the parameters.
-        scale: multiply by the mean magnitude of each output's weights.
+        scale: as in :class:`BinaryLinear`, like the following ones.
         surrogate: ``"ste"`` or ``"approx"``.
-        input_step: a power of two makes this a network's first layer: its input is not binarised
-            but rounded to 16-bit multiples of the step (:func:`~bitgnn.quantize.fixed_point`).
+        input_step: of a network's first layer, a power of two.
 
     Raises:
         TypeError: ``input_step`` is no number.
