@@ -50,6 +50,14 @@ def test_kind_follows_from_the_values(x, kind):
     assert found.size == (bits.thresholds.numel() if kind == "thermometer" else x.size(1))
 
 
+def check_no_mean(bits, x):
+    """Products have a mean of 0, and offsets are multiples of a step."""
+    found = bits(x)
+    out = looked_up_linear(x, torch.randn(6, found.size), found, bits.unit)
+    assert float(out.mean(0).abs().max()) < 1e-3
+    assert torch.equal(bits.offset, (bits.offset / STEP).round() * STEP)
+
+
 @pytest.mark.parametrize("bad", [float("nan"), float("inf"), -float("inf")], ids=str)
 def test_columns_that_are_not_finite_are_named(bad):
     x = torch.randn(N, K)
@@ -140,10 +148,7 @@ def test_bits_of_a_thermometer_are_comparisons(x):
     # No bit is wasted, and the offset is minus the mean, in steps.
     assert bool((expected.min(0).values < expected.max(0).values).all())
     assert float((bits.offset + expected.mean(0)).abs().max()) <= STEP
-    assert torch.equal(bits.offset, (bits.offset / STEP).round() * STEP)
-    weight = torch.randn(6, expected.size(1))
-    out = looked_up_linear(x, weight, bits(x), bits.unit)
-    assert float(out.mean(0).abs().max()) < 1e-3
+    check_no_mean(bits, x)
 
 
 def test_zero_has_a_level_of_its_own_where_it_is_frequent():
@@ -163,11 +168,8 @@ def test_pattern_is_what_is_above_zero():
     found = bits(x)
     assert torch.equal(torch.ops.bitgnn.unpack(found.words, K) > 0, x > 0)
     assert float((bits.offset + (x > 0).float().mean(0)).abs().max()) <= STEP
-    assert torch.equal(bits.offset, (bits.offset / STEP).round() * STEP)
     assert float(bits.unit) == pytest.approx(1 / math.sqrt(float((x > 0).sum()) / N), rel=1e-5)
-    weight = torch.randn(6, K)
-    out = looked_up_linear(x, weight, found, bits.unit)
-    assert float(out.mean(0).abs().max()) < 1e-3
+    check_no_mean(bits, x)
     x[0, x[0] == 0] = 1e-40  # as good as 0 on every device
     assert torch.equal(looked(x).offset, bits.offset)
 
@@ -190,19 +192,3 @@ def test_other_features_and_columns_are_refused():
     state["columns"] = state["columns"] + K
     with pytest.raises(ValueError, match=rf"columns must lie in \[0, {K}\)"):
         InputBits("GCNConv").load_state_dict(state)
-
-
-@pytest.mark.parametrize("inside", [0.0, 0.3])
-def test_dropout_in_front_changes_no_mean(inside):
-    """Looked at without dropout, columns with and without zeros of their own, as an example is."""
-    rows = torch.randn(400, 6)
-    rows[:, :3] = rows[:, :3].abs() * (torch.rand(400, 3) < 0.7)
-    bits = InputBits("Layer").eval()
-    bits.look_up(rows)
-    assert bits.kind == "thermometer"
-    assert bits.rare.tolist() == [False] * 3 + [True] * 3
-    expected = values_of(bits(rows))
-    bits.train()
-    draws = [values_of(bits(functional.dropout(rows, 0.5), inside)) for _ in range(200)]
-    means = torch.stack(draws).mean(0).mean(0)
-    assert torch.allclose(means, expected.mean(0), atol=0.06)

@@ -32,10 +32,9 @@ BINARY = ["full", "bin", "FBF+FBF", "FBB+BBF", "FBF+FFF"]
 )
 def test_hooks_see_every_message_of_the_same_result(graph, x, layer, options, flow, precision):
     conv = layer(IN, OUT, precision=precision, flow=flow, **options)
-    weights = () if layer is SAGEConv else (torch.rand(graph.size(1)).expand(graph.size(1)),)
+    weights = () if layer is SAGEConv else (torch.rand(graph.size(1)),)
     if layer is GraphConv:  # Weights of rank one, so that no letter changes the values.
-        r = torch.rand(N) + 0.5
-        weights = (r[graph[1 if flow == "source_to_target" else 0]],)
+        weights = ((torch.rand(N) + 0.5)[graph[1 if flow == "source_to_target" else 0]],)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # GCNConv's random weights are no product of factors.
         expected = conv(x, graph, *weights)

@@ -27,9 +27,8 @@ BINARY = [*NAMES, *LETTERS]
 
 def _parts(conv):
     """Maps of the neighbours and of the node."""
-    if isinstance(conv, SAGEConv):
-        return conv.lin_l, conv.lin_r if conv.root_weight else None
-    return conv.lin_rel, conv.lin_root
+    linear, *root = conv._products()
+    return linear, root[0] if root else None
 
 
 def _randomised(conv):
