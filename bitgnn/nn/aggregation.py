@@ -14,11 +14,6 @@ import bitgnn.ops  # noqa: F401  (defines torch.ops.bitgnn)
 from bitgnn.bits import BitAdjacency
 from bitgnn.bits.tensor_version import TensorMemory
 
-__all__ = [
-    "IntegerProduct", "Reduction", "aggregate", "gcn_adjacency", "kept_adjacencies",
-    "kept_adjacency", "neighbour_adjacency", "with_value",
-]  # fmt: skip
-
 Reduction = Literal["add", "mean"]
 
 IMPROVED_SELF_LOOP = 2.0

@@ -17,8 +17,6 @@ from bitgnn.nn.aggregation import IntegerProduct, Reduction, aggregate, with_val
 from bitgnn.nn.binary_product import BinaryProduct, on_rows
 from bitgnn.quantize import binary_sign
 
-__all__ = ["BinaryLayer"]
-
 # Sums of neighbours' signs spread over several units: a window of 1 would stop most gradients
 # (Cora: 54 % accuracy with 1, 79 % with 4, the same with 16).
 OUTPUT_WINDOW = 4.0

@@ -19,8 +19,6 @@ from bitgnn.nn.roles import kept_entries
 from bitgnn.nn.torch_layers import NodeStandardize
 from bitgnn.quantize import binary_linear, binary_sign, fast_dropout, row_scale
 
-__all__ = ["LOOKED_UP", "NORMS", "QUANTIZERS", "BinaryProduct", "Linear", "on_rows"]
-
 NORMS = ("input_norm", "hidden_norm", "output_norm")
 LEAST_SHARE = 1e-3
 QUANTIZERS = ("input_quantizer", "hidden_quantizer")

@@ -11,8 +11,6 @@ from torch import Tensor
 from bitgnn._checks import name_type
 from bitgnn.bits import PackedRows
 
-__all__ = ["as_pair", "check_floats", "check_input", "unpacked"]
-
 
 def check_floats(
     owner: str,

@@ -20,8 +20,6 @@ from bitgnn.nn.precision import LayerPrecision
 from bitgnn.quantize import fast_dropout
 from bitgnn.quantize.centred_bits import centred_bits
 
-__all__ = ["OWN_BITS", "GCNConv"]
-
 OWN_BITS = 2.0
 """Weight of a node's own -1/+1 bits beside its aggregate: less wins little, more drowns it."""
 

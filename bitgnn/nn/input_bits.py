@@ -24,8 +24,6 @@ from bitgnn.quantize.constants import filled
 from bitgnn.quantize.dropout import all_words, keep_words
 from bitgnn.quantize.looked_up_linear import MIDDLE, InputWords
 
-__all__ = ["KINDS", "InputBits", "InputKind"]
-
 InputKind = Literal["pattern", "thermometer", "activation"]
 KINDS: tuple[InputKind, ...] = ("pattern", "thermometer", "activation")
 

@@ -22,8 +22,6 @@ from bitgnn.quantize.looked_up_linear import (
     trained_products,
 )
 
-__all__ = ["MATRIX", "LookedUpProducts", "Part", "SeenInput"]
-
 GAIN_START = -2.0
 """Logarithm of a last layer's gain at first. Starting at 0 loses 4 points on few labels."""
 MATRIX = 2

@@ -18,8 +18,6 @@ from bitgnn.nn.roles import found_producers, leave_mark
 from bitgnn.ops.reference.pairs import MAX_NARROW_SIZE
 from bitgnn.quantize.output_affine import output_affine
 
-__all__ = ["GAINS", "LooksUp"]
-
 ROLES: tuple[Role, ...] = ("hidden", "last")
 FEATURES: tuple[InputKind, ...] = ("pattern", "thermometer")
 """Kinds of inputs that the data gives."""

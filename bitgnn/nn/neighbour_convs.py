@@ -16,8 +16,6 @@ from bitgnn.nn.float_inputs import as_pair, unpacked
 from bitgnn.nn.neighbour_layer import NeighbourLayer, dropped
 from bitgnn.nn.precision import LayerPrecision
 
-__all__ = ["GraphConv", "SAGEConv"]
-
 
 class SAGEConv(NeighbourLayer, torch_geometric.nn.SAGEConv):
     r"""PyG's ``SAGEConv`` whose products can be binary.

@@ -15,8 +15,6 @@ from bitgnn.nn.binary_layer import BinaryLayer
 from bitgnn.nn.looked_up_products import Part
 from bitgnn.quantize import fast_dropout
 
-__all__ = ["NeighbourLayer", "dropped"]
-
 Sizes = tuple[int, int]
 Pair = tuple[Tensor, Tensor | None]
 

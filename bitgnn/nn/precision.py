@@ -11,11 +11,6 @@ from typing import Literal, get_args
 
 from bitgnn.quantize import Surrogate, WeightGradient
 
-__all__ = [
-    "NORM_OPTIONS", "PRESETS", "PRODUCT_OPTIONS", "InputNorm", "LayerPrecision", "Role",
-    "chosen_precision", "default_precision", "model_letters", "named_forms",
-]  # fmt: skip
-
 PRESETS = {"fp32": "FFF+FFF", "full": "FBF+FBF", "bin": "FBB+BBF"}
 """Names a layer accepts beside explicit letters, and the letters they stand for."""
 

@@ -10,8 +10,6 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-__all__ = ["KeptEntries", "found_producers", "kept_entries", "leave_mark"]
-
 MARK = "bitgnn_layer"
 MOST_NODES = 100_000
 LOOKED_AT = 4096

@@ -12,8 +12,6 @@ from torch import Tensor
 import bitgnn.ops  # noqa: F401  (defines torch.ops.bitgnn)
 from bitgnn.quantize.looked_up_linear import InputWords
 
-__all__ = ["ConstantBits", "NotesBits", "SeenBits"]
-
 EVERY = 16
 """Of so many forwards in training one is looked at."""
 MOST = 16

@@ -9,11 +9,6 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-__all__ = [
-    "LEVELS", "TINY", "Thermometers", "check_finite_columns", "dropped_share", "exact_offset",
-    "near_probability", "thermometers_of", "warn_of_constant_columns",
-]  # fmt: skip
-
 TINY = torch.finfo(torch.float32).tiny
 """From which on a value counts as above 0: no device disagrees about normal numbers."""
 LEVELS = 15

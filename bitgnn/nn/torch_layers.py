@@ -21,8 +21,6 @@ from bitgnn.quantize import (
 )
 from bitgnn.quantize.fixed import check_step
 
-__all__ = ["BinaryConv2d", "BinaryLinear", "ChannelShortcut", "NodeStandardize"]
-
 EPSILON = 1e-4
 
 

@@ -11,8 +11,6 @@ from torch.optim.optimizer import (
     register_optimizer_step_pre_hook,
 )
 
-__all__ = ["spare_from_decay"]
-
 MARK = "_bitgnn_sign_only"
 HELD = "_bitgnn_gradients"
 
