@@ -4,12 +4,10 @@ import torch
 
 from bitgnn.bits.adjacency import BitAdjacency
 from bitgnn.bits.features import BitFeatures
-from bitgnn.bits.functions import cat, stack
-from bitgnn.bits.images import BitImages
+from bitgnn.bits.functions import cat, select_rows, set_bits, stack
 from bitgnn.bits.layouts import FrdcLayout
 from bitgnn.bits.rows import PackedRows, rebuild
-from bitgnn.bits.sparse_bits import select_rows, set_bits
-from bitgnn.bits.tensor import BitTensor
+from bitgnn.bits.tensor import BitImages, BitTensor
 from bitgnn.bits.ternary import BooleanTensor, TernaryTensor
 
 __all__ = [

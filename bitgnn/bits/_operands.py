@@ -1,129 +1,77 @@
-"""Words, scale and checks that packed tensors and packed images have in common."""
+"""Checks that packed tensors share: indices of rows, and scales and thresholds beside bits."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from bitgnn._checks import check_type, check_value, name_type
-from bitgnn.bits.rows import PackedRows
+from bitgnn._checks import name_type
 
-if TYPE_CHECKING:
-    from typing_extensions import Self
+_INDICES = (torch.int64, torch.int32)
 
 
-class PackedSigns(PackedRows):
-    """Base of packed +-1 values: words, a count of features and an optional scale.
+def rows_index(name: str, index: Any, rows: int, device: torch.device) -> int | Tensor:
+    """An integer, a mask ``[rows]`` or a list of rows in the form that indexes a tensor.
 
-    Attributes:
-        words: int32, features packed along the last dimension.
-        scale: float32, one for each entry of the first dimension, or None.
+    Negative integers count from the end.
     """
-
-    COUNT: ClassVar[str]
-    """Name of the attribute with the number of features."""
-
-    @classmethod
-    def _trusted(cls, words: Any, count: Any, scale: Any = None) -> Self:
-        """Values without checks, for results of operators."""
-        self = object.__new__(cls)
-        self.words = words
-        setattr(self, cls.COUNT, count)
-        self.scale = scale
-        return self
-
-    @classmethod
-    def _made(cls, words: Tensor, count: int, scale: Tensor | None = None) -> Self:
-        """Values without checks, of the kind that is cut, copied or moved."""
-        return cls._trusted(words, count, scale)
-
-    def _state(self) -> tuple[Any, ...]:
-        return self.words, getattr(self, self.COUNT), self.scale
-
-    @classmethod
-    def _rebuilt(cls, words: Any, count: Any, scale: Any = None) -> Self:
-        if isinstance(words, Tensor) and words.dim() == cls.ROW_DIMS:
-            scale = scale.unsqueeze(0) if isinstance(scale, Tensor) else scale
-            return cls._rebuilt(words.unsqueeze(0), count, scale)[0]
-        return cls(words, count, scale)  # type: ignore[call-arg]
-
-    def _mapped(self, f: Callable[[Tensor], Tensor], by_row: bool = False) -> Self:
-        scale = None if self.scale is None else f(self.scale)
-        return self._made(f(self.words), getattr(self, self.COUNT), scale)
-
-    @classmethod
-    def _joined(cls, name: str, parts: list[Any], join: Callable[[list[Tensor]], Tensor]) -> Self:
-        first = parts[0]
-        check_value(
-            len({part.scale is None for part in parts}) == 1,
-            lambda: f"{name}: all tensors must have a scale or none of them, got both",
-        )
-        scale = None if first.scale is None else join([part.scale for part in parts])
-        words = join([part.words for part in parts])
-        return cls._made(words, getattr(first, cls.COUNT), scale)
+    if isinstance(index, int | np.integer) and not isinstance(index, bool):
+        if not -rows <= index < rows:
+            raise IndexError(f"{name}: index must be within {rows} rows, got {index}")
+        return int(index)
+    if isinstance(index, list | range | np.ndarray):
+        index = torch.as_tensor(index if len(index) else torch.empty(0, dtype=torch.int64))
+    if not isinstance(index, Tensor) or index.dtype not in (*_INDICES, torch.bool):
+        raise TypeError(f"{name}: index must hold int64, int32 or bool, got {name_type(index)}")
+    if index.dtype == torch.bool:
+        if tuple(index.shape) != (rows,):
+            raise ValueError(f"{name}: a mask must have shape [{rows}], got {list(index.shape)}")
+    elif index.dim() == 0:
+        return rows_index(name, int(index), rows, device)
+    else:
+        check_index(name, index, rows, index.device, from_end=True)
+    if index.device not in (device, torch.device("cpu")):
+        raise ValueError(f"{name}: index must be on {device}, got {index.device}")
+    return index if index.dtype == torch.bool else index.to(device)
 
 
-def check_packed(owner: str, words: Tensor, name: str, count: int) -> None:
-    """Words are int32 and ``count``, named ``name``, is an int.
-
-    Raises:
-        TypeError: one of them is not.
-    """
-    check_type(
-        isinstance(words, Tensor)
-        and words.dtype == torch.int32
-        and not isinstance(words, PackedRows),
-        lambda: f"{owner}: words must be an int32 tensor, got {name_type(words)}",
-    )
-    check_type(
-        not isinstance(count, bool) and isinstance(count, int | torch.SymInt),
-        lambda: f"{owner}: {name} must be an int, got {name_type(count)}",
-    )
-
-
-def check_scale(owner: str, scale: Tensor, words: Tensor) -> None:
-    """A scale is float32, one for each row or image of ``words``, and on their device.
-
-    Raises:
-        TypeError: it has another dtype.
-        ValueError: it has another shape or device.
-    """
-    check_type(
-        isinstance(scale, Tensor) and scale.dtype == torch.float32,
-        lambda: f"{owner}: scale must be a float32 tensor, got {name_type(scale)}",
-    )
-    check_value(
-        scale.dim() == 1 and scale.size(0) == words.size(0),
-        lambda: f"{owner}: scale must have shape [{words.size(0)}], got {list(scale.shape)}",
-    )
-    check_value(
-        scale.device == words.device,
-        lambda: f"{owner}: scale must be on {words.device}, got {scale.device}",
-    )
+def check_index(
+    name: str, index: Tensor, rows: int, device: torch.device, from_end: bool = False
+) -> None:
+    """Require integers ``[R]`` on a device that name rows; a GPU's memory is not waited for."""
+    if not isinstance(index, Tensor) or index.dtype not in _INDICES:
+        raise TypeError(f"{name}: index must be an int64 or int32 tensor, got {name_type(index)}")
+    if index.dim() != 1:
+        raise ValueError(f"{name}: index must have shape [R], got {list(index.shape)}")
+    if index.device != device:
+        raise ValueError(f"{name}: index must be on {device}, got {index.device}")
+    if type(index) is Tensor and index.device.type == "cpu" and len(index):
+        low, high = (int(end) for end in torch.aminmax(index))
+        if low < (-rows if from_end else 0) or high >= rows:
+            wrong = high if high >= rows else low
+            raise IndexError(f"{name}: index must be within {rows} rows, got {wrong}")
 
 
-def check_threshold(function: str, threshold: Tensor, x: Tensor, features: str) -> None:
-    """A threshold is float32, one for each of the ``features`` (``x.size(1)``), on ``x``'s device.
+def check_scale(
+    owner: str, name: str, scale: Any, size: int, device: torch.device, like: str = ""
+) -> None:
+    """Require float32 ``[size]`` on a device."""
+    if not isinstance(scale, Tensor) or scale.dtype != torch.float32:
+        raise TypeError(f"{owner}: {name} must be a float32 tensor, got {name_type(scale)}")
+    if scale.dim() != 1 or scale.size(0) != size:
+        raise ValueError(f"{owner}: {name} must have shape [{size}]{like}, got {list(scale.shape)}")
+    if scale.device != device:
+        raise ValueError(f"{owner}: {name} must be on {device}, got {scale.device}")
 
-    Raises:
-        TypeError: it has another dtype.
-        ValueError: it has another shape or device.
-    """
-    check_type(
-        isinstance(threshold, Tensor) and threshold.dtype == torch.float32,
-        lambda: f"{function}: threshold must be a float32 tensor, got {name_type(threshold)}",
-    )
-    check_value(
-        threshold.dim() == 1 and threshold.size(0) == x.size(1),
-        lambda: (
-            f"{function}: threshold must have shape [{x.size(1)}] like x's {features}, "
-            f"got {list(threshold.shape)}"
-        ),
-    )
-    check_value(
-        threshold.device == x.device,
-        lambda: f"{function}: threshold must be on {x.device}, got {threshold.device}",
-    )
+
+def check_binarised(
+    function: str, x: Tensor, features: str, threshold: Tensor | None, check_finite: bool
+) -> None:
+    """Require a threshold for each of the features ``x.size(1)``, and finite ``x`` where asked."""
+    if threshold is not None:
+        check_scale(function, "threshold", threshold, x.size(1), x.device, f" like x's {features}")
+    if check_finite and not bool(torch.isfinite(x).all()):
+        raise ValueError(f"{function}: x must be finite, got NaN or infinity")

@@ -1,26 +1,35 @@
 """BitAdjacency: a 0/1 pattern in CSR with optional row and column factors."""
 
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from bitgnn._checks import check_value
 from bitgnn.bits import pytrees
-from bitgnn.bits._pattern import pattern_of
-from bitgnn.bits._sources import check_range, check_vector, read_edges
-from bitgnn.bits.derived import DerivedLayouts
-from bitgnn.bits.factors import (
+from bitgnn.bits.edges import (
+    Edges,
     add_remaining_self_loops,
+    check_csr,
     drop_duplicates,
-    factorize,
-    mean_factor,
-    symmetric_factor,
-    weighted_degree,
+    pattern_of,
+    read_edges,
 )
-from bitgnn.bits.layouts import FRDC_METHODS, INT32_MAX, FrdcLayout, row_indices
-from bitgnn.bits.sliced import SlicedLayout
-from bitgnn.bits.tensor_version import counted
+from bitgnn.bits.factors import factors_of
+from bitgnn.bits.layouts import (
+    FRDC_METHODS,
+    INT32_MAX,
+    FrdcLayout,
+    SlicedLayout,
+    build_frdc,
+    build_row_order,
+    build_sliced,
+    default_slice_size,
+    row_indices,
+)
+from bitgnn.bits.tensor_version import Watch, counted
 
 
 class BitAdjacency:
@@ -50,34 +59,17 @@ class BitAdjacency:
         row_scale: Tensor | None = None,
         col_scale: Tensor | None = None,
     ) -> None:
-        check_vector("rowptr", rowptr, (torch.int32, torch.int64), rowptr, None)
-        check_vector("indices", indices, (torch.int32,), rowptr, None)
-        check_value(
-            rowptr.numel() > 0, lambda: "BitAdjacency: rowptr must have shape [M + 1], got [0]"
-        )
-        if row_scale is not None:
-            check_vector("row_scale", row_scale, (torch.float32,), rowptr, len(rowptr) - 1)
-        if col_scale is not None:
-            check_vector("col_scale", col_scale, (torch.float32,), rowptr, num_cols)
-        check_value(
-            int(rowptr[0]) == 0, lambda: f"BitAdjacency: rowptr must start at 0, got {rowptr[0]}"
-        )
-        check_value(
-            int(rowptr[-1]) == len(indices),
-            lambda: (
-                f"BitAdjacency: rowptr must end at the number of edges {len(indices)}, "
-                f"got {rowptr[-1]}"
-            ),
-        )
-        check_value(
-            bool((rowptr[1:] >= rowptr[:-1]).all()),
-            lambda: "BitAdjacency: rowptr must never fall, got a smaller entry after a larger one",
-        )
-        check_range(indices, num_cols, "BitAdjacency: indices", "num_cols")
-        self._set(rowptr, indices, num_cols, row_scale, col_scale, 0.0)
+        check_csr(rowptr, indices, num_cols, row_scale, col_scale)
+        self._set(rowptr, indices, num_cols, row_scale, col_scale)
 
     def _set(
-        self, rowptr: Any, indices: Any, num_cols: int, row_scale: Any, col_scale: Any, error: float
+        self,
+        rowptr: Any,
+        indices: Any,
+        num_cols: int,
+        row_scale: Any,
+        col_scale: Any,
+        error: float = 0.0,
     ) -> None:
         self.rowptr: Tensor = rowptr
         self.indices: Tensor = indices
@@ -86,23 +78,16 @@ class BitAdjacency:
         self.col_scale: Tensor | None = col_scale
         self.factorization_error = error
         """Relative Frobenius error of the factors on the edges; 0.0 where they are exact."""
-        self._derived: DerivedLayouts | None = None
+        self._derived: dict[Hashable, Any] = {}
+        self._watch: Watch | None = None
         self._planned: dict[int, str] = {}
         self._frdc_method = FRDC_METHODS[-1]
 
     @classmethod
-    def _trusted(
-        cls,
-        rowptr: Any,
-        indices: Any,
-        num_cols: int,
-        row_scale: Any,
-        col_scale: Any,
-        error: float = 0.0,
-    ) -> "BitAdjacency":
-        """An adjacency without checks, from parts that went through them before."""
+    def _trusted(cls, *parts: Any) -> BitAdjacency:
+        """An adjacency without checks, from the arguments of :meth:`_set`."""
         self = object.__new__(cls)
-        self._set(rowptr, indices, num_cols, row_scale, col_scale, error)
+        self._set(*parts)
         return self
 
     @classmethod
@@ -114,7 +99,7 @@ class BitAdjacency:
         normalize: str | None = None,
         add_self_loops: bool = False,
         coalesce: bool = False,
-    ) -> "BitAdjacency":
+    ) -> BitAdjacency:
         """Build from a graph in any of PyG's forms.
 
         Steps, in this order: drop duplicates, add self loops, normalise, factorise weights
@@ -138,43 +123,20 @@ class BitAdjacency:
             ValueError: a shape, device, index or option is wrong.
         """
         name = "BitAdjacency.from_edge_index"
-        check_value(
-            normalize in (None, "sym", "mean"),
-            lambda: f"{name}: normalize must be None, 'sym' or 'mean', got {normalize!r}",
-        )
+        if normalize not in (None, "sym", "mean"):
+            raise ValueError(f"{name}: normalize must be None, 'sym' or 'mean', got {normalize!r}")
         edges = read_edges(edge_index, num_nodes, edge_weight, name)
-        check_value(
-            edges.num_rows == edges.num_cols or not (add_self_loops or normalize == "sym"),
-            lambda: (
+        if edges.num_rows != edges.num_cols and (add_self_loops or normalize == "sym"):
+            raise ValueError(
                 f"{name}: self loops and normalize='sym' need as many sources as destinations, "
                 f"got {edges.num_cols} and {edges.num_rows}"
-            ),
-        )
+            )
         if coalesce:
             edges = drop_duplicates(edges)
-        if edges.weight is None:
-            rowptr, indices = pattern_of(edges, add_self_loops)
-            degree = rowptr.diff()
-        else:
-            if add_self_loops:
-                edges = add_remaining_self_loops(edges)
-            rowptr, indices = pattern_of(edges)
-            degree = weighted_degree(edges)
-        row_scale = col_scale = None
-        if normalize == "sym":
-            row_scale = col_scale = symmetric_factor(degree)
-        elif normalize == "mean":
-            row_scale = mean_factor(rowptr.diff())
-        error = 0.0
-        if edges.weight is not None:
-            shape = (edges.num_rows, edges.num_cols)
-            factors = factorize(edges.rows, edges.columns, edges.weight, shape)
-            row_scale = factors.row_scale if row_scale is None else factors.row_scale * row_scale
-            if factors.col_scale is not None:
-                col_scale = (
-                    factors.col_scale if col_scale is None else factors.col_scale * col_scale
-                )
-            error = factors.error
+        if edges.weight is not None and add_self_loops:
+            edges, add_self_loops = add_remaining_self_loops(edges), False
+        rowptr, indices = pattern_of(edges, add_self_loops)
+        row_scale, col_scale, error = factors_of(edges, rowptr, normalize)
         return cls._trusted(rowptr, indices, edges.num_cols, row_scale, col_scale, error)
 
     @property
@@ -197,25 +159,24 @@ class BitAdjacency:
         """Bytes of CSR and factors; derived layouts tell their own."""
         return sum(tensor.nbytes for tensor in self.tensors if tensor is not None)
 
-    def to(self, device: torch.device | str, non_blocking: bool = False) -> "BitAdjacency":
+    def to(self, device: torch.device | str, non_blocking: bool = False) -> BitAdjacency:
         """The same adjacency on another device; layouts are planned and built there anew."""
-
-        def move(tensor: Tensor | None) -> Tensor | None:
-            return None if tensor is None else tensor.to(device, non_blocking=non_blocking)
-
-        return BitAdjacency._trusted(
-            move(self.rowptr),
-            move(self.indices),
-            self.num_cols,
-            move(self.row_scale),
-            move(self.col_scale),
-            self.factorization_error,
+        rowptr, indices, *scales = (
+            None if tensor is None else tensor.to(device, non_blocking=non_blocking)
+            for tensor in self.tensors
         )
+        return self._trusted(rowptr, indices, self.num_cols, *scales, self.factorization_error)
 
     @property
     def derived_nbytes(self) -> int:
         """Bytes of the derived layouts and the order of the rows, as far as built."""
-        return 0 if self._derived is None else self._derived.nbytes
+        total = 0
+        for held in self._derived.values():
+            parts = held if isinstance(held, tuple) else (held,)
+            total += sum(part.nbytes for part in parts if part is not None)
+            if isinstance(held, SlicedLayout):
+                total -= self.rowptr.nbytes  # shared with the pattern
+        return total
 
     @property
     def tensors(self) -> tuple[Tensor | None, ...]:
@@ -233,28 +194,17 @@ class BitAdjacency:
         Raises:
             ValueError: another layout or method, or the layout cannot hold the pattern.
         """
-        check_value(
-            layout in ("csr", "sliced", "frdc"),
-            lambda: (
-                "BitAdjacency.plan_layout: layout must be 'csr', 'sliced' or 'frdc', "
-                f"got {layout!r}"
-            ),
-        )
+        name = "BitAdjacency.plan_layout"
+        if layout not in ("csr", "sliced", "frdc"):
+            raise ValueError(f"{name}: layout must be 'csr', 'sliced' or 'frdc', got {layout!r}")
         method = FRDC_METHODS[-1] if method is None else method
-        check_value(
-            method in FRDC_METHODS,
-            lambda: (
-                f"BitAdjacency.plan_layout: method must be one of {list(FRDC_METHODS)}, "
-                f"got {method!r}"
-            ),
-        )
+        if method not in FRDC_METHODS:
+            raise ValueError(f"{name}: method must be one of {list(FRDC_METHODS)}, got {method!r}")
         if layout == "sliced":
             self.sliced()
         elif layout == "frdc":
-            check_value(
-                self.frdc() is not None,
-                lambda: "BitAdjacency.plan_layout: layout 'frdc' cannot hold duplicate edges",
-            )
+            if self.frdc() is None:
+                raise ValueError(f"{name}: layout 'frdc' cannot hold duplicate edges")
             self._frdc_method = method
         self._planned[words] = layout
 
@@ -266,11 +216,8 @@ class BitAdjacency:
             ValueError: an edge occurs twice, which tiles cannot hold.
         """
         tiles = self.frdc()
-        check_value(
-            tiles is not None,
-            lambda: "BitAdjacency.frdc_arguments: tiles cannot hold duplicate edges",
-        )
-        assert tiles is not None
+        if tiles is None:
+            raise ValueError("BitAdjacency.frdc_arguments: tiles cannot hold duplicate edges")
         number = FRDC_METHODS.index(self._frdc_method)
         return tiles.tile_rowptr, tiles.tile_cols, tiles.tiles, tiles.num_rows, number
 
@@ -283,7 +230,10 @@ class BitAdjacency:
 
     def frdc(self) -> FrdcLayout | None:
         """The FRDC layout, kept after the first call; None where an edge occurs twice."""
-        return self._layouts().frdc()
+        found: FrdcLayout | None = self._kept(
+            "frdc", lambda: build_frdc(self.rowptr, self.indices, self.num_cols)
+        )
+        return found
 
     def sliced(self, max_slice_size: int | None = None) -> SlicedLayout:
         """The sliced layout, kept for each slice size after the first call.
@@ -295,14 +245,15 @@ class BitAdjacency:
         Raises:
             ValueError: ``max_slice_size`` lies outside [1, 65535].
         """
-        return self._layouts().sliced(max_slice_size)
+        size = default_slice_size(self.device) if max_slice_size is None else max_slice_size
+        found: SlicedLayout = self._kept(
+            ("sliced", size), lambda: build_sliced(self.rowptr, self.indices, self.num_cols, size)
+        )
+        return found
 
     def has_sliced(self) -> bool:
         """Whether the sliced layout of the device's own size has been built."""
-        derived = self._derived
-        return (
-            derived is not None and derived.fits(self.rowptr, self.indices) and derived.has_sliced()
-        )
+        return self._fits() and ("sliced", default_slice_size(self.device)) in self._derived
 
     def transposed(self) -> tuple[Tensor, Tensor]:
         """Row pointer ``[N + 1]`` and int32 ``[E]`` indices of the transposed pattern, kept."""
@@ -310,7 +261,7 @@ class BitAdjacency:
             from bitgnn.bits._outside_graphs import transposed
 
             return transposed(self)
-        return self._layouts().transposed()
+        return self._kept_transposed()
 
     def row_order(self) -> Tensor | None:
         """The rows by descending ``degree // 32``, kept after the first call.
@@ -325,20 +276,37 @@ class BitAdjacency:
         if torch.compiler.is_compiling() or self.nnz > INT32_MAX:
             return None
         if self.indices.is_cuda and torch.cuda.is_current_stream_capturing():
-            derived = self._derived
-            if derived is None or not derived.fits(self.rowptr, self.indices):
-                return None
-            return derived.found_order
-        return self._layouts().row_order()
+            return self._derived.get("order") if self._fits() else None
+        found: Tensor = self._kept("order", lambda: build_row_order(self.rowptr))
+        return found
 
-    def _layouts(self) -> DerivedLayouts:
-        """The derived layouts, begun anew once the pattern has changed."""
-        derived = self._derived
-        if derived is None or not derived.fits(self.rowptr, self.indices):
+    def _kept_transposed(self) -> tuple[Tensor, Tensor]:
+        def build() -> tuple[Tensor, Tensor]:
+            rows, columns = row_indices(self.rowptr), self.indices.long()
+            rowptr, indices = pattern_of(Edges(columns, rows, None, self.num_cols, self.shape[0]))
+            return rowptr.to(self.rowptr.dtype), indices
+
+        found: tuple[Tensor, Tensor] = self._kept("transposed", build)
+        return found
+
+    def _kept(self, key: Hashable, build: Callable[[], Any]) -> Any:
+        """A derived layout, built on first use and anew once the pattern has changed."""
+        if not self._fits():
             self.rowptr, self.indices = counted(self.rowptr), counted(self.indices)
-            derived = DerivedLayouts(self.rowptr, self.indices, self.num_cols)
-            self._derived = derived
-        return derived
+            self._derived, self._watch = {}, Watch((self.rowptr, self.indices))
+        if key not in self._derived:
+            self._derived[key] = build()
+        return self._derived[key]
+
+    def _fits(self) -> bool:
+        """Whether the layouts come from these very tensors, unchanged since.
+
+        A compiler sees neither versions nor addresses; while it looks, nothing is written.
+        """
+        watch = self._watch
+        if watch is None:
+            return False
+        return torch.compiler.is_compiling() or watch.unchanged((self.rowptr, self.indices))
 
     def to_edge_index(self) -> Tensor:
         """Int64 ``[2, E]`` (sources, destinations) in row order; factors are left out."""
@@ -372,14 +340,9 @@ class BitAdjacency:
         return f"BitAdjacency({rows} x {columns}, nnz={self.nnz}{factors}, device={self.device})"
 
 
-def _split(adjacency: BitAdjacency) -> tuple[list[Any], tuple[int, float]]:
-    return list(adjacency.tensors), (adjacency.num_cols, adjacency.factorization_error)
-
-
-def _join(leaves: Any, rest: tuple[int, float]) -> BitAdjacency:
-    rowptr, indices, row_scale, col_scale = leaves
-    num_cols, error = rest
-    return BitAdjacency._trusted(rowptr, indices, num_cols, row_scale, col_scale, error)
-
-
-pytrees.register(BitAdjacency, ("rowptr", "indices", "row_scale", "col_scale"), _split, _join)
+pytrees.register(
+    BitAdjacency,
+    ("rowptr", "indices", "row_scale", "col_scale"),
+    lambda held: (list(held.tensors), (held.num_cols, held.factorization_error)),
+    lambda leaves, rest: BitAdjacency._trusted(*leaves[:2], rest[0], *leaves[2:], rest[1]),
+)

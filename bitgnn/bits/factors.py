@@ -1,51 +1,53 @@
 """Factors of an adjacency: normalisation with the meaning of PyG, and factorised edge weights."""
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from bitgnn.bits._sources import Edges
+from bitgnn.bits.edges import Edges
+
+_TOLERANCE = 1e-5
+"""Relative deviation of an edge up to which a factorisation counts as exact."""
+_NEARLY = 1e-3
+"""Deviation of a spanning forest's factors that rounding of float32 weights can explain."""
+_SWEEPS = 4
+"""Averaging passes that spread the forest's accumulated rounding over all edges."""
 
 
-def drop_duplicates(edges: Edges) -> Edges:
-    """Each edge once; weights of its duplicates add up."""
-    key = edges.rows * edges.num_cols + edges.columns
-    unique, owner = torch.unique(key, return_inverse=True)
-    weight = edges.weight
-    if weight is not None:
-        weight = weight.new_zeros(len(unique)).index_add_(0, owner, weight)
-    rows = torch.div(unique, max(1, edges.num_cols), rounding_mode="floor")
-    return edges._replace(rows=rows, columns=unique - rows * edges.num_cols, weight=weight)
+class Factors(NamedTuple):
+    """Row factors [M], column factors [N], both None for 1, and relative Frobenius error."""
+
+    row_scale: Tensor | None
+    col_scale: Tensor | None
+    error: float
 
 
-def add_remaining_self_loops(edges: Edges) -> Edges:
-    """Exactly one self loop for each node, of weight 1 or of the node's last loop.
-
-    As ``torch_geometric.utils.add_remaining_self_loops``; the graph must be square.
-    """
-    loops = edges.rows == edges.columns
-    nodes = torch.arange(edges.num_rows, device=edges.rows.device)
-    weight = edges.weight
-    if weight is not None:
-        # The last loop of a node wins, whatever order a scatter would write in.
-        position = torch.full((edges.num_rows,), -1, dtype=torch.int64, device=nodes.device)
-        held = loops.nonzero().squeeze(1)
-        position.scatter_reduce_(0, edges.rows[held], held, "amax")
-        loop_weight = torch.ones(edges.num_rows, dtype=weight.dtype, device=nodes.device)
-        has_loop = position >= 0
-        loop_weight[has_loop] = weight[position[has_loop]]
-        weight = torch.cat([weight[~loops], loop_weight])
-    return edges._replace(
-        rows=torch.cat([edges.rows[~loops], nodes]),
-        columns=torch.cat([edges.columns[~loops], nodes]),
-        weight=weight,
-    )
+def factors_of(edges: Edges, rowptr: Tensor, normalize: str | None) -> Factors:
+    """The normalisation "sym", "mean" or None, times the factorised weights of the edges."""
+    row = col = None
+    if normalize == "sym":
+        row = col = symmetric_factor(_degree(edges, rowptr))
+    elif normalize == "mean":
+        row = _mean_factor(rowptr.diff())
+    if edges.weight is None:
+        return Factors(row, col, 0.0)
+    shape = (edges.num_rows, edges.num_cols)
+    found = factorize(edges.rows, edges.columns, edges.weight, shape)
+    return Factors(_times(found.row_scale, row), _times(found.col_scale, col), found.error)
 
 
-def weighted_degree(edges: Edges) -> Tensor:
-    """Float32 ``[M]``: the sum of weights into a node, duplicates counted."""
-    assert edges.weight is not None
+def _times(a: Tensor | None, b: Tensor | None) -> Tensor | None:
+    """The product of factors, None being 1."""
+    if a is None or b is None:
+        return b if a is None else a
+    return a * b
+
+
+def _degree(edges: Edges, rowptr: Tensor) -> Tensor:
+    """``[M]``: the sum of weights into a node, or the number of edges; duplicates counted."""
+    if edges.weight is None:
+        return rowptr.diff()
     degree = torch.zeros(edges.num_rows, device=edges.rows.device)
     return degree.index_add_(0, edges.rows, edges.weight.float())
 
@@ -62,32 +64,13 @@ def symmetric_factor(degree: Tensor) -> Tensor:
     return factor.masked_fill(factor == float("inf"), 0.0)
 
 
-def mean_factor(count: Tensor) -> Tensor:
+def _mean_factor(count: Tensor) -> Tensor:
     """Float32 ``[M]``: 1 / number of edges into a node, 0 where none.
 
     As PyG's mean aggregation, weights do not enter the number.
     """
     degree = count.float()
     return torch.where(degree > 0, 1 / degree, 0.0)
-
-
-TOLERANCE = 1e-5
-"""Relative deviation of an edge up to which a factorisation counts as exact."""
-
-_NEARLY = 1e-3
-"""Deviation of a spanning forest's factors that rounding of float32 weights can explain."""
-
-_SWEEPS = 4
-"""Averaging passes that spread the forest's accumulated rounding over all edges."""
-
-
-@dataclass(frozen=True, eq=False)
-class Factors:
-    """Row factors [M], column factors [N] or None (all 1), relative Frobenius error."""
-
-    row_scale: Tensor
-    col_scale: Tensor | None
-    error: float
 
 
 def factorize(rows: Tensor, columns: Tensor, weight: Tensor, shape: tuple[int, int]) -> Factors:
@@ -97,12 +80,6 @@ def factorize(rows: Tensor, columns: Tensor, weight: Tensor, shape: tuple[int, i
     least-squares row factor. Of the rank-one solutions, which differ by a constant in each
     connected component, the one whose column factors have mean magnitude 1 over the component's
     edges is taken, so that leaving the column factors out (bits times bits) costs least.
-
-    Args:
-        rows: int64 ``[E]``, destination of each edge.
-        columns: int64 ``[E]``, source of each edge.
-        weight: float ``[E]``.
-        shape: (M, N).
     """
     weight = weight.double()
     num_rows, num_cols = shape
@@ -122,7 +99,7 @@ def factorize(rows: Tensor, columns: Tensor, weight: Tensor, shape: tuple[int, i
     return Factors(mean.float(), None, float(error))
 
 
-def _is_exact(weight: Tensor, product: Tensor, tolerance: float = TOLERANCE) -> bool:
+def _is_exact(weight: Tensor, product: Tensor, tolerance: float = _TOLERANCE) -> bool:
     return bool(((weight - product).abs() <= tolerance * weight.abs()).all())
 
 

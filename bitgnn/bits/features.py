@@ -23,18 +23,10 @@ class BitFeatures(BitTensor, _TensorClass):
     and move these as they do floats, while models and operators read the bits. ``size`` is the
     number of features and, called, what ``torch.Tensor.size`` is. The dtype is that of the words,
     int32. Rows, copies and moves of it are of this kind; results of operators and of compiled
-    programs are plain.
-
-    Args:
-        words: int32 ``[N, ceil(size / 32)]``.
-        size: number of features.
-        scale: float32 ``[N]``, or None for plain +-1.
-
-    Raises:
-        TypeError: as :class:`~bitgnn.BitTensor`.
-        ValueError: as :class:`~bitgnn.BitTensor`.
+    programs are plain. Arguments and errors are those of :class:`~bitgnn.BitTensor`.
     """
 
+    FIELDS = ("words", "_features", "scale")
     __torch_function__ = _NO_FUNCTION
 
     _size: _Size
@@ -68,9 +60,6 @@ class BitFeatures(BitTensor, _TensorClass):
         cls, operator: Any, types: Any, args: Any = (), kwargs: Any = None
     ) -> Any:
         return dispatch(operator, args, kwargs or {})
-
-    def _state(self) -> tuple[Any, ...]:
-        return self.words, self._features, self.scale
 
     @property
     def size(self) -> Any:  # type: ignore[override]
@@ -124,14 +113,15 @@ class _Destination:
         return self.view(shape)
 
 
-def _split(held: BitFeatures) -> tuple[list[Any], Any]:
-    return [held.words, held.scale], held._features
-
-
 def _join(leaves: Any, size: Any) -> Any:
     # Not only tensors come here: a specification of leaves is joined with placeholders.
     kind = BitFeatures if isinstance(leaves[0], Tensor) else BitTensor
     return kind._trusted(leaves[0], size, leaves[1])
 
 
-pytrees.register(BitFeatures, ("words", "scale"), _split, _join)
+pytrees.register(
+    BitFeatures,
+    ("words", "scale"),
+    lambda held: ([held.words, held.scale], held._features),
+    _join,
+)

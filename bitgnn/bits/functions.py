@@ -1,4 +1,4 @@
-"""cat() and stack() of packed tensors, and the functions of PyTorch that take them."""
+"""cat() and stack() of packed tensors, PyTorch's functions that take them, and set bits."""
 
 from __future__ import annotations
 
@@ -8,10 +8,15 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
-from bitgnn._checks import check_type, check_value, name_type
+from bitgnn._checks import name_type
+from bitgnn.bits.adjacency import BitAdjacency
+from bitgnn.bits.layouts import offsets, pointer_dtype
 from bitgnn.bits.rows import PackedRows
+from bitgnn.bits.tensor import BitTensor
 
 Packed = TypeVar("Packed", bound=PackedRows)
+
+_ROWS_AT_ONCE = 1 << 14
 
 
 def cat(tensors: Sequence[Packed], dim: int = 0, *, out: Packed | None = None) -> Packed:
@@ -42,46 +47,31 @@ def stack(tensors: Sequence[Packed], dim: int = 0, *, out: Packed | None = None)
     Args:
         tensors: of one kind, shape and device; rows of ``BitTensor``, single images of
             ``BitImages``, ternary or boolean ones of any shape.
-        dim: 0, since features are packed.
+        dim: 0, the new dimension, since features are packed.
         out: written to and returned, where given.
 
-    Returns:
-        One dimension more, the first.
-
     Raises:
-        TypeError: the tensors are not of one packed kind.
-        ValueError: there is none, or sizes, devices or scales do not fit, or the result would
-            have more dimensions than the kind has, or ``dim`` is not 0.
+        TypeError: as :func:`cat`.
+        ValueError: as :func:`cat`, or the result would have more dimensions than the kind has.
     """
     parts = _checked("stack", tensors)
     first = parts[0]
-    check_value(
-        dim in (0, -first.dim() - 1),
-        lambda: f"stack: dim must be 0, since features are packed, got {dim}",
-    )
-    check_value(
-        not (first.HAS_ONE_BATCH and first._has_rows()),
-        lambda: (
+    if dim not in (0, -first.dim() - 1):
+        raise ValueError(f"stack: dim must be 0, since features are packed, got {dim}")
+    # A scale of each row leaves room for one dimension in front of a row's.
+    if "scale" in first.ROW_FIELDS and first._has_rows():
+        raise ValueError(
             f"stack: tensors must be single rows or images of {first.NAME}, got shape "
             f"{list(first.shape)}; cat joins those"
-        ),
-    )
+        )
     _same("stack", parts, lambda part: list(part.shape), "must have shape")
     return _into(out, first._joined("stack", parts, torch.stack))
 
 
-def index_select(x: Packed, dim: int, index: Tensor, *, out: Packed | None = None) -> Packed:
-    """``x.index_select(dim, index)``, written to ``out`` where given."""
-    check_type(
-        isinstance(x, PackedRows),
-        lambda: f"index_select: input must be packed like the others, got {name_type(x)}",
-    )
+def _index_select(x: Packed, dim: int, index: Tensor, *, out: Packed | None = None) -> Packed:
+    if not isinstance(x, PackedRows):
+        raise TypeError(f"index_select: input must be packed like the others, got {name_type(x)}")
     return _into(out, x.index_select(dim, index))
-
-
-def equal(x: PackedRows, other: Any) -> bool:
-    """``x.equal(other)``."""
-    return isinstance(x, PackedRows) and x.equal(other)
 
 
 _FUNCTIONS: dict[str, Callable[..., Any]] = {
@@ -89,8 +79,8 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "concat": cat,
     "concatenate": cat,
     "stack": stack,
-    "index_select": index_select,
-    "equal": equal,
+    "index_select": _index_select,
+    "equal": lambda x, other: isinstance(x, PackedRows) and x.equal(other),
     "clone": lambda x, memory_format=torch.preserve_format: x.clone(memory_format=memory_format),
     "detach": lambda x: x.detach(),
     "alias": lambda x: x.detach(),
@@ -98,49 +88,38 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
 
 
 def call(function: Any, args: Any, kwargs: Any) -> Any:
-    """Implements ``__torch_function__`` of packed tensors.
-
-    Raises:
-        TypeError: the function is none of those that packed tensors have.
-    """
-    name = getattr(function, "__name__", str(function))
-    if name not in _FUNCTIONS:
-        raise _unknown(name)
+    """Implements ``__torch_function__`` of packed tensors."""
     if "tensors" not in kwargs and "input" in kwargs:
         kwargs = dict(kwargs)
         args = (kwargs.pop("input"), *args)
-    return _FUNCTIONS[name](*args, **kwargs)
+    name = getattr(function, "__name__", str(function))
+    return _function(name, name)(*args, **kwargs)
 
 
 def dispatch(operator: Any, args: Any, kwargs: Any) -> Any:
-    """Implements ``__torch_dispatch__`` of packed tensors.
-
-    Raises:
-        TypeError: the operator is none of those that packed tensors have.
-    """
+    """Implements ``__torch_dispatch__`` of packed tensors."""
     name = operator.overloadpacket.__name__
+    return _function(name, f"aten.{name}")(*args, **kwargs)
+
+
+def _function(name: str, shown: str) -> Callable[..., Any]:
     if name not in _FUNCTIONS:
-        raise _unknown(f"aten.{name}")
-    return _FUNCTIONS[name](*args, **kwargs)
-
-
-def _unknown(name: str) -> TypeError:
-    return TypeError(f"{name}: not defined for packed values; call to_float() first")
+        raise TypeError(f"{shown}: not defined for packed values; call to_float() first")
+    return _FUNCTIONS[name]
 
 
 def _checked(name: str, tensors: Any) -> list[Any]:
     """A list of at least one packed tensor, all of one kind and device."""
     parts = list(tensors)
-    check_value(bool(parts), lambda: f"{name}: tensors must not be empty")
+    if not parts:
+        raise ValueError(f"{name}: tensors must not be empty")
     kind = getattr(parts[0], "NAME", None)
     for place, part in enumerate(parts):
-        check_type(
-            isinstance(part, PackedRows) and kind == part.NAME,
-            lambda place=place, part=part: (  # type: ignore[misc]
+        if not isinstance(part, PackedRows) or kind != part.NAME:
+            raise TypeError(
                 f"{name}: tensors[{place}] must be {f'a {kind}' if kind else 'packed'} like the "
                 f"others, got {name_type(part)}"
-            ),
-        )
+            )
     _same(name, parts, lambda part: part.device, "must be on")
     return parts
 
@@ -148,24 +127,64 @@ def _checked(name: str, tensors: Any) -> list[Any]:
 def _same(name: str, parts: list[Any], of: Callable[[Any], Any], must: str) -> None:
     expected = of(parts[0])
     for place, part in enumerate(parts):
-        found = of(part)
-        check_value(
-            found == expected,
-            lambda place=place, found=found: (  # type: ignore[misc]
-                f"{name}: tensors[{place}] {must} {expected} like the first, got {found}"
-            ),
-        )
+        if of(part) != expected:
+            raise ValueError(
+                f"{name}: tensors[{place}] {must} {expected} like the first, got {of(part)}"
+            )
 
 
 def _into(out: Packed | None, found: Packed) -> Packed:
     if out is None:
         return found
-    check_value(
-        out.NAME == found.NAME
-        and out.shape == found.shape
-        and len(out._tensors()) == len(found._tensors()),
-        lambda: f"out must be a {found.NAME} like the result, {found!r}, got {out!r}",
-    )
-    for target, source in zip(out._tensors(), found._tensors(), strict=True):
+    targets, sources = out._tensors(), found._tensors()
+    if out.NAME != found.NAME or out.shape != found.shape or len(targets) != len(sources):
+        raise ValueError(f"out must be a {found.NAME} like the result, {found!r}, got {out!r}")
+    for target, source in zip(targets, sources, strict=True):
         target.copy_(source)
     return out
+
+
+def set_bits(bits: BitTensor) -> BitAdjacency:
+    """The positions of the set bits: ``pattern[i, k] = 1`` where feature ``k`` of row ``i`` is +1.
+
+    With it a binary product needs only the weights of set bits,
+    ``sum_k x[i, k] w[o, k] = 2 * sum_{k set} w[o, k] - sum_k w[o, k]``, which is BSpMM over this
+    pattern. It is smaller and faster than the packed words where a row has fewer set bits than
+    words, as with bag-of-words features.
+
+    Args:
+        bits: ``[N, size]``; the scale is left out.
+
+    Returns:
+        The pattern ``[N, size]`` without factors, columns ascending in each row.
+    """
+    words = bits.words
+    counts = [torch.empty(0, dtype=torch.int64, device=words.device)]
+    columns = [torch.empty(0, dtype=torch.int32, device=words.device)]
+    for start in range(0, words.size(0), _ROWS_AT_ONCE):
+        block = BitTensor(words[start : start + _ROWS_AT_ONCE], bits.size).to_float() > 0
+        counts.append(block.sum(1))
+        columns.append(block.nonzero()[:, 1].to(torch.int32))
+    indices = torch.cat(columns)
+    rowptr = offsets(torch.cat(counts)).to(pointer_dtype(len(indices)))
+    return BitAdjacency(rowptr, indices, bits.size)
+
+
+def select_rows(pattern: BitAdjacency, rows: Tensor) -> BitAdjacency:
+    """Rows of a pattern without factors, in the order given, columns as they are.
+
+    Args:
+        pattern: ``[M, N]``, as :func:`set_bits` makes it.
+        rows: int64 ``[R]``, each in [0, M); a row may occur more than once.
+
+    Returns:
+        The pattern ``[R, N]``.
+    """
+    starts = pattern.rowptr[:-1].long()[rows]
+    ends = offsets(pattern.rowptr.diff()[rows])
+    # Entry e of row r in the result is entry e - ends[r] + starts[r] of the pattern.
+    shift = torch.repeat_interleave(starts - ends[:-1], ends.diff())
+    indices = pattern.indices[torch.arange(shift.numel(), device=rows.device) + shift]
+    return BitAdjacency._trusted(
+        ends.to(pointer_dtype(len(indices))), indices, pattern.num_cols, None, None
+    )

@@ -16,14 +16,7 @@ def register(
     split: Callable[[Held], tuple[list[Any], Any]],
     join: Callable[[Any, Any], Held],
 ) -> None:
-    """Make a class a pytree.
-
-    Args:
-        kind: the class.
-        keys: names of its tensors, in the order of ``split``.
-        split: its tensors, and plain values for the rest.
-        join: the inverse of ``split``.
-    """
+    """Make a class a pytree; ``keys`` name the tensors that ``split`` returns beside the rest."""
 
     def split_with_keys(held: Any) -> tuple[list[tuple[Any, Any]], Any]:
         leaves, rest = split(held)
@@ -40,13 +33,7 @@ def register(
 
 
 def register_plain(kind: type[Any], tensors: Sequence[str], count: str) -> None:
-    """Make a class a pytree that holds nothing but its tensors and a count.
-
-    Args:
-        kind: the class.
-        tensors: names of its tensors.
-        count: name of the count.
-    """
+    """Make a class a pytree that holds nothing but its tensors and a count, by their names."""
 
     def split(held: Any) -> tuple[list[Any], Any]:
         return [getattr(held, name) for name in tensors], getattr(held, count)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -9,15 +10,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bitgnn._checks import check_type, check_value, name_type
-from bitgnn.bits.row_index import check_index, rows_index
+from bitgnn._checks import name_type
+from bitgnn.bits._operands import check_index, rows_index
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
 CORNER = (3, 6)
 """Rows and columns that a repr shows."""
-
 _KINDS: dict[str, type[PackedRows]] = {}
 """Classes that pickles name."""
 
@@ -33,12 +33,12 @@ class PackedRows:
 
     NAME: ClassVar[str]
     """Name in messages."""
-
     ROW_DIMS: ClassVar[int]
     """Dimensions of the words of one row."""
-
-    HAS_ONE_BATCH: ClassVar[bool] = True
-    """Whether there is at most one dimension before those of a row."""
+    FIELDS: ClassVar[tuple[str, ...]]
+    """Attributes in the order of the constructor's arguments."""
+    ROW_FIELDS: ClassVar[tuple[str, ...]] = ("words", "scale")
+    """Tensors that have a part for each row."""
 
     words: Tensor
     scale: Tensor | None
@@ -46,8 +46,6 @@ class PackedRows:
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
         _KINDS[cls.__name__] = cls
-
-    # What a class with its own tensors defines.
 
     @property
     def shape(self) -> Any:
@@ -58,25 +56,53 @@ class PackedRows:
         """The values, unpacked."""
         raise NotImplementedError
 
-    def _mapped(self, f: Callable[[Tensor], Tensor], by_row: bool = False) -> Self:
-        """The same with ``f`` of each tensor, or of those alone that have a part for each row."""
+    @classmethod
+    def _trusted(cls, words: Any, *state: Any) -> Self:
+        """Values without checks, for results of operators."""
         raise NotImplementedError
 
-    def _state(self) -> tuple[Any, ...]:
-        """Arguments of the constructor."""
-        raise NotImplementedError
+    @classmethod
+    def _made(cls, *state: Any) -> Self:
+        """The same of the kind that is cut, copied or moved."""
+        return cls._trusted(*state)
 
     @classmethod
     def _rebuilt(cls, *state: Any) -> Self:
         """The inverse of :meth:`_state`, checked."""
         raise NotImplementedError
 
+    def _state(self) -> tuple[Any, ...]:
+        return tuple(getattr(self, name) for name in self.FIELDS)
+
+    def _tensors(self) -> list[Tensor]:
+        return [part for part in self._state() if isinstance(part, Tensor)]
+
+    def _mapped(self, f: Callable[[Tensor], Tensor], by_row: bool = False) -> Self:
+        """The same with ``f`` of each tensor, or of those alone that have a part for each row."""
+        names = self.ROW_FIELDS if by_row else self.FIELDS
+        return self._made(
+            *(
+                f(part) if name in names and isinstance(part, Tensor) else part
+                for name, part in zip(self.FIELDS, self._state(), strict=True)
+            )
+        )
+
     @classmethod
     def _joined(cls, name: str, parts: list[Any], join: Callable[[list[Tensor]], Tensor]) -> Self:
         """Parts of one kind and size, joined tensor by tensor."""
-        raise NotImplementedError
-
-    # Sizes and places.
+        first, scales = parts[0], [part.scale for part in parts]
+        if "scale" in cls.ROW_FIELDS:
+            if len({scale is None for scale in scales}) > 1:
+                raise ValueError(f"{name}: all tensors must have a scale or none of them, got both")
+        elif not all(scale is first.scale or _same(scale, first.scale) for scale in scales):
+            raise ValueError(f"{name}: all tensors must have the scale of the first")
+        columns = zip(cls.FIELDS, *(part._state() for part in parts), strict=True)
+        return cls._made(
+            *(
+                join(held) if field in cls.ROW_FIELDS and held[0] is not None else held[0]
+                for field, *held in columns
+            )
+        )
 
     def dim(self) -> int:
         """Number of dimensions."""
@@ -89,13 +115,11 @@ class PackedRows:
 
     def numel(self) -> int:
         """Number of values."""
-        count = 1
-        for size in self.shape:
-            count *= size
-        return count
+        return math.prod(self.shape)
 
     def __len__(self) -> int:
-        check_type(self._has_rows(), lambda: f"{self.NAME}: a single row of features has no length")
+        if not self._has_rows():
+            raise TypeError(f"{self.NAME}: a single row of features has no length")
         return int(self.words.size(0))
 
     @property
@@ -125,13 +149,8 @@ class PackedRows:
         """Whether the words are in memory that processes share."""
         return self.words.is_shared()
 
-    def _tensors(self) -> list[Tensor]:
-        return [part for part in self._state() if isinstance(part, Tensor)]
-
     def _has_rows(self) -> bool:
         return self.words.dim() > self.ROW_DIMS
-
-    # Moves and copies.
 
     def to(
         self, device: torch.device | str | int, non_blocking: bool = False, copy: bool = False
@@ -141,10 +160,8 @@ class PackedRows:
         Raises:
             TypeError: ``device`` is no device; packed values have no other dtype.
         """
-        check_type(
-            isinstance(device, torch.device | str | int),
-            lambda: f"{self.NAME}.to: device must be a device, got {name_type(device)}",
-        )
+        if not isinstance(device, torch.device | str | int):
+            raise TypeError(f"{self.NAME}.to: device must be a device, got {name_type(device)}")
         return self._mapped(lambda part: part.to(device, non_blocking=non_blocking, copy=copy))
 
     def cpu(self) -> Self:
@@ -184,14 +201,11 @@ class PackedRows:
         for part in self._tensors():
             part.record_stream(stream)
 
-    # Rows.
-
     def __getitem__(self, index: Any) -> Self:
         self._check_rows("index")
-        if isinstance(index, slice):
-            return self._mapped(lambda part: part[index], by_row=True)
-        at = rows_index(f"{self.NAME}[index]", index, len(self), self.device)
-        return self._mapped(lambda part: part[at], by_row=True)
+        if not isinstance(index, slice):
+            index = rows_index(f"{self.NAME}[index]", index, len(self), self.device)
+        return self._mapped(lambda part: part[index], by_row=True)
 
     def __iter__(self) -> Iterator[Self]:
         return (self[row] for row in range(len(self)))
@@ -220,32 +234,25 @@ class PackedRows:
         Raises:
             ValueError: ``dim`` is not 0, or there are no such rows.
         """
-        name = f"{self.NAME}.narrow"
+        name, rows = f"{self.NAME}.narrow", len(self)
         self._check_dim(name, dim)
-        rows = len(self)
-        check_value(
-            0 <= start <= rows and 0 <= length <= rows - start,
-            lambda: f"{name}: start and length must be within {rows} rows, got {start}, {length}",
-        )
+        if not (0 <= start <= rows and 0 <= length <= rows - start):
+            raise ValueError(
+                f"{name}: start and length must be within {rows} rows, got {start}, {length}"
+            )
         return self._mapped(lambda part: part.narrow(0, start, length), by_row=True)
 
     def _check_rows(self, name: str) -> None:
-        check_type(
-            self._has_rows(),
-            lambda: (
+        if not self._has_rows():
+            raise TypeError(
                 f"{self.NAME}: features of a row are packed and have no {name}; "
                 "call to_float() first"
-            ),
-        )
+            )
 
     def _check_dim(self, name: str, dim: int) -> None:
         self._check_rows("dim")
-        check_value(
-            dim in (0, -self.dim()),
-            lambda: f"{name}: dim must be 0, since features are packed, got {dim}",
-        )
-
-    # Values.
+        if dim not in (0, -self.dim()):
+            raise ValueError(f"{name}: dim must be 0, since features are packed, got {dim}")
 
     def equal(self, other: Any) -> bool:
         """Whether kind, sizes, bits and scales (present in both or neither) are the same."""
@@ -271,10 +278,8 @@ class PackedRows:
         return array
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
-        check_value(
-            copy is not False,
-            lambda: f"{self.NAME}: an array of packed values is a copy, got copy=False",
-        )
+        if copy is False:
+            raise ValueError(f"{self.NAME}: an array of packed values is a copy, got copy=False")
         return self.numpy() if dtype is None else self.numpy().astype(dtype, copy=False)
 
     def tolist(self) -> list[Any]:
@@ -306,8 +311,6 @@ class PackedRows:
         ]
         return "\n".join(lines + ["..."] * (len(rows) > CORNER[0]))
 
-    # Pickles, copies and functions of PyTorch.
-
     def __reduce_ex__(self, protocol: Any) -> Any:
         return rebuild, (type(self).__name__, *self._state())
 
@@ -325,13 +328,9 @@ class PackedRows:
 
 
 def rebuild(kind: str, *state: Any) -> PackedRows:
-    """Unpickles a packed tensor of a kind from its constructor's arguments, checked.
-
-    Raises:
-        TypeError: a tensor has another dtype.
-        ValueError: there is no such kind, shapes do not fit, or padding bits are set.
-    """
-    check_value(kind in _KINDS, lambda: f"rebuild: kind must be one of {list(_KINDS)}, got {kind}")
+    """Unpickles a packed tensor of a kind from its constructor's arguments, checked."""
+    if kind not in _KINDS:
+        raise ValueError(f"rebuild: kind must be one of {list(_KINDS)}, got {kind}")
     return _KINDS[kind]._rebuilt(*state)
 
 

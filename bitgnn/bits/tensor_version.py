@@ -14,12 +14,8 @@ from torch import Tensor
 class Watch:
     """Tensors as they are now.
 
-    A write raises a tensor's version and a move of its storage changes its address; what is held
-    here keeps its address from being given to another tensor. Tensors made in inference mode keep
-    no count of writes: see :func:`counted`.
-
-    Args:
-        tensors: what to watch; None stands for a tensor that is not there.
+    A write raises the version, a move of the storage changes the address, which nothing else gets
+    while it is held here. Tensors made in inference mode count no writes: see :func:`counted`.
     """
 
     __slots__ = ("_counted", "_held", "_places", "_tensors", "_versions")
@@ -32,11 +28,7 @@ class Watch:
         self._places = [tensor.data_ptr() for tensor in self._held]
 
     def unchanged(self, tensors: Sequence[Tensor | None] | None = None) -> bool:
-        """Whether ``tensors`` are those watched, and nothing wrote to them since.
-
-        Args:
-            tensors: what is in their place now; None for the tensors themselves.
-        """
+        """Whether nothing wrote to the tensors since, and ``tensors``, if given, are the same."""
         return (
             (tensors is None or are_same(tensors, self._tensors))
             and [tensor._version for tensor in self._counted] == self._versions
@@ -69,11 +61,8 @@ class TensorMemory:
     """Results made of tensors, kept as long as these live and nothing writes to them.
 
     Tensors are told apart by identity and are not kept alive: an entry goes with the first of its
-    tensors. Threads may share a memory; at worst two of them make the same thing. A copy begins
-    empty.
-
-    Args:
-        most: number of entries; the one made first makes room for a new one.
+    tensors, or where there are more than ``most``. Threads may share a memory; at worst two of
+    them make the same thing. A copy begins empty.
     """
 
     def __init__(self, most: int = 1) -> None:
@@ -95,20 +84,18 @@ class TensorMemory:
     ) -> Any:
         """Result of ``make()``, or the kept one for the same tensors and options.
 
-        Args:
-            tensors: what it depends on; None stands for a tensor that is not there. Where writes to
-                one of them would go unnoticed, nothing is remembered.
-            options: what else it depends on.
-            make: called without gradients and outside of inference mode, so that its result serves
-                every mode.
+        Nothing is remembered where writes to one of the tensors would go unnoticed. ``make`` is
+        called without gradients and outside of inference mode: its result serves every mode.
         """
         if torch.compiler.is_compiling() or not all(map(_is_counted, tensors)):
             return make()
         key = (tuple(map(id, tensors)), options)
         states = tuple(map(_state, tensors))
         found = self._entries.get(key)
-        if found is not None and found.states == states and _are(found.tensors, tensors):
-            return found.value
+        if found is not None and found.states == states:
+            alive = [None if ref is None else ref() for ref in found.tensors]
+            if are_same(alive, tensors):
+                return found.value
         with torch.inference_mode(False), torch.no_grad():
             value = make()
 
@@ -131,12 +118,6 @@ def _is_counted(tensor: Any) -> bool:
         return True
     is_dense = isinstance(tensor, Tensor) and tensor.layout == torch.strided
     return is_dense and not tensor.is_inference()
-
-
-def _are(refs: tuple[weakref.ref[Tensor] | None, ...], tensors: tuple[Tensor | None, ...]) -> bool:
-    """Whether these are the tensors referred to."""
-    pairs = zip(refs, tensors, strict=True)
-    return all(t is None if ref is None else ref() is t for ref, t in pairs)
 
 
 def _state(tensor: Tensor | None) -> Any:

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from torch import Tensor
 
-from bitgnn._checks import check_type, check_value, name_type
+from bitgnn._checks import name_type
 from bitgnn.bits import pytrees
-from bitgnn.bits._operands import check_packed
 from bitgnn.bits.rows import PackedRows
-from bitgnn.bits.tensor import WORD_BITS, words_for
+from bitgnn.bits.tensor import WORD_BITS, check_packed, check_padding, held_tensors, words_for
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -24,7 +22,8 @@ QUANTISED = (torch.float32, torch.float16, torch.bfloat16)
 class _CountedRows(PackedRows):
     """Base of ternary and boolean rows: words, set bits of each row, one scale."""
 
-    HAS_ONE_BATCH = False
+    FIELDS = ("words", "size", "counts", "scale")
+    ROW_FIELDS = ("words", "counts")
     PLANES: ClassVar[tuple[int, ...]]
     """Dimensions between the rows and their words."""
 
@@ -34,40 +33,39 @@ class _CountedRows(PackedRows):
     def __init__(
         self, words: Tensor, size: int, counts: Tensor | None = None, scale: Tensor | None = None
     ) -> None:
-        owner = type(self).__name__
+        owner = self.NAME
         check_packed(owner, words, "size", size)
         shape = [*self.PLANES, words_for(size)]
-        inner = len(shape)
-        check_value(
-            size >= 0 and words.dim() >= inner and list(words.shape[-inner:]) == shape,
-            lambda: (
+        inner = self.ROW_DIMS
+        if size < 0 or words.dim() < inner or list(words.shape[-inner:]) != shape:
+            raise ValueError(
                 f"{owner}: words must have shape [..., {', '.join(map(str, shape))}] for size "
                 f"{size}, got {list(words.shape)}"
-            ),
-        )
+            )
         if counts is None:
-            counts = _bits(words, size).flatten(-inner).sum(-1, dtype=torch.int32)
-        check_type(
-            isinstance(counts, Tensor) and counts.dtype == torch.int32,
-            lambda: f"{owner}: counts must be an int32 tensor, got {name_type(counts)}",
-        )
-        check_value(
-            counts.shape == words.shape[:-inner] and counts.device == words.device,
-            lambda: (
-                f"{owner}: counts must have shape {list(words.shape[:-inner])} on {words.device}, "
+            counts = self._count(words, size)
+        if not isinstance(counts, Tensor) or counts.dtype != torch.int32:
+            raise TypeError(f"{owner}: counts must be an int32 tensor, got {name_type(counts)}")
+        rows = words.shape[:-inner]
+        if counts.shape != rows or counts.device != words.device:
+            raise ValueError(
+                f"{owner}: counts must have shape {list(rows)} on {words.device}, "
                 f"got {list(counts.shape)} on {counts.device}"
-            ),
-        )
+            )
         if scale is not None:
-            check_scale(owner, "scale", scale, words.device)
+            _check_scale(owner, "scale", scale, words.device)
         self.words = words
         self.size = size
         self.counts = counts
         self.scale = scale
 
     @classmethod
+    def _count(cls, words: Tensor, size: int) -> Tensor:
+        """Set bits of each row, int32 ``[...]``."""
+        return _bits(words, size).flatten(-cls.ROW_DIMS).sum(-1, dtype=torch.int32)
+
+    @classmethod
     def _trusted(cls, words: Any, size: int, counts: Any, scale: Any = None) -> Self:
-        """Rows without checks, for results of operators."""
         self = object.__new__(cls)
         self.words = words
         self.size = size
@@ -75,31 +73,14 @@ class _CountedRows(PackedRows):
         self.scale = scale
         return self
 
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """``(..., size)``; no torch.Size, which would fix the sizes of an exported program."""
-        return (*self.counts.shape, self.size)
-
-    def _state(self) -> tuple[Any, ...]:
-        return self.words, self.size, self.counts, self.scale
-
     @classmethod
     def _rebuilt(cls, *state: Any) -> Self:
         return cls(*state).validate()
 
-    def _mapped(self, f: Callable[[Tensor], Tensor], by_row: bool = False) -> Self:
-        scale = self.scale if self.scale is None or by_row else f(self.scale)
-        return self._trusted(f(self.words), self.size, f(self.counts), scale)
-
-    @classmethod
-    def _joined(cls, name: str, parts: list[Any], join: Callable[[list[Tensor]], Tensor]) -> Self:
-        first = parts[0]
-        check_value(
-            all(_is_same_scale(part.scale, first.scale) for part in parts),
-            lambda: f"{name}: all tensors must have the scale of the first",
-        )
-        words, counts = (join([getattr(p, of) for p in parts]) for of in ("words", "counts"))
-        return cls._trusted(words, first.size, counts, first.scale)
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """``(..., size)``; no torch.Size, which would fix the sizes of an exported program."""
+        return (*self.counts.shape, self.size)
 
     def validate(self) -> Self:
         """Check padding bits and counts and return self; reads the words.
@@ -107,18 +88,9 @@ class _CountedRows(PackedRows):
         Raises:
             ValueError: a padding bit is 1, or the counts are not those of the words.
         """
-        owner, used = type(self).__name__, self.size % WORD_BITS
-        padding = int((self.words[..., -1] >> used != 0).sum()) if used else 0
-        check_value(
-            padding == 0,
-            lambda: f"{owner}: padding bits must be 0, got {padding} planes with others",
-        )
-        inner = len(self.PLANES) + 1
-        found = _bits(self.words, self.size).flatten(-inner).sum(-1, dtype=torch.int32)
-        check_value(
-            torch.equal(found, self.counts),
-            lambda: f"{owner}: counts must be the set bits of each row, got others",
-        )
+        check_padding(self.NAME, self.words, self.size, "planes")
+        if not torch.equal(self._count(self.words, self.size), self.counts):
+            raise ValueError(f"{self.NAME}: counts must be the set bits of each row, got others")
         return self
 
     def to_tensors(self, prefix: str = "") -> dict[str, Tensor]:
@@ -128,9 +100,7 @@ class _CountedRows(PackedRows):
             f"{prefix}size": torch.tensor(self.size),
             f"{prefix}counts": self.counts.contiguous(),
         }
-        if self.scale is not None:
-            tensors[f"{prefix}scale"] = self.scale
-        return tensors
+        return tensors if self.scale is None else {**tensors, f"{prefix}scale": self.scale}
 
     @classmethod
     def from_tensors(cls, tensors: dict[str, Tensor], prefix: str = "") -> Self:
@@ -139,15 +109,7 @@ class _CountedRows(PackedRows):
         Raises:
             ValueError: a tensor is missing, shapes do not fit, or bits are not as they must be.
         """
-        names = [prefix + name for name in ("words", "size", "counts")]
-        missing = [name for name in names if name not in tensors]
-        check_value(
-            not missing,
-            lambda: (
-                f"{cls.__name__}.from_tensors: tensors must hold {missing}, got {sorted(tensors)}"
-            ),
-        )
-        words, size, counts = (tensors[name] for name in names)
+        words, size, counts = held_tensors(cls, tensors, prefix, "words", "size", "counts")
         return cls(words, int(size), counts, tensors.get(f"{prefix}scale")).validate()
 
 
@@ -223,10 +185,10 @@ class TernaryTensor(_CountedRows):
                 of the words.
         """
         both = int((self.pos & self.neg != 0).sum())
-        check_value(
-            both == 0,
-            lambda: f"TernaryTensor: no value may be in both planes, got {both} words with some",
-        )
+        if both != 0:
+            raise ValueError(
+                f"TernaryTensor: no value may be in both planes, got {both} words with some"
+            )
         return super().validate()
 
 
@@ -250,15 +212,9 @@ class BooleanTensor(_CountedRows):
 
     @classmethod
     def from_float(cls, x: Tensor, scale: Tensor | float) -> BooleanTensor:
-        """1 where ``x >= scale / 2``, else 0, NaN included; see :meth:`TernaryTensor.from_float`.
+        """1 where ``x >= scale / 2``, else 0, NaN included.
 
-        Args:
-            x: float32, float16 or bfloat16 ``[..., K]``.
-            scale: positive number, or float32 tensor of no dimensions on the device of ``x``.
-
-        Raises:
-            TypeError: a dtype does not fit.
-            ValueError: ``x`` has no dimension, or the scale is not positive and finite.
+        Arguments and errors are those of :meth:`TernaryTensor.from_float`.
         """
         factor = _quantised("BooleanTensor.from_float", x, scale, 1)
         words, counts = torch.ops.bitgnn.pack_bool(x, factor)
@@ -271,77 +227,47 @@ class BooleanTensor(_CountedRows):
 
 
 def scale_tensor(function: str, name: str, scale: Tensor | float, device: torch.device) -> Tensor:
-    """A scale as a float32 tensor of no dimensions on a device.
-
-    Raises:
-        TypeError: it is neither a number nor a float32 tensor.
-        ValueError: it is not positive and finite, has dimensions or is on another device.
-    """
+    """A positive, finite scale as a float32 tensor of no dimensions on a device."""
     if isinstance(scale, Tensor):
-        check_scale(function, name, scale, device)
+        _check_scale(function, name, scale, device)
         return scale
-    check_type(
-        isinstance(scale, float | int) and not isinstance(scale, bool),
-        lambda: f"{function}: {name} must be a number or a tensor, got {name_type(scale)}",
-    )
+    if not isinstance(scale, float | int) or isinstance(scale, bool):
+        raise TypeError(f"{function}: {name} must be a number or a tensor, got {name_type(scale)}")
     check_positive(function, name, scale)
     return torch.tensor(float(scale), dtype=torch.float32, device=device)
 
 
 def check_positive(function: str, name: str, number: float) -> None:
-    """Require a number that is positive and finite in float32.
-
-    Raises:
-        ValueError: it is not.
-    """
-    check_value(
-        0 < number <= torch.finfo(torch.float32).max,
-        lambda: f"{function}: {name} must be positive and finite, got {number}",
-    )
+    """Require a number that is positive and finite in float32."""
+    if not 0 < number <= torch.finfo(torch.float32).max:
+        raise ValueError(f"{function}: {name} must be positive and finite, got {number}")
 
 
-def check_scale(function: str, name: str, scale: Tensor, device: torch.device) -> None:
-    """Require one positive float32 number on a device; the value is read on the CPU only.
-
-    Raises:
-        TypeError: it has another dtype.
-        ValueError: it has dimensions, is on another device or is not positive and finite.
-    """
-    check_type(
-        isinstance(scale, Tensor) and scale.dtype == torch.float32,
-        lambda: f"{function}: {name} must be a float32 tensor, got {name_type(scale)}",
-    )
-    check_value(
-        scale.dim() == 0,
-        lambda: f"{function}: {name} must have no dimensions, got shape {list(scale.shape)}",
-    )
-    check_value(
-        scale.device == device,
-        lambda: f"{function}: {name} must be on {device}, got {scale.device}",
-    )
+def _check_scale(function: str, name: str, scale: Any, device: torch.device) -> None:
+    """Require one positive float32 number on a device; the value is read on the CPU only."""
+    if not isinstance(scale, Tensor) or scale.dtype != torch.float32:
+        raise TypeError(f"{function}: {name} must be a float32 tensor, got {name_type(scale)}")
+    if scale.dim() != 0:
+        raise ValueError(
+            f"{function}: {name} must have no dimensions, got shape {list(scale.shape)}"
+        )
+    if scale.device != device:
+        raise ValueError(f"{function}: {name} must be on {device}, got {scale.device}")
     # The operators check again, where a compiled graph runs.
-    if scale.device.type == "cpu" and not torch.compiler.is_compiling() and _is_real(scale):
+    is_real = type(scale) in (Tensor, torch.nn.Parameter)
+    if scale.device.type == "cpu" and not torch.compiler.is_compiling() and is_real:
         check_positive(function, name, float(scale))
 
 
-def _is_same_scale(a: Tensor | None, b: Tensor | None) -> bool:
-    return a is b or (a is not None and b is not None and torch.equal(a, b))
-
-
-def _is_real(tensor: Tensor) -> bool:
-    return type(tensor) in (Tensor, torch.nn.Parameter)
-
-
-def _quantised(function: str, x: Tensor, scale: Tensor | float, dimensions: int) -> Tensor:
+def _quantised(function: str, x: Any, scale: Tensor | float, dimensions: int) -> Tensor:
     """Check what is made ternary; its scale as a tensor."""
-    check_type(
-        isinstance(x, Tensor) and x.dtype in QUANTISED and x.layout == torch.strided,
-        lambda: f"{function}: x must be float32, float16 or bfloat16, got {name_type(x)}",
-    )
-    check_value(
-        x.dim() >= dimensions,
-        lambda: f"{function}: x must have {dimensions} or more dimensions, got {list(x.shape)}",
-    )
+    is_dense = isinstance(x, Tensor) and x.layout == torch.strided
+    if not is_dense or x.dtype not in QUANTISED:
+        raise TypeError(f"{function}: x must be float32, float16 or bfloat16, got {name_type(x)}")
+    if x.dim() < dimensions:
+        raise ValueError(
+            f"{function}: x must have {dimensions} or more dimensions, got {list(x.shape)}"
+        )
     return scale_tensor(function, "scale", scale, x.device)
 
 

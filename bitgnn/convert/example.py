@@ -15,8 +15,8 @@ from bitgnn.convert.network.trace import Arguments, evaluating, has_forward, tra
 from bitgnn.convert.network.tracer import NotTraced
 from bitgnn.inference.own_call import Argument, OwnCall
 from bitgnn.nn.activation_quantizer import ActivationQuantizer
-from bitgnn.nn.products.input_bits import InputBits
-from bitgnn.nn.products.looks_up import LooksUp
+from bitgnn.nn.input_bits import InputBits
+from bitgnn.nn.looks_up import LooksUp
 
 Example: TypeAlias = "Tensor | BaseData | tuple[Any, ...] | list[Any] | dict[str, Any]"
 KINDS = (Tensor, BaseData, tuple, list, dict)

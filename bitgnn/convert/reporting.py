@@ -20,8 +20,8 @@ from bitgnn.nn import (
     InputBits,
     LayerPrecision,
 )
-from bitgnn.nn.products.binary_product import BinaryProduct
-from bitgnn.nn.products.seen_bits import ConstantBits
+from bitgnn.nn.binary_product import BinaryProduct
+from bitgnn.nn.seen_bits import ConstantBits
 
 NOT_YET = "not known yet"
 ATTRIBUTE = "bitgnn_report"

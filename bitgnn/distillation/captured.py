@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from bitgnn._capture import capturing
-from bitgnn.nn.graph.adjacency import kept_adjacencies
+from bitgnn.nn.aggregation import kept_adjacencies
 
 __all__ = ["RepeatedEpoch", "are_same", "python_state"]
 

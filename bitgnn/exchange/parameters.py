@@ -44,8 +44,7 @@ from torch import Tensor, nn
 from bitgnn._checksummed import migrated, read_folder, write_folder
 from bitgnn._files import FileError
 from bitgnn.bits import BitTensor
-from bitgnn.bits.images import BitImages
-from bitgnn.bits.tensor import words_for
+from bitgnn.bits.tensor import BitImages, words_for
 from bitgnn.exchange.norms import (
     NORMS,
     affine_of,
@@ -56,7 +55,7 @@ from bitgnn.exchange.norms import (
     threshold_of,
 )
 from bitgnn.nn import BinaryConv2d, BinaryLinear
-from bitgnn.nn.products.binary_product import BinaryProduct
+from bitgnn.nn.binary_product import BinaryProduct
 from bitgnn.quantize import canonical_row_scale
 
 Layer = dict[str, Any]

@@ -15,7 +15,7 @@ from torch_geometric.utils import is_sparse, to_edge_index
 
 from bitgnn.bits import BitAdjacency, pytrees
 from bitgnn.bits.layouts import FRDC_METHODS
-from bitgnn.nn.graph.adjacency import gcn_adjacency, neighbour_adjacency
+from bitgnn.nn.aggregation import gcn_adjacency, neighbour_adjacency
 from bitgnn.ops.layout_choice import default_layout
 
 

@@ -4,18 +4,13 @@ from bitgnn.nn.activation_quantizer import ActivationQuantizer
 from bitgnn.nn.attention.bwta_attention import BWTAAttention
 from bitgnn.nn.attention.bwta_multihead_attention import BWTAMultiheadAttention
 from bitgnn.nn.attention.bwta_self_attention import BWTASelfAttention
-from bitgnn.nn.binary_conv2d import BinaryConv2d
-from bitgnn.nn.binary_linear import BinaryLinear
+from bitgnn.nn.binary_product import Linear
 from bitgnn.nn.bwta_linear import BWTALinear
-from bitgnn.nn.channel_shortcut import ChannelShortcut
-from bitgnn.nn.graph.gcn_conv import GCNConv
-from bitgnn.nn.graph.graph_conv import GraphConv
-from bitgnn.nn.graph.sage_conv import SAGEConv
-from bitgnn.nn.linear import Linear
-from bitgnn.nn.precision import PRESETS, LayerPrecision
-from bitgnn.nn.products.input_bits import InputBits
-from bitgnn.nn.roles import default_precision
-from bitgnn.nn.standardize import NodeStandardize
+from bitgnn.nn.gcn_conv import GCNConv
+from bitgnn.nn.input_bits import InputBits
+from bitgnn.nn.neighbour_convs import GraphConv, SAGEConv
+from bitgnn.nn.precision import PRESETS, LayerPrecision, default_precision
+from bitgnn.nn.torch_layers import BinaryConv2d, BinaryLinear, ChannelShortcut, NodeStandardize
 
 __all__ = [
     "PRESETS",

@@ -8,10 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bitgnn._checks import check_type, check_value, name_type
+from bitgnn._checks import name_type
 from bitgnn.bits import PackedRows
-
-__all__ = ["as_pair", "check_floats", "check_input", "unpacked"]
 
 
 def check_floats(
@@ -21,55 +19,22 @@ def check_floats(
     device: torch.device,
     dtypes: Collection[torch.dtype] | None = None,
 ) -> None:
-    """Require a dense tensor of floats on a device.
-
-    Args:
-        owner: who asks, for messages.
-        name: of the argument.
-        x: the argument.
-        device: of the layer.
-        dtypes: those that will do; None for all floats.
-
-    Raises:
-        TypeError: it is no tensor, a sparse or nested one, or of another dtype.
-        ValueError: it is on another device.
-    """
-    check_type(
-        isinstance(x, Tensor), lambda: f"{owner}: {name} must be a tensor, got {name_type(x)}"
-    )
-    check_type(
-        x.layout == torch.strided and not x.is_nested,
-        lambda: (
-            f"{owner}: {name} must be dense, got a "
-            + ("nested tensor" if x.is_nested else f"tensor of layout {x.layout}")
-        ),
-    )
-    if dtypes is None:
-        check_type(
-            x.is_floating_point(), lambda: f"{owner}: {name} must hold floats, got {x.dtype}"
-        )
-    else:
-        check_type(
-            x.dtype in dtypes,
-            lambda: f"{owner}: {name} must be float32, float16 or bfloat16, got {x.dtype}",
-        )
-    check_value(
-        x.device == device,
-        lambda: f"{owner}: {name} must be on {device} like the layer, got {x.device}",
-    )
+    """Require a dense tensor of floats, or of the dtypes given, on the device of a layer."""
+    if not isinstance(x, Tensor):
+        raise TypeError(f"{owner}: {name} must be a tensor, got {name_type(x)}")
+    if x.layout != torch.strided or x.is_nested:
+        got = "nested tensor" if x.is_nested else f"tensor of layout {x.layout}"
+        raise TypeError(f"{owner}: {name} must be dense, got a {got}")
+    if dtypes is None and not x.is_floating_point():
+        raise TypeError(f"{owner}: {name} must hold floats, got {x.dtype}")
+    if dtypes is not None and x.dtype not in dtypes:
+        raise TypeError(f"{owner}: {name} must be float32, float16 or bfloat16, got {x.dtype}")
+    if x.device != device:
+        raise ValueError(f"{owner}: {name} must be on {device} like the layer, got {x.device}")
 
 
 def check_input(owner: str, x: Any, takes_bytes: bool) -> None:
-    """Require a dense tensor of floats, or of uint8 in front of a first layer in fixed point.
-
-    Args:
-        owner: who asks, for messages.
-        x: the input.
-        takes_bytes: whether uint8 will do.
-
-    Raises:
-        TypeError: it is something else.
-    """
+    """Require a dense tensor of floats, or of uint8 in front of a first layer in fixed point."""
     is_dense = isinstance(x, Tensor) and x.layout == torch.strided
     if is_dense and (x.is_floating_point() or (takes_bytes and x.dtype == torch.uint8)):
         return
@@ -87,21 +52,11 @@ def unpacked(x: Any) -> Any:
 
 
 def as_pair(owner: str, x: Any) -> tuple[Any, Any]:
-    """Features of sources and destinations, the same ones for one set of nodes.
-
-    Args:
-        owner: who asks, for messages.
-        x: a tensor, or a pair of tensors, one of which may be None.
-
-    Raises:
-        TypeError: it is something else.
-    """
+    """Features of sources and destinations, one of them perhaps None; the same for one tensor."""
     if isinstance(x, Tensor):
         return x, x
     sides = x if isinstance(x, tuple | list) else (x,)
     wrong = [side for side in sides if not isinstance(side, Tensor | None)]
-    check_type(
-        sides is x and not wrong,
-        lambda: f"{owner}: x must be a tensor or a pair, got {name_type([*wrong, x][0])}",
-    )
+    if sides is not x or wrong:
+        raise TypeError(f"{owner}: x must be a tensor or a pair, got {name_type([*wrong, x][0])}")
     return x[0], x[1]

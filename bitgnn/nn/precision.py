@@ -1,17 +1,15 @@
-"""Precision of a layer: operator letters, and the options of its training arithmetic."""
+"""Precision of a layer: letters, options of its training arithmetic, and forms of the names."""
 
 from __future__ import annotations
 
+import contextvars
 import re
-from dataclasses import dataclass, fields
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, fields, replace
 from typing import Literal, get_args
 
 from bitgnn.quantize import Surrogate, WeightGradient
-
-__all__ = [
-    "NORM_OPTIONS", "PRESETS", "PRODUCT_OPTIONS", "InputNorm", "Inputs", "LayerPrecision", "Norm",
-    "ProductOrder", "model_letters",
-]  # fmt: skip
 
 PRESETS = {"fp32": "FFF+FFF", "full": "FBF+FBF", "bin": "FBB+BBF"}
 """Names a layer accepts beside explicit letters, and the letters they stand for."""
@@ -20,6 +18,10 @@ Norm = Literal["batch"]
 InputNorm = Literal["batch", "standardize"]
 Inputs = Literal["sign", "looked_up"]
 ProductOrder = Literal["transform_first", "aggregate_first"]
+Role = Literal["hidden", "last"]
+"""``"hidden"``: a binary layer takes the result; ``"last"``: nothing or something else does."""
+Form = Literal["hidden", "last", "few_bits"]
+"""That of a role, or of a hidden layer on features of no more bits than it has outputs."""
 
 NORM_OPTIONS = ("hidden_norm", "output_norm")
 """Fields of batch norms in front of a sign, which a model gives the layers that have one there."""
@@ -93,9 +95,9 @@ class LayerPrecision:
                     f"LayerPrecision: {name} must be a string, got {type(letters).__name__}"
                 )
             if _LETTERS.fullmatch(letters) is None:
+                hint = " (T stands in front of B alone, as in 'TBF')" if "T" in letters else ""
                 raise ValueError(
-                    f"LayerPrecision: {name} must be three letters F or B, got {letters!r}"
-                    + (" (T stands in front of B alone, as in 'TBF')" if "T" in letters else "")
+                    f"LayerPrecision: {name} must be three letters F or B, got {letters!r}{hint}"
                 )
         for name, choices in _CHOICES.items():
             value = getattr(self, name)
@@ -107,9 +109,7 @@ class LayerPrecision:
                 f"precision {self.pair!r}: the output of BMM ({self.bmm[2]}) must be the "
                 f"activation of BSpMM ({self.bspmm[0]})"
             )
-        shaping = ("hardtanh", "input_norm", "hidden_norm", "output_norm")
-        extra = [name for name in shaping if getattr(self, name)]
-        if self.inputs == "looked_up":
+        if self.looks_up:
             if self.bmm[:2] not in ("FB", "BB"):
                 raise ValueError(
                     "LayerPrecision: inputs='looked_up' needs bits times binary weights, got "
@@ -121,6 +121,8 @@ class LayerPrecision:
                 )
         elif self.shortcut:
             raise ValueError("LayerPrecision: shortcut needs inputs='looked_up'")
+        shaping = ("hardtanh", "input_norm", "hidden_norm", "output_norm")
+        extra = [name for name in shaping if getattr(self, name)]
         if self.is_float and extra:
             raise ValueError(
                 f"LayerPrecision: {extra} need a binary letter; 'FFF+FFF' is PyG's own layer"
@@ -219,21 +221,62 @@ class LayerPrecision:
 
 
 def model_letters(precision: str | LayerPrecision, num_layers: int) -> list[str | LayerPrecision]:
-    """Precision of each layer of a chain.
+    """Precision of each layer of a chain; anything but ``"bin"`` holds for every one.
 
     ``"bin"`` hands bits from layer to layer, ``FBB+BBB``, ``BBB+BBB``, ..., ``BBF+FBF``: the last
     layer aggregates floats, since class scores need them; one layer alone has no such boundary and
-    is ``FBF+FBF``. Anything else holds for every layer.
-
-    Args:
-        precision: of the model.
-        num_layers: number of layers.
-
-    Returns:
-        One precision a layer.
+    is ``FBF+FBF``.
     """
     if precision != "bin" or num_layers == 0:
         return [precision] * num_layers
     if num_layers == 1:
         return ["FBF+FBF"]
     return ["FBB+BBB", *["BBB+BBB"] * (num_layers - 2), "BBF+FBF"]
+
+
+_default: contextvars.ContextVar[str | LayerPrecision] = contextvars.ContextVar(
+    "bitgnn_default_precision", default="bin"
+)
+
+
+@contextmanager
+def default_precision(precision: str | LayerPrecision) -> Iterator[None]:
+    """Let graph layers made inside have this precision where they name none.
+
+    ``with bitgnn.nn.default_precision("fp32"):`` makes PyG's own layers of them. Outside it is
+    ``"bin"``.
+
+    Args:
+        precision: what ``precision=`` of a layer takes.
+
+    Raises:
+        ValueError: it is neither a name nor letters.
+    """
+    LayerPrecision.parse(precision)
+    token = _default.set(precision)
+    try:
+        yield
+    finally:
+        _default.reset(token)
+
+
+def chosen_precision(precision: str | LayerPrecision | None) -> str | LayerPrecision:
+    """The precision a layer was asked for, or the default."""
+    return _default.get() if precision is None else precision
+
+
+def named_forms(precision: str | LayerPrecision) -> dict[Form, LayerPrecision] | None:
+    """The forms of ``"bin"`` or ``"full"``; None for anything else.
+
+    A hidden layer has a batch norm behind its product; in ``"bin"`` the sign follows, and bits are
+    aggregated. The last one sums the neighbours' bits, and multiplies these integers by binary
+    weights with a learnt gain. A hidden layer on features of no more bits than it has outputs does
+    so too, with its batch norm: fewer bits are summed, and no sign loses any of the sums.
+    """
+    if precision not in ("bin", "full"):
+        return None
+    letters = ("FBB", "BBF") if precision == "bin" else ("FBF", "FBF")
+    hidden = LayerPrecision(*letters, hidden_norm="batch", inputs="looked_up", shortcut=True)
+    last = LayerPrecision("FBF", "FBF", inputs="looked_up", order="aggregate_first")
+    few = replace(last, hidden_norm="batch") if precision == "bin" else hidden
+    return {"hidden": hidden, "last": last, "few_bits": few}

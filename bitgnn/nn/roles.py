@@ -1,86 +1,21 @@
-"""The forms of "bin" and "full" by role, and how layers find their role in the first forward."""
+"""What stands in front of a layer, read from autograd's graph: other layers and dropout."""
 
 from __future__ import annotations
 
-import contextvars
 import functools
 import re
 import weakref
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import replace
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from bitgnn.nn.precision import LayerPrecision
-
-__all__ = [
-    "NAMED", "KeptEntries", "Role", "default_precision", "found_producers", "kept_entries",
-    "leave_mark", "named_forms",
-]  # fmt: skip
-
-Role = Literal["hidden", "last"]
-"""``"hidden"``: a binary layer takes the result; ``"last"``: nothing or something else does."""
-
-Form = Literal["hidden", "last", "few_bits"]
-"""That of a role, or of a hidden layer on features of no more bits than it has outputs."""
-
-NAMED = ("bin", "full")
-"""Precisions by name, whose form depends on the layer's role."""
-
 MARK = "bitgnn_layer"
 MOST_NODES = 100_000
-
-_default: contextvars.ContextVar[str | LayerPrecision] = contextvars.ContextVar(
-    "bitgnn_default_precision", default="bin"
+LOOKED_AT = 4096
+ZERO_STAYS = re.compile(
+    r"(Relu|LeakyRelu|Elu|Gelu|Silu|Tanh|View|Reshape|ToCopy|UnsafeView)Backward"
 )
-
-
-@contextmanager
-def default_precision(precision: str | LayerPrecision) -> Iterator[None]:
-    """Let graph layers made inside have this precision where they name none.
-
-    ``with bitgnn.nn.default_precision("fp32"):`` makes PyG's own layers of them. Outside it is
-    ``"bin"``.
-
-    Args:
-        precision: what ``precision=`` of a layer takes.
-
-    Raises:
-        ValueError: it is neither a name nor letters.
-    """
-    LayerPrecision.parse(precision)
-    token = _default.set(precision)
-    try:
-        yield
-    finally:
-        _default.reset(token)
-
-
-def chosen_precision(precision: str | LayerPrecision | None) -> str | LayerPrecision:
-    """The precision a layer was asked for, or the default."""
-    return _default.get() if precision is None else precision
-
-
-def named_forms(precision: str | LayerPrecision) -> dict[Form, LayerPrecision] | None:
-    r"""The forms of ``"bin"`` or ``"full"``; None for anything else.
-
-    A hidden layer has a batch norm behind its product; in ``"bin"`` the sign follows, and bits are
-    aggregated; a GCNConv between two others adds the node's own bits. The last one has none of
-    these: it sums the neighbours' bits, which gives integers, and
-    multiplies them by binary weights with a scale for each output, the learnt gain of the scores.
-    A hidden layer on features of no more bits than it has outputs does so, too, with its batch
-    norm: fewer bits are summed than behind the product, and no sign loses any of the sums.
-    """
-    if precision not in NAMED:
-        return None
-    letters = ("FBB", "BBF") if precision == "bin" else ("FBF", "FBF")
-    hidden = LayerPrecision(*letters, hidden_norm="batch", inputs="looked_up", shortcut=True)
-    last = LayerPrecision("FBF", "FBF", inputs="looked_up", order="aggregate_first")
-    few = replace(last, hidden_norm="batch") if precision == "bin" else hidden
-    return {"hidden": hidden, "last": last, "few_bits": few}
 
 
 def leave_mark(layer: Any, out: Tensor) -> None:
@@ -113,22 +48,13 @@ def found_producers(x: Tensor) -> list[Any]:
     return found
 
 
-ZERO_STAYS = re.compile(
-    r"(Relu|LeakyRelu|Elu|Gelu|Silu|Tanh|View|Reshape|ToCopy|UnsafeView)Backward"
-)
-LOOKED_AT = 4096
-
-
 class KeptEntries(NamedTuple):
-    """Entries that dropout in front of a layer has kept.
-
-    Attributes:
-        mask: bool tensor of as many elements as the input, in its order; None is not known, or all.
-        share: probability of keeping.
-    """
+    """Entries that dropout in front of a layer has kept."""
 
     mask: Tensor | None
+    """Of as many elements as the input, in its order; None is not known, or all."""
     share: float
+    """Probability of keeping."""
 
 
 def kept_entries(x: Tensor) -> KeptEntries:

@@ -11,8 +11,6 @@ from torch.optim.optimizer import (
     register_optimizer_step_pre_hook,
 )
 
-__all__ = ["spare_from_decay"]
-
 MARK = "_bitgnn_sign_only"
 HELD = "_bitgnn_gradients"
 
@@ -33,9 +31,6 @@ def spare_from_decay(weight: Tensor) -> None:
     that they step by :math:`g`; the gradients are put back behind the step. Decoupled decay
     (AdamW) shrinks all weights of an output alike, which changes no sign, and is left alone. A gain
     that is drawn to where it starts has to be won anew by the loss.
-
-    Args:
-        weight: a parameter.
     """
     setattr(weight, MARK, True)
 

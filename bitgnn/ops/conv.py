@@ -27,7 +27,7 @@ TPDS 2020.
 import torch
 from torch import Tensor
 
-from bitgnn.bits.images import BitImages
+from bitgnn.bits.tensor import BitImages
 from bitgnn.ops import _arguments
 from bitgnn.ops._arguments import call
 from bitgnn.ops.conv_shape import (

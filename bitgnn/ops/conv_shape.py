@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from bitgnn._checks import name_type
-from bitgnn.bits.images import BitImages
+from bitgnn.bits.tensor import BitImages
 from bitgnn.ops import _arguments
 from bitgnn.ops.reference.conv import image_words, window_places
 

@@ -10,8 +10,7 @@ from torch.utils.weak import WeakIdKeyDictionary
 
 from bitgnn._checks import name_type
 from bitgnn.bits import BitAdjacency, BitTensor
-from bitgnn.bits.layouts import FRDC_METHODS
-from bitgnn.bits.sliced import ITEM_EDGES, default_slice_size
+from bitgnn.bits.layouts import FRDC_METHODS, ITEM_EDGES, default_slice_size
 from bitgnn.ops import _arguments
 
 METHODS = {"csr": ("carry_save",), "sliced": ("carry_save",), "frdc": FRDC_METHODS}

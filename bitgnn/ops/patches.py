@@ -24,8 +24,7 @@ import torch
 from torch import Tensor
 
 from bitgnn._checks import name_type
-from bitgnn.bits.images import BitImages
-from bitgnn.bits.tensor import WORD_BITS
+from bitgnn.bits.tensor import WORD_BITS, BitImages
 from bitgnn.ops import conv
 from bitgnn.ops._arguments import call
 from bitgnn.ops.conv_shape import Pair, check_images, conv_shape, whole_pair

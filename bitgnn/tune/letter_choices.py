@@ -23,7 +23,7 @@ from bitgnn.convert.network.trace import trace_model
 from bitgnn.convert.network.values import Network, Value, is_nowhere_negative, ordered
 from bitgnn.convert.plan import tunable_layers
 from bitgnn.convert.swap.graphs import HasPrecision
-from bitgnn.nn.products.binary_product import QUANTIZERS
+from bitgnn.nn.binary_product import QUANTIZERS
 
 Between = Literal["floats", "nothing", "sum", "signed", "positive"]
 """What stands in front of a layer: floats of no tunable layer, or what such layers hand on, behind

@@ -47,7 +47,7 @@ struct FrdcArgs {
   Reconcile method;
 };
 
-// Column slices whose rows fit in shared memory; bitgnn/bits/sliced.py describes the layout.
+// Column slices whose rows fit in shared memory; bitgnn/bits/layouts.py describes the layout.
 struct SlicedArgs {
   AggregateArgs csr;              // rowptr gives the degrees; indices unused
   const uint16_t* local_indices;  // [group_steps[groups] * 32 * kSliceStepEdges]

@@ -6,6 +6,7 @@ from torch.utils import _pytree as pytree
 from torch_geometric import EdgeIndex
 from torch_geometric.nn.conv.gcn_conv import gcn_norm
 from torch_geometric.utils import add_remaining_self_loops, to_dense_adj
+from wrong_calls import check_wrong_calls
 
 from bitgnn import BitAdjacency
 
@@ -91,52 +92,43 @@ def test_duplicates_count_unless_coalesced():
     ones = torch.ones(8)
     weighted = BitAdjacency.from_edge_index(GRAPH[:, :3], 2, ones[:3], coalesce=True)
     assert weighted.to_dense().tolist() == [[0, 1], [2, 0]]
+    source = torch.sparse_coo_tensor(GRAPH.flip(0), ones, (NODES, NODES))  # not coalesced
+    adjacency = BitAdjacency.from_edge_index(source)
+    assert adjacency.row_scale is None
+    assert torch.equal(adjacency.to_dense(), dense(GRAPH))
 
 
-@pytest.mark.parametrize("form", ["int32", "EdgeIndex", "csr", "coo", "csc", "SparseTensor"])
-def test_input_forms(form):
-    expected = BitAdjacency.from_edge_index(torch.unique(GRAPH, dim=1), NODES)
-    edge_index = torch.unique(GRAPH, dim=1)
-    matrix = dense(edge_index)
-    if form == "int32":
-        source = edge_index.int()
-    elif form == "EdgeIndex":
-        source = EdgeIndex(edge_index.contiguous(), sparse_size=(NODES, NODES))
-    elif form == "SparseTensor":
+FORMS = pytest.mark.parametrize("form", ["int32", "EdgeIndex", "csr", "coo", "csc", "SparseTensor"])
+
+
+def in_form(form, matrix):
+    """A matrix, destinations as rows, in one of the forms that graphs come in."""
+    if form == "SparseTensor":
         reason = "torch_sparse (extra 'sparse') is not installed"
-        sparse = pytest.importorskip("torch_sparse", reason=reason)
-        source = sparse.SparseTensor.from_dense(matrix)
-    else:
-        source = getattr(matrix, f"to_sparse_{form}")()
-    num_nodes = NODES if form == "int32" else None
-    found = BitAdjacency.from_edge_index(source, num_nodes)
+        return pytest.importorskip("torch_sparse", reason=reason).SparseTensor.from_dense(matrix)
+    if form in ("int32", "EdgeIndex"):
+        edges = matrix.t().nonzero().t().contiguous()
+        return edges.int() if form == "int32" else EdgeIndex(edges, sparse_size=matrix.t().shape)
+    return getattr(matrix, f"to_sparse_{form}")()
+
+
+@FORMS
+def test_input_forms(form):
+    edge_index = torch.unique(GRAPH, dim=1)
+    expected = BitAdjacency.from_edge_index(edge_index, NODES)
+    source = in_form(form, dense(edge_index))
+    found = BitAdjacency.from_edge_index(source, NODES if form == "int32" else None)
     assert found.shape == (NODES, NODES)
     assert torch.equal(found.rowptr, expected.rowptr)
     assert torch.equal(found.indices, expected.indices)
     assert found.row_scale is None
     assert found.rowptr.dtype == found.indices.dtype == torch.int32
-
-
-@pytest.mark.parametrize("form", ["csr", "coo", "csc", "SparseTensor"])
-def test_sparse_values_are_weights(form):
-    left, right = torch.tensor([1.0, 2.0, 4.0]), torch.tensor([3.0, 0.5])
-    matrix = left.unsqueeze(1) * right
-    if form == "SparseTensor":
-        reason = "torch_sparse (extra 'sparse') is not installed"
-        sparse = pytest.importorskip("torch_sparse", reason=reason)
-        source = sparse.SparseTensor.from_dense(matrix)
-    else:
-        source = getattr(matrix, f"to_sparse_{form}")()
-    adjacency = BitAdjacency.from_edge_index(source)
+    if form in ("int32", "EdgeIndex"):
+        return
+    matrix = torch.tensor([[1.0], [2.0], [4.0]]) * torch.tensor([3.0, 0.5])  # weights
+    adjacency = BitAdjacency.from_edge_index(in_form(form, matrix))
     assert adjacency.shape == (3, 2)
     torch.testing.assert_close(adjacency.to_dense(), matrix)
-
-
-def test_uncoalesced_coo_keeps_duplicates():
-    source = torch.sparse_coo_tensor(GRAPH.flip(0), torch.ones(8), (NODES, NODES))
-    adjacency = BitAdjacency.from_edge_index(source)
-    assert adjacency.row_scale is None
-    assert torch.equal(adjacency.to_dense(), dense(GRAPH))
 
 
 def test_bipartite_and_inferred_sizes():
@@ -171,61 +163,47 @@ def test_exports(device):
 
 
 POINTER, INDICES = torch.tensor([0, 1, 3]), torch.tensor([0, 2, 1], dtype=torch.int32)
+EYE, ONES = torch.eye(3).to_sparse_coo(), torch.ones(3)
+make = BitAdjacency.from_edge_index
+WRONG = r"""
+BitAdjacency(POINTER.float(), INDICES, 3)
+    -> TypeError: BitAdjacency: rowptr must be a tensor of torch.int32 or
+BitAdjacency(POINTER, INDICES.long(), 3) -> TypeError: indices must be .*int32, got torch.int64
+BitAdjacency(POINTER[:0], INDICES, 3) -> ValueError: rowptr must have shape \[M \+ 1\]
+BitAdjacency(POINTER + 1, INDICES, 3) -> ValueError: rowptr must start at 0, got 1
+BitAdjacency(POINTER[:2], INDICES, 3)
+    -> ValueError: rowptr must end at the number of edges 3, got 1
+BitAdjacency(torch.tensor([0, 4, 3]), INDICES, 3) -> ValueError: rowptr must never fall
+BitAdjacency(POINTER, INDICES, 2)
+    -> ValueError: indices must lie in \[0, 2\).*smallest 0, largest 2
+BitAdjacency(POINTER, -INDICES, 3)
+    -> ValueError: indices must lie .* got smallest -2, largest 0
+BitAdjacency(POINTER, INDICES, 3, ONES) -> ValueError: row_scale must .* of 2, got shape \[3\]
+BitAdjacency(POINTER, INDICES, 3, None, ONES[:2]) -> ValueError: col_scale must .* of 3
+BitAdjacency(POINTER, INDICES, 3, ONES[:2].half()) -> TypeError: row_scale must be .*float32
+BitAdjacency(POINTER, INDICES.to("meta"), 3)
+    -> ValueError: BitAdjacency: indices must be on cpu like rowptr
+make([[0], [1]]) -> TypeError: from_edge_index: edge_index must be a tensor, .* got list
+make(GRAPH.float()) -> TypeError: edge_index must be int64 or int32, got torch.float32
+make(GRAPH.t()) -> ValueError: edge_index must have shape \[2, E\], got \[8, 2\]
+make(GRAPH, 4) -> ValueError: edge_index\[0\] .*num_nodes \(sources\) 4, .*largest 4
+make(GRAPH, (2, 6)) -> ValueError: edge_index\[1\] .*\(destinations\) 2, .*largest 3
+make(GRAPH - 1, 6) -> ValueError: smallest -1, largest 3
+make(GRAPH, -1) -> ValueError: num_nodes must lie in
+make(GRAPH, 6, WEIGHT[:3]) -> ValueError: edge_weight must have shape \[8\].*got \[3\]
+make(GRAPH, 6, WEIGHT.int()) -> TypeError: edge_weight must be a float tensor
+make(GRAPH, 6, WEIGHT.to("meta")) -> ValueError: edge_weight must be on cpu, got meta
+make(GRAPH, 6, None, "both") -> ValueError: normalize must be None, 'sym' or 'mean', got
+make(GRAPH, (5, 6), None, "sym") -> ValueError: as many sources as destinations, got 6 and 5
+make(GRAPH, (5, 6), None, None, True) -> ValueError: as many sources as destinations
+make(EYE, None, ONES) -> ValueError: edge_weight must be None with a sparse
+make(EYE, 4) -> ValueError: num_nodes must be None or \(3, 3\).*got 4
+make(torch.ones(2, 2, 2).to_sparse_coo()) -> ValueError: must be a matrix
+"""
 
 
-@pytest.mark.parametrize(
-    ("arguments", "error", "message"),
-    [
-        ((POINTER.float(), INDICES, 3), TypeError, "rowptr must be a tensor of torch.int32 or"),
-        ((POINTER, INDICES.long(), 3), TypeError, "indices must be .*int32, got torch.int64"),
-        ((POINTER[:0], INDICES, 3), ValueError, r"rowptr must have shape \[M \+ 1\]"),
-        ((POINTER + 1, INDICES, 3), ValueError, "rowptr must start at 0, got 1"),
-        ((POINTER[:2], INDICES, 3), ValueError, "rowptr must end at the number of edges 3, got 1"),
-        ((torch.tensor([0, 4, 3]), INDICES, 3), ValueError, "rowptr must never fall"),
-        ((POINTER, INDICES, 2), ValueError, r"indices must lie in \[0, 2\).*smallest 0, largest 2"),
-        ((POINTER, -INDICES, 3), ValueError, "indices must lie .* got smallest -2, largest 0"),
-        (
-            (POINTER, INDICES, 3, torch.ones(3)),
-            ValueError,
-            r"row_scale must .* of 2, got shape \[3\]",
-        ),
-        ((POINTER, INDICES, 3, None, torch.ones(2)), ValueError, "col_scale must .* of 3"),
-        ((POINTER, INDICES, 3, torch.ones(2).half()), TypeError, "row_scale must be .*float32"),
-        ((POINTER, INDICES.to("meta"), 3), ValueError, "indices must be on cpu like rowptr"),
-    ],
-)
-def test_constructor_errors(arguments, error, message):
-    with pytest.raises(error, match=f"BitAdjacency: {message}"):
-        BitAdjacency(*arguments)
-
-
-EYE = torch.eye(3).to_sparse_coo()
-
-
-@pytest.mark.parametrize(
-    ("arguments", "error", "message"),
-    [
-        (([[0], [1]],), TypeError, "edge_index must be a tensor, .* got list"),
-        ((GRAPH.float(),), TypeError, "edge_index must be int64 or int32, got torch.float32"),
-        ((GRAPH.t(),), ValueError, r"edge_index must have shape \[2, E\], got \[8, 2\]"),
-        ((GRAPH, 4), ValueError, r"edge_index\[0\] .*num_nodes \(sources\) 4, .*largest 4"),
-        ((GRAPH, (2, 6)), ValueError, r"edge_index\[1\] .*\(destinations\) 2, .*largest 3"),
-        ((GRAPH - 1, 6), ValueError, "smallest -1, largest 3"),
-        ((GRAPH, -1), ValueError, "num_nodes must lie in"),
-        ((GRAPH, 6, WEIGHT[:3]), ValueError, r"edge_weight must have shape \[8\].*got \[3\]"),
-        ((GRAPH, 6, WEIGHT.int()), TypeError, "edge_weight must be a float tensor"),
-        ((GRAPH, 6, WEIGHT.to("meta")), ValueError, "edge_weight must be on cpu, got meta"),
-        ((GRAPH, 6, None, "both"), ValueError, "normalize must be None, 'sym' or 'mean', got"),
-        ((GRAPH, (5, 6), None, "sym"), ValueError, "as many sources as destinations, got 6 and 5"),
-        ((GRAPH, (5, 6), None, None, True), ValueError, "as many sources as destinations"),
-        ((EYE, None, torch.ones(3)), ValueError, "edge_weight must be None with a sparse"),
-        ((EYE, 4), ValueError, r"num_nodes must be None or \(3, 3\).*got 4"),
-        ((torch.ones(2, 2, 2).to_sparse_coo(),), ValueError, "must be a matrix"),
-    ],
-)
-def test_from_edge_index_errors(arguments, error, message):
-    with pytest.raises(error, match=f"BitAdjacency.from_edge_index: .*{message}"):
-        BitAdjacency.from_edge_index(*arguments)
+def test_wrong_calls():
+    check_wrong_calls(WRONG, globals())
 
 
 def test_transposed_pattern_is_left_out_of_graphs(monkeypatch):

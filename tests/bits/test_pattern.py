@@ -2,10 +2,11 @@
 
 import pytest
 import torch
+from wrong_calls import check_wrong_calls
 
 from bitgnn import BitAdjacency, _library
-from bitgnn.bits import _pattern
-from bitgnn.bits._sources import Edges
+from bitgnn.bits import edges as edges_module
+from bitgnn.bits.edges import Edges
 
 compiled = pytest.mark.skipif(
     _library.library_info().cpu_library is None, reason="the operator belongs to the library"
@@ -32,54 +33,45 @@ def test_equals_the_sort_of_keys(num_edges, num_rows, num_cols, self_loops, monk
         num_cols = num_rows
     rows, columns = drawn(num_edges, num_rows, num_cols)
     edges = Edges(rows, columns, None, num_rows, num_cols)
-    assert _pattern._is_counted(edges)
-    found = _pattern.pattern_of(edges, self_loops)
-    monkeypatch.setattr(_pattern, "_is_counted", lambda edges: False)
-    expected = _pattern.pattern_of(edges, self_loops)
+    assert edges_module._is_counted(edges)
+    found = edges_module.pattern_of(edges, self_loops)
+    monkeypatch.setattr(edges_module, "_is_counted", lambda edges: False)
+    expected = edges_module.pattern_of(edges, self_loops)
     for mine, theirs in zip(found, expected, strict=True):
         assert mine.dtype == theirs.dtype == torch.int32
         assert torch.equal(mine, theirs)
 
 
 @compiled
-def test_index_types_and_strides():
+def test_index_types_strides_and_room_behind():
     rows, columns = drawn(200, 40, 50)
     expected = torch.ops.bitgnn.csr_from_edges(columns, rows, 40, 50)
-    interleaved = torch.stack([columns, rows], dim=1)
-    for given in (
-        (columns.int(), rows.int()),
-        (interleaved[:, 0], interleaved[:, 1]),
-    ):
-        found = torch.ops.bitgnn.csr_from_edges(*given, 40, 50)
-        assert all(torch.equal(a, b) for a, b in zip(found, expected, strict=True))
-
-
-@compiled
-def test_room_behind_the_last_column_is_zero():
+    interleaved = torch.stack([columns, rows], dim=1).unbind(1)
+    for given in ((columns.int(), rows.int()), interleaved):
+        assert all(map(torch.equal, torch.ops.bitgnn.csr_from_edges(*given, 40, 50), expected))
     loops = torch.tensor([2, 0, 2])
     rowptr, indices = torch.ops.bitgnn.csr_from_edges(loops, loops, 3, 3, True)
     assert rowptr.tolist() == [0, 1, 2, 3]
     assert indices.tolist() == [0, 1, 2, 0, 0, 0]
 
 
+tensor, ONE, TWO = torch.tensor, torch.tensor([0]), torch.tensor([0, 1])
+WRONG = r"""
+csr(tensor([3]), ONE, 3, 3) -> RuntimeError: sources must lie in \[0, 3\)
+csr(ONE, tensor([-1]), 3, 3) -> RuntimeError: destinations in \[0, 3\)
+csr(ONE.float(), ONE, 3, 3) -> RuntimeError: sources must be int32 or int64
+csr(ONE, ONE.int(), 3, 3) -> RuntimeError: destinations must be
+csr(TWO, ONE, 3, 3) -> RuntimeError: entries of destinations must be 2
+csr(tensor([[0]]), ONE, 3, 3) -> RuntimeError: sources must have 1 dimensions, got 2
+csr(ONE, ONE, -1, 3) -> RuntimeError: must not be negative, got -1 and 3
+csr(ONE, ONE, 2, 3, True) -> RuntimeError: as many rows as columns, got 2 and
+csr(ONE, ONE, 2**31, 3) -> RuntimeError: fewer than 2\^31
+"""
+
+
 @compiled
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ((torch.tensor([3]), torch.tensor([0]), 3, 3), r"sources must lie in \[0, 3\)"),
-        ((torch.tensor([0]), torch.tensor([-1]), 3, 3), r"destinations in \[0, 3\)"),
-        ((torch.tensor([0.0]), torch.tensor([0]), 3, 3), "sources must be int32 or int64"),
-        ((torch.tensor([0]), torch.tensor([0], dtype=torch.int32), 3, 3), "destinations must be"),
-        ((torch.tensor([0, 1]), torch.tensor([0]), 3, 3), "entries of destinations must be 2"),
-        ((torch.tensor([[0]]), torch.tensor([0]), 3, 3), "sources must have 1 dimensions, got 2"),
-        ((torch.tensor([0]), torch.tensor([0]), -1, 3), "must not be negative, got -1 and 3"),
-        ((torch.tensor([0]), torch.tensor([0]), 2, 3, True), "as many rows as columns, got 2 and"),
-        ((torch.tensor([0]), torch.tensor([0]), 2**31, 3), r"fewer than 2\^31"),
-    ],
-)
-def test_refusals(arguments, message):
-    with pytest.raises(RuntimeError, match=message):
-        torch.ops.bitgnn.csr_from_edges(*arguments)
+def test_refusals():
+    check_wrong_calls(WRONG, {**globals(), "csr": torch.ops.bitgnn.csr_from_edges})
 
 
 @pytest.mark.parametrize("normalize", [None, "sym", "mean"])
@@ -89,7 +81,7 @@ def test_adjacencies_do_not_depend_on_the_way(normalize, self_loops, monkeypatch
     options = {"normalize": normalize, "add_self_loops": self_loops}
     edge_index = torch.stack([columns, rows])
     found = BitAdjacency.from_edge_index(edge_index, 60, **options)
-    monkeypatch.setattr(_pattern, "_is_counted", lambda edges: False)
+    monkeypatch.setattr(edges_module, "_is_counted", lambda edges: False)
     expected = BitAdjacency.from_edge_index(edge_index, 60, **options)
     # Weights of one are no weights.
     weighted = BitAdjacency.from_edge_index(edge_index, 60, edge_weight=torch.ones(500), **options)

@@ -7,6 +7,8 @@ import pickle
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load, save
+from torch.utils import _pytree as pytree
 from torch.utils.data import DataLoader
 from wrong_calls import check_wrong_calls
 
@@ -14,7 +16,6 @@ import bitgnn
 from bitgnn import BitTensor, TernaryTensor
 from bitgnn.bits import BitFeatures, BitImages, BooleanTensor
 
-SIZES = [0, 1, 31, 33, 70]
 INDICES = [
     slice(1, 4),
     slice(None, None, 2),
@@ -88,7 +89,7 @@ def test_cat_stack_and_index_select(kind, size):
     assert target.equal(found)
 
 
-@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("size", [0, 1, 31, 33, 70])
 @pytest.mark.parametrize("rows", [0, 1, 4])
 def test_ugly_sizes(rows, size):
     for scale in (None, "mean"):
@@ -116,6 +117,7 @@ def test_copies_moves_and_memory(kind, device):
     assert moved.device.type == device.type
     assert moved.is_cuda == (device.type == "cuda")
     assert moved.cpu().equal(x)
+    assert x.to("meta").scale.device.type == "meta"
     assert not x.is_shared()
     shared = x.clone().share_memory_()
     assert shared.is_shared()
@@ -133,7 +135,7 @@ def test_pinned_memory(kind):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_pickles_and_checkpoints(kind):
+def test_pickles_checkpoints_and_pytrees(kind):
     for x in (packed(kind), packed(kind)[1]):
         assert type(pickle.loads(pickle.dumps(x))) is kind
         assert pickle.loads(pickle.dumps(x)).equal(x)
@@ -141,6 +143,21 @@ def test_pickles_and_checkpoints(kind):
         torch.save({"x": x}, file)
         file.seek(0)
         assert torch.load(file, weights_only=True)["x"].equal(x)
+    leaves, spec = pytree.tree_flatten({"x": x})
+    assert all(type(leaf) is torch.Tensor for leaf in leaves)
+    assert pytree.tree_unflatten(leaves, spec)["x"].equal(x)
+    assert pytree.tree_map(lambda t: t.to("meta"), x).device.type == "meta"
+    assert pytree.treespec_loads(pytree.treespec_dumps(spec)) == spec
+
+
+@pytest.mark.parametrize("kind", [BitTensor, TernaryTensor, BooleanTensor])
+def test_safetensors(kind):
+    x = packed(kind)
+    assert kind.from_tensors(load(save(x.to_tensors("q."))), "q.").equal(x)
+    x.scale = None
+    assert kind.from_tensors(load(save(x.to_tensors()))).equal(x)
+    with pytest.raises(ValueError, match=r"must hold \['q.words', 'q.size'.*\], got"):
+        kind.from_tensors(x.to_tensors(), "q.")
 
 
 def test_a_forged_checkpoint_is_refused():
@@ -156,23 +173,28 @@ def test_a_forged_checkpoint_is_refused():
         torch.load(file, weights_only=True)
 
 
-def test_equality():
-    x = packed(BitTensor)
-    for other in (x, x.as_features(), x.to_float()):
-        assert torch.equal(x == other, torch.ones(5, 33, dtype=torch.bool))
+@pytest.mark.parametrize("kind", KINDS)
+def test_equality(kind):
+    x = packed(kind)
+    values, bare = x.to_float(), x.clone()
+    bare.scale = None
+    for other in (x, values):
+        assert bool((x == other).all())
         assert not (x != other).any()
-    assert torch.equal(x == -x.to_float(), torch.zeros(5, 33, dtype=torch.bool))
-    assert torch.equal(x[0] == x[0].to_float()[0].item(), (x.to_float()[0] == x.to_float()[0, 0]))
+    assert torch.equal(x == -values, values == -values)
+    assert torch.equal(x[0] == values[0].max().item(), values[0] == values[0].max())
     assert (x == "text") is False
     assert torch.equal(x, x.clone())
-    assert x.equal(x.as_features())
-    assert not x.equal(x[:4])
+    for other in (x[:4], bare, "rows", packed(kind, size=32), packed(kind)):
+        assert not x.equal(other)
     assert len({x, x, x.clone()}) == 2
 
 
-def test_arrays():
+def test_features_are_their_bits():
     x = packed(BitTensor)
     for held in (x, x.as_features()):
+        assert x.equal(held)
+        assert bool((x == held).all())
         assert held.numpy().dtype == np.float32
         assert np.array_equal(np.asarray(held), x.to_float().numpy())
         assert np.array(held, dtype=np.float64).dtype == np.float64
@@ -184,6 +206,19 @@ def test_workers_of_loaders_carry_packed_items():
         batches = list(DataLoader(held, batch_size=4, num_workers=1))
         assert all(isinstance(batch, BitFeatures) for batch in batches)
         assert bitgnn.cat(batches).equal(held)
+
+
+def test_repr():
+    x = torch.tensor([[1.0, -1, 1, -1, 1, 1, 1, 1]] * 5)
+    scaled = BitTensor.from_float(2 * x, scale="mean")
+    head = "BitTensor(5 x 8, 40 bytes, scaled, device=cpu)"
+    assert repr(scaled) == head + "\n[2, -2, 2, -2, 2, 2, ...]" * 3 + "\n..."
+    row = "BitTensor(8, 8 bytes, scaled, device=cpu)\n[2, -2, 2, -2, 2, 2, ...]"
+    assert repr(scaled[0]) == row
+    assert repr(scaled.to("meta")) == head.replace("cpu", "meta")
+    assert repr(scaled[:0]) == "BitTensor(0 x 8, 0 bytes, scaled, device=cpu)"
+    ternary = TernaryTensor.from_float(torch.randn(4, 3, 33), 0.5)
+    assert repr(ternary).startswith("TernaryTensor(4 x 3 x 33, 244 bytes, scaled, device=cpu)\n[")
 
 
 def test_features_are_tensors_that_operators_read():

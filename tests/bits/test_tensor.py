@@ -1,14 +1,15 @@
-"""BitTensor: packing, values, checks, moves and serialisation."""
+"""BitTensor: packing, values, checks, and patterns of its set bits."""
 
 import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from safetensors.torch import load, save
-from torch.utils import _pytree as pytree
+from wrong_calls import check_wrong_calls
 
 from bitgnn import BitTensor
+from bitgnn.bits import set_bits
+from bitgnn.ops import bmm
 
 SIZES = [0, 1, 31, 32, 33, 64, 65, 128, 200]
 
@@ -41,9 +42,6 @@ def test_sign_of_zero_and_nan(device):
     x = torch.tensor([[0.0, -0.0, float("nan"), float("inf"), -float("inf"), -1e-30]])
     bits = BitTensor.from_float(x.to(device)).to_float()
     assert bits.tolist() == [[1, 1, -1, 1, -1, -1]]
-    for value in (float("nan"), float("inf")):
-        with pytest.raises(ValueError, match="x must be finite"):
-            BitTensor.from_float(torch.tensor([[value]], device=device), check_finite=True)
 
 
 def test_threshold_and_scale(device):
@@ -52,45 +50,6 @@ def test_threshold_and_scale(device):
     bits = BitTensor.from_float(x, threshold, scale="mean")
     torch.testing.assert_close(bits.scale, (x - threshold).abs().mean(1))
     assert torch.equal(bits.to_float() > 0, x >= threshold)
-
-
-def test_equal():
-    x = torch.randn(4, 33)
-    plain, scaled = BitTensor.from_float(x), BitTensor.from_float(x, scale="mean")
-    assert plain.equal(BitTensor.from_float(x))
-    assert scaled.equal(BitTensor.from_float(x, scale="mean"))
-    assert not plain.equal(scaled)
-    assert not scaled.equal(BitTensor.from_float(2 * x, scale="mean"))
-    assert not plain.equal(BitTensor.from_float(-x))
-    assert not plain.equal(BitTensor.from_float(x[:, :32]))
-    assert not BitTensor(plain.words, 33).equal(BitTensor(plain.words, 34))
-
-
-def test_moves(device):
-    bits = BitTensor.from_float(torch.randn(4, 33), scale="mean")
-    moved = bits.to(device)
-    assert moved.device.type == device.type
-    assert moved.to("cpu").equal(bits)
-    assert bits.to("meta").scale.device.type == "meta"
-
-
-@pytest.mark.parametrize("scale", [None, "mean"])
-def test_safetensors_round_trip(scale):
-    bits = BitTensor.from_float(torch.randn(4, 33), scale=scale)
-    held = load(save(bits.to_tensors("layer.weight.")))
-    assert BitTensor.from_tensors(held, "layer.weight.").equal(bits)
-    with pytest.raises(ValueError, match=r"must hold \['other.words', 'other.size'\]"):
-        BitTensor.from_tensors(held, "other.")
-
-
-def test_pytree():
-    bits = BitTensor.from_float(torch.randn(4, 33), scale="mean")
-    leaves, spec = pytree.tree_flatten({"x": bits})
-    assert len(leaves) == 2
-    assert pytree.tree_unflatten(leaves, spec)["x"].equal(bits)
-    moved = pytree.tree_map(lambda t: t.to("meta"), bits)
-    assert moved.device.type == "meta"
-    assert pytree.treespec_loads(pytree.treespec_dumps(spec)) == spec
 
 
 def test_export_takes_and_returns_bits():
@@ -103,48 +62,18 @@ def test_export_takes_and_returns_bits():
     assert program.module()(bits).equal(BitTensor.from_float(-bits.to_float()))
 
 
-WORDS = torch.zeros(3, 2, dtype=torch.int32)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "error", "message"),
-    [
-        ((WORDS.long(), 40), TypeError, "words must be an int32 tensor, got torch.int64 Tensor"),
-        (([1], 40), TypeError, "words must be an int32 tensor, got list"),
-        ((WORDS, 40.0), TypeError, "size must be an int, got float"),
-        ((WORDS, True), TypeError, "size must be an int, got bool"),
-        ((WORDS, 65), ValueError, r"words must have shape \[N, 3\] for size 65, got \[3, 2\]"),
-        ((WORDS, 32), ValueError, r"shape \[N, 1\]"),
-        ((WORDS, -1), ValueError, "size -1"),
-        ((WORDS[0], 40), ValueError, r"got \[2\]"),
-        ((WORDS, 40, torch.ones(3).double()), TypeError, "scale must be a float32 tensor"),
-        ((WORDS, 40, torch.ones(2)), ValueError, r"scale must have shape \[3\], got \[2\]"),
-        ((WORDS, 40, torch.ones(3, device="meta")), ValueError, "scale must be on cpu, got meta"),
-    ],
-)
-def test_constructor_errors(arguments, error, message):
-    with pytest.raises(error, match=f"BitTensor: .*{message}"):
-        BitTensor(*arguments)
-
-
-@pytest.mark.parametrize(
-    ("call", "error", "message"),
-    [
-        (lambda: BitTensor.from_float(torch.ones(2, 3).int()), TypeError, "got torch.int32"),
-        (lambda: BitTensor.from_float(torch.ones(3)), ValueError, r"\[N, K\], got \[3\]"),
-        (lambda: BitTensor.from_float(torch.ones(2, 3), scale="max"), ValueError, "got 'max'"),
-        (lambda: BitTensor.from_float(torch.ones(2, 3), torch.ones(2)), ValueError, r"\[3\]"),
-        (lambda: BitTensor.from_float(torch.ones(2, 3), torch.ones(3).int()), TypeError, "int32"),
-        (
-            lambda: BitTensor.from_float(torch.ones(2, 3), torch.ones(3, device="meta")),
-            ValueError,
-            "threshold must be on cpu, got meta",
-        ),
-    ],
-)
-def test_from_float_errors(call, error, message):
-    with pytest.raises(error, match=f"BitTensor.from_float: .*{message}"):
-        call()
+@pytest.mark.parametrize("rows", [0, 1, 3, 70])
+@pytest.mark.parametrize("size", [0, 1, 31, 32, 33, 130])
+def test_patterns_of_set_bits(rows, size, device, monkeypatch):
+    monkeypatch.setattr("bitgnn.bits.functions._ROWS_AT_ONCE", 32)
+    x, w = torch.randn(rows, size, device=device), torch.randn(7, size, device=device)
+    bits, columns = BitTensor.from_float(x), BitTensor.from_float(w.T)
+    pattern = set_bits(bits)
+    assert pattern.shape == (rows, size)
+    assert torch.equal(pattern.to_dense(), (x >= 0).float())
+    sums = torch.ops.bitgnn.bspmm_bbf(columns.words, 7, pattern.rowptr, pattern.indices)
+    expected = bmm.bbf(bits, BitTensor.from_float(w))
+    assert torch.equal(2 * sums - columns.to_float().sum(0), expected)
 
 
 @pytest.mark.parametrize("word", [1 << 8, -(2**31)])
@@ -156,11 +85,33 @@ def test_validate_finds_padding_bits(word):
     assert BitTensor(words, 64).validate().size == 64
 
 
-def test_repr():
-    x = torch.tensor([[1.0, -1, 1, -1, 1, 1, 1, 1]] * 5)
-    bits = BitTensor.from_float(2 * x, scale="mean")
-    head = "BitTensor(5 x 8, 40 bytes, scaled, device=cpu)"
-    assert repr(bits) == head + "\n[2, -2, 2, -2, 2, 2, ...]" * 3 + "\n..."
-    assert repr(bits[0]) == "BitTensor(8, 8 bytes, scaled, device=cpu)\n[2, -2, 2, -2, 2, 2, ...]"
-    assert repr(bits.to("meta")) == head.replace("cpu", "meta")
-    assert repr(bits[:0]) == "BitTensor(0 x 8, 0 bytes, scaled, device=cpu)"
+WORDS, X = torch.zeros(3, 2, dtype=torch.int32), torch.ones(2, 3)
+NAN, INF, of = torch.tensor([[float("nan")]]), torch.tensor([[float("inf")]]), BitTensor.from_float
+WRONG = r"""
+BitTensor(WORDS.long(), 40)
+    -> TypeError: BitTensor: words must be an int32 tensor, got torch.int64 Tensor
+BitTensor([1], 40) -> TypeError: words must be an int32 tensor, got list
+BitTensor(WORDS, 40.0) -> TypeError: size must be an int, got float
+BitTensor(WORDS, True) -> TypeError: size must be an int, got bool
+BitTensor(WORDS, 65)
+    -> ValueError: BitTensor: words must have shape \[N, 3\] for size 65, got \[3, 2\]
+BitTensor(WORDS, 32) -> ValueError: shape \[N, 1\]
+BitTensor(WORDS, -1) -> ValueError: size -1
+BitTensor(WORDS[0], 40) -> ValueError: got \[2\]
+BitTensor(WORDS, 40, torch.ones(3).double())
+    -> TypeError: BitTensor: scale must be a float32 tensor
+BitTensor(WORDS, 40, torch.ones(2)) -> ValueError: scale must have shape \[3\], got \[2\]
+BitTensor(WORDS, 40, torch.ones(3, device="meta")) -> ValueError: scale must be on cpu, got meta
+of(X.int()) -> TypeError: BitTensor.from_float: x must be .* got torch.int32
+of(X[0]) -> ValueError: BitTensor.from_float: x must have shape \[N, K\], got \[3\]
+of(X, scale="max") -> ValueError: got 'max'
+of(X, torch.ones(2)) -> ValueError: threshold must have shape \[3\] like x's features, got \[2\]
+of(X, torch.ones(3).int()) -> TypeError: threshold must be a float32 tensor, got torch.int32
+of(X, torch.ones(3, device="meta")) -> ValueError: threshold must be on cpu, got meta
+of(NAN, check_finite=True) -> ValueError: x must be finite
+of(INF, check_finite=True) -> ValueError: x must be finite
+"""
+
+
+def test_wrong_calls():
+    check_wrong_calls(WRONG, globals())

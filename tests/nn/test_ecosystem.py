@@ -92,39 +92,26 @@ def test_script_refuses_what_it_would_change():
 @pytest.mark.parametrize("precision", PRECISIONS)
 @pytest.mark.parametrize("layer", [SAGEConv, GraphConv])
 def test_to_hetero(layer, precision):
-    users, items = torch.randn(9, 7), torch.randn(5, 4)
+    features = {"user": torch.randn(9, 7), "item": torch.randn(5, 4)}
     edges = {
         ("user", "buys", "item"): torch.tensor([[0, 1, 1, 8], [0, 0, 4, 2]]),
         ("item", "of", "user"): torch.tensor([[0, 3], [2, 2]]),
         ("user", "knows", "user"): torch.tensor([[0, 5, 6], [1, 1, 0]]),
     }
-    model = to_hetero(Network(layer, precision, (-1, -1)), (["user", "item"], list(edges)))
-    features = {"user": users, "item": items}
+    model = to_hetero(Network(layer, precision, (-1, -1)), (list(features), list(edges)))
     out = model(features, edges)
-    assert {name: tuple(scores.shape) for name, scores in out.items()} == {
-        "user": (9, 3),
-        "item": (5, 3),
-    }
+    sizes = {name: tuple(scores.shape) for name, scores in out.items()}
+    assert sizes == {"user": (9, 3), "item": (5, 3)}
     sum(scores.sum() for scores in out.values()).backward()
     first = dict(model.named_modules())["first.user__buys__item"]
-    assert isinstance(first, layer)
-    assert first.precision == precision
-    # One edge type by itself is what the layer makes of the pair.
-    expected = first((users, items), edges["user", "buys", "item"])
-    assert expected.shape == (5, 16)
+    assert (type(first), first.precision) == (layer, precision)
 
 
 @pytest.mark.parametrize("cached", [False, True])
 @pytest.mark.parametrize("precision", PRECISIONS)
 def test_a_graph_is_kept_only_where_pyg_keeps_it(graph, x, precision, cached):
-    theirs, ours = (
-        kind(IN, OUT, cached=cached, **options)
-        for kind, options in (
-            (torch_geometric.nn.GCNConv, {}),
-            (GCNConv, {"precision": precision}),
-        )
-    )
-    for conv in (theirs, ours):
+    theirs = torch_geometric.nn.GCNConv(IN, OUT, cached=cached)
+    for conv in (theirs, GCNConv(IN, OUT, cached=cached, precision=precision)):
         first = conv(x, graph)
         second = conv(x, graph[:, :20])
         assert torch.equal(first, second) == cached

@@ -1,6 +1,7 @@
 """What a layer sees of its input: which kind of bits, their thresholds and their means."""
 
 import math
+import warnings
 
 import pytest
 import torch
@@ -8,7 +9,7 @@ from looked_up_inputs import STEP, K, N, looked, values_of, words_of
 from torch.nn import functional
 
 from bitgnn.nn import InputBits
-from bitgnn.nn.products.thermometer import LEVELS
+from bitgnn.nn.thermometer import LEVELS
 from bitgnn.quantize.looked_up_linear import looked_up_linear
 
 
@@ -49,6 +50,14 @@ def test_kind_follows_from_the_values(x, kind):
     assert found.size == (bits.thresholds.numel() if kind == "thermometer" else x.size(1))
 
 
+def check_no_mean(bits, x):
+    """Products have a mean of 0, and offsets are multiples of a step."""
+    found = bits(x)
+    out = looked_up_linear(x, torch.randn(6, found.size), found, bits.unit)
+    assert float(out.mean(0).abs().max()) < 1e-3
+    assert torch.equal(bits.offset, (bits.offset / STEP).round() * STEP)
+
+
 @pytest.mark.parametrize("bad", [float("nan"), float("inf"), -float("inf")], ids=str)
 def test_columns_that_are_not_finite_are_named(bad):
     x = torch.randn(N, K)
@@ -62,6 +71,43 @@ def test_columns_that_are_not_finite_are_named(bad):
         bits.look_up(x)
 
 
+def with_constant(columns, kind="dense"):
+    x = torch.randn(30, K) if kind == "dense" else (torch.rand(30, K) < 0.2).float()
+    x[0], x[1] = (x[0], x[1]) if kind == "dense" else (0.0, 1.0)
+    x[:, columns] = torch.arange(1.0, len(columns) + 1) if kind == "dense" else 0.0
+    return x
+
+
+@pytest.mark.parametrize(
+    ("kind", "columns", "message"),
+    [
+        ("dense", [3], r"^Layer: x must vary .* value in all 30 rows of column 3, whose bits say"),
+        ("dense", [0, 4, 5], r"in all 30 rows of columns 0, 4, 5, whose bits say nothing$"),
+        ("dense", range(1, 8), r"in all 30 rows of columns 1, 2, 3, 4, 5, \.\.\., whose"),
+        ("dense", range(K), r"got 30 equal rows, whose bits tell no node from another$"),
+        ("words", range(K), r"got 30 equal rows, whose bits tell no node from another$"),
+    ],
+)
+def test_constant_columns_are_named_and_keep_one_bit(kind, columns, message):
+    x = with_constant(list(columns), kind)
+    with pytest.warns(UserWarning, match=message) as caught:
+        bits = looked(x)
+    assert len(caught) == 1
+    if kind == "dense":
+        place = bits.columns == columns[0]
+        assert bits.thresholds[place].tolist() == [1.0]
+        assert bits.offset[place].tolist() == [-1.0]
+        assert bool((values_of(bits(x))[:, place] == 0).all())
+
+
+def test_what_is_usual_is_not_warned_of():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for columns, kind in (([], "dense"), ([], "words"), ([2, 3, 4], "words")):
+            looked(with_constant(columns, kind))
+        looked(with_constant([0, 1])[:1])
+
+
 @pytest.mark.parametrize("values", [2, 3, 16, 17])
 def test_few_values_get_few_bits(values):
     x = torch.randint(values, (N, K)).float() + 1
@@ -73,16 +119,6 @@ def test_few_values_get_few_bits(values):
         assert torch.equal(bits.thresholds.view(K, -1), middles.expand(K, -1))
     else:
         assert int(numbers.max()) <= LEVELS
-
-
-def test_constant_columns_keep_one_bit():
-    x = torch.randn(N, K)
-    x[:, 4] = 2.5
-    with pytest.warns(UserWarning, match="column 4"):
-        bits = looked(x)
-    assert bits.thresholds[bits.columns == 4].tolist() == [2.5]
-    assert bits.offset[bits.columns == 4].tolist() == [-1.0]
-    assert bool((values_of(bits(x))[:, bits.columns == 4] == 0).all())
 
 
 @pytest.mark.parametrize(
@@ -112,10 +148,7 @@ def test_bits_of_a_thermometer_are_comparisons(x):
     # No bit is wasted, and the offset is minus the mean, in steps.
     assert bool((expected.min(0).values < expected.max(0).values).all())
     assert float((bits.offset + expected.mean(0)).abs().max()) <= STEP
-    assert torch.equal(bits.offset, (bits.offset / STEP).round() * STEP)
-    weight = torch.randn(6, expected.size(1))
-    out = looked_up_linear(x, weight, bits(x), bits.unit)
-    assert float(out.mean(0).abs().max()) < 1e-3
+    check_no_mean(bits, x)
 
 
 def test_zero_has_a_level_of_its_own_where_it_is_frequent():
@@ -135,11 +168,8 @@ def test_pattern_is_what_is_above_zero():
     found = bits(x)
     assert torch.equal(torch.ops.bitgnn.unpack(found.words, K) > 0, x > 0)
     assert float((bits.offset + (x > 0).float().mean(0)).abs().max()) <= STEP
-    assert torch.equal(bits.offset, (bits.offset / STEP).round() * STEP)
     assert float(bits.unit) == pytest.approx(1 / math.sqrt(float((x > 0).sum()) / N), rel=1e-5)
-    weight = torch.randn(6, K)
-    out = looked_up_linear(x, weight, found, bits.unit)
-    assert float(out.mean(0).abs().max()) < 1e-3
+    check_no_mean(bits, x)
     x[0, x[0] == 0] = 1e-40  # as good as 0 on every device
     assert torch.equal(looked(x).offset, bits.offset)
 
@@ -153,32 +183,12 @@ def test_activations_are_halves_of_both_signs():
     assert bits(x).columns is None
 
 
-def test_fewer_features_than_looked_at_are_refused():
+def test_other_features_and_columns_are_refused():
     x = torch.randn(N, K)
     bits = looked(x, "GCNConv")
     with pytest.raises(ValueError, match=rf"^GCNConv: x must be \[N, {K}\], got \[{N}, {K - 1}\]$"):
         bits(x[:, 1:])
-
-
-def test_columns_that_are_loaded_are_checked():
-    bits = looked(torch.randn(N, K), "GCNConv")
     state = bits.state_dict()
     state["columns"] = state["columns"] + K
     with pytest.raises(ValueError, match=rf"columns must lie in \[0, {K}\)"):
         InputBits("GCNConv").load_state_dict(state)
-
-
-@pytest.mark.parametrize("inside", [0.0, 0.3])
-def test_dropout_in_front_changes_no_mean(inside):
-    """Looked at without dropout, columns with and without zeros of their own, as an example is."""
-    rows = torch.randn(400, 6)
-    rows[:, :3] = rows[:, :3].abs() * (torch.rand(400, 3) < 0.7)
-    bits = InputBits("Layer").eval()
-    bits.look_up(rows)
-    assert bits.kind == "thermometer"
-    assert bits.rare.tolist() == [False] * 3 + [True] * 3
-    expected = values_of(bits(rows))
-    bits.train()
-    draws = [values_of(bits(functional.dropout(rows, 0.5), inside)) for _ in range(200)]
-    means = torch.stack(draws).mean(0).mean(0)
-    assert torch.allclose(means, expected.mean(0), atol=0.06)

@@ -5,7 +5,7 @@ import torch
 from looked_up_inputs import K, N, looked, values_of, words_of
 from torch.nn import functional
 
-from bitgnn.nn import GCNConv
+from bitgnn.nn import GCNConv, InputBits
 from bitgnn.quantize.looked_up_linear import looked_up_linear
 
 
@@ -103,3 +103,17 @@ def test_state_dict_round_trip(x, settled):
     assert torch.equal(layer(x, edges), other.eval()(x, edges))
     before = [layer.train(), other.train()]
     assert torch.equal(*(one(x, edges) for one in before))
+
+
+@pytest.mark.parametrize("inside", [0.0, 0.3])
+def test_dropout_in_front_changes_no_mean(inside):
+    """Looked at without dropout, columns with and without zeros of their own, as an example is."""
+    rows = torch.randn(400, 6)
+    rows[:, :3] = rows[:, :3].abs() * (torch.rand(400, 3) < 0.7)
+    bits = InputBits("Layer").eval()
+    bits.look_up(rows)
+    assert bits.rare.tolist() == [False] * 3 + [True] * 3
+    expected = values_of(bits(rows)).mean(0)
+    bits.train()
+    draws = [values_of(bits(functional.dropout(rows, 0.5), inside)) for _ in range(200)]
+    assert torch.allclose(torch.stack(draws).mean(0).mean(0), expected, atol=0.06)

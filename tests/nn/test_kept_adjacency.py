@@ -14,7 +14,7 @@ from torch_geometric.nn import GraphSAGE
 import bitgnn
 from bitgnn.bits import BitAdjacency
 from bitgnn.nn import GCNConv, GraphConv, SAGEConv
-from bitgnn.nn.graph import adjacency as module
+from bitgnn.nn import aggregation as module
 
 N, K, OUT = 30, 40, 40
 LAYERS = pytest.mark.parametrize("kind", [GCNConv, SAGEConv, GraphConv])
@@ -28,6 +28,10 @@ class Two(nn.Module):
 
     def forward(self, x, edges, *weight):
         return self.second(functional.relu(self.first(x, edges, *weight)), edges, *weight)
+
+    def step(self, x, *graph):
+        self.zero_grad()
+        self(x, *graph).square().sum().backward()
 
 
 @pytest.fixture
@@ -45,16 +49,11 @@ def made(monkeypatch):
     return found
 
 
-def _step(model, x, *graph):
-    model.zero_grad()
-    model(x, *graph).square().sum().backward()
-
-
 @LAYERS
-def test_layers_and_steps_share_one(kind, graph, x, made):
+def test_layers_and_steps_share_one_until_a_write(kind, graph, x, made):
     model = Two(kind)
     for _ in range(3):
-        _step(model, x, graph)
+        model.step(x, graph)
     with torch.no_grad():
         model.eval()(x, graph)
     with torch.inference_mode():
@@ -63,16 +62,9 @@ def test_layers_and_steps_share_one(kind, graph, x, made):
     expected = model(x, graph)
     assert torch.equal(model(x, graph.clone()), expected)
     assert len(made) == 2
-
-
-@LAYERS
-def test_a_write_makes_it_anew(kind, graph, x, made):
-    model = Two(kind).train()
-    _step(model, x, graph)
     graph[0] = graph[0].roll(1)
-    model.eval()
     written = model(x, graph)
-    assert len(made) == 2
+    assert len(made) == 3
     assert torch.equal(written, model(x, graph.clone()))
     graph.resize_(2, graph.size(1) - 4)
     assert torch.equal(model(x, graph), model(x, graph.clone()))
@@ -99,39 +91,33 @@ def test_options_have_entries_of_their_own(graph, x, made):
     assert not torch.equal(weighted, layers[0](x, graph, weight))
 
 
-def test_what_is_made_in_inference_mode_serves_training(graph, x, made):
+def test_inference_mode(graph, x, made):
     model = Two(SAGEConv)
     model(x, graph)
     module._kept.__init__()
     with torch.inference_mode(), torch.autocast("cpu", torch.bfloat16):
         model(x, graph)
-    _step(model, x, graph)
+    model.step(x, graph)  # what was made there serves training
     assert model.first.lin_l.weight.grad is not None
     assert len(made) == 2
-
-
-def test_edges_made_in_inference_mode_are_not_kept(graph, x):
-    model = Two(SAGEConv).eval()
-    model(x, graph)
+    model.eval()
     with torch.inference_mode():
-        own = graph.clone()
+        own = graph.clone()  # edges made there are not kept
         before = model(x, own)
         own[0] = own[0].roll(1)
         assert not torch.equal(model(x, own), before)
 
 
 @LAYERS
-def test_is_freed_with_the_edges(kind, graph, x, made):
+def test_few_are_kept_and_freed_with_the_edges(kind, graph, x, made):
     model = Two(kind)
     for _ in range(2 * module.MOST_KEPT):  # batches
-        _step(model, x, graph.clone())
+        model.step(x, graph.clone())
     gc.collect()
     assert len(made) == 2 * module.MOST_KEPT
     assert len(module._kept) == 0
     assert not any(adjacency() for adjacency in made)
-
-
-def test_few_are_kept(graph, x, made):
+    made.clear()
     layer, graphs = SAGEConv(K, OUT), [graph.clone() for _ in range(module.MOST_KEPT + 3)]
     for edges in graphs:
         layer(x, edges)
@@ -171,23 +157,22 @@ def test_weights_that_learn_are_no_obstacle(graph, x):
     weight = (torch.rand(graph.size(1)) + 0.1).requires_grad_()
     model = Two(GraphConv)
     with pytest.warns(UserWarning, match="no gradient reaches edge_weight"):
-        _step(model, x, graph, weight)
-    _step(model, x, graph, weight)
+        model.step(x, graph, weight)
+    model.step(x, graph, weight)
     assert weight.grad is None
 
 
-def test_gradients_are_those_of_an_adjacency(graph, x):
-    for kind, normalize in ((GCNConv, "sym"), (SAGEConv, "mean")):
-        adjacency = BitAdjacency.from_edge_index(
-            graph, N, normalize=normalize, add_self_loops=normalize == "sym"
-        )
-        found = []
-        for given in (graph, adjacency):
-            model = Two(kind)
-            model(x, given)
-            _step(model, x, given)
-            found.append([p.grad for p in model.parameters() if p.grad is not None])
-        assert all(map(torch.equal, *found))
+@pytest.mark.parametrize(("kind", "normalize"), [(GCNConv, "sym"), (SAGEConv, "mean")])
+def test_gradients_are_those_of_an_adjacency(kind, normalize, graph, x):
+    loops = normalize == "sym"
+    adjacency = BitAdjacency.from_edge_index(graph, N, normalize=normalize, add_self_loops=loops)
+    found = []
+    for given in (graph, adjacency):
+        model = Two(kind)
+        model(x, given)
+        model.step(x, given)
+        found.append([p.grad for p in model.parameters() if p.grad is not None])
+    assert all(map(torch.equal, *found))
 
 
 def test_binarized_models_share_it_too(graph, x, made):

@@ -6,7 +6,8 @@ import pytest
 import torch
 import torch_geometric.nn
 from torch_geometric import EdgeIndex
-from torch_geometric.utils import to_torch_coo_tensor, to_torch_csr_tensor
+from torch_geometric.utils import to_torch_csr_tensor
+from wrong_calls import check_wrong_calls
 
 from bitgnn import BitAdjacency
 from bitgnn.nn import GraphConv, SAGEConv
@@ -26,9 +27,8 @@ BINARY = [*NAMES, *LETTERS]
 
 def _parts(conv):
     """Maps of the neighbours and of the node."""
-    if isinstance(conv, SAGEConv):
-        return conv.lin_l, conv.lin_r if conv.root_weight else None
-    return conv.lin_rel, conv.lin_root
+    linear, *root = conv._products()
+    return linear, root[0] if root else None
 
 
 def _randomised(conv):
@@ -135,21 +135,6 @@ def test_bipartite_pairs(bipartite, x, layer, options, precision):
     assert conv((x, None), index).shape == (9, OUT)
 
 
-@pytest.mark.parametrize("precision", ["fp32", *BINARY])
-@pytest.mark.parametrize(("layer", "options"), LAYERS)
-def test_all_forms_of_a_graph_agree(simple, x, layer, options, precision):
-    conv = _randomised(layer(IN, OUT, precision=precision, **options))
-    expected = conv(x, simple)
-    normalize = "mean" if str(conv.aggr) == "mean" else None
-    for form in (
-        BitAdjacency.from_edge_index(simple, N, normalize=normalize),
-        to_torch_csr_tensor(simple.flip(0), size=N),
-        to_torch_coo_tensor(simple.flip(0), size=N),
-        EdgeIndex(simple.contiguous(), sparse_size=(N, N)),
-    ):
-        assert torch.allclose(conv(x, form), expected, atol=1e-5)
-
-
 def test_other_edge_weights_warn_once_and_an_f_adjacency_takes_them(simple, x):
     weight = torch.rand(simple.size(1))
     conv = GraphConv(IN, OUT, precision="full")
@@ -219,38 +204,38 @@ def test_sage_options(graph, x):
     assert signs.abs().eq(1).all()
 
 
+@pytest.mark.parametrize("precision", ["FBF+FBF", *NAMES])
+@pytest.mark.parametrize("sizes", [IN, (IN, IN)])
 @pytest.mark.parametrize("layer", [SAGEConv, GraphConv])
-def test_bad_input_is_named(graph, bipartite, x, layer):
-    name = layer.__name__
-    for precision in ("FBF+FBF", *NAMES):
-        for sizes in (IN, (IN, IN)):
-            conv = layer(sizes, OUT, precision=precision)
-            for _ in range(2):  # Before and after the bits of the input were looked up.
-                wide = rf"{name}: x must be \[N, 40\], got \[30, 39\]"
-                with pytest.raises(ValueError, match=wide):
-                    conv(x[:, 1:], graph)
-                with pytest.raises(ValueError, match=wide):
-                    conv((x, x[:, 1:]), graph)
-                conv((x, x.clone()), graph)
+def test_other_widths_are_refused_before_and_after_bits_are_looked_up(
+    graph, x, layer, sizes, precision
+):
+    conv = layer(sizes, OUT, precision=precision)
+    for _ in range(2):
+        for wrong in (x[:, 1:], (x, x[:, 1:])):
             with pytest.raises(
-                TypeError, match=f"{name}: x must be a tensor or a pair, got float32 nd"
+                ValueError, match=rf"{layer.__name__}: x must be \[N, 40\], got \[30, 39\]"
             ):
-                conv(x.numpy(), graph)
-            with pytest.raises(TypeError, match="or a pair, got float32 ndarray"):
-                conv((x, x.numpy()), graph)
-    conv = layer(IN, OUT, precision="bin")
-    with pytest.raises(ValueError, match=rf"{name}: x holds 8 destinations, .* says 9"):
-        conv((x, x[:8]), bipartite, size=(N, 9))
-    with pytest.raises(ValueError, match="must hold the features of the sources"):
-        conv((None, x), graph)
-    with pytest.raises(ValueError, match=r"must be 30 x 30 like the nodes, got 30 x 29"):
-        conv(x, BitAdjacency.from_edge_index(torch.tensor([[0], [1]]), (N, 29)))
-    exact = layer(IN, OUT, precision="FBF+FFF")
-    with pytest.raises(ValueError, match="aggregates with float edge weights, got a BitAdjacency"):
-        exact(x, BitAdjacency.from_edge_index(graph, N))
-    with pytest.raises(ValueError, match=r"edge_index\[1\] must lie in \[0, 9\)"):
-        conv((x, x[:9]), graph)
-    with pytest.raises(TypeError, match=r"int64 or int32, got torch\.float32"):
-        conv(x, graph.float())
-    with pytest.raises(ValueError, match=rf"{name}: dropout must be in \[0, 1\), got 1.0"):
-        layer(IN, OUT, dropout=1.0)
+                conv(wrong, graph)
+        conv((x, x.clone()), graph)
+
+
+WRONG = r"""
+conv(x.numpy(), graph) -> TypeError: Conv: x must be a tensor or a pair, got float32 nd
+conv((x, x.numpy()), graph) -> TypeError: x must be a tensor or a pair, got float32 ndarray
+conv((x, x[:8]), bipartite, size=(30, 9)) -> ValueError: Conv: x holds 8 destinations, .* says 9
+conv((None, x), graph) -> ValueError: must hold the features of the sources
+conv(x, narrow) -> ValueError: must be 30 x 30 like the nodes, got 30 x 29
+exact(x, square) -> ValueError: aggregates with float edge weights, got a BitAdjacency
+conv((x, x[:9]), graph) -> ValueError: edge_index\[1\] must lie in \[0, 9\)
+conv(x, graph.float()) -> TypeError: int64 or int32, got torch\.float32
+layer(4, 4, dropout=1.0) -> ValueError: Conv: dropout must be in \[0, 1\), got 1.0
+"""
+
+
+@pytest.mark.parametrize("layer", [SAGEConv, GraphConv])
+def test_wrong_calls(graph, bipartite, x, layer):
+    conv, exact = layer(IN, OUT, precision="bin"), layer(IN, OUT, precision="FBF+FFF")
+    narrow = BitAdjacency.from_edge_index(torch.tensor([[0], [1]]), (N, 29))
+    square = BitAdjacency.from_edge_index(graph, N)
+    check_wrong_calls(WRONG, locals())

@@ -1,8 +1,17 @@
 """LayerPrecision: what strings mean, which fields exist, what cannot be combined."""
 
 import pytest
+from wrong_calls import check_wrong_calls
 
-from bitgnn.nn import PRESETS, GCNConv, LayerPrecision, Linear
+from bitgnn.nn import (
+    PRESETS,
+    GCNConv,
+    GraphConv,
+    LayerPrecision,
+    Linear,
+    SAGEConv,
+    default_precision,
+)
 
 OPTIONS = {
     "surrogate": "approx",
@@ -38,25 +47,39 @@ def test_unknown_values_of_a_field_are_named(name):
         LayerPrecision("FBF", "FBF", **{name: "soft"})
 
 
-def test_letters_that_do_not_fit_are_named():
-    with pytest.raises(ValueError, match=r"output of BMM \(B\) must be the activation .* \(F\)"):
-        LayerPrecision("FBB", "FBF")
-    with pytest.raises(ValueError, match="bmm must be three letters F or B, got 'FB'"):
-        LayerPrecision("FB", "FBF")
-    with pytest.raises(TypeError, match="bspmm must be a string, got int"):
-        LayerPrecision("FBF", 1)
-    with pytest.raises(ValueError, match=r"'fp32', 'full', 'bin' or letters .* got 'half'"):
-        LayerPrecision.parse("half")
-    with pytest.raises(ValueError, match=r"or three letters .* got 'FBB[+]BBF'"):
-        LayerPrecision.parse_linear("FBB+BBF")
-    with pytest.raises(ValueError, match="'looked_up' needs bits times binary weights, got 'BFF'"):
-        LayerPrecision("BFF", "FBF", **LOOKED_UP)
-    for parse in (LayerPrecision.parse, LayerPrecision.parse_linear):
-        with pytest.raises(TypeError, match="a string or a LayerPrecision, got int"):
-            parse(1)
+@pytest.mark.parametrize("layer", [GCNConv, SAGEConv, GraphConv])
+def test_default_is_nested_and_restored(layer):
+    assert layer(4, 4).precision == "bin"
+    with default_precision("fp32"):
+        assert layer(4, 4).letters.is_float
+        with default_precision(LayerPrecision("FBF", "FBF", output_norm="batch")):
+            assert layer(4, 4).letters.output_norm == "batch"
+            assert layer(4, 4, precision="full").precision == "full"
+        assert layer(4, 4).letters.is_float
+    for bad, error in (("binary", ValueError), ("", ValueError), (None, TypeError)):
+        with pytest.raises(error), default_precision(bad):
+            pytest.fail("the block must not be entered")
+    assert layer(4, 4).precision == "bin"
 
 
-def test_full_precision_has_no_norms_of_its_own():
-    with pytest.raises(ValueError, match=r"\['hardtanh', 'output_norm'\] need a binary letter"):
-        LayerPrecision("FFF", "FFF", hardtanh=True, output_norm="batch")
+WRONG = r"""
+LayerPrecision("FBB", "FBF") -> ValueError: output of BMM \(B\) must be the activation .* \(F\)
+LayerPrecision("FB", "FBF") -> ValueError: bmm must be three letters F or B, got 'FB'
+LayerPrecision("FBF", 1) -> TypeError: bspmm must be a string, got int
+LayerPrecision.parse("half") -> ValueError: 'fp32', 'full', 'bin' or letters .* got 'half'
+LayerPrecision.parse_linear("FBB+BBF") -> ValueError: or three letters .* got 'FBB[+]BBF'
+LayerPrecision("BFF", "FBF", **LOOKED_UP)
+    -> ValueError: 'looked_up' needs bits times binary weights, got 'BFF'
+LayerPrecision.parse(1) -> TypeError: a string or a LayerPrecision, got int
+LayerPrecision.parse_linear(1) -> TypeError: a string or a LayerPrecision, got int
+LayerPrecision("FFF", "FFF", hardtanh=True, output_norm="batch")
+    -> ValueError: \['hardtanh', 'output_norm'\] need a binary letter
+LayerPrecision("FBB", "BBF", shortcut=True) -> ValueError: shortcut needs inputs='looked_up'
+LayerPrecision("FBB", "BBF", shortcut=3)
+    -> ValueError: shortcut must be one of False, True, got 3
+"""
+
+
+def test_wrong_calls():
+    check_wrong_calls(WRONG, globals())
     assert LayerPrecision("FFF", "FFF", surrogate="approx").is_float

@@ -1,4 +1,4 @@
-"""Roles of layers of named precision, found in the first forward."""
+"""Roles of layers of named precision, and the dropout in front, read from autograd's graph."""
 
 import pytest
 import torch
@@ -7,7 +7,8 @@ from torch.nn import functional
 
 import bitgnn
 from bitgnn.nn import GCNConv, GraphConv, SAGEConv
-from bitgnn.nn.roles import named_forms
+from bitgnn.nn.precision import named_forms
+from bitgnn.nn.roles import kept_entries
 
 N, K, H = 30, 12, 8
 X = torch.randn(N, K, generator=torch.Generator().manual_seed(0))
@@ -117,16 +118,21 @@ def _two_layers(layer, width, hidden, precision="bin"):
 def test_features_of_few_bits_are_summed_in_front_of_the_product(layer, hidden):
     x = (X > 0.5).float()
     net = _two_layers(layer, K, hidden)
-    net(x, EDGES).sum().backward()
+    for _ in range(3):
+        net(x, EDGES).square().sum().backward()
     forms = named_forms("bin")
-    assert net.first.role == "hidden"
-    assert net.first.letters == forms["few_bits" if hidden >= K else "hidden"]
+    form = forms["few_bits" if hidden >= K else "hidden"]
+    assert (net.first.role, net.first.letters) == ("hidden", form)
+    wanted, other = net.eval()(x, EDGES), _two_layers(layer, K, hidden).eval()
+    other.load_state_dict(net.state_dict())
+    assert other.first.letters == form
+    assert torch.equal(other(x, EDGES), wanted)
+    assert torch.equal(bitgnn.freeze(net, check=False)(x, EDGES), wanted)
     # Bits of activations are summed behind the product however few they are.
-    middle = _two_layers(layer, K, hidden).first
-    wide = _Net(net.way, first=middle, last=_two_layers(layer, hidden, hidden).first)
-    top = layer(hidden, 3)
-    top(wide(x, EDGES), EDGES)
-    assert wide.last.letters == forms["hidden"]
+    inner = _two_layers(layer, hidden, hidden)
+    activations = torch.randn(N, hidden, requires_grad=True)
+    inner(activations, EDGES)
+    assert inner.first.letters == forms["hidden"]
     full = _two_layers(layer, K, hidden, "full")
     full(x, EDGES)
     assert full.first.letters == named_forms("full")["hidden"]
@@ -141,16 +147,33 @@ def test_few_bits_are_those_of_thermometers(layer):
     assert net.first.letters == named_forms("bin")["hidden"]
 
 
-@LAYERS
-def test_few_bits_freeze_alike_and_are_loaded(layer):
-    x = (X > 0.5).float()
-    net = _two_layers(layer, K, 2 * K)
-    for _ in range(3):
-        net(x, EDGES).square().sum().backward()
-    net.eval()
-    wanted = net(x, EDGES)
-    other = _two_layers(layer, K, 2 * K).eval()
-    other.load_state_dict(net.state_dict())
-    assert other.first.letters == net.first.letters == named_forms("bin")["few_bits"]
-    assert torch.equal(other(x, EDGES), wanted)
-    assert torch.equal(bitgnn.freeze(net)(x, EDGES), wanted)
+@pytest.mark.parametrize(
+    ("way", "expected"),
+    [
+        (lambda x: x.relu(), 1.0),
+        (lambda x: functional.dropout(x.relu(), 0.5), 0.5),
+        (lambda x: functional.dropout(x, 0.25).relu(), 0.75),
+        (lambda x: functional.dropout(functional.dropout(x, 0.5).relu(), 0.2), 0.4),
+        (lambda x: functional.dropout(x.relu(), 0.5, training=False), 1.0),
+        (lambda x: functional.dropout(x, 0.5).view(-1, 2 * H).reshape(N, H), 0.5),
+        (lambda x: functional.dropout(functional.gelu(x).tanh(), 0.5).double(), 0.5),
+        (lambda x: functional.dropout(x, 0.5) + 1.0, 1.0),
+        (lambda x: nn.BatchNorm1d(H)(functional.dropout(x, 0.5)), 1.0),
+        (lambda x: torch.cat([functional.dropout(x, 0.5)] * 2), 1.0),
+        (lambda x: x * 2.0, 1.0),
+        (lambda x: x * torch.rand(N, H), 1.0),
+        (lambda x: x * torch.rand(N, 1).round().mul(2), 1.0),
+    ],
+)
+@pytest.mark.parametrize("layer", [GCNConv, None], ids=["layer", "parameter"])
+def test_kept_entries_are_read_from_the_graph(way, expected, layer):
+    torch.manual_seed(0)
+    x = torch.randn(N, H, requires_grad=True) if layer is None else layer(K, H)(X, EDGES)
+    out = way(x)
+    mask, share = kept_entries(out)
+    assert share == pytest.approx(expected, rel=1e-6)
+    if mask is not None:
+        assert mask.shape == out.shape
+        assert not bool(out[~mask].any())
+        assert float(mask.float().mean()) == pytest.approx(expected, abs=0.15)
+    assert (mask is None) == (share == 1.0)

@@ -4,11 +4,11 @@ import warnings
 
 import pytest
 import torch
-from torch import nn
+from torch_geometric.nn import Sequential
 
 import bitgnn
 from bitgnn.nn import GCNConv
-from bitgnn.nn.products.seen_bits import EVERY, MOST, ConstantBits, SeenBits
+from bitgnn.nn.seen_bits import EVERY, MOST, ConstantBits, SeenBits
 
 N, K = 41, 37
 EDGES = torch.randint(0, N, (2, 120), generator=torch.Generator().manual_seed(1))
@@ -25,31 +25,33 @@ def bits():
     return found
 
 
+def look(seen, bits, training=False):
+    """A forward with these bits, looked at if it is due."""
+    x = bits.float()
+    assert seen.is_due(training, x)
+    seen.add(_words(bits), K, training, x)
+
+
+def constant_of(bits):
+    return int((bits.all(0) | ~bits.any(0)).sum())
+
+
 @pytest.mark.parametrize("rows", [8, 9, 16, 31, N])
 def test_bits_of_one_value_are_counted(bits, rows, device):
-    bits = bits[:rows].to(device)
-    seen, x = SeenBits(), bits.float()
-    seen.add(_words(bits), K, False, x)
-    expected = int((bits.all(0) | ~bits.any(0)).sum())
-    assert seen.constant == ConstantBits(expected, K, rows, False)
+    seen = SeenBits()
+    look(seen, bits[:rows].to(device))
+    assert seen.constant == ConstantBits(constant_of(bits[:rows]), K, rows, False)
 
 
 def test_batches_of_an_evaluation_add_up_and_training_begins_anew(bits):
     seen = SeenBits()
     for row in range(8):
-        x = bits[row : row + 1].float()
-        assert seen.is_due(False, x)
         assert seen.constant is None
-        seen.add(_words(bits[row : row + 1]), K, False, x)
-    eight = bits[:8]
-    constant = int((eight.all(0) | ~eight.any(0)).sum())
-    assert seen.constant == ConstantBits(constant, K, 8, False)
-    ones = torch.ones_like(bits)
-    assert seen.is_due(True, bits)
-    seen.add(_words(ones), K, True, bits)
+        look(seen, bits[row : row + 1])
+    assert seen.constant == ConstantBits(constant_of(bits[:8]), K, 8, False)
+    look(seen, torch.ones_like(bits), training=True)
     assert seen.constant == ConstantBits(K, K, N, True)
-    assert seen.is_due(False, bits)
-    seen.add(_words(bits), K, False, bits)
+    look(seen, bits)
     assert seen.constant == ConstantBits(2, K, N, False)
 
 
@@ -64,34 +66,27 @@ def test_few_forwards_are_looked_at():
             seen.add(_words(batch > 0), K, False, batch)
             looked += 1
     assert looked == MOST
-    seen.clear()
+    seen = SeenBits()
     seen.add(_words(x > 0), K, False, x)
     assert not seen.is_due(False, x)  # the very tensor
     x[0] = -1
     assert seen.is_due(False, x)  # which was written to
 
 
-class Net(nn.Module):
-    """Two layers."""
-
-    def __init__(self, *precisions):
-        super().__init__()
-        first, last = precisions
-        self.c1 = GCNConv(K, 32, precision=first)
-        self.c2 = GCNConv(32, 3, precision=last)
-
-    def forward(self, x, edge_index):
-        return self.c2(self.c1(x, edge_index), edge_index)
+def two_layers(precision):
+    layers = [(GCNConv(K, 32, precision=precision), "x, e -> x")]
+    layers.append((GCNConv(32, 3, precision=precision), "x, e -> x"))
+    return Sequential("x, e", layers)
 
 
 CENTRED = torch.randn(N, K, generator=torch.Generator().manual_seed(2))
 
 
 def test_freeze_refuses_layers_that_never_looked():
-    model = Net("bin", "bin")
+    model = two_layers("bin")
     with pytest.raises(
         ValueError,
-        match=r"layer 'c1' \(GCNConv\) must have looked at its input, got a model that was never "
+        match=r"\(GCNConv\) must have looked at its input, got a model that was never "
         r"trained; train it, or pass example to binarize\(\); freeze\(model, check=False\) packs",
     ):
         bitgnn.freeze(model)
@@ -101,14 +96,14 @@ def test_freeze_refuses_layers_that_never_looked():
     torch.testing.assert_close(frozen(CENTRED, EDGES), model(CENTRED, EDGES))
 
 
-@pytest.mark.parametrize("modes", ["training", "evaluation"])
-def test_freeze_refuses_signs_that_are_all_one(modes):
-    model = Net("FBF+FBF", "FBF+FBF").train(modes == "training")
+@pytest.mark.parametrize("training", [True, False])
+def test_freeze_refuses_signs_that_are_all_one(training):
+    model = two_layers("FBF+FBF").train(training)
     model(CENTRED.abs(), EDGES)
-    last = "batch of training looked at" if modes == "training" else "evaluation"
+    last = "batch of training looked at" if training else "evaluation"
     with pytest.raises(
         ValueError,
-        match=rf"layer 'c1' \(GCNConv\) must have input bits that vary, got all {K} of them the "
+        match=rf"\(GCNConv\) must have input bits that vary, got all {K} of them the "
         rf"same in all {N} rows of the last {last}; centre what it reads, .* check=False",
     ):
         bitgnn.freeze(model)

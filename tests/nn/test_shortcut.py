@@ -85,10 +85,3 @@ def test_centred_bits_of_a_dropped_activation(shape, dropped):
     grad = torch.randn(shape)
     values.backward(grad)
     assert torch.equal(x.grad, grad * (x.abs() <= 1.0))
-
-
-def test_needs_looked_up_bits():
-    with pytest.raises(ValueError, match="shortcut needs inputs='looked_up'"):
-        LayerPrecision("FBB", "BBF", shortcut=True)
-    with pytest.raises(ValueError, match="shortcut must be one of False, True, got 3"):
-        LayerPrecision("FBB", "BBF", shortcut=3)

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from torch_geometric import EdgeIndex
 from torch_geometric.nn.conv.gcn_conv import gcn_norm
 from torch_geometric.typing import WITH_TORCH_SPARSE, SparseTensor
 from torch_geometric.utils import (
@@ -11,8 +12,9 @@ from torch_geometric.utils import (
     to_torch_csr_tensor,
 )
 
+from bitgnn import BitAdjacency
 from bitgnn.nn import GCNConv, GraphConv, SAGEConv
-from bitgnn.nn.graph.adjacency import gcn_adjacency
+from bitgnn.nn.aggregation import gcn_adjacency
 
 N, IN, OUT = 30, 40, 12
 needs_torch_sparse = pytest.mark.skipif(not WITH_TORCH_SPARSE, reason="torch_sparse is missing")
@@ -61,14 +63,22 @@ def test_gcn_normalises_every_form_as_pyg_does(graph, form, weighted, improved):
 
 
 @pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("precision", ["full", "bin", "FBF+FBF", "FBB+BBF", "FBF+FFF"])
+@pytest.mark.parametrize("precision", ["fp32", "full", "bin", "FBF+FBF", "FBB+BBF", "FBF+FFF"])
 @pytest.mark.parametrize("layer", [GCNConv, SAGEConv, GraphConv])
 def test_layers_take_every_form(simple, x, layer, precision, form):
     conv = layer(IN, OUT, precision=precision)
     matrix = form(simple.flip(0))
     is_csc = isinstance(matrix, torch.Tensor) and matrix.layout == torch.sparse_csc
-    if precision == "FBF+FFF" and layer is GCNConv and is_csc:
+    if precision in ("fp32", "FBF+FFF") and layer is GCNConv and is_csc:
         with pytest.raises(NotImplementedError, match="CSC"):  # PyG's own gcn_norm says so.
             conv(x, matrix)
         return
-    assert torch.allclose(conv(x, matrix), conv(x, simple), atol=1e-5)
+    expected = conv(x, simple)
+    assert torch.allclose(conv(x, matrix), expected, atol=1e-5)
+    index = EdgeIndex(simple.contiguous(), sparse_size=(N, N))
+    assert torch.allclose(conv(x, index), expected, atol=1e-5)
+    if precision != "FBF+FFF":
+        options = {GCNConv: {"normalize": "sym", "add_self_loops": True}}
+        options[SAGEConv] = {"normalize": "mean"}
+        ready = BitAdjacency.from_edge_index(simple, N, **options.get(layer, {}))
+        assert torch.allclose(conv(x, ready), expected, atol=1e-5)

@@ -1,12 +1,14 @@
-"""A training step in the user's own loop: what it does once, and that it waits for no device."""
+"""The user's own loop: layers that were swapped learn, and a step waits for no device."""
 
 import pytest
 import torch
 from torch import nn
 from torch.nn import functional
 from torch.utils._python_dispatch import TorchDispatchMode
+from toy_problems import CLASSES, planted
 
-from bitgnn.nn import GCNConv, GraphConv, SAGEConv
+import bitgnn
+from bitgnn.nn import GCNConv, GraphConv, SAGEConv, default_precision
 
 N, K, HIDDEN, OUT = 60, 40, 33, 5
 WAITING = {"_local_scalar_dense", "nonzero", "_unique2", "equal", "repeat_interleave"}
@@ -29,10 +31,10 @@ class Dispatched(TorchDispatchMode):
 
 
 class Two(nn.Module):
-    def __init__(self, kind, share):
+    def __init__(self, kind, share, width=K, out=OUT):
         super().__init__()
         torch.manual_seed(0)
-        self.first, self.second = kind(K, HIDDEN), kind(HIDDEN, OUT)
+        self.first, self.second = kind(width, HIDDEN), kind(HIDDEN, out)
         self.share = share
 
     def forward(self, x, edges):
@@ -66,6 +68,35 @@ def _warm(model, x, edges, y):
     for _ in range(3):
         step()
     return step
+
+
+@LAYERS
+@FEATURES
+@pytest.mark.parametrize("precision", ["bin", "full"])
+def test_swapped_layers_learn_and_freeze_exactly(precision, features, kind):
+    """As the loop of PyG's tutorials has it."""
+    data = planted()
+    x, edges, y, train = data.x, data.edge_index, data.y, data.train_mask
+    if features == "dense":
+        x = 2 * x + 0.5 * torch.randn(x.shape, generator=torch.Generator().manual_seed(1))
+    with default_precision(precision):
+        model = Two(kind, 0.5, x.size(1), CLASSES)
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01, weight_decay=5e-4)
+    for _ in range(60):
+        optimizer.zero_grad()
+        functional.cross_entropy(model(x, edges)[train], y[train]).backward()
+        optimizer.step()
+    model.eval()
+    with torch.no_grad():
+        expected = model(x, edges)
+    assert float((expected.argmax(1) == y)[data.test_mask].float().mean()) > 0.85
+    assert expected.std(0).min() > 0.1
+    first, second = model.first, model.second
+    assert (first.role, second.role) == ("hidden", None)
+    assert (first.precision, second.precision) == (precision, precision)
+    assert first.input_bits.kind == ("pattern" if features == "bag" else "thermometer")
+    assert second.input_bits.kind == "activation"
+    assert torch.equal(bitgnn.freeze(model)(x, edges), expected)
 
 
 @LAYERS

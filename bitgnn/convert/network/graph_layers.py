@@ -34,7 +34,7 @@ from bitgnn.convert.network.values import (
     with_size,
 )
 from bitgnn.inference.graph import GraphSpec
-from bitgnn.nn.graph.gcn_conv import OWN_BITS
+from bitgnn.nn.gcn_conv import OWN_BITS
 
 _OWNERS = ("torch_geometric.", "bitgnn.nn")
 _MESSAGES = (

@@ -20,8 +20,8 @@ from bitgnn.convert.network.values import (
 )
 from bitgnn.inference.fusions.products import MOST_NARROW_COLUMNS, is_wide
 from bitgnn.nn import BinaryLinear, LayerPrecision, NodeStandardize
-from bitgnn.nn.products.input_bits import InputBits
-from bitgnn.nn.products.thermometer import TINY
+from bitgnn.nn.input_bits import InputBits
+from bitgnn.nn.thermometer import TINY
 from bitgnn.ops.reference.pack import LEVEL_SLOT
 from bitgnn.ops.reference.pairs import MAX_NARROW_SIZE
 from bitgnn.quantize.output_affine import output_affine

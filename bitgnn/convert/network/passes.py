@@ -20,7 +20,7 @@ from bitgnn.convert.network.functions import NORMALISATIONS, classes_of
 from bitgnn.convert.network.values import ROWS, Network, Value, is_unit, ordered, readers_of
 from bitgnn.inference.steps.calls import RESULTS, FloatCall, Input, unsaved
 from bitgnn.nn import BinaryLinear
-from bitgnn.nn.products.binary_product import BinaryProduct
+from bitgnn.nn.binary_product import BinaryProduct
 
 Output = Literal["log_softmax", "softmax", "classes"]
 """Outputs that a frozen model can give in place of its own scores."""

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from bitgnn.inference.step import Apply, Read, Register, StepReader, Tensors, step_kind
-from bitgnn.nn.standardize import NodeStandardize
+from bitgnn.nn.torch_layers import NodeStandardize
 from bitgnn.quantize import sgn
 
 _STANDARDIZE = NodeStandardize()

@@ -265,7 +265,7 @@ def tile_edges(a: Arguments) -> Arguments:
 
 
 def slice_edges(a: Arguments) -> Arguments:
-    """The edges of the sliced layout; see ``bitgnn.bits.sliced``."""
+    """The edges of the sliced layout; see ``bitgnn.bits.layouts``."""
     device = a.local_indices.device
 
     def numbers(pointers: Tensor) -> Tensor:

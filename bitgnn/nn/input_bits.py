@@ -10,20 +10,19 @@ from torch import Tensor, nn
 
 import bitgnn.ops  # noqa: F401  (defines torch.ops.bitgnn)
 from bitgnn.bits.tensor_version import TensorMemory
-from bitgnn.nn.products.columns import check_finite_columns, warn_of_constant_columns
-from bitgnn.nn.products.thermometer import (
+from bitgnn.nn.roles import KeptEntries
+from bitgnn.nn.thermometer import (
     TINY,
+    check_finite_columns,
     dropped_share,
     exact_offset,
     near_probability,
     thermometers_of,
+    warn_of_constant_columns,
 )
-from bitgnn.nn.roles import KeptEntries
 from bitgnn.quantize.constants import filled
 from bitgnn.quantize.dropout import all_words, keep_words
 from bitgnn.quantize.looked_up_linear import MIDDLE, InputWords
-
-__all__ = ["KINDS", "InputBits", "InputKind"]
 
 InputKind = Literal["pattern", "thermometer", "activation"]
 KINDS: tuple[InputKind, ...] = ("pattern", "thermometer", "activation")
@@ -39,10 +38,8 @@ MOST_GAIN = 20.0
 SMOOTHING = 0.1
 """Weight of a step's share of bits among those of late."""
 LEAST_SHARE = 1e-3
-
 WINDOW = 4.0
 """Half-width of the straight-through window, in root mean squares of the input."""
-
 KEPT_FLOAT = ("thresholds", "offset", "median", "unit", "present")
 """Buffers that are float32 whatever a model is cast to."""
 
@@ -144,11 +141,9 @@ class InputBits(nn.Module):
         """
         self.unit.fill_(1 / math.sqrt(max(x.size(1), 1)))
         if x.requires_grad:
-            self.settle_activation(x)
-            return
+            return self.settle_activation(x)
         if x.numel() == 0:
-            self.settle("pattern")
-            return
+            return self.settle("pattern")
         rows = x.detach()
         if rows.size(0) > LOOKED_AT:
             step = rows.size(0) / LOOKED_AT
@@ -213,16 +208,11 @@ class InputBits(nn.Module):
         return found._replace(total=total, window=window)
 
     def _activation(
-        self,
-        x: Tensor,
-        dropout: float,
-        entries: KeptEntries | None,
-        factor: float,
+        self, x: Tensor, dropout: float, entries: KeptEntries | None, factor: float
     ) -> InputWords:
         """Bits of an activation; dropped ones are in the middle, where the mask is known."""
-        size, share, mask = x.size(1), 1.0, None
-        if entries is not None:
-            share, mask = entries.share, entries.mask
+        size = x.size(1)
+        mask, share = entries or (None, 1.0)
         # What is dropped is 0, and a bit that is not set.
         mask = mask.reshape(x.shape) if mask is not None and share < 1.0 else None
         words, raised, total, window = torch.ops.bitgnn.activation_bits(x, mask, TINY, factor)

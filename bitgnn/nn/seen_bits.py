@@ -12,8 +12,6 @@ from torch import Tensor
 import bitgnn.ops  # noqa: F401  (defines torch.ops.bitgnn)
 from bitgnn.quantize.looked_up_linear import InputWords
 
-__all__ = ["ConstantBits", "NotesBits", "SeenBits"]
-
 EVERY = 16
 """Of so many forwards in training one is looked at."""
 MOST = 16
@@ -23,14 +21,7 @@ LEAST_ROWS = 8
 
 
 class ConstantBits(NamedTuple):
-    """Number of bits that had one value in all rows looked at.
-
-    Attributes:
-        constant: their number.
-        size: of all bits.
-        rows: looked at.
-        training: whether in training, else in evaluation.
-    """
+    """How many of ``size`` bits had one value in all rows looked at, in training or evaluation."""
 
     constant: int
     size: int
@@ -48,10 +39,6 @@ class SeenBits:
     """
 
     def __init__(self) -> None:
-        self.clear()
-
-    def clear(self) -> None:
-        """Forget everything."""
         self._low: Tensor | None = None
         self._high: Tensor | None = None
         self._size = self._rows = self._forwards = self._trained = 0
@@ -60,12 +47,7 @@ class SeenBits:
         self._source: tuple[weakref.ref[Tensor], int] | None = None
 
     def is_due(self, training: bool, source: Tensor) -> bool:
-        """Whether to look at this forward's bits; called once in each.
-
-        Args:
-            training: the layer's mode.
-            source: what the bits are made of.
-        """
+        """Whether to look at the bits made of ``source``; called once in each forward."""
         if type(source) not in (Tensor, torch.nn.Parameter):
             return False
         if source.is_cuda and torch.cuda.is_current_stream_capturing():
@@ -74,21 +56,13 @@ class SeenBits:
             self._begins = True
             self._trained += 1
             return self._trained % EVERY == 1
-        if self._source is not None:
-            held, version = self._source
-            if held() is source and source._version == version:
-                return False
+        held, version = self._source or (None, 0)
+        if held is not None and held() is source and source._version == version:
+            return False
         return self._begins or self._forwards < MOST
 
     def add(self, words: Tensor, size: int, training: bool, source: Tensor) -> None:
-        """Look at the bits of a forward that is due.
-
-        Args:
-            words: int32 ``[N, ceil(size / 32)]``.
-            size: bits of a row.
-            training: the layer's mode.
-            source: what the bits are made of.
-        """
+        """Look at a forward that is due: int32 ``[N, ceil(size / 32)]`` made of ``source``."""
         if words.size(0) == 0 or words.is_meta:
             return
         low = _joined(words, torch.bitwise_and)
@@ -125,10 +99,6 @@ class NotesBits:
     training: bool
     _seen: dict[str, SeenBits]
 
-    def _start_notes(self) -> None:
-        """Begin with nothing seen, before PyG's constructor runs."""
-        self._seen = {}
-
     def constant_bits(self) -> dict[str, ConstantBits]:
         """Number of bits that had one value in all rows looked at in the last forwards.
 
@@ -144,23 +114,19 @@ class NotesBits:
 
     def _note_words(self, what: str, words: InputWords, source: Tensor) -> None:
         """Remember packed bits, now and then."""
-        seen = self._due(what, source)
-        if seen is not None:
-            seen.add(words.words, words.size, self.training, source)
+        if self._is_due(what, source):
+            self._seen[what].add(words.words, words.size, self.training, source)
 
     def _note_signs(self, what: str, x: Tensor) -> None:
         """Remember the signs of ``[*, K]`` floats, now and then."""
-        seen = self._due(what, x)
-        if seen is not None:
+        if self._is_due(what, x):
             words = torch.ops.bitgnn.pack(x.detach().reshape(-1, x.size(-1)).float())
-            seen.add(words, x.size(-1), self.training, x)
+            self._seen[what].add(words, x.size(-1), self.training, x)
 
-    def _due(self, what: str, source: Tensor) -> SeenBits | None:
-        """What remembers these bits, where it is to look at those of this forward."""
+    def _is_due(self, what: str, source: Tensor) -> bool:
         if torch.compiler.is_compiling():
-            return None
-        seen = self._seen.setdefault(what, SeenBits())
-        return seen if seen.is_due(self.training, source) else None
+            return False
+        return self._seen.setdefault(what, SeenBits()).is_due(self.training, source)
 
 
 def _joined(words: Tensor, join: Callable[[Tensor, Tensor], Tensor]) -> Tensor:

@@ -8,18 +8,14 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch_geometric.inspector import Inspector
 from torch_geometric.nn import MessagePassing
 from torch_geometric.nn.aggr import MeanAggregation, SumAggregation
 
 from bitgnn.bits import BitAdjacency
-from bitgnn.nn.graph.adjacency import Reduction
-from bitgnn.nn.graph.aggregate import aggregate
-from bitgnn.nn.graph.scripting import as_pyg_layer
-from bitgnn.nn.products.binary_product import BinaryProduct, on_rows
-from bitgnn.nn.products.integer_sums import IntegerProduct, with_value
+from bitgnn.nn.aggregation import IntegerProduct, Reduction, aggregate, with_value
+from bitgnn.nn.binary_product import BinaryProduct, on_rows
 from bitgnn.quantize import binary_sign
-
-__all__ = ["BinaryLayer"]
 
 # Sums of neighbours' signs spread over several units: a window of 1 would stop most gradients
 # (Cora: 54 % accuracy with 1, 79 % with 4, the same with 16).
@@ -28,16 +24,21 @@ OUTPUT_WINDOW = 4.0
 FACTORIZATION_WARNING = 1e-3
 
 _message_hooks = attrgetter(
-    "_propagate_forward_pre_hooks",
-    "_propagate_forward_hooks",
-    "_message_forward_pre_hooks",
-    "_message_forward_hooks",
-    "_aggregate_forward_pre_hooks",
-    "_aggregate_forward_hooks",
-    "_message_and_aggregate_forward_pre_hooks",
-    "_message_and_aggregate_forward_hooks",
+    *(
+        f"_{method}_forward_{hooks}"
+        for method in ("propagate", "message", "aggregate", "message_and_aggregate")
+        for hooks in ("pre_hooks", "hooks")
+    )
 )
 _MESSAGE_METHODS = ("message", "aggregate", "message_and_aggregate", "update")
+_INSPECTED: dict[str, list[int | str]] = {
+    "message": [],
+    "aggregate": [0, "aggr"],
+    "message_and_aggregate": [0],
+    "update": [0],
+    "edge_update": [],
+}
+"""Methods of PyG that take arguments by their names, and those that they take otherwise."""
 
 
 class BinaryLayer(BinaryProduct):
@@ -59,13 +60,11 @@ class BinaryLayer(BinaryProduct):
             getattr(kind, name) is not getattr(parent, name) for name in _MESSAGE_METHODS
         )
         if self._aggregates_messages and not self.letters.is_float:
-            reason = (
-                f"aggr={self.aggr!r} is neither a sum nor a mean"
-                if self._reduction is None
-                else "its class overrides how messages are made or aggregated"
-            )
+            reason = "its class overrides how messages are made or aggregated"
+            if self._reduction is None:
+                reason = f"aggr={self.aggr!r} is neither a sum nor a mean"
             warnings.warn(
-                f"{type(self).__name__}: {reason}; its dense products stay binary, but PyG "
+                f"{kind.__name__}: {reason}; its dense products stay binary, but PyG "
                 "aggregates floats: 32 bits for each feature of each edge, the speed and memory "
                 "of full precision",
                 UserWarning,
@@ -78,8 +77,31 @@ class BinaryLayer(BinaryProduct):
         return next(base for base in cls.__mro__ if base.__module__.startswith("torch_geometric."))
 
     def __prepare_scriptable__(self) -> Any:
-        """The layer that ``torch.jit.script`` compiles in place of a float one."""
-        return as_pyg_layer(self, self._pyg_class())
+        """The layer of PyG's own class that ``torch.jit.script`` compiles in place of a float one.
+
+        TorchScript compiles the source of ``forward``, which tells precisions apart in ways it has
+        no words for. Both share parameters, buffers, submodules and settings.
+        """
+        kind, parent, name = type(self), self._pyg_class(), type(self).__name__
+        if not self.letters.is_float:
+            raise RuntimeError(
+                f"{name}: TorchScript compiles precision 'fp32' alone, got {self.precision!r}; "
+                "use torch.compile, or bitgnn.freeze for inference"
+            )
+        if self.dropout > 0.0 and self.training:
+            raise RuntimeError(f"{name}: TorchScript has no dropout in layers; call eval() before")
+        if parent not in kind.__bases__:
+            raise RuntimeError(
+                f"{name}: TorchScript does not compile subclasses of bitgnn's layers"
+            )
+        twin: Any = object.__new__(parent)
+        inspector = Inspector(parent)
+        # What PyG's constructor inspects, for the class that the twin has.
+        for method, exclude in _INSPECTED.items():
+            inspector.inspect_signature(getattr(parent, method), exclude=exclude)
+        state = {key: value for key, value in vars(self).items() if key != "propagate"}
+        twin.__setstate__({**state, "inspector": inspector})
+        return twin
 
     def _set_jittable_templates(self, raise_on_error: bool = False) -> None:
         """PyG's, which takes a parent's generated ``propagate`` for the generic one.

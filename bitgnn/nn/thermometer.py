@@ -1,16 +1,13 @@
-"""Thermometers of dense features: thresholds, and which zeros dropout has made."""
+"""Features whose bits are looked up: thresholds, zeros that dropout made, and bad columns."""
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
-
-__all__ = [
-    "LEVELS", "TINY", "Thermometers", "dropped_share", "exact_offset", "near_probability",
-    "thermometers_of",
-]  # fmt: skip
 
 TINY = torch.finfo(torch.float32).tiny
 """From which on a value counts as above 0: no device disagrees about normal numbers."""
@@ -25,17 +22,12 @@ STEPS = 20
 CLOSE = 0.01
 """Maximum distance of the share of zeros from the probability, a multiple of 1 / 20."""
 OFFSET_STEPS = 2.0**16
+MANY = 5
+"""Columns that a message names at most."""
 
 
 class Thermometers(NamedTuple):
-    """Bits ``[B]`` of features ``[K]``.
-
-    Attributes:
-        columns: int64 ``[B]``, the feature of each bit.
-        thresholds: float32 ``[B]``.
-        offset: float32 ``[B]``, minus the mean of each bit.
-        median: float32 ``[K]``.
-    """
+    """Bits ``[B]`` of features ``[K]``: the feature of each, minus its mean, and medians."""
 
     columns: Tensor
     thresholds: Tensor
@@ -87,12 +79,7 @@ def _thresholds_of(values: Tensor) -> Tensor:
 
 
 def thermometers_of(rows: Tensor, dropped: Tensor | None) -> Thermometers:
-    """Thermometers of features ``[N, K]``.
-
-    Args:
-        rows: finite floats.
-        dropped: bool ``[K]``, features whose zeros are no values; None for none.
-    """
+    """Thermometers of finite ``[N, K]``; zeros of ``dropped`` ones, bool ``[K]``, are no values."""
     columns: list[Tensor] = []
     thresholds: list[Tensor] = []
     means: list[Tensor] = []
@@ -100,8 +87,7 @@ def thermometers_of(rows: Tensor, dropped: Tensor | None) -> Thermometers:
     for number, column in enumerate(rows.t()):
         is_dropped = dropped is not None and bool(dropped[number])
         values = column[column != 0] if is_dropped else column
-        values = values if values.numel() else column
-        values = values.sort().values
+        values = (values if values.numel() else column).sort().values
         at = _thresholds_of(values)
         columns.append(torch.full((at.numel(),), number))
         thresholds.append(at)
@@ -116,3 +102,39 @@ def thermometers_of(rows: Tensor, dropped: Tensor | None) -> Thermometers:
 def exact_offset(offset: Tensor) -> Tensor:
     """Multiples of 2^-16, whose sums are exact in any order."""
     return (offset.float() * OFFSET_STEPS).round() / OFFSET_STEPS
+
+
+def check_finite_columns(owner: str, rows: Tensor) -> None:
+    """Require features ``[N, K]`` without NaN and infinity; ``owner`` is the layer's class."""
+    finite = torch.isfinite(rows)
+    if not bool(finite.all()):
+        columns = (~finite).any(0).nonzero().view(-1).tolist()
+        raise ValueError(
+            f"{owner}: x must be finite where its bits are looked up, got NaN or infinity "
+            f"in columns {_named(columns)}"
+        )
+
+
+def warn_of_constant_columns(owner: str, rows: Tensor, few_are_usual: bool = False) -> None:
+    """Warn of columns whose bits say nothing; with ``few_are_usual`` only where all are constant.
+
+    Of a bag of words there are always some that no document has; one row says nothing of columns.
+    """
+    if rows.size(0) <= 1:
+        return
+    columns = (rows == rows[0]).all(0).nonzero().view(-1).tolist()
+    number, size = len(columns), rows.size(1)
+    if number == 0 or (few_are_usual and number < size):
+        return
+    if number == size:
+        found = f"got {rows.size(0)} equal rows, whose bits tell no node from another"
+    else:
+        found = f"got the same value in all {rows.size(0)} rows of column{'s' * (number > 1)} "
+        found += f"{_named(columns)}, whose bits say nothing"
+    warnings.warn(
+        f"{owner}: x must vary where its bits are looked up, {found}", UserWarning, stacklevel=2
+    )
+
+
+def _named(columns: Sequence[int]) -> str:
+    return ", ".join(map(str, columns[:MANY])) + (", ..." if len(columns) > MANY else "")

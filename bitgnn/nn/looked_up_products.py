@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from bitgnn.nn.input_bits import InputBits
 from bitgnn.nn.precision import LayerPrecision
-from bitgnn.nn.products.input_bits import InputBits
-from bitgnn.nn.products.seen_bits import NotesBits
 from bitgnn.nn.roles import KeptEntries, kept_entries
+from bitgnn.nn.seen_bits import NotesBits
 from bitgnn.nn.weight_decay import spare_from_decay
 from bitgnn.quantize import binary_sign
 from bitgnn.quantize.constants import made_once
@@ -22,52 +22,40 @@ from bitgnn.quantize.looked_up_linear import (
     trained_products,
 )
 
-__all__ = ["MATRIX", "LookedUpProducts", "Part", "SeenInput"]
-
 GAIN_START = -2.0
 """Logarithm of a last layer's gain at first. Starting at 0 loses 4 points on few labels."""
 MATRIX = 2
 
 
 class SeenInput(NamedTuple):
-    """Operands that products with looked-up bits take of an input ``[*, K]``.
-
-    Attributes:
-        x: the input.
-        words: its bits, as rows.
-    """
+    """An input ``[*, K]`` and its bits, as rows."""
 
     x: Tensor
     words: InputWords
 
 
 class Part(NamedTuple):
-    """One of the products with an input's bits.
-
-    Attributes:
-        weight: ``[M, B]`` latent weights.
-        norm: behind the product, or None: a gain is there instead.
-        to_signs: whether the sign of the result is wanted.
-        is_root: whether it is the nodes' own product.
-    """
+    """One of the products with an input's bits."""
 
     weight: Tensor
+    """``[M, B]`` latent weights."""
     norm: Any
+    """Behind the product, or None: a gain is there instead."""
     to_signs: bool = False
+    """Whether the sign of the result is wanted."""
     is_root: bool = False
+    """Whether it is the nodes' own product."""
 
 
 class LookedUpProducts(NotesBits):
     """Mixin of layers that multiply looked-up bits with binary weights.
 
-    Attributes:
-        gain_level: ``[1]`` parameter behind the gain of a last layer's product, or None.
-        root_gain_level: the same of the nodes' own product, where there is one beside the other.
-        root_start: what the latter's gain is multiplied by.
+    Behind a last layer's product is a gain of the level ``gain_level``, ``[1]`` or None; the
+    nodes' own product, where there is one beside the other, has ``root_gain_level``, and its gain
+    is multiplied by ``root_start``.
     """
 
     letters: LayerPrecision
-    training: bool
     root_bits: InputBits | None
     gain_level: nn.Parameter | None
     root_gain_level: nn.Parameter | None
@@ -100,8 +88,8 @@ class LookedUpProducts(NotesBits):
         bits.kept_share = entries.share
         return entries
 
-    def _words(self, x: Tensor, bits: InputBits, dropout: float) -> InputWords:
-        """Bits of ``[*, K]`` as rows; a pattern where nothing was looked up yet."""
+    def _see(self, x: Tensor, bits: InputBits, dropout: float) -> SeenInput:
+        """``[*, K]`` with its bits; those of a pattern where nothing was looked up yet."""
         if not bits.is_settled and torch.is_grad_enabled():
             if x.requires_grad:
                 bits.settle_activation(x)
@@ -109,57 +97,48 @@ class LookedUpProducts(NotesBits):
                 bits.settle("pattern")
         words: InputWords = bits(x.reshape(-1, x.size(-1)), dropout, self._kept(x, bits))
         self._note_words("root input" if bits is self.root_bits else "input", words, x)
-        return words
-
-    def _see(self, x: Tensor, bits: InputBits, dropout: float) -> SeenInput:
-        """Bits of an input, and what else its products share."""
-        return SeenInput(x, self._words(x, bits, dropout))
+        return SeenInput(x, words)
 
     def _bits_product(self, seen: SeenInput, bits: InputBits, part: Part) -> Tensor:
         """The product of looked-up bits behind its norm or gain; its sign where that is wanted.
 
         Rows with NaN or infinity give NaN, as they do in floats.
         """
-        rows, norm = _rows(seen.x), part.norm
-        if self._learns(norm, rows):
-            return self._normed_products(seen, bits, part)[0]
-        if norm is None and self.training:
-            return self._gained_products(seen, bits, part)[0]
+        return self._bits_products(seen, bits, part)[0]
+
+    def _bits_products(self, seen: SeenInput, bits: InputBits, *parts: Part) -> tuple[Tensor, ...]:
+        """Several products of equally many outputs, in training as one with all the weights."""
+        rows = seen.x if seen.x.dim() == MATRIX else seen.x.reshape(-1, seen.x.size(-1))
+        # Norms take the statistics of the batch behind the product.
+        learns = [p.norm is not None and p.norm.training and rows.size(0) > 1 for p in parts]
+        has_gains = self.training and all(part.norm is None for part in parts)
+        if not all(learns) and not has_gains:
+            if len(parts) > 1:
+                return tuple(self._bits_product(seen, bits, part) for part in parts)
+            return (self._folded(seen, rows, bits, parts[0]),)
+        for part in parts:
+            spare_from_decay(part.weight)
+        weights = [part.weight for part in parts]
+        weight = weights[0] if len(parts) == 1 else torch.cat(weights)
+        operands = (rows, weight, seen.words, bits.unit)
+        each: Any
+        if has_gains:
+            (out,) = trained_products(*operands, 1, *self._levels(*parts))
+            each = (out,) if len(parts) == 1 else out.split(weights[0].size(0), 1)
+        else:
+            products = trained_products(*operands, len(parts))
+            each = (part.norm(out) for part, out in zip(parts, products, strict=True))
+        return tuple(self._finished(out, seen, part) for out, part in zip(each, parts, strict=True))
+
+    def _folded(self, seen: SeenInput, rows: Tensor, bits: InputBits, part: Part) -> Tensor:
+        """A product with its norm or gain in one affine map."""
         gain = None
-        if norm is None:
+        if part.norm is None:
             gain = self.root_gain if part.is_root else self.output_gain
         elif self.training:
             spare_from_decay(part.weight)
-        out = looked_up_linear(rows, part.weight, seen.words, bits.unit, gain, norm)
-        return self._finished(out, seen, part)
-
-    def _bits_products(
-        self, seen: SeenInput, bits: InputBits, *parts: Part
-    ) -> tuple[Tensor | None, ...]:
-        """Several products of equally many outputs, in training as one with all the weights."""
-        rows = _rows(seen.x)
-        if all(self._learns(part.norm, rows) for part in parts):
-            return self._normed_products(seen, bits, *parts)
-        if self.training and all(part.norm is None for part in parts):
-            return self._gained_products(seen, bits, *parts)
-        return tuple(self._bits_product(seen, bits, part) for part in parts)
-
-    def _normed_products(
-        self, seen: SeenInput, bits: InputBits, *parts: Part
-    ) -> tuple[Tensor, ...]:
-        """Products in front of norms that take the statistics of the batch."""
-        operands = (_rows(seen.x), _joint_weight(parts), seen.words, bits.unit)
-        each = zip(trained_products(*operands, len(parts)), parts, strict=True)
-        return tuple(self._finished(part.norm(out), seen, part) for out, part in each)
-
-    def _gained_products(
-        self, seen: SeenInput, bits: InputBits, *parts: Part
-    ) -> tuple[Tensor, ...]:
-        """Products behind gains that are learnt."""
-        operands = (_rows(seen.x), _joint_weight(parts), seen.words, bits.unit)
-        (out,) = trained_products(*operands, 1, *self._levels(*parts))
-        each = (out,) if len(parts) == 1 else out.split(parts[0].weight.size(0), 1)
-        return tuple(self._finished(out, seen, part) for out, part in zip(each, parts, strict=True))
+        operands = (rows, part.weight, seen.words, bits.unit, gain, part.norm)
+        return self._finished(looked_up_linear(*operands), seen, part)
 
     def _finished(self, out: Tensor, seen: SeenInput, part: Part) -> Tensor:
         """A product behind its sign, with NaN in the rows whose input has NaN or infinity."""
@@ -170,11 +149,6 @@ class LookedUpProducts(NotesBits):
         else:
             out = out.add(total.unsqueeze(1).to(out.dtype), alpha=0)
         return out if seen.x.dim() == MATRIX else out.view(*seen.x.shape[:-1], -1)
-
-    @staticmethod
-    def _learns(norm: Any, rows: Tensor) -> bool:
-        """Whether a norm takes the statistics of the batch, behind the product."""
-        return norm is not None and norm.training and rows.size(0) > 1
 
     def _levels(self, *parts: Part) -> tuple[Tensor, Tensor]:
         """In training: levels of the gains of products, and the gains' logarithms."""
@@ -193,17 +167,6 @@ class LookedUpProducts(NotesBits):
             starts, now, lambda: torch.cat([torch.full_like(now[:1], value) for value in starts])
         )
         return level, torch.add(start, now, alpha=GAIN_SPEED)
-
-
-def _joint_weight(parts: tuple[Part, ...]) -> Tensor:
-    """Weights ``[parts * M, B]`` of products in training."""
-    for part in parts:
-        spare_from_decay(part.weight)
-    return parts[0].weight if len(parts) == 1 else torch.cat([part.weight for part in parts])
-
-
-def _rows(x: Tensor) -> Tensor:
-    return x if x.dim() == MATRIX else x.reshape(-1, x.size(-1))
 
 
 def _gain(level: Tensor) -> Tensor:

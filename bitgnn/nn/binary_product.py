@@ -1,4 +1,4 @@
-"""Base of layers with a binary dense product: precision, norms, the product itself."""
+"""Linear, and the base of all layers with a binary dense product: norms and the product."""
 
 from __future__ import annotations
 
@@ -11,15 +11,13 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch_geometric.nn.dense.linear import is_uninitialized_parameter
 
-from bitgnn._checks import check_type, name_type
+from bitgnn._checks import name_type
 from bitgnn.nn.activation_quantizer import ActivationQuantizer
-from bitgnn.nn.precision import InputNorm, LayerPrecision
-from bitgnn.nn.products.looks_up import GAINS, LooksUp
+from bitgnn.nn.looks_up import GAINS, LooksUp
+from bitgnn.nn.precision import PRESETS, InputNorm, LayerPrecision
 from bitgnn.nn.roles import kept_entries
-from bitgnn.nn.standardize import NodeStandardize
+from bitgnn.nn.torch_layers import NodeStandardize
 from bitgnn.quantize import binary_linear, binary_sign, fast_dropout, row_scale
-
-__all__ = ["LOOKED_UP", "NORMS", "QUANTIZERS", "BinaryProduct", "on_rows"]
 
 NORMS = ("input_norm", "hidden_norm", "output_norm")
 LEAST_SHARE = 1e-3
@@ -31,25 +29,14 @@ LOOKED_UP = ("input_bits", "root_bits", "root_norm")
 class BinaryProduct(LooksUp):
     """Mixin of every layer with a binary dense product, in front of one of PyG's layers.
 
-    Attributes:
-        letters: the layer's precision with its options.
-        dropout: probability of dropping an activation in front of the dense product in training;
-            in binary forms it acts on the binarised activation.
-        input_norm: module on the layer's input, or None.
-        hidden_norm: module behind the dense product, or None.
-        output_norm: module in front of the output, or None.
-        input_quantizer: of ternary activations, or None.
-        hidden_quantizer: of what is aggregated as ternary values, or None.
+    ``dropout`` drops an activation in front of the product in training; in binary forms it acts on
+    the binarised activation. Norms and quantisers that the precision does not name are None.
     """
 
-    letters: LayerPrecision
     dropout: float
-    training: bool
     input_norm: nn.Module | None
-    hidden_norm: nn.Module | None
     output_norm: nn.Module | None
     input_quantizer: ActivationQuantizer | None
-    hidden_quantizer: ActivationQuantizer | None
 
     def _set_precision(self, precision: str | LayerPrecision | None, dropout: float) -> None:
         """Settle what PyG's constructor needs when it calls ``reset_parameters``."""
@@ -120,10 +107,8 @@ class BinaryProduct(LooksUp):
 
     def _prepare(self, x: Tensor) -> Tensor:
         """Input of the sign: ``x`` behind norm and hardtanh."""
-        check_type(
-            isinstance(x, Tensor),
-            lambda: f"{type(self).__name__}: x must be a tensor, got {name_type(x)}",
-        )
+        if not isinstance(x, Tensor):
+            raise TypeError(f"{type(self).__name__}: x must be a tensor, got {name_type(x)}")
         if x.layout != torch.strided:
             # A missing entry is a 0, whose sign is +1: the signs are dense.
             x = x.to_dense()
@@ -154,17 +139,15 @@ class BinaryProduct(LooksUp):
         return out if u.dim() == 2 else out.view(*u.shape[:-1], -1)
 
     def _ternary_product(
-        self,
-        u: Tensor,
-        weight: Tensor,
-        quantizer: ActivationQuantizer,
-        sign_output: bool | int,
+        self, u: Tensor, weight: Tensor, quantizer: ActivationQuantizer, sign_output: bool | int
     ) -> Tensor:
         """``(s m_o) dot`` of ternary activations; Bi-GCN's gradients reach the weights."""
         letters = self.letters
         with torch.autocast(u.device.type, enabled=False):
-            # What dropout in front has kept is larger there than it will be in evaluation.
-            share = self._kept_share(u)
+            share = 1.0
+            if self.training and u.requires_grad and not torch.compiler.is_compiling():
+                # What dropout in front has kept is larger there than it will be in evaluation.
+                share = max(kept_entries(u).share, LEAST_SHARE)
             q, scale = quantizer(u if share == 1.0 else u * share)
             scale = scale if share == 1.0 else scale / share
             q = fast_dropout(q, self.dropout, self.training)
@@ -180,23 +163,21 @@ class BinaryProduct(LooksUp):
             return torch.cat([first, out[..., sign_output:]], -1)
         return out
 
-    def _kept_share(self, u: Tensor) -> float:
-        """Share of activations that dropout in front of the layer keeps in this step."""
-        if not (self.training and u.requires_grad) or torch.compiler.is_compiling():
-            return 1.0
-        return max(kept_entries(u).share, LEAST_SHARE)
+    @property
+    def _to_signs(self) -> bool:
+        return self.letters.bmm[2] == "B"
 
     @property
     def _signs_product(self) -> bool:
         """Whether the sign is taken of the product itself, not of what a norm makes of it."""
-        return self.letters.bmm[2] == "B" and self.letters.hidden_norm is None
+        return self._to_signs and self.letters.hidden_norm is None
 
     def _hidden(self, z: Tensor) -> Tensor:
         """The product behind its norm, on the way to the next product."""
-        if self.hidden_norm is None or self.letters.hidden_norm is None:
+        if self._norm is None:
             return z
-        z = on_rows(self.hidden_norm, z)
-        return binary_sign(z, self.letters.surrogate) if self.letters.bmm[2] == "B" else z
+        z = on_rows(self._norm, z)
+        return binary_sign(z, self.letters.surrogate) if self._to_signs else z
 
 
 def _input_norm(
@@ -226,3 +207,87 @@ def on_rows(module: nn.Module, x: Tensor) -> Tensor:
         return out
     rows: Tensor = module(x.reshape(-1, x.size(-1)))
     return rows.view(x.shape)
+
+
+class Linear(BinaryProduct, torch_geometric.nn.Linear):
+    r"""PyG's ``Linear`` whose product can be binary.
+
+    * ``"fp32"``: :math:`X W^\top + b`, PyG's own code.
+    * ``"full"`` (``"FBF"``): :math:`\alpha_i m_o\,\mathrm{sgn}(X_i)\cdot\mathrm{sgn}(W_o) + b_o`
+      with :math:`\alpha_i = \mathrm{mean}|X_i|`, :math:`m_o = \mathrm{mean}|W_o|` (Bi-GCN).
+    * ``"bin"`` (``"FBB"``): the sign of that, +1 and -1.
+    * letters ``"xyz"``: activation, weight and output. A B activation is used by its sign alone; an
+      F weight is used as it is; a B output is a sign; a T activation is ternary, {-1, 0, +1} times
+      a learnt scale.
+    * a :class:`~bitgnn.nn.LayerPrecision` also places norms and hardtanh; its aggregation letters
+      mean nothing here. ``hidden_norm`` acts before the bias, ``output_norm`` after it.
+
+    Source: Wang et al., "Bi-GCN: Binary Graph Convolutional Network", CVPR 2021.
+
+    Args:
+        in_channels: size of each input sample, or -1 to take it from the first input.
+        out_channels: size of each output sample.
+        bias: add a bias, in front of the sign where the output is one.
+        weight_initializer: as in PyG; binary weights start at N(0, 1 / in) whatever it says.
+        bias_initializer: as in PyG; beside binary weights it starts at 0.
+        precision: ``"fp32"``, ``"full"``, ``"bin"``, three letters, or a LayerPrecision.
+        dropout: probability of dropping an activation in training; in binary forms it acts on the
+            binarised activation.
+
+    Raises:
+        ValueError: unknown precision or ``dropout`` outside [0, 1).
+    """
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        bias: bool = True,
+        weight_initializer: str | None = None,
+        bias_initializer: str | None = None,
+        precision: str | LayerPrecision = "fp32",
+        dropout: float = 0.0,
+    ) -> None:
+        self._set_precision(LayerPrecision.parse_linear(precision), dropout)
+        super().__init__(in_channels, out_channels, bias, weight_initializer, bias_initializer)
+        self._add_norms(in_channels, out_channels)
+
+    @property
+    def precision(self) -> str:
+        """Name or the three letters of the layer's precision, without its options."""
+        letters = self.letters.bmm
+        return next((name for name, pair in PRESETS.items() if pair[:3] == letters), letters)
+
+    def _products(self) -> Iterable[torch_geometric.nn.Linear]:
+        return (self,)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Apply the layer.
+
+        Args:
+            x: ``[*, in_channels]`` floats.
+
+        Returns:
+            ``[*, out_channels]`` floats; +1 and -1 if the output letter is B.
+
+        Raises:
+            TypeError: ``x`` is no tensor.
+            ValueError: the width of ``x`` is not ``in_channels``.
+        """
+        letters = self.letters
+        if letters.is_float:
+            out: Tensor = super().forward(fast_dropout(x, self.dropout, self.training))
+            return out
+        u = self._prepare(x)
+        weight = self._ready(self, u)
+        between = (self.bias, self.hidden_norm, self.output_norm)
+        if letters.bmm[2] == "B" and all(part is None for part in between):
+            return self._product(u, weight, sign_output=True)
+        out = self._product(u, weight)
+        if self.hidden_norm is not None:
+            out = on_rows(self.hidden_norm, out)
+        if self.bias is not None:
+            out = out + self.bias
+        if self.output_norm is not None:
+            out = on_rows(self.output_norm, out)
+        return binary_sign(out, letters.surrogate) if letters.bmm[2] == "B" else out

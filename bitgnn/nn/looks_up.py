@@ -10,15 +10,13 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.nn.dense.linear import is_uninitialized_parameter
 
-from bitgnn.nn.precision import LayerPrecision
-from bitgnn.nn.products.input_bits import KINDS, InputBits, InputKind
-from bitgnn.nn.products.integer_sums import IntegerProduct
-from bitgnn.nn.products.looked_up_products import MATRIX, LookedUpProducts
-from bitgnn.nn.roles import Role, chosen_precision, found_producers, leave_mark, named_forms
+from bitgnn.nn.aggregation import IntegerProduct
+from bitgnn.nn.input_bits import KINDS, InputBits, InputKind
+from bitgnn.nn.looked_up_products import MATRIX, LookedUpProducts
+from bitgnn.nn.precision import LayerPrecision, Role, chosen_precision, named_forms
+from bitgnn.nn.roles import found_producers, leave_mark
 from bitgnn.ops.reference.pairs import MAX_NARROW_SIZE
 from bitgnn.quantize.output_affine import output_affine
-
-__all__ = ["GAINS", "LooksUp"]
 
 ROLES: tuple[Role, ...] = ("hidden", "last")
 FEATURES: tuple[InputKind, ...] = ("pattern", "thermometer")
@@ -32,17 +30,12 @@ OWN = ("input_bits", "root_bits", "hidden_norm", "root_norm", *GAINS, "role_code
 class LooksUp(LookedUpProducts):
     """Mixin of layers whose product takes bits looked up from the data.
 
-    Attributes:
-        letters: the precision in use, which follows the role where it was given by name.
-        role: ``"hidden"`` or ``"last"``; None as long as no binary layer is known to take the
-            result, which then has the last one's form.
-        input_bits: what the product sees of the input, or None.
-        root_bits: the same of the destinations of a bipartite graph, where they are other features.
+    ``letters``, the precision in use, follow the role where the precision was given by name; a
+    role of None, as long as no binary layer is known to take the result, has the last one's form.
+    ``root_bits`` are those of the destinations of a bipartite graph, where they are other features.
     """
 
-    letters: LayerPrecision
     role: Role | None
-    training: bool
     role_code: Tensor
     input_bits: InputBits | None
     node_dim: int
@@ -56,11 +49,10 @@ class LooksUp(LookedUpProducts):
         self._precision_name = precision if isinstance(precision, str) else None
         self._forms = named_forms(precision)
         self.role = None
-        self._start_notes()
-        if self._forms is None:
-            self.letters = LayerPrecision.parse(precision)
-        else:
-            self.letters = self._forms["last"]
+        self._seen = {}
+        self.letters = (
+            LayerPrecision.parse(precision) if self._forms is None else self._forms["last"]
+        )
 
     def _add_inputs(self, is_pair: bool) -> None:
         """Create what looks up the input and remembers the role."""
@@ -95,22 +87,22 @@ class LooksUp(LookedUpProducts):
             self.role_code.fill_(1 + ROLES.index(role))
 
     def _settle_letters(self, kind: InputKind | None = None) -> None:
-        """Letters of the role and of the input, where the precision is a name.
-
-        Args:
-            kind: of the input; None where its bits tell.
-        """
+        """Letters of the role and of the input's kind (None: what its bits tell) by a name."""
         if self._forms is None:
             return
         if kind is None and self.input_bits is not None:
             kind = self.input_bits.kind
-        few = self.role == "hidden" and kind in FEATURES and self._has_few_bits()
+        few = False
+        if self.role == "hidden" and kind in FEATURES:
+            # No more bits than outputs.
+            weight: Any = next(iter(self._products())).weight
+            few = not is_uninitialized_parameter(weight) and weight.size(1) <= weight.size(0)
         self.letters = self._forms["few_bits" if few else self.role or "last"]
 
-    def _has_few_bits(self) -> bool:
-        """Whether the product takes no more bits than it has outputs."""
-        weight: Any = next(iter(self._products())).weight
-        return not is_uninitialized_parameter(weight) and weight.size(1) <= weight.size(0)
+    @property
+    def _norm(self) -> Any:
+        """The norm behind the product, where the letters of the role have one."""
+        return None if self.letters.hidden_norm is None else self.hidden_norm
 
     def _ready(self, linear: Any, x: Tensor) -> Tensor:
         raise NotImplementedError
@@ -133,7 +125,12 @@ class LooksUp(LookedUpProducts):
             bits.look_up(x.reshape(-1, x.size(-1)))
             if bits.kind == "thermometer":
                 for linear in linears:
-                    self._widen(linear, x, bits)
+                    # One weight for each bit, drawn anew: bits of one feature that begin alike
+                    # learn less.
+                    held = self._ready(linear, x)
+                    size = bits.columns.numel()
+                    drawn = held.data.new_empty(held.size(0), size)
+                    held.data = drawn.normal_(std=1 / math.sqrt(size))
             self._settle_letters()
 
     def _tell_producers(self, x: Tensor) -> None:
@@ -141,12 +138,6 @@ class LooksUp(LookedUpProducts):
         if not self._has_looked and x.requires_grad and not torch.compiler.is_compiling():
             for producer in found_producers(x):
                 producer.set_role("hidden")
-
-    def _widen(self, linear: Any, x: Tensor, bits: InputBits) -> None:
-        """One weight for each bit, drawn anew: bits of one feature that begin alike learn less."""
-        weight = self._ready(linear, x)
-        size = bits.columns.numel()
-        weight.data = weight.data.new_empty(weight.size(0), size).normal_(std=1 / math.sqrt(size))
 
     def _mark(self, out: Tensor) -> Tensor:
         """Let layers behind this one find it."""
@@ -159,14 +150,13 @@ class LooksUp(LookedUpProducts):
         bits, letters = self.input_bits, self.letters
         if self.training or bits is None or not bits.is_settled or x.dim() != MATRIX:
             return None
-        is_normed = letters.hidden_norm is not None
-        norm: Any = self.hidden_norm if is_normed else None
+        norm, is_normed = self._norm, letters.hidden_norm is not None
         if letters.bmm[2] == "B" or self.hidden_quantizer is not None:
             return None
         if self.node_dim not in (0, -MATRIX) or (norm is not None and norm.training):
             return None
         weight = self._ready(linear, x).detach().contiguous()
-        words = self._words(x, bits, 0.0)
+        words = self._see(x, bits, 0.0).words
         gain = None if is_normed else self.output_gain
         scale, shift = output_affine(weight, bits.unit, words.zero_one, words.offset, gain, norm)
         # Bits of -1/2 and +1/2 cancel out.

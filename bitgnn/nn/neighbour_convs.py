@@ -1,4 +1,4 @@
-"""SAGEConv with binary products: PyG's layer plus a precision."""
+"""SAGEConv and GraphConv with binary products: PyG's layers plus a precision."""
 
 from __future__ import annotations
 
@@ -9,14 +9,12 @@ from typing import Any
 import torch_geometric.nn
 from torch import Tensor
 from torch.nn import functional
-from torch_geometric.typing import OptPairTensor, SparseTensor
+from torch_geometric.typing import OptPairTensor, OptTensor, SparseTensor
 
 from bitgnn.bits import BitAdjacency
 from bitgnn.nn.float_inputs import as_pair, unpacked
-from bitgnn.nn.graph.neighbour_layer import NeighbourLayer, dropped
+from bitgnn.nn.neighbour_layer import NeighbourLayer, dropped
 from bitgnn.nn.precision import LayerPrecision
-
-__all__ = ["SAGEConv"]
 
 
 class SAGEConv(NeighbourLayer, torch_geometric.nn.SAGEConv):
@@ -89,9 +87,6 @@ class SAGEConv(NeighbourLayer, torch_geometric.nn.SAGEConv):
     def _products(self) -> Iterable[torch_geometric.nn.Linear]:
         return (self.lin_l, self.lin_r) if self.root_weight else (self.lin_l,)
 
-    def _message_arguments(self, x: Any, edge_weight: Tensor | None) -> Any:
-        return {"x": x}
-
     def forward(
         self,
         x: Any,
@@ -127,8 +122,86 @@ class SAGEConv(NeighbourLayer, torch_geometric.nn.SAGEConv):
             pair = (self.lin(pair[0]).relu(), pair[1])
         if isinstance(edge_index, SparseTensor):
             edge_index = edge_index.set_value(None, layout=None)
-        root = self.lin_r if self.root_weight else None
-        out = self._binary_forward(pair, edge_index, None, size, self.lin_l, root)
+        out = self._binary_forward(pair, edge_index, None, size)
         if self.normalize and self.letters.bspmm[2] == "F":
             out = functional.normalize(out, p=2.0, dim=-1)
         return out
+
+
+class GraphConv(NeighbourLayer, torch_geometric.nn.GraphConv):
+    r"""PyG's ``GraphConv`` whose products can be binary.
+
+    * ``"fp32"``: :math:`W_1 \sum_{j \in N(i)} e_{ji} x_j + b + W_2 x_i`, PyG's own code.
+    * ``"full"`` (``"FBF+FBF"``): :math:`\sum_j r_i c_j Y_j + b + Y'_i` with the binary products
+      :math:`Y_{jo} = \alpha_j m_o\,\mathrm{sgn}(x_j)\cdot\mathrm{sgn}(W_{1,o})` and :math:`Y'` of
+      :math:`W_2`, and the weights factorised as :math:`e_{ji} = r_i c_j` (exactly where they have
+      rank one, else by row means with one warning).
+    * ``"bin"`` (``"FBB+BBF"``): :math:`r_i \sum_j \mathrm{sgn}(Y_j) + b + Y'_i`; on bits the column
+      factor cannot act and is left out.
+    * letters as in :class:`~bitgnn.nn.GCNConv`; an F adjacency uses float weights exactly. The
+      product of the node itself has the letters of the dense product with floats out.
+
+    A sum commutes with the linear map, so binary forms transform first and aggregate the narrower
+    result; ``"full"`` is the same sum in another order. No gradient reaches ``edge_weight`` unless
+    the adjacency letter is F.
+
+    Sources: Morris et al. 2019; Wang et al., Bi-GCN, 2021; Chen et al., BitGNN, 2023.
+
+    Args:
+        in_channels: size of each input sample, a pair of sizes of sources and destinations, or -1
+            to take it from the first input.
+        out_channels: size of each output sample.
+        aggr: as in PyG. Another aggregation than sum and mean runs in PyG on float features before
+            the product, which stays binary; one warning says so.
+        bias: as in PyG.
+        precision: ``"fp32"``, ``"full"``, ``"bin"``, letters, or a LayerPrecision.
+        dropout: probability of dropping an activation in front of the dense products in training;
+            in binary forms it acts on the binarised activation.
+        **kwargs: further arguments of PyG's ``MessagePassing``.
+
+    Raises:
+        ValueError: unknown precision or ``dropout`` outside [0, 1).
+    """
+
+    propagate_type = {"x": OptPairTensor, "edge_weight": OptTensor}  # noqa: RUF012
+
+    def __init__(
+        self,
+        in_channels: int | tuple[int, int],
+        out_channels: int,
+        aggr: Any = "add",
+        bias: bool = True,
+        precision: str | LayerPrecision | None = None,
+        dropout: float = 0.0,
+        **kwargs: Any,
+    ) -> None:
+        self._set_precision(precision, dropout)
+        super().__init__(in_channels, out_channels, aggr, bias, **kwargs)
+        self._complete(in_channels, out_channels)
+
+    def _products(self) -> Iterable[torch_geometric.nn.Linear]:
+        return (self.lin_rel, self.lin_root)
+
+    def forward(
+        self,
+        x: Any,
+        edge_index: Any,
+        edge_weight: Tensor | None = None,
+        size: tuple[int | None, int | None] | None = None,
+    ) -> Tensor:
+        """Apply the layer: as :meth:`SAGEConv.forward`, and with ``edge_weight``.
+
+        Args:
+            x: features of the nodes, or of both sides of a bipartite graph.
+            edge_index: the graph in any form; the values of a sparse adjacency are its weights.
+            edge_weight: ``[E]`` float weights beside an edge index.
+            size: nodes of both sides of a bipartite graph.
+        """
+        x = unpacked(x)
+        if self.letters.is_float and not isinstance(edge_index, BitAdjacency):
+            if self.dropout > 0.0:
+                x = dropped(x, self.dropout, self.training)
+            out: Tensor = super().forward(x, edge_index, edge_weight, size)
+            return out
+        pair = as_pair(type(self).__name__, x)
+        return self._binary_forward(pair, edge_index, edge_weight, size)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch_geometric.nn
@@ -12,15 +12,13 @@ from torch_geometric.typing import OptTensor, SparseTensor
 from torch_geometric.utils import add_remaining_self_loops
 
 from bitgnn.bits import BitAdjacency
+from bitgnn.nn.aggregation import gcn_adjacency, kept_adjacency
+from bitgnn.nn.binary_layer import BinaryLayer
 from bitgnn.nn.float_inputs import unpacked
-from bitgnn.nn.graph.adjacency import gcn_adjacency, kept_adjacency
-from bitgnn.nn.graph.binary_layer import BinaryLayer
+from bitgnn.nn.looked_up_products import Part
 from bitgnn.nn.precision import LayerPrecision
-from bitgnn.nn.products.looked_up_products import Part
 from bitgnn.quantize import fast_dropout
 from bitgnn.quantize.centred_bits import centred_bits
-
-__all__ = ["OWN_BITS", "GCNConv"]
 
 OWN_BITS = 2.0
 """Weight of a node's own -1/+1 bits beside its aggregate: less wins little, more drowns it."""
@@ -73,6 +71,8 @@ class GCNConv(BinaryLayer, torch_geometric.nn.GCNConv):
     """
 
     propagate_type = {"x": Tensor, "edge_weight": OptTensor}  # noqa: RUF012
+    _cached_adj_t: Any
+    _cached_edge_index: Any
 
     def __init__(
         self,
@@ -162,8 +162,7 @@ class GCNConv(BinaryLayer, torch_geometric.nn.GCNConv):
         if bits is None:
             return self._hidden(self._product(u, weight, self._signs_product)), None
         seen = self._see(u, bits, self.dropout)
-        norm = None if self.letters.hidden_norm is None else self.hidden_norm
-        z = self._bits_product(seen, bits, Part(weight, norm, self.letters.bmm[2] == "B"))
+        z = self._bits_product(seen, bits, Part(weight, self._norm, self._to_signs))
         if not self.has_shortcut:
             return z, None
         return z, 2.0 * OWN_BITS * centred_bits(u, seen.words)
@@ -174,22 +173,19 @@ class GCNConv(BinaryLayer, torch_geometric.nn.GCNConv):
         """The pattern to aggregate with: the given one, the cached one, or a new one."""
         if isinstance(edge_index, BitAdjacency):
             return edge_index
-        held = self._cached(edge_index)
-        if held is not None:
-            adjacency: BitAdjacency = held[0]
-            return adjacency
-        adjacency = kept_adjacency(
-            gcn_adjacency,
-            edge_index,
-            edge_weight,
-            num_nodes,
-            normalize=self.normalize,
-            add_self_loops=self.add_self_loops,
-            improved=self.improved,
-            flow=self.flow,
-            reduction=self._reduction or "add",
-        )
-        self._cache(edge_index, adjacency, None)
+        options: dict[str, Any] = {
+            "normalize": self.normalize,
+            "add_self_loops": self.add_self_loops,
+            "improved": self.improved,
+            "flow": self.flow,
+            "reduction": self._reduction or "add",
+        }
+
+        def make() -> tuple[BitAdjacency, None]:
+            given = gcn_adjacency, edge_index, edge_weight, num_nodes
+            return kept_adjacency(*given, **options), None
+
+        adjacency: BitAdjacency = self._cached(edge_index, make)[0]
         return adjacency
 
     def _float_graph(
@@ -198,37 +194,28 @@ class GCNConv(BinaryLayer, torch_geometric.nn.GCNConv):
         """Edges and weights as PyG normalises them."""
         if not self.normalize:
             return edge_index, edge_weight
-        held = self._cached(edge_index)
-        if held is not None:
-            return held
-        normalized = gcn_norm(
-            edge_index,
-            edge_weight,
-            z.size(self.node_dim),
-            self.improved,
-            self.add_self_loops,
-            self.flow,
-            z.dtype,
-        )
-        is_pair = not isinstance(edge_index, SparseTensor)
-        graph, weight = normalized if is_pair else (normalized, None)
-        self._cache(edge_index, graph, weight)
-        return graph, weight
 
-    # PyG's own two caches, so that whatever looks at them or clears them keeps working.
+        def make() -> tuple[Any, Tensor | None]:
+            nodes, loops = z.size(self.node_dim), self.add_self_loops
+            options = nodes, self.improved, loops, self.flow, z.dtype
+            found = gcn_norm(edge_index, edge_weight, *options)
+            return (found, None) if isinstance(edge_index, SparseTensor) else found
 
-    def _cached(self, edge_index: Any) -> tuple[Any, Tensor | None] | None:
+        return self._cached(edge_index, make)
+
+    def _cached(
+        self, edge_index: Any, make: Callable[[], tuple[Any, Tensor | None]]
+    ) -> tuple[Any, Tensor | None]:
+        """A graph and its weights from PyG's own caches, which others look at and clear."""
         if not self.normalize:
-            return None
-        if isinstance(edge_index, SparseTensor):
-            return None if self._cached_adj_t is None else (self._cached_adj_t, None)
-        pair: tuple[Any, Tensor | None] | None = self._cached_edge_index
-        return pair
-
-    def _cache(self, edge_index: Any, graph: Any, weight: Tensor | None) -> None:
-        if not (self.cached and self.normalize):
-            return
-        if isinstance(edge_index, SparseTensor):
-            self._cached_adj_t = graph
-        else:
-            self._cached_edge_index = (graph, weight)
+            return make()
+        is_sparse = isinstance(edge_index, SparseTensor)
+        held: Any = self._cached_adj_t if is_sparse else self._cached_edge_index
+        if held is not None:
+            return (held, None) if is_sparse else held
+        found = make()
+        if self.cached and is_sparse:
+            self._cached_adj_t = found[0]
+        elif self.cached:
+            self._cached_edge_index = found
+        return found

@@ -1,0 +1,257 @@
+"""The BitAdjacency that a layer makes of its graph, and sums of floats and integers over it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Literal, NamedTuple
+
+import torch
+from torch import Tensor
+from torch_geometric.typing import SparseTensor
+from torch_geometric.utils import add_remaining_self_loops, is_sparse, to_edge_index
+
+import bitgnn.ops  # noqa: F401  (defines torch.ops.bitgnn)
+from bitgnn.bits import BitAdjacency
+from bitgnn.bits.tensor_version import TensorMemory
+
+Reduction = Literal["add", "mean"]
+
+IMPROVED_SELF_LOOP = 2.0
+
+MOST_KEPT = 8
+"""Adjacencies that are kept for edges that are still there."""
+
+_kept = TensorMemory(MOST_KEPT)
+
+
+@torch.compiler.disable(reason="fullgraph needs a BitAdjacency in place of the edges")
+def kept_adjacency(
+    make: Callable[..., BitAdjacency],
+    edge_index: Any,
+    edge_weight: Tensor | None,
+    *sizes: int,
+    **options: Any,
+) -> BitAdjacency:
+    """``make(edge_index, *sizes, edge_weight, **options)``, kept for dense edges.
+
+    It is made once for all layers and steps that take the same tensors, anew once these have been
+    written to, and goes with them. ``make`` is :func:`gcn_adjacency` or
+    :func:`neighbour_adjacency`.
+    """
+    found: BitAdjacency = _kept.get(
+        (edge_index, edge_weight),
+        (make, sizes, tuple(options.items())),
+        lambda: make(edge_index, *sizes, edge_weight, **options),
+    )
+    return found
+
+
+def kept_adjacencies() -> tuple[Any, ...]:
+    """All that are kept now, for whoever goes on reading them without asking."""
+    return _kept.values()
+
+
+# Building a pattern depends on the edges' values: a compiled graph breaks here, once.
+@torch.compiler.disable(reason="fullgraph needs a BitAdjacency in place of the edges")
+def gcn_adjacency(
+    edge_index: Any,
+    num_nodes: int,
+    edge_weight: Tensor | None = None,
+    *,
+    normalize: bool = True,
+    add_self_loops: bool = True,
+    improved: bool = False,
+    flow: str = "source_to_target",
+    reduction: Reduction = "add",
+) -> BitAdjacency:
+    r"""The normalised pattern :math:`\hat D^{-1/2}(A + I)\hat D^{-1/2}` of a GCN layer.
+
+    Self loops come first, in each form of the graph as PyG's ``gcn_norm`` adds them: to an edge
+    index the missing ones, to a torch sparse tensor one for every node; those of a
+    ``SparseTensor`` replace what its diagonal held. ``improved`` ones weigh 2, like PyG's beside
+    ``edge_weight`` and on sparse matrices. A "mean" divides each row by its number of entries.
+    """
+    graph = _oriented(edge_index, flow)
+    if add_self_loops and is_sparse(graph):
+        graph, edge_weight = _sparse_with_loops(graph, edge_weight, num_nodes, improved)
+        add_self_loops = False
+    # Without weights PyG's gcn_norm gives every entry of an edge index the weight 1.
+    elif add_self_loops and improved and edge_weight is not None:
+        graph, edge_weight = add_remaining_self_loops(
+            graph, edge_weight, IMPROVED_SELF_LOOP, num_nodes
+        )
+        add_self_loops = False
+    adjacency = BitAdjacency.from_edge_index(
+        graph,
+        num_nodes,
+        edge_weight=edge_weight,
+        normalize="sym" if normalize else None,
+        add_self_loops=add_self_loops,
+    )
+    return _divided_by_degree(adjacency) if reduction == "mean" else adjacency
+
+
+@torch.compiler.disable(reason="fullgraph needs a BitAdjacency in place of the edges")
+def neighbour_adjacency(
+    edge_index: Any,
+    num_destinations: int,
+    num_sources: int,
+    edge_weight: Tensor | None = None,
+    *,
+    reduction: Reduction,
+    flow: str = "source_to_target",
+) -> BitAdjacency:
+    """The pattern of a sum or mean over neighbours, weights factorised.
+
+    A mean divides by the number of edges, whatever they weigh.
+    """
+    return BitAdjacency.from_edge_index(
+        _oriented(edge_index, flow),
+        (num_destinations, num_sources),
+        edge_weight=edge_weight,
+        normalize="mean" if reduction == "mean" else None,
+    )
+
+
+def _oriented(graph: Any, flow: str) -> Any:
+    """The graph with sources first, or a sparse matrix whose rows are destinations."""
+    if flow == "source_to_target":
+        return graph
+    if is_sparse(graph):
+        raise ValueError(
+            "flow 'target_to_source' needs an edge index, got a sparse matrix; "
+            "pass its transpose with flow 'source_to_target' instead"
+        )
+    return graph.flip(0)
+
+
+def _sparse_with_loops(
+    graph: Any, edge_weight: Tensor | None, num_nodes: int, improved: bool
+) -> tuple[Tensor, Tensor | None]:
+    """Edges and weights of a sparse matrix and its self loops; no weights where all are 1."""
+    if edge_weight is not None:
+        raise ValueError("edge_weight must be None with a sparse matrix, which holds its own")
+    if (graph.size(0), graph.size(1)) != (num_nodes, num_nodes):
+        raise ValueError(
+            f"a sparse graph must be {num_nodes} x {num_nodes} like the nodes, "
+            f"got {graph.size(0)} x {graph.size(1)}"
+        )
+    (rows, columns), weight = to_edge_index(graph)
+    if isinstance(graph, SparseTensor):
+        kept = rows != columns
+        rows, columns, weight = rows[kept], columns[kept], weight[kept]
+    nodes = torch.arange(num_nodes, device=rows.device)
+    edges = torch.stack([torch.cat([columns, nodes]), torch.cat([rows, nodes])])
+    if not improved and bool((weight == 1).all()):
+        return edges, None
+    loops = weight.new_full((num_nodes,), IMPROVED_SELF_LOOP if improved else 1.0)
+    return edges, torch.cat([weight, loops])
+
+
+def _divided_by_degree(adjacency: BitAdjacency) -> BitAdjacency:
+    """Every row divided by its number of entries."""
+    degree = torch.diff(adjacency.rowptr).float().clamp_(min=1.0)
+    row = degree.reciprocal() if adjacency.row_scale is None else adjacency.row_scale / degree
+    parts = adjacency.rowptr, adjacency.indices, adjacency.num_cols, row, adjacency.col_scale
+    return BitAdjacency._trusted(*parts, adjacency.factorization_error)
+
+
+class _Aggregate(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, x: Tensor, bias: Tensor | None, operands: tuple[Tensor | None, ...]
+    ) -> Tensor:
+        rowptr, indices, row, col, back_rowptr, back_indices = operands
+        ctx.save_for_backward(row, col, back_rowptr, back_indices)
+        bias = None if bias is None else bias.float()
+        out = torch.ops.bitgnn.bspmm_fbf(x.float(), rowptr, indices, row, col, bias, trusted=True)
+        return out.to(x.dtype)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        row, col, rowptr, indices = ctx.saved_tensors
+        grad_x = grad_bias = None
+        if ctx.needs_input_grad[0]:
+            grad_x = torch.ops.bitgnn.bspmm_fbf(
+                grad.float().contiguous(), rowptr, indices, col, row, None, trusted=True
+            ).to(grad.dtype)
+        if ctx.needs_input_grad[1]:
+            grad_bias = grad.sum(0)
+        return grad_x, grad_bias, None
+
+
+def aggregate(
+    x: Tensor,
+    adjacency: BitAdjacency,
+    bias: Tensor | None = None,
+    *,
+    use_row: bool = True,
+    use_col: bool = True,
+) -> Tensor:
+    r"""``row_scale * (pattern (col_scale * x)) + bias`` with gradients for ``x`` and ``bias``.
+
+    The forward pass is the operator ``bspmm_fbf`` itself, so that a frozen layer reproduces it
+    bit for bit; the backward pass is the same operator on the transposed pattern.
+    ``x`` is ``[N, K]`` of any float dtype, that of the result, and is summed in float32; factors
+    get no gradient. A product on bits cannot ``use_col``.
+    """
+    if x.size(0) != adjacency.shape[1]:
+        raise ValueError(
+            f"aggregate: adjacency has {adjacency.shape[1]} columns, x has {x.size(0)} rows"
+        )
+    if x.device != adjacency.device:
+        raise ValueError(f"aggregate: adjacency is on {adjacency.device}, x on {x.device}")
+    needs_transposed = torch.is_grad_enabled() and x.requires_grad
+    transposed = adjacency.transposed() if needs_transposed else (None, None)
+    row = adjacency.row_scale if use_row else None
+    col = adjacency.col_scale if use_col else None
+    operands = (adjacency.rowptr, adjacency.indices, row, col, *transposed)
+    out: Tensor = _Aggregate.apply(x.contiguous(), bias, operands)
+    return out
+
+
+class IntegerProduct(NamedTuple):
+    """A product ``scale * dot + shift``: its integers can be summed before scale and shift."""
+
+    words: Tensor
+    """Packed input bits, int32 ``[N, ceil(B / 32)]``."""
+    weight: Tensor
+    """Packed signs of the weights, int32 ``[M, ceil(B / 32)]``."""
+    size: int
+    """B."""
+    scale: Tensor
+    """Float32 ``[M]``."""
+    shift: Tensor | None
+    """Float32 ``[M]``, or None."""
+    total: Tensor
+    """``[N]``, finite where all of an input row is."""
+
+    def sums(self, adjacency: BitAdjacency, bias: Tensor | None, use_col: bool) -> Tensor:
+        """``row_scale * (scale * pattern (col_scale * dot) + shift * pattern col_scale) + bias``.
+
+        In the order of frozen models; without gradient. Float32 ``[rows, M]``.
+        """
+        a, col = adjacency, adjacency.col_scale if use_col else None
+        bias = None if bias is None else bias.detach().float()
+        out: Tensor = torch.ops.bitgnn.bmm_bspmm_narrow(
+            self.words, self.weight, self.size, a.rowptr, a.indices, None, self.scale,
+            None, None, False, a.row_scale, col, bias, shift=self.shift,
+            trusted=True,
+        )  # fmt: skip
+        return out
+
+
+class _WithValue(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, value: Tensor) -> Tensor:
+        return torch.where(torch.isfinite(x), value.to(x.dtype), x)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+        return grad, None
+
+
+def with_value(x: Tensor, value: Tensor) -> Tensor:
+    """``value``, ``x`` rounded in another order, with the gradient, NaN and infinities of ``x``."""
+    out: Tensor = _WithValue.apply(x, value)
+    return out

@@ -1,1 +1,0 @@
-"""Graph layers with names and signatures of PyG: GCNConv, SAGEConv and GraphConv."""

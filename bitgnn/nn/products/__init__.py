@@ -1,1 +1,0 @@
-"""Binary dense products of trainable layers: the bits of their inputs, norms and gains."""
