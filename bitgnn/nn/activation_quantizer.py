@@ -9,11 +9,14 @@ import torch
 from torch import Tensor, nn
 
 from bitgnn._checks import check_value
-from bitgnn.quantize.learnt_scale import initial_scale, positive_scale
-from bitgnn.quantize.levels import check_level
-from bitgnn.quantize.operands import Operand, Rounding, quantised
-
-__all__ = ["ActivationQuantizer", "Kind"]
+from bitgnn.quantize.levels import (
+    Operand,
+    Rounding,
+    check_level,
+    initial_scale,
+    positive_scale,
+    quantised,
+)
 
 Kind = Literal["ternary", "bool", "sign"]
 
@@ -151,15 +154,7 @@ class ActivationQuantizer(nn.Module):
         return quantised(x, self.scale, rounding)
 
     def operand(self, x: Tensor, valid: Tensor | None = None) -> Operand:
-        """What :meth:`forward` gives, without gradients, for a product that has its own.
-
-        Args:
-            x: as in :meth:`forward`, and so on.
-            valid: which values count for a scale that starts here.
-
-        Raises:
-            ValueError: as in :meth:`forward`.
-        """
+        """What :meth:`forward` gives, without gradients, for a product that has its own."""
         with torch.no_grad():
             q, scale = self(x, valid)
         if torch.compiler.is_compiling():
@@ -171,10 +166,7 @@ class ActivationQuantizer(nn.Module):
         return self(x)[0]
 
     def frozen_scale(self, name: str) -> Tensor:
-        """The scale as frozen forms hold it: 0-d float32.
-
-        Args:
-            name: of this quantiser, for messages.
+        """The scale as frozen forms hold it, 0-d float32; ``name`` is for messages.
 
         Raises:
             ValueError: the scale was never set or is not finite, or ``level`` is not 1.

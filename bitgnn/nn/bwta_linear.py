@@ -12,15 +12,13 @@ import bitgnn.ops  # noqa: F401  (defines torch.ops.bitgnn)
 from bitgnn._signature import with_signature
 from bitgnn.nn.activation_quantizer import ActivationQuantizer, Kind
 from bitgnn.nn.float_inputs import check_floats
-from bitgnn.quantize.operands import Rounding, operand_gradients
-
-__all__ = ["BWTALinear", "bwta_product"]
+from bitgnn.quantize.levels import Rounding, operand_gradients
 
 
 class _Product(torch.autograd.Function):
     """The product of an operand and the signs of weights, with all of its gradients.
 
-    One function in place of one for each part: small layers take longer to launch than to compute.
+    One function, not one for each part: small layers take longer to launch than to compute.
     """
 
     @staticmethod
@@ -61,7 +59,7 @@ class _Product(torch.autograd.Function):
         rows = _rows(grad.float())
         if of_x or of_parameter:
             wanted = (rows @ signs).view(x.shape)
-            grads[:2] = operand_gradients(wanted, x, scale, weight_scale, ctx.rounding)
+            grads[:2] = operand_gradients(wanted, x, scale, ctx.rounding, weight_scale)
         if of_weight:
             wanted = (rows.t() @ _rows(q)).float()
             grads[5] = torch.ops.bitgnn.centre_gradients(wanted, scale).to(weight_dtype)
@@ -85,11 +83,7 @@ def bwta_product(
     :func:`bitgnn.quantize.levels`, and pass :math:`s_W\,\mathrm{sgn}(W - \mu)` straight through to
     :math:`W - \mu`, the scale taken as a constant, as in :func:`bitgnn.quantize.shifted_sign`.
 
-    Args:
-        x: ``[*, K]`` floats.
-        weight: ``[M, K]`` latent floats.
-        bias: ``[M]`` or None.
-        quantizer: of ``x``; its level is an integer.
+    ``weight`` is ``[M, K]`` latent; the level of ``quantizer``, of ``x [*, K]``, is an integer.
     """
     with torch.autocast(x.device.type, enabled=False):
         out: Tensor = _Product.apply(*quantizer.operand(x), weight, bias)[0]

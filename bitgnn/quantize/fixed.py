@@ -12,11 +12,8 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
 from bitgnn.ops.conv_shape import ConvShape, Pair
-from bitgnn.quantize.conv import HALVES, checked_shape, frame_gradients, framed
-from bitgnn.quantize.scale import row_scale
-from bitgnn.quantize.sign import Surrogate, binary_sign
-
-__all__ = ["check_step", "fixed_conv2d", "fixed_linear", "fixed_point"]
+from bitgnn.quantize.images import HALVES, checked_shape, frame_gradients, framed
+from bitgnn.quantize.sign import Surrogate, binary_sign, row_scale
 
 LEAST, GREATEST = -(2**15), 2**15 - 1
 """Of the 16-bit integers that inputs become."""
@@ -28,15 +25,9 @@ STEP_EXPONENT = 64
 
 
 def check_step(name: str, step: float) -> float:
-    """``step`` if it is a power of two that float32 can divide by.
+    """``step`` if it is a power of two that float32 can divide by, else a TypeError or ValueError.
 
-    Args:
-        name: of the caller, for messages.
-        step: candidate.
-
-    Raises:
-        TypeError: ``step`` is no number.
-        ValueError: ``step`` is no power of two, or beyond ``2**64`` or below ``2**-64``.
+    ``name`` is the caller's, for the message.
     """
     if isinstance(step, bool) or not isinstance(step, int | float):
         raise TypeError(f"{name}: the step must be a number, got {type(step).__name__}")

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from bitgnn.nn import BWTAAttention, BWTAMultiheadAttention
-from bitgnn.nn.attention.attended_keys import attended_keys, softmax_table
+from bitgnn.nn.attention.products import attended_keys, softmax_table
 from bitgnn.ops.reference import ternary_attention as reference
 from bitgnn.quantize import ternary
 

@@ -7,8 +7,8 @@ import torch
 from wrong_calls import check_wrong_calls
 
 from bitgnn.ops.reference import OPERATORS
-from bitgnn.quantize.levels import clipped_gradients, integer_levels
-from bitgnn.quantize.shifted_sign import shifted_sign
+from bitgnn.quantize.levels import Rounding, clipped_gradients, rounded
+from bitgnn.quantize.sign import shifted_sign
 
 OPS = torch.ops.bitgnn
 ONE = torch.tensor(1.0)
@@ -120,10 +120,10 @@ def test_dimensions_keep_their_order_in_memory(order, device):
     x = torch.randn(2, 5, 3, 4, generator=generator).to(device).permute(order)
     grad = torch.randn(x.shape, generator=generator).to(device)
     scale = torch.tensor(0.6, device=device)
-    found = integer_levels(x, scale, 2)
+    found = rounded(x, scale, Rounding(-2, 2))
     assert found.stride() == x.stride()
     assert torch.equal(found, OPERATORS["round_levels"](x.contiguous(), scale, -2, 2))
-    passed, grad_scale = clipped_gradients(grad, x, scale, -2, 2)
+    passed, grad_scale = clipped_gradients(grad, x, scale, Rounding(-2, 2))
     expected = OPERATORS["clip_gradients"](grad, x.contiguous(), scale, -2, 2)
     assert torch.equal(passed, expected[0])
     torch.testing.assert_close(grad_scale, expected[1], rtol=1e-6, atol=1e-7)
@@ -133,10 +133,11 @@ def test_spread_values_are_taken_as_they_are(device):
     x = torch.randn(6, 1, generator=torch.Generator().manual_seed(3)).to(device).expand(6, 5)
     scale = torch.tensor(0.5, device=device)
     expected = OPERATORS["round_levels"](x, scale, -1, 1)
-    assert torch.equal(integer_levels(x, scale, 1), expected)
+    assert torch.equal(rounded(x, scale, Rounding(-1, 1)), expected)
     every_other = torch.arange(20.0, device=device)[::2]
     assert torch.equal(
-        integer_levels(every_other, scale, 3), OPERATORS["round_levels"](every_other, scale, -3, 3)
+        rounded(every_other, scale, Rounding(-3, 3)),
+        OPERATORS["round_levels"](every_other, scale, -3, 3),
     )
 
 

@@ -2,7 +2,7 @@
 
 import torch
 
-from bitgnn.quantize.constants import MOST, filled, made_once
+from bitgnn.quantize.dropout import MOST, filled, made_once
 
 
 def test_made_once_for_each_value_and_size():

@@ -9,8 +9,7 @@ from wrong_calls import check_wrong_calls
 
 from bitgnn.nn import ActivationQuantizer
 from bitgnn.quantize import boolean, levels, shifted_sign, ternary
-from bitgnn.quantize.learnt_scale import LEAST_SCALE, initial_scale, lsq_scale, positive_scale
-from bitgnn.quantize.levels import integer_levels
+from bitgnn.quantize.levels import LEAST_SCALE, Rounding, initial_scale, positive_scale, rounded
 
 EDGES = [-math.inf, -2.0, -0.75, -0.5, -0.25, -0.0, 0.0, 0.25, 0.5, 0.75, 2.0, math.inf, math.nan]
 
@@ -48,14 +47,16 @@ def test_limits_are_compared_without_a_quotient() -> None:
         limit = 0.5 * s
         below = torch.nextafter(limit, torch.tensor(0.0))
         x = torch.stack([limit, below, -limit, torch.nextafter(-limit, torch.tensor(-9.0))])
-        assert integer_levels(x, s, 1).tolist() == [1, 0, 0, -1]
+        assert rounded(x, s, Rounding(-1, 1)).tolist() == [1, 0, 0, -1]
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_halves_are_compared_in_float32(dtype: torch.dtype) -> None:
     x = torch.randn(1000).to(dtype)
     scale = torch.tensor(0.7301)
-    assert torch.equal(integer_levels(x, scale, 1), integer_levels(x.float(), scale, 1))
+    assert torch.equal(
+        rounded(x, scale, Rounding(-1, 1)), rounded(x.float(), scale, Rounding(-1, 1))
+    )
     assert levels(x, scale, 3).dtype == dtype
 
 
@@ -140,14 +141,6 @@ def test_guard_keeps_scales_positive_and_lets_them_return() -> None:
         assert out == guarded
         out.backward()
         assert quantizer.scale.grad == 0.5
-
-
-def test_gradients_of_scales_have_the_factor() -> None:
-    s = torch.tensor(2.0, requires_grad=True)
-    out = lsq_scale(s, 8, 2)
-    out.backward()
-    assert out == 2
-    assert s.grad == 0.25
 
 
 def test_shifted_sign() -> None:

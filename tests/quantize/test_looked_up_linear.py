@@ -9,9 +9,9 @@ from bitgnn.quantize import sgn
 from bitgnn.quantize.looked_up_linear import (
     InputWords,
     looked_up_linear,
+    output_affine,
     trained_products,
 )
-from bitgnn.quantize.output_affine import output_affine
 
 OUT = 5
 SIZES = [(rows, size) for rows in (0, 1, 7) for size in (0, 1, 31, 33)]

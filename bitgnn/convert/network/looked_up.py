@@ -14,7 +14,7 @@ from bitgnn.nn.products.input_bits import InputBits
 from bitgnn.nn.products.thermometer import TINY
 from bitgnn.ops.reference.pack import LEVEL_SLOT
 from bitgnn.ops.reference.pairs import MAX_NARROW_SIZE
-from bitgnn.quantize.output_affine import output_affine
+from bitgnn.quantize.looked_up_linear import output_affine
 
 MOST_WASTE = 1.5
 """Times as many bits as there are that slots may have."""

@@ -11,9 +11,14 @@ import bitgnn.ops  # noqa: F401  (defines torch.ops.bitgnn)
 from bitgnn._checks import check_value
 from bitgnn.bits.ternary import QUANTISED
 from bitgnn.inference.bwta.linear import FrozenBWTALayer, checked_scale
-from bitgnn.nn.attention.attended_keys import attended_keys
-from bitgnn.nn.attention.bwta_attention import BWTAAttention
-from bitgnn.nn.attention.forward import Attended, AttentionForward, allowed_keys, score_factor
+from bitgnn.nn.attention.bwta_attention import (
+    Attended,
+    AttentionForward,
+    BWTAAttention,
+    allowed_keys,
+    score_factor,
+)
+from bitgnn.nn.attention.products import attended_keys
 
 SCALES = ("query_scale", "key_scale", "value_scale", "probability_scale")
 

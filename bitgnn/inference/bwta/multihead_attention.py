@@ -9,8 +9,7 @@ from torch import Tensor
 from bitgnn.bits.ternary import QUANTISED
 from bitgnn.inference.bwta.attention import attention_from_tensors, frozen_attention
 from bitgnn.inference.bwta.linear import FrozenBWTALayer, FrozenBWTALinear
-from bitgnn.nn.attention.bwta_multihead_attention import BWTAMultiheadAttention
-from bitgnn.nn.attention.multihead_forward import MultiheadForward
+from bitgnn.nn.attention.multihead import BWTAMultiheadAttention, MultiheadForward
 
 PROJECTIONS = ("query_proj", "key_proj", "value_proj", "out_proj")
 

@@ -12,7 +12,7 @@ from torch.nn import functional
 import bitgnn.ops  # noqa: F401  (defines torch.ops.bitgnn)
 from bitgnn.bits.tensor import WORD_BITS, words_for
 from bitgnn.inference.step import Apply, Register, Step, StepCheck, StepKind, Tensors
-from bitgnn.quantize.pixels import COLOURS, grey, local_binary_patterns
+from bitgnn.quantize.images import COLOURS, grey, local_binary_patterns
 
 _pool_bits = torch.ops.bitgnn.pool_bits.default
 Attributes = Mapping[str, Any]

@@ -18,7 +18,7 @@ from bitgnn.nn.graph.binary_layer import BinaryLayer
 from bitgnn.nn.precision import LayerPrecision
 from bitgnn.nn.products.looked_up_products import Part
 from bitgnn.quantize import fast_dropout
-from bitgnn.quantize.centred_bits import centred_bits
+from bitgnn.quantize.looked_up_linear import centred_bits
 
 __all__ = ["OWN_BITS", "GCNConv"]
 

@@ -19,8 +19,7 @@ from bitgnn.nn.products.thermometer import (
     thermometers_of,
 )
 from bitgnn.nn.roles import KeptEntries
-from bitgnn.quantize.constants import filled
-from bitgnn.quantize.dropout import all_words, keep_words
+from bitgnn.quantize.dropout import all_words, filled, keep_words
 from bitgnn.quantize.looked_up_linear import MIDDLE, InputWords
 
 __all__ = ["KINDS", "InputBits", "InputKind"]

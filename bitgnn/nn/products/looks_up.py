@@ -16,7 +16,7 @@ from bitgnn.nn.products.integer_sums import IntegerProduct
 from bitgnn.nn.products.looked_up_products import MATRIX, LookedUpProducts
 from bitgnn.nn.roles import Role, chosen_precision, found_producers, leave_mark, named_forms
 from bitgnn.ops.reference.pairs import MAX_NARROW_SIZE
-from bitgnn.quantize.output_affine import output_affine
+from bitgnn.quantize.looked_up_linear import output_affine
 
 __all__ = ["GAINS", "LooksUp"]
 

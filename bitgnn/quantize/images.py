@@ -1,4 +1,4 @@
-"""The binary convolution with its backward rule: exact integers in every forward."""
+"""The binary convolution with its backward rule, and images as grey and as local patterns."""
 
 from __future__ import annotations
 
@@ -8,19 +8,21 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional
+from torch.overrides import handle_torch_function, has_torch_function_unary
 
 import bitgnn.ops  # noqa: F401  (defines torch.ops.bitgnn)
 from bitgnn.ops.conv_shape import ConvShape, Pair, conv_shape
-from bitgnn.quantize.scale import row_scale
-from bitgnn.quantize.sign import Surrogate, binary_sign
-
-__all__ = ["HALVES", "binary_conv2d", "framed"]
-
+from bitgnn.quantize.sign import Surrogate, binary_sign, row_scale
 
 HALVES = (torch.float16, torch.bfloat16)
 """Types that gradients are computed in where activations have them."""
 HALF_INTEGERS = 2048
 """Integers up to this magnitude are exact in float16."""
+COLOURS = 3
+LUMA = (0.299, 0.587, 0.114)
+"""Weights of red, green and blue in grey (ITU-R BT.601)."""
+RING = ((0, 0), (1, 2), (2, 0))
+"""Row and column, in a 3x3 window, of every third pixel clockwise from the top left."""
 
 
 class _SignConv(torch.autograd.Function):
@@ -59,9 +61,7 @@ class _SignConv(torch.autograd.Function):
 def frame_gradients(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None]:
     """Gradients of a convolution of framed images, in images and weights, where they are asked for.
 
-    Args:
-        ctx: of the forward: both operands saved, ``shape``, ``groups`` and ``gradient_dtype``.
-        grad: of the result.
+    ``ctx`` has both operands saved, ``shape``, ``groups`` and ``gradient_dtype``.
     """
     x, weight = (saved.to(ctx.gradient_dtype) for saved in ctx.saved_tensors)
     stride, padding, dilation = ctx.shape
@@ -85,11 +85,7 @@ def checked_shape(
     dilation: Pair,
     groups: int,
 ) -> ConvShape:
-    """The shape of a convolution of images and weights that fit together.
-
-    Raises:
-        ValueError: they do not, or an option has none of its values.
-    """
+    """The shape of a convolution of images and weights, or a ValueError where they do not fit."""
     fits = x.dim() == 4 and weight.dim() == 4 and groups >= 1 and weight.numel() > 0
     if not (fits and x.size(1) == groups * weight.size(1) and weight.size(0) % groups == 0):
         raise ValueError(
@@ -108,11 +104,7 @@ def framed(x: Tensor, shape: ConvShape) -> tuple[Tensor, tuple[int, int]]:
 
 
 def _product_dtype(x: Tensor, weight: Tensor, scale: bool) -> torch.dtype:
-    """The cheapest type whose convolution of signs gives what exact sums would.
-
-    Products and partial sums are added in float32 whatever the operands are; the type decides how
-    the result is rounded.
-    """
+    """The cheapest type whose convolution of signs is rounded as exact sums would be."""
     if x.device.type == "cpu":
         return torch.float32
     if x.dtype in HALVES and not scale:
@@ -173,3 +165,41 @@ def binary_conv2d(
         if scale:
             out = row_scale(weight.flatten(1)).float().view(-1, 1, 1) * out
     return out.to(x.dtype)
+
+
+def grey(x: Tensor) -> Tensor:
+    """The luma ``[N, 1, H, W]`` of red, green and blue ``[N, 3, H, W]`` (ITU-R BT.601).
+
+    Args:
+        x: floats.
+    """
+    if has_torch_function_unary(x):  # torch.fx keeps it whole
+        out: Tensor = handle_torch_function(grey, (x,), x)
+        return out
+    red, green, blue = (x[:, c : c + 1] * weight for c, weight in enumerate(LUMA))
+    return red + green + blue
+
+
+def local_binary_patterns(x: Tensor) -> Tensor:
+    """Three of a pixel's neighbours in grey, as +1 where they exceed it and -1 elsewhere.
+
+    The three are every third of the ring of eight, clockwise from the top left; at the border the
+    image continues as it ends. No gradient flows.
+
+    Source: Ojala et al., "Multiresolution Gray-Scale and Rotation Invariant Texture Classification
+    with Local Binary Patterns", TPAMI 2002, in the form of BinCNN.
+
+    Args:
+        x: floats ``[N, 3, H, W]``.
+
+    Returns:
+        ``[N, 3, H, W]`` of the dtype of ``x``.
+    """
+    if has_torch_function_unary(x):
+        out: Tensor = handle_torch_function(local_binary_patterns, (x,), x)
+        return out
+    centre = grey(x)
+    height, width = x.shape[2], x.shape[3]
+    frame = functional.pad(centre, (1, 1, 1, 1), mode="replicate")
+    ring = [frame[:, :, i : i + height, j : j + width] for i, j in RING]
+    return 2 * (torch.cat(ring, 1) > centre).to(x.dtype) - 1

@@ -1,20 +1,26 @@
-"""The two products of attention on integers, each a function with all of its gradients.
+"""The two products of attention on integers with their gradients, and the keys that it keeps.
 
-Single functions, since small layers take longer to launch than to compute. The gradients are LSQ's,
-see :func:`bitgnn.quantize.levels`.
+Each product is one function, since small layers take longer to launch than to compute. The
+gradients are LSQ's, see :func:`bitgnn.quantize.levels`.
 """
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from bitgnn._signature import with_signature
-from bitgnn.quantize.operands import Operand, Rounding, operand_gradients
+from bitgnn.quantize.levels import Operand, Rounding, operand_gradients
 
-__all__ = ["ternary_context", "ternary_scores"]
+LEAST_EXPONENT = -700.0
+LOG2_E = float.fromhex("0x1.71547652b82fep+0")
+LN2_HIGH = float.fromhex("0x1.62e42feep-1")
+LN2_LOW = float.fromhex("0x1.a39ef35793c76p-33")
+TAYLOR_DEGREE = 13
+EXPONENT_BIAS, MANTISSA_BITS = 1023, 52
 
 
 class _Scores(torch.autograd.Function):
@@ -53,10 +59,10 @@ class _Scores(torch.autograd.Function):
         grad = grad.flatten(0, 1)
         if any(ctx.needs_input_grad[:2]):
             wanted, gain = torch.bmm(grad, k).view(query.shape), k_scale * ctx.factor
-            grads[:2] = operand_gradients(wanted, query, q_scale, gain, ctx.q_rounding)
+            grads[:2] = operand_gradients(wanted, query, q_scale, ctx.q_rounding, gain)
         if any(ctx.needs_input_grad[5:7]):
             wanted, gain = torch.bmm(grad.mT, q).view(key.shape), q_scale * ctx.factor
-            grads[5:7] = operand_gradients(wanted, key, k_scale, gain, ctx.k_rounding)
+            grads[5:7] = operand_gradients(wanted, key, k_scale, ctx.k_rounding, gain)
         return tuple(grads)
 
 
@@ -98,23 +104,18 @@ class _Context(torch.autograd.Function):
             if grad_weights is not None:
                 wanted, gain = gain * wanted + grad_weights, torch.ones_like(gain)
             wanted = wanted if kept is None else wanted * kept
-            grads[:2] = operand_gradients(wanted, probability, p_scale, gain, ctx.p_rounding)
+            grads[:2] = operand_gradients(wanted, probability, p_scale, ctx.p_rounding, gain)
         if any(ctx.needs_input_grad[5:7]):
             wanted = torch.bmm(p.mT, grad).view(value.shape)
-            grads[5:7] = operand_gradients(wanted, value, v_scale, p_scale, ctx.v_rounding)
+            grads[5:7] = operand_gradients(wanted, value, v_scale, ctx.v_rounding, p_scale)
         return tuple(grads)
 
 
 def ternary_scores(query: Operand, key: Operand, factor: float) -> tuple[Tensor, Tensor]:
     r""":math:`(s_Q s_K c)\, q k^\top`, and the integers :math:`q k^\top`, which have no gradient.
 
-    Args:
-        query: of ``[B, H, N, D]``; its integers ``[B * H, N, D]``.
-        key: of ``[B, H, L, D]``; its integers ``[B * H, L, D]``.
-        factor: c.
-
-    Returns:
-        Two tensors ``[B, H, N, L]``, float32.
+    Operands are those of ``[B, H, N, D]`` and ``[B, H, L, D]``, their integers ``[B * H, *, D]``;
+    both results are float32 ``[B, H, N, L]``.
     """
     scores, dot = _Scores.apply(*query, *key, factor)
     return scores, dot
@@ -123,16 +124,63 @@ def ternary_scores(query: Operand, key: Operand, factor: float) -> tuple[Tensor,
 def ternary_context(
     probability: Operand, value: Operand, kept: Tensor | None, need_weights: bool
 ) -> tuple[Tensor, Tensor | None]:
-    r""":math:`(s_P s_V)\, (p d) v`, and the weights :math:`s_P\, p d`.
+    r""":math:`(s_P s_V)\, (p d) v` and, where needed, the weights :math:`s_P\, p d`, float32.
 
-    Args:
-        probability: of ``[B, H, N, L]``; its integers ``[B * H, N, L]``, times ``kept``.
-        value: of ``[B, H, L, D]``; its integers ``[B * H, L, D]``.
-        kept: d ``[B, H, N, L]``, what dropout multiplies by; None for 1.
-        need_weights: whether to return the weights.
-
-    Returns:
-        ``[B, H, N, D]`` and ``[B, H, N, L]``, float32; None in place of weights not needed.
+    Integers of the operands are ``[B * H, N, L]``, times ``kept`` already, and ``[B * H, L, D]``;
+    ``kept`` is d ``[B, H, N, L]``, what dropout multiplies by, None for 1.
     """
     found = _Context.apply(*probability, *value, kept, need_weights)
     return found[0], found[1] if need_weights else None
+
+
+def softmax_table(scale: Tensor, entries: int) -> Tensor:
+    r"""``T[t]``, :math:`e^{-scale \cdot t}` for t in [0, entries), never rising.
+
+    The IEEE operations of ``csrc/attention/softmax_table.h`` one after the other, so that the
+    table ``[entries]`` is the operators' own to the last bit, on any device and without waiting for
+    it. ``scale`` is 0-d float64 and positive.
+    """
+    x = -(scale * torch.arange(entries, dtype=torch.float64, device=scale.device))
+    k = torch.floor(x.clamp(min=LEAST_EXPONENT) * LOG2_E + 0.5)
+    r = (x - k * LN2_HIGH) - k * LN2_LOW
+    p = torch.full_like(r, 1.0 / math.factorial(TAYLOR_DEGREE))
+    for n in range(TAYLOR_DEGREE - 1, -1, -1):
+        p = p * r + 1.0 / math.factorial(n)
+    power = ((k.long() + EXPONENT_BIAS) << MANTISSA_BITS).view(torch.float64)
+    table = torch.where(x >= LEAST_EXPONENT, p * power, 0.0)
+    return table.cummin(0)[0] if entries else table
+
+
+@torch.no_grad()
+def attended_keys(
+    dot: Tensor, allowed: Tensor | None, scale: Tensor, bool_scale: Tensor, size: int
+) -> Tensor:
+    r"""Bits of :math:`\mathrm{softmax}(scale \cdot dot) \ge 0.5\, bool\_scale`, decided exactly.
+
+    With m the highest dot product of a row and T of :func:`softmax_table`, a bit is
+    :math:`T[m - d_j] \ge 0.5\, bool\_scale \sum_t T[t]\,\#\{j : m - d_j = t\}`, the sum in
+    float64 over t ascending: the definition of ``attention_ternary``, whatever order kernels read
+    keys in.
+
+    ``dot [..., N, L]`` holds products of ternary rows of ``size`` features, ``allowed`` broadcasts
+    to it, both scales are 0-d float64. Rows that may attend to nothing are 0.
+    """
+    if dot.numel() == 0:
+        return torch.zeros_like(dot, dtype=torch.float32)
+    entries = 2 * size + 1
+    if allowed is None:
+        distance = dot.amax(-1, keepdim=True) - dot
+    else:
+        highest = dot.masked_fill(~allowed, -torch.inf).amax(-1, keepdim=True)
+        # One beyond the table: counted by nobody.
+        distance = (highest - dot).masked_fill(~allowed.expand_as(dot), entries)
+    place = distance.long()
+    histogram = torch.zeros(*dot.shape[:-1], entries + 1, dtype=torch.float64, device=dot.device)
+    histogram.scatter_add_(-1, place, torch.ones_like(distance, dtype=torch.float64))
+    table = softmax_table(scale, entries)
+    total = torch.zeros(dot.shape[:-1], dtype=torch.float64, device=dot.device)
+    for t in range(entries):
+        total = total + table[t] * histogram[..., t]
+    limit = (0.5 * bool_scale) * total
+    powers = torch.cat([table, table.new_full((1,), -1.0)])  # hidden keys are below every limit
+    return (powers[place] >= limit.unsqueeze(-1)).float()

@@ -11,8 +11,7 @@ from bitgnn._checks import check_type, check_value, name_type
 from bitgnn.nn.activation_quantizer import Kind
 from bitgnn.nn.attention.bwta_attention import BWTAAttention
 from bitgnn.nn.bwta_linear import BWTALinear
-
-__all__ = ["BWTASelfAttention", "Rotary"]
+from bitgnn.nn.multistage import set_level
 
 Rotary = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
 
@@ -55,12 +54,10 @@ class BWTASelfAttention(nn.Module):
         super().__init__()
         kv_heads = heads if kv_heads is None else kv_heads
         for name, number in (("hidden", hidden), ("heads", heads), ("kv_heads", kv_heads)):
-            check_type(
-                isinstance(number, int) and not isinstance(number, bool),
-                lambda name=name, number=number: (  # type: ignore[misc]
+            if not isinstance(number, int) or isinstance(number, bool):
+                raise TypeError(
                     f"BWTASelfAttention: {name} must be an integer, got {name_type(number)}"
-                ),
-            )
+                )
         check_value(
             heads > 0 and hidden > 0 and hidden % heads == 0,
             lambda: f"BWTASelfAttention: heads must divide hidden, got {heads} and {hidden}",
@@ -85,8 +82,7 @@ class BWTASelfAttention(nn.Module):
 
     @level.setter
     def level(self, level: int | None) -> None:
-        for module in (self.query, self.key, self.value, self.attention, self.out):
-            module.level = level
+        set_level(self, level)
 
     def forward(
         self,
