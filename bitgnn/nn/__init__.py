@@ -2,8 +2,7 @@
 
 from bitgnn.nn.activation_quantizer import ActivationQuantizer
 from bitgnn.nn.attention.bwta_attention import BWTAAttention
-from bitgnn.nn.attention.multihead import BWTAMultiheadAttention
-from bitgnn.nn.attention.self_attention import BWTASelfAttention
+from bitgnn.nn.attention.multihead import BWTAMultiheadAttention, BWTASelfAttention
 from bitgnn.nn.binary_conv2d import BinaryConv2d
 from bitgnn.nn.binary_linear import BinaryLinear
 from bitgnn.nn.bwta_linear import BWTALinear

@@ -8,7 +8,6 @@ from typing import Any, Literal, get_args
 import torch
 from torch import Tensor, nn
 
-from bitgnn._checks import check_value
 from bitgnn.quantize.levels import (
     Operand,
     Rounding,
@@ -47,19 +46,16 @@ class ActivationQuantizer(nn.Module):
         ValueError: unknown kind, or ``level`` is below 1.
     """
 
-    _level: int | None
-    _is_set: bool
-
     def __init__(self, kind: Kind = "ternary", level: int | None = 1, device: Any = None) -> None:
         super().__init__()
-        check_value(
-            kind in get_args(Kind),
-            lambda: f"ActivationQuantizer: kind must be one of {get_args(Kind)}, got {kind!r}",
-        )
+        if kind not in get_args(Kind):
+            raise ValueError(
+                f"ActivationQuantizer: kind must be one of {get_args(Kind)}, got {kind!r}"
+            )
         self.kind: Kind = kind
         self.level = level
-        self.scale = nn.Parameter(torch.zeros((), dtype=torch.float32, device=device))
         self._is_set = False
+        self.scale = nn.Parameter(torch.zeros((), dtype=torch.float32, device=device))
 
     @property
     def level(self) -> int | None:
@@ -77,7 +73,7 @@ class ActivationQuantizer(nn.Module):
             return None
         if self.kind == "sign":
             return Rounding(-1, 1, True)
-        return Rounding(-self._level if self.kind == "ternary" else 0, self._level, False)
+        return Rounding(-self._level if self.kind == "ternary" else 0, self._level)
 
     @property
     def is_set(self) -> bool:
@@ -104,10 +100,10 @@ class ActivationQuantizer(nn.Module):
             ValueError: the scale would not be positive and finite (looked at on the CPU).
         """
         self._start(x, valid)
-        check_value(
-            self._is_set,
-            lambda: f"ActivationQuantizer: x must have values other than 0, got {list(x.shape)}",
-        )
+        if not self._is_set:
+            raise ValueError(
+                f"ActivationQuantizer: x must have values other than 0, got {list(x.shape)}"
+            )
 
     @torch.no_grad()
     def _start(self, x: Tensor, valid: Tensor | None) -> None:
@@ -117,12 +113,10 @@ class ActivationQuantizer(nn.Module):
         self._is_set = x.numel() > 0
         if scale.device.type == "cpu" and not torch.compiler.is_compiling():
             value = float(scale)
-            check_value(
-                math.isfinite(value),
-                lambda: (
+            if not math.isfinite(value):
+                raise ValueError(
                     f"ActivationQuantizer: x must be finite, got NaN or infinity in {list(x.shape)}"
-                ),
-            )
+                )
             self._is_set = value > 0
         self.scale.copy_(scale)
 
@@ -142,14 +136,13 @@ class ActivationQuantizer(nn.Module):
         rounding = self.rounding
         if rounding is None:
             return x, torch.ones((), device=x.device)
-        if not self.is_set:
-            check_value(
-                self.training,
-                lambda: (
-                    "ActivationQuantizer: the scale is not set; call the model in training mode, "
-                    "initialize(x), or load trained parameters"
-                ),
+        unset = not self.is_set
+        if unset and not self.training:
+            raise ValueError(
+                "ActivationQuantizer: the scale is not set; call the model in training mode, "
+                "initialize(x), or load trained parameters"
             )
+        if unset:
             self._start(x, valid)
         return quantised(x, self.scale, rounding)
 
@@ -166,23 +159,17 @@ class ActivationQuantizer(nn.Module):
         return self(x)[0]
 
     def frozen_scale(self, name: str) -> Tensor:
-        """The scale as frozen forms hold it, 0-d float32; ``name`` is for messages.
-
-        Raises:
-            ValueError: the scale was never set or is not finite, or ``level`` is not 1.
-        """
-        check_value(
-            self.kind == "sign" or self._level == 1,
-            lambda: f"freeze: {name} must have level 1, got {self._level}; train it down to there",
-        )
+        """The scale as frozen forms hold it, 0-d float32, or a ValueError about ``name``."""
+        if self.kind != "sign" and self._level != 1:
+            raise ValueError(
+                f"freeze: {name} must have level 1, got {self._level}; train it down to there"
+            )
         value = float(self.scale.detach())
-        check_value(
-            self.is_set and math.isfinite(value),
-            lambda: (
+        if not self.is_set or not math.isfinite(value):
+            raise ValueError(
                 f"freeze: the scale of {name} must be set and finite, got {value}"
                 + ("" if self.is_set else "; it was never set: train or initialize first")
-            ),
-        )
+            )
         return positive_scale(self.scale.detach()).clone()
 
     def _load_from_state_dict(self, state_dict: Any, prefix: str, *args: Any) -> None:

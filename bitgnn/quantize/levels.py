@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 import bitgnn.ops  # noqa: F401  (defines torch.ops.bitgnn)
-from bitgnn._checks import check_type, check_value, name_type
+from bitgnn._checks import name_type
 from bitgnn._signature import with_signature
 
 LEAST_SCALE = 1e-8
@@ -161,11 +161,10 @@ def quantised(
 
 def check_level(name: str, level: Any) -> int:
     """``level`` if it is an integer of at least 1, else a TypeError or ValueError."""
-    check_type(
-        isinstance(level, int) and not isinstance(level, bool),
-        lambda: f"{name}: level must be an integer, got {name_type(level)}",
-    )
-    check_value(level >= 1, lambda: f"{name}: level must be at least 1, got {level}")
+    if not isinstance(level, int) or isinstance(level, bool):
+        raise TypeError(f"{name}: level must be an integer, got {name_type(level)}")
+    if level < 1:
+        raise ValueError(f"{name}: level must be at least 1, got {level}")
     return int(level)
 
 
@@ -173,26 +172,22 @@ def _checked_scale(scale: Any, device: torch.device) -> Tensor:
     """``scale`` as a 0-d float tensor; values on a GPU are not looked at, which would wait."""
     looked_at = True
     if isinstance(scale, Tensor):
-        check_type(
-            scale.is_floating_point(),
-            lambda: f"levels: scale must be a float tensor, got {name_type(scale)}",
-        )
-        check_value(scale.dim() == 0, lambda: f"levels: scale must be 0-d, got {list(scale.shape)}")
-        check_value(
-            scale.device == device,
-            lambda: f"levels: scale must be on {device} like x, got {scale.device}",
-        )
+        if not scale.is_floating_point():
+            raise TypeError(f"levels: scale must be a float tensor, got {name_type(scale)}")
+        if scale.dim() != 0:
+            raise ValueError(f"levels: scale must be 0-d, got {list(scale.shape)}")
+        if scale.device != device:
+            raise ValueError(f"levels: scale must be on {device} like x, got {scale.device}")
         looked_at = scale.device.type == "cpu" and not torch.compiler.is_compiling()
     else:
-        check_type(
-            isinstance(scale, int | float) and not isinstance(scale, bool),
-            lambda: f"levels: scale must be a number or a 0-d tensor, got {name_type(scale)}",
-        )
+        if not isinstance(scale, int | float) or isinstance(scale, bool):
+            raise TypeError(
+                f"levels: scale must be a number or a 0-d tensor, got {name_type(scale)}"
+            )
     if looked_at:
         value = float(scale.detach() if isinstance(scale, Tensor) else scale)
-        check_value(
-            0 < value < math.inf, lambda: f"levels: scale must be positive and finite, got {value}"
-        )
+        if not 0 < value < math.inf:
+            raise ValueError(f"levels: scale must be positive and finite, got {value}")
     if isinstance(scale, Tensor):
         return scale
     return torch.tensor(float(scale), dtype=torch.float32, device=device)
@@ -223,10 +218,8 @@ def levels(x: Tensor, scale: Tensor | float, level: int, signed: bool = True) ->
         ValueError: ``scale`` is not positive and finite (looked at on the CPU), has dimensions or
             is elsewhere, or ``level`` is below 1.
     """
-    check_type(
-        isinstance(x, Tensor) and x.is_floating_point(),
-        lambda: f"levels: x must be a float tensor, got {name_type(x)}",
-    )
+    if not isinstance(x, Tensor) or not x.is_floating_point():
+        raise TypeError(f"levels: x must be a float tensor, got {name_type(x)}")
     level = check_level("levels", level)
     rounding = Rounding(-level if signed else 0, level)
     q, s = quantised(x, _checked_scale(scale, x.device), rounding, least=0.0)

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.overrides import handle_torch_function, has_torch_function_unary
 
 import bitgnn.ops  # noqa: F401  (defines torch.ops.bitgnn)
-from bitgnn._checks import check_type, name_type
+from bitgnn._checks import name_type
 
 Surrogate = Literal["ste", "approx"]
 """Surrogates for the derivative of the sign, see :func:`surrogate_slope`."""
@@ -208,9 +208,7 @@ def shifted_sign(weight: Tensor) -> tuple[Tensor, Tensor]:
     Raises:
         TypeError: ``weight`` holds no floats.
     """
-    check_type(
-        isinstance(weight, Tensor) and weight.is_floating_point(),
-        lambda: f"shifted_sign: weight must be a float tensor, got {name_type(weight)}",
-    )
+    if not isinstance(weight, Tensor) or not weight.is_floating_point():
+        raise TypeError(f"shifted_sign: weight must be a float tensor, got {name_type(weight)}")
     signs, scale = _ShiftedSign.apply(weight)
     return signs, scale

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from bitgnn._checks import check_type, check_value, name_type
+from bitgnn._checks import name_type
 from bitgnn.nn.activation_quantizer import ActivationQuantizer, Kind
 from bitgnn.nn.attention.products import attended_keys, ternary_context, ternary_scores
 from bitgnn.nn.float_inputs import check_floats
@@ -17,9 +17,9 @@ from bitgnn.nn.multistage import set_level
 
 
 class Attended(NamedTuple):
-    """Attention's result ``[B, H, N, D]``; where needed, the weights ``[B, H, N, L]`` of the values.
+    """Attention's result ``[B, H, N, D]``, and ``[B, H, N, L]`` where they are needed.
 
-    Probabilities are the softmax that the weights come from.
+    ``weights`` are what values were multiplied by, ``probabilities`` the softmax they come from.
     """
 
     out: Tensor
@@ -55,8 +55,9 @@ def visible(mask: Tensor, hidden: float, message: str) -> Tensor:
     """
     seen = mask == 0
     capturing = mask.is_cuda and torch.cuda.is_current_stream_capturing()
-    if not (torch.compiler.is_compiling() or capturing):
-        check_value(bool((seen | (mask <= hidden)).all()), lambda: message)
+    is_known = not (torch.compiler.is_compiling() or capturing)
+    if is_known and not (seen | (mask <= hidden)).all():
+        raise ValueError(message)
     return seen
 
 
@@ -124,29 +125,21 @@ class AttentionForward:
         name = type(self).__name__
         for what, x in (("query", query), ("key", key), ("value", value)):
             check_floats(name, what, x, self.device, self.input_dtypes)
-        check_type(
-            isinstance(key_mask, Tensor | None),
-            lambda: f"{name}: key_mask must be a tensor, got {name_type(key_mask)}",
-        )
-        check_type(
-            allowed is None or (isinstance(allowed, Tensor) and allowed.dtype == torch.bool),
-            lambda: f"{name}: allowed must be a bool tensor, got {name_type(allowed)}",
-        )
+        if not isinstance(key_mask, Tensor | None):
+            raise TypeError(f"{name}: key_mask must be a tensor, got {name_type(key_mask)}")
+        if allowed is not None and (not isinstance(allowed, Tensor) or allowed.dtype != torch.bool):
+            raise TypeError(f"{name}: allowed must be a bool tensor, got {name_type(allowed)}")
         fits = query.dim() == key.dim() == 4 and key.shape == value.shape
-        check_value(
-            fits and query.size(0) == key.size(0) and query.size(3) == key.size(3),
-            lambda: (
+        if not fits or query.size(0) != key.size(0) or query.size(3) != key.size(3):
+            raise ValueError(
                 f"{name}: query must be [B, H, N, D], key and value [B, Hk, L, D], got "
                 f"{list(query.shape)}, {list(key.shape)} and {list(value.shape)}"
-            ),
-        )
-        check_value(
-            key.size(1) > 0 and query.size(1) % key.size(1) == 0,
-            lambda: (
+            )
+        if key.size(1) == 0 or query.size(1) % key.size(1):
+            raise ValueError(
                 f"{name}: the heads of keys must divide those of queries, got {key.size(1)} and "
                 f"{query.size(1)}"
-            ),
-        )
+            )
         shape = (*query.shape[:3], key.size(2))
         if key_mask is not None and key_mask.shape != (shape[0], shape[3]):
             raise ValueError(
@@ -203,18 +196,14 @@ class BWTAAttention(AttentionForward, nn.Module):
         device: Any = None,
     ) -> None:
         super().__init__()
-        check_value(
-            activation in ("ternary", "sign"),
-            lambda: f"BWTAAttention: activation must be 'ternary' or 'sign', got {activation!r}",
-        )
-        check_value(
-            0.0 <= dropout < 1.0,
-            lambda: f"BWTAAttention: dropout must be in [0, 1), got {dropout}",
-        )
-        check_value(
-            scale is None or 0.0 < scale < math.inf,
-            lambda: f"BWTAAttention: scale must be positive and finite, got {scale}",
-        )
+        if activation not in ("ternary", "sign"):
+            raise ValueError(
+                f"BWTAAttention: activation must be 'ternary' or 'sign', got {activation!r}"
+            )
+        if not 0.0 <= dropout < 1.0:
+            raise ValueError(f"BWTAAttention: dropout must be in [0, 1), got {dropout}")
+        if scale is not None and not 0.0 < scale < math.inf:
+            raise ValueError(f"BWTAAttention: scale must be positive and finite, got {scale}")
         self.dropout = dropout
         self.scale = scale
         self.query_quantizer = ActivationQuantizer(activation, level, device)

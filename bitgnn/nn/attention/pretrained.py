@@ -9,7 +9,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from bitgnn._checks import check_value
 from bitgnn.nn.attention.bwta_attention import BWTAAttention, visible
 
 CORE = "bwta_attention"
@@ -50,10 +49,10 @@ def add_attention(model: Any, skip: tuple[str, ...], level: int | None, sign: bo
         ValueError: the model has no such modules, or does not let its function be chosen.
     """
     modules = attention_modules(model)
-    check_value(
-        bool(modules),
-        lambda: f"binarize: {type(model).__name__} has no attention modules that choose a function",
-    )
+    if not modules:
+        raise ValueError(
+            f"binarize: {type(model).__name__} has no attention modules that choose a function"
+        )
     for name, module in modules.items():
         core = BWTAAttention(
             activation="sign" if sign else "ternary",
@@ -73,10 +72,10 @@ def use_implementation(model: Any) -> None:
     AttentionInterface.register(IMPLEMENTATION, attend)
     AttentionMaskInterface.register(IMPLEMENTATION, mask_of)
     model.set_attn_implementation(IMPLEMENTATION)
-    check_value(
-        model.config._attn_implementation == IMPLEMENTATION,
-        lambda: f"binarize: {type(model).__name__} does not let its attention function be chosen",
-    )
+    if model.config._attn_implementation != IMPLEMENTATION:
+        raise ValueError(
+            f"binarize: {type(model).__name__} does not let its attention function be chosen"
+        )
 
 
 def mask_of(
