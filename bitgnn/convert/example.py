@@ -15,7 +15,7 @@ from bitgnn.convert.tracing.arguments import Arguments
 from bitgnn.convert.tracing.trace import evaluating, has_forward, trace_model
 from bitgnn.convert.tracing.tracer import NotTraced
 from bitgnn.inference.own_call import Argument, OwnCall
-from bitgnn.nn.activation_quantizer import ActivationQuantizer
+from bitgnn.nn.bwta_linear import ActivationQuantizer
 from bitgnn.nn.products.input_bits import InputBits
 from bitgnn.nn.products.looks_up import LooksUp
 

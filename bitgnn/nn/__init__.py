@@ -1,11 +1,10 @@
 """Trainable layers with PyG's signatures and a precision, binary and BWTA ones with torch's."""
 
-from bitgnn.nn.activation_quantizer import ActivationQuantizer
 from bitgnn.nn.attention.bwta_attention import BWTAAttention
 from bitgnn.nn.attention.multihead import BWTAMultiheadAttention, BWTASelfAttention
 from bitgnn.nn.binary_conv2d import BinaryConv2d
 from bitgnn.nn.binary_linear import BinaryLinear
-from bitgnn.nn.bwta_linear import BWTALinear
+from bitgnn.nn.bwta_linear import ActivationQuantizer, BWTALinear
 from bitgnn.nn.channel_shortcut import ChannelShortcut
 from bitgnn.nn.graph.gcn_conv import GCNConv
 from bitgnn.nn.graph.graph_conv import GraphConv

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from bitgnn.nn.activation_quantizer import ActivationQuantizer
+from bitgnn.nn.bwta_linear import ActivationQuantizer
 
 __all__ = [
     "BERT_LEVELS",
@@ -142,19 +142,16 @@ def enter_level(
     Raises:
         ValueError: a quantiser has no level or no scale yet.
     """
-    quantizers = {
-        name: quantizer
-        for name, quantizer in activation_quantizers(model, only).items()
-        if quantizer.kind != "sign"
-    }
-    without = [name for name, quantizer in quantizers.items() if quantizer.level is None]
-    if without:
-        raise ValueError(f"enter_level: {without[0]} has no level to come from; set_level first")
-    unset = [name for name, quantizer in quantizers.items() if not quantizer.is_set]
-    if unset:
-        raise ValueError(
-            f"enter_level: the scale of {unset[0]} is not set; initialize_scales first"
-        )
+    found = activation_quantizers(model, only)
+    quantizers = {name: q for name, q in found.items() if q.kind != "sign"}
+    for name, quantizer in quantizers.items():
+        if quantizer.level is None:
+            raise ValueError(f"enter_level: {name} has no level to come from; set_level first")
+    for name, quantizer in quantizers.items():
+        if not quantizer.is_set:
+            raise ValueError(
+                f"enter_level: the scale of {name} is not set; initialize_scales first"
+            )
     before = {name: float(quantizer.scale.detach()) for name, quantizer in quantizers.items()}
     sums: dict[nn.Module, list[float]] = {}
     inputs: dict[nn.Module, tuple[Tensor, ...]] = {}
@@ -163,12 +160,12 @@ def enter_level(
         """The run itself keeps the old level; the scale is common to both sums."""
         previous = module.level
         inputs.setdefault(module, given)
-        found = sums.setdefault(module, [0.0, 0.0])
+        both = sums.setdefault(module, [0.0, 0.0])
         for number, candidate in enumerate((previous, level)):
             module.level = candidate
             # The module's forward itself, since calling it would call the hook again.
             q, _ = module.forward(*given)
-            found[number] += float(q.abs().sum(dtype=torch.float64))
+            both[number] += float(q.abs().sum(dtype=torch.float64))
         module.level = previous
 
     with _hooked(quantizers.values(), add), torch.no_grad():

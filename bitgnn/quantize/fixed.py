@@ -8,11 +8,10 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
 from bitgnn.ops.conv_shape import ConvShape, Pair
-from bitgnn.quantize.images import HALVES, checked_shape, frame_gradients, framed
+from bitgnn.quantize.images import HALVES, FramedConv, checked_shape, framed
 from bitgnn.quantize.sign import Surrogate, binary_sign, row_scale
 
 LEAST, GREATEST = -(2**15), 2**15 - 1
@@ -25,10 +24,7 @@ STEP_EXPONENT = 64
 
 
 def check_step(name: str, step: float) -> float:
-    """``step`` if it is a power of two that float32 can divide by, else a TypeError or ValueError.
-
-    ``name`` is the caller's, for the message.
-    """
+    """``step`` if it is a power of two that float32 can divide by; else an error by ``name``."""
     if isinstance(step, bool) or not isinstance(step, int | float):
         raise TypeError(f"{name}: the step must be a number, got {type(step).__name__}")
     power = 0 < step < math.inf and math.frexp(step)[0] == 0.5
@@ -61,8 +57,7 @@ def fixed_point(x: Tensor, step: float) -> Tensor:
 
     Rounding is to nearest, halves to even; the clamp is to [-32768, 32767]; NaN becomes 0. uint8 is
     taken as the same values in floats; steps below 1 / 128 clamp some of them, which is warned of.
-    The gradient passes the rounding straight through, and is 0 where the
-    clamp acted or ``x`` is NaN.
+    The gradient passes the rounding straight through; where the clamp acted, or of NaN, it is 0.
 
     Args:
         x: floats or uint8 of any shape.
@@ -89,7 +84,7 @@ def fixed_point(x: Tensor, step: float) -> Tensor:
     return out
 
 
-class _FixedConv(torch.autograd.Function):
+class _FixedConv(FramedConv):
     """Convolution of multiples of a step with +-1 whose sums are exact: in float64, or by bytes."""
 
     @staticmethod
@@ -120,11 +115,6 @@ class _FixedConv(torch.autograd.Function):
         sums = [functional.conv2d(part, weight, *numbers).round_() for part in (high, low)]
         out = sums[1].double().add_(sums[0], alpha=BYTE)
         return out.float().mul_(step)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        return *frame_gradients(ctx, grad), None, None, None, None
 
 
 def fixed_conv2d(
@@ -184,16 +174,12 @@ def fixed_linear(
     Args:
         x: ``[*, K]`` floats or uint8.
         weight: ``[O, K]`` float latent weights.
-        step: power of two.
+        step: power of two, and so on as there, errors too.
         scale: multiply by the mean magnitude of each output's weights.
         surrogate: slope in place of the derivative of the weights' sign.
 
     Returns:
         Float32 ``[*, O]``.
-
-    Raises:
-        TypeError: ``weight`` holds no floats, ``x`` neither floats nor uint8.
-        ValueError: shapes do not fit together, or an option has none of its values.
     """
     with torch.autocast(x.device.type, enabled=False):
         signs = binary_sign(weight, surrogate)

@@ -25,7 +25,30 @@ RING = ((0, 0), (1, 2), (2, 0))
 """Row and column, in a 3x3 window, of every third pixel clockwise from the top left."""
 
 
-class _SignConv(torch.autograd.Function):
+class FramedConv(torch.autograd.Function):
+    """The gradients of a convolution of :func:`framed` images; forms of it have their forward.
+
+    It leaves both operands saved in ``ctx``, ``shape``, ``groups`` and ``gradient_dtype``.
+    """
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        """Of images and weights, where they are asked for."""
+        x, weight = (saved.to(ctx.gradient_dtype) for saved in ctx.saved_tensors)
+        stride, padding, dilation = ctx.shape
+        frame, inner = framed(x, ctx.shape)
+        grad_x, grad_weight, _ = torch.ops.aten.convolution_backward(
+            grad.to(ctx.gradient_dtype), frame, weight, None, stride, inner, dilation,
+            False, (0, 0), ctx.groups, (*ctx.needs_input_grad[:2], False),
+        )  # fmt: skip
+        if grad_x is not None and frame is not x:
+            top, left = padding[0], padding[2]
+            grad_x = grad_x[:, :, top : top + x.size(2), left : left + x.size(3)]
+        return grad_x, grad_weight, *(None for _ in ctx.needs_input_grad[2:])
+
+
+class _SignConv(FramedConv):
     """Convolution of +-1 tensors: exact integers, rounded only where the caller wants a half."""
 
     @staticmethod
@@ -51,29 +74,6 @@ class _SignConv(torch.autograd.Function):
         # In float32, since the gradient comes in the type of the result. Algorithms that transform
         # their operands are off by fractions.
         return out.float().round_()
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        return *frame_gradients(ctx, grad), None, None, None
-
-
-def frame_gradients(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None]:
-    """Gradients of a convolution of framed images, in images and weights, where they are asked for.
-
-    ``ctx`` has both operands saved, ``shape``, ``groups`` and ``gradient_dtype``.
-    """
-    x, weight = (saved.to(ctx.gradient_dtype) for saved in ctx.saved_tensors)
-    stride, padding, dilation = ctx.shape
-    frame, inner = framed(x, ctx.shape)
-    grad_x, grad_weight, _ = torch.ops.aten.convolution_backward(
-        grad.to(ctx.gradient_dtype), frame, weight, None, stride, inner, dilation,
-        False, (0, 0), ctx.groups, (*ctx.needs_input_grad[:2], False),
-    )  # fmt: skip
-    if grad_x is not None and frame is not x:
-        top, left = padding[0], padding[2]
-        grad_x = grad_x[:, :, top : top + x.size(2), left : left + x.size(3)]
-    return grad_x, grad_weight
 
 
 def checked_shape(

@@ -170,27 +170,26 @@ def check_level(name: str, level: Any) -> int:
 
 def _checked_scale(scale: Any, device: torch.device) -> Tensor:
     """``scale`` as a 0-d float tensor; values on a GPU are not looked at, which would wait."""
-    looked_at = True
-    if isinstance(scale, Tensor):
-        if not scale.is_floating_point():
-            raise TypeError(f"levels: scale must be a float tensor, got {name_type(scale)}")
-        if scale.dim() != 0:
-            raise ValueError(f"levels: scale must be 0-d, got {list(scale.shape)}")
-        if scale.device != device:
-            raise ValueError(f"levels: scale must be on {device} like x, got {scale.device}")
-        looked_at = scale.device.type == "cpu" and not torch.compiler.is_compiling()
-    else:
+    if not isinstance(scale, Tensor):
         if not isinstance(scale, int | float) or isinstance(scale, bool):
-            raise TypeError(
-                f"levels: scale must be a number or a 0-d tensor, got {name_type(scale)}"
-            )
-    if looked_at:
-        value = float(scale.detach() if isinstance(scale, Tensor) else scale)
-        if not 0 < value < math.inf:
-            raise ValueError(f"levels: scale must be positive and finite, got {value}")
-    if isinstance(scale, Tensor):
-        return scale
-    return torch.tensor(float(scale), dtype=torch.float32, device=device)
+            got = name_type(scale)
+            raise TypeError(f"levels: scale must be a number or a 0-d tensor, got {got}")
+        _check_positive(float(scale))
+        return torch.tensor(float(scale), dtype=torch.float32, device=device)
+    if not scale.is_floating_point():
+        raise TypeError(f"levels: scale must be a float tensor, got {name_type(scale)}")
+    if scale.dim() != 0:
+        raise ValueError(f"levels: scale must be 0-d, got {list(scale.shape)}")
+    if scale.device != device:
+        raise ValueError(f"levels: scale must be on {device} like x, got {scale.device}")
+    if device.type == "cpu" and not torch.compiler.is_compiling():
+        _check_positive(float(scale.detach()))
+    return scale
+
+
+def _check_positive(scale: float) -> None:
+    if not 0 < scale < math.inf:
+        raise ValueError(f"levels: scale must be positive and finite, got {scale}")
 
 
 def levels(x: Tensor, scale: Tensor | float, level: int, signed: bool = True) -> Tensor:

@@ -14,7 +14,7 @@ from bitgnn.convert.configs import Calibration
 from bitgnn.convert.walker import outermost
 from bitgnn.inference.bwta.architecture import leave_fast_paths, multihead_options
 from bitgnn.nn import ActivationQuantizer, BWTALinear, BWTAMultiheadAttention
-from bitgnn.nn.activation_quantizer import Kind
+from bitgnn.nn.bwta_linear import Kind
 
 BWTA = (BWTALinear, BWTAMultiheadAttention)
 

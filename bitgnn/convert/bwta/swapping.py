@@ -31,8 +31,8 @@ from bitgnn.inference.bwta.attention import PROJECTIONS
 from bitgnn.inference.frozen import FreezeReport
 from bitgnn.inference.frozen_layers import FrozenBWTA, copy_with
 from bitgnn.nn import BWTAAttention, BWTALinear, BWTAMultiheadAttention
-from bitgnn.nn.activation_quantizer import Kind
 from bitgnn.nn.attention.pretrained import add_attention, is_pretrained
+from bitgnn.nn.bwta_linear import Kind
 
 FORMS: dict[Any, Any] = {
     BWTALinear: FrozenBWTALinear,
@@ -47,12 +47,7 @@ FLOAT_BITS, TERNARY_BITS, FLOAT_BYTES = 32, 2, 4
 def binarize_bwta(model: nn.Module, config: BWTAConfig) -> tuple[nn.Module, BinarizeReport]:
     """A copy of ``model`` with BWTA layers in the place of linear and attention ones.
 
-    Args:
-        model: any module tree; unchanged.
-        config: which layers.
-
-    Returns:
-        The copy and the report.
+    The report on what was replaced comes with it; the model stays unchanged.
 
     Raises:
         ValueError: there is nothing to replace, a name is no layer, heads do not divide, or
@@ -170,15 +165,9 @@ def has_bwta(model: nn.Module) -> bool:
 
 
 def freeze_bwta(model: nn.Module) -> FrozenBWTA:
-    """Pack a model's BWTA layers; the rest stays as it is, in floats.
+    """A copy of a trained model with packed BWTA layers; the rest stays as it is, in floats.
 
     Layers at level None become torch's own.
-
-    Args:
-        model: trained; unchanged.
-
-    Returns:
-        The frozen model, whose ``model`` is a copy of ``model`` with the packed layers.
 
     Raises:
         ValueError: every BWTA layer is at level None, or one cannot be packed (its level is above
@@ -204,11 +193,7 @@ def freeze_bwta(model: nn.Module) -> FrozenBWTA:
 
 
 def summarise_bwta(model: nn.Module, data: Any) -> Summary:
-    """Bits and bytes of the layers of a model with BWTA layers, as frozen.
-
-    Raises:
-        ValueError: there is data, or a trained model cannot be frozen.
-    """
+    """Bits and bytes of the layers of a model with BWTA layers, as frozen, without times."""
     if data is not None:
         raise ValueError(
             "summary: data must be None for a model of BWTA layers, which is not timed"

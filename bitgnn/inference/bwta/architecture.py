@@ -132,16 +132,11 @@ def float_form(module: nn.Module) -> nn.Module:
 
 def multihead_options(module: nn.MultiheadAttention) -> dict[str, Any]:
     """Arguments of torch's constructor that make a module of the same shape."""
-    return {
-        "embed_dim": module.embed_dim,
-        "num_heads": module.num_heads,
-        "dropout": module.dropout,
+    names = "embed_dim", "num_heads", "dropout", "add_zero_attn", "kdim", "vdim", "batch_first"
+    options = {name: getattr(module, name) for name in names}
+    return options | {
         "bias": module.in_proj_bias is not None,
         "add_bias_kv": module.bias_k is not None,
-        "add_zero_attn": module.add_zero_attn,
-        "kdim": module.kdim,
-        "vdim": module.vdim,
-        "batch_first": module.batch_first,
     }
 
 
@@ -175,16 +170,14 @@ def _skeleton(architecture: Mapping[str, Any], tensors: Mapping[str, Tensor]) ->
     form = getattr(importlib.import_module(library), str(name), None)
     if not isinstance(form, type) or not issubclass(form, nn.Module):
         raise ValueError(f"{library} has no model {name!r}")
-    assert form is not None
     check_arguments(config)
     _check_attention(config)
     if library == OWN:
         with parameters_on_meta(tensors):
             return form(**config)
-    kind = getattr(form, "config_class", None)
+    kind: Any = getattr(form, "config_class", None)
     if getattr(kind, "model_type", None) not in MODEL_TYPES:
         raise ValueError(f"{name} is not among the models of {library} that a file may name")
-    assert kind is not None
     with parameters_on_meta(tensors):
         return form(kind.from_dict(config))
 
@@ -212,8 +205,7 @@ def put_module(model: nn.Module, name: str, module: nn.Module) -> nn.Module:
     parent = model.get_submodule(path)
     old = parent._modules.get(last)
     setattr(parent, last, module)
-    if old is not None:
-        for other in list(model.modules()):
-            for key in [key for key, child in other._modules.items() if child is old]:
-                setattr(other, key, module)
+    for other in list(model.modules()) if old is not None else ():
+        for key in [key for key, child in other._modules.items() if child is old]:
+            setattr(other, key, module)
     return model

@@ -12,8 +12,7 @@ from torch import Tensor, nn
 import bitgnn.ops  # noqa: F401  (defines torch.ops.bitgnn)
 from bitgnn.bits.tensor import words_for
 from bitgnn.bits.ternary import QUANTISED
-from bitgnn.nn.activation_quantizer import ActivationQuantizer, Kind
-from bitgnn.nn.bwta_linear import BWTALinear
+from bitgnn.nn.bwta_linear import ActivationQuantizer, BWTALinear, Kind
 from bitgnn.nn.float_inputs import check_floats
 from bitgnn.quantize import shifted_sign
 
@@ -80,8 +79,6 @@ class FrozenBWTALinear(FrozenBWTALayer):
     words: Tensor
     scale: Tensor
     weight_scale: Tensor
-    bias: Tensor | None
-    _factor: Tensor | None
 
     def __init__(
         self,
@@ -93,11 +90,8 @@ class FrozenBWTALinear(FrozenBWTALayer):
         activation: str = "ternary",
     ) -> None:
         super().__init__()
-        if (
-            words.dim() != 2
-            or words.dtype != torch.int32
-            or words.size(1) != words_for(in_features)
-        ):
+        fits = words.dim() == 2 and words.dtype == torch.int32
+        if not fits or words.size(1) != words_for(in_features):
             raise ValueError(
                 f"FrozenBWTALinear: words must be int32 [M, ceil({in_features} / 32)], "
                 f"got {words.dtype} {list(words.shape)}"
@@ -135,25 +129,15 @@ class FrozenBWTALinear(FrozenBWTALayer):
     def from_parts(
         cls, name: str, weight: Tensor, bias: Tensor | None, quantizer: ActivationQuantizer
     ) -> FrozenBWTALinear:
-        """The frozen form of a product; ``name``, of its layer, is for messages.
-
-        Raises:
-            ValueError: weights or bias are not finite, the scale is not set or not positive, the
-                level is not 1.
-        """
+        """The frozen form of a product, or a ValueError about ``name``, its layer."""
         scale = quantizer.frozen_scale(name)
         for what, tensor in (("weight", weight), ("bias", bias)):
             if tensor is not None and not bool(tensor.isfinite().all()):
                 raise ValueError(f"freeze: the {what} of {name} holds NaN or infinity")
         signs, weight_scale = shifted_sign(weight.detach())
-        return cls(
-            torch.ops.bitgnn.pack(signs),
-            scale,
-            weight_scale.clone(),
-            None if bias is None else bias.detach().float().clone(),
-            weight.size(1),
-            quantizer.kind,
-        )
+        words: Tensor = torch.ops.bitgnn.pack(signs)
+        bias = None if bias is None else bias.detach().float().clone()
+        return cls(words, scale, weight_scale.clone(), bias, weight.size(1), quantizer.kind)
 
     @classmethod
     def from_layer(cls, name: str, layer: BWTALinear) -> FrozenBWTALinear:
@@ -174,19 +158,7 @@ class FrozenBWTALinear(FrozenBWTALayer):
         return {"in_features": self.in_features, "activation": self.activation}
 
     def forward(self, input: Tensor) -> Tensor:
-        """Apply the layer.
-
-        Args:
-            input: ``[*, in_features]`` float32, float16 or bfloat16.
-
-        Returns:
-            ``[*, out_features]`` of the input's dtype.
-
-        Raises:
-            TypeError: ``input`` is no dense tensor of such floats.
-            ValueError: the last size of ``input`` is not ``in_features``, or it is on another
-                device.
-        """
+        """As of ``BWTALinear``, for ``[*, in_features]`` in float32, float16 or bfloat16."""
         check_floats("FrozenBWTALinear", "input", input, self.words.device, QUANTISED)
         if input.dim() == 0 or input.size(-1) != self.in_features:
             raise ValueError(

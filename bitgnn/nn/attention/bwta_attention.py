@@ -10,8 +10,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from bitgnn._checks import name_type
-from bitgnn.nn.activation_quantizer import ActivationQuantizer, Kind
 from bitgnn.nn.attention.products import attended_keys, ternary_context, ternary_scores
+from bitgnn.nn.bwta_linear import ActivationQuantizer, Kind
 from bitgnn.nn.float_inputs import check_floats
 from bitgnn.nn.multistage import set_level
 

@@ -10,9 +10,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from bitgnn._checks import name_type
-from bitgnn.nn.activation_quantizer import ActivationQuantizer, Kind
 from bitgnn.nn.attention.bwta_attention import BWTAAttention, visible
-from bitgnn.nn.bwta_linear import BWTALinear, bwta_product
+from bitgnn.nn.bwta_linear import ActivationQuantizer, BWTALinear, Kind, bwta_product
 from bitgnn.nn.float_inputs import check_floats
 from bitgnn.nn.multistage import set_level
 

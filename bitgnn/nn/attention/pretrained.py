@@ -158,14 +158,13 @@ def attend(
     seen, allowed = attention_mask, None
     if attention_mask is not None and attention_mask.dim() == 4:
         seen = None
-        allowed, causal = attention_mask.bool(), False
-        if attention_mask.is_floating_point():
-            allowed = visible(
-                attention_mask,
-                HIDDEN,
-                f"attention: attention_mask must hold bools, or 0 and floats of at most {HIDDEN}: "
-                "ternary scores take no bias",
-            )
+        causal = False
+        message = (
+            f"attention: attention_mask must hold bools, or 0 and floats of at most {HIDDEN}: "
+            "ternary scores take no bias"
+        )
+        is_float = attention_mask.is_floating_point()
+        allowed = visible(attention_mask, HIDDEN, message) if is_float else attention_mask.bool()
     queries, keys = query.size(2), key.size(2)
     if sliding_window is not None and causal and keys > sliding_window:
         # The last keys up to each query's own.

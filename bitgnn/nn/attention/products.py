@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from bitgnn._signature import with_signature
-from bitgnn.quantize.levels import Operand, Rounding, operand_gradients
+from bitgnn.quantize.levels import Operand, operand_gradients
 
 LEAST_EXPONENT = -700.0
 LOG2_E = float.fromhex("0x1.71547652b82fep+0")
@@ -26,19 +26,8 @@ EXPONENT_BIAS, MANTISSA_BITS = 1023, 52
 class _Scores(torch.autograd.Function):
     @staticmethod
     @with_signature
-    def forward(
-        query: Tensor,
-        query_parameter: Tensor,
-        q: Tensor,
-        q_scale: Tensor,
-        q_rounding: Rounding | None,
-        key: Tensor,
-        key_parameter: Tensor,
-        k: Tensor,
-        k_scale: Tensor,
-        k_rounding: Rounding | None,
-        factor: float,
-    ) -> tuple[Tensor, Tensor]:
+    def forward(*given: Any) -> tuple[Tensor, Tensor]:
+        query, _, q, q_scale, _, key, _, k, k_scale, _, factor = given
         dot = torch.bmm(q, k.transpose(1, 2)).view(*query.shape[:3], key.size(2))
         return (q_scale * k_scale * factor) * dot, dot
 
@@ -69,20 +58,8 @@ class _Scores(torch.autograd.Function):
 class _Context(torch.autograd.Function):
     @staticmethod
     @with_signature
-    def forward(
-        probability: Tensor,
-        probability_parameter: Tensor,
-        p: Tensor,
-        p_scale: Tensor,
-        p_rounding: Rounding | None,
-        value: Tensor,
-        value_parameter: Tensor,
-        v: Tensor,
-        v_scale: Tensor,
-        v_rounding: Rounding | None,
-        kept: Tensor | None,
-        need_weights: bool,
-    ) -> tuple[Tensor, ...]:
+    def forward(*given: Any) -> tuple[Tensor, ...]:
+        probability, _, p, p_scale, _, value, _, v, v_scale, _, _, need_weights = given
         out = (p_scale * v_scale) * torch.bmm(p, v).view(*probability.shape[:3], value.size(3))
         return (out, p_scale * p.view(probability.shape)) if need_weights else (out,)
 
