@@ -59,7 +59,7 @@ class _Attention(nn.Module):
                 (self.query, self.heads), (self.key, self.kv_heads), (self.value, self.kv_heads),
             )
         )  # fmt: skip
-        query, key = _turn(query, turn), _turn(key, turn)
+        query, key = turned_by_position(query, turn), turned_by_position(key, turn)
         seen = None
         if cache is not None:
             keys, values, places = cache
@@ -265,7 +265,7 @@ class Decoder(nn.Module):
             raise ValueError(f"Decoder: ids must be [B, 1 to {self.length}], got {list(ids.shape)}")
 
 
-def _turn(x: Tensor, turn: tuple[Tensor, Tensor]) -> Tensor:
+def turned_by_position(x: Tensor, turn: tuple[Tensor, Tensor]) -> Tensor:
     """Rotary positions: pairs of features half a head apart turned by their position's angle."""
     cosines, sines = (t.to(x.dtype) for t in turn)
     first, second = x.chunk(2, -1)
