@@ -103,15 +103,6 @@ def framed(x: Tensor, shape: ConvShape) -> tuple[Tensor, tuple[int, int]]:
     return functional.pad(x, (left, right, top, bottom)), (0, 0)
 
 
-def _product_dtype(x: Tensor, weight: Tensor, scale: bool) -> torch.dtype:
-    """The cheapest type whose convolution of signs is rounded as exact sums would be."""
-    if x.device.type == "cpu":
-        return torch.float32
-    if x.dtype in HALVES and not scale:
-        return x.dtype
-    return torch.float16 if weight[0].numel() <= HALF_INTEGERS else torch.float32
-
-
 def binary_conv2d(
     x: Tensor,
     weight: Tensor,
@@ -158,10 +149,16 @@ def binary_conv2d(
     if not (x.is_floating_point() and weight.is_floating_point()):
         raise TypeError(f"{name}: x and weight must hold floats, got {x.dtype} and {weight.dtype}")
     shape = checked_shape(name, x, weight, stride, padding, dilation, groups)
+    # The cheapest type whose convolution of signs is rounded as exact sums would be.
+    dtype = torch.float32
+    if x.device.type != "cpu" and x.dtype in HALVES and not scale:
+        dtype = x.dtype
+    elif x.device.type != "cpu" and weight[0].numel() <= HALF_INTEGERS:
+        dtype = torch.float16
     # Autocast would round the exact sums of signs.
     with torch.autocast(x.device.type, enabled=False):
         signs = binary_sign(x, surrogate), binary_sign(weight, surrogate)
-        out: Tensor = _SignConv.apply(*signs, shape, groups, _product_dtype(x, weight, scale))
+        out: Tensor = _SignConv.apply(*signs, shape, groups, dtype)
         if scale:
             out = row_scale(weight.flatten(1)).float().view(-1, 1, 1) * out
     return out.to(x.dtype)

@@ -45,6 +45,7 @@ class FrozenBWTAAttention(AttentionForward, FrozenBWTALayer):
         ValueError: a scale is missing or not positive and finite, or ``activation`` is neither.
     """
 
+    settings = ("factor", "activation")
     input_dtypes = QUANTISED
     query_scale: Tensor
     key_scale: Tensor
@@ -62,18 +63,13 @@ class FrozenBWTAAttention(AttentionForward, FrozenBWTALayer):
         for name in SCALES:
             self.register_buffer(name, checked_scale(tensors, name, "FrozenBWTAAttention"))
         self.factor, self.activation, self.kind = factor, activation, KINDS[activation]
-        self._read_scales()
+        self.settle()
         self.register_buffer("_one", torch.ones((), device=self.device), persistent=False)
 
-    def _read_scales(self) -> None:
+    def settle(self) -> None:
         """Keep the scales as numbers, which the operator takes without waiting for a GPU."""
         query, key, value, probability = (float(getattr(self, name)) for name in SCALES)
         self._scores, self._probability, self._out = query * key, probability, probability * value
-
-    def _load_from_state_dict(self, state_dict: Any, prefix: str, *args: Any) -> None:
-        """As torch's; the numbers follow the tensors."""
-        super()._load_from_state_dict(state_dict, prefix, *args)
-        self._read_scales()
 
     @property
     def device(self) -> torch.device:
@@ -101,10 +97,6 @@ class FrozenBWTAAttention(AttentionForward, FrozenBWTALayer):
     ) -> FrozenBWTAAttention:
         """The inverse of :meth:`description` and ``state_dict``."""
         return cls(tensors, description["factor"], description.get("activation", "ternary"))
-
-    def description(self) -> dict[str, Any]:
-        """Arguments beside the tensors."""
-        return {"factor": self.factor, "activation": self.activation}
 
     def attend(
         self,
@@ -173,6 +165,7 @@ class FrozenBWTAMultiheadAttention(MultiheadForward, FrozenBWTALayer):
     """
 
     kind = "multihead_attention"
+    settings = ("num_heads", "batch_first", "add_zero_attn")
     input_dtypes = QUANTISED
     query_proj: FrozenBWTALinear
     key_proj: FrozenBWTALinear
@@ -223,17 +216,14 @@ class FrozenBWTAMultiheadAttention(MultiheadForward, FrozenBWTALayer):
             name: form.from_tensors(description["parts"][name], inside(tensors, name))
             for name, form in (forms | {"attention": FrozenBWTAAttention}).items()
         }
-        settings = {key: description[key] for key in ("num_heads", "batch_first", "add_zero_attn")}
+        settings = {name: description[name] for name in cls.settings}
         return cls(parts, **settings, bias_k=tensors.get("bias_k"), bias_v=tensors.get("bias_v"))
 
     def description(self) -> dict[str, Any]:
         """Arguments beside the tensors."""
-        return {
-            "num_heads": self.num_heads,
-            "batch_first": self.batch_first,
-            "add_zero_attn": self.add_zero_attn,
-            "parts": {name: part.description() for name, part in self.named_children()},  # type: ignore[operator]
-        }
+        parts: Any = dict(self.named_children())
+        described = {name: part.description() for name, part in parts.items()}
+        return super().description() | {"parts": described}
 
     def _project(self, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         return self.query_proj(query), self.key_proj(key), self.value_proj(value)

@@ -21,14 +21,22 @@ class FrozenBWTALayer(nn.Module):
     """A layer with buffers alone, which move between devices but keep their types.
 
     ``model.half()`` must not round scales that decide bits. ``kind`` is its name in checkpoints,
-    whose entry ``description()`` makes and ``from_tensors`` reads.
+    whose entry :meth:`description` makes of the ``settings`` and ``from_tensors`` reads.
     """
 
     kind: str
+    settings: tuple[str, ...]
 
     def description(self) -> dict[str, Any]:
         """Arguments of ``from_tensors`` beside the tensors, as plain values."""
-        raise NotImplementedError
+        return {name: getattr(self, name) for name in self.settings}
+
+    def settle(self) -> None:
+        """Make anew what follows from the tensors."""
+
+    def _load_from_state_dict(self, state_dict: Any, prefix: str, *args: Any) -> None:
+        super()._load_from_state_dict(state_dict, prefix, *args)
+        self.settle()
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> FrozenBWTALayer:
         before = dict(self._buffers)
@@ -76,6 +84,7 @@ class FrozenBWTALinear(FrozenBWTALayer):
     """
 
     kind = "linear"
+    settings = ("in_features", "activation")
     words: Tensor
     scale: Tensor
     weight_scale: Tensor
@@ -112,18 +121,13 @@ class FrozenBWTALinear(FrozenBWTALayer):
         self.register_buffer("scale", checked_scale({"scale": scale}, "scale", "FrozenBWTALinear"))
         self.register_buffer("weight_scale", weight_scale)
         self.register_buffer("bias", bias)
-        self.register_buffer("_factor", self._joint_scale(), persistent=False)
+        self.register_buffer("_factor", None, persistent=False)
+        self.settle()
 
-    def _joint_scale(self) -> Tensor | None:
+    def settle(self) -> None:
         """Both scales as one of each output, as products of signs take them."""
-        if self.activation != "sign":
-            return None
-        return (self.scale * self.weight_scale).repeat(self.out_features)
-
-    def _load_from_state_dict(self, state_dict: Any, prefix: str, *args: Any) -> None:
-        """As torch's; the joint scale follows."""
-        super()._load_from_state_dict(state_dict, prefix, *args)
-        self._factor = self._joint_scale()
+        if self.activation == "sign":
+            self._factor = (self.scale * self.weight_scale).repeat(self.out_features)
 
     @classmethod
     def from_parts(
@@ -150,12 +154,8 @@ class FrozenBWTALinear(FrozenBWTALayer):
     ) -> FrozenBWTALinear:
         """The inverse of :meth:`description` and ``state_dict``."""
         words, scale, weight_scale = (tensors[n] for n in ("words", "scale", "weight_scale"))
-        settings = description["in_features"], description["activation"]
-        return cls(words, scale, weight_scale, tensors.get("bias"), *settings)
-
-    def description(self) -> dict[str, Any]:
-        """Arguments beside the tensors."""
-        return {"in_features": self.in_features, "activation": self.activation}
+        settings = {name: description[name] for name in cls.settings}
+        return cls(words, scale, weight_scale, tensors.get("bias"), **settings)
 
     def forward(self, input: Tensor) -> Tensor:
         """As of ``BWTALinear``, for ``[*, in_features]`` in float32, float16 or bfloat16."""
