@@ -202,12 +202,12 @@ class Decoder(nn.Module):
         Raises:
             ValueError: ``ids`` has another shape or too many tokens.
         """
-        self._check(ids)
+        x = self._embedded(ids)
         turn = self.cosines[: ids.size(1)], self.sines[: ids.size(1)]
-        x = self.tokens(ids)
         for layer in self.layers:
             x = layer(x, turn)
-        return self._scores(x)
+        out: Tensor = self.head(self.norm(x))
+        return out
 
     def new_cache(self, batch: int) -> KeyValueCache:
         """An empty cache for ``batch`` contexts of ``length`` tokens, where the model is.
@@ -219,7 +219,6 @@ class Decoder(nn.Module):
             raise ValueError(f"Decoder.new_cache: batch must be at least 1, got {batch}")
         weight = self.tokens.weight
         shape = batch, self.kv_heads, self.length, self.size
-
         keys, values = ([weight.new_zeros(shape) for _ in self.layers] for _ in range(2))
         position = torch.zeros(1, dtype=torch.int64, device=weight.device)
         return KeyValueCache(keys, values, position)
@@ -242,27 +241,23 @@ class Decoder(nn.Module):
         Raises:
             ValueError: ``ids`` has another shape, too many tokens, or another batch than the cache.
         """
-        self._check(ids)
-        if ids.size(0) != cache.keys[0].size(0):
-            raise ValueError(
-                f"Decoder: ids must have the cache's {cache.keys[0].size(0)} contexts, "
-                f"got {ids.size(0)}"
-            )
+        x = self._embedded(ids)
+        held = cache.keys[0].size(0)
+        if ids.size(0) != held:
+            raise ValueError(f"Decoder: ids must have the cache's {held} contexts, got {len(ids)}")
         places = cache.position + torch.arange(ids.size(1), device=ids.device)
         turn = self.cosines[places], self.sines[places]
-        x = self.tokens(ids)
         for layer, keys, values in zip(self.layers, cache.keys, cache.values, strict=True):
             x = layer(x, turn, (keys, values, places))
         cache.position += ids.size(1)
-        return self._scores(x[:, -1])
-
-    def _scores(self, x: Tensor) -> Tensor:
-        out: Tensor = self.head(self.norm(x))
+        out: Tensor = self.head(self.norm(x[:, -1]))
         return out
 
-    def _check(self, ids: Tensor) -> None:
+    def _embedded(self, ids: Tensor) -> Tensor:
         if ids.dim() != 2 or not 0 < ids.size(1) <= self.length:
             raise ValueError(f"Decoder: ids must be [B, 1 to {self.length}], got {list(ids.shape)}")
+        x: Tensor = self.tokens(ids)
+        return x
 
 
 def turned_by_position(x: Tensor, turn: tuple[Tensor, Tensor]) -> Tensor:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from bitgnn.ops.conv_shape import ConvShape, Pair
+from bitgnn.ops.conv_shape import Pair
 from bitgnn.quantize.images import HALVES, FramedConv, checked_shape, framed
 from bitgnn.quantize.sign import Surrogate, binary_sign, row_scale
 
@@ -88,20 +88,12 @@ class _FixedConv(FramedConv):
     """Convolution of multiples of a step with +-1 whose sums are exact: in float64, or by bytes."""
 
     @staticmethod
-    def forward(
-        ctx: Any,
-        x: Tensor,
-        weight: Tensor,
-        step: float,
-        shape: ConvShape,
-        groups: int,
-        gradient_dtype: torch.dtype,
-    ) -> Tensor:
-        ctx.shape, ctx.groups, ctx.gradient_dtype = shape, groups, gradient_dtype
+    def forward(ctx: Any, x: Tensor, weight: Tensor, step: float, *given: Any) -> Tensor:
+        ctx.shape, ctx.groups, ctx.gradient_dtype = given
         ctx.save_for_backward(x, weight)
-        stride, _, dilation = shape
-        frame, inner = framed(x, shape)
-        numbers = None, stride, inner, dilation, groups
+        stride, _, dilation = ctx.shape
+        frame, inner = framed(x, ctx.shape)
+        numbers = None, stride, inner, dilation, ctx.groups
         if x.device.type == "cpu" or weight[0].numel() > MOST_BYTE_PRODUCTS:
             out = functional.conv2d(frame.double(), weight.double(), *numbers)
             # Algorithms that transform their operands are off by fractions of a step.

@@ -18,17 +18,8 @@ WeightGradient = Literal["bigcn", "ste"]
 
 class _BinaryLinear(torch.autograd.Function):
     @staticmethod
-    def forward(
-        ctx: Any,
-        x: Tensor,
-        weight: Tensor,
-        x_scale: bool,
-        binary_weight: bool,
-        sign_output: int,
-        dropout: float,
-        surrogate: Surrogate,
-        weight_gradient: WeightGradient,
-    ) -> Tensor:
+    def forward(ctx: Any, *given: Any) -> Tensor:
+        x, weight, x_scale, binary_weight, sign_output, dropout, *rules = given
         words, x_mean = torch.ops.bitgnn.pack_scaled(x)
         size, raised, gain = x.size(1), None, 1.0
         if dropout > 0.0:
@@ -56,7 +47,7 @@ class _BinaryLinear(torch.autograd.Function):
         )  # fmt: skip
         ctx.size, ctx.gain = size, gain
         ctx.binary_weight, ctx.sign_output = binary_weight, sign_output
-        ctx.surrogate, ctx.weight_gradient = surrogate, weight_gradient
+        ctx.surrogate, ctx.weight_gradient = rules
         return out.to(x.dtype)
 
     @staticmethod
@@ -80,9 +71,13 @@ class _BinaryLinear(torch.autograd.Function):
             if ctx.gain != 1.0:
                 d = d.mul_(ctx.gain)
             if ctx.binary_weight:
-                d = _weight_gradient(d, weight, w_used, w_mean, ctx.weight_gradient)
+                through_sign = weight.abs().le_(1).float().mul_(w_mean.unsqueeze(1)).mul_(d)
+                if ctx.weight_gradient == "bigcn":
+                    shared = (w_used * d).sum(dim=1, keepdim=True) / max(weight.size(1), 1)
+                    through_sign.addcmul_(w_used, shared)
+                d = through_sign
             grad_weight = d.to(weight.dtype)
-        return grad_x, grad_weight, None, None, None, None, None, None
+        return grad_x, grad_weight, *[None] * 6
 
 
 def without_autocast(x: Tensor) -> AbstractContextManager[Any]:
@@ -99,17 +94,6 @@ def _scaled(dot: Tensor, x_mean: Tensor | None, w_mean: Tensor | None) -> Tensor
     if x_mean is not None:
         return x_mean.unsqueeze(1) * dot
     return dot.clone() if w_mean is None else w_mean * dot
-
-
-def _weight_gradient(
-    d: Tensor, weight: Tensor, w_sign: Tensor, w_mean: Tensor, rule: WeightGradient
-) -> Tensor:
-    """Gradient of the latent weights from ``d``, that of the scaled signs."""
-    through_sign = weight.abs().le_(1).float().mul_(w_mean.unsqueeze(1)).mul_(d)
-    if rule == "ste":
-        return through_sign
-    through_scale = (w_sign * d).sum(dim=1, keepdim=True) / max(weight.size(1), 1)
-    return through_sign.addcmul_(w_sign, through_scale)
 
 
 def binary_linear(
@@ -165,23 +149,20 @@ def binary_linear(
         ValueError: the sizes of ``x`` and ``weight`` do not match, ``dropout`` is not in [0, 1), or
             an option has none of its values.
     """
+    owner = "binary_linear"
     if x.dim() != 2 or weight.dim() != 2 or x.size(1) != weight.size(1):
-        raise ValueError(
-            "binary_linear: x must be [N, K] and weight [M, K], "
-            f"got {list(x.shape)} and {list(weight.shape)}"
-        )
+        got = f"{list(x.shape)} and {list(weight.shape)}"
+        raise ValueError(f"{owner}: x must be [N, K] and weight [M, K], got {got}")
     if not (x.is_floating_point() and weight.is_floating_point()):
-        raise TypeError(
-            f"binary_linear: x and weight must hold floats, got {x.dtype} and {weight.dtype}"
-        )
+        raise TypeError(f"{owner}: x and weight must hold floats, got {x.dtype} and {weight.dtype}")
     if not 0.0 <= dropout < 1.0:
-        raise ValueError(f"binary_linear: dropout must be in [0, 1), got {dropout}")
+        raise ValueError(f"{owner}: dropout must be in [0, 1), got {dropout}")
     for name, value, choices in (
         ("surrogate", surrogate, get_args(Surrogate)),
         ("weight_gradient", weight_gradient, get_args(WeightGradient)),
     ):
         if value not in choices:
-            raise ValueError(f"binary_linear: {name} must be one of {choices}, got {value!r}")
+            raise ValueError(f"{owner}: {name} must be one of {choices}, got {value!r}")
     signs = weight.size(0) * sign_output if isinstance(sign_output, bool) else sign_output
     with without_autocast(x):
         out: Tensor = _BinaryLinear.apply(

@@ -64,14 +64,8 @@ class InputWords(NamedTuple):
 
 class _LookedUpLinear(torch.autograd.Function):
     @staticmethod
-    def forward(
-        ctx: Any,
-        x: Tensor,
-        weight: Tensor,
-        level: Tensor | None,
-        operands: tuple[Any, ...],
-    ) -> tuple[Tensor, ...]:
-        bits, w_words, scale, shift, parts, is_normed = operands
+    def forward(ctx: Any, *given: Any) -> tuple[Tensor, ...]:
+        x, weight, level, (bits, w_words, scale, shift, parts, is_normed) = given
         outs = []
         each = [(w_words, scale, shift)]
         if parts > 1:
