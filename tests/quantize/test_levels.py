@@ -14,13 +14,14 @@ from bitgnn.quantize.levels import LEAST_SCALE, Rounding, initial_scale, positiv
 EDGES = [-math.inf, -2.0, -0.75, -0.5, -0.25, -0.0, 0.0, 0.25, 0.5, 0.75, 2.0, math.inf, math.nan]
 
 
-def plain(x: Tensor, scale: Tensor, lowest: int, level: int) -> Tensor:
+def plain(x: Tensor, scale: Tensor, lowest: int, level: int, sign: bool) -> Tensor:
     """LSQ by autograd alone: rounding by a detached difference."""
     n = x.numel()
     factor = 1 / math.sqrt(n * level)
     s = scale * factor + (scale - scale * factor).detach()
     v = (x / s).clamp(lowest, level)
-    return s * (v + (torch.floor(v + 0.5) - v).detach())
+    q = torch.where(x >= 0, 1.0, -1.0) if sign else torch.floor(v + 0.5)
+    return s * (v + (q - v).detach())
 
 
 def test_ternary_is_half_open_and_takes_nan_for_0() -> None:
@@ -59,24 +60,28 @@ def test_halves_are_compared_in_float32(dtype: torch.dtype) -> None:
     assert levels(x, scale, 3).dtype == dtype
 
 
-@pytest.mark.parametrize("signed", [True, False])
+@pytest.mark.parametrize("kind", ["ternary", "bool", "sign"])
 @pytest.mark.parametrize("level", [1, 2, 4])
-def test_gradients_are_those_of_lsq(level: int, signed: bool) -> None:
+def test_values_and_gradients_are_those_of_lsq(level: int, kind: str) -> None:
     torch.manual_seed(0)
-    x = torch.randn(50, 7) * 2
-    weight = torch.randn(50, 7)
-    got, expected = [], []
-    for into, function in (
-        (got, lambda x, s: levels(x, s, level, signed)),
-        (expected, lambda x, s: plain(x, s, -level if signed else 0, level)),
-    ):
-        a, s = x.clone().requires_grad_(), torch.tensor(0.83, requires_grad=True)
-        out = function(a, s)
-        (out * weight).sum().backward()
-        into += [out.detach(), a.grad, s.grad]
-    for one, other in zip(got, expected, strict=True):
-        torch.testing.assert_close(one, other)
-    assert got[2] != 0
+    x, grad = (2 * torch.randn(50, 7)).requires_grad_(), torch.randn(50, 7)
+    quantizer = ActivationQuantizer(kind, level)
+    torch.nn.init.constant_(quantizer.scale, 0.83)
+    if kind == "sign":
+        level = 1
+    lowest = 0 if kind == "bool" else -level
+    s = torch.tensor(0.83, requires_grad=True)
+    expected = plain(x, s, lowest, level, kind == "sign")
+    wanted = torch.autograd.grad(expected, (x, s), grad)
+    q, scale = quantizer(x)
+    torch.testing.assert_close(scale * q, expected)
+    found = torch.autograd.grad(scale * q, (x, quantizer.scale), grad)
+    torch.testing.assert_close(found, wanted)
+    assert found[1] != 0
+    if kind != "sign":
+        out = levels(x, s, level, kind == "ternary")
+        torch.testing.assert_close(out, expected)
+        torch.testing.assert_close(torch.autograd.grad(out, (x, s), grad), wanted)
 
 
 def test_nan_and_infinity_pass_no_gradient() -> None:
