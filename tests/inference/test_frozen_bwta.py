@@ -12,7 +12,7 @@ from torch import nn
 import bitgnn
 from bitgnn._checksummed import sealed
 from bitgnn.inference import FrozenBWTA
-from bitgnn.nn import BWTAAttention, BWTALinear, BWTAMultiheadAttention, BWTASelfAttention
+from bitgnn.nn import BWTAAttention, BWTALinear, BWTASelfAttention
 
 
 class Block(nn.Module):
@@ -93,34 +93,6 @@ def test_attention(queries: int, keys: int, size: int, activation: str) -> None:
     torch.testing.assert_close(probabilities, softmax)
     hidden = torch.zeros(2, keys, dtype=torch.bool)
     assert not frozen(q, k, v, hidden).any()
-
-
-@pytest.mark.parametrize(
-    "options",
-    [{}, {"bias": False}, {"add_bias_kv": True, "add_zero_attn": True}, {"kdim": 12, "vdim": 20}],
-)
-def test_multihead(options: dict[str, object]) -> None:
-    torch.manual_seed(0)
-    layer = BWTAMultiheadAttention(24, 3, **options)
-    q = torch.randn(9, 2, 24)
-    k, v = torch.randn(9, 2, layer.kdim), torch.randn(9, 2, layer.vdim)
-    layer(q, k, v)
-    frozen = bitgnn.freeze(layer.eval())
-    padding = torch.zeros(2, 9, dtype=torch.bool)
-    padding[1, 4:] = True
-    causal = nn.Transformer.generate_square_subsequent_mask(9)
-    for arguments in (
-        {},
-        {"need_weights": False},
-        {"key_padding_mask": padding, "need_weights": False},
-        {"key_padding_mask": padding, "average_attn_weights": False},
-        {"attn_mask": causal, "is_causal": True, "need_weights": False},
-        {"attn_mask": torch.rand(6, 9, 9) < 0.5, "need_weights": False},
-    ):
-        got, expected = frozen(q, k, v, **arguments), layer(q, k, v, **arguments)
-        assert torch.equal(got[0], expected[0])
-        assert (got[1] is None) == (expected[1] is None)
-        assert got[1] is None or torch.equal(got[1], expected[1])
 
 
 def test_models_of_ones_own_and_their_checkpoints(tmp_path) -> None:

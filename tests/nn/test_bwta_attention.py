@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+import bitgnn
 from bitgnn.nn import BWTAAttention, BWTAMultiheadAttention
 from bitgnn.nn.attention.products import attended_keys, softmax_table
 from bitgnn.ops.reference import ternary_attention as reference
@@ -41,21 +42,19 @@ def by_definition(layer: BWTAAttention, q: Tensor, k: Tensor, v: Tensor, allowed
     return torch.tensor(sp * sv) * (bits @ tv)
 
 
-@pytest.mark.parametrize("case", ["all", "keys", "causal", "both", "pairs"])
-def test_evaluation_is_the_exact_definition(case: str) -> None:
+@pytest.mark.parametrize(
+    "names", [(), ("key_mask",), ("causal",), ("key_mask", "causal"), ("allowed",)]
+)
+def test_evaluation_is_the_exact_definition(names: tuple[str, ...]) -> None:
     layer = core().eval()
     q, k, v = torch.randn(2, 4, 7, 16), torch.randn(2, 4, 9, 16), torch.randn(2, 4, 9, 16)
-    seen = torch.rand(2, 9) < 0.7
-    past = torch.ones(7, 9, dtype=torch.bool).tril(2)
-    pairs = torch.rand(2, 1, 7, 9) < 0.6
-    every = torch.ones(2, 1, 7, 9, dtype=torch.bool)
-    options, allowed = {
-        "all": ({}, every),
-        "keys": ({"key_mask": seen}, every & seen[:, None, None]),
-        "causal": ({"causal": True}, every & past),
-        "both": ({"key_mask": seen, "causal": True}, every & past & seen[:, None, None]),
-        "pairs": ({"allowed": pairs}, pairs),
-    }[case]
+    given = {"key_mask": torch.rand(2, 9) < 0.7, "allowed": torch.rand(2, 1, 7, 9) < 0.6}
+    given["causal"] = torch.ones(7, 9, dtype=torch.bool).tril(2)
+    allowed, options = torch.ones(2, 1, 7, 9, dtype=torch.bool), {}
+    for name in names:
+        mask = given[name]
+        allowed &= mask[:, None, None] if name == "key_mask" else mask
+        options[name] = True if name == "causal" else mask
     expected = by_definition(layer, q, k, v, allowed)
     assert torch.equal(layer(q, k, v, **options), expected)
 
@@ -102,7 +101,9 @@ def test_hidden_rows_give_zeros(level: int | None, training: bool) -> None:
         {"kdim": 12, "vdim": 20, "batch_first": True},
     ],
 )
-def test_multihead_in_full_precision_is_torchs(options: dict[str, object]) -> None:
+def test_multihead_is_torchs_in_floats_and_its_frozen_form_on_bits(
+    options: dict[str, object],
+) -> None:
     torch.manual_seed(0)
     plain = nn.MultiheadAttention(24, 3, **options)
     layer = BWTAMultiheadAttention(24, 3, level=None, **options)
@@ -115,13 +116,26 @@ def test_multihead_in_full_precision_is_torchs(options: dict[str, object]) -> No
     padding[1, 4:] = True
     pairs = torch.rand(2 * 3, 5, 7) < 0.3
     pairs[..., 0] = False
-    for arguments in (
+    floats = torch.zeros(5, 7).masked_fill(pairs[0], -math.inf)
+    cases = [
         {},
         {"key_padding_mask": padding, "attn_mask": pairs},
+        {"key_padding_mask": padding, "need_weights": False},
         {"attn_mask": pairs[0], "average_attn_weights": False},
-        {"attn_mask": torch.zeros(5, 7).masked_fill(pairs[0], -math.inf), "need_weights": False},
-    ):
-        got, expected = layer(q, k, v, **arguments), plain(q, k, v, **arguments)
-        torch.testing.assert_close(got, expected)
+        {"attn_mask": floats, "need_weights": False},
+    ]
+    for arguments in cases:
+        torch.testing.assert_close(layer(q, k, v, **arguments), plain(q, k, v, **arguments))
     alone = [x.select(0 if plain.batch_first else 1, 0) for x in (q, k, v)]
     torch.testing.assert_close(layer(*alone), plain(*alone))
+    layer.level = 1
+    layer(q, k, v)
+    frozen = bitgnn.freeze(layer.eval())
+    square = torch.randn(2, 7, 24) if plain.batch_first else torch.randn(7, 2, 24)
+    causal = nn.Transformer.generate_square_subsequent_mask(7)
+    hinted = {"attn_mask": causal, "is_causal": True, "need_weights": False}
+    for query, arguments in (*((q, case) for case in cases), (square, hinted)):
+        got, expected = (form(query, k, v, **arguments) for form in (frozen, layer))
+        assert torch.equal(got[0], expected[0])
+        assert (got[1] is None) == (expected[1] is None)
+        assert got[1] is None or torch.equal(got[1], expected[1])

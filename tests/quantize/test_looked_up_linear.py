@@ -4,8 +4,10 @@ import itertools
 
 import pytest
 import torch
+from looked_up_inputs import looked
 from torch import nn
 
+from bitgnn.nn.roles import kept_entries
 from bitgnn.quantize import looked_up_linear as looked_up
 from bitgnn.quantize import sgn
 from bitgnn.quantize.looked_up_linear import (
@@ -180,3 +182,23 @@ def test_products_in_front_of_norms_are_the_products(zero_one, gain, offset):
     torch.testing.assert_close(list(joint), plain)
     for found, expected in zip(gradients(joint), gradients(plain), strict=True):
         _close(found, expected)
+
+
+@pytest.mark.parametrize("size", [1, 31, 32, 33, 100])
+@pytest.mark.parametrize("rows", [7, 40])
+def test_activations_that_a_known_dropout_takes_count_as_0(rows, size):
+    source = torch.randn(rows, size, requires_grad=True)
+    x = nn.functional.dropout(source, 0.5)
+    bits, entries = looked(torch.randn(4, size).requires_grad_()).train(), kept_entries(x)
+    weight, given = (0.5 * torch.randn(OUT, size)).requires_grad_(), torch.randn(rows, OUT)
+    # -1/2, 0 and +1/2, over the share that is kept.
+    values = torch.where(x > 0, 0.5, -0.5).double() * entries.mask / 0.5
+    found = bits(x, kept=entries)._replace(window=torch.tensor(1.0))
+    out = looked_up_linear(x, weight, found, bits.unit)
+    unit, signs = bits.unit.double(), sgn(weight.detach()).double()
+    _close(out, unit * values @ signs.t())
+    out.backward(given)
+    _close(weight.grad, _weight_gradient(unit * given, values, weight))
+    # What the layer hands to dropout, which multiplies by the mask and by 2.
+    inner = unit * given.double() @ signs * (x.detach().abs() <= 1)
+    _close(source.grad, inner * entries.mask * 2.0)
