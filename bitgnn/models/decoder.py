@@ -191,13 +191,7 @@ class Decoder(nn.Module):
                 nn.init.normal_(module.weight, std=INITIAL_STD)
 
     def forward(self, ids: Tensor) -> Tensor:
-        """Scores of the token behind each.
-
-        Args:
-            ids: int32 or int64 ``[B, N]`` token numbers.
-
-        Returns:
-            ``[B, N, vocabulary]`` floats.
+        """Scores ``[B, N, vocabulary]`` of the token behind each of ``[B, N]``, int32 or int64.
 
         Raises:
             ValueError: ``ids`` has another shape or too many tokens.

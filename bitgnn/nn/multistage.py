@@ -72,9 +72,7 @@ def activation_quantizers(
 ) -> dict[str, ActivationQuantizer]:
     """The model's quantisers of activations by name, those of signs too.
 
-    Args:
-        model: with quantisers.
-        only: names of the modules in which to look; None for all of the model.
+    ``only`` are names of the modules in which to look; None for all of the model.
     """
     return {
         name: module

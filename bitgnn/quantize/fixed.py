@@ -55,16 +55,10 @@ class _FixedPoint(torch.autograd.Function):
 def fixed_point(x: Tensor, step: float) -> Tensor:
     r"""``x`` in 16-bit fixed point: :math:`step \cdot \mathrm{clamp}(\mathrm{round}(x / step))`.
 
+    The result is float32 like ``x``, floats or uint8 of any shape; ``step`` is a power of two.
     Rounding is to nearest, halves to even; the clamp is to [-32768, 32767]; NaN becomes 0. uint8 is
     taken as the same values in floats; steps below 1 / 128 clamp some of them, which is warned of.
     The gradient passes the rounding straight through; where the clamp acted, or of NaN, it is 0.
-
-    Args:
-        x: floats or uint8 of any shape.
-        step: power of two.
-
-    Returns:
-        Float32 tensor like ``x``.
 
     Raises:
         TypeError: ``x`` holds neither floats nor uint8.

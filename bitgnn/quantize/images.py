@@ -165,11 +165,7 @@ def binary_conv2d(
 
 
 def grey(x: Tensor) -> Tensor:
-    """The luma ``[N, 1, H, W]`` of red, green and blue ``[N, 3, H, W]`` (ITU-R BT.601).
-
-    Args:
-        x: floats.
-    """
+    """The luma ``[N, 1, H, W]`` of red, green and blue floats ``[N, 3, H, W]`` (ITU-R BT.601)."""
     if has_torch_function_unary(x):  # torch.fx keeps it whole
         out: Tensor = handle_torch_function(grey, (x,), x)
         return out
@@ -181,16 +177,10 @@ def local_binary_patterns(x: Tensor) -> Tensor:
     """Three of a pixel's neighbours in grey, as +1 where they exceed it and -1 elsewhere.
 
     The three are every third of the ring of eight, clockwise from the top left; at the border the
-    image continues as it ends. No gradient flows.
+    image continues as it ends. Both sides are floats ``[N, 3, H, W]``; no gradient flows.
 
     Source: Ojala et al., "Multiresolution Gray-Scale and Rotation Invariant Texture Classification
     with Local Binary Patterns", TPAMI 2002, in the form of BinCNN.
-
-    Args:
-        x: floats ``[N, 3, H, W]``.
-
-    Returns:
-        ``[N, 3, H, W]`` of the dtype of ``x``.
     """
     if has_torch_function_unary(x):
         out: Tensor = handle_torch_function(local_binary_patterns, (x,), x)

@@ -19,11 +19,7 @@ Surrogate = Literal["ste", "approx"]
 def sgn(x: Tensor) -> Tensor:
     """Sign with two values: ``+1`` where ``x >= 0``, else ``-1`` (0 gives +1, NaN gives -1).
 
-    Args:
-        x: floating-point tensor of any shape.
-
-    Returns:
-        Tensor of the shape, dtype and device of ``x``; no gradient flows through it.
+    ``x`` holds floats of any shape; the result is like it, and no gradient flows through it.
     """
     if has_torch_function_unary(x):  # torch.fx keeps it whole
         out: Tensor = handle_torch_function(sgn, (x,), x)
@@ -121,16 +117,10 @@ def binary_sign(
 
 
 def canonical_row_scale(x: Tensor) -> Tensor:
-    """``mean |x_i|`` of each row, without gradient.
+    """``mean |x_i|`` of each row of floats ``[N, K]``: ``[N]`` of their dtype, without gradient.
 
-    Float sums depend on their order, so this is the packing operator's own result: layers in
-    training and their frozen forms see the same bits.
-
-    Args:
-        x: ``[N, K]`` float tensor.
-
-    Returns:
-        ``[N]`` tensor of the dtype of ``x``, computed in float32.
+    Float sums depend on their order, so this is the packing operator's own result, computed in
+    float32: layers in training and their frozen forms see the same bits.
     """
     scale: Tensor = torch.ops.bitgnn.pack_scaled(x.detach().contiguous())[1]
     return scale.to(x.dtype)
@@ -149,13 +139,9 @@ class _RowScale(torch.autograd.Function):
 
 
 def row_scale(x: Tensor) -> Tensor:
-    """``mean |x_i|`` of each row with its gradient ``sgn(x) / K``.
+    """``mean |x_i|`` of each row of floats ``[N, K]``, and its gradient ``sgn(x) / K``.
 
-    Args:
-        x: ``[N, K]`` float tensor.
-
-    Returns:
-        ``[N]`` tensor of the dtype of ``x``.
+    The result is ``[N]`` of the dtype of ``x``, bit for bit :func:`canonical_row_scale`.
 
     Raises:
         ValueError: ``x`` is not a matrix.

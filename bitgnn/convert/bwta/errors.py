@@ -13,8 +13,9 @@ from bitgnn._checks import name_type
 from bitgnn.convert.configs import Calibration
 from bitgnn.convert.walker import outermost
 from bitgnn.inference.bwta.architecture import leave_fast_paths, multihead_options
-from bitgnn.nn import ActivationQuantizer, BWTALinear, BWTAMultiheadAttention
+from bitgnn.nn import BWTALinear, BWTAMultiheadAttention
 from bitgnn.nn.bwta_linear import Kind
+from bitgnn.nn.multistage import activation_quantizers
 
 BWTA = (BWTALinear, BWTAMultiheadAttention)
 
@@ -44,23 +45,18 @@ def bwta_form(module: Any, activation: Kind, level: int | None) -> nn.Module:
         kind = module.activation if isinstance(module, BWTALinear) else activation
         sizes = module.in_features, module.out_features
         new = BWTALinear(*sizes, module.bias is not None, "meta", activation=kind, level=level)
-    own = dict(module.named_parameters())
-    device = next(iter(own.values())).device
-    scales = {id(m.scale) for m in new.modules() if isinstance(m, ActivationQuantizer)}
-    for name, parameter in list(new.named_parameters()):
-        parent, _, last = name.rpartition(".")
-        taken = (
-            nn.Parameter(torch.zeros((), device=device)) if id(parameter) in scales else own[name]
-        )
-        setattr(new.get_submodule(parent), last, taken)
+    own = module.state_dict(keep_vars=True)
+    new.load_state_dict(own, strict=False, assign=True)
+    for quantizer in activation_quantizers(new).values():
+        quantizer.scale = nn.Parameter(torch.empty((), device=next(iter(own.values())).device))
+        quantizer.reset_parameters()
     return new.train(module.training)
 
 
 def start_scales(model: nn.Module) -> None:
     """Let quantisers whose scale is not set, in evaluation, take it from what they see next."""
-    for module in model.modules():
-        if isinstance(module, ActivationQuantizer) and not (module.is_set or module.level is None):
-            module.train()
+    for quantizer in activation_quantizers(model).values():
+        quantizer.train(not (quantizer.is_set or quantizer.level is None))
 
 
 def calibration_runs(calibration: Calibration) -> list[Callable[[nn.Module], Any]]:
