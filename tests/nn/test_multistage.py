@@ -5,6 +5,7 @@ from collections import OrderedDict
 import pytest
 import torch
 from torch import nn
+from wrong_calls import check_wrong_calls
 
 from bitgnn.nn import BWTALinear, BWTASelfAttention
 from bitgnn.nn.multistage import (
@@ -37,12 +38,17 @@ def test_stages_take_all_epochs_and_end_at_the_last_level(levels, epochs):
     assert [stage.level for stage in stages] == list(levels[len(levels) - len(stages) :])
 
 
-@pytest.mark.parametrize("levels", [(), (1, 2), (2, 2, 1), (3, 0), (0,)])
-def test_levels_must_fall(levels):
-    with pytest.raises(ValueError, match="levels must fall and be at least 1"):
-        plan_stages(levels, 10)
-    with pytest.raises(ValueError, match="epochs must be at least 1, got 0"):
-        plan_stages((1,), 0)
+WRONG = r"""
+plan_stages((), 10) -> ValueError: levels must fall and be at least 1
+plan_stages((1, 2), 10) -> ValueError: levels must fall and be at least 1
+plan_stages((2, 2, 1), 10) -> ValueError: levels must fall and be at least 1
+plan_stages((3, 0), 10) -> ValueError: levels must fall and be at least 1
+plan_stages((0,), 10) -> ValueError: levels must fall and be at least 1
+plan_stages((1,), 0) -> ValueError: epochs must be at least 1, got 0
+enter_level(MADE, 2, RUN) -> ValueError: last\.input_quantizer has no level
+enter_level(nn.Sequential(BWTALinear(4, 4)), 1, RUN)
+    -> ValueError: scale of 0\.input_quantizer is not set
+"""
 
 
 def made(level=4):
@@ -109,10 +115,7 @@ def test_a_scale_under_which_all_becomes_zero_starts_anew():
     torch.testing.assert_close(quantizer.scale.detach(), 2 * x.abs().mean())
 
 
-def test_what_cannot_be_entered_is_named():
+def test_what_cannot_be_planned_or_entered_is_named():
     model, run = made(4)
     set_level(model, None, ["last"])
-    with pytest.raises(ValueError, match=r"last\.input_quantizer has no level"):
-        enter_level(model, 2, run)
-    with pytest.raises(ValueError, match=r"scale of first\.input_quantizer is not set"):
-        enter_level(nn.Sequential(OrderedDict(first=BWTALinear(4, 4))), 1, run)
+    check_wrong_calls(WRONG, {**globals(), "MADE": model, "RUN": run})
