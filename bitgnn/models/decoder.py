@@ -225,12 +225,8 @@ class Decoder(nn.Module):
         graph, since the position is counted on the device. It is not looked at there: a context
         longer than ``length`` is the caller's affair.
 
-        Args:
-            ids: int32 or int64 ``[B, N]`` the next tokens of each context.
-            cache: of :meth:`new_cache`; the tokens are added to it.
-
-        Returns:
-            ``[B, vocabulary]`` floats.
+        ``ids``, int32 or int64 ``[B, N]``, are the next tokens of each context and are added to the
+        cache of :meth:`new_cache`; the scores are ``[B, vocabulary]``.
 
         Raises:
             ValueError: ``ids`` has another shape, too many tokens, or another batch than the cache.

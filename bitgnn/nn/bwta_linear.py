@@ -97,9 +97,8 @@ class ActivationQuantizer(nn.Module):
     def initialize(self, x: Tensor, valid: Tensor | None = None) -> None:
         r"""Set the scale to :math:`2\,\mathrm{mean}|x| / \sqrt{L}`; it may be set anew.
 
-        Args:
-            x: activations of any shape; without NaN, and not all 0.
-            valid: bool that broadcasts to ``x``: values that count; None for all.
+        ``x`` are activations of any shape, without NaN and not all 0; ``valid`` is bool and
+        broadcasts to them: values that count, None for all.
 
         Raises:
             ValueError: the scale would not be positive and finite (looked at on the CPU).
@@ -128,12 +127,8 @@ class ActivationQuantizer(nn.Module):
     def forward(self, x: Tensor, valid: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Integers ``q``, float32 like ``x``, and the scale s; ``s q`` is the activation.
 
-        Args:
-            x: floats of any shape; NaN becomes 0.
-            valid: which of them count for a scale that starts here.
-
-        Returns:
-            q, and s as a positive 0-d float32 tensor; ``x`` itself and 1 with level None.
+        NaN becomes 0; s is a positive 0-d float32 tensor. With level None the two are ``x`` itself
+        and 1. ``valid`` tells which values count for a scale that starts here.
 
         Raises:
             ValueError: the scale is not set and the module is in evaluation.
@@ -272,16 +267,9 @@ class BWTALinear(nn.Linear):
     Source: Ding et al., "BWTA: Accurate and Efficient Binarized Transformer by Algorithm-Hardware
     Co-design".
 
-    Args:
-        in_features: as in torch, and so on up to ``dtype``.
-        out_features: outputs M.
-        bias: add a bias.
-        device: of the parameters.
-        dtype: of the parameters; the scale is float32.
-        activation: ``"ternary"``; ``"bool"`` for input that is never negative; ``"sign"`` for
-            binary activations.
-        level: of the activations: 1, more on the way there, or None for torch's own product of
-            floats.
+    Arguments up to ``dtype`` are torch's; the scale is float32 whatever it is. ``activation`` is
+    ``"ternary"``, ``"bool"`` for input that is never negative, or ``"sign"`` for binary
+    activations; ``level`` is 1, more on the way there, or None for torch's own product of floats.
 
     Attributes:
         input_quantizer: the :class:`ActivationQuantizer` of the input.

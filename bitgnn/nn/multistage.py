@@ -85,10 +85,7 @@ def activation_quantizers(
 def set_level(model: nn.Module, level: int | None, only: Collection[str] | None = None) -> None:
     """Set the level of quantised layers; scales stay as they are.
 
-    Args:
-        model: with quantised layers.
-        level: at least 1; None is full precision, of weights too.
-        only: names of the layers; None for all.
+    ``level`` None is full precision, of weights too; ``only`` are names of layers, None for all.
 
     Raises:
         TypeError: ``level`` is no integer.

@@ -122,16 +122,8 @@ def fixed_conv2d(
     which is exact, times :math:`m_o = \mathrm{mean}|W_o|` with ``scale``. TF32 and autocast do not
     act on the values.
 
-    Args:
-        x: ``[N, C, H, W]`` floats or uint8.
-        weight: ``[O, C / groups, kh, kw]`` float latent weights.
-        step: power of two.
-        stride: number or pair, and so on as in :func:`~bitgnn.quantize.binary_conv2d`.
-        padding: zeros around the image.
-        dilation: of the kernel.
-        groups: divides C and O.
-        scale: multiply by the mean magnitude of each output's weights.
-        surrogate: slope in place of the derivative of the weights' sign.
+    ``x`` are floats or uint8, ``step`` is a power of two, and ``surrogate`` that of the weights'
+    sign; all else is as in :func:`~bitgnn.quantize.binary_conv2d`.
 
     Returns:
         Float32 ``[N, O, out height, out width]``.
@@ -157,15 +149,8 @@ def fixed_linear(
 ) -> Tensor:
     """Product of rows in fixed point with binary weights: :func:`fixed_conv2d` of single pixels.
 
-    Args:
-        x: ``[*, K]`` floats or uint8.
-        weight: ``[O, K]`` float latent weights.
-        step: power of two, and so on as there, errors too.
-        scale: multiply by the mean magnitude of each output's weights.
-        surrogate: slope in place of the derivative of the weights' sign.
-
-    Returns:
-        Float32 ``[*, O]``.
+    ``x`` is ``[*, K]`` and ``weight`` ``[O, K]``, the result float32 ``[*, O]``; all else is as
+    there.
     """
     with torch.autocast(x.device.type, enabled=False):
         signs = binary_sign(weight, surrogate)

@@ -35,11 +35,8 @@ class FrozenBWTAAttention(AttentionForward, FrozenBWTALayer):
     :class:`bitgnn.nn.BWTAAttention` in evaluation. Signs are packed as ternary rows; what is not
     negative is +1, NaN is -1.
 
-    Args:
-        tensors: 0-d float32 ``query_scale``, ``key_scale``, ``value_scale`` and
-            ``probability_scale``.
-        factor: of the scores; None for ``1 / sqrt(D)``.
-        activation: ``"ternary"`` or ``"sign"``.
+    ``tensors`` are 0-d float32 ``query_scale``, ``key_scale``, ``value_scale`` and
+    ``probability_scale``; ``factor`` is that of the scores, None for ``1 / sqrt(D)``.
 
     Raises:
         ValueError: a scale is missing or not positive and finite, or ``activation`` is neither.
@@ -155,13 +152,8 @@ class FrozenBWTAAttention(AttentionForward, FrozenBWTALayer):
 class FrozenBWTAMultiheadAttention(MultiheadForward, FrozenBWTALayer):
     """Four packed projections and attention on bits, called as torch's ``MultiheadAttention`` is.
 
-    Args:
-        parts: ``query_proj``, ``key_proj``, ``value_proj``, ``out_proj`` and ``attention``.
-        num_heads: H.
-        batch_first: ``[B, N, E]`` rather than ``[N, B, E]``.
-        add_zero_attn: append a key and value of zeros.
-        bias_k: appended key ``[1, 1, E]`` or None.
-        bias_v: appended value or None.
+    ``parts`` are ``query_proj``, ``key_proj``, ``value_proj``, ``out_proj`` and ``attention``;
+    ``bias_k`` and ``bias_v`` are the appended key and value ``[1, 1, E]`` or None.
     """
 
     kind = "multihead_attention"

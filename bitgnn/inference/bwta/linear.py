@@ -71,13 +71,8 @@ class FrozenBWTALinear(FrozenBWTALayer):
     :math:`((s_A s_W)\, dot) + b` in float32, rounded once to the type of the input: what
     :class:`bitgnn.nn.BWTALinear` gives at level 1, bit for bit.
 
-    Args:
-        words: int32 ``[M, ceil(K / 32)]``, bit 1 = +1.
-        scale: 0-d float32, of activations.
-        weight_scale: 0-d float32.
-        bias: float32 ``[M]`` or None.
-        in_features: K.
-        activation: ``"ternary"``, ``"bool"`` or ``"sign"``.
+    ``words`` are int32 ``[M, ceil(K / 32)]``, bit 1 = +1; the scales, of activations and of
+    weights, 0-d float32; the bias is float32 ``[M]`` or None; K is ``in_features``.
 
     Raises:
         ValueError: a tensor has another shape or type than that, or a value no meaning.

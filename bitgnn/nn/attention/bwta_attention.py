@@ -135,23 +135,20 @@ class AttentionForward:
                 f"{name}: query must be [B, H, N, D], key and value [B, Hk, L, D], got "
                 f"{list(query.shape)}, {list(key.shape)} and {list(value.shape)}"
             )
-        if key.size(1) == 0 or query.size(1) % key.size(1):
-            raise ValueError(
-                f"{name}: the heads of keys must divide those of queries, got {key.size(1)} and "
-                f"{query.size(1)}"
-            )
-        shape = (*query.shape[:3], key.size(2))
-        if key_mask is not None and key_mask.shape != (shape[0], shape[3]):
-            raise ValueError(
-                f"{name}: key_mask must be {[shape[0], shape[3]]}, got {list(key_mask.shape)}"
-            )
+        heads, of_keys = query.size(1), key.size(1)
+        if of_keys == 0 or heads % of_keys:
+            got = f"{of_keys} and {heads}"
+            raise ValueError(f"{name}: the heads of keys must divide those of queries, got {got}")
+        wanted = [query.size(0), key.size(2)]
+        if key_mask is not None and list(key_mask.shape) != wanted:
+            raise ValueError(f"{name}: key_mask must be {wanted}, got {list(key_mask.shape)}")
         if allowed is None:
             return
-        sizes = zip(reversed(allowed.shape), reversed(shape), strict=False)
-        if allowed.dim() > len(shape) or any(given not in (1, size) for given, size in sizes):
-            raise ValueError(
-                f"{name}: allowed must broadcast to {list(shape)}, got {list(allowed.shape)}"
-            )
+        wanted = [*query.shape[:3], key.size(2)]
+        sizes = zip(reversed(allowed.shape), reversed(wanted), strict=False)
+        if allowed.dim() > len(wanted) or any(given not in (1, size) for given, size in sizes):
+            got = str([*allowed.shape])
+            raise ValueError(f"{name}: allowed must broadcast to {wanted}, got {got}")
 
 
 class BWTAAttention(AttentionForward, nn.Module):

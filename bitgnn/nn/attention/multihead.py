@@ -156,15 +156,11 @@ class MultiheadForward:
     ) -> tuple[Tensor, Tensor | None]:
         """Attend, as torch's forward.
 
-        Args:
-            query: ``[N, B, E]``, ``[B, N, E]`` with ``batch_first``, or ``[N, E]``.
-            key: likewise, of length L.
-            value: likewise.
-            key_padding_mask: ``[B, L]`` or ``[L]``: True (or -inf) where a key is hidden.
-            need_weights: return the weights, too; without, frozen forms never write them.
-            attn_mask: ``[N, L]`` or ``[B * H, N, L]``: True (or -inf) where a key is hidden.
-            average_attn_weights: mean of the heads' weights.
-            is_causal: says that ``attn_mask`` is the causal one.
+        Queries are ``[N, B, E]``, ``[B, N, E]`` with ``batch_first``, or ``[N, E]``, keys and
+        values likewise of length L. ``key_padding_mask``, ``[B, L]`` or ``[L]``, and ``attn_mask``,
+        ``[N, L]`` or ``[B * H, N, L]``, are True (or -inf) where a key is hidden; ``is_causal``
+        says that the latter is the causal one. Without ``need_weights`` frozen forms never write
+        weights; ``average_attn_weights`` is for the mean of the heads' ones.
 
         Returns:
             The output, shaped as ``query``, and the boolean weights times their scale
@@ -266,20 +262,9 @@ class BWTAMultiheadAttention(_Levels, MultiheadForward, nn.MultiheadAttention):
     of weights and its own scale of input; between them is :class:`BWTAAttention`. A query that may
     attend to no key gets the output of zeros, not NaN.
 
-    Args:
-        embed_dim: as in torch, and so on up to ``dtype``.
-        num_heads: divides ``embed_dim``.
-        dropout: probability of dropping an attention weight in training.
-        bias: of the projections.
-        add_bias_kv: append a learnt key and value.
-        add_zero_attn: append a key and value of zeros.
-        kdim: features of keys.
-        vdim: features of values.
-        batch_first: ``[B, N, E]`` rather than ``[N, B, E]``.
-        device: of the parameters.
-        dtype: of the parameters; scales are float32.
-        activation: ``"ternary"``, or ``"sign"`` for binary activations.
-        level: of all activations; None for full precision.
+    Arguments up to ``dtype`` are torch's; scales are float32 whatever it is. ``activation`` is
+    ``"ternary"``, or ``"sign"`` for binary activations; ``level`` is that of all activations, None
+    for full precision.
 
     Attributes:
         attention: the :class:`BWTAAttention`.
