@@ -73,7 +73,7 @@ def test_linear_is_the_product_of_its_parts(
         check_gradients(layer(x), plain_linear(layer, x), grad, [x, *layer.parameters()], rtol)
 
 
-def test_first_scale_is_taken_in_training_alone() -> None:
+def test_first_scale_is_taken_once() -> None:
     layer, x = BWTALinear(8, 4), torch.randn(10, 8)
     scale = layer.input_quantizer.scale
     layer(x)
