@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from bitgnn._checks import name_type
 from bitgnn.nn import LayerPrecision
-from bitgnn.nn.activation_quantizer import Kind
+from bitgnn.nn.bwta_linear import Kind
 from bitgnn.quantize.fixed import check_step
 
 if TYPE_CHECKING:

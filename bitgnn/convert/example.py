@@ -14,7 +14,7 @@ from torch_geometric.data.data import BaseData
 from bitgnn.convert.network.trace import Arguments, evaluating, has_forward, trace_model
 from bitgnn.convert.network.tracer import NotTraced
 from bitgnn.inference.own_call import Argument, OwnCall
-from bitgnn.nn.activation_quantizer import ActivationQuantizer
+from bitgnn.nn.bwta_linear import ActivationQuantizer
 from bitgnn.nn.input_bits import InputBits
 from bitgnn.nn.looks_up import LooksUp
 

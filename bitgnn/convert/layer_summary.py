@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from bitgnn.bits import BitAdjacency, BitImages, BitTensor
-from bitgnn.convert.bwta.freezing import has_bwta, summarise_bwta
+from bitgnn.convert.bwta.swapping import has_bwta, summarise_bwta
 from bitgnn.convert.network.lower import lower_model
 from bitgnn.convert.network.select import select_steps
 from bitgnn.convert.network.trace import evaluating, trace_model

@@ -23,7 +23,7 @@ from bitgnn.distillation.checkpoint import (
 )
 from bitgnn.distillation.randomness import random_state, set_random_state
 from bitgnn.distillation.recipe import LEAST_EPOCHS, DistillRecipe
-from bitgnn.nn.activation_quantizer import ActivationQuantizer
+from bitgnn.nn.bwta_linear import ActivationQuantizer
 
 if TYPE_CHECKING:
     from bitgnn.distillation.captured import RepeatedEpoch

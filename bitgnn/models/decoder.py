@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor, nn
@@ -33,8 +33,10 @@ class KeyValueCache:
     position: Tensor
 
 
-def _linear(inputs: int, outputs: int, activation: Activation) -> BWTALinear:
-    return BWTALinear(inputs, outputs, bias=False, activation=activation, level=None)
+FLOAT: Any = {"bias": False, "level": None}
+"""Options of linear layers that get their level later."""
+Cached = tuple[Tensor, Tensor, Tensor]
+"""Keys and values of a layer, and the places in them of the tokens that are new."""
 
 
 class _Attention(nn.Module):
@@ -44,14 +46,12 @@ class _Attention(nn.Module):
         super().__init__()
         self.heads, self.kv_heads, self.size = heads, kv_heads, width // heads
         inner = kv_heads * self.size
-        self.query = _linear(width, width, activation)
-        self.key = _linear(width, inner, activation)
-        self.value = _linear(width, inner, activation)
-        self.out = _linear(width, width, activation)
+        self.query = BWTALinear(width, width, activation=activation, **FLOAT)
+        self.key = BWTALinear(width, inner, activation=activation, **FLOAT)
+        self.value = BWTALinear(width, inner, activation=activation, **FLOAT)
+        self.out = BWTALinear(width, width, activation=activation, **FLOAT)
 
-    def forward(
-        self, x: Tensor, turn: tuple[Tensor, Tensor], cache: tuple[Tensor, Tensor, Tensor] | None
-    ) -> Tensor:
+    def forward(self, x: Tensor, turn: tuple[Tensor, Tensor], cache: Cached | None) -> Tensor:
         batch, length, width = x.shape
         query, key, value = (
             layer(x).view(batch, length, heads, self.size).transpose(1, 2)
@@ -59,20 +59,15 @@ class _Attention(nn.Module):
                 (self.query, self.heads), (self.key, self.kv_heads), (self.value, self.kv_heads),
             )
         )  # fmt: skip
-        query, key = _turn(query, turn), _turn(key, turn)
-        grouped = self.kv_heads != self.heads
-        if cache is None:
-            context = functional.scaled_dot_product_attention(
-                query, key, value, is_causal=True, enable_gqa=grouped
-            )
-        else:
+        query, key = turned_by_position(query, turn), turned_by_position(key, turn)
+        seen = None
+        if cache is not None:
             keys, values, places = cache
-            keys.index_copy_(2, places, key)
-            values.index_copy_(2, places, value)
+            key, value = keys.index_copy_(2, places, key), values.index_copy_(2, places, value)
             seen = torch.arange(keys.size(2), device=x.device) <= places[:, None]
-            context = functional.scaled_dot_product_attention(
-                query, keys, values, attn_mask=seen, enable_gqa=grouped
-            )
+        context = functional.scaled_dot_product_attention(
+            query, key, value, seen, is_causal=cache is None, enable_gqa=self.kv_heads != self.heads
+        )
         out: Tensor = self.out(context.transpose(1, 2).reshape(batch, length, width))
         return out
 
@@ -82,9 +77,9 @@ class _FeedForward(nn.Module):
 
     def __init__(self, width: int, inner: int, activation: Activation) -> None:
         super().__init__()
-        self.gate = _linear(width, inner, activation)
-        self.up = _linear(width, inner, activation)
-        self.down = _linear(inner, width, activation)
+        self.gate = BWTALinear(width, inner, activation=activation, **FLOAT)
+        self.up = BWTALinear(width, inner, activation=activation, **FLOAT)
+        self.down = BWTALinear(inner, width, activation=activation, **FLOAT)
 
     def forward(self, x: Tensor) -> Tensor:
         out: Tensor = self.down(functional.silu(self.gate(x)) * self.up(x))
@@ -92,25 +87,10 @@ class _FeedForward(nn.Module):
 
 
 class DecoderLayer(nn.Module):
-    """Attention and SwiGLU, an RMS norm in front of each.
-
-    Args:
-        width: features of a token.
-        heads: heads of queries.
-        kv_heads: heads of keys and values.
-        inner: features inside the feed-forward network.
-        dropout: probability of dropping what is added to the residual stream.
-        activation: of the linear layers that get a level.
-    """
+    """Attention and SwiGLU, an RMS norm in front of each; dropout of what they add."""
 
     def __init__(
-        self,
-        width: int,
-        heads: int,
-        kv_heads: int,
-        inner: int,
-        dropout: float,
-        activation: Activation = "ternary",
+        self, width: int, heads: int, kv_heads: int, inner: int, dropout: float, activation: Any
     ) -> None:
         super().__init__()
         self.attention_norm = nn.RMSNorm(width, NORM_EPSILON)
@@ -120,17 +100,11 @@ class DecoderLayer(nn.Module):
         self.dropout = nn.Dropout(dropout)
 
     def forward(
-        self,
-        x: Tensor,
-        turn: tuple[Tensor, Tensor],
-        cache: tuple[Tensor, Tensor, Tensor] | None = None,
+        self, x: Tensor, turn: tuple[Tensor, Tensor], cache: Cached | None = None
     ) -> Tensor:
-        """The residual stream ``[B, N, width]`` behind the layer.
+        """The residual stream ``[B, N, width]`` behind the layer, of that in front of it.
 
-        Args:
-            x: ``[B, N, width]``.
-            turn: cosines and sines ``[N, D]`` of the rotary positions.
-            cache: keys, values and the places of the N tokens in them; None for none.
+        ``turn`` are cosines and sines ``[N, D]`` of the rotary positions.
         """
         x = x + self.dropout(self.attention(self.attention_norm(x), turn, cache))
         return x + self.dropout(self.feed_forward(self.feed_forward_norm(x)))
@@ -178,11 +152,13 @@ class Decoder(nn.Module):
     ) -> None:
         super().__init__()
         kv_heads = heads if kv_heads is None else kv_heads
-        for name, value in (
-            ("vocabulary", vocabulary), ("layers", layers), ("width", width), ("heads", heads),
-            ("kv_heads", kv_heads), ("inner", inner), ("length", length),
-        ):  # fmt: skip
-            if value < 1:
+        self.config: dict[str, Any] = {
+            "vocabulary": vocabulary, "layers": layers, "width": width, "heads": heads,
+            "kv_heads": kv_heads, "inner": inner, "length": length, "dropout": dropout,
+            "activation": activation,
+        }  # fmt: skip
+        for name, value in self.config.items():
+            if name not in ("dropout", "activation") and value < 1:
                 raise ValueError(f"Decoder: {name} must be at least 1, got {value}")
         if width % (2 * heads):
             raise ValueError(f"Decoder: width must be a multiple of 2 * heads, got {width}")
@@ -192,11 +168,6 @@ class Decoder(nn.Module):
             raise ValueError(
                 f"Decoder: activation must be one of {get_args(Activation)}, got {activation!r}"
             )
-        self.config = {
-            "vocabulary": vocabulary, "layers": layers, "width": width, "heads": heads,
-            "kv_heads": kv_heads, "inner": inner, "length": length, "dropout": dropout,
-            "activation": activation,
-        }  # fmt: skip
         self.length, self.kv_heads, self.size = length, kv_heads, width // heads
         self.tokens = nn.Embedding(vocabulary, width)
         self.layers = nn.ModuleList(
@@ -220,23 +191,17 @@ class Decoder(nn.Module):
                 nn.init.normal_(module.weight, std=INITIAL_STD)
 
     def forward(self, ids: Tensor) -> Tensor:
-        """Scores of the token behind each.
-
-        Args:
-            ids: int32 or int64 ``[B, N]`` token numbers.
-
-        Returns:
-            ``[B, N, vocabulary]`` floats.
+        """Scores ``[B, N, vocabulary]`` of the token behind each of ``[B, N]``, int32 or int64.
 
         Raises:
             ValueError: ``ids`` has another shape or too many tokens.
         """
-        self._check(ids)
+        x = self._embedded(ids)
         turn = self.cosines[: ids.size(1)], self.sines[: ids.size(1)]
-        x = self.tokens(ids)
         for layer in self.layers:
             x = layer(x, turn)
-        return self._scores(x)
+        out: Tensor = self.head(self.norm(x))
+        return out
 
     def new_cache(self, batch: int) -> KeyValueCache:
         """An empty cache for ``batch`` contexts of ``length`` tokens, where the model is.
@@ -248,12 +213,9 @@ class Decoder(nn.Module):
             raise ValueError(f"Decoder.new_cache: batch must be at least 1, got {batch}")
         weight = self.tokens.weight
         shape = batch, self.kv_heads, self.length, self.size
-
-        def empty() -> list[Tensor]:
-            return [weight.new_zeros(shape) for _ in self.layers]
-
+        keys, values = ([weight.new_zeros(shape) for _ in self.layers] for _ in range(2))
         position = torch.zeros(1, dtype=torch.int64, device=weight.device)
-        return KeyValueCache(empty(), empty(), position)
+        return KeyValueCache(keys, values, position)
 
     @torch.no_grad()
     def step(self, ids: Tensor, cache: KeyValueCache) -> Tensor:
@@ -263,40 +225,32 @@ class Decoder(nn.Module):
         graph, since the position is counted on the device. It is not looked at there: a context
         longer than ``length`` is the caller's affair.
 
-        Args:
-            ids: int32 or int64 ``[B, N]`` the next tokens of each context.
-            cache: of :meth:`new_cache`; the tokens are added to it.
-
-        Returns:
-            ``[B, vocabulary]`` floats.
+        ``ids``, int32 or int64 ``[B, N]``, are the next tokens of each context and are added to the
+        cache of :meth:`new_cache`; the scores are ``[B, vocabulary]``.
 
         Raises:
             ValueError: ``ids`` has another shape, too many tokens, or another batch than the cache.
         """
-        self._check(ids)
-        if ids.size(0) != cache.keys[0].size(0):
-            raise ValueError(
-                f"Decoder: ids must have the cache's {cache.keys[0].size(0)} contexts, "
-                f"got {ids.size(0)}"
-            )
+        x = self._embedded(ids)
+        held = cache.keys[0].size(0)
+        if ids.size(0) != held:
+            raise ValueError(f"Decoder: ids must have the cache's {held} contexts, got {len(ids)}")
         places = cache.position + torch.arange(ids.size(1), device=ids.device)
         turn = self.cosines[places], self.sines[places]
-        x = self.tokens(ids)
         for layer, keys, values in zip(self.layers, cache.keys, cache.values, strict=True):
             x = layer(x, turn, (keys, values, places))
         cache.position += ids.size(1)
-        return self._scores(x[:, -1])
-
-    def _scores(self, x: Tensor) -> Tensor:
-        out: Tensor = self.head(self.norm(x))
+        out: Tensor = self.head(self.norm(x[:, -1]))
         return out
 
-    def _check(self, ids: Tensor) -> None:
+    def _embedded(self, ids: Tensor) -> Tensor:
         if ids.dim() != 2 or not 0 < ids.size(1) <= self.length:
             raise ValueError(f"Decoder: ids must be [B, 1 to {self.length}], got {list(ids.shape)}")
+        x: Tensor = self.tokens(ids)
+        return x
 
 
-def _turn(x: Tensor, turn: tuple[Tensor, Tensor]) -> Tensor:
+def turned_by_position(x: Tensor, turn: tuple[Tensor, Tensor]) -> Tensor:
     """Rotary positions: pairs of features half a head apart turned by their position's angle."""
     cosines, sines = (t.to(x.dtype) for t in turn)
     first, second = x.chunk(2, -1)

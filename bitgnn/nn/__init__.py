@@ -1,9 +1,7 @@
 """Trainable layers with PyG's signatures and a precision, binary and BWTA ones with torch's."""
 
-from bitgnn.nn.activation_quantizer import ActivationQuantizer
 from bitgnn.nn.attention.bwta_attention import BWTAAttention
-from bitgnn.nn.attention.bwta_multihead_attention import BWTAMultiheadAttention
-from bitgnn.nn.attention.bwta_self_attention import BWTASelfAttention
+from bitgnn.nn.attention.multihead import BWTAMultiheadAttention, BWTASelfAttention
 from bitgnn.nn.binary_product import Linear
 from bitgnn.nn.bwta_linear import BWTALinear
 from bitgnn.nn.gcn_conv import GCNConv

@@ -12,7 +12,7 @@ from torch.nn import functional
 from torch_geometric.nn.dense.linear import is_uninitialized_parameter
 
 from bitgnn._checks import name_type
-from bitgnn.nn.activation_quantizer import ActivationQuantizer
+from bitgnn.nn.bwta_linear import ActivationQuantizer
 from bitgnn.nn.looks_up import GAINS, LooksUp
 from bitgnn.nn.precision import PRESETS, InputNorm, LayerPrecision
 from bitgnn.nn.roles import kept_entries

@@ -1,8 +1,9 @@
-"""Linear with binary weights and ternary activations, in the place of torch's."""
+"""Linear with binary weights and ternary activations in torch's place, and their quantiser."""
 
 from __future__ import annotations
 
-from typing import Any
+import math
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor, nn
@@ -10,30 +11,191 @@ from torch.nn import functional
 
 import bitgnn.ops  # noqa: F401  (defines torch.ops.bitgnn)
 from bitgnn._interpreter import with_signature
-from bitgnn.nn.activation_quantizer import ActivationQuantizer, Kind
 from bitgnn.nn.float_inputs import check_floats
-from bitgnn.quantize.operands import Rounding, operand_gradients
+from bitgnn.quantize.levels import (
+    Operand,
+    Rounding,
+    check_level,
+    initial_scale,
+    operand_gradients,
+    positive_scale,
+    quantised,
+)
 
-__all__ = ["BWTALinear", "bwta_product"]
+Kind = Literal["ternary", "bool", "sign"]
+
+
+class ActivationQuantizer(nn.Module):
+    r"""Activations as integers q, to be multiplied by a learnt scale s behind the product.
+
+    * ``"ternary"``: :math:`q = \mathrm{clip}(\lfloor x / s + 1/2 \rfloor, -L, L)`, in training on
+      the way to L = 1, where q is in {-1, 0, +1}.
+    * ``"bool"``: the same in [0, L], for what is never negative.
+    * ``"sign"``: :math:`q = \mathrm{sgn}(x)`, whatever the level; binary activations to compare
+      with.
+
+    The scale starts from :math:`2\,\mathrm{mean}|x| / \sqrt{L}` of the first activations seen in
+    training, or of those given to :meth:`initialize`; gradients are LSQ's, see
+    :func:`bitgnn.quantize.levels`.
+
+    Args:
+        kind: which values.
+        level: L, or None for activations that are not quantised.
+        device: of the scale.
+
+    Attributes:
+        scale: 0-d parameter, float32; 0 as long as it is not set.
+
+    Raises:
+        TypeError: ``level`` is no integer.
+        ValueError: unknown kind, or ``level`` is below 1.
+    """
+
+    def __init__(self, kind: Kind = "ternary", level: int | None = 1, device: Any = None) -> None:
+        super().__init__()
+        if kind not in get_args(Kind):
+            raise ValueError(
+                f"ActivationQuantizer: kind must be one of {get_args(Kind)}, got {kind!r}"
+            )
+        self.kind: Kind = kind
+        self.level = level
+        self._is_set = False
+        self.scale = nn.Parameter(torch.zeros((), dtype=torch.float32, device=device))
+
+    @property
+    def level(self) -> int | None:
+        """Largest integer; None for activations as they are."""
+        return self._level
+
+    @level.setter
+    def level(self, level: int | None) -> None:
+        self._level = None if level is None else check_level("ActivationQuantizer", level)
+
+    @property
+    def rounding(self) -> Rounding | None:
+        """What activations are rounded to; None for activations as they are."""
+        if self._level is None:
+            return None
+        if self.kind == "sign":
+            return Rounding(-1, 1, True)
+        return Rounding(-self._level if self.kind == "ternary" else 0, self._level)
+
+    @property
+    def is_set(self) -> bool:
+        """Whether the scale has a value, which may have been copied into it from outside."""
+        looked_at = type(self.scale) is nn.Parameter and not self.scale.is_meta
+        if not self._is_set and looked_at and not torch.compiler.is_compiling():
+            self._is_set = bool(self.scale.detach() != 0)
+        return self._is_set
+
+    def reset_parameters(self) -> None:
+        """Forget the scale."""
+        nn.init.zeros_(self.scale)
+        self._is_set = False
+
+    @torch.no_grad()
+    def initialize(self, x: Tensor, valid: Tensor | None = None) -> None:
+        r"""Set the scale to :math:`2\,\mathrm{mean}|x| / \sqrt{L}`; it may be set anew.
+
+        ``x`` are activations of any shape, without NaN and not all 0; ``valid`` is bool and
+        broadcasts to them: values that count, None for all.
+
+        Raises:
+            ValueError: the scale would not be positive and finite (looked at on the CPU).
+        """
+        self._start(x, valid)
+        if not self._is_set:
+            raise ValueError(
+                f"ActivationQuantizer: x must have values other than 0, got {list(x.shape)}"
+            )
+
+    @torch.no_grad()
+    def _start(self, x: Tensor, valid: Tensor | None) -> None:
+        """Set the scale, if ``x`` tells one; the GPU is not waited for."""
+        level = 1 if self.kind == "sign" else self._level or 1
+        scale = initial_scale(x, level, self.kind != "bool", valid)
+        self._is_set = x.numel() > 0
+        if scale.device.type == "cpu" and not torch.compiler.is_compiling():
+            value = float(scale)
+            if not math.isfinite(value):
+                raise ValueError(
+                    f"ActivationQuantizer: x must be finite, got NaN or infinity in {list(x.shape)}"
+                )
+            self._is_set = value > 0
+        self.scale.copy_(scale)
+
+    def forward(self, x: Tensor, valid: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Integers ``q``, float32 like ``x``, and the scale s; ``s q`` is the activation.
+
+        NaN becomes 0; s is a positive 0-d float32 tensor. With level None the two are ``x`` itself
+        and 1. ``valid`` tells which values count for a scale that starts here.
+
+        Raises:
+            ValueError: the scale is not set and the module is in evaluation.
+        """
+        rounding = self.rounding
+        if rounding is None:
+            return x, torch.ones((), device=x.device)
+        unset = not self.is_set
+        if unset and not self.training:
+            raise ValueError(
+                "ActivationQuantizer: the scale is not set; call the model in training mode, "
+                "initialize(x), or load trained parameters"
+            )
+        if unset:
+            self._start(x, valid)
+        return quantised(x, self.scale, rounding)
+
+    def operand(self, x: Tensor, valid: Tensor | None = None) -> Operand:
+        """What :meth:`forward` gives, without gradients, for a product that has its own."""
+        with torch.no_grad():
+            q, scale = self(x, valid)
+        if torch.compiler.is_compiling():
+            x = x.view_as(x)  # dynamo refuses functions of the same tensor twice
+        return Operand(x, self.scale, q, scale, self.rounding)
+
+    def quantize(self, x: Tensor) -> Tensor:
+        """The integers alone."""
+        return self(x)[0]
+
+    def frozen_scale(self, name: str) -> Tensor:
+        """The scale as frozen forms hold it, 0-d float32, or a ValueError about ``name``."""
+        if self.kind != "sign" and self._level != 1:
+            raise ValueError(
+                f"freeze: {name} must have level 1, got {self._level}; train it down to there"
+            )
+        value = float(self.scale.detach())
+        if not self.is_set or not math.isfinite(value):
+            raise ValueError(
+                f"freeze: the scale of {name} must be set and finite, got {value}"
+                + ("" if self.is_set else "; it was never set: train or initialize first")
+            )
+        return positive_scale(self.scale.detach()).clone()
+
+    def _load_from_state_dict(self, state_dict: Any, prefix: str, *args: Any) -> None:
+        """As torch's, but a checkpoint of a float layer has no scale, which stays as it is."""
+        key = prefix + "scale"
+        if key not in state_dict:
+            return
+        super()._load_from_state_dict(state_dict, prefix, *args)
+        # Loaded tensors may be as little set as this one was.
+        self._is_set = self.scale.is_meta or bool(self.scale != 0)
+
+    def extra_repr(self) -> str:
+        """Kind and level."""
+        return f"{self.kind}, level={self._level}"
 
 
 class _Product(torch.autograd.Function):
     """The product of an operand and the signs of weights, with all of its gradients.
 
-    One function in place of one for each part: small layers take longer to launch than to compute.
+    One function, not one for each part: small layers take longer to launch than to compute.
     """
 
     @staticmethod
     @with_signature
-    def forward(
-        x: Tensor,
-        parameter: Tensor,
-        q: Tensor,
-        scale: Tensor,
-        rounding: Rounding | None,
-        weight: Tensor,
-        bias: Tensor | None,
-    ) -> tuple[Tensor, Tensor, Tensor]:
+    def forward(*given: Any) -> tuple[Tensor, Tensor, Tensor]:
+        x, _, q, scale, _, weight, bias = given
         signs, weight_scale = torch.ops.bitgnn.shift_signs(weight.float())
         sums = functional.linear(q, signs)
         wide = None if bias is None else bias.float()
@@ -61,7 +223,7 @@ class _Product(torch.autograd.Function):
         rows = _rows(grad.float())
         if of_x or of_parameter:
             wanted = (rows @ signs).view(x.shape)
-            grads[:2] = operand_gradients(wanted, x, scale, weight_scale, ctx.rounding)
+            grads[:2] = operand_gradients(wanted, x, scale, ctx.rounding, weight_scale)
         if of_weight:
             wanted = (rows.t() @ _rows(q)).float()
             grads[5] = torch.ops.bitgnn.centre_gradients(wanted, scale).to(weight_dtype)
@@ -85,11 +247,7 @@ def bwta_product(
     :func:`bitgnn.quantize.levels`, and pass :math:`s_W\,\mathrm{sgn}(W - \mu)` straight through to
     :math:`W - \mu`, the scale taken as a constant, as in :func:`bitgnn.quantize.shifted_sign`.
 
-    Args:
-        x: ``[*, K]`` floats.
-        weight: ``[M, K]`` latent floats.
-        bias: ``[M]`` or None.
-        quantizer: of ``x``; its level is an integer.
+    ``weight`` is ``[M, K]`` latent; the level of ``quantizer``, of ``x [*, K]``, is an integer.
     """
     with torch.autocast(x.device.type, enabled=False):
         out: Tensor = _Product.apply(*quantizer.operand(x), weight, bias)[0]
@@ -109,16 +267,9 @@ class BWTALinear(nn.Linear):
     Source: Ding et al., "BWTA: Accurate and Efficient Binarized Transformer by Algorithm-Hardware
     Co-design".
 
-    Args:
-        in_features: as in torch, and so on up to ``dtype``.
-        out_features: outputs M.
-        bias: add a bias.
-        device: of the parameters.
-        dtype: of the parameters; the scale is float32.
-        activation: ``"ternary"``; ``"bool"`` for input that is never negative; ``"sign"`` for
-            binary activations.
-        level: of the activations: 1, more on the way there, or None for torch's own product of
-            floats.
+    Arguments up to ``dtype`` are torch's; the scale is float32 whatever it is. ``activation`` is
+    ``"ternary"``, ``"bool"`` for input that is never negative, or ``"sign"`` for binary
+    activations; ``level`` is 1, more on the way there, or None for torch's own product of floats.
 
     Attributes:
         input_quantizer: the :class:`ActivationQuantizer` of the input.

@@ -18,7 +18,7 @@ from bitgnn.nn.float_inputs import unpacked
 from bitgnn.nn.looked_up_products import Part
 from bitgnn.nn.precision import LayerPrecision
 from bitgnn.quantize import fast_dropout
-from bitgnn.quantize.centred_bits import centred_bits
+from bitgnn.quantize.looked_up_linear import centred_bits
 
 OWN_BITS = 2.0
 """Weight of a node's own -1/+1 bits beside its aggregate: less wins little, more drowns it."""

@@ -20,8 +20,7 @@ from bitgnn.nn.thermometer import (
     thermometers_of,
     warn_of_constant_columns,
 )
-from bitgnn.quantize.constants import filled
-from bitgnn.quantize.dropout import all_words, keep_words
+from bitgnn.quantize.dropout import all_words, filled, keep_words
 from bitgnn.quantize.looked_up_linear import MIDDLE, InputWords
 
 InputKind = Literal["pattern", "thermometer", "activation"]

@@ -14,7 +14,7 @@ from bitgnn.nn.roles import KeptEntries, kept_entries
 from bitgnn.nn.seen_bits import NotesBits
 from bitgnn.nn.weight_decay import spare_from_decay
 from bitgnn.quantize import binary_sign
-from bitgnn.quantize.constants import made_once
+from bitgnn.quantize.dropout import made_once
 from bitgnn.quantize.looked_up_linear import (
     GAIN_SPEED,
     InputWords,

@@ -16,7 +16,7 @@ from bitgnn.nn.looked_up_products import MATRIX, LookedUpProducts
 from bitgnn.nn.precision import LayerPrecision, Role, chosen_precision, named_forms
 from bitgnn.nn.roles import found_producers, leave_mark
 from bitgnn.ops.reference.pairs import MAX_NARROW_SIZE
-from bitgnn.quantize.output_affine import output_affine
+from bitgnn.quantize.looked_up_linear import output_affine
 
 ROLES: tuple[Role, ...] = ("hidden", "last")
 FEATURES: tuple[InputKind, ...] = ("pattern", "thermometer")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from bitgnn.nn.activation_quantizer import ActivationQuantizer
+from bitgnn.nn.bwta_linear import ActivationQuantizer
 
 __all__ = [
     "BERT_LEVELS",
@@ -72,28 +72,20 @@ def activation_quantizers(
 ) -> dict[str, ActivationQuantizer]:
     """The model's quantisers of activations by name, those of signs too.
 
-    Args:
-        model: with quantisers.
-        only: names of the modules in which to look; None for all of the model.
+    ``only`` are names of the modules in which to look; None for all of the model.
     """
     return {
         name: module
         for name, module in model.named_modules()
-        if isinstance(module, ActivationQuantizer) and _is_inside(name, only)
+        if isinstance(module, ActivationQuantizer)
+        and (only is None or any(name == p or name.startswith(f"{p}.") for p in only))
     }
-
-
-def _is_inside(name: str, only: Collection[str] | None) -> bool:
-    return only is None or any(name == part or name.startswith(f"{part}.") for part in only)
 
 
 def set_level(model: nn.Module, level: int | None, only: Collection[str] | None = None) -> None:
     """Set the level of quantised layers; scales stay as they are.
 
-    Args:
-        model: with quantised layers.
-        level: at least 1; None is full precision, of weights too.
-        only: names of the layers; None for all.
+    ``level`` None is full precision, of weights too; ``only`` are names of layers, None for all.
 
     Raises:
         TypeError: ``level`` is no integer.
@@ -116,13 +108,9 @@ def initialize_scales(
         run: sends calibration data through the model; no gradients are kept.
         only: names of the layers; None for all.
     """
-    quantizers = list(activation_quantizers(model, only).values())
-    with _hooked(quantizers, _initialize), torch.no_grad():
+    quantizers = activation_quantizers(model, only).values()
+    with _hooked(quantizers, lambda module, inputs: module.initialize(*inputs)), torch.no_grad():
         run()
-
-
-def _initialize(module: ActivationQuantizer, inputs: tuple[Tensor, ...]) -> None:
-    module.initialize(*inputs)
 
 
 def enter_level(
@@ -149,70 +137,47 @@ def enter_level(
     Raises:
         ValueError: a quantiser has no level or no scale yet.
     """
-    quantizers = {
-        name: quantizer
-        for name, quantizer in activation_quantizers(model, only).items()
-        if quantizer.kind != "sign"
-    }
-    without = [name for name, quantizer in quantizers.items() if quantizer.level is None]
-    if without:
-        raise ValueError(f"enter_level: {without[0]} has no level to come from; set_level first")
-    unset = [name for name, quantizer in quantizers.items() if not quantizer.is_set]
-    if unset:
-        raise ValueError(
-            f"enter_level: the scale of {unset[0]} is not set; initialize_scales first"
-        )
+    found = activation_quantizers(model, only)
+    quantizers = {name: q for name, q in found.items() if q.kind != "sign"}
+    for name, quantizer in quantizers.items():
+        if quantizer.level is None:
+            raise ValueError(f"enter_level: {name} has no level to come from; set_level first")
+    for name, quantizer in quantizers.items():
+        if not quantizer.is_set:
+            raise ValueError(
+                f"enter_level: the scale of {name} is not set; initialize_scales first"
+            )
     before = {name: float(quantizer.scale.detach()) for name, quantizer in quantizers.items()}
-    _project(list(quantizers.values()), level, run)
-    set_level(model, level, only)
-    return {name: float(q.scale.detach()) / before[name] for name, q in quantizers.items()}
+    sums: dict[nn.Module, list[float]] = {}
+    inputs: dict[nn.Module, tuple[Tensor, ...]] = {}
 
-
-@torch.no_grad()
-def _project(quantizers: Sequence[ActivationQuantizer], level: int, run: Callable[[], Any]) -> None:
-    """Multiply scales by the projection factor; the run itself keeps the old level."""
-    found: dict[nn.Module, _Sums] = {}
-
-    def add(module: ActivationQuantizer, inputs: tuple[Tensor, ...]) -> None:
+    def add(module: ActivationQuantizer, given: tuple[Tensor, ...]) -> None:
+        """The run itself keeps the old level; the scale is common to both sums."""
         previous = module.level
-        sums = found.setdefault(module, _Sums(inputs))
-        # The scale is common to both sums.
-        sums.previous += _magnitude(module, inputs)
-        module.level = level
-        sums.now += _magnitude(module, inputs)
+        inputs.setdefault(module, given)
+        both = sums.setdefault(module, [0.0, 0.0])
+        for number, candidate in enumerate((previous, level)):
+            module.level = candidate
+            # The module's forward itself, since calling it would call the hook again.
+            q, _ = module.forward(*given)
+            both[number] += float(q.abs().sum(dtype=torch.float64))
         module.level = previous
 
-    with _hooked(quantizers, add):
+    with _hooked(quantizers.values(), add), torch.no_grad():
         run()
-    for quantizer in quantizers:
-        if quantizer not in found:
-            continue  # the calibration data did not reach it
-        sums = found[quantizer]
-        if sums.previous > 0 and sums.now > 0:
-            quantizer.scale.mul_(sums.previous / sums.now)
-        else:
-            quantizer.level = level
-            quantizer.initialize(*sums.inputs)
-
-
-@dataclass
-class _Sums:
-    """Sums of the magnitudes of the integers that a quantiser gives, before and behind a step."""
-
-    inputs: tuple[Tensor, ...]
-    previous: float = 0.0
-    now: float = 0.0
-
-
-def _magnitude(quantizer: ActivationQuantizer, inputs: tuple[Tensor, ...]) -> float:
-    # The module's forward itself, since calling it would call the hook again.
-    q, _ = quantizer.forward(*inputs)
-    return float(q.abs().sum(dtype=torch.float64))
+        set_level(model, level, only)
+        for quantizer in quantizers.values():
+            was, now = sums.get(quantizer, (1.0, 1.0))  # calibration data may not reach it
+            if was > 0 and now > 0:
+                quantizer.scale.mul_(was / now)
+            else:
+                quantizer.initialize(*inputs[quantizer])
+    return {name: float(q.scale.detach()) / before[name] for name, q in quantizers.items()}
 
 
 @contextmanager
 def _hooked(
-    modules: Sequence[nn.Module], hook: Callable[[Any, tuple[Tensor, ...]], None]
+    modules: Iterable[nn.Module], hook: Callable[[Any, tuple[Tensor, ...]], None]
 ) -> Iterator[None]:
     """Calls ``hook`` in front of every call of the modules."""
     handles = [module.register_forward_pre_hook(hook) for module in modules]

@@ -1,14 +1,19 @@
 """Sign, levels, row scale, fixed point, binary maps and convolutions, with surrogate gradients."""
 
-from bitgnn.quantize.conv import binary_conv2d
 from bitgnn.quantize.dropout import fast_dropout
 from bitgnn.quantize.fixed import fixed_conv2d, fixed_linear, fixed_point
+from bitgnn.quantize.images import binary_conv2d, grey, local_binary_patterns
 from bitgnn.quantize.levels import boolean, levels, ternary
 from bitgnn.quantize.linear import WeightGradient, binary_linear
-from bitgnn.quantize.pixels import grey, local_binary_patterns
-from bitgnn.quantize.scale import canonical_row_scale, row_scale
-from bitgnn.quantize.shifted_sign import shifted_sign
-from bitgnn.quantize.sign import Surrogate, binary_sign, sgn, surrogate_slope
+from bitgnn.quantize.sign import (
+    Surrogate,
+    binary_sign,
+    canonical_row_scale,
+    row_scale,
+    sgn,
+    shifted_sign,
+    surrogate_slope,
+)
 
 __all__ = [
     "Surrogate",

@@ -8,15 +8,11 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
-from bitgnn.ops.conv_shape import ConvShape, Pair
-from bitgnn.quantize.conv import HALVES, checked_shape, frame_gradients, framed
-from bitgnn.quantize.scale import row_scale
-from bitgnn.quantize.sign import Surrogate, binary_sign
-
-__all__ = ["check_step", "fixed_conv2d", "fixed_linear", "fixed_point"]
+from bitgnn.ops.conv_shape import Pair
+from bitgnn.quantize.images import HALVES, FramedConv, checked_shape, framed
+from bitgnn.quantize.sign import Surrogate, binary_sign, row_scale
 
 LEAST, GREATEST = -(2**15), 2**15 - 1
 """Of the 16-bit integers that inputs become."""
@@ -28,16 +24,7 @@ STEP_EXPONENT = 64
 
 
 def check_step(name: str, step: float) -> float:
-    """``step`` if it is a power of two that float32 can divide by.
-
-    Args:
-        name: of the caller, for messages.
-        step: candidate.
-
-    Raises:
-        TypeError: ``step`` is no number.
-        ValueError: ``step`` is no power of two, or beyond ``2**64`` or below ``2**-64``.
-    """
+    """``step`` if it is a power of two that float32 can divide by; else an error by ``name``."""
     if isinstance(step, bool) or not isinstance(step, int | float):
         raise TypeError(f"{name}: the step must be a number, got {type(step).__name__}")
     power = 0 < step < math.inf and math.frexp(step)[0] == 0.5
@@ -68,17 +55,10 @@ class _FixedPoint(torch.autograd.Function):
 def fixed_point(x: Tensor, step: float) -> Tensor:
     r"""``x`` in 16-bit fixed point: :math:`step \cdot \mathrm{clamp}(\mathrm{round}(x / step))`.
 
+    The result is float32 like ``x``, floats or uint8 of any shape; ``step`` is a power of two.
     Rounding is to nearest, halves to even; the clamp is to [-32768, 32767]; NaN becomes 0. uint8 is
     taken as the same values in floats; steps below 1 / 128 clamp some of them, which is warned of.
-    The gradient passes the rounding straight through, and is 0 where the
-    clamp acted or ``x`` is NaN.
-
-    Args:
-        x: floats or uint8 of any shape.
-        step: power of two.
-
-    Returns:
-        Float32 tensor like ``x``.
+    The gradient passes the rounding straight through; where the clamp acted, or of NaN, it is 0.
 
     Raises:
         TypeError: ``x`` holds neither floats nor uint8.
@@ -98,24 +78,16 @@ def fixed_point(x: Tensor, step: float) -> Tensor:
     return out
 
 
-class _FixedConv(torch.autograd.Function):
+class _FixedConv(FramedConv):
     """Convolution of multiples of a step with +-1 whose sums are exact: in float64, or by bytes."""
 
     @staticmethod
-    def forward(
-        ctx: Any,
-        x: Tensor,
-        weight: Tensor,
-        step: float,
-        shape: ConvShape,
-        groups: int,
-        gradient_dtype: torch.dtype,
-    ) -> Tensor:
-        ctx.shape, ctx.groups, ctx.gradient_dtype = shape, groups, gradient_dtype
+    def forward(ctx: Any, x: Tensor, weight: Tensor, step: float, *given: Any) -> Tensor:
+        ctx.shape, ctx.groups, ctx.gradient_dtype = given
         ctx.save_for_backward(x, weight)
-        stride, _, dilation = shape
-        frame, inner = framed(x, shape)
-        numbers = None, stride, inner, dilation, groups
+        stride, _, dilation = ctx.shape
+        frame, inner = framed(x, ctx.shape)
+        numbers = None, stride, inner, dilation, ctx.groups
         if x.device.type == "cpu" or weight[0].numel() > MOST_BYTE_PRODUCTS:
             out = functional.conv2d(frame.double(), weight.double(), *numbers)
             # Algorithms that transform their operands are off by fractions of a step.
@@ -129,11 +101,6 @@ class _FixedConv(torch.autograd.Function):
         sums = [functional.conv2d(part, weight, *numbers).round_() for part in (high, low)]
         out = sums[1].double().add_(sums[0], alpha=BYTE)
         return out.float().mul_(step)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        return *frame_gradients(ctx, grad), None, None, None, None
 
 
 def fixed_conv2d(
@@ -155,16 +122,8 @@ def fixed_conv2d(
     which is exact, times :math:`m_o = \mathrm{mean}|W_o|` with ``scale``. TF32 and autocast do not
     act on the values.
 
-    Args:
-        x: ``[N, C, H, W]`` floats or uint8.
-        weight: ``[O, C / groups, kh, kw]`` float latent weights.
-        step: power of two.
-        stride: number or pair, and so on as in :func:`~bitgnn.quantize.binary_conv2d`.
-        padding: zeros around the image.
-        dilation: of the kernel.
-        groups: divides C and O.
-        scale: multiply by the mean magnitude of each output's weights.
-        surrogate: slope in place of the derivative of the weights' sign.
+    ``x`` are floats or uint8, ``step`` is a power of two, and ``surrogate`` that of the weights'
+    sign; all else is as in :func:`~bitgnn.quantize.binary_conv2d`.
 
     Returns:
         Float32 ``[N, O, out height, out width]``.
@@ -190,19 +149,8 @@ def fixed_linear(
 ) -> Tensor:
     """Product of rows in fixed point with binary weights: :func:`fixed_conv2d` of single pixels.
 
-    Args:
-        x: ``[*, K]`` floats or uint8.
-        weight: ``[O, K]`` float latent weights.
-        step: power of two.
-        scale: multiply by the mean magnitude of each output's weights.
-        surrogate: slope in place of the derivative of the weights' sign.
-
-    Returns:
-        Float32 ``[*, O]``.
-
-    Raises:
-        TypeError: ``weight`` holds no floats, ``x`` neither floats nor uint8.
-        ValueError: shapes do not fit together, or an option has none of its values.
+    ``x`` is ``[*, K]`` and ``weight`` ``[O, K]``, the result float32 ``[*, O]``; all else is as
+    there.
     """
     with torch.autocast(x.device.type, enabled=False):
         signs = binary_sign(weight, surrogate)

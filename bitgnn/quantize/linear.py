@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, NamedTuple, get_args
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor
 
 import bitgnn.ops  # noqa: F401  (defines torch.ops.bitgnn)
-from bitgnn.quantize.dropout import all_words, keep_words
+from bitgnn.quantize.dropout import all_words, keep_words, unpacked
 from bitgnn.quantize.sign import Surrogate, sgn, surrogate_slope
-
-__all__ = ["WeightGradient", "binary_linear"]
 
 WeightGradient = Literal["bigcn", "ste"]
 """Gradient rules for binary weights, see :func:`binary_linear`."""
@@ -19,108 +18,73 @@ WeightGradient = Literal["bigcn", "ste"]
 
 class _BinaryLinear(torch.autograd.Function):
     @staticmethod
-    def forward(
-        ctx: Any,
-        x: Tensor,
-        weight: Tensor,
-        x_scale: bool,
-        binary_weight: bool,
-        sign_output: int,
-        dropout: float,
-        surrogate: Surrogate,
-        weight_gradient: WeightGradient,
-    ) -> Tensor:
+    def forward(ctx: Any, *given: Any) -> Tensor:
+        x, weight, x_scale, binary_weight, sign_output, dropout, *rules = given
         words, x_mean = torch.ops.bitgnn.pack_scaled(x)
-        signs = _Signs.of(words, x.size(1), dropout)
+        size, raised, gain = x.size(1), None, 1.0
+        if dropout > 0.0:
+            kept, probability = keep_words(words.size(0), size, dropout, words)
+            dropped = kept ^ all_words(size, words)
+            words, raised, gain = words & kept, words | dropped, 0.5 / probability
         x_mean = x_mean if x_scale else None
         w_mean = None
         if binary_weight:
             w_words, w_mean = torch.ops.bitgnn.pack_scaled(weight)
-            dot = signs.times_bits(w_words)
+            dot = torch.ops.bitgnn.bmm_bbf(words, w_words, size)
+            if raised is not None:
+                dot.add_(torch.ops.bitgnn.bmm_bbf(raised, w_words, size))
         else:
-            dot = signs.unpacked() @ weight.float().t()
-        if signs.gain != 1.0:
-            dot = dot.mul_(signs.gain)
+            dot = unpacked(words, raised, size) @ weight.float().t()
+        if gain != 1.0:
+            dot = dot.mul_(gain)
         out = _scaled(dot, x_mean, w_mean)
         if sign_output:
             dot = dot[:, :sign_output].contiguous()
             out[:, :sign_output] = sgn(dot)
         ctx.save_for_backward(
-            x if ctx.needs_input_grad[0] else None,
-            weight,
-            signs.words,
-            signs.raised,
-            x_mean,
-            w_mean,
+            x if ctx.needs_input_grad[0] else None, weight, words, raised, x_mean, w_mean,
             dot if sign_output else None,
-        )
-        ctx.size, ctx.gain = signs.size, signs.gain
+        )  # fmt: skip
+        ctx.size, ctx.gain = size, gain
         ctx.binary_weight, ctx.sign_output = binary_weight, sign_output
-        ctx.surrogate, ctx.weight_gradient = surrogate, weight_gradient
+        ctx.surrogate, ctx.weight_gradient = rules
         return out.to(x.dtype)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         x, weight, words, raised, x_mean, w_mean, dot = ctx.saved_tensors
-        signs = _Signs(words, raised, ctx.size, ctx.gain)
         grad = grad.float()
         if dot is not None:
             held = None if w_mean is None else w_mean[: ctx.sign_output]
             slope = surrogate_slope(_scaled(dot, x_mean, held), ctx.surrogate)
             grad = torch.cat([grad[:, : ctx.sign_output] * slope, grad[:, ctx.sign_output :]], 1)
         w_used = sgn(weight).float() if ctx.binary_weight else weight.float()
-        x_used = signs.unpacked()
+        x_used = unpacked(words, raised, ctx.size)
         grad_x = grad_weight = None
         if x is not None:
             grad_x = (grad @ w_used).mul_(surrogate_slope(x, ctx.surrogate))
             if raised is not None:
-                grad_x.mul_(x_used.abs()).mul_(signs.gain)
+                grad_x.mul_(x_used.abs()).mul_(ctx.gain)
             grad_x = grad_x.to(x.dtype)
         if ctx.needs_input_grad[1]:
             d = (grad if x_mean is None else grad * x_mean.unsqueeze(1)).t() @ x_used
-            if signs.gain != 1.0:
-                d = d.mul_(signs.gain)
+            if ctx.gain != 1.0:
+                d = d.mul_(ctx.gain)
             if ctx.binary_weight:
-                d = _weight_gradient(d, weight, w_used, w_mean, ctx.weight_gradient)
+                through_sign = weight.abs().le_(1).float().mul_(w_mean.unsqueeze(1)).mul_(d)
+                if ctx.weight_gradient == "bigcn":
+                    shared = (w_used * d).sum(dim=1, keepdim=True) / max(weight.size(1), 1)
+                    through_sign.addcmul_(w_used, shared)
+                d = through_sign
             grad_weight = d.to(weight.dtype)
-        return grad_x, grad_weight, None, None, None, None, None, None
+        return grad_x, grad_weight, *[None] * 6
 
 
-class _Signs(NamedTuple):
-    """Packed signs, some of them dropped: ``gain * (words + raised)``, or ``words`` alone.
-
-    A dropped sign is -1 in ``words`` and +1 in ``raised``: it vanishes from the sum of both, and
-    from the sum of their products with anything; a kept one counts twice. So two exact products of
-    bits make the exact product with dropout.
-    """
-
-    words: Tensor
-    raised: Tensor | None
-    size: int
-    gain: float
-
-    @classmethod
-    def of(cls, words: Tensor, size: int, dropout: float) -> _Signs:
-        """Drop each of the signs with probability ``dropout``."""
-        if dropout == 0.0:
-            return cls(words, None, size, 1.0)
-        kept, probability = keep_words(words.size(0), size, dropout, words)
-        dropped = kept ^ all_words(size, words)
-        return cls(words & kept, words | dropped, size, 0.5 / probability)
-
-    def times_bits(self, weight: Tensor) -> Tensor:
-        """The integer product with packed weights, as floats, without the gain."""
-        dot: Tensor = torch.ops.bitgnn.bmm_bbf(self.words, weight, self.size)
-        if self.raised is None:
-            return dot
-        return dot.add_(torch.ops.bitgnn.bmm_bbf(self.raised, weight, self.size))
-
-    def unpacked(self) -> Tensor:
-        """The signs as floats ``[N, K]``, without the gain: +-1, or +-2 and 0."""
-        signs: Tensor = torch.ops.bitgnn.unpack(self.words, self.size)
-        if self.raised is None:
-            return signs
-        return signs.add_(torch.ops.bitgnn.unpack(self.raised, self.size))
+def without_autocast(x: Tensor) -> AbstractContextManager[Any]:
+    """Autocast would round exact sums."""
+    device = x.device.type
+    is_on = torch.is_autocast_enabled(device)
+    return torch.autocast(device, enabled=False) if is_on else nullcontext()
 
 
 def _scaled(dot: Tensor, x_mean: Tensor | None, w_mean: Tensor | None) -> Tensor:
@@ -130,17 +94,6 @@ def _scaled(dot: Tensor, x_mean: Tensor | None, w_mean: Tensor | None) -> Tensor
     if x_mean is not None:
         return x_mean.unsqueeze(1) * dot
     return dot.clone() if w_mean is None else w_mean * dot
-
-
-def _weight_gradient(
-    d: Tensor, weight: Tensor, w_sign: Tensor, w_mean: Tensor, rule: WeightGradient
-) -> Tensor:
-    """Gradient of the latent weights from ``d``, that of the scaled signs."""
-    through_sign = weight.abs().le_(1).float().mul_(w_mean.unsqueeze(1)).mul_(d)
-    if rule == "ste":
-        return through_sign
-    through_scale = (w_sign * d).sum(dim=1, keepdim=True) / max(weight.size(1), 1)
-    return through_sign.addcmul_(w_sign, through_scale)
 
 
 def binary_linear(
@@ -196,38 +149,24 @@ def binary_linear(
         ValueError: the sizes of ``x`` and ``weight`` do not match, ``dropout`` is not in [0, 1), or
             an option has none of its values.
     """
+    owner = "binary_linear"
     if x.dim() != 2 or weight.dim() != 2 or x.size(1) != weight.size(1):
-        raise ValueError(
-            "binary_linear: x must be [N, K] and weight [M, K], "
-            f"got {list(x.shape)} and {list(weight.shape)}"
-        )
+        got = f"{list(x.shape)} and {list(weight.shape)}"
+        raise ValueError(f"{owner}: x must be [N, K] and weight [M, K], got {got}")
     if not (x.is_floating_point() and weight.is_floating_point()):
-        raise TypeError(
-            f"binary_linear: x and weight must hold floats, got {x.dtype} and {weight.dtype}"
-        )
+        raise TypeError(f"{owner}: x and weight must hold floats, got {x.dtype} and {weight.dtype}")
     if not 0.0 <= dropout < 1.0:
-        raise ValueError(f"binary_linear: dropout must be in [0, 1), got {dropout}")
+        raise ValueError(f"{owner}: dropout must be in [0, 1), got {dropout}")
     for name, value, choices in (
         ("surrogate", surrogate, get_args(Surrogate)),
         ("weight_gradient", weight_gradient, get_args(WeightGradient)),
     ):
         if value not in choices:
-            raise ValueError(f"binary_linear: {name} must be one of {choices}, got {value!r}")
+            raise ValueError(f"{owner}: {name} must be one of {choices}, got {value!r}")
     signs = weight.size(0) * sign_output if isinstance(sign_output, bool) else sign_output
-    arguments = (
-        x.contiguous(),
-        weight.contiguous(),
-        x_scale,
-        binary_weight,
-        signs,
-        dropout if training else 0.0,
-        surrogate,
-        weight_gradient,
-    )
-    if torch.is_autocast_enabled(x.device.type):
-        # Autocast would round the exact sums of signs.
-        with torch.autocast(x.device.type, enabled=False):
-            out: Tensor = _BinaryLinear.apply(*arguments)
-        return out
-    out = _BinaryLinear.apply(*arguments)
+    with without_autocast(x):
+        out: Tensor = _BinaryLinear.apply(
+            x.contiguous(), weight.contiguous(), x_scale, binary_weight, signs,
+            dropout if training else 0.0, surrogate, weight_gradient,
+        )  # fmt: skip
     return out

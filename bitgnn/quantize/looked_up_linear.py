@@ -1,41 +1,39 @@
-"""Products of looked-up input bits with binary weights, forward on packed words."""
+"""Looked-up input bits times binary weights, forward on packed words; such bits as floats."""
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 import bitgnn.ops  # noqa: F401  (defines torch.ops.bitgnn)
-from bitgnn.quantize.constants import filled
-from bitgnn.quantize.output_affine import output_affine
-
-__all__ = ["GAIN_SPEED", "InputWords", "looked_up_linear", "trained_products"]
+from bitgnn.quantize.dropout import filled, unpacked
+from bitgnn.quantize.linear import without_autocast
+from bitgnn.quantize.sign import sgn
 
 MOST_UNPACKED = 2**26
 """Signs that the backward pass unpacks at a time, in whole rows: thermometers have many bits."""
 GAIN_SPEED = 10.0
 """Step of Adam in the logarithm of a gain, in learning rates."""
+MIDDLE = -0.5
+"""Offset of an activation's bits, which stand for -1/2 and +1/2."""
 
 
 class InputWords(NamedTuple):
     """Packed input bits ``[N, B]``.
 
-    Attributes:
-        words: int32 ``[N, ceil(B / 32)]``.
-        size: B.
-        zero_one: bits stand for 0 and 1, else for -1 and +1.
-        gain: number or scalar tensor that makes up for dropped bits in training, or None.
-        offset: float32 ``[B]``, added to the bits behind the gain, or None.
-        columns: int64 ``[B]``, the feature each bit belongs to; None where they are the same.
-        raised: of activations under a known dropout, the words with dropped bits set, which are not
-            set in ``words``: the mean of both counts, so that dropped bits are in the middle.
-        is_centred: bits of activations, which stand for -1/2 and +1/2.
-        total: float32 ``[N]``, finite where all of a row is, or None where nobody asks.
-        window: scalar tensor, half-width of the part of the axis where what the bits were made of
-            gets a gradient; None is all of it.
+    * ``words``: int32 ``[N, ceil(B / 32)]``; ``size``: B.
+    * ``zero_one``: bits stand for 0 and 1, else for -1 and +1.
+    * ``gain``: number or scalar tensor that makes up for dropped bits in training.
+    * ``offset``: float32 ``[B]``, added to the bits behind the gain.
+    * ``columns``: int64 ``[B]``, the feature each bit belongs to; None where they are the same.
+    * ``raised``: of activations under a known dropout, the words with dropped bits set, which are
+      not set in ``words``: the mean of both counts, so that dropped bits are in the middle.
+    * ``is_centred``: bits of activations, which stand for -1/2 and +1/2.
+    * ``total``: float32 ``[N]``, finite where all of a row is; None where nobody asks.
+    * ``window``: scalar tensor, half-width of the part of the axis where what the bits were made of
+      gets a gradient; None is all of it.
     """
 
     words: Tensor
@@ -64,20 +62,10 @@ class InputWords(NamedTuple):
         return self.zero_one or self.offset is not None
 
 
-MIDDLE = -0.5
-"""Offset of an activation's bits, which stand for -1/2 and +1/2."""
-
-
 class _LookedUpLinear(torch.autograd.Function):
     @staticmethod
-    def forward(
-        ctx: Any,
-        x: Tensor,
-        weight: Tensor,
-        level: Tensor | None,
-        operands: tuple[Any, ...],
-    ) -> tuple[Tensor, ...]:
-        bits, w_words, scale, shift, parts, is_normed = operands
+    def forward(ctx: Any, *given: Any) -> tuple[Tensor, ...]:
+        x, weight, level, (bits, w_words, scale, shift, parts, is_normed) = given
         outs = []
         each = [(w_words, scale, shift)]
         if parts > 1:
@@ -141,22 +129,15 @@ def _times_signs(
 ) -> Tensor:
     """``left [M, N]`` times the signs ``[N, B]``, unpacked some rows at a time.
 
-    Args:
-        left: floats.
-        words: packed signs.
-        raised: packed signs that are added, or None.
-        size: B.
-        counts_up: signs are 0 and 2 instead of -1 and +1.
+    With ``counts_up`` signs without ``raised`` are 0 and 2 instead of -1 and +1.
     """
     rows = max(1, MOST_UNPACKED // max(size, 1))
     out: Tensor | None = None
     for piece in range(0, words.size(0), rows):
         some = slice(piece, piece + rows)
-        if raised is None:
-            signs = torch.ops.bitgnn.unpack(words[some], size)
-            signs = signs.add_(1.0) if counts_up else signs
-        else:
-            signs = torch.ops.bitgnn.unpack_pair(words[some], raised[some], size)
+        signs = unpacked(words[some], None if raised is None else raised[some], size)
+        if counts_up and raised is None:
+            signs.add_(1.0)
         out = left[:, some] @ signs if out is None else out.addmm_(left[:, some], signs)
     return left.new_zeros(left.size(0), size) if out is None else out
 
@@ -175,19 +156,11 @@ def looked_up_linear(
     :math:`u \, G \, \mathrm{sgn}(W)` where :math:`|x|` is inside the window, thermometers all of it
     (clipped straight-through, Courbariaux et al. 2016). Gain and norm count as constants.
 
-    Args:
-        x: ``[N, K]`` floats that the bits were made of; they get the gradient.
-        weight: ``[M, B]`` latent weights.
-        bits: of ``x``.
-        unit: scalar tensor u.
-        output_gain: ``[1]`` tensor that is folded into the product.
-        norm: folded into the product.
-
-    Returns:
-        ``[N, M]`` tensor of the dtype of ``x``.
+    ``x [N, K]`` are the floats that the bits were made of, ``weight`` is ``[M, B]`` latent;
+    ``output_gain [1]`` and ``norm`` are folded into the product ``[N, M]`` of the dtype of ``x``.
     """
     weight = weight.contiguous()
-    with _without_autocast(x):
+    with without_autocast(x):
         if norm is None and output_gain is None:
             folded = _fold(weight, bits, unit)
         else:
@@ -219,21 +192,13 @@ def trained_products(
     is left out of the gradient of the weights. The level of a gain gets :math:`\sum G Y / 10`, a
     tenth of the gradient of the gain's logarithm.
 
-    Args:
-        x: as there.
-        weight: ``[parts * M, B]`` latent weights, those of the first product in front.
-        bits: as there.
-        unit: as there.
-        parts: number of results, each of which is contiguous: norms of a GPU are slow otherwise.
-        level: what ``log_gain`` follows from; None in front of batch norms.
-        log_gain: logarithms of gains that multiply the products, one for each of several parts of
-            the weight with equally many outputs.
-
-    Returns:
-        ``parts`` tensors ``[N, M]``.
+    ``weight`` is ``[parts * M, B]``, that of the first product in front; the results are ``parts``
+    contiguous tensors ``[N, M]``, since norms of a GPU are slow otherwise. ``log_gain``, of a
+    level, are logarithms of gains that multiply the products, one for each of several parts of the
+    weight with equally many outputs; without a level the products are in front of batch norms.
     """
     weight = weight.contiguous()
-    with _without_autocast(x):
+    with without_autocast(x):
         folded = _fold(weight, bits, unit, log_gain)
         operands = (bits, *folded, parts, level is None)
         outs: tuple[Tensor, ...] = _LookedUpLinear.apply(x, weight, level, operands)
@@ -252,8 +217,81 @@ def _fold(
     return words, scale, shift if bits.has_shift else None
 
 
-def _without_autocast(x: Tensor) -> AbstractContextManager[Any]:
-    """Autocast would round exact sums."""
-    device = x.device.type
-    is_on = torch.is_autocast_enabled(device)
-    return torch.autocast(device, enabled=False) if is_on else nullcontext()
+def output_affine(
+    weight: Tensor,
+    unit: Tensor,
+    zero_one: bool,
+    offset: Tensor | None,
+    output_gain: Tensor | None = None,
+    norm: torch.nn.BatchNorm1d | None = None,
+    bit_gain: Tensor | float | None = None,
+) -> tuple[Tensor, Tensor]:
+    r"""Scale and shift ``[M]`` with which ``scale * dot + shift`` is the product, gain and norm.
+
+    ``dot`` is the product of -1/+1 bits. With the unit :math:`u` that of -1/+1 bits and offsets is
+    :math:`u (dot + \sum_k \mathrm{sgn}(W_{ok}) c_k)`; that of 0/1 bits and offsets is
+    :math:`\tfrac{u}{2}(dot + \sum_k \mathrm{sgn}(W_{ok}) (1 + 2 c_k))`.
+    Gain and batch norm, in evaluation, multiply both and shift; ``bit_gain``, in training,
+    multiplies the bits, not their offsets. Trained layers in evaluation and frozen ones use the
+    same two vectors, so that their results agree to the last bit.
+    """
+    scale = unit.float().expand(weight.size(0))
+    if output_gain is not None:
+        scale = scale * output_gain.detach().float()
+    if offset is None and not zero_one:
+        sums = weight.new_zeros(weight.size(0), dtype=torch.float32)
+    else:
+        added = weight.new_zeros(weight.size(1), dtype=torch.float64)
+        if zero_one:
+            added += 0.5 if bit_gain is None else 0.5 * bit_gain
+        if offset is not None:
+            added += offset
+        # Offsets are multiples of a power of two: the sums are exact in any order.
+        sums = torch.mv(sgn(weight.detach()).double(), added).float()
+    shift = scale * sums
+    if zero_one:
+        scale = scale * 0.5
+    if bit_gain is not None:
+        scale = scale * bit_gain
+    if norm is not None:
+        assert norm.running_mean is not None
+        assert norm.running_var is not None
+        gain = torch.rsqrt(norm.running_var.float() + norm.eps)
+        if norm.weight is not None:
+            gain = gain * norm.weight.detach().float()
+        centre = norm.running_mean.float()
+        shift = (shift - centre) * gain
+        if norm.bias is not None:
+            shift = shift + norm.bias.detach().float()
+        scale = scale * gain
+    return scale.contiguous(), shift
+
+
+class _CentredBits(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, bits: InputWords) -> Tensor:
+        ctx.save_for_backward(x if bits.window is not None else None, bits.window)
+        # Behind a known dropout, which multiplies by the gain itself.
+        ctx.gain = 1.0 if bits.raised is not None or bits.gain is None else bits.gain
+        out = unpacked(bits.words, bits.raised, bits.size)
+        gain = 1.0 if bits.gain is None else bits.gain
+        out.mul_(bits.step * gain)
+        if bits.has_shift:
+            out.add_(bits.step * gain + MIDDLE)
+        return out.to(x.dtype).view(x.shape)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+        x, window = ctx.saved_tensors
+        grad = grad if ctx.gain == 1.0 else grad * ctx.gain
+        return grad if x is None else grad * (x.abs() <= window), None
+
+
+def centred_bits(x: Tensor, bits: InputWords) -> Tensor:
+    r"""``g (b - 1/2)`` like ``x``, of an activation's bits b, 0 where dropout has taken them.
+
+    The gradient reaches ``x``, what the bits were made of, where :math:`|x|` is within the window,
+    as that of :func:`looked_up_linear` does.
+    """
+    out: Tensor = _CentredBits.apply(x, bits)
+    return out

@@ -1,4 +1,4 @@
-"""The sign function of binary networks with its surrogate gradients."""
+"""Signs with surrogate gradients, the row scale mean|x_i|, and signs around the mean of a layer."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ from torch import Tensor
 from torch.overrides import handle_torch_function, has_torch_function_unary
 
 import bitgnn.ops  # noqa: F401  (defines torch.ops.bitgnn)
-
-__all__ = ["Surrogate", "binary_sign", "sgn", "surrogate_slope", "within"]
+from bitgnn._checks import name_type
 
 Surrogate = Literal["ste", "approx"]
 """Surrogates for the derivative of the sign, see :func:`surrogate_slope`."""
@@ -20,11 +19,7 @@ Surrogate = Literal["ste", "approx"]
 def sgn(x: Tensor) -> Tensor:
     """Sign with two values: ``+1`` where ``x >= 0``, else ``-1`` (0 gives +1, NaN gives -1).
 
-    Args:
-        x: floating-point tensor of any shape.
-
-    Returns:
-        Tensor of the shape, dtype and device of ``x``; no gradient flows through it.
+    ``x`` holds floats of any shape; the result is like it, and no gradient flows through it.
     """
     if has_torch_function_unary(x):  # torch.fx keeps it whole
         out: Tensor = handle_torch_function(sgn, (x,), x)
@@ -64,16 +59,7 @@ def surrogate_slope(x: Tensor, surrogate: Surrogate = "ste", window: float = 1.0
 
 
 def within(grad: Tensor, x: Tensor, bound: float) -> Tensor:
-    """``grad`` where ``|x| <= bound``, else 0: clipped straight-through.
-
-    Args:
-        grad: floating-point tensor.
-        x: tensor of the same shape.
-        bound: above 0.
-
-    Returns:
-        Tensor like ``grad``.
-    """
+    """``grad`` where ``|x| <= bound``, else 0: clipped straight-through."""
     if grad.dtype != x.dtype or math.frexp(bound)[0] != 0.5:
         return grad * (x.abs() <= bound)
     # One launch; its bounds are open. Behind a power of two this is the next number.
@@ -128,3 +114,87 @@ def binary_sign(
         return out
     out = _Sign.apply(x, surrogate, window, total)
     return out
+
+
+def canonical_row_scale(x: Tensor) -> Tensor:
+    """``mean |x_i|`` of each row of floats ``[N, K]``: ``[N]`` of their dtype, without gradient.
+
+    Float sums depend on their order, so this is the packing operator's own result, computed in
+    float32: layers in training and their frozen forms see the same bits.
+    """
+    scale: Tensor = torch.ops.bitgnn.pack_scaled(x.detach().contiguous())[1]
+    return scale.to(x.dtype)
+
+
+class _RowScale(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        ctx.save_for_backward(x)
+        return canonical_row_scale(x)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Tensor:
+        (x,) = ctx.saved_tensors
+        return sgn(x) * (grad / max(x.size(1), 1)).unsqueeze(1)
+
+
+def row_scale(x: Tensor) -> Tensor:
+    """``mean |x_i|`` of each row of floats ``[N, K]``, and its gradient ``sgn(x) / K``.
+
+    The result is ``[N]`` of the dtype of ``x``, bit for bit :func:`canonical_row_scale`.
+
+    Raises:
+        ValueError: ``x`` is not a matrix.
+    """
+    if x.dim() != 2:
+        raise ValueError(f"row_scale: x must be [N, K], got {list(x.shape)}")
+    out: Tensor = _RowScale.apply(x)
+    return out
+
+
+class _ShiftedSign(torch.autograd.Function):
+    @staticmethod
+    def forward(weight: Tensor) -> tuple[Tensor, Tensor]:
+        signs, scale = torch.ops.bitgnn.shift_signs(weight.float())
+        return signs, scale
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+        ctx.dtype = inputs[0].dtype
+        ctx.mark_non_differentiable(output[1])
+        ctx.set_materialize_grads(False)
+        ctx.save_for_backward(output[1])
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor | None, _: Any) -> Tensor | None:
+        if grad is None:
+            return None
+        (scale,) = ctx.saved_tensors
+        passed = grad / (scale + (scale <= 0))
+        return (passed - passed.mean()).to(ctx.dtype)
+
+
+def shifted_sign(weight: Tensor) -> tuple[Tensor, Tensor]:
+    r""":math:`\mathrm{sgn}(W - \mu)` and :math:`s_W = \mathrm{mean}|W - \mu|`, one for a layer.
+
+    :math:`\mu` is the mean of all weights. The gradient passes :math:`W_b = s_W\,\mathrm{sgn}`
+    straight through to :math:`W - \mu`, the scale taken as a constant: that of the signs divided by
+    the scale, less its mean.
+
+    Source: Ding et al., "BWTA: Accurate and Efficient Binarized Transformer by Algorithm-Hardware
+    Co-design".
+
+    Args:
+        weight: floats of any shape.
+
+    Returns:
+        Float32 signs +1 and -1 like ``weight`` (what equals the mean gives +1, NaN -1), and the
+        0-d float32 scale.
+
+    Raises:
+        TypeError: ``weight`` holds no floats.
+    """
+    if not isinstance(weight, Tensor) or not weight.is_floating_point():
+        raise TypeError(f"shifted_sign: weight must be a float tensor, got {name_type(weight)}")
+    signs, scale = _ShiftedSign.apply(weight)
+    return signs, scale

@@ -1,11 +1,11 @@
 """binarize() with a BWTAConfig: which layers, by which error, with which activations; bad input."""
 
 import copy
-import math
 
 import pytest
 import torch
 from torch import nn
+from wrong_calls import check_wrong_calls
 
 import bitgnn
 from bitgnn import BWTAConfig
@@ -39,6 +39,9 @@ def network() -> Network:
     return Network()
 
 
+BODY = [f"blocks.{i}.{j}" for i in range(5) for j in (1, 3)]
+
+
 def swapped(model: nn.Module) -> list[str]:
     return [name for name, m in model.named_modules() if isinstance(m, BWTALinear)]
 
@@ -46,9 +49,8 @@ def swapped(model: nn.Module) -> list[str]:
 def test_all_but_first_and_last(network: Network) -> None:
     state = copy.deepcopy(network.state_dict())
     model = bitgnn.binarize(network, BWTAConfig())
-    assert swapped(model) == [f"blocks.{i}.{j}" for i in range(5) for j in (1, 3)]
-    report = report_of(model)
-    assert set(report.left) == {"first", "last"}
+    assert swapped(model) == BODY
+    assert set(report_of(model).left) == {"first", "last"}
     assert not swapped(network)
     for name, tensor in network.state_dict().items():
         assert torch.equal(tensor, state[name])
@@ -65,9 +67,7 @@ def test_calibration_starts_scales_and_finds_what_is_never_negative(network: Net
     assert not model.training
     assert model(x).isfinite().all()
     kinds = {name: model.get_submodule(name).activation for name in swapped(model)}
-    assert kinds == {
-        f"blocks.{i}.{j}": "ternary" if j == 1 else "bool" for i in range(5) for j in (1, 3)
-    }
+    assert kinds == {name: "ternary" if name.endswith("1") else "bool" for name in BODY}
     first = model.blocks[0][1].input_quantizer.scale
     torch.testing.assert_close(
         first.detach(), 2 * model.blocks[0][0](model.first(x)).abs().mean().detach()
@@ -81,7 +81,7 @@ def test_errors_are_those_of_each_layer_alone(network: Network, relative: bool) 
     x = torch.randn(64, 16)
     errors = output_errors(network, x, relative=relative)
     assert list(errors.values()) == sorted(errors.values())
-    assert set(errors) == {"first", "last", *(f"blocks.{i}.{j}" for i in range(5) for j in (1, 3))}
+    assert set(errors) == {"first", "last", *BODY}
     layer = BWTALinear(32, 64)
     layer.load_state_dict(network.blocks[0][1].state_dict())
     with torch.no_grad():
@@ -94,11 +94,10 @@ def test_errors_are_those_of_each_layer_alone(network: Network, relative: bool) 
 
 def test_shares_take_the_layers_of_least_error(network: Network) -> None:
     x = torch.randn(64, 16)
-    errors = output_errors(network, x, [f"blocks.{i}.{j}" for i in range(5) for j in (1, 3)])
+    errors = output_errors(network, x, BODY)
     for share, count in ((0.1, 1), (0.3, 3), (1.0, 10)):
-        model = bitgnn.binarize(
-            network, BWTAConfig(layers=share, calibration=x, activation="ternary")
-        )
+        config = BWTAConfig(layers=share, calibration=x, activation="ternary")
+        model = bitgnn.binarize(network, config)
         assert set(swapped(model)) == set(list(errors)[:count])
         left = report_of(model).left
         assert sum("is not among" in reason for reason in left.values()) == 10 - count
@@ -113,10 +112,6 @@ def test_forms_of_calibration(network: Network) -> None:
         assert output_errors(network, calibration) == whole
     halves = output_errors(network, [x[:16], x[16:]])
     assert halves.keys() == whole.keys()
-    with pytest.raises(TypeError, match="calibration must be a tensor"):
-        output_errors(network, 3)
-    with pytest.raises(ValueError, match="the list of batches is empty"):
-        output_errors(network, [])
 
 
 def test_layers_that_are_bwta_already_change_level(network: Network) -> None:
@@ -168,63 +163,61 @@ def test_multihead_attention_goes_as_a_whole() -> None:
     assert out.isfinite().all()
 
 
-def test_shared_parameters_stay_shared() -> None:
-    model = Network(2)
-    model.blocks[1][1].weight = model.blocks[0][1].weight
-    binary = bitgnn.binarize(model, BWTAConfig())
-    assert binary.blocks[1][1].weight is binary.blocks[0][1].weight
+UNUSED = nn.ModuleDict({"used": nn.ModuleList([nn.Linear(4, 4), nn.Linear(4, 4)])})
+ROWS = torch.randn(2, 16)
+WRONG = r"""
+bitgnn.binarize(nn.Sequential(nn.Conv2d(3, 3, 1)), BWTAConfig())
+    -> ValueError: Sequential has no layer to replace
+bitgnn.binarize(nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3)), BWTAConfig())
+    -> ValueError: has no layer to replace.*'0', '1'.* can be named
+bitgnn.binarize(NETWORK, BWTAConfig(layers=["body"])) -> ValueError: has no modules \['body'\]
+bitgnn.binarize(NETWORK, BWTAConfig(layers=["blocks.0.0"]))
+    -> ValueError: are neither Linear nor MultiheadAttention
+bitgnn.binarize(NETWORK, BWTAConfig(layers=0.3))
+    -> ValueError: calibration must be data, .* share of 0.3 .* got None
+bitgnn.binarize(NETWORK, BWTAConfig(layers=1.5, calibration=ROWS))
+    -> ValueError: must be in \(0, 1\], got 1.5
+bitgnn.binarize(NETWORK, BWTAConfig(layers=0.01, calibration=ROWS))
+    -> ValueError: a share of 0\.01 of 10 layers is none
+bitgnn.binarize(NETWORK, BWTAConfig(layers="last"))
+    -> TypeError: layers must be a share or names, got str
+bitgnn.binarize(NETWORK, BWTAConfig(calibration=ROWS * float("nan")))
+    -> ValueError: the input of blocks\.0\.1 holds NaN
+bitgnn.binarize(NETWORK, BWTAConfig(layers=[]))
+    -> ValueError: layers must name at least one layer, got none
+bitgnn.binarize(NETWORK, BWTAConfig(), precision="bin")
+    -> TypeError: precision must be given once, got a BWTAConfig and
+BWTAConfig(skip=3) -> TypeError: skip must be module names, got 3
+BWTAConfig(activation="int8") -> ValueError: activation must be one of
+bitgnn.GraphConfig(layers=0.5) -> TypeError: layers must map precisions by module name, got 0\.5
+output_errors(UNUSED, lambda model: model["used"][0](torch.randn(2, 4)))
+    -> ValueError: calibration never reaches \['used.1'\]
+output_errors(NETWORK, 3) -> TypeError: calibration must be a tensor
+output_errors(NETWORK, []) -> ValueError: the list of batches is empty
+output_errors(NETWORK, ROWS, ["body"]) -> ValueError: layers must be some of .*, got \['body'\]
+output_errors(INFINITE, ROWS, ["blocks.2.3"])
+    -> ValueError: the output of blocks\.2\.3 holds NaN or infinity
+output_errors(INFINITE, ROWS, ["blocks.3.1"])
+    -> ValueError: the input of blocks\.3\.1 holds NaN or infinity
+"""
 
 
 def test_errors(network: Network) -> None:
-    with pytest.raises(ValueError, match="Sequential has no layer to replace"):
-        bitgnn.binarize(nn.Sequential(nn.Conv2d(3, 3, 1)), BWTAConfig())
-    with pytest.raises(ValueError, match=r"has no layer to replace.*'0', '1'.* can be named"):
-        bitgnn.binarize(nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3)), BWTAConfig())
-    with pytest.raises(ValueError, match=r"has no modules \['body'\]"):
-        bitgnn.binarize(network, BWTAConfig(layers=["body"]))
-    with pytest.raises(ValueError, match="are neither Linear nor MultiheadAttention"):
-        bitgnn.binarize(network, BWTAConfig(layers=["blocks.0.0"]))
-    with pytest.raises(ValueError, match=r"calibration must be data, .* share of 0.3 .* got None"):
-        bitgnn.binarize(network, BWTAConfig(layers=0.3))
-    with pytest.raises(ValueError, match=r"must be in \(0, 1\], got 1.5"):
-        bitgnn.binarize(network, BWTAConfig(layers=1.5, calibration=torch.randn(2, 16)))
-    with pytest.raises(ValueError, match=r"a share of 0\.01 of 10 layers is none"):
-        bitgnn.binarize(network, BWTAConfig(layers=0.01, calibration=torch.randn(2, 16)))
-    with pytest.raises(TypeError, match="layers must be a share or names, got str"):
-        bitgnn.binarize(network, BWTAConfig(layers="last"))
-    with pytest.raises(ValueError, match=r"the input of blocks\.0\.1 holds NaN"):
-        bitgnn.binarize(network, BWTAConfig(calibration=torch.full((2, 16), math.nan)))
-    with pytest.raises(ValueError, match="layers must name at least one layer, got none"):
-        bitgnn.binarize(network, BWTAConfig(layers=[]))
-    with pytest.raises(TypeError, match="skip must be module names, got 3"):
-        BWTAConfig(skip=3)
-    with pytest.raises(TypeError, match="precision must be given once, got a BWTAConfig and"):
-        bitgnn.binarize(network, BWTAConfig(), precision="bin")
-    with pytest.raises(TypeError, match=r"layers must map precisions by module name, got 0\.5"):
-        bitgnn.GraphConfig(layers=0.5)
-    with pytest.raises(ValueError, match="activation must be one of"):
-        BWTAConfig(activation="int8")
-    unused = nn.ModuleDict({"used": nn.ModuleList([nn.Linear(4, 4), nn.Linear(4, 4)])})
-    unused.forward = lambda x: unused["used"][0](x)
-    with pytest.raises(ValueError, match=r"calibration never reaches \['used.1'\]"):
-        output_errors(unused, lambda model: model["used"][0](torch.randn(2, 4)))
-
-
-def test_calibration_that_is_not_finite_names_the_layer(network: Network) -> None:
-    network.blocks[2][3].weight.data[0, 0] = math.inf
-    with pytest.raises(ValueError, match=r"the output of blocks\.2\.3 holds NaN or infinity"):
-        output_errors(network, torch.randn(2, 16), ["blocks.2.3"])
-    with pytest.raises(ValueError, match=r"the input of blocks\.3\.1 holds NaN or infinity"):
-        output_errors(network, torch.randn(2, 16), ["blocks.3.1"])
+    infinite = copy.deepcopy(network)
+    infinite.blocks[2][3].weight.data[0, 0] = torch.inf
+    models = {"NETWORK": network, "INFINITE": infinite}
+    check_wrong_calls(WRONG, {**globals(), **models})
 
 
 class Aliased(Network):
-    """One block in two places, one of its layers under a name of its own."""
+    """One block in two places, one of its layers under a name of its own; a shared weight."""
 
     def __init__(self) -> None:
         super().__init__(2)
         self.blocks[1] = self.blocks[0]
         self.down = self.blocks[0][3]
+        self.blocks.append(Network(1).blocks[0])
+        self.blocks[2][1].weight = self.blocks[0][1].weight
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return super().forward(x) + self.down(self.blocks[0][1](self.first(x))).mean()
@@ -236,6 +229,7 @@ def test_a_module_in_several_places_is_replaced_in_all(tmp_path) -> None:
     model = bitgnn.binarize(network, BWTAConfig(calibration=x))
     assert isinstance(model.down, BWTALinear)
     assert model.down is model.blocks[0][3] is model.blocks[1][3]
+    assert model.blocks[2][1].weight is model.blocks[0][1].weight
     frozen = bitgnn.freeze(model.eval())
     assert torch.equal(frozen(x), model(x))
     bitgnn.save(frozen, tmp_path)

@@ -9,7 +9,7 @@ from torch import nn
 from torch_geometric.data import Data
 
 import bitgnn
-from bitgnn.nn.activation_quantizer import ActivationQuantizer
+from bitgnn.nn.bwta_linear import ActivationQuantizer
 
 N = 40
 X = torch.randn(N, 6, generator=torch.Generator().manual_seed(0))

@@ -1,6 +1,7 @@
 """Frozen BWTA models: equal to trained ones in evaluation, bit for bit; checkpoints; bad input."""
 
 import copy
+import itertools
 import json
 import math
 
@@ -11,10 +12,7 @@ from torch import nn
 import bitgnn
 from bitgnn._checksummed import sealed
 from bitgnn.inference import FrozenBWTA
-from bitgnn.inference.bwta import (
-    FrozenBWTAMultiheadAttention,
-)
-from bitgnn.nn import BWTAAttention, BWTALinear, BWTAMultiheadAttention, BWTASelfAttention
+from bitgnn.nn import BWTAAttention, BWTALinear, BWTASelfAttention
 
 
 class Block(nn.Module):
@@ -43,11 +41,7 @@ def trained_block() -> tuple[Block, torch.Tensor, torch.Tensor]:
     tokens = torch.randint(0, 11, (3, 37))
     mask = torch.ones(3, 37, dtype=torch.bool)
     mask[1, 30:] = False
-    optimizer = torch.optim.Adam(model.parameters(), 1e-2)
-    for _ in range(3):
-        optimizer.zero_grad()
-        model(tokens, mask).logsumexp(-1).mean().backward()
-        optimizer.step()
+    model(tokens, mask)  # starts the scales
     return model.eval(), tokens, mask
 
 
@@ -90,14 +84,8 @@ def test_attention(queries: int, keys: int, size: int, activation: str) -> None:
     k, v = (torch.randn(2, keys, 2, size).transpose(1, 2) for _ in range(2))
     seen = torch.rand(2, keys) < 0.7
     pairs = torch.rand(2, 1, queries, keys) < 0.5
-    for options in (
-        {},
-        {"key_mask": seen},
-        {"causal": True},
-        {"key_mask": seen, "causal": True},
-        {"allowed": pairs},
-        {"allowed": pairs, "key_mask": seen, "causal": True},
-    ):
+    for allowed, key_mask, causal in itertools.product((None, pairs), (None, seen), (False, True)):
+        options = {"allowed": allowed, "key_mask": key_mask, "causal": causal}
         assert torch.equal(frozen(q, k, v, **options), layer(q, k, v, **options))
     out, probabilities = frozen(q, k, v, seen, return_probabilities=True)
     expected, softmax = layer(q, k, v, seen, return_probabilities=True)
@@ -107,35 +95,7 @@ def test_attention(queries: int, keys: int, size: int, activation: str) -> None:
     assert not frozen(q, k, v, hidden).any()
 
 
-@pytest.mark.parametrize(
-    "options",
-    [{}, {"bias": False}, {"add_bias_kv": True, "add_zero_attn": True}, {"kdim": 12, "vdim": 20}],
-)
-def test_multihead(options: dict[str, object]) -> None:
-    torch.manual_seed(0)
-    layer = BWTAMultiheadAttention(24, 3, **options)
-    q = torch.randn(9, 2, 24)
-    k, v = torch.randn(9, 2, layer.kdim), torch.randn(9, 2, layer.vdim)
-    layer(q, k, v)
-    frozen = FrozenBWTAMultiheadAttention.from_layer("layer", layer.eval())
-    padding = torch.zeros(2, 9, dtype=torch.bool)
-    padding[1, 4:] = True
-    causal = nn.Transformer.generate_square_subsequent_mask(9)
-    for arguments in (
-        {},
-        {"need_weights": False},
-        {"key_padding_mask": padding, "need_weights": False},
-        {"key_padding_mask": padding, "average_attn_weights": False},
-        {"attn_mask": causal, "is_causal": True, "need_weights": False},
-        {"attn_mask": torch.rand(6, 9, 9) < 0.5, "need_weights": False},
-    ):
-        got, expected = frozen(q, k, v, **arguments), layer(q, k, v, **arguments)
-        assert torch.equal(got[0], expected[0])
-        assert (got[1] is None) == (expected[1] is None)
-        assert got[1] is None or torch.equal(got[1], expected[1])
-
-
-def test_models_of_ones_own() -> None:
+def test_models_of_ones_own_and_their_checkpoints(tmp_path) -> None:
     model, tokens, mask = trained_block()
     before = copy.deepcopy(model.state_dict())
     frozen = bitgnn.freeze(model)
@@ -143,22 +103,14 @@ def test_models_of_ones_own() -> None:
     for arguments in ((tokens,), (tokens, mask), (tokens[:1, :1],)):
         assert torch.equal(frozen(*arguments), model(*arguments))
     assert frozen.report.floats == {"kept": "at level None"}
-    assert set(frozen.report.letters) == {
-        *(f"attention.{n}" for n in ("query", "key", "value", "attention", "out")),
-        "up",
-        "down",
-    }
+    parts = ("query", "key", "value", "attention", "out")
+    assert set(frozen.report.letters) == {*(f"attention.{n}" for n in parts), "up", "down"}
     assert all(torch.equal(t, before[name]) for name, t in model.state_dict().items())
     assert not any(p.requires_grad for p in frozen.parameters())
     assert not frozen.train().training
     assert isinstance(frozen.model.kept, nn.Linear)
     floats = sum(t.nbytes for t in model.state_dict().values())
     assert frozen.packed_nbytes < frozen.nbytes < floats
-
-
-def test_checkpoints(tmp_path) -> None:
-    model, tokens, mask = trained_block()
-    frozen = bitgnn.freeze(model)
     bitgnn.save(frozen, tmp_path / "model")
     with pytest.raises(
         ValueError, match=r"model must be given, one like .*, a Block, which a file cannot make"
@@ -170,11 +122,9 @@ def test_checkpoints(tmp_path) -> None:
     assert torch.equal(loaded(tokens, mask), frozen(tokens, mask))
     assert loaded.report == frozen.report
     assert loaded.nbytes == frozen.nbytes
-    text = (tmp_path / "model" / "model.json").read_text()
-    assert json.loads(text)["kind"] == "bwta"
+    assert json.loads((tmp_path / "model" / "model.json").read_text())["kind"] == "bwta"
     bitgnn.save(loaded, tmp_path / "again")
-    again = bitgnn.load(tmp_path / "again", Block())
-    assert torch.equal(again(tokens), frozen(tokens))
+    assert torch.equal(bitgnn.load(tmp_path / "again", Block())(tokens), frozen(tokens))
 
 
 def test_damaged_checkpoints_are_refused(tmp_path) -> None:

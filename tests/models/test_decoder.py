@@ -4,8 +4,10 @@ import itertools
 
 import pytest
 import torch
+from wrong_calls import check_wrong_calls
 
 from bitgnn.models import Decoder
+from bitgnn.models.decoder import turned_by_position
 from bitgnn.nn.multistage import initialize_scales, set_level
 
 SMALL = {"layers": 2, "width": 32, "heads": 2, "inner": 48}
@@ -49,35 +51,26 @@ def test_nothing_is_seen_of_the_future():
 def test_positions_turn_queries_and_keys_by_their_distance():
     model = decoder()
     x = torch.randn(1, 1, 24, 16)
-    from bitgnn.models.decoder import _turn
-
-    turned = _turn(x, (model.cosines, model.sines))
+    turned = turned_by_position(x, (model.cosines, model.sines))
     torch.testing.assert_close(turned.norm(dim=-1), x.norm(dim=-1))
     same = x[:, :, :1].expand(1, 1, 24, 16)
-    turned = _turn(same, (model.cosines, model.sines))[0, 0]
+    turned = turned_by_position(same, (model.cosines, model.sines))[0, 0]
     products = turned @ turned.T
-    for i, j in itertools.product(range(5), range(5)):
+    for i, j in itertools.product(range(5), repeat=2):
         torch.testing.assert_close(products[i, j], products[i + 9, j + 9], rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"heads": 3}, r"width must be a multiple of 2 \* heads, got 32"),
-        ({"kv_heads": 3}, "kv_heads must divide heads 2, got 3"),
-        ({"length": 0}, "length must be at least 1, got 0"),
-    ],
-)
-def test_arguments_of_the_decoder(change, message):
-    with pytest.raises(ValueError, match=message):
-        decoder(**change)
+WRONG = r"""
+decoder(heads=3) -> ValueError: width must be a multiple of 2 \* heads, got 32
+decoder(kv_heads=3) -> ValueError: kv_heads must divide heads 2, got 3
+decoder(length=0) -> ValueError: length must be at least 1, got 0
+decoder(activation="bool") -> ValueError: activation must be one of .*, got 'bool'
+MODEL(IDS[:2, :25]) -> ValueError: ids must be \[B, 1 to 24\], got \[2, 25\]
+MODEL.new_cache(0) -> ValueError: batch must be at least 1, got 0
+MODEL.step(IDS[:, :1], MODEL.new_cache(2)) -> ValueError: must have the cache's 2 contexts, got 3
+"""
 
 
-def test_input_of_the_decoder():
-    model = decoder()
-    with pytest.raises(ValueError, match=r"ids must be \[B, 1 to 24\], got \[2, 25\]"):
-        model(torch.zeros(2, 25, dtype=torch.int64))
-    with pytest.raises(ValueError, match="batch must be at least 1, got 0"):
-        model.new_cache(0)
-    with pytest.raises(ValueError, match="must have the cache's 2 contexts, got 3"):
-        model.step(torch.zeros(3, 1, dtype=torch.int64), model.new_cache(2))
+def test_bad_arguments_are_named():
+    ids = torch.zeros(3, 30, dtype=torch.int64)
+    check_wrong_calls(WRONG, {**globals(), "MODEL": decoder(), "IDS": ids})

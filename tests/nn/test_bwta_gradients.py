@@ -1,17 +1,15 @@
 """BWTA products against the same formulas of parts: values bit for bit, gradients, odd inputs."""
 
+import itertools
 import math
-from collections.abc import Iterator
 
 import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from bitgnn.nn import ActivationQuantizer, BWTAAttention, BWTALinear
+from bitgnn.nn import BWTAAttention, BWTALinear
 from bitgnn.quantize import shifted_sign
-
-KINDS = ("ternary", "bool", "sign")
 
 
 def plain_linear(layer: BWTALinear, x: Tensor) -> Tensor:
@@ -39,11 +37,6 @@ def plain_attention(
     return ((p_scale * v_scale) * (p @ v)).to(query.dtype), p_scale * p
 
 
-def parameters_of(*modules: nn.Module) -> Iterator[nn.Parameter]:
-    for module in modules:
-        yield from module.parameters()
-
-
 def check_gradients(
     got: Tensor, expected: Tensor, grad: Tensor, wanted: list[Tensor], rtol: float = 1e-5
 ) -> None:
@@ -65,22 +58,31 @@ def linear(kind: str, level: int = 1, **options: object) -> BWTALinear:
 
 
 @pytest.mark.parametrize("shape", [(24,), (6, 24), (2, 5, 24), (0, 24), (3, 0, 24)])
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", ["ternary", "bool", "sign"])
 @pytest.mark.parametrize("level", [1, 3])
-def test_linear_is_the_product_of_its_parts(kind: str, level: int, shape: tuple[int, ...]) -> None:
-    layer = linear(kind, level)
-    x = torch.randn(shape, requires_grad=True)
-    grad = torch.randn(*shape[:-1], 9)
-    check_gradients(layer(x), plain_linear(layer, x), grad, [x, *layer.parameters()])
-
-
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
-def test_other_dtypes(dtype: torch.dtype) -> None:
-    layer = linear("ternary", dtype=dtype)
-    x = torch.randn(7, 24, dtype=dtype, requires_grad=True)
-    grad = torch.randn(7, 9, dtype=dtype)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16, torch.float64])
+def test_linear_is_the_product_of_its_parts(
+    kind: str, level: int, shape: tuple[int, ...], dtype: torch.dtype
+) -> None:
+    layer = linear(kind, level, dtype=dtype)
     rtol = max(1e-5, 4 * torch.finfo(dtype).eps)
-    check_gradients(layer(x), plain_linear(layer, x), grad, [x, *layer.parameters()], rtol)
+    for scale in (float(layer.input_quantizer.scale.detach()), -0.25):  # one below zero comes back
+        nn.init.constant_(layer.input_quantizer.scale, scale)
+        x = torch.randn(shape, dtype=dtype, requires_grad=True)
+        grad = torch.randn(*shape[:-1], 9, dtype=dtype)
+        check_gradients(layer(x), plain_linear(layer, x), grad, [x, *layer.parameters()], rtol)
+
+
+def test_first_scale_is_taken_once() -> None:
+    layer, x = BWTALinear(8, 4), torch.randn(10, 8)
+    scale = layer.input_quantizer.scale
+    layer(x)
+    torch.testing.assert_close(scale.detach(), 2 * x.abs().mean())
+    kept = scale.item()
+    layer(10 * x)
+    assert scale.item() == kept
+    layer.input_quantizer.initialize(10 * x)
+    assert scale.item() == pytest.approx(10 * kept)
 
 
 def test_autocast_around_everything() -> None:
@@ -95,30 +97,35 @@ def test_autocast_around_everything() -> None:
     assert x.grad.dtype == torch.float32
 
 
-def test_inputs_and_gradients_of_any_order_in_memory() -> None:
-    layer = linear("ternary", bias=False)
-    x = torch.randn(24, 6, 4, requires_grad=True)
-    grad = torch.randn(9, 6, 4)
-    for order in ((1, 2, 0), (2, 1, 0)):
-        turned, expanded = x.permute(order), grad.permute(order)
-        check_gradients(layer(turned), plain_linear(layer, turned), expanded, [x, layer.weight])
-    spread = torch.ones(()).expand(6, 9)
-    rows = torch.randn(1, 24, requires_grad=True)
-    same = rows.expand(6, 24)
-    check_gradients(layer(same), plain_linear(layer, same), spread, [rows, layer.weight])
-
-
-def test_nan_and_infinity_pass_nothing() -> None:
-    layer = linear("ternary", 2)
-    x = torch.randn(4, 24)
-    x[0, :3] = torch.tensor([math.nan, math.inf, -math.inf])
-    x.requires_grad_()
-    grad = torch.randn(4, 9)
-    check_gradients(layer(x), plain_linear(layer, x), grad, [x, *layer.parameters()])
+@pytest.mark.parametrize("case", ["(1, 2, 0)", "(2, 1, 0)", "expanded", "odd"])
+def test_inputs_of_any_order_in_memory_and_odd_ones(case: str) -> None:
+    layer = linear("ternary", bias=case == "odd")
+    leaf, grad = torch.randn(24, 6, 4), torch.randn(9, 6, 4)
+    if case == "odd":
+        leaf, grad = torch.randn(4, 24), torch.randn(4, 9)
+        leaf[0, :3] = torch.tensor([math.nan, math.inf, -math.inf])
+    elif case == "expanded":
+        leaf, grad = torch.randn(1, 24), torch.ones(()).expand(6, 9)
+    x = leaf.requires_grad_()
+    if case == "expanded":
+        x = leaf.expand(6, 24)
+    elif case != "odd":
+        x, grad = (t.permute(eval(case)) for t in (leaf, grad))
+    wanted = [leaf, *layer.parameters()]
+    check_gradients(layer(x), plain_linear(layer, x), grad, wanted)
     layer(x).backward(grad)
-    assert x.grad is not None
-    assert not x.grad[0, :3].any()
-    assert all(parameter.grad.isfinite().all() for parameter in layer.parameters())
+    assert all(one.grad.isfinite().all() for one in wanted)
+    assert case != "odd" or not leaf.grad[0, :3].any()
+
+
+def test_equal_weights_learn_all_the_same() -> None:
+    layer = linear("ternary")
+    nn.init.constant_(layer.weight, 0.5)
+    x, grad = torch.randn(6, 24), torch.randn(6, 9)
+    layer(x).backward(grad)
+    q, scale = layer.input_quantizer(x)
+    expected = scale.detach() * (grad.t() @ q)
+    torch.testing.assert_close(layer.weight.grad, expected - expected.mean())
 
 
 def test_only_what_is_asked_for_gets_a_gradient() -> None:
@@ -136,23 +143,6 @@ def test_only_what_is_asked_for_gets_a_gradient() -> None:
     layer(x).sum().backward()
     assert x.grad is not None
     assert x.grad.any()
-
-
-def test_equal_weights_learn_all_the_same() -> None:
-    layer = linear("ternary")
-    nn.init.constant_(layer.weight, 0.5)
-    x, grad = torch.randn(6, 24), torch.randn(6, 9)
-    layer(x).backward(grad)
-    q, scale = layer.input_quantizer(x)
-    expected = scale.detach() * (grad.t() @ q)
-    torch.testing.assert_close(layer.weight.grad, expected - expected.mean())
-
-
-def test_scales_below_zero_come_back() -> None:
-    layer = linear("ternary")
-    nn.init.constant_(layer.input_quantizer.scale, -0.25)
-    x = torch.randn(6, 24)
-    check_gradients(layer(x), plain_linear(layer, x), torch.randn(6, 9), [*layer.parameters()])
 
 
 def attention(activation: str, level: int, dropout: float) -> BWTAAttention:
@@ -174,41 +164,27 @@ def test_attention_is_the_product_of_its_parts(
     heads = [x.unflatten(2, (3, 8)).transpose(1, 2) for x in rows]
     seen = torch.ones(batch, 7, dtype=torch.bool)
     seen[-1:, 4:] = False
-    for mask in (None, seen):
+    assert layer.attend(*heads).weights is None
+    wanted = [*rows, *layer.parameters()]
+    for mask, asks in itertools.product((None, seen), (False, True)):
         torch.manual_seed(1)
         got = layer.attend(*heads, mask, need_weights=True)
         torch.manual_seed(1)
-        expected = plain_attention(layer, *heads, mask)
-        wanted = [*rows, *layer.parameters()]
-        check_gradients(got.out, expected[0], torch.randn(batch, 3, 5, 8), wanted)
-        torch.manual_seed(1)
-        got = layer.attend(*heads, mask, need_weights=True)
-        weights = torch.randn(batch, 3, 5, 7)
-        assert torch.equal(got.weights, expected[1])
-        loss = (got.weights * weights).sum() + got.out.square().sum()
-        torch.manual_seed(1)
-        out, asked = plain_attention(layer, *heads, mask)
-        other = (asked * weights).sum() + out.square().sum()
+        out, weights = plain_attention(layer, *heads, mask)
+        assert torch.equal(got.weights, weights)
+        if not asks:
+            check_gradients(got.out, out, torch.randn(batch, 3, 5, 8), wanted)
+            continue
+        factors = torch.randn(batch, 3, 5, 7)
+        loss = (got.weights * factors).sum() + got.out.square().sum()
+        other = (weights * factors).sum() + out.square().sum()
         check_gradients(loss, other, torch.ones(()), wanted)
 
 
-def test_weights_are_made_where_they_are_needed() -> None:
+def test_odd_values_leave_gradients_finite() -> None:
     layer = attention("ternary", 1, 0.0)
-    x = torch.randn(1, 3, 4, 8)
-    assert layer.attend(x, x, x).weights is None
-
-
-def test_hidden_and_odd_rows_leave_gradients_finite() -> None:
-    layer = attention("ternary", 1, 0.0)
-    q, k, v = (torch.randn(2, 3, 5, 8, requires_grad=True) for _ in range(3))
-    seen = torch.tensor([[True] * 5, [False] * 5])
-    layer(q, k, v, seen).square().sum().backward()
-    for x in (q, k, v):
-        assert x.grad.isfinite().all()
-        assert not x.grad[1].any()
-    with torch.no_grad():
-        odd = v.detach().clone()
-        odd[0, 0, 0, :3] = torch.tensor([math.nan, math.inf, -math.inf])
+    q, k, odd = (torch.randn(2, 3, 5, 8) for _ in range(3))
+    odd[0, 0, 0, :3] = torch.tensor([math.nan, math.inf, -math.inf])
     odd.requires_grad_()
     layer(q, k, odd).square().sum().backward()
     assert odd.grad.isfinite().all()
@@ -223,29 +199,8 @@ def test_operands_of_full_precision_stand_beside_integers() -> None:
     got = layer(q, k, v)
     torch.testing.assert_close(got, expected)
     wanted = [q, k, v, layer.query_quantizer.scale, layer.value_quantizer.scale]
-    for one, other in zip(
-        torch.autograd.grad(got.sum(), wanted), torch.autograd.grad(expected.sum(), wanted),
-        strict=True,
-    ):  # fmt: skip
-        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
-
-
-@pytest.mark.parametrize("dynamic", [False, True])
-def test_products_compile_whole(dynamic: bool) -> None:
-    layer, core = linear("ternary"), attention("ternary", 1, 0.0)
-    out = nn.Linear(9, 8)
-
-    def step(x: Tensor) -> Tensor:
-        heads = out(layer(x)).view(2, -1, 1, 8).transpose(1, 2)
-        return core(heads, heads, heads).square().sum()
-
-    wanted = [*parameters_of(layer, core, out)]
-    compiled = torch.compile(step, fullgraph=True, backend="aot_eager", dynamic=dynamic)
-    for length in (5, 6):
-        x = torch.randn(2, length, 24)
-        expected = torch.autograd.grad(step(x), wanted)
-        for one, other in zip(torch.autograd.grad(compiled(x), wanted), expected, strict=True):
-            torch.testing.assert_close(one, other)
+    found, sought = (torch.autograd.grad(out.sum(), wanted) for out in (got, expected))
+    torch.testing.assert_close(found, sought, rtol=1e-4, atol=1e-5)
 
 
 def test_functions_transform() -> None:
@@ -260,13 +215,3 @@ def test_functions_transform() -> None:
     loss(parameters).backward()
     for name, parameter in parameters.items():
         torch.testing.assert_close(found[name], parameter.grad)
-
-
-def test_hooks_of_quantisers_see_their_inputs() -> None:
-    layer, seen = linear("ternary"), []
-    handle = layer.input_quantizer.register_forward_pre_hook(lambda _, given: seen.append(given[0]))
-    x = torch.randn(3, 24)
-    layer(x)
-    handle.remove()
-    assert seen[0] is x
-    assert isinstance(layer.input_quantizer, ActivationQuantizer)

@@ -1,10 +1,13 @@
 """Stages of a schedule, early stops, and scales that follow from level to level."""
 
+from collections import OrderedDict
+
 import pytest
 import torch
 from torch import nn
+from wrong_calls import check_wrong_calls
 
-from bitgnn.nn import ActivationQuantizer, BWTALinear, BWTASelfAttention
+from bitgnn.nn import BWTALinear, BWTASelfAttention
 from bitgnn.nn.multistage import (
     BERT_LEVELS,
     Stage,
@@ -35,39 +38,33 @@ def test_stages_take_all_epochs_and_end_at_the_last_level(levels, epochs):
     assert [stage.level for stage in stages] == list(levels[len(levels) - len(stages) :])
 
 
-@pytest.mark.parametrize("levels", [(), (1, 2), (2, 2, 1), (3, 0), (0,)])
-def test_levels_must_fall(levels):
-    with pytest.raises(ValueError, match="levels must fall and be at least 1"):
-        plan_stages(levels, 10)
-    with pytest.raises(ValueError, match="epochs must be at least 1, got 0"):
-        plan_stages((1,), 0)
+WRONG = r"""
+plan_stages((), 10) -> ValueError: levels must fall and be at least 1
+plan_stages((1, 2), 10) -> ValueError: levels must fall and be at least 1
+plan_stages((2, 2, 1), 10) -> ValueError: levels must fall and be at least 1
+plan_stages((3, 0), 10) -> ValueError: levels must fall and be at least 1
+plan_stages((0,), 10) -> ValueError: levels must fall and be at least 1
+plan_stages((1,), 0) -> ValueError: epochs must be at least 1, got 0
+enter_level(MADE, 2, RUN) -> ValueError: last\.input_quantizer has no level
+enter_level(nn.Sequential(BWTALinear(4, 4)), 1, RUN)
+    -> ValueError: scale of 0\.input_quantizer is not set
+"""
 
 
-class Network(nn.Module):
-    def __init__(self, activation="ternary"):
-        super().__init__()
-        torch.manual_seed(0)
-        self.first = BWTALinear(32, 32, activation=activation)
-        self.attention = BWTASelfAttention(32, 2, activation=activation)
-        self.last = BWTALinear(32, 4, activation="bool")
-
-    def forward(self, x):
-        return self.last(torch.relu(self.attention(self.first(x))))
-
-
-def made(level=4, activation="ternary"):
-    model, x = (
-        Network(activation),
-        torch.randn(8, 16, 32, generator=torch.Generator().manual_seed(1)),
-    )
-
-    def run():
-        model.eval()
-        model(x)
-
+def made(level=4):
+    torch.manual_seed(0)
+    model = nn.Sequential(
+        OrderedDict(
+            first=BWTALinear(32, 32),
+            attention=BWTASelfAttention(32, 2),
+            relu=nn.ReLU(),
+            last=BWTALinear(32, 4, activation="bool"),
+        )
+    ).eval()
+    x = torch.randn(8, 16, 32)
     set_level(model, level)
-    initialize_scales(model, run)
-    return model, run
+    initialize_scales(model, lambda: model(x))
+    return model, lambda: model(x)
 
 
 def test_every_quantiser_is_found():
@@ -83,25 +80,22 @@ def test_every_quantiser_is_found():
 
 def test_projection_is_the_ratio_of_magnitudes_of_the_same_activations():
     model, run = made(4)
-    inputs = {}
+    expected = {}
     quantizers = activation_quantizers(model)
-    handles = [
-        q.register_forward_pre_hook(lambda module, given: inputs.__setitem__(module, given))
-        for q in quantizers.values()
-    ]
-    run()
+
+    def note(quantizer, given, level=2):
+        was = quantizer.forward(*given)[0].abs().sum()
+        quantizer.level = level
+        expected[quantizer] = float(was / quantizer.forward(*given)[0].abs().sum())
+        quantizer.level = 4
+
+    with torch.no_grad():
+        handles = [q.register_forward_pre_hook(note) for q in quantizers.values()]
+        run()
     for handle in handles:
         handle.remove()
-    expected = {}
-    with torch.no_grad():
-        for name, quantizer in quantizers.items():
-            was = (quantizer(*inputs[quantizer])[0]).abs().sum()
-            quantizer.level = 2
-            now = (quantizer(*inputs[quantizer])[0]).abs().sum()
-            quantizer.level = 4
-            expected[name] = float(was / now)
     factors = enter_level(model, 2, run)
-    assert factors == pytest.approx(expected, rel=1e-5)
+    assert factors == pytest.approx({name: expected[q] for name, q in quantizers.items()}, rel=1e-5)
     # Fewer integers on both sides of 0 are smaller ones; 0 and 1 of ReLU and softmax may grow.
     signed = [name for name, quantizer in quantizers.items() if quantizer.kind == "ternary"]
     assert all(factors[name] > 1 for name in signed)
@@ -112,23 +106,16 @@ def test_a_scale_under_which_all_becomes_zero_starts_anew():
     model = nn.Sequential(BWTALinear(4, 4, level=9))
     quantizer = model[0].input_quantizer
     x = torch.tensor([[0.6, -0.55, 0.0, 0.0]])
-    quantizer.initialize(x)
-    with torch.no_grad():
-        quantizer.scale.fill_(1.0)
-    assert isinstance(quantizer, ActivationQuantizer)
+    nn.init.ones_(quantizer.scale)
     # Level 9 and level 1 agree here, so the scale stays.
     assert enter_level(model, 1, lambda: model.eval()(x)) == {"0.input_quantizer": 1.0}
-    with torch.no_grad():
-        quantizer.scale.fill_(100.0)
+    nn.init.constant_(quantizer.scale, 100.0)
     quantizer.level = 9
     enter_level(model, 1, lambda: model.eval()(x))
     torch.testing.assert_close(quantizer.scale.detach(), 2 * x.abs().mean())
 
 
-def test_what_cannot_be_entered_is_named():
+def test_what_cannot_be_planned_or_entered_is_named():
     model, run = made(4)
     set_level(model, None, ["last"])
-    with pytest.raises(ValueError, match=r"last\.input_quantizer has no level"):
-        enter_level(model, 2, run)
-    with pytest.raises(ValueError, match=r"scale of first\.input_quantizer is not set"):
-        enter_level(Network(), 1, lambda: None)
+    check_wrong_calls(WRONG, {**globals(), "MADE": model, "RUN": run})

@@ -8,8 +8,7 @@ from torch_geometric.nn import GCN
 import bitgnn
 from bitgnn.convert import report_of
 from bitgnn.nn import LayerPrecision
-from bitgnn.quantize.centred_bits import centred_bits
-from bitgnn.quantize.looked_up_linear import InputWords
+from bitgnn.quantize.looked_up_linear import InputWords, centred_bits
 
 N, K, C, H = 60, 40, 4, 33
 X = (torch.rand(N, K, generator=torch.Generator().manual_seed(0)) < 0.1).float()

@@ -1,8 +1,11 @@
 """T in graph layers: formulas, gradients and frozen forms."""
 
+import copy
+
 import pytest
 import torch
-from torch import nn
+from graphs import odd_graph
+from torch import Tensor
 from torch.nn import functional
 
 import bitgnn
@@ -14,42 +17,31 @@ from bitgnn.quantize import row_scale, sgn, ternary
 NODES, WIDTH = 30, 40
 
 
-def test_linear_is_the_formula() -> None:
+def test_linear_and_its_gradients_are_the_formula() -> None:
     torch.manual_seed(0)
     layer = Linear(WIDTH, 7, precision="TBF")
-    x = torch.randn(NODES, WIDTH)
+    x = torch.randn(NODES, WIDTH, requires_grad=True)
     layer(x)
-    scale = layer.input_quantizer.scale.detach()
+    scale = layer.input_quantizer.scale.detach().clone().requires_grad_()
     weight = layer.weight.detach()
-    dot = (ternary(x, scale) / scale).round() @ torch.where(weight >= 0, 1.0, -1.0).t()
+    signs = torch.where(weight >= 0, 1.0, -1.0)
+    dot = (ternary(x, scale) / scale).round() @ signs.t()
     expected = (scale * row_scale(weight)) * dot + layer.bias
-    assert torch.equal(layer(x), expected)
+    out = layer(x)
+    assert torch.equal(out, expected)
     bits = Linear(WIDTH, 7, bias=False, precision="TBB")
     bits.load_state_dict({k: v for k, v in layer.state_dict().items() if k != "bias"})
     assert torch.equal(bits(x), torch.where(expected - layer.bias >= 0, 1.0, -1.0))
+    # Bi-GCN's rule: through the signs where weights are not clipped, and through the row scale.
+    weight.requires_grad_()
+    through = signs + (weight - weight.detach()) * (weight.detach().abs() <= 1)
+    product = (weight * signs).mean(1) * (ternary(x, scale) @ through.t())
+    grad = torch.randn(NODES, 7)
+    found = torch.autograd.grad(out, (x, layer.weight, layer.input_quantizer.scale), grad)
+    torch.testing.assert_close(found, torch.autograd.grad(product, (x, weight, scale), grad))
 
 
-def test_gradients_reach_weights_and_scales_by_bigcns_rule() -> None:
-    torch.manual_seed(0)
-    layer = Linear(6, 4, bias=False, precision="TBF")
-    x = torch.randn(10, 6)
-    layer(x)
-    weight = layer.weight.detach().clone().requires_grad_()
-    scale = layer.input_quantizer.scale.detach().clone().requires_grad_()
-    a, b = x.clone().requires_grad_(), x.clone().requires_grad_()
-    grad = torch.randn(10, 4)
-    layer(a).backward(grad)
-    window = weight.detach().abs() <= 1
-    signs = torch.where(weight.detach() >= 0, 1.0, -1.0)
-    through = signs + (weight - weight.detach()) * window
-    m = (weight * signs).mean(1)
-    (m * (ternary(b, scale) @ through.t())).backward(grad)
-    torch.testing.assert_close(layer.weight.grad, weight.grad)
-    torch.testing.assert_close(a.grad, b.grad)
-    torch.testing.assert_close(layer.input_quantizer.scale.grad, scale.grad)
-
-
-def test_sums_are_of_ternary_values(simple: torch.Tensor) -> None:
+def test_sums_are_of_ternary_values(simple: Tensor) -> None:
     torch.manual_seed(0)
     layer = GCNConv(WIDTH, 8, precision="FBF+TBF").train()
     x = torch.randn(NODES, WIDTH)
@@ -68,43 +60,45 @@ def test_sums_are_of_ternary_values(simple: torch.Tensor) -> None:
     assert torch.equal(layer(x, simple), expected)
 
 
-def trained(model: nn.Module, graph: torch.Tensor) -> tuple[nn.Module, torch.Tensor]:
+def trained(kind: type, precision: str, graph: Tensor, nodes: int, *sizes: int) -> tuple:
+    """A model in evaluation whose scales are those of a few steps, and its features."""
     torch.manual_seed(0)
-    x = torch.randn(NODES, WIDTH)
-    labels = torch.randint(0, 3, (NODES,))
+    model, x = kind(*sizes, precision=precision), torch.randn(nodes, sizes[0])
     optimizer = torch.optim.Adam(model.parameters(), 1e-2)
-    for _ in range(5):
+    for _ in range(3):
         optimizer.zero_grad()
-        functional.cross_entropy(model(x, graph), labels).backward()
+        functional.cross_entropy(model(x, graph), torch.arange(nodes) % sizes[2]).backward()
         optimizer.step()
     return model.eval(), x
 
 
-@pytest.mark.parametrize(
-    ("kind", "precision"),
-    [
-        (GCN, "TBF+TBF, TBF+FBF"),
-        (GCN, "TBB+BBB, TBF+TBF"),
-        (GCN, "TBF+TBB, BBF+TBF"),
-        (GCN, "FFF+TBB, TBB+BBF"),
-        (GraphSAGE, "TBF+TBF, TBF+TBF"),
-        (GraphSAGE, "TBF+TBB, BBF+TBF"),
-        (GraphSAGE, "TBB+BBF, TBF+FBF"),
-    ],
-)
+# What sums floats may do so in another order; in these, bits and ternary values alone are summed.
+EXACT = [
+    (GCN, "TBF+TBF, TBF+TBF"),
+    (GCN, "TBB+BBB, TBF+TBF"),
+    (GCN, "TBF+TBB, BBF+TBF"),
+    (GraphSAGE, "TBF+TBF, TBF+TBF"),
+    (GraphSAGE, "TBF+TBB, BBF+TBF"),
+]
+FLOAT_SUMS = [
+    (GCN, "TBF+TBF, TBF+FBF"),
+    (GCN, "FFF+TBB, TBB+BBF"),
+    (GraphSAGE, "TBB+BBF, TBF+FBF"),
+]
+
+
+@pytest.mark.parametrize(("kind", "precision"), EXACT + FLOAT_SUMS)
 def test_frozen_models_are_equal_bit_for_bit(
-    kind: type, precision: str, graph: torch.Tensor, tmp_path
+    kind: type, precision: str, graph: Tensor, tmp_path
 ) -> None:
-    model, x = trained(kind(WIDTH, 33, 3, precision=precision), graph)
+    model, x = trained(kind, precision, graph, NODES, WIDTH, 33, 3)
     frozen = bitgnn.freeze(model)
     assert frozen.report.letters == {
         f"convs.{i}": letters for i, letters in enumerate(precision.split(", "))
     }
-    expected = model(x, graph)
-    # Floats that sum floats may do so in another order.
-    exact = "FBF" not in precision and "FFF" not in precision
-    same = torch.equal if exact else torch.testing.assert_close
-    assert same(frozen(x, frozen.prepare_graph(graph, NODES)), expected) in (True, None)
+    tolerance = {"rtol": 0, "atol": 0} if (kind, precision) in EXACT else {}
+    found = frozen(x, frozen.prepare_graph(graph, NODES))
+    torch.testing.assert_close(found, model(x, graph), **tolerance)
     plain = torch.unique(graph, dim=1)
     first = frozen(x, frozen.prepare_graph(plain, NODES))
     for layout in ("csr", "sliced", "frdc"):
@@ -112,19 +106,41 @@ def test_frozen_models_are_equal_bit_for_bit(
     bitgnn.save(frozen, tmp_path)
     assert torch.equal(bitgnn.load(tmp_path)(x, frozen.prepare_graph(plain, NODES)), first)
     assert "T" not in str(frozen.report.floats)
-    summary = bitgnn.summary(model, (x, graph))
-    assert summary.layers
+    assert bitgnn.summary(model, (x, graph)).layers
 
 
 @pytest.mark.cuda
-def test_frozen_models_on_a_gpu(graph: torch.Tensor) -> None:
-    model, x = trained(GCN(WIDTH, 33, 3, precision="TBF+TBF"), graph)
+def test_frozen_models_on_a_gpu(graph: Tensor) -> None:
+    model, x = trained(GCN, "TBF+TBF", graph, NODES, WIDTH, 33, 3)
     expected = model(x, graph)
     frozen = bitgnn.freeze(model.cuda())
     adjacency = frozen.prepare_graph(graph.cuda(), NODES)
     got = frozen(x.cuda(), adjacency)
     assert torch.equal(got, model(x.cuda(), graph.cuda()))
     torch.testing.assert_close(got.cpu(), expected)
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize(("kind", "precision"), EXACT)
+@pytest.mark.parametrize("layout", ["csr", "sliced", "frdc"])
+@pytest.mark.parametrize("name", ["cuda_graph", "auto"])
+def test_executors_in_every_layout(name: str, layout: str, kind: type, precision: str) -> None:
+    nodes, graph = 300, odd_graph(300, 900, seed=3)
+    model, x = trained(kind, precision, graph, nodes, 75, 40, 5)
+    frozen = bitgnn.freeze(model)
+    graph = torch.unique(graph, dim=1)  # an edge twice fits no tiles
+    on_gpu = copy.deepcopy(frozen).cuda()
+    adjacency = on_gpu.prepare_graph(graph.cuda(), nodes, layout=layout)
+    here = frozen.prepare_graph(graph, nodes)
+    run = on_gpu.executor(name)
+    held = x.cuda()
+    for seed in range(3):
+        values = torch.randn(x.shape, generator=torch.Generator().manual_seed(seed))
+        expected = on_gpu(values.cuda(), adjacency)
+        assert torch.equal(run(values.cuda(), adjacency), expected)  # another tensor
+        held.copy_(values)
+        assert torch.equal(run(held, adjacency), expected)  # the same one, written to
+        assert torch.equal(expected.cpu(), frozen(values, here))
 
 
 @pytest.mark.parametrize("relu", [False, True])

@@ -7,8 +7,8 @@ import torch
 from looked_up_arguments import LOOKED_UP
 
 from bitgnn.ops.reference import OPERATORS
-from bitgnn.quantize.levels import clipped_gradients, integer_levels
-from bitgnn.quantize.shifted_sign import shifted_sign
+from bitgnn.quantize.levels import Rounding, clipped_gradients, rounded
+from bitgnn.quantize.sign import shifted_sign
 
 OPS = torch.ops.bitgnn
 HARD = (math.nan, math.inf, -math.inf)
@@ -110,17 +110,17 @@ def test_equal_weights_have_scale_0(device):
 def test_dimensions_keep_their_order_in_memory(order, device):
     x = torch.randn(2, 5, 3, 4).to(device).permute(order)
     grad, scale = torch.randn(x.shape).to(device), torch.tensor(0.6, device=device)
-    found = integer_levels(x, scale, 2)
+    found = rounded(x, scale, Rounding(-2, 2))
     assert found.stride() == x.stride()
     assert torch.equal(found, OPERATORS["round_levels"](x.contiguous(), scale, -2, 2))
-    passed, grad_scale = clipped_gradients(grad, x, scale, -2, 2)
+    passed, grad_scale = clipped_gradients(grad, x, scale, Rounding(-2, 2))
     expected = OPERATORS["clip_gradients"](grad, x.contiguous(), scale, -2, 2)
     assert torch.equal(passed, expected[0])
     torch.testing.assert_close(grad_scale, expected[1], rtol=1e-6, atol=1e-7)
     # Values that are spread out or repeated are taken as they are.
     for spread in (torch.randn(6, 1).to(device).expand(6, 5), x.flatten()[::2]):
         expected = OPERATORS["round_levels"](spread, scale, -3, 3)
-        assert torch.equal(integer_levels(spread, scale, 3), expected)
+        assert torch.equal(rounded(spread, scale, Rounding(-3, 3)), expected)
 
 
 @pytest.mark.parametrize("name", LOOKED_UP)

@@ -9,19 +9,19 @@ from wrong_calls import check_wrong_calls
 
 from bitgnn.nn import ActivationQuantizer
 from bitgnn.quantize import boolean, levels, shifted_sign, ternary
-from bitgnn.quantize.learnt_scale import LEAST_SCALE, initial_scale, lsq_scale, positive_scale
-from bitgnn.quantize.levels import integer_levels
+from bitgnn.quantize.levels import LEAST_SCALE, Rounding, initial_scale, positive_scale, rounded
 
 EDGES = [-math.inf, -2.0, -0.75, -0.5, -0.25, -0.0, 0.0, 0.25, 0.5, 0.75, 2.0, math.inf, math.nan]
 
 
-def plain(x: Tensor, scale: Tensor, lowest: int, level: int) -> Tensor:
+def plain(x: Tensor, scale: Tensor, lowest: int, level: int, sign: bool) -> Tensor:
     """LSQ by autograd alone: rounding by a detached difference."""
     n = x.numel()
     factor = 1 / math.sqrt(n * level)
     s = scale * factor + (scale - scale * factor).detach()
     v = (x / s).clamp(lowest, level)
-    return s * (v + (torch.floor(v + 0.5) - v).detach())
+    q = torch.where(x >= 0, 1.0, -1.0) if sign else torch.floor(v + 0.5)
+    return s * (v + (q - v).detach())
 
 
 def test_ternary_is_half_open_and_takes_nan_for_0() -> None:
@@ -34,11 +34,16 @@ def test_ternary_is_half_open_and_takes_nan_for_0() -> None:
 
 @pytest.mark.parametrize("signed", [True, False])
 @pytest.mark.parametrize("level", [1, 2, 3, 7])
-def test_levels_round_halves_up_and_clip(level: int, signed: bool) -> None:
-    x = torch.arange(-40, 41) / 4
-    got = levels(x, 1.0, level, signed)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+def test_levels_round_halves_up_and_clip(level: int, signed: bool, dtype: torch.dtype) -> None:
+    x = torch.arange(-40, 41, dtype=dtype) / 4
     expected = [min(max(math.floor(v + 0.5), -level if signed else 0), level) for v in x.tolist()]
-    assert got.tolist() == expected
+    assert levels(x, 1.0, level, signed).tolist() == expected
+    x, scale = torch.randn(1000).to(dtype), torch.tensor(0.7301)
+    out = levels(x, scale, level, signed)
+    assert torch.equal(out, levels(x.float(), scale, level, signed).to(dtype))
+    for x in (torch.randn(()), torch.randn(0), torch.randn(3, 0).mT, torch.randn(2, 33).mT):
+        assert levels(x.to(dtype), 0.5, 2).shape == x.shape
 
 
 def test_limits_are_compared_without_a_quotient() -> None:
@@ -48,35 +53,31 @@ def test_limits_are_compared_without_a_quotient() -> None:
         limit = 0.5 * s
         below = torch.nextafter(limit, torch.tensor(0.0))
         x = torch.stack([limit, below, -limit, torch.nextafter(-limit, torch.tensor(-9.0))])
-        assert integer_levels(x, s, 1).tolist() == [1, 0, 0, -1]
+        assert rounded(x, s, Rounding(-1, 1)).tolist() == [1, 0, 0, -1]
 
 
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-def test_halves_are_compared_in_float32(dtype: torch.dtype) -> None:
-    x = torch.randn(1000).to(dtype)
-    scale = torch.tensor(0.7301)
-    assert torch.equal(integer_levels(x, scale, 1), integer_levels(x.float(), scale, 1))
-    assert levels(x, scale, 3).dtype == dtype
-
-
-@pytest.mark.parametrize("signed", [True, False])
+@pytest.mark.parametrize("kind", ["ternary", "bool", "sign"])
 @pytest.mark.parametrize("level", [1, 2, 4])
-def test_gradients_are_those_of_lsq(level: int, signed: bool) -> None:
+def test_values_and_gradients_are_those_of_lsq(level: int, kind: str) -> None:
     torch.manual_seed(0)
-    x = torch.randn(50, 7) * 2
-    weight = torch.randn(50, 7)
-    got, expected = [], []
-    for into, function in (
-        (got, lambda x, s: levels(x, s, level, signed)),
-        (expected, lambda x, s: plain(x, s, -level if signed else 0, level)),
-    ):
-        a, s = x.clone().requires_grad_(), torch.tensor(0.83, requires_grad=True)
-        out = function(a, s)
-        (out * weight).sum().backward()
-        into += [out.detach(), a.grad, s.grad]
-    for one, other in zip(got, expected, strict=True):
-        torch.testing.assert_close(one, other)
-    assert got[2] != 0
+    x, grad = (2 * torch.randn(50, 7)).requires_grad_(), torch.randn(50, 7)
+    quantizer = ActivationQuantizer(kind, level)
+    torch.nn.init.constant_(quantizer.scale, 0.83)
+    if kind == "sign":
+        level = 1
+    lowest = 0 if kind == "bool" else -level
+    s = torch.tensor(0.83, requires_grad=True)
+    expected = plain(x, s, lowest, level, kind == "sign")
+    wanted = torch.autograd.grad(expected, (x, s), grad)
+    q, scale = quantizer(x)
+    torch.testing.assert_close(scale * q, expected)
+    found = torch.autograd.grad(scale * q, (x, quantizer.scale), grad)
+    torch.testing.assert_close(found, wanted)
+    assert found[1] != 0
+    if kind != "sign":
+        out = levels(x, s, level, kind == "ternary")
+        torch.testing.assert_close(out, expected)
+        torch.testing.assert_close(torch.autograd.grad(out, (x, s), grad), wanted)
 
 
 def test_nan_and_infinity_pass_no_gradient() -> None:
@@ -88,21 +89,12 @@ def test_nan_and_infinity_pass_no_gradient() -> None:
     assert s.grad.isfinite()
 
 
-@pytest.mark.parametrize("shape", [(), (0,), (3, 0), (1,), (31,), (2, 33)])
-def test_shapes(shape: tuple[int, ...]) -> None:
-    x = torch.randn(shape)
-    assert levels(x, 0.5, 2).shape == x.shape
-    assert ternary(x.t() if x.dim() == 2 else x, 0.5).shape == (x.t() if x.dim() == 2 else x).shape
-
-
-@pytest.mark.parametrize("scale", [0.0, -1.0, math.nan, math.inf, torch.tensor(0.0)])
-def test_scales_must_be_positive_and_finite(scale: float | Tensor) -> None:
-    for function in (ternary, boolean):
-        with pytest.raises(ValueError, match="scale must be positive and finite"):
-            function(torch.ones(2), scale)
-
-
 WRONG = r"""
+ternary(torch.ones(2), 0.0) -> ValueError: scale must be positive and finite
+ternary(torch.ones(2), -1.0) -> ValueError: scale must be positive and finite
+levels(torch.ones(2), math.nan, 2) -> ValueError: scale must be positive and finite
+boolean(torch.ones(2), math.inf) -> ValueError: scale must be positive and finite
+boolean(torch.ones(2), torch.tensor(0.0)) -> ValueError: scale must be positive and finite
 ternary(torch.ones(2, dtype=torch.int64), 1.0)
     -> TypeError: x must be a float tensor, got torch\.int64
 ternary(torch.ones(2), "1") -> TypeError: scale must be a number or a 0-d tensor, got str
@@ -132,8 +124,7 @@ def test_guard_keeps_scales_positive_and_lets_them_return() -> None:
     for value in (-0.5, 0.0, 2.0):
         quantizer = ActivationQuantizer()
         quantizer.initialize(torch.ones(2))
-        with torch.no_grad():
-            quantizer.scale.fill_(value)
+        torch.nn.init.constant_(quantizer.scale, value)
         guarded = max(value, torch.tensor(LEAST_SCALE).item())
         assert positive_scale(quantizer.scale) == guarded
         _, out = quantizer(torch.ones(4))
@@ -142,35 +133,19 @@ def test_guard_keeps_scales_positive_and_lets_them_return() -> None:
         assert quantizer.scale.grad == 0.5
 
 
-def test_gradients_of_scales_have_the_factor() -> None:
-    s = torch.tensor(2.0, requires_grad=True)
-    out = lsq_scale(s, 8, 2)
-    out.backward()
-    assert out == 2
-    assert s.grad == 0.25
-
-
-def test_shifted_sign() -> None:
+@pytest.mark.parametrize("spread", [1.0, 0.0])
+def test_shifted_sign(spread: float) -> None:
     torch.manual_seed(0)
-    weight = (torch.randn(40, 30) + 0.3).requires_grad_()
+    weight = (spread * torch.randn(40, 30) + 0.25).requires_grad_()
     signs, scale = shifted_sign(weight)
     centred = weight.detach() - weight.detach().mean()
     assert torch.equal(signs, torch.where(centred >= 0, 1.0, -1.0))
     torch.testing.assert_close(scale, centred.abs().mean())
     assert not scale.requires_grad
     grad = torch.randn(40, 30)
-    (scale * signs * grad).sum().backward()
+    ((scale + (spread == 0)) * signs * grad).sum().backward()
     # s_W sgn(W - mean) passes straight through to W - mean.
     torch.testing.assert_close(weight.grad, grad - grad.mean())
-
-
-def test_weights_without_spread() -> None:
-    weight = torch.full((3, 4), 0.25, requires_grad=True)
-    signs, scale = shifted_sign(weight)
-    assert bool((signs == 1).all())
-    assert scale == 0
-    signs.sum().backward()
-    assert weight.grad.isfinite().all()
     assert shifted_sign(torch.empty(0, 4))[1] == 0
 
 

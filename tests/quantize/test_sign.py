@@ -1,21 +1,17 @@
-"""Sign, surrogate slopes, row scale and dropout against their formulas."""
+"""Sign, surrogate slopes, row scale, dropout and constants against their formulas."""
 
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from wrong_calls import check_wrong_calls
 
 from bitgnn.ops.reference.pack import row_scale as reference_scale
 from bitgnn.quantize import binary_sign, canonical_row_scale, fast_dropout, row_scale, sgn
-from bitgnn.quantize.dropout import all_words, keep_words
+from bitgnn.quantize.dropout import MOST, all_words, filled, keep_words, made_once
 from bitgnn.quantize.sign import surrogate_slope, within
 
 VALUES = [-3.0, -1.0, -0.5, -0.0, 0.0, 0.25, 1.0, 1.5, float("inf"), float("-inf"), float("nan")]
-
-
-def test_sgn_of_zero_is_plus_and_of_nan_is_minus():
-    expected = [-1, -1, -1, 1, 1, 1, 1, 1, 1, -1, -1]
-    assert sgn(torch.tensor(VALUES)).tolist() == expected
 
 
 @pytest.mark.parametrize(
@@ -51,11 +47,18 @@ def test_windows_are_closed(bound, dtype):
     assert torch.equal(mixed, grad.double() * (x.abs() <= bound))
 
 
-def test_unknown_surrogate_and_window_are_refused():
-    with pytest.raises(ValueError, match=r"surrogate must be 'ste' or 'approx', got 'soft'"):
-        binary_sign(torch.ones(2), "soft")
-    with pytest.raises(ValueError, match="window must be above 0"):
-        binary_sign(torch.ones(2), "ste", 0.0)
+WRONG = r"""
+binary_sign(torch.ones(2), "soft")
+    -> ValueError: surrogate must be 'ste' or 'approx', got 'soft'
+surrogate_slope(torch.ones(2), "soft")
+    -> ValueError: surrogate must be 'ste' or 'approx', got 'soft'
+binary_sign(torch.ones(2), "ste", 0.0) -> ValueError: window must be above 0
+row_scale(torch.ones(3)) -> ValueError: x must be \[N, K\]
+"""
+
+
+def test_bad_arguments_are_named():
+    check_wrong_calls(WRONG, globals())
 
 
 @given(rows=st.integers(1, 5), size=st.integers(1, 150), seed=st.integers(0, 99))
@@ -70,8 +73,6 @@ def test_row_scale_gradient():
     scale.backward(torch.tensor([3.0, 6.0]))
     assert torch.allclose(scale.detach(), torch.tensor([1.0, 5.0]))
     assert torch.equal(x.grad, torch.tensor([[1.0, -1.0, 1.0], [2.0, 2.0, -2.0]]))
-    with pytest.raises(ValueError, match=r"x must be \[N, K\]"):
-        row_scale(torch.ones(3))
 
 
 def test_dropout_keeps_the_expectation():
@@ -88,6 +89,7 @@ def test_dropout_keeps_the_expectation():
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16, torch.bfloat16])
 @pytest.mark.parametrize("shape", [(), (0,), (33,), (3, 0), (2, 3, 31), (0, 5)])
 def test_sgn_of_any_shape_and_dtype(shape, dtype):
+    assert sgn(torch.tensor(VALUES, dtype=dtype)).tolist() == [-1] * 3 + [1] * 6 + [-1] * 2
     x = torch.randn(shape, dtype=dtype)
     found = sgn(x)
     assert found.shape == x.shape
@@ -113,3 +115,30 @@ def test_neighbouring_decisions_are_independent():
     bits = torch.ops.bitgnn.unpack(keep_words(2000, 64, 0.4, torch.empty(0))[0], 64)
     correlation = torch.corrcoef(bits.t()) - torch.eye(64)
     assert correlation.abs().max().item() < 0.12
+
+
+def test_constants_are_made_once_for_each_value_and_size():
+    class Traced(torch.Tensor):
+        pass
+
+    like = torch.empty(0)
+    assert torch.equal(filled(3, 0.25, like), torch.full((3,), 0.25))
+    assert filled(3, 0.25, like) is filled(3, 0.25, like)
+    assert filled(3, 0.25, like) is not filled(3, 0.5, like)
+    assert filled(4, 0.25, like).shape == (4,)
+    assert filled(3, 0.25, torch.empty(0, device="meta")).is_meta
+    traced = like.as_subclass(Traced)
+    assert filled(3, 0.125, traced) is not filled(3, 0.125, traced)
+    first = filled(1, -1.0, like)
+    for number in range(MOST + 1):
+        made_once(("few", number), like, lambda: torch.empty(1))
+    assert filled(1, -1.0, like) is not first
+    assert torch.equal(filled(1, -1.0, like), first)
+
+
+def test_constants_of_inference_mode_serve_training():
+    with torch.inference_mode():
+        found = filled(3, 0.75, torch.empty(0))
+    x = torch.ones(3, requires_grad=True)
+    (x * found).sum().backward()
+    assert torch.equal(x.grad, found)

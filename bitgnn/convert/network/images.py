@@ -24,7 +24,7 @@ from bitgnn.convert.network.values import (
 )
 from bitgnn.nn import BinaryConv2d, BinaryLinear, ChannelShortcut
 from bitgnn.quantize import canonical_row_scale
-from bitgnn.quantize.pixels import COLOURS, grey, local_binary_patterns
+from bitgnn.quantize.images import COLOURS, grey, local_binary_patterns
 
 _ALL_OF_IT = "only all of an image can be flattened"
 _PIXELS = ({2, 3}, {-2, -1}, {2, -1}, {-2, 3})

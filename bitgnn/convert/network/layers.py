@@ -24,7 +24,7 @@ from bitgnn.nn.input_bits import InputBits
 from bitgnn.nn.thermometer import TINY
 from bitgnn.ops.reference.pack import LEVEL_SLOT
 from bitgnn.ops.reference.pairs import MAX_NARROW_SIZE
-from bitgnn.quantize.output_affine import output_affine
+from bitgnn.quantize.looked_up_linear import output_affine
 
 Planned = Mapping[int, LayerPrecision]
 """Precisions in place of the layers' own, by ``id``."""

@@ -9,22 +9,20 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from bitgnn._checks import check_value
 from bitgnn.inference.bounds import check_arguments, parameters_on_meta
-from bitgnn.inference.bwta.attention import FrozenBWTAAttention, FrozenSignAttention
-from bitgnn.inference.bwta.linear import FrozenBWTALayer, FrozenBWTALinear
-from bitgnn.inference.bwta.multihead_attention import FrozenBWTAMultiheadAttention
+from bitgnn.inference.bwta.attention import (
+    KINDS,
+    FrozenBWTAAttention,
+    FrozenBWTAMultiheadAttention,
+)
+from bitgnn.inference.bwta.linear import FrozenBWTALayer, FrozenBWTALinear, inside
 from bitgnn.nn import BWTAAttention, BWTALinear, BWTAMultiheadAttention
 from bitgnn.nn.attention.pretrained import CORE, IMPLEMENTATION, is_pretrained, use_implementation
 
 FORMS: dict[str, Any] = {
-    form.kind: form
-    for form in (
-        FrozenBWTALinear,
-        FrozenBWTAAttention,
-        FrozenSignAttention,
-        FrozenBWTAMultiheadAttention,
-    )
+    FrozenBWTALinear.kind: FrozenBWTALinear,
+    FrozenBWTAMultiheadAttention.kind: FrozenBWTAMultiheadAttention,
+    **dict.fromkeys(KINDS.values(), FrozenBWTAAttention),
 }
 OWN = "bitgnn.models"
 PRETRAINED = "transformers"
@@ -79,13 +77,10 @@ def describe(model: nn.Module) -> dict[str, Any]:
 def build(
     description: Mapping[str, Any], tensors: Mapping[str, Tensor], model: nn.Module | None
 ) -> nn.Module:
-    """The model of a description.
+    """The model of a description made by :func:`describe` with these tensors as its state.
 
-    Args:
-        description: of :func:`describe`.
-        tensors: the state of the model.
-        model: of the same architecture, trained or not, for one that is neither of ``transformers``
-            nor of ``bitgnn.models``; unchanged.
+    ``model``, of the same architecture, trained or not, is for one that is neither of
+    ``transformers`` nor of ``bitgnn.models``; it stays unchanged.
 
     Raises:
         ImportError: the model needs ``transformers``, which is not installed.
@@ -100,9 +95,8 @@ def build(
     for name, layer in layers.items():
         if layer["kind"] not in FORMS:
             raise ValueError(f"layer {name!r} is of the unknown kind {layer['kind']!r}")
-        start = f"{name}." if name else ""
-        own = {k.removeprefix(start): t for k, t in tensors.items() if k.startswith(start)}
-        skeleton = put_module(skeleton, name, FORMS[layer["kind"]].from_tensors(layer, own))
+        frozen = FORMS[layer["kind"]].from_tensors(layer, inside(tensors, name))
+        skeleton = put_module(skeleton, name, frozen)
     for name, factor in description["float_attention"].items():
         skeleton = put_module(skeleton, name, BWTAAttention(level=None, scale=factor))
     for name, module in list(skeleton.named_modules()):
@@ -121,8 +115,7 @@ def build(
 def float_form(module: nn.Module) -> nn.Module:
     """What a BWTA layer at level None is: torch's own, with the same parameters.
 
-    Args:
-        module: BWTA layer; attention without projections, which torch has no module of, is copied.
+    Attention without projections, which torch has no module of, is copied.
     """
     if not isinstance(module, BWTALinear | BWTAMultiheadAttention):
         return copy.deepcopy(module)
@@ -139,16 +132,11 @@ def float_form(module: nn.Module) -> nn.Module:
 
 def multihead_options(module: nn.MultiheadAttention) -> dict[str, Any]:
     """Arguments of torch's constructor that make a module of the same shape."""
-    return {
-        "embed_dim": module.embed_dim,
-        "num_heads": module.num_heads,
-        "dropout": module.dropout,
+    names = "embed_dim", "num_heads", "dropout", "add_zero_attn", "kdim", "vdim", "batch_first"
+    options = {name: getattr(module, name) for name in names}
+    return options | {
         "bias": module.in_proj_bias is not None,
         "add_bias_kv": module.bias_k is not None,
-        "add_zero_attn": module.add_zero_attn,
-        "kdim": module.kdim,
-        "vdim": module.vdim,
-        "batch_first": module.batch_first,
     }
 
 
@@ -162,14 +150,9 @@ def leave_fast_paths(model: nn.Module) -> None:
 
 
 def check_needs_no_model(description: Mapping[str, Any], source: object) -> None:
-    """Refuse a description of a class that only the user has.
+    """Refuse a description, possibly damaged, of a class that only the user has.
 
-    Args:
-        description: of :func:`describe`, possibly damaged.
-        source: where it is from, for the message.
-
-    Raises:
-        ValueError: no file can hold the model's class.
+    ``source`` is where it is from, for the message.
     """
     architecture = description.get("architecture")
     if isinstance(architecture, Mapping) and architecture.get("library", OWN) is None:
@@ -182,24 +165,19 @@ def check_needs_no_model(description: Mapping[str, Any], source: object) -> None
 def _skeleton(architecture: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> nn.Module:
     """A model without weights, of a known class and no larger than its tensors allow."""
     library, name, config = (architecture[key] for key in ("library", "class", "config"))
-    check_value(library in (OWN, PRETRAINED), lambda: f"models of {library!r} are not known here")
+    if library not in (OWN, PRETRAINED):
+        raise ValueError(f"models of {library!r} are not known here")
     form = getattr(importlib.import_module(library), str(name), None)
-    check_value(
-        isinstance(form, type) and issubclass(form, nn.Module),
-        lambda: f"{library} has no model {name!r}",
-    )
-    assert form is not None
+    if not isinstance(form, type) or not issubclass(form, nn.Module):
+        raise ValueError(f"{library} has no model {name!r}")
     check_arguments(config)
     _check_attention(config)
     if library == OWN:
         with parameters_on_meta(tensors):
             return form(**config)
-    kind = getattr(form, "config_class", None)
-    check_value(
-        getattr(kind, "model_type", None) in MODEL_TYPES,
-        lambda: f"{name} is not among the models of {library} that a file may name",
-    )
-    assert kind is not None
+    kind: Any = getattr(form, "config_class", None)
+    if getattr(kind, "model_type", None) not in MODEL_TYPES:
+        raise ValueError(f"{name} is not among the models of {library} that a file may name")
     with parameters_on_meta(tensors):
         return form(kind.from_dict(config))
 
@@ -217,15 +195,9 @@ def _check_attention(config: Any) -> None:
 
 
 def put_module(model: nn.Module, name: str, module: nn.Module) -> nn.Module:
-    """Put a module where another is, in every place that holds that one.
+    """Put a module where another is, in every place that holds that one, or where none is yet.
 
-    Args:
-        model: changed in place.
-        name: of the module to replace, or of one that is not there yet.
-        module: the new one.
-
-    Returns:
-        The model, which is the new module itself where ``name`` is empty.
+    The model is changed in place and returned, or is the new module where ``name`` is empty.
     """
     if not name:
         return module
@@ -233,8 +205,7 @@ def put_module(model: nn.Module, name: str, module: nn.Module) -> nn.Module:
     parent = model.get_submodule(path)
     old = parent._modules.get(last)
     setattr(parent, last, module)
-    if old is not None:
-        for other in list(model.modules()):
-            for key in [key for key, child in other._modules.items() if child is old]:
-                setattr(other, key, module)
+    for other in list(model.modules()) if old is not None else ():
+        for key in [key for key, child in other._modules.items() if child is old]:
+            setattr(other, key, module)
     return model

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, get_args
 
 import torch
 from torch import Tensor, nn
 
 import bitgnn.ops  # noqa: F401  (defines torch.ops.bitgnn)
-from bitgnn._checks import check_value
 from bitgnn.bits.tensor import words_for
 from bitgnn.bits.ternary import QUANTISED
-from bitgnn.nn.activation_quantizer import ActivationQuantizer, Kind
-from bitgnn.nn.bwta_linear import BWTALinear
+from bitgnn.nn.bwta_linear import ActivationQuantizer, BWTALinear, Kind
 from bitgnn.nn.float_inputs import check_floats
 from bitgnn.quantize import shifted_sign
 
@@ -22,45 +20,48 @@ from bitgnn.quantize import shifted_sign
 class FrozenBWTALayer(nn.Module):
     """A layer with buffers alone, which move between devices but keep their types.
 
-    ``model.half()`` must not round scales that decide bits.
-
-    Attributes:
-        kind: name of the layer's form in checkpoints.
+    ``model.half()`` must not round scales that decide bits. ``kind`` is its name in checkpoints,
+    whose entry :meth:`description` makes of the ``settings`` and ``from_tensors`` reads.
     """
 
     kind: str
+    settings: tuple[str, ...]
 
     def description(self) -> dict[str, Any]:
         """Arguments of ``from_tensors`` beside the tensors, as plain values."""
-        raise NotImplementedError
+        return {name: getattr(self, name) for name in self.settings}
+
+    def settle(self) -> None:
+        """Make anew what follows from the tensors."""
+
+    def _load_from_state_dict(self, state_dict: Any, prefix: str, *args: Any) -> None:
+        super()._load_from_state_dict(state_dict, prefix, *args)
+        self.settle()
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> FrozenBWTALayer:
-        types = {name: b.dtype for name, b in self._buffers.items() if b is not None}
-        before = {name: self._buffers[name] for name in types}
+        before = dict(self._buffers)
         super()._apply(fn, recurse)
-        for name, dtype in types.items():
-            moved, kept = self._buffers[name], before[name]
-            if moved is not None and kept is not None and moved.dtype != dtype:
+        for name, kept in before.items():
+            moved = self._buffers[name]
+            if kept is not None and moved is not None and moved.dtype != kept.dtype:
                 self._buffers[name] = kept.to(moved.device)
         return self
 
 
-def checked_scale(tensors: dict[str, Tensor], name: str, layer: str) -> Tensor:
-    """The 0-d float32 scale of that name.
+def inside(tensors: Mapping[str, Tensor], name: str) -> dict[str, Tensor]:
+    """Tensors of a part of a module, by their names in it."""
+    start = f"{name}." if name else ""
+    return {key.removeprefix(start): t for key, t in tensors.items() if key.startswith(start)}
 
-    Raises:
-        ValueError: it is missing, of another form, or not positive and finite.
-    """
+
+def checked_scale(tensors: dict[str, Tensor], name: str, layer: str) -> Tensor:
+    """The 0-d float32 scale of that name, which is positive and finite, or a ValueError."""
     scale = tensors.get(name)
-    check_value(
-        scale is not None and scale.dim() == 0 and scale.dtype == torch.float32,
-        lambda: f"{layer}: {name} must be a 0-d float32 tensor",
-    )
+    if scale is None or scale.dim() != 0 or scale.dtype != torch.float32:
+        raise ValueError(f"{layer}: {name} must be a 0-d float32 tensor")
     assert scale is not None
-    check_value(
-        bool(scale > 0) and bool(scale.isfinite()),
-        lambda: f"{layer}: {name} must be positive and finite, got {float(scale)}",
-    )
+    if not scale > 0 or not scale.isfinite():
+        raise ValueError(f"{layer}: {name} must be positive and finite, got {float(scale)}")
     return scale
 
 
@@ -70,24 +71,18 @@ class FrozenBWTALinear(FrozenBWTALayer):
     :math:`((s_A s_W)\, dot) + b` in float32, rounded once to the type of the input: what
     :class:`bitgnn.nn.BWTALinear` gives at level 1, bit for bit.
 
-    Args:
-        words: int32 ``[M, ceil(K / 32)]``, bit 1 = +1.
-        scale: 0-d float32, of activations.
-        weight_scale: 0-d float32.
-        bias: float32 ``[M]`` or None.
-        in_features: K.
-        activation: ``"ternary"``, ``"bool"`` or ``"sign"``.
+    ``words`` are int32 ``[M, ceil(K / 32)]``, bit 1 = +1; the scales, of activations and of
+    weights, 0-d float32; the bias is float32 ``[M]`` or None; K is ``in_features``.
 
     Raises:
         ValueError: a tensor has another shape or type than that, or a value no meaning.
     """
 
     kind = "linear"
+    settings = ("in_features", "activation")
     words: Tensor
     scale: Tensor
     weight_scale: Tensor
-    bias: Tensor | None
-    _factor: Tensor | None
 
     def __init__(
         self,
@@ -99,153 +94,83 @@ class FrozenBWTALinear(FrozenBWTALayer):
         activation: str = "ternary",
     ) -> None:
         super().__init__()
-        check_value(
-            words.dim() == 2
-            and words.dtype == torch.int32
-            and words.size(1) == words_for(in_features),
-            lambda: (
+        fits = words.dim() == 2 and words.dtype == torch.int32
+        if not fits or words.size(1) != words_for(in_features):
+            raise ValueError(
                 f"FrozenBWTALinear: words must be int32 [M, ceil({in_features} / 32)], "
                 f"got {words.dtype} {list(words.shape)}"
-            ),
-        )
-        check_value(
-            bias is None or (bias.shape == words.shape[:1] and bias.dtype == torch.float32),
-            lambda: f"FrozenBWTALinear: bias must be float32 [{words.size(0)}]",
-        )
-        check_value(
-            activation in get_args(Kind),
-            lambda: (
+            )
+        if bias is not None and (bias.shape != words.shape[:1] or bias.dtype != torch.float32):
+            raise ValueError(f"FrozenBWTALinear: bias must be float32 [{words.size(0)}]")
+        if activation not in get_args(Kind):
+            raise ValueError(
                 f"FrozenBWTALinear: activation must be one of {get_args(Kind)}, got {activation!r}"
-            ),
-        )
-        check_value(
-            weight_scale.dim() == 0 and bool(weight_scale.isfinite()),
-            lambda: f"FrozenBWTALinear: weight_scale must be a finite number, got {weight_scale}",
-        )
+            )
+        if weight_scale.dim() != 0 or not weight_scale.isfinite():
+            raise ValueError(
+                f"FrozenBWTALinear: weight_scale must be a finite number, got {weight_scale}"
+            )
         self.in_features, self.out_features = in_features, words.size(0)
         self.activation = activation
         self.register_buffer("words", words)
         self.register_buffer("scale", checked_scale({"scale": scale}, "scale", "FrozenBWTALinear"))
         self.register_buffer("weight_scale", weight_scale)
         self.register_buffer("bias", bias)
-        self.register_buffer("_factor", self._joint_scale(), persistent=False)
+        self.register_buffer("_factor", None, persistent=False)
+        self.settle()
 
-    def _joint_scale(self) -> Tensor | None:
+    def settle(self) -> None:
         """Both scales as one of each output, as products of signs take them."""
-        if self.activation != "sign":
-            return None
-        return (self.scale * self.weight_scale).repeat(self.out_features)
-
-    def _load_from_state_dict(self, state_dict: Any, prefix: str, *args: Any) -> None:
-        """As torch's; the joint scale follows."""
-        super()._load_from_state_dict(state_dict, prefix, *args)
-        self._factor = self._joint_scale()
+        if self.activation == "sign":
+            self._factor = (self.scale * self.weight_scale).repeat(self.out_features)
 
     @classmethod
     def from_parts(
         cls, name: str, weight: Tensor, bias: Tensor | None, quantizer: ActivationQuantizer
     ) -> FrozenBWTALinear:
-        """The frozen form of a product.
-
-        Args:
-            name: of the layer, for messages.
-            weight: latent ``[M, K]``.
-            bias: ``[M]`` or None.
-            quantizer: of the input.
-
-        Raises:
-            ValueError: weights or bias are not finite, the scale is not set or not positive, the
-                level is not 1.
-        """
+        """The frozen form of a product, or a ValueError about ``name``, its layer."""
         scale = quantizer.frozen_scale(name)
         for what, tensor in (("weight", weight), ("bias", bias)):
-            check_value(
-                tensor is None or bool(tensor.isfinite().all()),
-                lambda what=what: f"freeze: the {what} of {name} holds NaN or infinity",  # type: ignore[misc]
-            )
+            if tensor is not None and not bool(tensor.isfinite().all()):
+                raise ValueError(f"freeze: the {what} of {name} holds NaN or infinity")
         signs, weight_scale = shifted_sign(weight.detach())
-        return cls(
-            torch.ops.bitgnn.pack(signs),
-            scale,
-            weight_scale.clone(),
-            None if bias is None else bias.detach().float().clone(),
-            weight.size(1),
-            quantizer.kind,
-        )
+        words: Tensor = torch.ops.bitgnn.pack(signs)
+        bias = None if bias is None else bias.detach().float().clone()
+        return cls(words, scale, weight_scale.clone(), bias, weight.size(1), quantizer.kind)
 
     @classmethod
     def from_layer(cls, name: str, layer: BWTALinear) -> FrozenBWTALinear:
-        """The frozen form of a trained layer; errors are those of :meth:`from_parts`."""
+        """The frozen form of a trained layer."""
         return cls.from_parts(name, layer.weight, layer.bias, layer.input_quantizer)
 
     @classmethod
     def from_tensors(
         cls, description: dict[str, Any], tensors: dict[str, Tensor]
     ) -> FrozenBWTALinear:
-        """The inverse of :meth:`description` and ``state_dict``.
-
-        Raises:
-            KeyError: an entry is missing.
-            ValueError: one is wrong.
-        """
-        return cls(
-            tensors["words"],
-            tensors["scale"],
-            tensors["weight_scale"],
-            tensors.get("bias"),
-            description["in_features"],
-            description["activation"],
-        )
-
-    def description(self) -> dict[str, Any]:
-        """Arguments beside the tensors."""
-        return {"in_features": self.in_features, "activation": self.activation}
+        """The inverse of :meth:`description` and ``state_dict``."""
+        words, scale, weight_scale = (tensors[n] for n in ("words", "scale", "weight_scale"))
+        settings = {name: description[name] for name in cls.settings}
+        return cls(words, scale, weight_scale, tensors.get("bias"), **settings)
 
     def forward(self, input: Tensor) -> Tensor:
-        """Apply the layer.
-
-        Args:
-            input: ``[*, in_features]`` float32, float16 or bfloat16.
-
-        Returns:
-            ``[*, out_features]`` of the input's dtype.
-
-        Raises:
-            TypeError: ``input`` is no dense tensor of such floats.
-            ValueError: the last size of ``input`` is not ``in_features``, or it is on another
-                device.
-        """
+        """As of ``BWTALinear``, for ``[*, in_features]`` in float32, float16 or bfloat16."""
         check_floats("FrozenBWTALinear", "input", input, self.words.device, QUANTISED)
-        check_value(
-            input.dim() > 0 and input.size(-1) == self.in_features,
-            lambda: (
+        if input.dim() == 0 or input.size(-1) != self.in_features:
+            raise ValueError(
                 f"FrozenBWTALinear: input must be [*, {self.in_features}], got {list(input.shape)}"
-            ),
-        )
+            )
         rows = input.reshape(math.prod(input.shape[:-1]), self.in_features)
-        out = self._of_signs(rows) if self.activation == "sign" else self._of_ternary(rows)
+        if self.activation == "sign":
+            words = torch.ops.bitgnn.pack(rows)
+            out = torch.ops.bitgnn.bmm_bbf(
+                words, self.words, self.in_features, None, self._factor, self.bias
+            ).to(rows.dtype)
+        else:
+            out = torch.ops.bitgnn.linear_ternary(
+                rows, self.words, self.in_features, self.scale, self.weight_scale, self.bias,
+                rows.dtype, self.activation == "bool",
+            )  # fmt: skip
         return out.view(*input.shape[:-1], self.out_features)
-
-    def _of_ternary(self, rows: Tensor) -> Tensor:
-        out: Tensor = torch.ops.bitgnn.linear_ternary(
-            rows,
-            self.words,
-            self.in_features,
-            self.scale,
-            self.weight_scale,
-            self.bias,
-            rows.dtype,
-            self.activation == "bool",
-        )
-        return out
-
-    def _of_signs(self, rows: Tensor) -> Tensor:
-        operators = torch.ops.bitgnn
-        words = operators.pack(rows)
-        out: Tensor = operators.bmm_bbf(
-            words, self.words, self.in_features, None, self._factor, self.bias
-        )
-        return out.to(rows.dtype)
 
     @property
     def weight(self) -> Tensor:

@@ -14,7 +14,7 @@ from bitgnn.bits.tensor import WORD_BITS, words_for
 from bitgnn.inference.step import Read, Register, StepReader, step_kind
 from bitgnn.inference.steps.floats import FloatFunction, function_kinds
 from bitgnn.ops import patches
-from bitgnn.quantize.pixels import COLOURS, grey, local_binary_patterns
+from bitgnn.quantize.images import COLOURS, grey, local_binary_patterns
 
 _pool_bits = torch.ops.bitgnn.pool_bits.default
 _conv_bbb = torch.ops.bitgnn.conv_bbb.default

@@ -9,17 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from bitgnn._checks import check_value
-from bitgnn.nn.attention.bwta_attention import BWTAAttention
-
-__all__ = [
-    "CORE",
-    "IMPLEMENTATION",
-    "add_attention",
-    "attention_modules",
-    "is_pretrained",
-    "use_implementation",
-]
+from bitgnn.nn.attention.bwta_attention import BWTAAttention, visible
 
 CORE = "bwta_attention"
 """Name of the module that attends, inside of a module of the library that calls it."""
@@ -27,8 +17,8 @@ IMPLEMENTATION = "bwta"
 """Name of the attention function in the library's registry."""
 HIDDEN = -1e4
 """The library's masks of floats hide keys by this or less."""
-BIASES = ("position_bias", "s_aux")
-"""Options of attention functions that add to scores or to their sum."""
+BIASES = ("softcap", "position_bias", "s_aux")
+"""Options of attention functions that cap scores, or add to them or to their sum."""
 
 
 def is_pretrained(model: nn.Module) -> bool:
@@ -38,10 +28,7 @@ def is_pretrained(model: nn.Module) -> bool:
 
 
 def attention_modules(model: nn.Module) -> dict[str, Any]:
-    """Modules that call an attention function of the library, by name.
-
-    They have the factor of scores and say whether they are causal.
-    """
+    """Modules that call an attention function of the library, by name."""
     return {
         name: module
         for name, module in model.named_modules()
@@ -55,23 +42,17 @@ def attention_modules(model: nn.Module) -> dict[str, Any]:
 def add_attention(model: Any, skip: tuple[str, ...], level: int | None, sign: bool) -> list[str]:
     """Give every attention module of a model a :class:`BWTAAttention`, changed in place.
 
-    Args:
-        model: of the library.
-        skip: names of attention modules that keep floats.
-        level: of the activations.
-        sign: binary queries, keys and values rather than ternary ones.
-
-    Returns:
-        Names of the modules, less those of ``skip``.
+    Modules named in ``skip`` keep floats; the names of the others are returned. ``sign`` is for
+    binary queries, keys and values rather than ternary ones.
 
     Raises:
         ValueError: the model has no such modules, or does not let its function be chosen.
     """
     modules = attention_modules(model)
-    check_value(
-        bool(modules),
-        lambda: f"binarize: {type(model).__name__} has no attention modules that choose a function",
-    )
+    if not modules:
+        raise ValueError(
+            f"binarize: {type(model).__name__} has no attention modules that choose a function"
+        )
     for name, module in modules.items():
         core = BWTAAttention(
             activation="sign" if sign else "ternary",
@@ -85,20 +66,16 @@ def add_attention(model: Any, skip: tuple[str, ...], level: int | None, sign: bo
 
 
 def use_implementation(model: Any) -> None:
-    """Make a model of the library call :func:`attend` in every attention module.
-
-    Raises:
-        ValueError: it does not let its function be chosen.
-    """
+    """Make a model of the library call :func:`attend` in every attention module it has."""
     from transformers import AttentionInterface, AttentionMaskInterface
 
     AttentionInterface.register(IMPLEMENTATION, attend)
     AttentionMaskInterface.register(IMPLEMENTATION, mask_of)
     model.set_attn_implementation(IMPLEMENTATION)
-    check_value(
-        model.config._attn_implementation == IMPLEMENTATION,
-        lambda: f"binarize: {type(model).__name__} does not let its attention function be chosen",
-    )
+    if model.config._attn_implementation != IMPLEMENTATION:
+        raise ValueError(
+            f"binarize: {type(model).__name__} does not let its attention function be chosen"
+        )
 
 
 def mask_of(
@@ -134,19 +111,11 @@ def mask_of(
         room = kv_offset + kv_length - attention_mask.shape[-1]
         seen = functional.pad(attention_mask.bool(), (0, max(room, 0)))
         return seen[:, kv_offset : kv_offset + kv_length]
+    function = library.causal_mask_function if mask_function is None else mask_function
     written: Tensor | None = library.sdpa_mask(
-        batch_size,
-        q_length,
-        kv_length,
-        q_offset,
-        kv_offset,
-        library.causal_mask_function if mask_function is None else mask_function,
-        attention_mask,
-        local_size,
-        allow_is_causal_skip=False,
-        allow_is_bidirectional_skip=False,
-        **options,
-    )
+        batch_size, q_length, kv_length, q_offset, kv_offset, function, attention_mask, local_size,
+        allow_is_causal_skip=False, allow_is_bidirectional_skip=False, **options,
+    )  # fmt: skip
     return written
 
 
@@ -160,38 +129,25 @@ def attend(
     dropout: float = 0.0,
     is_causal: bool | None = None,
     sliding_window: int | None = None,
-    softcap: float | None = None,
     output_attentions: bool = False,
     **options: Any,
 ) -> tuple[Tensor, Tensor | None]:
-    """The library's attention function: ``[B, N, H, D]`` by the module's :data:`CORE`.
+    """The library's attention function: ``[B, N, H, D]`` by the :data:`CORE` of the module.
 
-    Args:
-        module: that calls.
-        query: ``[B, H, N, D]``.
-        key: ``[B, Hk, L, D]``.
-        value: ``[B, Hk, L, D]``.
-        attention_mask: ``[B, L]`` or ``[B, 1, N, L]`` of :func:`mask_of`, or ``[B, 1, N, L]`` of
-            the caller's own: bool, or floats of 0 and of at most :data:`HIDDEN`.
-        scaling: the factor of the scores, which the core has.
-        dropout: probability of dropping a weight.
-        is_causal: overrides what the module says.
-        sliding_window: keys that a query may look back at.
-        softcap: refused.
-        output_attentions: return the weights ``[B, H, N, L]`` that values are multiplied by.
-        options: of other functions; biases and sinks among them are refused.
+    ``query`` is ``[B, H, N, D]``, keys and values ``[B, Hk, L, D]``. ``attention_mask`` is
+    ``[B, L]`` or ``[B, 1, N, L]`` of :func:`mask_of`, or ``[B, 1, N, L]`` of the caller's own:
+    bool, or floats of 0 and of at most :data:`HIDDEN`. ``scaling`` is the core's already. With
+    ``output_attentions`` the weights ``[B, H, N, L]`` that values are multiplied by come, too.
 
     Raises:
         ValueError: scores are capped or biased, which has no ternary form.
     """
-    for name in ("softcap", *BIASES):
-        check_value(
-            (softcap if name == "softcap" else options.get(name)) is None,
-            lambda name=name: (  # type: ignore[misc]
+    for name in BIASES:
+        if options.get(name) is not None:
+            raise ValueError(
                 f"attention: {name} has no ternary form, must be None; binarize with "
                 "attention=False leaves attention in floats"
-            ),
-        )
+            )
     core: Any = getattr(module, CORE, None)
     if core is None:
         # A module that calls the function and was not known to: full precision.
@@ -202,38 +158,18 @@ def attend(
     seen, allowed = attention_mask, None
     if attention_mask is not None and attention_mask.dim() == 4:
         seen = None
-        allowed = _allowed(attention_mask)
         causal = False
-    if sliding_window is not None and causal and key.size(2) > sliding_window:
-        allowed = recent_keys(query, key, sliding_window)
+        message = (
+            f"attention: attention_mask must hold bools, or 0 and floats of at most {HIDDEN}: "
+            "ternary scores take no bias"
+        )
+        is_float = attention_mask.is_floating_point()
+        allowed = visible(attention_mask, HIDDEN, message) if is_float else attention_mask.bool()
+    queries, keys = query.size(2), key.size(2)
+    if sliding_window is not None and causal and keys > sliding_window:
+        # The last keys up to each query's own.
+        ones = query.new_ones(queries, keys, dtype=torch.bool)
+        allowed = ones.triu(keys - queries - sliding_window + 1)
     core.check(query, key, value, seen, allowed)
     attended = core.attend(query, key, value, seen, allowed, causal, output_attentions)
     return attended.out.transpose(1, 2), attended.weights if output_attentions else None
-
-
-def _allowed(mask: Tensor) -> Tensor:
-    """A mask of bools of one of the caller's own.
-
-    Raises:
-        ValueError: it holds floats other than 0 and those that hide.
-    """
-    if not mask.is_floating_point():
-        return mask.bool()
-    allowed = mask == 0
-    capturing = mask.is_cuda and torch.cuda.is_current_stream_capturing()
-    if not (torch.compiler.is_compiling() or capturing):
-        check_value(
-            bool((allowed | (mask <= HIDDEN)).all()),
-            lambda: (
-                f"attention: attention_mask must hold bools, or 0 and floats of at most {HIDDEN}: "
-                "ternary scores take no bias"
-            ),
-        )
-    return allowed
-
-
-def recent_keys(query: Tensor, key: Tensor, window: int) -> Tensor:
-    """Bool ``[N, L]``: the ``window`` last keys up to each query's own."""
-    queries, keys = query.size(2), key.size(2)
-    ones = query.new_ones(queries, keys, dtype=torch.bool)
-    return ones.triu(keys - queries - window + 1)

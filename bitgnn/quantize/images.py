@@ -1,4 +1,4 @@
-"""The binary convolution with its backward rule: exact integers in every forward."""
+"""The binary convolution with its backward rule, and images as grey and as local patterns."""
 
 from __future__ import annotations
 
@@ -8,22 +8,47 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional
+from torch.overrides import handle_torch_function, has_torch_function_unary
 
 import bitgnn.ops  # noqa: F401  (defines torch.ops.bitgnn)
 from bitgnn.ops.conv_shape import ConvShape, Pair, conv_shape
-from bitgnn.quantize.scale import row_scale
-from bitgnn.quantize.sign import Surrogate, binary_sign
-
-__all__ = ["HALVES", "binary_conv2d", "framed"]
-
+from bitgnn.quantize.sign import Surrogate, binary_sign, row_scale
 
 HALVES = (torch.float16, torch.bfloat16)
 """Types that gradients are computed in where activations have them."""
 HALF_INTEGERS = 2048
 """Integers up to this magnitude are exact in float16."""
+COLOURS = 3
+LUMA = (0.299, 0.587, 0.114)
+"""Weights of red, green and blue in grey (ITU-R BT.601)."""
+RING = ((0, 0), (1, 2), (2, 0))
+"""Row and column, in a 3x3 window, of every third pixel clockwise from the top left."""
 
 
-class _SignConv(torch.autograd.Function):
+class FramedConv(torch.autograd.Function):
+    """The gradients of a convolution of :func:`framed` images; forms of it have their forward.
+
+    It leaves both operands saved in ``ctx``, ``shape``, ``groups`` and ``gradient_dtype``.
+    """
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        """Of images and weights, where they are asked for."""
+        x, weight = (saved.to(ctx.gradient_dtype) for saved in ctx.saved_tensors)
+        stride, padding, dilation = ctx.shape
+        frame, inner = framed(x, ctx.shape)
+        grad_x, grad_weight, _ = torch.ops.aten.convolution_backward(
+            grad.to(ctx.gradient_dtype), frame, weight, None, stride, inner, dilation,
+            False, (0, 0), ctx.groups, (*ctx.needs_input_grad[:2], False),
+        )  # fmt: skip
+        if grad_x is not None and frame is not x:
+            top, left = padding[0], padding[2]
+            grad_x = grad_x[:, :, top : top + x.size(2), left : left + x.size(3)]
+        return grad_x, grad_weight, *(None for _ in ctx.needs_input_grad[2:])
+
+
+class _SignConv(FramedConv):
     """Convolution of +-1 tensors: exact integers, rounded only where the caller wants a half."""
 
     @staticmethod
@@ -50,31 +75,6 @@ class _SignConv(torch.autograd.Function):
         # their operands are off by fractions.
         return out.float().round_()
 
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        return *frame_gradients(ctx, grad), None, None, None
-
-
-def frame_gradients(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None]:
-    """Gradients of a convolution of framed images, in images and weights, where they are asked for.
-
-    Args:
-        ctx: of the forward: both operands saved, ``shape``, ``groups`` and ``gradient_dtype``.
-        grad: of the result.
-    """
-    x, weight = (saved.to(ctx.gradient_dtype) for saved in ctx.saved_tensors)
-    stride, padding, dilation = ctx.shape
-    frame, inner = framed(x, ctx.shape)
-    grad_x, grad_weight, _ = torch.ops.aten.convolution_backward(
-        grad.to(ctx.gradient_dtype), frame, weight, None, stride, inner, dilation,
-        False, (0, 0), ctx.groups, (*ctx.needs_input_grad[:2], False),
-    )  # fmt: skip
-    if grad_x is not None and frame is not x:
-        top, left = padding[0], padding[2]
-        grad_x = grad_x[:, :, top : top + x.size(2), left : left + x.size(3)]
-    return grad_x, grad_weight
-
 
 def checked_shape(
     name: str,
@@ -85,11 +85,7 @@ def checked_shape(
     dilation: Pair,
     groups: int,
 ) -> ConvShape:
-    """The shape of a convolution of images and weights that fit together.
-
-    Raises:
-        ValueError: they do not, or an option has none of its values.
-    """
+    """The shape of a convolution of images and weights, or a ValueError where they do not fit."""
     fits = x.dim() == 4 and weight.dim() == 4 and groups >= 1 and weight.numel() > 0
     if not (fits and x.size(1) == groups * weight.size(1) and weight.size(0) % groups == 0):
         raise ValueError(
@@ -105,19 +101,6 @@ def framed(x: Tensor, shape: ConvShape) -> tuple[Tensor, tuple[int, int]]:
     if top == bottom and left == right:
         return x, (top, left)
     return functional.pad(x, (left, right, top, bottom)), (0, 0)
-
-
-def _product_dtype(x: Tensor, weight: Tensor, scale: bool) -> torch.dtype:
-    """The cheapest type whose convolution of signs gives what exact sums would.
-
-    Products and partial sums are added in float32 whatever the operands are; the type decides how
-    the result is rounded.
-    """
-    if x.device.type == "cpu":
-        return torch.float32
-    if x.dtype in HALVES and not scale:
-        return x.dtype
-    return torch.float16 if weight[0].numel() <= HALF_INTEGERS else torch.float32
 
 
 def binary_conv2d(
@@ -166,10 +149,44 @@ def binary_conv2d(
     if not (x.is_floating_point() and weight.is_floating_point()):
         raise TypeError(f"{name}: x and weight must hold floats, got {x.dtype} and {weight.dtype}")
     shape = checked_shape(name, x, weight, stride, padding, dilation, groups)
+    # The cheapest type whose convolution of signs is rounded as exact sums would be.
+    dtype = torch.float32
+    if x.device.type != "cpu" and x.dtype in HALVES and not scale:
+        dtype = x.dtype
+    elif x.device.type != "cpu" and weight[0].numel() <= HALF_INTEGERS:
+        dtype = torch.float16
     # Autocast would round the exact sums of signs.
     with torch.autocast(x.device.type, enabled=False):
         signs = binary_sign(x, surrogate), binary_sign(weight, surrogate)
-        out: Tensor = _SignConv.apply(*signs, shape, groups, _product_dtype(x, weight, scale))
+        out: Tensor = _SignConv.apply(*signs, shape, groups, dtype)
         if scale:
             out = row_scale(weight.flatten(1)).float().view(-1, 1, 1) * out
     return out.to(x.dtype)
+
+
+def grey(x: Tensor) -> Tensor:
+    """The luma ``[N, 1, H, W]`` of red, green and blue floats ``[N, 3, H, W]`` (ITU-R BT.601)."""
+    if has_torch_function_unary(x):  # torch.fx keeps it whole
+        out: Tensor = handle_torch_function(grey, (x,), x)
+        return out
+    red, green, blue = (x[:, c : c + 1] * weight for c, weight in enumerate(LUMA))
+    return red + green + blue
+
+
+def local_binary_patterns(x: Tensor) -> Tensor:
+    """Three of a pixel's neighbours in grey, as +1 where they exceed it and -1 elsewhere.
+
+    The three are every third of the ring of eight, clockwise from the top left; at the border the
+    image continues as it ends. Both sides are floats ``[N, 3, H, W]``; no gradient flows.
+
+    Source: Ojala et al., "Multiresolution Gray-Scale and Rotation Invariant Texture Classification
+    with Local Binary Patterns", TPAMI 2002, in the form of BinCNN.
+    """
+    if has_torch_function_unary(x):
+        out: Tensor = handle_torch_function(local_binary_patterns, (x,), x)
+        return out
+    centre = grey(x)
+    height, width = x.shape[2], x.shape[3]
+    frame = functional.pad(centre, (1, 1, 1, 1), mode="replicate")
+    ring = [frame[:, :, i : i + height, j : j + width] for i, j in RING]
+    return 2 * (torch.cat(ring, 1) > centre).to(x.dtype) - 1
