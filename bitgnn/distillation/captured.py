@@ -19,8 +19,6 @@ from bitgnn.inference.executors.cuda_graph import (
 )
 from bitgnn.nn.graph.adjacency import kept_adjacencies
 
-__all__ = ["RepeatedEpoch", "are_same", "python_state"]
-
 WARM_UPS = 2
 """Epochs in which layers look at their inputs, and torch and its libraries choose kernels."""
 WAITED = "called a synchronizing CUDA operation"
@@ -35,14 +33,8 @@ class RepeatedEpoch:
     A graph repeats what was launched, not what Python did. So an epoch is watched first, and stays
     a function for good if in it the host waited for the GPU, drew random numbers, or left an
     attribute of the model behind that it had not found. Random numbers of the GPU are those that
-    the function would draw.
-
-    Args:
-        run: trains, validates, and gives a tensor; whatever else changes is in tensors that stay
-            where they are.
-        model: what it trains.
-        optimizer: what it trains it with.
-        may_repeat: whether every call does the same.
+    the function would draw. Whatever else ``run`` changes beside its result is in tensors that stay
+    where they are; ``may_repeat`` says whether every call does the same.
     """
 
     def __init__(

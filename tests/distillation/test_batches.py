@@ -15,7 +15,7 @@ from transformers import BertConfig, BertForSequenceClassification
 
 import bitgnn
 from bitgnn.distillation import DistillError, fitting
-from bitgnn.distillation.float_weights import use_float_weights
+from bitgnn.distillation.stages import use_float_weights
 from bitgnn.nn import BinaryConv2d, BinaryLinear
 
 CLASSES, TOKENS = 4, 8

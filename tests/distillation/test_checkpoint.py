@@ -17,18 +17,18 @@ from torch_geometric.nn import GCN
 
 import bitgnn
 from bitgnn.data import load_digits_graph
-from bitgnn.distillation import keeping
+from bitgnn.distillation import session as sessions
 from bitgnn.distillation.checkpoint import (
-    Checkpoint,
     CheckpointError,
+    RunLog,
+    random_state,
     read_checkpoint,
+    set_random_state,
     write_checkpoint,
 )
-from bitgnn.distillation.keeping import Keeper, RunLog
 from bitgnn.distillation.objectives import roc_auc
-from bitgnn.distillation.randomness import random_state, set_random_state
 from bitgnn.distillation.recipe import DistillRecipe
-from bitgnn.distillation.session import BestState, Fit
+from bitgnn.distillation.session import BestState, Fit, Keeper
 
 RECIPE = DistillRecipe(epochs=4, learning_rate=0.01)
 
@@ -59,14 +59,14 @@ def test_checkpoint_of_another_recipe_is_refused(tmp_path):
 
 def test_damaged_checkpoint_is_named_and_kept(tmp_path):
     file = tmp_path / "damaged"
-    write_checkpoint(file, Checkpoint({"model": {"a": torch.ones(3)}}, {"epoch": 1}))
+    write_checkpoint(file, {"model": {"a": torch.ones(3)}}, {"epoch": 1})
     whole = file.read_bytes()
     for content in (whole[:-2], b"", b"no checkpoint at all"):
         file.write_bytes(content)
         with pytest.raises(CheckpointError, match="damaged: no readable checkpoint"):
             read_checkpoint(file)
         assert file.read_bytes() == content
-    write_checkpoint(file, Checkpoint({"model": {"a": torch.ones(3)}}, {"format": 7}))
+    write_checkpoint(file, {"model": {"a": torch.ones(3)}}, {"format": 7})
     with pytest.raises(CheckpointError, match="format must be 2, got 7"):
         read_checkpoint(file)
     assert read_checkpoint(tmp_path / "absent") is None
@@ -74,21 +74,21 @@ def test_damaged_checkpoint_is_named_and_kept(tmp_path):
 
 def test_interrupted_write_leaves_the_checkpoint_before(tmp_path, monkeypatch):
     file = tmp_path / "run"
-    write_checkpoint(file, Checkpoint({"model": {"a": torch.ones(3)}}, {"epoch": 1}))
+    write_checkpoint(file, {"model": {"a": torch.ones(3)}}, {"epoch": 1})
 
     def fails(*_):
         raise OSError("disk full")
 
     monkeypatch.setattr("os.replace", fails)
     with pytest.raises(OSError, match="disk full"):
-        write_checkpoint(file, Checkpoint({"model": {"a": torch.zeros(3)}}, {"epoch": 2}))
-    assert read_checkpoint(file).values["epoch"] == 1
+        write_checkpoint(file, {"model": {"a": torch.zeros(3)}}, {"epoch": 2})
+    assert read_checkpoint(file)[1]["epoch"] == 1
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
 
 
 def test_checkpoints_take_a_small_share_of_the_time(tmp_path, monkeypatch):
     clock = iter(range(1000))
-    monkeypatch.setattr(keeping.time, "perf_counter", lambda: float(next(clock)))
+    monkeypatch.setattr(sessions.time, "perf_counter", lambda: float(next(clock)))
     session = session_of(2)
     keeper, saved = Keeper(session, tmp_path / "run"), []
     monkeypatch.setattr(session, "save", lambda path: saved.append(session.epoch))
@@ -125,11 +125,11 @@ def test_kill_9_loses_at_most_the_epoch_in_flight(tmp_path):
     deadline = time.monotonic() + 120
     while process.poll() is None and time.monotonic() < deadline and not checkpoint.exists():
         time.sleep(0.001)
-    seen = read_checkpoint(checkpoint).values["epoch"]
+    seen = read_checkpoint(checkpoint)[1]["epoch"]
     process.send_signal(signal.SIGKILL)
     assert process.wait() == -signal.SIGKILL
     # Nothing that was written before the kill is lost, and what is there is whole.
-    assert seen <= read_checkpoint(checkpoint).values["epoch"] < 100
+    assert seen <= read_checkpoint(checkpoint)[1]["epoch"] < 100
     data = load_digits_graph()
     found = []
     for name in ("parts", "whole"):

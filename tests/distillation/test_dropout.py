@@ -5,7 +5,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from bitgnn.distillation.dropout import scaled_dropout
+from bitgnn.distillation.fitting import scaled_dropout
 
 ROWS = 100_000
 

@@ -9,11 +9,17 @@ from torch.nn import functional
 from toy_problems import CLASSES, NODES, gcn, planted
 
 from bitgnn.distillation import DistillError
-from bitgnn.distillation.objectives import Classes, Links, MultiLabel, Values, objective_of
+from bitgnn.distillation.objectives import (
+    Classes,
+    Links,
+    MultiLabel,
+    Values,
+    objective_of,
+    smoothed,
+)
 from bitgnn.distillation.problems import Nodes
 from bitgnn.distillation.recipe import DistillRecipe, dropout_for, recipe_for
 from bitgnn.distillation.session import Fit
-from bitgnn.distillation.targets import smoothed
 from bitgnn.nn import BWTALinear
 
 

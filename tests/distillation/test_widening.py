@@ -9,7 +9,7 @@ from toy_problems import CLASSES, FEATURES, Own, planted
 
 import bitgnn
 from bitgnn.distillation import DistillError
-from bitgnn.distillation.widening import widened
+from bitgnn.distillation.students import widened
 from bitgnn.models import resnet, vgg
 from bitgnn.nn import BinaryConv2d, ChannelShortcut
 
