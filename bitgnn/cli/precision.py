@@ -79,7 +79,7 @@ def distill(
 
         from bitgnn.distillation.command import DistillCommand, DistillInterrupted, run_distill
         from bitgnn.distillation.named import NamedModel
-        from bitgnn.tune.budget import parse_seconds
+        from bitgnn.tune.objective import parse_seconds
 
         folder = output or DISTILL_FOLDER / f"{short(model)}-{short(data)}"
         seconds = None if budget is None else parse_seconds(budget)
@@ -155,8 +155,8 @@ def tune(
         from rich.console import Console
 
         from bitgnn.distillation.named import NamedModel
-        from bitgnn.tune.budget import age_of_process
         from bitgnn.tune.command import TuneCommand, run_tune
+        from bitgnn.tune.objective import age_of_process
         from bitgnn.tune.tuner import TuneInterrupted
 
         named = NamedModel(model, hidden, layers, state)

@@ -1,4 +1,4 @@
-"""Space: every plan that a model allows, in a fixed order, each made ready to run."""
+"""Space: every plan that a model allows, in a fixed order, made ready to run and scored."""
 
 from __future__ import annotations
 
@@ -19,27 +19,23 @@ from bitgnn.convert.plan import Order
 from bitgnn.inference import FrozenModel
 from bitgnn.inference.frozen_model import Features, Graph
 from bitgnn.inference.memory import MemoryUse, frozen_memory
-from bitgnn.tune.letter_choices import LetterChoices
-from bitgnn.tune.pins import Pins, pinned_choices
-from bitgnn.tune.workload import Workload
+from bitgnn.tune.letters import LetterChoices, Pins, pinned_choices
+from bitgnn.tune.workload import Score, Workload
 
 MOST_GRAPHS = 24
 MOST_MODELS = 256
 """Prepared graphs and frozen models that are kept; those used longest ago go first."""
+ORDERS: tuple[Order, ...] = ("transform_first", "aggregate_first")
+CHOICES: dict[str, tuple[str, ...]] = {"features": ("floats", "packed"), "order": ORDERS}
+"""What ``allow`` may restrict, and every value there is."""
+MOST_ORDERED = 4
+"""Up to so many layers every combination of their orders is in the space."""
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """A plan with everything a forward needs.
+    """A frozen model with everything a forward needs, features in the form that a plan asks for."""
 
-    Attributes:
-        plan: the plan.
-        frozen: the model frozen with it.
-        x: features in the form the plan asks for.
-        graph: the prepared graph.
-    """
-
-    plan: Plan
     frozen: FrozenModel
     x: Features
     graph: Graph | None
@@ -62,11 +58,7 @@ class Candidate:
 
 
 class Candidates:
-    """Makes candidates of plans.
-
-    Args:
-        workload: model and data.
-    """
+    """Makes candidates of plans."""
 
     def __init__(self, workload: Workload) -> None:
         self.workload = workload
@@ -76,21 +68,13 @@ class Candidates:
         self._features: list[tuple[Any, list[Tensor], Features]] = []
 
     def make(self, plan: Plan) -> Candidate:
-        """A plan ready to run.
-
-        Raises:
-            ValueError: the plan does not fit the model.
-        """
+        """A plan ready to run."""
         frozen = self.frozen(plan)
         x = self._packed(frozen) if plan.features == "packed" else self.workload.x
-        return Candidate(plan, frozen, x, self._graph(frozen))
+        return Candidate(frozen, x, self._graph(frozen))
 
     def frozen(self, plan: Plan) -> FrozenModel:
-        """The model frozen with a plan; plans that differ in the form of features share one.
-
-        Raises:
-            ValueError: the plan does not fit the model.
-        """
+        """The model frozen with a plan; plans that differ in the form of features share one."""
         if plan.model is not None and plan.model != self._shape:
             plan.check_model(self.workload.model)  # says what it is for
         key = (tuple(plan.letters.items()), tuple(plan.order.items()))
@@ -142,14 +126,6 @@ def _kept(store: OrderedDict[Any, Any], key: Any, make: Callable[[], Any], most:
     return store[key]
 
 
-ORDERS: tuple[Order, ...] = ("transform_first", "aggregate_first")
-CHOICES: dict[str, tuple[str, ...]] = {"features": ("floats", "packed"), "order": ORDERS}
-"""What ``allow`` may restrict, and every value there is."""
-
-MOST_ORDERED = 4
-"""Up to so many layers every combination of their orders is in the space."""
-
-
 class Space:
     """Letters of every layer, orders of float maps, and forms of the features.
 
@@ -183,7 +159,7 @@ class Space:
 
         Args:
             workload: model, graph and device.
-            pins: letters that are settled, see :func:`bitgnn.tune.pins.pin_patterns`.
+            pins: letters that are settled, see :func:`bitgnn.tune.letters.pin_patterns`.
             allow: values to choose from, by ``"features"`` or ``"order"``; everything else is left
                 out.
 
@@ -272,3 +248,32 @@ class Space:
             orders: Any = dict(frozen.report.orders)
             self._facts[key] = orders, [form for form in forms if form in self._allowed("features")]
         return self._facts[key]
+
+
+class Accuracy:
+    """Scores plans with the weights the model has, without training.
+
+    Plans with equal :meth:`Space.values_key` are frozen and run once, and share a score.
+
+    Args:
+        space: of the plans.
+    """
+
+    def __init__(self, space: Space) -> None:
+        self.space = space
+        self._known: dict[str, Score] = {}
+
+    def of(self, plan: Plan) -> Score:
+        """The score of a plan.
+
+        Raises:
+            ValueError: the plan does not fit the model.
+        """
+        key = self.space.values_key(plan.letters, plan.order)
+        if key not in self._known:
+            self._known[key] = self._measure(Plan(plan.letters, plan.order))
+        return self._known[key]
+
+    @torch.no_grad()
+    def _measure(self, plan: Plan) -> Score:
+        return self.space.workload.scores(self.space.candidates.make(plan).kernels())

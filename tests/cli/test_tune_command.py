@@ -12,7 +12,7 @@ from bitgnn.cli import app
 from bitgnn.convert import Plan
 from bitgnn.distillation.named import NamedModel
 from bitgnn.inference import load as read_model
-from bitgnn.tune import budget, command, search
+from bitgnn.tune import command, objective, search
 from bitgnn.tune.command import TuneCommand
 
 runner = CliRunner()
@@ -61,7 +61,7 @@ def test_starting_counts_where_the_process_is_for_the_command_alone(
         spent.append(command.spent)
         raise ValueError("enough")
 
-    monkeypatch.setattr(budget, "age_of_process", lambda: 1e6)
+    monkeypatch.setattr(objective, "age_of_process", lambda: 1e6)
     monkeypatch.setattr(command, "run_tune", counted)
     runner.invoke(app, [*QUICK, *DIGITS, "-o", str(tmp_path)], obj=own)
     assert spent == [1e6 if is_up else 0.0]
