@@ -197,8 +197,8 @@ def draw_points(result: TuneResult) -> bytes:
     axes.set_ylabel(f"validation {result.workload['metric'].replace('_', ' ')}, %")
     axes.grid(alpha=0.25)
     open_frame(axes)
-    size = "{model} on {nodes} nodes, {edges} edges, {device}".format(**result.workload)
-    figure.suptitle(size, fontsize=11, fontweight="bold")
+    title = "{model} on {nodes} nodes, {edges} edges, {device}".format(**result.workload)
+    figure.suptitle(title, fontsize=11, fontweight="bold")
     _legend(axes, result)
     return png(figure)
 
