@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.optim import Optimizer
 
 from bitgnn._collector import collector_paused
 from bitgnn.inference.executors.cuda_graph import (
@@ -38,11 +39,7 @@ class RepeatedEpoch:
     """
 
     def __init__(
-        self,
-        run: Callable[[], Tensor],
-        model: nn.Module,
-        optimizer: torch.optim.Optimizer,
-        may_repeat: bool,
+        self, run: Callable[[], Tensor], model: nn.Module, optimizer: Optimizer, may_repeat: bool
     ) -> None:
         self._run, self._model, self._optimizer = run, model, optimizer
         self._device = next(model.parameters()).device
@@ -143,16 +140,14 @@ def _drawn(value: Any) -> Any:
 def are_same(before: list[tuple[Any, int]], after: list[tuple[Any, int]]) -> bool:
     """Whether the values are the same objects, or equal plain ones, and as large as before."""
     return len(before) == len(after) and all(
-        (old is new or (isinstance(old, (*PLAIN, tuple)) and _equal(old, new))) and size == other
+        _is_same(old, new) and size == other
         for (old, size), (new, other) in zip(before, after, strict=True)
     )
 
 
-def _equal(old: Any, new: Any) -> bool:
-    if isinstance(old, tuple):
-        return (
-            isinstance(new, tuple)
-            and len(old) == len(new)
-            and all(a is b or _equal(a, b) for a, b in zip(old, new, strict=True))
-        )
+def _is_same(old: Any, new: Any) -> bool:
+    if old is new:
+        return True
+    if isinstance(old, tuple) and isinstance(new, tuple):
+        return len(old) == len(new) and all(map(_is_same, old, new))
     return isinstance(old, PLAIN) and type(old) is type(new) and bool(old == new)

@@ -104,9 +104,10 @@ def widened(model: nn.Module, data: Inputs, factor: float) -> nn.Module:
             f"widen: {type(model).__name__} gives {list(found)} in place of {list(shape)} with "
             f"{factor:g} times the hidden channels; {REMEDY}"
         )
-    _reset(result)
-    if hasattr(result, "hidden_channels") and isinstance(result.hidden_channels, int):
-        result.hidden_channels = _grown(result.hidden_channels, factor)
+    result = fresh(result)
+    hidden = getattr(result, "hidden_channels", None)
+    if isinstance(hidden, int):
+        result.hidden_channels = _grown(hidden, factor)
     return result.train(model.training)
 
 
@@ -161,18 +162,13 @@ def _grow(
 
 
 def fresh(model: nn.Module) -> nn.Module:
-    """A copy whose layers start anew."""
+    """A copy whose layers start anew, as far as they know how."""
     result = copy.deepcopy(model)
-    _reset(result)
-    return result
-
-
-def _reset(model: nn.Module) -> None:
-    """Let all layers that know how start anew."""
-    for module in model.modules():
+    for module in result.modules():
         reset = getattr(module, "reset_parameters", None)
         if callable(reset):
             reset()
+    return result
 
 
 def _layers(model: nn.Module) -> dict[str, nn.Module]:
@@ -180,7 +176,9 @@ def _layers(model: nn.Module) -> dict[str, nn.Module]:
     sized = {
         name: module
         for name, module in model.named_modules()
-        if _key(module, (*INPUTS, *OUTPUTS, *NORMS)) is not None and _is_layer(module)
+        if _key(module, (*READ, *OUTPUTS)) is not None
+        # Shortcuts and norms without parameters are layers if nothing is inside.
+        and ([*module.parameters()] or not [*module.children()])
     }
     inside = {
         name
@@ -194,11 +192,6 @@ def _layers(model: nn.Module) -> dict[str, nn.Module]:
         for name, module in left.items()
         if not any(name != other and other.startswith(f"{name}." if name else "") for other in left)
     }
-
-
-def _is_layer(module: nn.Module) -> bool:
-    """Whether it has parameters, or nothing inside, as shortcuts and norms without any."""
-    return next(module.parameters(), None) is not None or next(module.children(), None) is None
 
 
 def _key(module: nn.Module, names: tuple[str, ...]) -> str | None:

@@ -220,7 +220,7 @@ class Search:
         for plan in self._worthwhile(every) if every else []:
             try:
                 score = self.accuracy.of(plan)
-                candidate = self.space.candidates.make(plan)
+                candidate = self.space.make(plan)
                 memory = float(candidate.memory.peak)
                 seconds = glance(candidate.run, self.device)
                 widen = self.space.workload.widen
@@ -281,7 +281,7 @@ class Search:
         ready, runs = [], []
         for trial in batch:
             try:
-                run = self.space.candidates.make(trial.plan).run
+                run = self.space.make(trial.plan).run
                 run()
             except (RuntimeError, ValueError) as error:
                 self.failed[trial.plan] = _first_line(error)

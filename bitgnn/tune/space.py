@@ -57,65 +57,6 @@ class Candidate:
         return frozen_memory(self.frozen, self.x, self.graph)
 
 
-class Candidates:
-    """Makes candidates of plans."""
-
-    def __init__(self, workload: Workload) -> None:
-        self.workload = workload
-        self._shape = ModelShape.of(workload.model)
-        self._models: OrderedDict[Any, FrozenModel] = OrderedDict()
-        self._graphs: OrderedDict[Any, Graph] = OrderedDict()
-        self._features: list[tuple[Any, list[Tensor], Features]] = []
-
-    def make(self, plan: Plan) -> Candidate:
-        """A plan ready to run."""
-        frozen = self.frozen(plan)
-        x = self._packed(frozen) if plan.features == "packed" else self.workload.x
-        return Candidate(frozen, x, self._graph(frozen))
-
-    def frozen(self, plan: Plan) -> FrozenModel:
-        """The model frozen with a plan; plans that differ in the form of features share one."""
-        if plan.model is not None and plan.model != self._shape:
-            plan.check_model(self.workload.model)  # says what it is for
-        key = (tuple(plan.letters.items()), tuple(plan.order.items()))
-
-        def make() -> FrozenModel:
-            with warnings.catch_warnings():
-                # What stays in full precision is what the letters of most plans ask for.
-                warnings.filterwarnings("ignore", message="freeze: parts", category=UserWarning)
-                return freeze(self.workload.model, Plan(plan.letters, plan.order), check=False)
-
-        made: FrozenModel = _kept(self._models, key, make, MOST_MODELS)
-        return made
-
-    def _packed(self, frozen: FrozenModel) -> Features:
-        """Packed features; models that pack them alike share them."""
-        steps = frozen.program.steps[: frozen.program.entry]
-        tensors = [frozen.get_buffer(name) for step in steps for name in step.tensors.values()]
-        form = [(step.kind, dict(step.attributes), sorted(step.tensors)) for step in steps]
-        key = (frozen._takes_pattern, form)
-        for known, read, packed in self._features:
-            if known == key and all(map(torch.equal, read, tensors)):
-                return packed
-        packed = frozen.pack_features(self.workload.x)
-        self._features.append((key, tensors, packed))
-        return packed
-
-    def _graph(self, frozen: FrozenModel) -> Graph | None:
-        if not frozen.takes_graph:
-            return None
-        workload = self.workload
-        weight = workload.edge_weight if frozen.takes_edge_weight else None
-        widths = tuple(tuple(frozen._packed_widths(n)) for n in range(len(frozen.graphs)))
-        own = None if frozen.calls is None else id(frozen)  # its graph holds the edges themselves
-        key = (frozen.graphs, widths, weight is None, own)
-
-        def make() -> Graph:
-            return frozen.prepare_graph(workload.edge_index, workload.num_nodes, weight)
-
-        return _kept(self._graphs, key, make, MOST_GRAPHS)
-
-
 def _kept(store: OrderedDict[Any, Any], key: Any, make: Callable[[], Any], most: int) -> Any:
     """What is stored under a key, made where it is not."""
     if key not in store:
@@ -143,10 +84,12 @@ class Space:
     ) -> None:
         self.workload = workload
         self.choices = choices
-        self.candidates = Candidates(workload)
         self.allow = {name: tuple(values) for name, values in allow.items()}
         self.shape = ModelShape.of(workload.model)
         self._facts: dict[str, tuple[Mapping[str, Order], list[Any]]] = {}
+        self._models: OrderedDict[Any, FrozenModel] = OrderedDict()
+        self._graphs: OrderedDict[Any, Graph] = OrderedDict()
+        self._features: list[tuple[Any, list[Tensor], Features]] = []
 
     @classmethod
     def from_workload(
@@ -243,11 +186,56 @@ class Space:
             raise ValueError(f"tune: letters {dict(letters)} are no choice of this space")
         key = " ".join(letters[name] for name in self.layers)
         if key not in self._facts:
-            frozen = self.candidates.frozen(Plan(dict(letters)))
+            frozen = self.frozen(Plan(dict(letters)))
             forms = ["floats"] if frozen.program.entry is None else ["floats", "packed"]
             orders: Any = dict(frozen.report.orders)
             self._facts[key] = orders, [form for form in forms if form in self._allowed("features")]
         return self._facts[key]
+
+    def make(self, plan: Plan) -> Candidate:
+        """A plan ready to run."""
+        frozen = self.frozen(plan)
+        x = self._packed(frozen) if plan.features == "packed" else self.workload.x
+        return Candidate(frozen, x, self._graph(frozen))
+
+    def frozen(self, plan: Plan) -> FrozenModel:
+        """The model frozen with a plan; plans that differ in the form of features share one."""
+        if plan.model is not None and plan.model != self.shape:
+            plan.check_model(self.workload.model)  # says what it is for
+
+        def make() -> FrozenModel:
+            with warnings.catch_warnings():
+                # What stays in full precision is what the letters of most plans ask for.
+                warnings.filterwarnings("ignore", message="freeze: parts", category=UserWarning)
+                return freeze(self.workload.model, Plan(plan.letters, plan.order), check=False)
+
+        key = (tuple(plan.letters.items()), tuple(plan.order.items()))
+        made: FrozenModel = _kept(self._models, key, make, MOST_MODELS)
+        return made
+
+    def _packed(self, frozen: FrozenModel) -> Features:
+        """Packed features; models that pack them alike share them."""
+        steps = frozen.program.steps[: frozen.program.entry]
+        tensors = [frozen.get_buffer(name) for step in steps for name in step.tensors.values()]
+        form = [(step.kind, dict(step.attributes), sorted(step.tensors)) for step in steps]
+        key = (frozen._takes_pattern, form)
+        for known, read, packed in self._features:
+            if known == key and all(map(torch.equal, read, tensors)):
+                return packed
+        packed = frozen.pack_features(self.workload.x)
+        self._features.append((key, tensors, packed))
+        return packed
+
+    def _graph(self, frozen: FrozenModel) -> Graph | None:
+        if not frozen.takes_graph:
+            return None
+        graph, nodes = self.workload.edge_index, self.workload.num_nodes
+        weight = self.workload.edge_weight if frozen.takes_edge_weight else None
+        widths = tuple(tuple(frozen._packed_widths(n)) for n in range(len(frozen.graphs)))
+        own = None if frozen.calls is None else id(frozen)  # its graph holds the edges themselves
+        key = (frozen.graphs, widths, weight is None, own)
+        make = partial(frozen.prepare_graph, graph, nodes, weight)
+        return _kept(self._graphs, key, make, MOST_GRAPHS)
 
 
 class Accuracy:
@@ -276,4 +264,4 @@ class Accuracy:
 
     @torch.no_grad()
     def _measure(self, plan: Plan) -> Score:
-        return self.space.workload.scores(self.space.candidates.make(plan).kernels())
+        return self.space.workload.scores(self.space.make(plan).kernels())

@@ -58,7 +58,7 @@ class Student:
 
     def scored(self, plan: Plan) -> tuple[Score, Candidate]:
         """A plan in its own letters: the score of the frozen model, and the model ready to run."""
-        return self._accuracy.of(plan), self._accuracy.space.candidates.make(plan)
+        return self._accuracy.of(plan), self._accuracy.space.make(plan)
 
     @cached_property
     def _accuracy(self) -> Accuracy:

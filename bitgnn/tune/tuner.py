@@ -88,11 +88,10 @@ def tune(
     """Find the letters, order, form of features and width that suit a float model and its data.
 
     Of each width a student is distilled in the letters of ``"bin"``, see :func:`bitgnn.distill`.
-    In its weights every choice of letters (up to :data:`~bitgnn.tune.search.MOST_CHOICES`; beyond,
-    those that an Optuna sampler proposes) is scored on the validation nodes, its plans are timed
-    briefly, and at most a fifth of them is measured in turns. The best of all widths are distilled
-    in their own letters from the same teacher, and measured in turns beside it: these, with their
-    own accuracies, are the points of the result.
+    In its weights every choice of letters (of more than 512 those that an Optuna sampler proposes)
+    is scored on the validation nodes, its plans are timed briefly, and at most a fifth of them is
+    measured in turns. The best of all widths are distilled in their own letters from the same
+    teacher, and measured in turns beside it: these are the points of the result.
 
     Args:
         model: a model in floats, trained or not, unchanged; one that is not is trained first.
@@ -179,8 +178,8 @@ class _Tuning:
     seed: int
     progress: bool
     baseline: Baseline | None = None
+    # Of each width, the student in the letters of "bin" and the search in its weights.
     firsts: list[tuple[Student, Search]] = field(default_factory=list)
-    """Of each width, the student in the letters of "bin" and the search in its weights."""
     remarks: list[str] = field(default_factory=list)
     complete: bool = True
 
@@ -205,9 +204,8 @@ class _Tuning:
         first = self._teach(widen, None, self.budget.part(SEARCHED_BY).part(TAUGHT_SHARE))
         if self.baseline is None:
             assert self.students.teacher is not None, "it was there before its student"
-            self.baseline = baseline_of(
-                replace(self.students.workload, model=self.students.teacher)
-            )
+            workload = replace(self.students.workload, model=self.students.teacher)
+            self.baseline = baseline_of(workload)
             self.goal = replace(self.goal, reference=self.baseline.score.validation)
         space = Space.from_workload(first.workload, self.pins, self.allow)
         store = TrialStore(self.storage, signature_of(first.workload), widen)

@@ -83,7 +83,7 @@ def run_all(space, every):
         assert len({*plans}) == len(plans) > 0
         found = {}
         for plan in plans:
-            scores = space.candidates.make(plan).run()
+            scores = space.make(plan).run()
             key = space.values_key(plan.letters, plan.order)
             assert found.setdefault(key, scores.clone()).equal(scores), plan.describe()
         yield letters, found
@@ -122,7 +122,7 @@ def test_chains_cost_nothing(workload, monkeypatch):
     def fail(*args):
         raise AssertionError("a model was frozen")
 
-    monkeypatch.setattr("bitgnn.tune.space.Candidates.frozen", fail)
+    monkeypatch.setattr("bitgnn.tune.space.Space.frozen", fail)
     space = Space.from_workload(workload)
     assert len(list(space.choices)) == space.num_choices == 128
 
@@ -152,7 +152,7 @@ def test_orders_of_many_layers(data):
     workload = Workload.of(model.eval(), data)
     floats = {f"convs.{i}": "FFF+FFF" for i in range(6)}
     space = Space.from_workload(workload)
-    native = space.candidates.frozen(Plan(floats)).report.orders
+    native = space.frozen(Plan(floats)).report.orders
     orders = [plan.order for plan in space.plans(floats)]
     assert orders[0] == native
     assert len(native) == 6
@@ -164,7 +164,7 @@ def test_orders_of_many_layers(data):
     assert [plan.order for plan in one.plans(floats)] == [dict.fromkeys(floats, "aggregate_first")]
     expected = model(data.x, data.edge_index)
     for plan in space.plans(floats):
-        scores = space.candidates.make(plan).run()
+        scores = space.make(plan).run()
         torch.testing.assert_close(scores, expected, rtol=1e-4, atol=1e-5)
 
 
@@ -172,7 +172,7 @@ def test_values_key(space):
     keys = {space.values_key(letters) for letters in space.choices}
     assert len(keys) == 128
     assert space.values_key(BITS, {}) == space.values_key(dict(reversed(BITS.items())))
-    chosen = space.candidates.frozen(Plan(FLOATS)).report.orders
+    chosen = space.frozen(Plan(FLOATS)).report.orders
     assert space.values_key(FLOATS) == space.values_key(FLOATS, chosen)
     turned = {"transform_first": "aggregate_first", "aggregate_first": "transform_first"}
     other = {**chosen, "convs.0": turned[chosen["convs.0"]]}
@@ -212,7 +212,7 @@ def test_wrong_requests(workload):
 
 
 def test_candidates_share_models_graphs_and_packed_features(space):
-    make = space.candidates.make
+    make = space.make
     first, packed = (make(Plan(BITS, features=form)) for form in ("floats", "packed"))
     for made in (first, packed):
         assert torch.equal(made.run(), made.frozen(made.x, made.graph))
@@ -231,8 +231,8 @@ def test_candidates_share_models_graphs_and_packed_features(space):
 
 
 def test_equal_results_are_scored_once_on_the_frozen_model(space, workload, monkeypatch):
-    accuracy, made, make = Accuracy(space), [], space.candidates.make
-    monkeypatch.setattr(space.candidates, "make", lambda plan: made.append(plan) or make(plan))
+    accuracy, made, make = Accuracy(space), [], space.make
+    monkeypatch.setattr(space, "make", lambda plan: made.append(plan) or make(plan))
     logits = freeze(workload.model, Plan(BITS))(workload.x, workload.edge_index)
     right = (logits.argmax(1) == workload.y)[workload.val_mask]
     plans = space.plans(BITS)
