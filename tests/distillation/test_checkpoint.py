@@ -39,8 +39,11 @@ def session_of(layers, recipe=RECIPE):
     return session
 
 
-def test_checkpoint_of_another_model_names_the_keys(tmp_path):
+def test_checkpoint_of_another_model_or_recipe_is_refused(tmp_path):
     session_of(2).save(tmp_path / "a")
+    faster = session_of(2, RECIPE.model_copy(update={"learning_rate": 0.5}))
+    with pytest.raises(CheckpointError, match=r"learning_rate 0\.01 there, 0\.5 here"):
+        faster.resume(tmp_path / "a")
     other = session_of(3)
     before = {name: tensor.clone() for name, tensor in other.model.state_dict().items()}
     with pytest.raises(CheckpointError, match=r"convs\.2\.lin\.weight is missing") as caught:
@@ -48,13 +51,6 @@ def test_checkpoint_of_another_model_names_the_keys(tmp_path):
     assert "convs.1.lin.weight is [3, 8], must be [8, 8]" in str(caught.value)
     for name, tensor in other.model.state_dict().items():
         assert torch.equal(tensor, before[name])
-
-
-def test_checkpoint_of_another_recipe_is_refused(tmp_path):
-    session_of(2).save(tmp_path / "a")
-    other = session_of(2, RECIPE.model_copy(update={"learning_rate": 0.5}))
-    with pytest.raises(CheckpointError, match=r"learning_rate 0\.01 there, 0\.5 here"):
-        other.resume(tmp_path / "a")
 
 
 def test_damaged_checkpoint_is_named_and_kept(tmp_path):
@@ -211,12 +207,6 @@ def test_choice_on_the_device_is_that_on_the_cpu():
     there, here = offered(values, 2, "cuda"), offered(values, 2)
     assert int(there.epoch) == int(here.epoch)
     assert float(there.state["weight"]) == int(here.epoch)
-
-
-def test_learning_rates():
-    assert RECIPE.rate(3) == 0.01
-    cosine = RECIPE.model_copy(update={"schedule": "cosine"})
-    assert [cosine.rate(epoch) for epoch in (0, 2, 4)] == pytest.approx([0.01, 0.005, 0.0])
 
 
 @pytest.mark.parametrize("levels", [2, 5, 1000])

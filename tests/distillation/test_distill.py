@@ -1,10 +1,6 @@
 """distill(): what it gives for nodes, graphs and links, and that nothing else changes."""
 
-from __future__ import annotations
-
 import copy
-from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -21,7 +17,7 @@ from bitgnn.distillation import DistillError, fitting
 EPOCHS = 60
 
 
-def test_an_untrained_model_is_trained_and_taught() -> None:
+def test_an_untrained_model_is_trained_and_taught():
     data, model = planted(), gcn()
     before = copy.deepcopy(model.state_dict())
     generator = torch.get_rng_state()
@@ -41,26 +37,24 @@ def test_an_untrained_model_is_trained_and_taught() -> None:
     assert result.plot().startswith(b"\x89PNG")
 
 
-def test_scores_are_those_of_the_frozen_model() -> None:
+def test_scores_are_those_of_the_frozen_model():
     data = planted()
     result = bitgnn.distill(gcn(), data, epochs=20)
-    frozen = bitgnn.freeze(result.model)
-    right = frozen(data.x, data.edge_index).argmax(1) == data.y
-    assert float(right[data.test_mask].double().mean()) == pytest.approx(result.scores.test)
-    assert float(right[data.val_mask].double().mean()) == pytest.approx(result.scores.val)
+    right = bitgnn.freeze(result.model)(data.x, data.edge_index).argmax(1) == data.y
+    for mask, score in ((data.test_mask, result.scores.test), (data.val_mask, result.scores.val)):
+        assert float(right[mask].double().mean()) == pytest.approx(score)
 
 
-def test_a_trained_model_teaches_as_it_is() -> None:
-    data = planted()
-    first = bitgnn.distill(gcn(), data, epochs=EPOCHS)
-    second = bitgnn.distill(first.teacher, data, "full", epochs=EPOCHS)
+def test_a_trained_model_teaches_as_it_is():
+    first = bitgnn.distill(gcn(), planted(), epochs=EPOCHS)
+    second = bitgnn.distill(first.teacher, planted(), "full", epochs=EPOCHS)
     assert second.teacher_history == []
     assert second.teacher_scores == first.teacher_scores
     trained = dict(first.teacher.named_parameters())
     assert all(torch.equal(p, trained[n]) for n, p in second.teacher.named_parameters())
 
 
-def drawn_communities() -> Data:
+def drawn_communities():
     """Two communities without a common node: fresh weights may tell them apart by luck."""
     generator = torch.Generator().manual_seed(1)
     rows = torch.arange(400)
@@ -72,9 +66,9 @@ def drawn_communities() -> Data:
 
 
 @pytest.mark.parametrize("kind", ["classes", "communities", "labels", "values", "graphs", "links"])
-def test_a_trained_model_is_told_from_fresh_ones(kind: str) -> None:
+def test_a_trained_model_is_told_from_fresh_ones(kind):
     data, more, outputs = planted(), {}, CLASSES
-    make: Any = lambda: pyg.GCN(FEATURES, 16, 2, outputs)  # noqa: E731
+    make = lambda: pyg.GCN(FEATURES, 16, 2, outputs)  # noqa: E731
     if kind == "communities":
         data, outputs = drawn_communities(), 2
     elif kind in ("labels", "values"):
@@ -102,10 +96,11 @@ def test_a_trained_model_is_told_from_fresh_ones(kind: str) -> None:
 
 
 @pytest.mark.parametrize("trained", [True, False])
-def test_the_judgement_is_kept_and_changes_no_training(trained: bool, tmp_path: Path) -> None:
+def test_the_judgement_is_kept_and_changes_no_training(trained, tmp_path):
     data = planted()
     model = bitgnn.distill(gcn(), data, epochs=30).teacher if trained else gcn()
     said = bitgnn.distill(model, data, epochs=2, trained=trained)
+    assert len(said.teacher_history) == (0 if trained else 2)
     found = bitgnn.distill(model, data, epochs=2, log=tmp_path)
     assert said.judgement == f"{'trained' if trained else 'untrained'}, as trained= says"
     assert (tmp_path / "judgement.txt").read_text() == f"{found.judgement}\n"
@@ -113,16 +108,7 @@ def test_the_judgement_is_kept_and_changes_no_training(trained: bool, tmp_path: 
     assert all(torch.equal(value, state[n]) for n, value in found.model.state_dict().items())
 
 
-def test_whether_the_model_is_trained_may_be_said() -> None:
-    data, model = planted(), gcn()
-    given = bitgnn.distill(model, data, epochs=2, trained=True)
-    assert given.teacher_history == []
-    pairs = zip(model.parameters(), given.teacher.parameters(), strict=True)
-    assert all(torch.equal(before, after) for before, after in pairs)
-    assert len(bitgnn.distill(given.teacher, data, epochs=2, trained=False).teacher_history) == 2
-
-
-def test_a_student_learns_in_the_letters_of_a_plan() -> None:
+def test_a_student_learns_in_the_letters_of_a_plan():
     data = planted()
     plan = bitgnn.Plan({"convs.0": "FBB+BFF", "convs.1": "FBF+FFF"})
     result = bitgnn.distill(gcn(), data, plan, epochs=EPOCHS)
@@ -134,8 +120,8 @@ def test_a_student_learns_in_the_letters_of_a_plan() -> None:
         bitgnn.distill(gcn(), data, bitgnn.Plan({"convs.0": "FBB"}), epochs=1)
 
 
-def test_training_ends_where_no_epoch_is_better(monkeypatch: pytest.MonkeyPatch) -> None:
-    def step(session: Any, *_: Any) -> None:
+def test_training_ends_where_no_epoch_is_better(monkeypatch):
+    def step(session, *_):
         session.history.append(torch.zeros(len(session.columns), dtype=torch.float64))
         session.best.offer(
             torch.tensor(session.epoch - 1), torch.tensor(-float(min(session.epoch, 4)))
@@ -152,14 +138,14 @@ def test_training_ends_where_no_epoch_is_better(monkeypatch: pytest.MonkeyPatch)
     constant = {"schedule": "constant"}
     result = bitgnn.distill(gcn(), planted(), epochs=90, trained=True, recipe=constant)
     assert (len(result.history), result.ended) == (34, {"student": why})
-    everything = {"schedule": "constant", "patience": None}
-    result = bitgnn.distill(gcn(), planted(), epochs=90, trained=True, recipe=everything)
+    patient = {**constant, "patience": None}
+    result = bitgnn.distill(gcn(), planted(), epochs=90, trained=True, recipe=patient)
     assert len(result.history) == 90
     short = bitgnn.distill(gcn(), planted(), epochs=21, trained=False)
     assert len(short.teacher_history) == 21  # 20 epochs are waited for at least
 
 
-def test_the_same_seed_gives_the_same_model() -> None:
+def test_the_same_seed_gives_the_same_model():
     data = planted()
     results = [bitgnn.distill(gcn(), data, epochs=5, seed=seed).model for seed in (1, 1, 2)]
     states = [model.state_dict() for model in results]
@@ -167,27 +153,21 @@ def test_the_same_seed_gives_the_same_model() -> None:
     assert any(not torch.equal(value, states[2][name]) for name, value in states[0].items())
 
 
-def test_a_users_own_class_is_widened() -> None:
+def test_a_wider_or_deeper_student():
     torch.manual_seed(0)
     result = bitgnn.distill(Own(), planted(), epochs=EPOCHS, widen=2)
-    assert result.model.conv1.in_channels == FEATURES
     assert (result.model.conv1.out_channels, result.model.conv2.out_channels) == (32, 32)
-    assert result.model.norm2.normalized_shape == (32,)
-    assert (result.model.out.in_features, result.model.out.out_features) == (32, CLASSES)
     assert result.scores.test > 0.8
     costs = result.costs()
     assert set(costs) == {"teacher", "frozen", "frozen, same width"}
     assert costs["frozen"].weight_bytes > costs["frozen, same width"].weight_bytes
-
-
-def test_a_student_of_the_users_own_making() -> None:
     deeper = pyg.GCN(FEATURES, 32, 3, CLASSES)
     result = bitgnn.distill(gcn(), planted(), epochs=EPOCHS, widen=deeper)
     assert len(result.model.convs) == 3
     assert result.scores.test > 0.8
 
 
-def test_labels_of_their_own() -> None:
+def test_labels_of_their_own():
     data = planted()
     y = torch.stack((data.y == 0, data.y != 2), dim=1).float()
     y[:20, 0] = float("nan")  # not known
@@ -198,7 +178,7 @@ def test_labels_of_their_own() -> None:
 
 
 @pytest.mark.parametrize("columns", [1, 2])
-def test_values(columns: int) -> None:
+def test_values(columns):
     data = planted()
     y = 10.0 + 4.0 * torch.stack((data.y == 0, data.y == 1), dim=1).float()
     y = y[:, 0] if columns == 1 else y
@@ -209,7 +189,7 @@ def test_values(columns: int) -> None:
     assert result.gap_error is None
 
 
-def test_links() -> None:
+def test_links():
     data = planted()
     split = RandomLinkSplit(num_val=0.1, num_test=0.0, add_negative_train_samples=False)
     train, val, _ = split(Data(x=data.x, edge_index=data.edge_index))
@@ -224,7 +204,7 @@ def test_links() -> None:
     assert torch.allclose(frozen(train.x, train.edge_index), expected, atol=1e-5)
 
 
-def make_graphs() -> list[Data]:
+def make_graphs():
     """Graphs of many and of few features."""
     generator = torch.Generator().manual_seed(0)
     found = []
@@ -237,7 +217,7 @@ def make_graphs() -> list[Data]:
 
 
 @pytest.mark.parametrize("with_loader", [False, True])
-def test_graphs(with_loader: bool) -> None:
+def test_graphs(with_loader):
     graphs = make_graphs()
     torch.manual_seed(0)
     loader = DataLoader(graphs[:90], 32, shuffle=True) if with_loader else None
@@ -248,14 +228,12 @@ def test_graphs(with_loader: bool) -> None:
     assert result.scores.val > 0.75
 
 
-def test_batches_of_nodes() -> None:
-    data = planted()
-    loader = RandomNodeLoader(data, num_parts=3, shuffle=True)
-    result = bitgnn.distill(gcn(), data, loader=loader, epochs=40)
-    assert result.scores.test > 0.7
+def test_batches_of_nodes():
+    loader = RandomNodeLoader(planted(), num_parts=3, shuffle=True)
+    assert bitgnn.distill(gcn(), planted(), loader=loader, epochs=40).scores.test > 0.7
 
 
-def test_without_validation_nodes_some_labels_are_held_out() -> None:
+def test_without_validation_nodes_some_labels_are_held_out():
     data = planted(val_mask=None)
     with pytest.warns(UserWarning, match="val_mask is missing; 12 of 60 training labels"):
         result = bitgnn.distill(gcn(), data, epochs=10)
@@ -264,7 +242,7 @@ def test_without_validation_nodes_some_labels_are_held_out() -> None:
         bitgnn.distill(gcn(), planted(), epochs=2, validation=0.5)
 
 
-def test_a_teacher_at_chance_is_named() -> None:
+def test_a_teacher_at_chance_is_named():
     generator = torch.Generator().manual_seed(3)
     data = planted(
         x=torch.rand(NODES, FEATURES, generator=generator),
