@@ -222,30 +222,18 @@ def distill(
         taught = run_stages(
             student, stages, problem, ask, identity, budget=remaining, folder=folder
         )
-        ended = taught.ended
-        if teacher_fit is not None:
-            ended = {"teacher": teacher_fit.ended, **ended}
+        ended = {} if teacher_fit is None else {"teacher": teacher_fit.ended}
         scores = [results_of(problem, one) for one in (teacher, student)]
         of_one, of_other, gap, error = gap_between(problem.objective, *scores)
         return Distilled(
-            model=student,
-            teacher=teacher,
-            metric=problem.objective.metric,
-            scores=of_other,
-            teacher_scores=of_one,
-            gap=gap,
-            gap_error=error,
-            judgement=judgement,
-            smoothing=smoothing,
-            history=taught.history,
+            student, teacher, problem.objective.metric, of_other, of_one, gap, error, judgement,
+            smoothing, taught.history,
             teacher_history=[] if teacher_fit is None else teacher_fit.rows(),
             seconds=taught.seconds,
             teacher_seconds=0.0 if teacher_fit is None else teacher_fit.seconds,
-            interrupted=taught.interrupted,
-            ended=ended,
-            example=problem.example,
-            same_width=same_width,
-        )
+            interrupted=taught.interrupted, ended={**ended, **taught.ended},
+            example=problem.example, same_width=same_width,
+        )  # fmt: skip
 
 
 def _check_model(model: Any) -> None:

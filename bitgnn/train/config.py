@@ -54,43 +54,27 @@ class Strict(BaseModel):
 
 
 class Neighbors(Strict):
-    """:class:`bitgnn.data.NeighborLoader`: steps see sampled neighbourhoods of training nodes.
-
-    Attributes:
-        kind: ``neighbor``.
-        neighbors: sampled for each node, one number a layer, nearest layer first.
-        batch_size: training nodes of a step.
-    """
+    """:class:`bitgnn.data.NeighborLoader`: steps see sampled neighbourhoods of training nodes."""
 
     kind: Literal["neighbor"]
-    neighbors: tuple[Annotated[int, Field(gt=0)], ...] = (25, 10)
-    batch_size: int = Field(512, gt=0)
+    neighbors: tuple[Annotated[int, Field(gt=0)], ...] = (25, 10)  # a layer, the nearest first
+    batch_size: int = Field(512, gt=0)  # training nodes of a step
 
     def batches(self, data: Data) -> Iterable[BaseData]:
         """Batches of a graph, sampled on the CPU with torch's default generator."""
         return NeighborLoader(
-            data,
-            num_neighbors=list(self.neighbors),
-            input_nodes=data.train_mask,
-            batch_size=self.batch_size,
-            shuffle=True,
-        )
+            data, num_neighbors=list(self.neighbors), input_nodes=data.train_mask,
+            batch_size=self.batch_size, shuffle=True,
+        )  # fmt: skip
 
 
 class RandomWalks(Strict):
-    """PyG's ``GraphSAINTRandomWalkSampler``: steps see subgraphs that random walks visit.
-
-    Attributes:
-        kind: ``saint_rw``.
-        roots: where walks start.
-        walk_length: steps of a walk.
-        steps: subgraphs an epoch.
-    """
+    """PyG's ``GraphSAINTRandomWalkSampler``: steps see subgraphs that random walks visit."""
 
     kind: Literal["saint_rw"]
-    roots: int = Field(gt=0)
+    roots: int = Field(gt=0)  # where walks start
     walk_length: int = Field(gt=0)
-    steps: int = Field(gt=0)
+    steps: int = Field(gt=0)  # subgraphs an epoch
 
     def batches(self, data: Data) -> Iterable[BaseData]:
         """Batches of a graph, sampled on the CPU with torch's default generator."""
@@ -137,14 +121,9 @@ class DatasetConfig(Strict):
 
 
 class Form(Strict):
-    """A binary form of the model.
+    """A binary form of the model, as :func:`bitgnn.distill` takes it."""
 
-    Attributes:
-        precision: as :func:`bitgnn.distill` takes it; None is the form's name.
-        widen: the form has this many times the hidden channels.
-    """
-
-    precision: str | None = None
+    precision: str | None = None  # that of the form's name
     widen: float | None = Field(None, ge=1)
 
 

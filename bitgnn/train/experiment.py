@@ -109,11 +109,7 @@ class GraphSource:
         return self(0)
 
     def __call__(self, seed: int) -> Data:
-        """The graph of the run with this seed.
-
-        Raises:
-            DataError: files are missing or unreadable, or there is no such split.
-        """
+        """The graph of the run with this seed."""
         dataset = self.config.dataset
         split, split_seed = key = dataset.of_run(seed)
         if self._last is None or self._last[0] != key:
@@ -137,21 +133,16 @@ def train_all(
 ) -> Forms:
     """Train a float model and its binary forms with every seed, freeze and check them.
 
-    What ``output`` holds already is not trained again.
-
     Args:
         config: the experiment.
         graphs: gives the graph of a seed, such as :class:`GraphSource`.
-        output: folder of checkpoints and logs.
+        output: folder of checkpoints and logs; what it holds already is not trained again, so that
+            the same call goes on where it was stopped.
         device: to train on.
         say: takes a line about each run.
 
-    Returns:
-        All runs, by seed, then by form.
-
     Raises:
         DistillError: the graph or a form cannot be learnt.
-        KeyboardInterrupt: stopped by the user; the same call goes on.
         LoaderError: a loader's library is missing.
         MismatchError: a frozen model gives another class than the trained one to more nodes than
             rounding explains.
@@ -176,7 +167,8 @@ def _seed_runs(
     loader, whole = None, data
     if config.loader is not None:
         loader, whole = config.loader.batches(data), sparse(data)
-    machine = machine_name(device)
+    name = torch.cuda.get_device_name(device) if device.type == "cuda" else cpu_model()
+    machine = f"{name}, torch {torch.__version__}"
     for number, (form, what) in enumerate(config.forms.items()):
         result = distilled(
             model, whole, config.precision(form), widen=what.widen, loader=loader,
@@ -216,10 +208,3 @@ def _differing(result: Distilled, title: str) -> int:
             f"{len(expected)} nodes"
         )
     return differing
-
-
-def machine_name(device: torch.device) -> str:
-    """What trains: the GPU or the processor, and torch's version."""
-    is_gpu = device.type == "cuda"
-    processor = torch.cuda.get_device_name(device) if is_gpu else cpu_model()
-    return f"{processor}, torch {torch.__version__}"

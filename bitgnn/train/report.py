@@ -94,24 +94,19 @@ def measured(
     """
     names = (FLOAT_FORM, *config.forms)
     models = {form: copy.deepcopy(forms.best(form)[1]).cpu() for form in names}
-    calls: dict[str, Calls] = {}
-    memory: dict[str, MemoryUse | None] = {}
-    for form, model in models.items():
-        calls_of = _float_calls if form == FLOAT_FORM else _frozen_calls
-        calls[form], memory[form] = calls_of(model, data)
+    calls = {
+        form: (_float_calls if form == FLOAT_FORM else _frozen_calls)(model, data)
+        for form, model in models.items()
+    }
     # Contenders are interleaved, so that load meets all of them alike.
-    every = {f"{form}\0{way}": call for form in names for way, call in calls[form].items()}
+    every = {f"{form}\0{way}": call for form in names for way, call in calls[form][0].items()}
     timings = compare(every, repeats=repeats)
-    return [
-        FormResult(
-            form,
-            forms.of(form),
-            memory[form],
-            {way: timings[f"{form}\0{way}"] for way in calls[form]},
-            None if form == FLOAT_FORM else models[form],
-        )
-        for form in names
-    ]
+    results = []
+    for form, (ways, memory) in calls.items():
+        own = {way: timings[f"{form}\0{way}"] for way in ways}
+        frozen = None if form == FLOAT_FORM else models[form]
+        results.append(FormResult(form, forms.of(form), memory, own, frozen))
+    return results
 
 
 def _frozen_calls(frozen: Any, data: Data) -> tuple[Calls, MemoryUse | None]:
@@ -150,6 +145,7 @@ def _float_calls(model: nn.Module, data: Data) -> tuple[Calls, MemoryUse | None]
 
 TITLES = {"gcn": "GCN", "sage": "GraphSAGE", "graphconv": "GraphConv", "indgcn": "inductive GCN"}
 """Models whose names are short, in text."""
+MEMORY = ("weights", "activations", "features", "adjacency", "peak")
 COLUMNS = (
     "form", "seeds", "score_mean_percent", "score_std_points", "model_bytes", "activation_bytes",
     "feature_bytes", "graph_bytes", "peak_bytes", "latency_median_ms", "latency_of",
@@ -206,24 +202,14 @@ def write_results(
 ) -> list[Path]:
     """Write ``results.json``, ``results.csv``, ``results.png`` and ``model-<form>/``.
 
-    Args:
-        folder: existing output folder.
-        config: the experiment.
-        data: its graph.
-        results: what :func:`~bitgnn.train.measured` returned.
-
-    Returns:
-        The files and folders written; what was there before stays whole on an error.
+    Gives the files and folders written; what was there before stays whole on an error.
     """
     record, table, chart = (folder / f"results.{ending}" for ending in ("json", "csv", "png"))
     write_json(record, result_record(config, data, results))
     write_atomically(table, _csv(results).encode())
     write_atomically(chart, draw_chart(experiment_title(config), results))
-    models = [
-        save(result.frozen, folder / f"model-{result.form}")
-        for result in results
-        if result.frozen is not None
-    ]
+    packed = [result for result in results if result.frozen is not None]
+    models = [save(result.frozen, folder / f"model-{result.form}") for result in packed]
     return [record, table, chart, *models]
 
 
@@ -232,10 +218,8 @@ def _csv(results: Sequence[FormResult]) -> str:
     for result in results:
         way, timing = result.fastest
         from_floats = result.timings.get("float features", timing)
-        use = result.memory
-        sizes: Sequence[int | str] = [""] * 5
-        if use is not None:
-            sizes = [use.weights, use.activations, use.features, use.adjacency, use.peak]
+        # Where the memory is not counted it is None, which has none of the attributes.
+        sizes = [getattr(result.memory, part, "") for part in MEMORY]
         score = f"{result.mean:.2f}", f"{result.std:.2f}"
         head = [form_label(result.form), len(result.runs), *score]
         times = [f"{1e3 * timing.median:.4f}", way, f"{1e3 * from_floats.median:.4f}"]
@@ -253,10 +237,10 @@ def result_table(config: ExperimentConfig, results: Sequence[FormResult], thread
     for result in results:
         timing = result.fastest[1]
         ratio = results[0].fastest[1].median / timing.median
-        use = result.memory
         sizes = ["", "", ""]
-        if use is not None:
-            sizes = [format_bytes(n) for n in (use.weights, use.activations, use.peak)]
+        if result.memory is not None:
+            parts = ("weights", "activations", "peak")
+            sizes = [format_bytes(getattr(result.memory, part)) for part in parts]
         table.add_row(
             form_label(result.form),
             f"{result.mean:.1f} ± {result.std:.1f}",

@@ -78,7 +78,7 @@ class LayerRule:
 def layer_rules(model: nn.Module) -> tuple[LayerRule, ...]:
     """The tunable layers of a model in the order in which data pass them."""
     if isinstance(model, HasPrecision):
-        rules = _model_rules(model, getattr(model, "gives_scores", True))
+        rules = _model_rules(model)
     else:
         rules = _traced_rules(model, lower_trace(trace_model(model), {}))
     if not rules:
@@ -89,16 +89,16 @@ def layer_rules(model: nn.Module) -> tuple[LayerRule, ...]:
     return rules
 
 
-def _model_rules(model: nn.Module, gives_scores: bool) -> tuple[LayerRule, ...]:
+def _model_rules(model: nn.Module) -> tuple[LayerRule, ...]:
     """A model that makes what stands between its layers fit their letters."""
-    layers = tunable_layers(model)
-    names = [name for name, m in layers.items() if isinstance(m, MessagePassing)]
-    rules = []
-    for place, name in enumerate(names):
-        sources = tuple(names[max(place - 1, 0) : place])
-        between: Between = "nothing" if sources else "floats"
-        outputs = "F" if name == names[-1] and gives_scores else LETTERS
-        rules.append(LayerRule(name, True, sources, between, outputs, *_ternary(layers[name])))
+    layers = {n: m for n, m in tunable_layers(model).items() if isinstance(m, MessagePassing)}
+    last = list(layers)[-1] if layers and getattr(model, "gives_scores", True) else None
+    rules: list[LayerRule] = []
+    for name, layer in layers.items():
+        sources = (rules[-1].name,) if rules else ()
+        between: Between = "nothing" if rules else "floats"
+        outputs = "F" if name == last else LETTERS
+        rules.append(LayerRule(name, True, sources, between, outputs, *_ternary(layer)))
     return tuple(rules)
 
 

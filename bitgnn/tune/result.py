@@ -42,8 +42,8 @@ class Point:
         timing: of whole forwards.
         plan: the plan; None for the baseline.
         student: the distilled model that the plan is for; None for the baseline.
-        gpu_seconds: what a GPU works in a forward, the host's launches and waiting left out; None
-            on a CPU, and where it was not measured.
+        gpu_seconds: what a GPU works in a forward without the host's launches and waiting; None on
+            a CPU, and where it was not measured.
     """
 
     name: str

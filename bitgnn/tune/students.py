@@ -96,15 +96,10 @@ class Students:
                 warnings.simplefilter("ignore", UserWarning)
             found = distilled(
                 self.workload.model if self.teacher is None else self.teacher,
-                self.data,
-                "bin" if plan is None else plan,
-                widen=None if widen == 1 else widen,
-                epochs=self.epochs,
-                budget=_first_budget(log, budget),
-                seed=self.seed,
-                log=log,
-                trained=self.trained if self.teacher is None else True,
-            )
+                self.data, "bin" if plan is None else plan,
+                widen=None if widen == 1 else widen, epochs=self.epochs, seed=self.seed, log=log,
+                budget=_first_budget(log, budget), trained=self.teacher is not None or self.trained,
+            )  # fmt: skip
         if self.teacher is None:
             self.teacher = found.teacher
             if found.ended.get("teacher") == BUDGET_SPENT:

@@ -48,7 +48,6 @@ class Trial:
     """One plan and what is known of it.
 
     Attributes:
-        plan: the plan.
         score: of its letters, without training.
         memory: bytes at the peak of a forward.
         estimate: seconds of a forward, timed briefly.

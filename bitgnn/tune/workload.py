@@ -77,13 +77,12 @@ class Workload:
                 it lives on another device.
             data: PyG ``Data`` with ``x``, ``edge_index`` (or ``adj_t``), ``y`` and ``val_mask``;
                 ``edge_weight`` goes to models that take it.
-            metric: the score.
+            metric: ``"accuracy"`` or ``"roc_auc"``.
             device: where to measure; None for the model's own device.
 
         Raises:
             TypeError: ``model`` is not a module.
-            ValueError: there is nothing to tune, no validation mask, or something in the data is
-                missing or wrong; the message names it.
+            ValueError: there is nothing to tune, or something in the data is missing or wrong.
         """
         if not isinstance(model, nn.Module):
             raise TypeError(f"tune: model must be a torch.nn.Module, got {type(model).__name__}")
@@ -107,17 +106,9 @@ class Workload:
         if any(tensor.device != place for tensor in tensors):
             model = copy.deepcopy(model).to(place)
         test, weight = (getattr(data, name, None) for name in ("test_mask", "edge_weight"))
-        workload = cls(
-            model,
-            data.x.to(place),
-            graph.to(place),
-            data.y.to(place),
-            data.val_mask.to(place),
-            None if test is None else test.to(place),
-            edge_weight=None if weight is None else weight.to(place),
-            metric=metric,
-        )
-        return workload._checked()
+        x, y, val = (data[name].to(place) for name in ("x", "y", "val_mask"))
+        test, weight = (None if value is None else value.to(place) for value in (test, weight))
+        return cls(model, x, graph.to(place), y, val, test, weight, metric)._checked()
 
     @property
     def device(self) -> torch.device:
