@@ -35,22 +35,12 @@ class Touched(nn.Module):
         return out
 
 
-def count(model, x):
-    model.calls += 1
-
-
-def remember(model, x):
-    model.memory = model.memory * 0.9 + x.detach().mean()
-
-
-def append(model, x):
-    model.seen.append(0)
-
-
 CHANGES = {
-    "counts": count,
-    "replaces a tensor": remember,
-    "appends": append,
+    "counts": lambda model, _: setattr(model, "calls", model.calls + 1),
+    "replaces a tensor": lambda model, x: setattr(
+        model, "memory", model.memory * 0.9 + x.detach().mean()
+    ),
+    "appends": lambda model, _: model.seen.append(0),
     "draws by its own": lambda model, _: model.own.random(),
     "draws by its own of NumPy": lambda model, _: model.of_numpy.random(),
     "draws by its own legacy one": lambda model, _: model.legacy.rand(),
@@ -67,13 +57,9 @@ WAITS = {
 }
 
 
-def nothing(model, x):
-    del model, x
-
-
 @pytest.mark.parametrize("what", [*CHANGES, "nothing"])
 def test_what_python_remembers_is_seen(what):
-    data, model = planted(), Touched(CHANGES.get(what, nothing)).eval()
+    data, model = planted(), Touched(CHANGES.get(what, lambda *_: None)).eval()
     model(data.x, data.edge_index)
     before = list(python_state(model))
     model(data.x, data.edge_index)

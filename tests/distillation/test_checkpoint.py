@@ -30,6 +30,7 @@ from bitgnn.distillation.objectives import roc_auc
 from bitgnn.distillation.recipe import DistillRecipe
 from bitgnn.distillation.session import BestState, Fit, Keeper
 
+ONES = {"model": {"a": torch.ones(3)}}
 RECIPE = DistillRecipe(epochs=4, learning_rate=0.01)
 
 
@@ -55,14 +56,14 @@ def test_checkpoint_of_another_model_or_recipe_is_refused(tmp_path):
 
 def test_damaged_checkpoint_is_named_and_kept(tmp_path):
     file = tmp_path / "damaged"
-    write_checkpoint(file, {"model": {"a": torch.ones(3)}}, {"epoch": 1})
+    write_checkpoint(file, ONES, {"epoch": 1})
     whole = file.read_bytes()
     for content in (whole[:-2], b"", b"no checkpoint at all"):
         file.write_bytes(content)
         with pytest.raises(CheckpointError, match="damaged: no readable checkpoint"):
             read_checkpoint(file)
         assert file.read_bytes() == content
-    write_checkpoint(file, {"model": {"a": torch.ones(3)}}, {"format": 7})
+    write_checkpoint(file, ONES, {"format": 7})
     with pytest.raises(CheckpointError, match="format must be 2, got 7"):
         read_checkpoint(file)
     assert read_checkpoint(tmp_path / "absent") is None
@@ -70,14 +71,14 @@ def test_damaged_checkpoint_is_named_and_kept(tmp_path):
 
 def test_interrupted_write_leaves_the_checkpoint_before(tmp_path, monkeypatch):
     file = tmp_path / "run"
-    write_checkpoint(file, {"model": {"a": torch.ones(3)}}, {"epoch": 1})
+    write_checkpoint(file, ONES, {"epoch": 1})
 
     def fails(*_):
         raise OSError("disk full")
 
     monkeypatch.setattr("os.replace", fails)
     with pytest.raises(OSError, match="disk full"):
-        write_checkpoint(file, {"model": {"a": torch.zeros(3)}}, {"epoch": 2})
+        write_checkpoint(file, ONES, {"epoch": 2})
     assert read_checkpoint(file)[1]["epoch"] == 1
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
 
@@ -127,16 +128,15 @@ def test_kill_9_loses_at_most_the_epoch_in_flight(tmp_path):
     # Nothing that was written before the kill is lost, and what is there is whole.
     assert seen <= read_checkpoint(checkpoint)[1]["epoch"] < 100
     data = load_digits_graph()
-    found = []
+    states = []
     for name in ("parts", "whole"):
         torch.manual_seed(0)
         model = GCN(data.x.size(1), 8, 2, 10, dropout=0.3)
-        log = tmp_path / name
-        found.append(bitgnn.distill(model, data, epochs=100, log=log, trained=False).model)
+        found = bitgnn.distill(model, data, epochs=100, log=tmp_path / name, trained=False)
+        states.append(found.model.state_dict())
     torch.set_num_threads(threads)
-    whole = found[1].state_dict()
-    for name, tensor in found[0].state_dict().items():
-        assert torch.equal(tensor, whole[name]), name
+    for name, tensor in states[0].items():
+        assert torch.equal(tensor, states[1][name]), name
 
 
 def test_logs_hold_nan_as_null(tmp_path):

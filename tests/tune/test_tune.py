@@ -63,6 +63,9 @@ def test_recommends_the_fastest_distilled_plan_that_keeps_the_limit(result):
     assert [str(limit) for limit in result.constraints] == ["accuracy drop <= 100.00%"]
     assert result.space >= len(result.trials)
     assert 1 <= result.measured <= search.MEASURED_SHARE * result.space + 2
+    assert [p.name.split(" (")[0] for p in result.points if p.plan is None] == [PYG]
+    for point in result.front:
+        assert not any(other.measures.dominates(point.measures) for other in result.points)
 
 
 def test_both_widths_are_searched_and_distilled(result):
@@ -108,13 +111,6 @@ def test_every_plan_of_accurate_letters_is_looked_at(result):
         by_letters.setdefault((trial.widen, str(trial.plan.letters)), []).append(trial)
     assert len(by_letters) == 2 * 16
     assert all(len({str(t.plan) for t in trials}) == len(trials) for trials in by_letters.values())
-
-
-def test_points_hold_the_baseline_and_the_front_is_not_dominated(result):
-    names = [point.name for point in result.points if point.plan is None]
-    assert [name.split(" (")[0] for name in names] == [PYG]
-    for point in result.front:
-        assert not any(other.measures.dominates(point.measures) for other in result.points)
 
 
 def test_writes_a_plan_that_freezes_to_what_was_scored(result, folder):
