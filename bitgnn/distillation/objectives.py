@@ -47,13 +47,14 @@ class Objective(ABC):
     def labels(self, scores: Tensor, y: Tensor) -> Tensor:
         """Loss of ``[n, C]`` scores against labels."""
 
-    @abstractmethod
     def wanted(self, scores: Tensor, sharpen: float) -> Tensor:
         """What a teacher with these scores asks for."""
+        del sharpen
+        return scores.float()
 
-    @abstractmethod
     def teacher(self, scores: Tensor, wanted: Tensor) -> Tensor:
         """Loss against what the teacher asks for; 0 is the least where it is reached."""
+        return self.labels(scores, wanted)
 
     @abstractmethod
     def score(self, scores: Tensor, y: Tensor) -> Tensor:
@@ -193,15 +194,6 @@ class Values(Objective):
     def labels(self, scores: Tensor, y: Tensor) -> Tensor:
         """Mean squared error over variance."""
         return functional.mse_loss(scores, y.view_as(scores)) / self.variance
-
-    def wanted(self, scores: Tensor, sharpen: float) -> Tensor:
-        """The teacher's values."""
-        del sharpen
-        return scores.float()
-
-    def teacher(self, scores: Tensor, wanted: Tensor) -> Tensor:
-        """Mean squared error over variance."""
-        return functional.mse_loss(scores, wanted) / self.variance
 
     def score(self, scores: Tensor, y: Tensor) -> Tensor:
         """``1 - MSE / variance`` of the rows."""

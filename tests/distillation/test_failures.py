@@ -118,26 +118,16 @@ def test_data_that_cannot_be_learnt(changes, message):
         bitgnn.distill(gcn(), planted(**changes), epochs=2)
 
 
-class Convolved(nn.Module):
-    """A layer that has no binary form."""
+class One(nn.Module):
+    """A single layer, whose result may come with something else."""
 
-    def __init__(self):
+    def __init__(self, layer, *more):
         super().__init__()
-        self.gat = pyg.GATConv(FEATURES, CLASSES)
+        self.layer, self.more = layer, more
 
     def forward(self, x, edge_index):
-        return self.gat(x, edge_index)
-
-
-class Pair(nn.Module):
-    """Gives more than scores."""
-
-    def __init__(self):
-        super().__init__()
-        self.conv = pyg.GCNConv(FEATURES, CLASSES)
-
-    def forward(self, x, edge_index):
-        return self.conv(x, edge_index), x
+        found = self.layer(x, edge_index)
+        return (found, *self.more) if self.more else found
 
 
 def broken():
@@ -149,8 +139,12 @@ def broken():
 @pytest.mark.parametrize(
     ("model", "error", "message"),
     [
-        (Convolved(), DistillError, r"no GCNConv, SAGEConv or GraphConv.*GATConv \(gat\)"),
-        (Pair(), DistillError, "one tensor of scores, got tuple"),
+        (
+            One(pyg.GATConv(FEATURES, CLASSES)),
+            DistillError,
+            r"no GCNConv, SAGEConv or GraphConv.*GATConv \(layer\)",
+        ),
+        (One(pyg.GCNConv(FEATURES, CLASSES), 3), DistillError, "one tensor of scores, got tuple"),
         ("model", TypeError, "got str"),
         (nn.ReLU(), DistillError, "must have parameters"),
         (gcn().to("meta"), DistillError, "on one device with its data, got meta"),
