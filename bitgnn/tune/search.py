@@ -5,8 +5,12 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from bitgnn.convert import Plan
 from bitgnn.convert.letters import own_letters
@@ -35,6 +39,7 @@ OPTIMISM = 0.85
 """What a plan may take at best, as a multiple of its brief timing."""
 FRONT_PLANS = 16
 """Plans measured for the Pareto front alone."""
+TITLES = {"letters": "letters scored, plans timed briefly", "measure": "plans measured"}
 EXPLORED, MEASURED_BY = 0.75, 0.9
 """Parts of the budget that exploring, and measuring behind it, may use up."""
 
@@ -302,3 +307,25 @@ class Search:
 def _first_line(error: Exception) -> str:
     """Kind and beginning of an error."""
     return f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
+
+
+@contextmanager
+def stage_bars(progress: bool, width: str) -> Iterator[Callable[[str, int, int], Any]]:
+    """A bar for each stage, never drawn while something is timed; gives the search's progress."""
+    if not progress:
+        yield lambda stage, done, total: None
+        return
+    # Drawn where an update asks for it: a thread would draw while something is timed.
+    bars = Progress(
+        TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(),
+        console=Console(stderr=True), auto_refresh=False,
+    )  # fmt: skip
+    tasks: dict[str, Any] = {}
+
+    def show(stage: str, done: int, total: int) -> None:
+        if stage not in tasks:
+            tasks[stage] = bars.add_task(f"{width} {TITLES[stage]}", total=total)
+        bars.update(tasks[stage], completed=done, total=total, refresh=True)
+
+    with bars:
+        yield show

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -13,7 +13,6 @@ from typing import Any
 
 import torch
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from torch import nn
 
 from bitgnn._output import alone_in
@@ -31,7 +30,7 @@ from bitgnn.tune.objective import (
     parse_seconds,
 )
 from bitgnn.tune.result import LimitsMissed, Point, TuneResult
-from bitgnn.tune.search import Search
+from bitgnn.tune.search import Search, stage_bars
 from bitgnn.tune.space import Accuracy, Space
 from bitgnn.tune.students import Baseline, Student, Students, baseline_of
 from bitgnn.tune.study import Trial, TrialStore, check_file, letters_key, signature_of
@@ -49,7 +48,6 @@ TAUGHT_SHARE = 0.6
 """Part of the searching time left that distilling a width's first student may use up."""
 LEAST_SHARE = 0.5
 """Part of the time of its width's first student below which no finalist is begun."""
-TITLES = {"letters": "letters scored, plans timed briefly", "measure": "plans measured"}
 LEAST_SECONDS = 1e-3
 """Enough for an epoch, since one that is begun is ended."""
 
@@ -209,7 +207,7 @@ class _Tuning:
             self.goal = replace(self.goal, reference=self.baseline.score.validation)
         space = Space.from_workload(first.workload, self.pins, self.allow)
         store = TrialStore(self.storage, signature_of(first.workload), widen)
-        with _stage_bars(self.progress, f"× {widen:g}") as show:
+        with stage_bars(self.progress, f"× {widen:g}") as show:
             part = self.budget.part(SEARCHED_BY)
             search = Search(space, Accuracy(space), store, self.goal, part, self.seed, show)
             self.firsts.append((first, search))
@@ -332,25 +330,3 @@ class _Tuning:
                 "there next time"
             )
         return TuneInterrupted(said, trials)
-
-
-@contextmanager
-def _stage_bars(progress: bool, width: str) -> Iterator[Callable[[str, int, int], Any]]:
-    """A bar for each stage, never drawn while something is timed; gives the search's progress."""
-    if not progress:
-        yield lambda stage, done, total: None
-        return
-    # Drawn where an update asks for it: a thread would draw while something is timed.
-    bars = Progress(
-        TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(),
-        console=Console(stderr=True), auto_refresh=False,
-    )  # fmt: skip
-    tasks: dict[str, Any] = {}
-
-    def show(stage: str, done: int, total: int) -> None:
-        if stage not in tasks:
-            tasks[stage] = bars.add_task(f"{width} {TITLES[stage]}", total=total)
-        bars.update(tasks[stage], completed=done, total=total, refresh=True)
-
-    with bars:
-        yield show
