@@ -20,7 +20,7 @@ from bitgnn.cli import LIMITS_MISSED
 from bitgnn.convert import Plan
 from bitgnn.data.files import data_root as data_folder_of
 from bitgnn.measure.timing import Clock
-from bitgnn.tune.budget import parse_seconds
+from bitgnn.tune.objective import parse_seconds
 
 NAME = "tuner_runs"
 PROGRAM = "from bitgnn.cli import main; main()"

@@ -129,7 +129,7 @@ def distill(
     with running(threads) as console:
         from bitgnn.distillation.command import DistillCommand, run_distill
         from bitgnn.distillation.named import NamedModel
-        from bitgnn.tune.budget import parse_seconds
+        from bitgnn.tune.objective import parse_seconds
 
         folder = output or DISTILL_FOLDER / _folder_name(model, data)
         seconds = None if budget is None else parse_seconds(budget)
@@ -197,8 +197,8 @@ def tune(
     """
     with running(threads) as console:
         from bitgnn.distillation.named import NamedModel
-        from bitgnn.tune.budget import age_of_process
         from bitgnn.tune.command import TuneCommand, run_tune
+        from bitgnn.tune.objective import age_of_process
 
         named = NamedModel(model, hidden, layers, state)
         limits = TuneCommand.constraints if constraint is None else constraint

@@ -1,18 +1,16 @@
-"""How a model takes what a graph or a batch holds."""
+"""How a model takes what a graph or a batch holds, and refusals of data that no model takes."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor, nn
 from torch_geometric.data.data import BaseData
 
-from bitgnn.distillation.errors import DistillError
-
-__all__ = ["Inputs", "arguments_of", "call", "moved", "scores_in", "tensors_of"]
+from bitgnn._checks import name_type
 
 Inputs: TypeAlias = BaseData | Tensor | Mapping[str, Tensor]
 """A graph, images, or tensors of a text by name."""
@@ -21,52 +19,54 @@ OPTIONAL = ("edge_weight", "edge_attr", "batch")
 """Attributes that a forward takes where it has a place for them, needed or not."""
 OTHER_NAMES = {"features": "x", "feat": "x", "edges": "edge_index", "adj_t": "edge_index"}
 TEXT_NAMES = {"ids": "input_ids", "mask": "attention_mask"}
+MATRIX = 2
+
+
+class DistillError(ValueError):
+    """Model or data cannot be distilled; the message names what, what it was and must be."""
 
 
 def arguments_of(forward: Callable[..., Any], data: Inputs) -> tuple[list[Any], dict[str, Any]]:
-    """Arguments of a forward in order and by name, each the attribute of its name.
+    """Arguments of a forward in order and by name: each is the attribute of its name.
 
     A forward with one argument that is no attribute takes the data object itself, and one of images
     the tensor. Of a mapping it takes the tensors whose names it has; ``ids`` and ``mask`` stand for
     ``input_ids`` and a bool ``attention_mask``.
-
-    Args:
-        forward: a model, or a method of it such as ``encode``.
-        data: graph or batch.
-
-    Raises:
-        DistillError: the forward needs something that the data lacks.
     """
     if isinstance(forward, nn.Module):
         forward = forward.forward
     if isinstance(data, Tensor):
         return [data], {}
+    signature = inspect.signature(forward).parameters
+    parameters = [p for p in signature.values() if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
+    needed = [p.name for p in parameters if p.default is p.empty]
     if isinstance(data, Mapping):
-        return [], _named_tensors(forward, data)
-    owner = getattr(forward, "__self__", None)
-    parameters = [
-        parameter
-        for parameter in inspect.signature(forward).parameters.values()
-        if parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
-    ]
-    needed = [parameter for parameter in parameters if parameter.default is parameter.empty]
-    if len(needed) == 1 and _attribute(data, needed[0].name) is None:
+        named = {n: data[TEXT_NAMES.get(n, n)] for n in signature if TEXT_NAMES.get(n, n) in data}
+        if "mask" in named and "mask" not in data:
+            named["mask"] = named["mask"].bool()
+        missing = [name for name in needed if name not in named]
+        if missing or not named:
+            raise DistillError(
+                f"data must hold {', '.join(missing or signature)}, which the forward of the model "
+                f"takes, got {list(data)}"
+            )
+        return [], named
+    if len(needed) == 1 and _attribute(data, needed[0]) is None:
         return [data], {}
     if not parameters:  # forward(*args, **kwargs) of PyG's autoencoders
         return [data.x, data.edge_index], {}
+    owner = getattr(forward, "__self__", None)
     arguments: list[Any] = []
-    named: dict[str, Any] = {}
-    for parameter in parameters:
-        value = _attribute(data, parameter.name)
-        if parameter.default is not parameter.empty:
-            takes = parameter.name in OPTIONAL and getattr(
-                owner, f"supports_{parameter.name}", True
-            )
-            if takes and value is not None:
-                named[parameter.name] = value
+    named = {}
+    for name in (parameter.name for parameter in parameters):
+        value = _attribute(data, name)
+        if name not in needed:
+            is_taken = name in OPTIONAL and getattr(owner, f"supports_{name}", True)
+            if is_taken and value is not None:
+                named[name] = value
         elif value is None:
             raise DistillError(
-                f"data must have the attribute {parameter.name}, which the forward of "
+                f"data must have the attribute {name}, which the forward of "
                 f"{type(owner).__name__} takes, got {data}"
             )
         else:
@@ -81,46 +81,14 @@ def _attribute(data: BaseData, name: str) -> Any:
     return value
 
 
-def _named_tensors(forward: Callable[..., Any], data: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    parameters = inspect.signature(forward).parameters
-    named = {
-        name: data[TEXT_NAMES.get(name, name)]
-        for name in parameters
-        if TEXT_NAMES.get(name, name) in data
-    }
-    if "mask" in named and "mask" not in data:
-        named["mask"] = named["mask"].bool()
-    missing = [
-        name
-        for name, parameter in parameters.items()
-        if name not in named
-        and parameter.default is parameter.empty
-        and parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
-    ]
-    if missing or not named:
-        raise DistillError(
-            f"data must hold {', '.join(missing or parameters)}, which the forward of the model "
-            f"takes, got {list(data)}"
-        )
-    return named
-
-
 def call(forward: Callable[..., Any], data: Inputs) -> Tensor:
-    """The scores that a forward gives for a graph or batch.
-
-    Raises:
-        DistillError: it is no tensor, or the data lacks an argument.
-    """
+    """The scores that a forward gives for a graph or batch."""
     arguments, named = arguments_of(forward, data)
     return scores_in(forward(*arguments, **named))
 
 
 def scores_in(found: Any) -> Tensor:
-    """The tensor of scores in a result, which may have them as ``logits``.
-
-    Raises:
-        DistillError: there is none.
-    """
+    """The tensor of scores in a result, which may have them as ``logits``."""
     found = getattr(found, "logits", found)
     if not isinstance(found, Tensor):
         raise DistillError(
@@ -143,10 +111,88 @@ def moved(data: Any, device: torch.device) -> Any:
         return data.to(device)
     if isinstance(data, Mapping):
         return {name: value.to(device) for name, value in data.items()}
-    return data.clone().to(device) if _is_elsewhere(data, device) else data
+    tensors = [value for value in data.to_dict().values() if isinstance(value, Tensor)]
+    is_there = all(value.device == device for value in tensors)
+    return data if is_there else data.clone().to(device)
 
 
-def _is_elsewhere(data: BaseData, device: torch.device) -> bool:
-    return any(
-        isinstance(value, Tensor) and value.device != device for value in data.to_dict().values()
-    )
+def check_graph(data: BaseData, name: str = "data") -> None:
+    """Refuse features that no layer can learn from, and edges between nodes that there are not."""
+    x = getattr(data, "x", None)
+    if x is None:
+        raise DistillError(f"{name}.x is missing; layers need features [N, F]")
+    if not callable(getattr(x, "size", None)):
+        raise DistillError(f"{name}.x must be a tensor [N, F], got {type(x).__name__}")
+    if isinstance(x, Tensor) and x.is_floating_point() and not bool(torch.isfinite(x).all()):
+        raise DistillError(f"{name}.x must be finite, found NaN or infinity")
+    if x.size(0) == 0:
+        raise DistillError(f"{name}.x must have a row at least, got {list(x.shape)}")
+    edges = getattr(data, "edge_index", None)
+    if not isinstance(edges, Tensor) or edges.layout != torch.strided:
+        return
+    if edges.is_floating_point() or edges.dim() != MATRIX or edges.size(0) != MATRIX:
+        raise DistillError(
+            f"{name}.edge_index must be int64 [2, E], got {name_type(edges)} {list(edges.shape)}"
+        )
+    check_range(edges, x.size(0), f"{name}.edge_index must be nodes")
+
+
+def check_range(indices: Tensor, count: int, what: str) -> None:
+    """Refuse indices that are not in 0 to ``count - 1``; ``what`` begins the message."""
+    if indices.numel() and not 0 <= int(indices.min()) <= int(indices.max()) < count:
+        raise DistillError(
+            f"{what} 0 to {count - 1}, got {int(indices.min())} to {int(indices.max())}"
+        )
+
+
+def columns_of(model: nn.Module, data: Inputs, rows: int, what: str) -> int:
+    """Columns of a model's scores, of which there must be a row for each of ``rows`` ``what``."""
+    was = model.training
+    try:
+        with torch.no_grad():
+            found = call(model.eval(), data)
+    except DistillError:
+        raise
+    except Exception as error:
+        raise DistillError(
+            f"model does not take data, {_shapes(data)} ({type(error).__name__}: {error})"
+        ) from error
+    finally:
+        model.train(was)
+    if found.dim() != MATRIX or found.size(0) != rows:
+        raise DistillError(
+            f"model must return scores [{rows}, C], a row for each of {rows} {what}, got "
+            f"{list(found.shape)}"
+        )
+    return found.size(1)
+
+
+def _shapes(data: Inputs) -> str:
+    if isinstance(data, Mapping):
+        return ", ".join(f"{name} {list(value.shape)}" for name, value in data.items())
+    return f"{data.dtype} {list(data.shape)}" if isinstance(data, Tensor) else str(data)
+
+
+def is_dataset(data: Any) -> bool:
+    """Whether samples are taken by number; everything else is iterated over in batches."""
+    return hasattr(data, "__getitem__") and hasattr(data, "__len__")
+
+
+def check_anew(data: Any, name: str) -> None:
+    """Refuse a single batch, an iterator, and what cannot be iterated over."""
+    is_one = isinstance(data, Tensor | Mapping | BaseData | str)
+    if is_one or not (is_dataset(data) or isinstance(data, Iterable)):
+        raise DistillError(f"{name} must be a loader or a dataset, got {name_type(data)}")
+    if isinstance(data, Iterator):
+        raise DistillError(
+            f"{name} must give its batches anew in every epoch, got an iterator "
+            f"({type(data).__name__})"
+        )
+
+
+def length_of(loader: Any) -> int:
+    """Batches of an epoch; those of a loader that does not tell are counted."""
+    try:
+        return max(len(loader), 1)
+    except TypeError:
+        return max(sum(1 for _ in loader), 1)

@@ -10,11 +10,10 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.optim import Optimizer
 
 from bitgnn._capture import capturing
 from bitgnn.nn.aggregation import kept_adjacencies
-
-__all__ = ["RepeatedEpoch", "are_same", "python_state"]
 
 WARM_UPS = 2
 """Epochs in which layers look at their inputs, and torch and its libraries choose kernels."""
@@ -30,22 +29,12 @@ class RepeatedEpoch:
     A graph repeats what was launched, not what Python did. So an epoch is watched first, and stays
     a function for good if in it the host waited for the GPU, drew random numbers, or left an
     attribute of the model behind that it had not found. Random numbers of the GPU are those that
-    the function would draw.
-
-    Args:
-        run: trains, validates, and gives a tensor; whatever else changes is in tensors that stay
-            where they are.
-        model: what it trains.
-        optimizer: what it trains it with.
-        may_repeat: whether every call does the same.
+    the function would draw. Whatever else ``run`` changes beside its result is in tensors that stay
+    where they are; ``may_repeat`` says whether every call does the same.
     """
 
     def __init__(
-        self,
-        run: Callable[[], Tensor],
-        model: nn.Module,
-        optimizer: torch.optim.Optimizer,
-        may_repeat: bool,
+        self, run: Callable[[], Tensor], model: nn.Module, optimizer: Optimizer, may_repeat: bool
     ) -> None:
         self._run, self._model, self._optimizer = run, model, optimizer
         self._device = next(model.parameters()).device
@@ -143,16 +132,14 @@ def _drawn(value: Any) -> Any:
 def are_same(before: list[tuple[Any, int]], after: list[tuple[Any, int]]) -> bool:
     """Whether the values are the same objects, or equal plain ones, and as large as before."""
     return len(before) == len(after) and all(
-        (old is new or (isinstance(old, (*PLAIN, tuple)) and _equal(old, new))) and size == other
+        _is_same(old, new) and size == other
         for (old, size), (new, other) in zip(before, after, strict=True)
     )
 
 
-def _equal(old: Any, new: Any) -> bool:
-    if isinstance(old, tuple):
-        return (
-            isinstance(new, tuple)
-            and len(old) == len(new)
-            and all(a is b or _equal(a, b) for a, b in zip(old, new, strict=True))
-        )
+def _is_same(old: Any, new: Any) -> bool:
+    if old is new:
+        return True
+    if isinstance(old, tuple) and isinstance(new, tuple):
+        return len(old) == len(new) and all(map(_is_same, old, new))
     return isinstance(old, PLAIN) and type(old) is type(new) and bool(old == new)

@@ -1,26 +1,25 @@
-"""Training of teacher and student: epochs, validation, checkpoints, the best state."""
+"""Training of teacher and student: epochs with scaled dropout, validation, the best state."""
 
 from __future__ import annotations
 
+import functools
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import _VF, Tensor, nn
 from tqdm import tqdm
 
 from bitgnn._interpreter import warn
+from bitgnn.distillation.calling import DistillError
 from bitgnn.distillation.captured import RepeatedEpoch
-from bitgnn.distillation.dropout import scaled_dropout
-from bitgnn.distillation.errors import DistillError
-from bitgnn.distillation.keeping import Keeper
-from bitgnn.distillation.problems import Problem
-from bitgnn.distillation.session import Fit
-
-__all__ = ["ALL_EPOCHS", "BUDGET_SPENT", "fit"]
+from bitgnn.distillation.problems import Part, Problem
+from bitgnn.distillation.session import Fit, Keeper
+from bitgnn.quantize import fast_dropout
 
 ASKED = 25
 """Epochs between looks at whether training on a GPU is over."""
@@ -28,12 +27,20 @@ ALL_EPOCHS, BUDGET_SPENT = "after all epochs", "by the budget"
 RATE = Fit.columns.index("learning_rate")
 TIE = 1e-4
 """What a unit of divergence weighs beside the score where the best state is chosen."""
+PLAIN = "dropout"
+MOST = 0.999
+"""Probability up to which few random bits decide."""
+KINDS = (PLAIN, "alpha_dropout", "feature_dropout", "feature_alpha_dropout")
+OPERATIONS = tuple(name + end for name in KINDS for end in ("", "_"))
+"""Of torch, which modules and functions of dropout call; their arguments begin ``input, p``."""
+Ask = Callable[[Part], Tensor] | None
+"""Gives what the teacher wants of a part's rows; None trains on labels alone."""
 
 
 def fit(
     session: Fit,
     problem: Problem,
-    ask: Callable[[Any], Tensor] | None,
+    ask: Ask,
     *,
     budget: float | None = None,
     folder: Path | None = None,
@@ -42,22 +49,10 @@ def fit(
 ) -> bool:
     """Train until the epochs or the seconds are over, and leave the model at its best epoch.
 
-    Args:
-        session: the training; continued from its checkpoint in ``folder`` where there is one.
-        problem: data and losses.
-        ask: gives what the teacher wants of a part's rows; None trains on labels alone.
-        budget: seconds; the learning rate falls to 0 in that time.
-        folder: for checkpoint and log; None for neither.
-        title: of the progress bar and the files.
-        is_last: whether the best epoch so far is a result; otherwise Ctrl-C is raised.
-
-    Returns:
-        Whether Ctrl-C ended it early.
-
-    Raises:
-        DistillError: no epoch had a finite score, or the budget is over before the first.
-        KeyboardInterrupt: Ctrl-C before the first epoch ended, or in a stage before the last.
-        OSError: a file cannot be written.
+    Goes on from the checkpoint in ``folder`` where there is one. In the seconds of ``budget`` the
+    learning rate falls to 0. ``title`` is that of the progress bar and the files. Gives whether
+    Ctrl-C ended it early; it is raised where no epoch has ended, or unless ``is_last``: the best
+    epoch of an earlier stage is no result.
     """
     keeper = Keeper(session, None if folder is None else folder / title)
     recipe, model = session.recipe, session.model
@@ -118,33 +113,23 @@ def _why_over(session: Fit, spent: float, budget: float | None) -> str:
     return f"after {session.best.patience} epochs without a better one"
 
 
-def step_epoch(
-    session: Fit, problem: Problem, ask: Callable[[Any], Tensor] | None, progress: float
-) -> None:
-    """Train and validate once.
+def step_epoch(session: Fit, problem: Problem, ask: Ask, progress: float) -> None:
+    """Train and validate once, ``progress`` being the share of the training that is over.
 
-    Args:
-        session: the training; the epoch's seconds are left open.
-        problem: data and losses.
-        ask: gives what the teacher wants of a part's rows.
-        progress: share of the training that is over.
+    The epoch's seconds are left open.
     """
     rate = session.recipe.rate(progress * session.recipe.epochs)
     session.set_rate(rate)
     session.number.fill_(session.epoch)
     if session.run is None:
-        session.run = RepeatedEpoch(
-            partial(_epoch, session, problem, ask),
-            session.model,
-            session.optimizer,
-            problem.repeats,
-        )
+        epoch = partial(_epoch, session, problem, ask)
+        session.run = RepeatedEpoch(epoch, session.model, session.optimizer, problem.repeats)
     row = session.run()
     row[RATE] = rate
     session.history.append(row)
 
 
-def _epoch(session: Fit, problem: Problem, ask: Callable[[Any], Tensor] | None) -> Tensor:
+def _epoch(session: Fit, problem: Problem, ask: Ask) -> Tensor:
     """The work of an epoch; gives its row of the history, rate and seconds left open."""
     recipe, model, objective = session.recipe, session.model, problem.objective
     model.train()
@@ -182,3 +167,46 @@ def _epoch(session: Fit, problem: Problem, ask: Callable[[Any], Tensor] | None) 
     tie = TIE * (loss_there / (1 + loss_there) if ask is None else divergence / (1 + divergence))
     session.best.offer(session.number, tie - value)
     return row
+
+
+@contextmanager
+def scaled_dropout(factor: float, on_cpu: bool = False) -> Iterator[None]:
+    """Let functions and modules of dropout act with ``factor`` times their ``p``, 1 at most.
+
+    The operations behind them are exchanged, in the whole process: a mode that looks at every
+    function of torch takes as long as a small graph's forward. ``on_cpu`` draws for plain tensors
+    there as :func:`bitgnn.quantize.fast_dropout` does: PyTorch takes longer over the dropout of
+    wide features than over all else in a step.
+    """
+    is_needed = factor != 1 or on_cpu
+    found = {name: getattr(torch, name) for name in (OPERATIONS if is_needed else ())}
+    try:
+        _exchange({name: _scaled(operation, factor) for name, operation in found.items()})
+        yield
+    finally:
+        _exchange(found)
+
+
+def _exchange(operations: dict[str, Callable[..., Any]]) -> None:
+    for name, operation in operations.items():
+        setattr(torch, name, operation)
+        setattr(_VF, name, operation)
+
+
+def _scaled(operation: Callable[..., Any], factor: float) -> Callable[..., Any]:
+    """An operation with ``factor`` times the probability; one that torch refuses stays wrong."""
+    is_plain = operation.__name__ == PLAIN
+
+    @functools.wraps(operation)
+    def called(input: Any, p: float, *rest: Any, **named: Any) -> Any:
+        p = min(factor * p, 1.0) if 0 <= p <= 1 else p
+        if is_plain and _is_quick(input, p) and len(rest) + len(named) == 1:
+            return fast_dropout(input, p, *rest, *named.values())
+        return operation(input, p, *rest, **named)
+
+    return called
+
+
+def _is_quick(x: Any, p: float) -> bool:
+    is_plain = type(x) in (Tensor, nn.Parameter) and x.device.type == "cpu"
+    return is_plain and x.is_floating_point() and 0 <= p <= MOST

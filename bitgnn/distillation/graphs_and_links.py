@@ -14,19 +14,17 @@ from torch_geometric.nn import GAE
 from torch_geometric.utils import negative_sampling
 
 from bitgnn._checks import name_type
-from bitgnn.distillation.calling import call, moved
-from bitgnn.distillation.checks import (
+from bitgnn.distillation.calling import (
+    DistillError,
+    call,
     check_anew,
     check_graph,
-    check_targets,
+    check_range,
     columns_of,
-    labels_of,
+    moved,
 )
-from bitgnn.distillation.errors import DistillError
 from bitgnn.distillation.objectives import Links, objective_of
-from bitgnn.distillation.problems import HELD_OUT, Part, Problem, held_out
-
-__all__ = ["Graphs", "LinkPairs", "has_links"]
+from bitgnn.distillation.problems import Part, Problem, Results, held_out, joined
 
 BATCH = 64
 
@@ -34,15 +32,8 @@ BATCH = 64
 class Graphs(Problem):
     """Graphs, each with a class, labels or values, in batches.
 
-    Args:
-        graphs: the training graphs.
-        model: takes a batch.
-        loader: batches of the training graphs; None makes shuffled ones of 64.
-        validation: graphs, a loader of some, or a share of the training graphs.
-        seed: of the share.
-
-    Raises:
-        DistillError: labels are missing, or nothing can be learnt from them.
+    ``loader`` gives batches of the training graphs, None shuffled ones of 64; ``validation`` is
+    graphs, a loader of some, or a share of the training graphs.
     """
 
     def __init__(
@@ -56,70 +47,59 @@ class Graphs(Problem):
         self.device = next(model.parameters()).device
         if not len(graphs):
             raise DistillError("data must have a graph at least, got an empty list")
-        graphs = list(graphs)
+        kept = graphs = list(graphs)
         if len(graphs) == 1 and getattr(graphs[0], "train_mask", None) is not None:
             raise DistillError("data must be the graph itself, data[0], where nodes are learnt on")
         _check_graphs(graphs, graphs[0], "data")
-        y = labels_of(graphs)
+        y = _labels_of(graphs, "data")
         if validation is None or isinstance(validation, float):
-            share = HELD_OUT if validation is None else validation
-            rows = torch.arange(len(graphs))
-            classes = y.squeeze(1) if y.size(1) == 1 else y
-            train, val = held_out(rows, classes, share, seed, "validation")
+            train, val = held_out(torch.arange(len(graphs)), y, validation, seed, "validation")
             if loader is not None:
                 raise DistillError(
                     "validation must be graphs or a loader of them where a loader is given, whose "
                     f"batches cannot be split, got {validation!r}"
                 )
             kept = [graphs[i] for i in train.tolist()]
-            self.validation: Iterable[BaseData] = DataLoader(
-                [graphs[i] for i in val.tolist()], BATCH
-            )
+            validation = DataLoader([graphs[i] for i in val.tolist()], BATCH)
         else:
-            kept = graphs
-            self.validation = _batches(validation, graphs[0])
+            check_anew(validation, "validation")
+            if not hasattr(validation, "batch_size"):
+                validation = list(validation)
+                _check_graphs(validation, graphs[0], "validation")
+                _labels_of(validation, "validation")
+                validation = DataLoader(validation, BATCH)
+        self.validation: Iterable[BaseData] = validation
         self.loader = loader if loader is not None else DataLoader(kept, BATCH, shuffle=True)
         self.example = moved(next(iter(DataLoader(kept, BATCH))), self.device)
         outputs = columns_of(model, self.example, min(len(kept), BATCH), "graphs")
-        labels = labels_of(kept).to(self.device)
-        flat = labels.squeeze(1) if labels.size(1) == 1 else labels
-        self.objective = objective_of(flat, outputs)
+        self.objective = objective_of(_labels_of(kept, "data").to(self.device), outputs)
         with torch.random.fork_rng(devices=[]):
-            found = [self._labels(batch, batch.num_graphs) for batch in self.validation]
+            found = [self._labels(batch) for batch in self.validation]
         if not found:
             raise DistillError("validation must hold a graph at least, got none")
-        check_targets(torch.cat(found), self.objective, outputs, "validation")
+        self.objective.check(torch.cat(found), outputs, "validation")
         if loader is not None:
             check_anew(loader, "loader")
         self.steps = -(-len(kept) // BATCH) if loader is None else len(list(loader))
 
-    def _labels(self, batch: BaseData, count: int) -> Tensor:
-        y: Tensor = batch.y.view(count, -1)
-        if self.objective.metric == "accuracy":
-            return y.squeeze(1).long()
-        return y.to(torch.get_default_dtype())
+    def _labels(self, batch: BaseData) -> Tensor:
+        return self.objective.form(batch.y, batch.num_graphs)
 
     def parts(self) -> Iterator[Part]:
         """Batches of training graphs."""
-        is_empty = True
-        for given in self.loader:
-            is_empty = False
-            if not hasattr(given, "num_graphs"):
-                raise DistillError(f"loader must give batches of graphs, got {name_type(given)}")
-            batch = moved(given, self.device)
-            count: int = batch.num_graphs
-            yield Part(batch, None, None, self._labels(batch, count))
-        if is_empty:
+        batch = None
+        for batch in self.loader:
+            if not hasattr(batch, "num_graphs"):
+                raise DistillError(f"loader must give batches of graphs, got {name_type(batch)}")
+            batch = moved(batch, self.device)
+            yield Part(batch, None, None, self._labels(batch))
+        if batch is None:
             raise DistillError("loader must give a batch at least, got none")
 
-    def results(self, model: nn.Module) -> dict[str, tuple[Tensor, Tensor]]:
+    def results(self, model: nn.Module) -> Results:
         """Scores of the validation graphs."""
-        scores, labels = [], []
-        for given in self.validation:
-            batch = moved(given, self.device)
-            scores.append(call(model, batch))
-            labels.append(self._labels(batch, batch.num_graphs))
-        return {"val": (torch.cat(scores), torch.cat(labels))}
+        batches = (moved(batch, self.device) for batch in self.validation)
+        return {"val": joined((call(model, batch), self._labels(batch)) for batch in batches)}
 
 
 def _check_graphs(graphs: Sequence[Any], like: BaseData, name: str) -> None:
@@ -135,16 +115,21 @@ def _check_graphs(graphs: Sequence[Any], like: BaseData, name: str) -> None:
             )
 
 
-def _batches(validation: Any, like: BaseData) -> Iterable[BaseData]:
-    """A loader as it is, or batches of graphs."""
-    check_anew(validation, "validation")
-    if hasattr(validation, "batch_size") or isinstance(validation, DataLoader):
-        return validation
-    graphs = list(validation)
-    _check_graphs(graphs, like, "validation")
-    if graphs:
-        labels_of(graphs, "validation")
-    return DataLoader(graphs, BATCH)
+def _labels_of(graphs: Sequence[BaseData], name: str) -> Tensor:
+    """Labels of graphs, ``[n]`` of one each, else ``[n, C]``."""
+    found: list[Tensor] = []
+    for graph in graphs:
+        if getattr(graph, "y", None) is None:
+            raise DistillError(f"{name} must have y in every graph, got one without")
+        found.append(torch.as_tensor(graph.y).view(1, -1))
+        if found[-1].shape != found[0].shape:
+            raise DistillError(
+                f"{name} must have as many labels in every graph, got {found[0].numel()} and "
+                f"{found[-1].numel()}"
+            )
+    y = torch.cat(found) if found else torch.zeros(0, 1)
+    y = y.squeeze(1) if y.size(1) == 1 else y
+    return y if y.is_floating_point() else y.long()
 
 
 def has_links(data: Any) -> bool:
@@ -158,18 +143,11 @@ class LinkPairs(Problem):
 
     Pairs of a training step are the graph's positive ones and as many drawn at random; a model's
     score of a pair is its ``decode`` or ``decoder`` before the sigmoid, or the inner product of
-    what it gives for both nodes.
-
-    Args:
-        data: training graph with ``edge_label_index`` or ``pos_edge_label_index``.
-        model: gives ``[N, D]`` for nodes, by ``encode`` where it has one.
-        validation: graph with pairs of both kinds, as ``data``; None or a share holds out some of
-            the training pairs.
-        seed: of the share.
-
-    Raises:
-        DistillError: pairs are missing or out of range.
+    what it gives for both nodes, by ``encode`` where it has one. ``validation`` is a graph with
+    pairs, or a share of the training pairs.
     """
+
+    steps = 1
 
     def __init__(self, data: Data, model: nn.Module, validation: Any, seed: int) -> None:
         self.device = next(model.parameters()).device
@@ -177,39 +155,41 @@ class LinkPairs(Problem):
         if getattr(data, "edge_index", None) is None:
             raise DistillError("data.edge_index is missing; links are learnt from a graph's edges")
         self.objective = Links()
-        self.example = self.graph = moved(data, self.device)
-        positive, _ = _pairs(self.graph, "data")
+        self.example = self.graph = self.val_graph = moved(data, self.device)
+        self.positive, _ = _pairs(self.graph, "data")
         if isinstance(validation, BaseData):
             self.val_graph = moved(validation, self.device)
-            self.val_positive, self.val_negative = _pairs(self.val_graph, "validation")
+            positive, negative = _pairs(self.val_graph, "validation")
         elif validation is not None and not isinstance(validation, float):
             raise DistillError(
                 "validation must be a graph with pairs, or a share of them, got "
                 f"{name_type(validation)}"
             )
         else:
-            share = HELD_OUT if validation is None else validation
-            rows = torch.arange(positive.size(1), device=self.device)
-            ones = torch.ones(rows.numel(), dtype=torch.int64)
-            train, val = held_out(rows, ones, share, seed, "validation")
-            self.val_graph = self.graph
-            self.val_positive, self.val_negative = positive[:, val], positive[:, :0]
-            positive = positive[:, train]
-        if self.val_negative.size(1) == 0:
+            rows = torch.arange(self.positive.size(1), device=self.device)
+            train, val = held_out(rows, torch.ones_like(rows), validation, seed, "validation")
+            positive, negative = self.positive[:, val], self.positive[:, :0]
+            self.positive = self.positive[:, train]
+        if negative.size(1) == 0:
             torch.manual_seed(seed)
-            self.val_negative = self._draw(self.val_positive.size(1))
-        self.positive = positive
-        self.steps = 1
+            negative = self._drawn(positive)
+        self.val_pairs = self._labelled(positive, negative)
 
-    def _draw(self, count: int) -> Tensor:
-        return negative_sampling(self.graph.edge_index, self.graph.num_nodes, count)
+    def _drawn(self, positive: Tensor) -> Tensor:
+        """As many pairs that are no edges."""
+        graph: Any = self.graph
+        return negative_sampling(graph.edge_index, graph.num_nodes, positive.size(1))
+
+    def _labelled(self, positive: Tensor, negative: Tensor) -> tuple[Tensor, Tensor]:
+        """``[2, P]`` pairs and their labels ``[P, 1]``."""
+        pairs = torch.cat((positive, negative), dim=1)
+        y = torch.zeros(pairs.size(1), 1, device=self.device)
+        y[: positive.size(1)] = 1
+        return pairs, y
 
     def parts(self) -> Iterator[Part]:
         """The graph with its positive pairs and as many drawn ones."""
-        negative = self._draw(self.positive.size(1))
-        pairs = torch.cat((self.positive, negative), dim=1)
-        y = torch.zeros(pairs.size(1), 1, device=self.device)
-        y[: self.positive.size(1)] = 1
+        pairs, y = self._labelled(self.positive, self._drawn(self.positive))
         yield Part(self.graph, None, None, y, pairs=pairs)
 
     def scores(self, model: nn.Module, part: Part) -> Tensor:
@@ -217,17 +197,14 @@ class LinkPairs(Problem):
         assert part.pairs is not None
         return _link_scores(model, part.data, part.pairs)
 
-    def results(self, model: nn.Module) -> dict[str, tuple[Tensor, Tensor]]:
+    def results(self, model: nn.Module) -> Results:
         """Scores of validation pairs."""
-        pairs = torch.cat((self.val_positive, self.val_negative), dim=1)
-        y = torch.zeros(pairs.size(1), 1, device=self.device)
-        y[: self.val_positive.size(1)] = 1
+        pairs, y = self.val_pairs
         return {"val": (_link_scores(model, self.val_graph, pairs), y)}
 
 
 def _link_scores(model: nn.Module, data: BaseData, pairs: Tensor) -> Tensor:
-    encode = getattr(model, "encode", model)
-    z = call(encode, data)
+    z = call(getattr(model, "encode", model), data)
     if isinstance(model, GAE):
         found = model.decoder(z, pairs, sigmoid=False)
     elif hasattr(model, "decode"):
@@ -241,9 +218,9 @@ def _link_scores(model: nn.Module, data: BaseData, pairs: Tensor) -> Tensor:
 
 def _pairs(data: BaseData, name: str) -> tuple[Tensor, Tensor]:
     """Positive and negative pairs of a graph."""
-    positive = getattr(data, "pos_edge_label_index", None)
-    negative = getattr(data, "neg_edge_label_index", None)
-    both = getattr(data, "edge_label_index", None)
+    positive, negative, both = (
+        getattr(data, f"{kind}edge_label_index", None) for kind in ("pos_", "neg_", "")
+    )
     if positive is None and both is not None:
         label = getattr(data, "edge_label", None)
         if label is None:
@@ -261,9 +238,5 @@ def _pairs(data: BaseData, name: str) -> tuple[Tensor, Tensor]:
         )
     negative = positive[:, :0] if negative is None else negative
     for pairs in (positive, negative):
-        if pairs.numel() and not 0 <= int(pairs.min()) <= int(pairs.max()) < data.num_nodes:
-            raise DistillError(
-                f"{name}.edge_label_index must be nodes 0 to {data.num_nodes - 1}, got "
-                f"{int(pairs.min())} to {int(pairs.max())}"
-            )
+        check_range(pairs, data.num_nodes, f"{name}.edge_label_index must be nodes")
     return positive, negative

@@ -1,8 +1,9 @@
-"""Graphs and float models by the names that commands take."""
+"""What commands share: graphs and float models by name, and distilling that Ctrl-C stops."""
 
 from __future__ import annotations
 
 import inspect
+import warnings
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -21,11 +22,10 @@ from bitgnn._files import FileError, read_regular
 from bitgnn._interpreter import imported, is_import_path
 from bitgnn.data import load, read_graph
 from bitgnn.data.own_graphs import is_own_graph
-from bitgnn.distillation.checkpoint import load_state
-from bitgnn.distillation.randomness import seeded
+from bitgnn.distillation.checkpoint import check_state, seeded
+from bitgnn.distillation.result import Distilled
+from bitgnn.distillation.teaching import distill
 from bitgnn.models.base import NodeModel
-
-__all__ = ["GraphConvNet", "NamedModel", "named_device", "named_graph"]
 
 STATE_BYTES = 1 << 36
 """Largest file of a model's weights."""
@@ -51,11 +51,7 @@ OWN = {"indgcn": partial(models.GCN, inductive=True)}
 
 
 def named_device(name: str) -> torch.device:
-    """The device of a name: ``cpu``, ``cuda``, or ``auto`` (CUDA where there is a device).
-
-    Raises:
-        ValueError: it is none of the three, or CUDA is asked for and not there.
-    """
+    """The device of a name: ``cpu``, ``cuda``, or ``auto`` (CUDA where there is a device)."""
     if name not in ("auto", "cpu", "cuda"):
         raise ValueError(f"device must be 'auto', 'cpu' or 'cuda', got {name!r}")
     has_cuda = torch.cuda.is_available()
@@ -65,30 +61,37 @@ def named_device(name: str) -> torch.device:
 
 
 def named_graph(name: str, root: str | None, seed: int) -> Data:
-    """The graph of a name; only one of the user's own may have labels of other kinds than classes.
+    """The graph of a data set's name, or where one of the user's own is, split with the seed.
 
-    Args:
-        name: of a data set, or where a graph of one's own is.
-        root: folder of the data sets; None takes ``BITGNN_DATA``, else ``./data``.
-        seed: of a drawn split.
-
-    Raises:
-        DataError: it cannot be had.
-        FileError: a file is damaged or does not fit.
+    Only one of the user's own may have labels of other kinds than classes. ``root`` is the folder
+    of the data sets; None takes ``BITGNN_DATA``, else ``./data``.
     """
     source = read_graph if is_own_graph(name) else load
     return source(name, root, seed=seed)
 
 
+def sizes(title: str, data: Data) -> str:
+    """A graph in one line."""
+    nodes, features = data.x.shape
+    return f"{title}: {nodes} nodes, {data.edge_index.size(1)} edges, {features} features"
+
+
+def distilled(*arguments: Any, **named: Any) -> Distilled:
+    """:func:`bitgnn.distill`, in which Ctrl-C is an error in every case: the same call goes on."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="distill: stopped by Ctrl-C")
+        result = distill(*arguments, **named)
+    if result.interrupted:
+        raise KeyboardInterrupt
+    return result
+
+
 @dataclass(frozen=True)
 class NamedModel:
-    """A float model in the words of a command line.
+    """A float model in the words of a command line: a name of PyG's or this package's, or a path.
 
-    Attributes:
-        model: a name of PyG's or this package's models, or an import path.
-        hidden: width of hidden layers; None for the default.
-        layers: number of layers; None for the default.
-        state: file of safetensors with trained weights.
+    ``hidden`` and ``layers`` are the width of hidden layers and the number of layers, ``state`` a
+    file of safetensors with trained weights.
     """
 
     model: str = "gcn"
@@ -102,17 +105,7 @@ class NamedModel:
         return None if self.state is not None or is_import_path(self.model) else False
 
     def make(self, data: Data, seed: int, device: torch.device) -> nn.Module:
-        """The model for a graph.
-
-        Args:
-            data: settles the numbers of features and classes.
-            seed: of fresh weights.
-            device: where it is put.
-
-        Raises:
-            ValueError: there is no such model, or it cannot be made for the graph.
-            FileError: the weights are damaged or do not fit.
-        """
+        """The model for the numbers of features and classes of a graph, weights drawn anew."""
         kind: Any = {**PYG, **OWN}.get(self.model) or getattr(models, self.model, None)
         if is_import_path(self.model):
             kind = imported(self.model)
@@ -129,7 +122,9 @@ class NamedModel:
                 f"{self.model}: must give a torch.nn.Module, got {type(model).__name__}"
             )
         if self.state is not None:
-            load_state(model, _read_state(self.state), str(self.state))
+            state = _read_state(self.state)
+            check_state(model, state, self.state)
+            model.load_state_dict(state)
         return model.to(device)
 
     def _made(self, kind: Any, data: Data) -> Any:

@@ -1,30 +1,31 @@
-"""What is learnt: loss of labels, loss of a teacher's scores, and the measure of success."""
+"""What is learnt: losses of labels and of a teacher's scores, their smoothing, and the metric."""
 
 from __future__ import annotations
 
+import warnings
 from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional
+from torch_geometric.nn import APPNP
+from torch_geometric.utils import to_torch_csr_tensor
 
-from bitgnn.distillation.errors import DistillError
-
-__all__ = ["Classes", "Links", "MultiLabel", "Objective", "Values", "objective_of", "roc_auc"]
+from bitgnn.distillation.calling import MATRIX, DistillError
 
 LEAST = 1e-9
-BINARY = 2
+STEPS, SHARES = 10, (0.1, 0.5)
+"""Of smoothing: steps, and the shares of the teacher's own probabilities that are tried."""
+MARGIN = 2e-3
+"""Accuracy on validation nodes by which smoothing must be better than none."""
 
 
 def roc_auc(positive: Tensor, negative: Tensor) -> Tensor:
-    """Area under the ROC curve: the share of pairs in the right order, ties counting half.
+    """Area under the ROC curve, float64: the share of pairs in the right order, ties counting half.
 
-    Args:
-        positive: ``[P]`` scores of the positive class's members, P above 0.
-        negative: ``[Q]`` scores of the others, Q above 0.
-
-    Returns:
-        float64 scalar.
+    The scores are of the positive class's members, ``[P]``, and of the others, ``[Q]``, P, Q > 0.
     """
     ordered = negative.sort().values
     positive = positive.contiguous()
@@ -35,35 +36,42 @@ def roc_auc(positive: Tensor, negative: Tensor) -> Tensor:
 
 
 class Objective(ABC):
-    """Losses and score of one kind of label.
-
-    Attributes:
-        metric: name of the score; higher is better.
-        scale: from a score to points, in which gaps are told.
-    """
+    """Losses and score of one kind of label."""
 
     metric: str
+    """Name of the score; higher is better."""
     scale = 100.0
+    """From a score to points, in which gaps are told."""
 
     @abstractmethod
     def labels(self, scores: Tensor, y: Tensor) -> Tensor:
         """Loss of ``[n, C]`` scores against labels."""
 
-    @abstractmethod
     def wanted(self, scores: Tensor, sharpen: float) -> Tensor:
         """What a teacher with these scores asks for."""
+        del sharpen
+        return scores.float()
 
-    @abstractmethod
     def teacher(self, scores: Tensor, wanted: Tensor) -> Tensor:
         """Loss against what the teacher asks for; 0 is the least where it is reached."""
+        return self.labels(scores, wanted)
 
     @abstractmethod
     def score(self, scores: Tensor, y: Tensor) -> Tensor:
         """The metric, a float64 scalar."""
 
-    @abstractmethod
     def successes(self, scores: Tensor, y: Tensor) -> Tensor | None:
         """What each row adds to the metric; None where it is no mean over rows."""
+        del scores, y
+        return None
+
+    def form(self, y: Tensor, rows: int) -> Tensor:
+        """Labels in the shape and type that the losses take."""
+        return y.view(rows, -1).to(torch.get_default_dtype())
+
+    def check(self, y: Tensor, outputs: int, name: str) -> None:
+        """Refuse labels of rows that are not trained on and cannot be scored."""
+        del y, outputs, name
 
     def chance(self, y: Tensor) -> float:
         """Score of a model that knows nothing of its input."""
@@ -79,6 +87,21 @@ class Classes(Objective):
     """One class a row: cross-entropy, ``KL(teacher || softmax(scores))``, accuracy."""
 
     metric = "accuracy"
+
+    def form(self, y: Tensor, rows: int) -> Tensor:
+        """``[n]`` int64."""
+        return y.view(rows).long()
+
+    def check(self, y: Tensor, outputs: int, name: str) -> None:
+        """Refuse rows without a class, and classes that the model has no score for."""
+        low, high = (int(y.min()), int(y.max())) if y.numel() else (0, 0)
+        if low < 0:
+            raise DistillError(f"{name} holds rows without a label (y < 0)")
+        if high >= outputs:
+            raise DistillError(
+                f"{name}: labels must be classes 0 to {outputs - 1}, one a column of the model's "
+                f"scores, got {low} to {high}"
+            )
 
     def labels(self, scores: Tensor, y: Tensor) -> Tensor:
         """Cross-entropy."""
@@ -140,9 +163,6 @@ class MultiLabel(Objective):
         hits = (said & true).sum().double()
         return 2 * hits / (said.sum() + true.sum()).clamp(min=1)
 
-    def successes(self, scores: Tensor, y: Tensor) -> None:
-        """None: F1 is no mean over rows."""
-
     def chance(self, y: Tensor) -> float:
         """F1 of saying yes everywhere."""
         share = float((y > 0).sum()) / max(int(torch.isfinite(y).sum()), 1)
@@ -157,11 +177,7 @@ class MultiLabel(Objective):
 
 
 class Values(Objective):
-    """Regression: squared error in units of the training labels' variance, and R squared.
-
-    Args:
-        y: training labels.
-    """
+    """Regression: squared error in units of the training labels' variance, and R squared."""
 
     metric = "R²"
 
@@ -170,18 +186,14 @@ class Values(Objective):
         if self.variance <= 0:
             raise DistillError("y must vary among training labels, got one value everywhere")
 
+    def check(self, y: Tensor, outputs: int, name: str) -> None:
+        """Refuse values that are not finite."""
+        if not bool(torch.isfinite(y).all()):
+            raise DistillError(f"{name}: labels must be finite, found NaN or infinity")
+
     def labels(self, scores: Tensor, y: Tensor) -> Tensor:
         """Mean squared error over variance."""
         return functional.mse_loss(scores, y.view_as(scores)) / self.variance
-
-    def wanted(self, scores: Tensor, sharpen: float) -> Tensor:
-        """The teacher's values."""
-        del sharpen
-        return scores.float()
-
-    def teacher(self, scores: Tensor, wanted: Tensor) -> Tensor:
-        """Mean squared error over variance."""
-        return functional.mse_loss(scores, wanted) / self.variance
 
     def score(self, scores: Tensor, y: Tensor) -> Tensor:
         """``1 - MSE / variance`` of the rows."""
@@ -192,9 +204,6 @@ class Values(Objective):
     def constant(self, y: Tensor) -> float:
         """Variance of the rows over that of the training labels."""
         return float(y.double().var(correction=0)) / self.variance
-
-    def successes(self, scores: Tensor, y: Tensor) -> None:
-        """None: R squared is no mean over rows."""
 
 
 class Links(MultiLabel):
@@ -214,20 +223,14 @@ class Links(MultiLabel):
 
 
 def objective_of(y: Tensor, outputs: int) -> Objective:
-    """The objective that labels imply.
+    """The objective that training labels imply, ``outputs`` being the columns of the scores.
 
-    Args:
-        y: training labels: int64 ``[n]`` are classes; floats ``[n, C]`` of 0, 1 and NaN are labels
-            of their own; other floats are values.
-        outputs: columns of the model's scores.
-
-    Raises:
-        DistillError: there is a single class, classes that the model has no score for, or labels
-            of no such kind.
+    int64 ``[n]`` are classes; floats ``[n, C]`` of 0, 1 and NaN are labels of their own; other
+    floats are values.
     """
-    if y.dim() == BINARY and y.size(1) == 1 and not y.is_floating_point():
+    if y.dim() == MATRIX and y.size(1) == 1 and not y.is_floating_point():
         y = y.squeeze(1)
-    if y.dtype == torch.bool or (not y.is_floating_point() and y.dim() == BINARY):
+    if y.dtype == torch.bool or (not y.is_floating_point() and y.dim() == MATRIX):
         y = y.float()
     if not y.is_floating_point():
         low, high = int(y.min()), int(y.max())
@@ -239,7 +242,7 @@ def objective_of(y: Tensor, outputs: int) -> Objective:
         if low == high:
             raise DistillError(f"y must hold two classes among training labels, got {low} alone")
         return Classes()
-    if y.dim() == BINARY and bool(((y == 0) | (y == 1) | y.isnan()).all()):
+    if y.dim() == MATRIX and bool(((y == 0) | (y == 1) | y.isnan()).all()):
         if y.size(1) != outputs:
             raise DistillError(
                 f"y must have a column for each of the model's {outputs} scores, got "
@@ -255,3 +258,62 @@ def objective_of(y: Tensor, outputs: int) -> Objective:
             f"y must have {outputs} values a row, as the model's result has, got {list(y.shape)}"
         )
     return Values(y)
+
+
+@dataclass(frozen=True)
+class Smoothing:
+    """How a teacher's probabilities were spread over the graph.
+
+    ``P <- (1 - share) A P + share P0``, ten times, with the normalised adjacency A of a GCN
+    (Gasteiger et al. 2019); with ``labels`` the rows of training nodes in P0 are their labels
+    (after Huang et al., "Combining Label Propagation and Simple Models", 2021).
+
+    Attributes:
+        share: of P0 kept in each step; 1 is none.
+        labels: whether training labels take part.
+        score: accuracy of the result on validation nodes.
+    """
+
+    share: float
+    labels: bool
+    score: float
+
+    def __str__(self) -> str:
+        if self.share == 1:
+            return "none"
+        return f"{STEPS} steps, share {self.share}{', with labels' if self.labels else ''}"
+
+
+@torch.no_grad()
+def smoothed(
+    logs: Tensor, edge_index: Any, y: Tensor, train: Tensor, val: Tensor
+) -> tuple[Tensor, Smoothing]:
+    """The way of smoothing that is best on validation nodes; none where it gains little.
+
+    ``logs`` and the result are ``[N, C]`` logarithms of the teacher's probabilities; ``edge_index``
+    is ``[2, E]``, or a sparse adjacency whose rows are destinations.
+    """
+    shares = logs.exp()
+    with_labels = shares.clone()
+    with_labels[train] = functional.one_hot(y[train], shares.size(1)).to(shares.dtype)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Sparse", category=UserWarning)
+        graph = edge_index
+        if isinstance(edge_index, Tensor) and edge_index.layout == torch.strided:
+            # A sparse matrix needs no memory for the messages.
+            size = (shares.size(0), shares.size(0))
+            graph = to_torch_csr_tensor(edge_index.flip(0), size=size)
+        found = [(shares, 1.0, False)]
+        for share in SHARES:
+            smooth = APPNP(STEPS, share)
+            found.append((smooth(shares, graph), share, False))
+            found.append((smooth(with_labels, graph), share, True))
+    best: tuple[Tensor, Smoothing] | None = None
+    for result, share, labels in found:
+        score = float(Classes().score(result[val], y[val]))
+        margin = 0.0 if best is None or best[1].share < 1 else MARGIN
+        if best is None or score > best[1].score + margin:
+            best = result, Smoothing(share, labels, score)
+    assert best is not None
+    result = best[0] / best[0].sum(dim=1, keepdim=True).clamp(min=LEAST)
+    return result.clamp(min=LEAST).log(), best[1]

@@ -1,4 +1,4 @@
-"""What is learnt on: nodes of a graph, graphs, or links, as parts that one step takes."""
+"""What is learnt on, as parts that one step takes; nodes of a graph, the first kind of problem."""
 
 from __future__ import annotations
 
@@ -14,38 +14,34 @@ from torch_geometric.data.data import BaseData
 
 from bitgnn._checks import name_type
 from bitgnn._interpreter import warn
-from bitgnn.distillation.calling import Inputs, call, moved
-from bitgnn.distillation.checks import (
+from bitgnn.distillation.calling import (
+    DistillError,
+    Inputs,
+    call,
     check_anew,
     check_graph,
-    check_targets,
+    check_range,
     columns_of,
     length_of,
-    rows_of,
+    moved,
 )
-from bitgnn.distillation.errors import DistillError
-from bitgnn.distillation.objectives import Objective, objective_of
-from bitgnn.distillation.targets import smoothed
-
-__all__ = ["HELD_OUT", "Nodes", "Part", "Problem", "held_out"]
+from bitgnn.distillation.objectives import Objective, objective_of, smoothed
 
 HELD_OUT = 0.2
 """Share of the training labels that serve for validation where there are none."""
 LEAST_WEIGHT = 0.3
 """Of the teacher of nodes, and of their models' dropout, however many nodes are labelled."""
+Results = dict[str, tuple[Tensor, Tensor]]
+"""Scores and labels of ``val`` and, where there are some, ``test``."""
 
 
 @dataclass(frozen=True)
 class Part:
-    """What one step sees.
+    """What one step sees: a graph or batch as models take it, on the device.
 
-    Attributes:
-        data: graph or batch as models take it, on the device.
-        rows: of the scores that the teacher is asked for; None for all.
-        labelled: rows of the scores that have a training label; None for all.
-        y: their labels.
-        nodes: numbers of ``rows`` in the whole graph, where the teacher's scores of it serve.
-        pairs: ``[2, P]`` nodes whose link is scored.
+    ``rows`` are those of the scores that the teacher is asked for, ``labelled`` those with a
+    training label, which is in ``y``; None is all. ``nodes`` are the numbers of ``rows`` in the
+    whole graph, where the teacher's scores of it serve; ``pairs`` ``[2, P]`` whose link is scored.
     """
 
     data: Any
@@ -57,28 +53,22 @@ class Part:
 
 
 class Problem(ABC):
-    """Data with labels, and how a model is scored on it.
-
-    Attributes:
-        objective: loss and metric.
-        example: a graph or batch that a model can be tried on, on the device.
-        device: where all of it is.
-        steps: parts of an epoch.
-        keeps_weights: whether a student starts from the teacher's weights, not from fresh ones.
-        repeats: whether each epoch sees the same tensors.
-        teacher_options: what is special about the recipe of the teacher.
-        student_options: the same of the student.
-    """
+    """Data with labels, and how a model is scored on it."""
 
     keeps_weights: ClassVar[bool] = False
+    """Whether a student starts from the teacher's weights, not from fresh ones."""
     repeats: bool = False
+    """Whether each epoch sees the same tensors."""
     teacher_options: Mapping[str, Any] = {}
     student_options: Mapping[str, Any] = {}
+    """What is special about the recipes of both."""
 
     objective: Objective
     example: Inputs
+    """A graph or batch that a model can be tried on, on the device."""
     device: torch.device
     steps: int
+    """Parts of an epoch."""
 
     @abstractmethod
     def parts(self) -> Iterator[Part]:
@@ -89,8 +79,8 @@ class Problem(ABC):
         return call(model, part.data)
 
     @abstractmethod
-    def results(self, model: nn.Module) -> dict[str, tuple[Tensor, Tensor]]:
-        """Scores and labels of ``val`` and, where there are some, ``test``, in evaluation."""
+    def results(self, model: nn.Module) -> Results:
+        """Scores and labels of validation and test rows, in evaluation."""
 
     def overfit(self, model: nn.Module) -> tuple[float, int] | None:
         """Score of the training rows less that of the validation rows, and how many train.
@@ -109,19 +99,14 @@ class Problem(ABC):
         return None, "none"
 
 
-def held_out(rows: Tensor, y: Tensor, share: float, seed: int, what: str) -> tuple[Tensor, Tensor]:
-    """Training and validation rows from training rows alone; a warning says so.
+def held_out(
+    rows: Tensor, y: Tensor, share: float | None, seed: int, what: str
+) -> tuple[Tensor, Tensor]:
+    """Training and validation rows, drawn from training rows alone; a warning says so.
 
-    Args:
-        rows: indices of training rows.
-        y: labels of all rows; of classes each gives its share.
-        share: for validation.
-        seed: of the draw.
-        what: is missing, for the warning.
-
-    Raises:
-        DistillError: there are too few, or the share is none.
+    Of classes in ``y``, the labels of all rows, each gives its share; ``what`` is missing.
     """
+    share = HELD_OUT if share is None else share
     if not 0 < share < 1:
         raise DistillError(f"validation must be a share between 0 and 1, got {share:g}")
     generator = torch.Generator().manual_seed(seed)
@@ -147,22 +132,40 @@ def held_out(rows: Tensor, y: Tensor, share: float, seed: int, what: str) -> tup
     return order[count:].to(rows.device), order[:count].to(rows.device)
 
 
+def rows_of(value: Any, count: int, name: str, device: torch.device) -> Tensor:
+    """Indices of a bool mask ``[count]``, or int64 indices as they are."""
+    if not isinstance(value, Tensor):
+        raise DistillError(f"{name} must be a mask or indices, got {type(value).__name__}")
+    rows = value
+    if value.dtype == torch.bool:
+        if value.shape != (count,):
+            raise DistillError(
+                f"{name} must be bool [{count}], got {list(value.shape)}; of several splits "
+                "choose one"
+            )
+        rows = value.nonzero().flatten()
+    elif value.dtype != torch.int64 or value.dim() != 1:
+        raise DistillError(
+            f"{name} must be bool or int64 of one dimension, got {value.dtype} {list(value.shape)}"
+        )
+    check_range(rows, count, f"{name} must be indices in")
+    if rows.numel() == 0:
+        raise DistillError(f"{name} is empty")
+    return rows.to(device)
+
+
+def joined(batches: Iterable[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
+    """Scores and labels of all batches."""
+    scores, labels = zip(*batches, strict=True)
+    return torch.cat(scores), torch.cat(labels)
+
+
 class Nodes(Problem):
     """Nodes of one graph, each with a class, with labels of its own, or with values.
 
     The teacher's weight is the share of nodes without a training label: few labels say less than
-    the teacher, and where there are many, it is not needed.
-
-    Args:
-        data: the graph, with ``x``, ``y``, ``train_mask`` and what the forward takes.
-        model: for its number of scores.
-        loader: batches of the graph (``bitgnn.data.NeighborLoader``, PyG's); None is the whole.
-        validation: mask or indices of validation nodes, or a share of the training nodes; None is
-            ``val_mask``.
-        seed: of the share.
-
-    Raises:
-        DistillError: something is missing, of another length, or nothing can be learnt from it.
+    the teacher, and where there are many, it is not needed. ``loader`` gives batches of the graph;
+    ``validation`` is a mask, indices, or a share of the training nodes, None ``val_mask``.
     """
 
     def __init__(
@@ -191,14 +194,8 @@ class Nodes(Problem):
         outputs = columns_of(model, self.graph, count, "nodes")
         y = y.to(self.device)
         y = y if y.is_floating_point() else y.long()
-        if y.dim() == 2 and y.size(1) == 1 and not y.is_floating_point():
-            y = y.squeeze(1)
         self.objective = objective_of(y[train], outputs)
-        if self.objective.metric == "R²":
-            y = y.view(count, -1).to(torch.get_default_dtype())
-        elif y.dim() == 2:
-            y = y.to(torch.get_default_dtype())
-        self.y = y
+        self.y = y = self.objective.form(y, count)
         val_mask = getattr(data, "val_mask", None)
         if isinstance(validation, Tensor) or (validation is None and val_mask is not None):
             given = val_mask if validation is None else validation
@@ -207,15 +204,14 @@ class Nodes(Problem):
             if bool(torch.isin(val, train).any()):
                 raise DistillError(f"{name} must have no training node, got some of train_mask")
         else:
-            share = HELD_OUT if validation is None else validation
-            train, val = held_out(train, y, share, seed, "data.val_mask")
+            train, val = held_out(train, y, validation, seed, "data.val_mask")
         self.train, self.val = train, val
         test_mask = getattr(data, "test_mask", None)
         has_test = test_mask is not None and bool(test_mask.any())
         self.test = rows_of(test_mask, count, "data.test_mask", self.device) if has_test else None
         for name, rows in (("validation", self.val), ("data.test_mask", self.test)):
             if rows is not None:
-                check_targets(y[rows], self.objective, outputs, name)
+                self.objective.check(y[rows], outputs, name)
         if loader is not None:
             check_anew(loader, "loader")
         self.loader, self.repeats = loader, loader is None
@@ -226,50 +222,44 @@ class Nodes(Problem):
         self.steps = 1 if loader is None else length_of(loader)
 
     def parts(self) -> Iterator[Part]:
-        """The graph, or the loader's batches that have a training node."""
+        """The graph, or the loader's batches."""
         if self.loader is None:
             yield Part(self.graph, None, self.train, self.y[self.train])
             return
-        is_empty = True
+        batch = None
         for batch in self.loader:
-            is_empty = False
-            self._check_batch(batch)
-            nodes = getattr(batch, "n_id", None)
-            size = getattr(batch, "batch_size", None)
-            seeds = batch.x.size(0) if size is None else size
-            batch = moved(batch, self.device)
-            if nodes is not None:
-                nodes = nodes[:seeds].to(self.device)
-                labelled = self.is_train[nodes].nonzero().flatten()
-                y = self.y[nodes[labelled]]
-            else:
-                labelled = batch.train_mask[:seeds].nonzero().flatten()
-                y = batch.y[labelled]
-                if self.y.dtype.is_floating_point:
-                    y = y.view(labelled.numel(), -1)
-                y = y.to(self.y.dtype)
-            if seeds:
-                rows = torch.arange(seeds, device=self.device)
-                yield Part(batch, rows, labelled, y, nodes)
-        if is_empty:
+            yield from self._part(batch)
+        if batch is None:
             raise DistillError("loader must give a batch at least, got none")
 
-    def _check_batch(self, batch: Any) -> None:
-        """Refuse a batch that is no part of the graph."""
+    def _part(self, batch: Any) -> Iterator[Part]:
+        """A batch, unless it is of no nodes."""
         if not isinstance(batch, BaseData) or getattr(batch, "x", None) is None:
             raise DistillError(
                 f"loader must give parts of the graph, with x, got {name_type(batch)}"
             )
-        if all(getattr(batch, name, None) is None for name in ("n_id", "train_mask")):
+        nodes, mask = (getattr(batch, name, None) for name in ("n_id", "train_mask"))
+        if nodes is None and mask is None:
             raise DistillError(f"loader must give n_id or train_mask in each batch, got {batch}")
+        size = getattr(batch, "batch_size", None)
+        seeds = batch.x.size(0) if size is None else size
+        if not seeds:
+            return
+        batch = moved(batch, self.device)
+        if nodes is not None:
+            nodes = nodes[:seeds].to(self.device)
+            labelled = self.is_train[nodes].nonzero().flatten()
+            y = self.y[nodes[labelled]]
+        else:
+            labelled = batch.train_mask[:seeds].nonzero().flatten()
+            y = self.objective.form(batch.y, batch.y.size(0))[labelled]
+        yield Part(batch, torch.arange(seeds, device=self.device), labelled, y, nodes)
 
-    def results(self, model: nn.Module) -> dict[str, tuple[Tensor, Tensor]]:
+    def results(self, model: nn.Module) -> Results:
         """Scores of the whole graph's validation and test nodes."""
         scores = call(model, self.graph)
-        found = {"val": (scores[self.val], self.y[self.val])}
-        if self.test is not None:
-            found["test"] = scores[self.test], self.y[self.test]
-        return found
+        parts = {"val": self.val, "test": self.test}
+        return {n: (scores[rows], self.y[rows]) for n, rows in parts.items() if rows is not None}
 
     @torch.no_grad()
     def overfit(self, model: nn.Module) -> tuple[float, int]:

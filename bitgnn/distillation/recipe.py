@@ -1,15 +1,17 @@
-"""How teacher and student are trained: fields of a recipe, and the rules that they follow from."""
+"""How teacher and student are trained: the recipe, its rules, and what a teacher knows and asks."""
 
 from __future__ import annotations
 
 import math
-from typing import Literal
+from collections.abc import Callable
+from typing import Literal, NamedTuple
 
+import torch
 from pydantic import BaseModel, ConfigDict, Field
+from torch import Tensor, nn
 
-from bitgnn.distillation.problems import Problem
-
-__all__ = ["LEAST_EPOCHS", "DistillRecipe", "dropout_for", "recipe_for"]
+from bitgnn.distillation.problems import Part, Problem, Results
+from bitgnn.distillation.students import fresh
 
 WHOLE_EPOCHS = 200
 STEPS, LEAST_EPOCHS = 2000, 20
@@ -17,6 +19,9 @@ MUCH_OVERFIT = 0.05
 """Overfitting from which on a student has all of the model's dropout."""
 MANY_LABELS = 4000
 """Labelled rows from which on a student has ever less of it."""
+COPIES, EVIDENCE = 20, 5.0
+"""Fresh copies that a model is compared with, and deviations by which it must be better."""
+LEAST = 1e-12
 
 
 class DistillRecipe(BaseModel):
@@ -51,8 +56,7 @@ class DistillRecipe(BaseModel):
     def rate(self, epoch: float) -> float:
         """Learning rate ``(1 + cos(pi epoch / epochs)) / 2`` of the highest, or the constant one.
 
-        Args:
-            epoch: from 0; parts of one are where time, not epochs, ends the training.
+        Epochs count from 0; there are parts of one where time, not epochs, ends the training.
         """
         if self.schedule == "constant":
             return self.learning_rate
@@ -65,10 +69,6 @@ def dropout_for(overfit: float, labelled: int) -> float:
     A teacher that scores as well on rows it has not seen does not overfit, nor will a binary
     student, which dropout would only cost accuracy. The more rows are labelled, the less a
     student of few bits can learn by heart.
-
-    Args:
-        overfit: the teacher's score of training rows less that of validation rows.
-        labelled: training rows.
     """
     return min(1.0, max(0.0, overfit / MUCH_OVERFIT), MANY_LABELS / labelled)
 
@@ -78,10 +78,6 @@ def recipe_for(problem: Problem, epochs: int | None) -> tuple[DistillRecipe, Dis
 
     Whole graphs have 200 epochs, batches about 2 000 steps; each kind of problem says itself
     what is special about it.
-
-    Args:
-        problem: the data.
-        epochs: of both; None for the rule.
     """
     if epochs is None:
         whole = min(WHOLE_EPOCHS, max(LEAST_EPOCHS, math.ceil(STEPS / problem.steps)))
@@ -95,3 +91,88 @@ def recipe_for(problem: Problem, epochs: int | None) -> tuple[DistillRecipe, Dis
         **problem.student_options,
     }
     return DistillRecipe(epochs=epochs, **teacher), DistillRecipe(epochs=epochs, **student)
+
+
+class Standing(NamedTuple):
+    """How a model does on validation rows: the metric and the loss of labels.
+
+    ``chance`` is the score of a model that knows nothing of its input, such as the commonest class,
+    and ``constant`` the loss that the best constant scores have.
+    """
+
+    score: float
+    loss: float
+    chance: float
+    constant: float
+    rows: int
+
+
+@torch.no_grad()
+def results_of(problem: Problem, model: nn.Module) -> Results:
+    """Scores and labels by part, in evaluation."""
+    return problem.results(model.eval())
+
+
+def standing(problem: Problem, model: nn.Module) -> Standing:
+    """How a model does on validation rows."""
+    objective = problem.objective
+    scores, y = results_of(problem, model)["val"]
+    return Standing(
+        float(objective.score(scores, y)),
+        float(objective.labels(scores, y)),
+        objective.chance(y),
+        objective.constant(y),
+        y.size(0),
+    )
+
+
+def judged(problem: Problem, model: nn.Module, found: Standing) -> tuple[bool, str]:
+    """Whether a model is trained, by its standing and that of copies with fresh weights, and why.
+
+    A trained one beats chance, or the loss of constant scores; and its score and the logarithm of
+    its loss are better than the copies' means by five standard deviations, both together: fresh
+    weights can be lucky in either. A deviation is that of the copies and, since rows are few, of a
+    mean of so many.
+    """
+    copies = [standing(problem, fresh(model)) for _ in range(COPIES)]
+    few = 0.25 / found.rows
+    scores = torch.tensor([copy.score for copy in copies], dtype=torch.float64)
+    losses = torch.tensor([copy.loss for copy in copies], dtype=torch.float64)
+    logs = losses.clamp(min=LEAST).log()
+    gains = (
+        found.score - float(scores.mean()),
+        float(logs.mean()) - math.log(max(found.loss, LEAST)),
+    )
+    evidence = sum(
+        max(gain / math.sqrt(float(values.var()) + few), 0)
+        for gain, values in zip(gains, (scores, logs), strict=True)
+    )
+    knows = found.score > found.chance or found.loss < found.constant
+    is_trained = knows and evidence >= EVIDENCE
+    return is_trained, (
+        f"{'trained' if is_trained else 'untrained'}, by {problem.objective.metric} and loss on "
+        f"{found.rows} validation rows: its {found.score:.3f} and {found.loss:.3f}, with fresh "
+        f"weights {float(scores.mean()):.3f} ± {float(scores.std()):.3f} and "
+        f"{float(losses.mean()):.3f} ± {float(losses.std()):.3f}, of constants "
+        f"{found.chance:.3f} and {found.constant:.3f}"
+    )
+
+
+@torch.no_grad()
+def asking(
+    problem: Problem, teacher: nn.Module, recipe: DistillRecipe
+) -> tuple[Callable[[Part], Tensor], str]:
+    """What the teacher wants of a part, and how it was smoothed."""
+    wanted, smoothing = problem.wanted(teacher, recipe.sharpen, recipe.smooth)
+
+    @torch.no_grad()
+    def ask(part: Part) -> Tensor:
+        if wanted is not None and part.rows is None:
+            return wanted
+        if wanted is not None and part.nodes is not None:
+            return wanted[part.nodes]
+        scores = problem.scores(teacher, part)
+        rows = scores if part.rows is None else scores[part.rows]
+        return problem.objective.wanted(rows, recipe.sharpen)
+
+    return ask, smoothing

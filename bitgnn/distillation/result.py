@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +14,9 @@ from bitgnn.convert import freeze
 from bitgnn.distillation.calling import Inputs, arguments_of, scores_in
 from bitgnn.distillation.fitting import ALL_EPOCHS
 from bitgnn.distillation.objectives import Objective
+from bitgnn.distillation.problems import Results
 from bitgnn.measure.report import format_bytes, format_seconds, open_frame, png
 from bitgnn.measure.timing import compare
-
-__all__ = ["Cost", "Distilled", "Scores", "gap_between"]
 
 REPEATS = 7
 
@@ -125,16 +123,17 @@ class Distilled:
             models["frozen, same width"] = freeze(self.same_width)
         args, named = arguments_of(self.teacher, self.example)
 
-        def caller(model: Any) -> Callable[[], Tensor]:
-            def once() -> Tensor:
-                return scores_in(model(*args, **named)).cpu()  # waits for it
+        def once(model: Any) -> Tensor:
+            return scores_in(model(*args, **named)).cpu()  # waits for it
 
-            return once
-
-        calls = {name: caller(model) for name, model in models.items()}
+        calls = {name: partial(once, model) for name, model in models.items()}
         with torch.no_grad():
             times = compare(calls, repeats=REPEATS)
-        return {name: Cost(times[name].median, _bytes(model)) for name, model in models.items()}
+        sizes = {
+            name: sum(t.numel() * t.element_size() for t in (*m.parameters(), *m.buffers()))
+            for name, m in models.items()
+        }
+        return {name: Cost(times[name].median, size) for name, size in sizes.items()}
 
     def cost_table(self, costs: dict[str, Cost] | None = None) -> str:
         """:meth:`costs` as text.
@@ -160,14 +159,13 @@ class Distilled:
 
         figure = Figure(figsize=(9, 3.6), layout="constrained")
         left, right = figure.subplots(1, 2)
-        epochs = [row["epoch"] for row in self.history]
-        left.plot(
-            epochs, [row["val_score"] for row in self.history], color="#d1603d", label="binary"
-        )
+        names = ("epoch", "val_score", "divergence")
+        epochs, scores, divergences = ([row[name] for row in self.history] for name in names)
+        left.plot(epochs, scores, color="#d1603d", label="binary")
         left.axhline(self.teacher_scores.val, color="#8a8f98", label="teacher")
         left.set_title(f"Validation {self.metric}")
         left.legend(frameon=False)
-        right.plot(epochs, [row["divergence"] for row in self.history], color="#3d7ea6")
+        right.plot(epochs, divergences, color="#3d7ea6")
         right.set_title("Divergence from the teacher")
         right.set_ylim(bottom=0)
         for panel in (left, right):
@@ -179,16 +177,8 @@ class Distilled:
         return image
 
 
-def _bytes(model: nn.Module) -> int:
-    return sum(
-        tensor.numel() * tensor.element_size() for tensor in (*model.parameters(), *model.buffers())
-    )
-
-
 def gap_between(
-    objective: Objective,
-    teacher: dict[str, tuple[Tensor, Tensor]],
-    student: dict[str, tuple[Tensor, Tensor]],
+    objective: Objective, teacher: Results, student: Results
 ) -> tuple[Scores, Scores, float, float | None]:
     """Scores of both, the gap in points, and its standard error over paired rows."""
     found: list[Scores] = []
@@ -196,8 +186,7 @@ def gap_between(
         scores = {part: float(objective.score(*result)) for part, result in results.items()}
         found.append(Scores(scores["val"], scores.get("test")))
     part = "test" if "test" in teacher else "val"
-    values = [getattr(scores, part) for scores in found]
-    gap = objective.scale * (values[0] - values[1])
+    gap = objective.scale * (getattr(found[0], part) - getattr(found[1], part))
     rows = [objective.successes(*results[part]) for results in (teacher, student)]
     error: Any = None
     if rows[0] is not None and rows[1] is not None and rows[0].numel() > 1:

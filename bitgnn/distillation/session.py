@@ -1,4 +1,4 @@
-"""A training in progress, saved between two epochs and taken up again as one unit."""
+"""A training in progress: its best state, and checkpoints from which it goes on as one unit."""
 
 from __future__ import annotations
 
@@ -12,25 +12,23 @@ from torch import Tensor, nn
 from torch.optim import Adam
 
 from bitgnn.distillation.checkpoint import (
-    Checkpoint,
     CheckpointError,
+    RunLog,
     check_state,
-    flatten_optimizer,
-    load_optimizer,
-    load_state,
+    random_state,
     read_checkpoint,
+    set_random_state,
     write_checkpoint,
 )
-from bitgnn.distillation.randomness import random_state, set_random_state
 from bitgnn.distillation.recipe import LEAST_EPOCHS, DistillRecipe
 from bitgnn.nn.bwta_linear import ActivationQuantizer
 
 if TYPE_CHECKING:
     from bitgnn.distillation.captured import RepeatedEpoch
 
-__all__ = ["BestState", "Fit"]
-
 NEVER = -1
+CHECKPOINT_SHARE = 0.05
+"""Share of a training's time that checkpoints may take."""
 
 
 class BestState:
@@ -39,10 +37,6 @@ class BestState:
     With ``patience`` an epoch counts only while at most so many have passed since the best one,
     so the choice is that of a training stopped at the exact epoch even where the device is asked
     later. NaN is never better.
-
-    Args:
-        model: whose state is kept.
-        patience: epochs without a better one after which none counts; None for no limit.
     """
 
     def __init__(self, model: nn.Module, patience: int | None) -> None:
@@ -57,9 +51,7 @@ class BestState:
     def offer(self, epoch: Tensor, value: Tensor) -> None:
         """Keep the present state if ``value`` (lower is better) beats all before.
 
-        Args:
-            epoch: its number, from 0, rising; int64 scalar on the model's device.
-            value: scalar on the model's device.
+        Both are scalars on the model's device; ``epoch`` counts from 0, int64.
         """
         better = value < self.value
         if self.patience is not None:
@@ -83,18 +75,6 @@ class BestState:
         """Last epoch that counts if no better one comes; None without patience or best."""
         best = int(self.epoch)
         return None if self.patience is None or best == NEVER else best + self.patience
-
-    def tensors(self) -> dict[str, Tensor]:
-        """Everything to put into a checkpoint."""
-        return {**self.state, ":value": self.value, ":epoch": self.epoch}
-
-    def load(self, tensors: dict[str, Tensor]) -> None:
-        """Put back what :meth:`tensors` gave."""
-        rest = dict(tensors)
-        self.value.copy_(rest.pop(":value"))
-        self.epoch.copy_(rest.pop(":epoch"))
-        for name, tensor in rest.items():
-            self.state[name].copy_(tensor)
 
 
 def _state(model: nn.Module) -> dict[str, Any]:
@@ -121,20 +101,11 @@ def _groups(model: nn.Module) -> list[dict[str, Any]]:
 class Fit:
     """A training in progress: model, optimizer, random state, history and the best state so far.
 
-    Args:
-        model: trained in place.
-        recipe: how.
-        identity: plain values that a checkpoint must agree in.
-
-    Attributes:
-        columns: names of the values of an epoch.
-        history: float64 values of each finished epoch, on any device.
-        ended: why it ended, behind :func:`~bitgnn.distillation.fitting.fit`.
-        number: of the epoch under way, on the device.
-        run: does the work of an epoch; None in front of the first.
+    A checkpoint must agree in the plain values of ``identity``.
     """
 
     columns = ("train_loss", "val_score", "divergence", "learning_rate", "seconds")
+    """Of ``history``, which has float64 values of each finished epoch, on any device."""
 
     def __init__(self, model: nn.Module, recipe: DistillRecipe, identity: dict[str, Any]) -> None:
         decay = recipe.weight_decay
@@ -147,9 +118,9 @@ class Fit:
             patience = max(LEAST_EPOCHS, int(recipe.patience * recipe.epochs))
         self.best = BestState(model, patience)
         self.identity = identity
-        self.ended = ""
-        self.number = torch.zeros_like(self.best.epoch)
-        self.run: RepeatedEpoch | None = None
+        self.ended = ""  # why, behind fit()
+        self.number = torch.zeros_like(self.best.epoch)  # of the epoch under way, on the device
+        self.run: RepeatedEpoch | None = None  # the work of an epoch, from the first one on
         if self.device.type == "cuda":  # where a graph reads it
             for group in optimizer.param_groups:
                 group["lr"] = torch.tensor(recipe.learning_rate, device=self.device)
@@ -193,18 +164,18 @@ class Fit:
         return time.perf_counter()
 
     def save(self, path: Path) -> None:
-        """Write a checkpoint of the state between two epochs.
-
-        Raises:
-            OSError: it cannot be written; the one before stays whole.
-        """
+        """Write a checkpoint of the state between two epochs."""
         random_tensors, random_values = random_state(self.device)
-        tensors = {
+        groups = {
             "model": dict(self.model.state_dict()),
-            "optimizer": flatten_optimizer(self.optimizer),
+            "optimizer": {
+                f"{number}.{name}": torch.as_tensor(value)
+                for number, state in self.optimizer.state_dict()["state"].items()
+                for name, value in state.items()
+            },
             "random": random_tensors,
             "history": {"rows": self.table()},
-            "best": self.best.tensors(),
+            "best": {**self.best.state, ":value": self.best.value, ":epoch": self.best.epoch},
         }
         values = {
             "epoch": self.epoch,
@@ -213,36 +184,69 @@ class Fit:
             "device": self.device.type,
             **self.identity,
         }
-        write_checkpoint(path, Checkpoint(tensors, values))
+        write_checkpoint(path, groups, values)
 
     def resume(self, path: Path) -> None:
-        """Go on from a checkpoint, if there is one.
-
-        Raises:
-            CheckpointError: it is damaged, or of another recipe or model; nothing was changed.
-        """
+        """Go on from a checkpoint, if there is one; of one that does not fit nothing is taken."""
         found = read_checkpoint(path)
         if found is None:
             return
-        self._match(found, path)
-        load_state(self.model, found.tensors["model"], str(path))
-        load_optimizer(self.optimizer, found.tensors["optimizer"])
-        self.history = list(found.tensors["history"]["rows"].to(self.device))
-        self.best.load(found.tensors["best"])
-        set_random_state(found.tensors["random"], found.values["random"], self.device)
-
-    def _match(self, found: Checkpoint, path: Path) -> None:
-        wanted = {**self.identity, **self.recipe.model_dump(mode="json")}
-        recorded = {**found.values, **found.values.get("recipe", {})}
+        groups, values = found
+        recorded = {**values, **values.get("recipe", {})}
         different = [
             f"{key} {recorded.get(key)!r} there, {value!r} here"
-            for key, value in wanted.items()
+            for key, value in {**self.identity, **self.recipe.model_dump(mode="json")}.items()
             if recorded.get(key) != value
         ]
         if different:
             raise CheckpointError(f"{path}: checkpoint of another recipe: {'; '.join(different)}")
-        check_state(self.model, found.tensors.get("model", {}), str(path))
-        groups = {"optimizer", "random", "history", "best"}
-        missing = sorted(groups - found.tensors.keys())
+        check_state(self.model, groups.get("model", {}), path)
+        missing = sorted({"optimizer", "random", "history", "best"} - groups.keys())
         if missing:
             raise CheckpointError(f"{path}: checkpoint without {', '.join(missing)}")
+        self.model.load_state_dict(groups["model"])
+        state: dict[int, dict[str, Tensor]] = {}
+        for key, tensor in groups["optimizer"].items():
+            number, _, name = key.partition(".")
+            state.setdefault(int(number), {})[name] = tensor
+        # The groups of parameters keep their settings.
+        self.optimizer.load_state_dict({**self.optimizer.state_dict(), "state": state})
+        self.history = list(groups["history"]["rows"].to(self.device))
+        best = self.best
+        kept = {**best.state, ":value": best.value, ":epoch": best.epoch}
+        for name, tensor in groups["best"].items():
+            kept[name].copy_(tensor)
+        set_random_state(groups["random"], values["random"], self.device)
+
+
+class Keeper:
+    """Checkpoint and log of a training, which goes on from the checkpoint where there is one.
+
+    They are written as often as takes at most 5 % of the time: after every epoch, unless epochs are
+    shorter than 20 times what writing takes (a few milliseconds for small graphs). ``base`` is the
+    path of the files without their endings; None writes nothing.
+    """
+
+    def __init__(self, session: Fit, base: Path | None) -> None:
+        self._session, self._base, self._pause = session, base, 0.0
+        if base is not None:
+            self._checkpoint, self._log = base.with_name(f"{base.name}.checkpoint"), RunLog(base)
+            session.resume(self._checkpoint)
+            self._log.restart(session.rows())
+        self._logged = session.epoch
+        self._last = time.perf_counter()
+
+    def epoch_done(self) -> None:
+        """Keep the epoch just finished if it is time."""
+        if time.perf_counter() - self._last >= self._pause:
+            self.keep()
+            self._pause = (time.perf_counter() - self._last) / CHECKPOINT_SHARE
+
+    def keep(self) -> None:
+        """Write the checkpoint, and the epochs that the log lacks."""
+        if self._base is None:
+            return
+        self._last = self._session.settle(time.perf_counter())
+        self._session.save(self._checkpoint)
+        self._log.append(self._session.rows(self._logged))
+        self._logged = self._session.epoch

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor, nn
+from torch.nn import functional
 
-from bitgnn.distillation.fitting import fit
-from bitgnn.distillation.float_weights import binary_layers, use_float_weights
+from bitgnn.distillation.calling import call
+from bitgnn.distillation.fitting import Ask, fit
+from bitgnn.distillation.problems import Problem
 from bitgnn.distillation.recipe import DistillRecipe
 from bitgnn.distillation.session import Fit
+from bitgnn.nn import BinaryConv2d, BinaryLinear
 from bitgnn.nn.multistage import (
     BERT_LEVELS,
     activation_quantizers,
@@ -21,21 +25,68 @@ from bitgnn.nn.multistage import (
     plan_stages,
     set_level,
 )
-
-__all__ = ["Stage", "Taught", "run_stages", "stages_of"]
+from bitgnn.quantize import binary_sign, row_scale
 
 LAST = "student"
 """Title of the last stage, of which there is always one."""
+BinaryLayer = BinaryConv2d | BinaryLinear
+
+
+class FloatWeightConv2d(BinaryConv2d):
+    """:class:`~bitgnn.nn.BinaryConv2d` with float weights; its input is binarised."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        """Apply the layer to ``[N, C, H, W]`` or ``[C, H, W]``."""
+        return self._conv_forward(_binarised(self, input), _weight(self), self.bias)
+
+
+class FloatWeightLinear(BinaryLinear):
+    """:class:`~bitgnn.nn.BinaryLinear` with float weights; its input is binarised."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        """Apply the layer to ``[*, in_features]``."""
+        return functional.linear(_binarised(self, input), _weight(self), self.bias)
+
+
+FLOAT_WEIGHTS: dict[type[nn.Module], type[nn.Module]] = {
+    BinaryConv2d: FloatWeightConv2d,
+    BinaryLinear: FloatWeightLinear,
+}
+BINARY_WEIGHTS = {floats: binary for binary, floats in FLOAT_WEIGHTS.items()}
+
+
+def _binarised(layer: BinaryLayer, x: Tensor) -> Tensor:
+    """The input's signs; of a first layer the input itself."""
+    if layer.input_step is None:
+        return binary_sign(x, layer.surrogate)
+    return x if x.is_floating_point() else x.to(layer.weight.dtype)
+
+
+def _weight(layer: BinaryLayer) -> Tensor:
+    """Weights of the magnitude that their signs have in the binary layer."""
+    weight = layer.weight
+    if layer.scale:
+        return weight
+    scale = row_scale(weight.flatten(1)).clamp(min=1e-12)
+    return weight / scale.view(-1, *(1 for _ in weight.shape[1:]))
+
+
+def use_float_weights(model: nn.Module, wanted: bool) -> None:
+    """Let binary layers multiply by float weights, or by signs again.
+
+    Layers change class where they stand, so that parameters, optimizers and hooks stay theirs.
+    """
+    new = FLOAT_WEIGHTS if wanted else BINARY_WEIGHTS
+    for layer in model.modules():
+        layer.__class__ = new.get(type(layer), type(layer))
 
 
 @dataclass(frozen=True)
 class Stage:
-    """Part of a training with one form of the student.
+    """Part of a training with one form of the student, and a recipe of its own.
 
-    Attributes:
-        title: of its files and its progress bar.
-        recipe: of this part alone.
-        enter: gives the student its form, at the best state of the stage before.
+    ``title`` is that of its files and its progress bar; ``enter`` gives the student its form, at
+    the best state of the stage before.
     """
 
     title: str
@@ -43,50 +94,37 @@ class Stage:
     enter: Callable[[], Any] = lambda: None
 
 
-def stages_of(
-    student: nn.Module, recipe: DistillRecipe, calibrate: Callable[[], Any]
-) -> list[Stage]:
-    """The stages of a student's scheme.
+def stages_of(student: nn.Module, recipe: DistillRecipe, problem: Problem) -> list[Stage]:
+    """The stages of the scheme of a student in its last form, ``recipe`` being of all together.
 
     Binary convolutions and linear layers: signs of activations with float weights for half of the
     epochs, then signs of both (Martinez et al., "Training Binary Neural Networks with
     Real-to-Binary Convolutions", ICLR 2020; Liu et al., "ReActNet", ECCV 2020). BWTA: activations
     of 4, 3, 2 and 1 levels, half of the epochs at 1. What else there is: one stage.
-
-    Args:
-        student: in its last form.
-        recipe: of all stages together.
-        calibrate: sends data through the student.
     """
-    quantizers = {
-        name: quantizer
-        for name, quantizer in activation_quantizers(student).items()
-        if quantizer.level is not None
-    }
-    if any(quantizer.kind != "sign" for quantizer in quantizers.values()):
-        return _levels(student, recipe, calibrate, list(quantizers))
+    found = activation_quantizers(student)
+    names = [name for name, quantizer in found.items() if quantizer.level is not None]
+    if any(found[name].kind != "sign" for name in names):
+        return _levels(student, recipe, problem, names)
     early = recipe.epochs // 2
-    if not binary_layers(student) or early == 0:
+    kinds = {*FLOAT_WEIGHTS, *BINARY_WEIGHTS}
+    if early == 0 or not any(type(layer) in kinds for layer in student.modules()):
         return [Stage(LAST, recipe)]
+    parts = ((f"{LAST}-float-weights", early, True), (LAST, recipe.epochs - early, False))
     return [
-        Stage(
-            f"{LAST}-float-weights",
-            _shortened(recipe, early),
-            lambda: use_float_weights(student, True),
-        ),
-        Stage(
-            LAST,
-            _shortened(recipe, recipe.epochs - early),
-            lambda: use_float_weights(student, False),
-        ),
+        Stage(title, _shortened(recipe, epochs), partial(use_float_weights, student, floats))
+        for title, epochs, floats in parts
     ]
 
 
 def _levels(
-    student: nn.Module, recipe: DistillRecipe, calibrate: Callable[[], Any], names: list[str]
+    student: nn.Module, recipe: DistillRecipe, problem: Problem, names: list[str]
 ) -> list[Stage]:
     """Stages of falling levels of the named quantisers."""
     plan = plan_stages(BERT_LEVELS, recipe.epochs)
+
+    def calibrate() -> None:
+        call(student.eval(), problem.example)
 
     def enter(number: int) -> None:
         level = plan[number].level
@@ -96,12 +134,11 @@ def _levels(
             set_level(student, level, names)
             initialize_scales(student, calibrate, names)
 
-    def stage(number: int) -> Stage:
-        is_last = number + 1 == len(plan)
-        title = LAST if is_last else f"{LAST}-level-{plan[number].level}"
-        return Stage(title, _shortened(recipe, plan[number].epochs), lambda: enter(number))
-
-    return [stage(number) for number in range(len(plan))]
+    titles = [*(f"{LAST}-level-{stage.level}" for stage in plan[:-1]), LAST]
+    return [
+        Stage(title, _shortened(recipe, plan[number].epochs), partial(enter, number))
+        for number, title in enumerate(titles)
+    ]
 
 
 def _shortened(recipe: DistillRecipe, epochs: int) -> DistillRecipe:
@@ -110,13 +147,9 @@ def _shortened(recipe: DistillRecipe, epochs: int) -> DistillRecipe:
 
 @dataclass(frozen=True)
 class Taught:
-    """What the stages left behind.
+    """What the stages left behind: their epochs in a row, seconds of all, and why each ended.
 
-    Attributes:
-        history: a row an epoch, those of all stages in a row.
-        seconds: of all stages.
-        interrupted: whether Ctrl-C ended the last one early.
-        ended: why each stage ended, by its title.
+    ``interrupted`` says whether Ctrl-C ended the last one early.
     """
 
     history: list[dict[str, float]]
@@ -128,8 +161,8 @@ class Taught:
 def run_stages(
     student: nn.Module,
     stages: list[Stage],
-    problem: Any,
-    ask: Callable[[Any], Tensor] | None,
+    problem: Problem,
+    ask: Ask,
     identity: dict[str, Any],
     *,
     budget: float | None,
@@ -137,17 +170,9 @@ def run_stages(
 ) -> Taught:
     """Train the student stage by stage, each from the best epoch of the one before.
 
-    Args:
-        student: trained in place.
-        stages: in order.
-        problem: data and losses.
-        ask: gives what the teacher wants of a part's rows; None trains on labels alone.
-        identity: plain values that checkpoints must agree in.
-        budget: seconds of all stages, shared by their epochs.
-        folder: for checkpoints and logs; None for neither.
-
-    Raises:
-        KeyboardInterrupt: Ctrl-C before the last stage had an epoch; the student is not binary yet.
+    Checkpoints, in ``folder`` where there is one, must agree in the plain values of ``identity``.
+    ``budget`` is the seconds of all stages, shared by their epochs. Ctrl-C is raised before the
+    last stage had an epoch: the student is not binary yet.
     """
     history: list[dict[str, float]] = []
     ended: dict[str, str] = {}

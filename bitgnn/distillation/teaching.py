@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import copy
 import hashlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
+from os import PathLike
 from pathlib import Path
 from typing import Any
 
@@ -21,32 +22,43 @@ from bitgnn._files import FolderInUseError, locked, write_atomically
 from bitgnn._interpreter import warn
 from bitgnn.convert import Plan
 from bitgnn.convert.configs import BWTAConfig, GraphConfig, ImageConfig
-from bitgnn.distillation.batched import Batched
-from bitgnn.distillation.calling import Inputs, tensors_of
-from bitgnn.distillation.checks import check_model, check_options, is_dataset
-from bitgnn.distillation.errors import DistillError
-from bitgnn.distillation.fitting import fit
+from bitgnn.distillation.batches import Batched, batched_problem
+from bitgnn.distillation.calling import DistillError, Inputs, is_dataset, tensors_of
+from bitgnn.distillation.checkpoint import seeded
+from bitgnn.distillation.fitting import Ask, fit
 from bitgnn.distillation.graphs_and_links import Graphs, LinkPairs, has_links
-from bitgnn.distillation.kinds import batched_problem
-from bitgnn.distillation.problems import Nodes, Part, Problem
-from bitgnn.distillation.randomness import seeded
-from bitgnn.distillation.recipe import DistillRecipe, dropout_for, recipe_for
+from bitgnn.distillation.problems import Nodes, Problem
+from bitgnn.distillation.recipe import (
+    DistillRecipe,
+    asking,
+    dropout_for,
+    judged,
+    recipe_for,
+    results_of,
+    standing,
+)
 from bitgnn.distillation.result import Distilled, gap_between
 from bitgnn.distillation.session import Fit
-from bitgnn.distillation.stages import Stage, run_stages
-from bitgnn.distillation.standing import asking, judged, results_of, standing
-from bitgnn.distillation.students import binary_student, described, fresh
-from bitgnn.distillation.widening import widened
+from bitgnn.distillation.stages import Stage, run_stages, stages_of
+from bitgnn.distillation.students import binary_student, described, fresh, widened
 from bitgnn.inference import Frozen
 from bitgnn.measure.memory import dense_parts
-
-__all__ = ["distill"]
 
 JUDGEMENT = "judgement.txt"
 TEACHER_SHARE = 1 / 3
 """Part of a budget for a teacher that is not trained yet."""
 LOOKED_AT = 1_000_000
 """Entries of a tensor that tell it from another one."""
+NUMBER = int | float | None
+TYPES: Mapping[str, tuple[Any, str]] = {
+    "widen": (NUMBER | nn.Module, "a number, a model or None"),
+    "budget": (NUMBER, "seconds or None"),
+    "seed": (int, "an int"),
+    "trained": (bool | None, "a bool or None"),
+    "log": (str | PathLike | None, "a path or None"),
+    "recipe": (Mapping | None, "a mapping of fields or None"),
+}
+MOST_SEED = 2**32 - 1
 
 
 def distill(
@@ -88,7 +100,7 @@ def distill(
     dropout is left as the teacher overfits; for graphs, links and texts w is 0.5.
     Where validation nodes say that it helps, the teacher's class probabilities are smoothed over
     the graph first, with the training labels in them (see
-    :class:`~bitgnn.distillation.targets.Smoothing`). A model whose score and loss on the
+    :class:`~bitgnn.distillation.objectives.Smoothing`). A model whose score and loss on the
     validation rows are no better than those of constant scores, or hardly better than those
     of copies with fresh weights, counts as untrained: a copy is trained on the labels and teaches.
 
@@ -134,8 +146,8 @@ def distill(
     """
     if isinstance(model, Frozen):
         raise TypeError("distill: model is frozen already; pass the float model")
-    check_model(model)
-    check_options(
+    _check_model(model)
+    _check_options(
         widen=widen, epochs=epochs, budget=budget, seed=seed, trained=trained, log=log,
         recipe=recipe,
     )  # fmt: skip
@@ -191,7 +203,7 @@ def distill(
         overfit = problem.overfit(teacher)
         if overfit is not None and "dropout" not in (recipe or {}):
             of_student = of_student.model_copy(update={"dropout": dropout_for(*overfit)})
-        ask: Callable[[Part], Tensor] | None
+        ask: Ask
         ask, smoothing = asking(problem, teacher, of_student)
         if not found.score > found.chance:
             warn(
@@ -206,34 +218,54 @@ def distill(
         }  # fmt: skip
         stages = [Stage("student", of_student)]
         if isinstance(problem, Batched):
-            stages = problem.stages(student, of_student)
+            stages = stages_of(student, of_student, problem)
         taught = run_stages(
             student, stages, problem, ask, identity, budget=remaining, folder=folder
         )
-        ended = taught.ended
-        if teacher_fit is not None:
-            ended = {"teacher": teacher_fit.ended, **ended}
+        ended = {} if teacher_fit is None else {"teacher": teacher_fit.ended}
         scores = [results_of(problem, one) for one in (teacher, student)]
         of_one, of_other, gap, error = gap_between(problem.objective, *scores)
         return Distilled(
-            model=student,
-            teacher=teacher,
-            metric=problem.objective.metric,
-            scores=of_other,
-            teacher_scores=of_one,
-            gap=gap,
-            gap_error=error,
-            judgement=judgement,
-            smoothing=smoothing,
-            history=taught.history,
+            student, teacher, problem.objective.metric, of_other, of_one, gap, error, judgement,
+            smoothing, taught.history,
             teacher_history=[] if teacher_fit is None else teacher_fit.rows(),
             seconds=taught.seconds,
             teacher_seconds=0.0 if teacher_fit is None else teacher_fit.seconds,
-            interrupted=taught.interrupted,
-            ended=ended,
-            example=problem.example,
-            same_width=same_width,
-        )
+            interrupted=taught.interrupted, ended={**ended, **taught.ended},
+            example=problem.example, same_width=same_width,
+        )  # fmt: skip
+
+
+def _check_model(model: Any) -> None:
+    """Refuse what cannot be trained."""
+    if not isinstance(model, nn.Module):
+        raise TypeError(f"distill: model must be a torch.nn.Module, got {type(model).__name__}")
+    parameters = dict(model.named_parameters())
+    if not parameters:
+        raise DistillError(f"model must have parameters, {type(model).__name__} has none")
+    devices = sorted({str(value.device) for value in parameters.values()})
+    if len(devices) > 1 or devices == ["meta"]:
+        raise DistillError(f"model must be on one device with its data, got {', '.join(devices)}")
+    for name, value in parameters.items():
+        if not is_uninitialized_parameter(value) and not bool(torch.isfinite(value).all()):
+            raise DistillError(f"model must have finite weights, found NaN or infinity in {name}")
+
+
+def _check_options(**options: Any) -> None:
+    """Refuse options of a wrong type or out of range."""
+    for name, (kinds, said) in TYPES.items():
+        value = options[name]
+        if not isinstance(value, kinds) or (isinstance(value, bool) and name != "trained"):
+            raise TypeError(f"distill: {name} must be {said}, got {type(value).__name__}")
+    widen, epochs, budget, seed = (options[n] for n in ("widen", "epochs", "budget", "seed"))
+    if isinstance(widen, int | float) and not 1 <= widen < float("inf"):
+        raise ValueError(f"distill: widen must be at least 1, got {widen}")
+    if epochs is not None and (type(epochs) is not int or epochs < 1):
+        raise ValueError(f"distill: epochs must be a positive integer or None, got {epochs!r}")
+    if budget is not None and not budget > 0:
+        raise ValueError(f"distill: budget must be positive seconds or None, got {budget!r}")
+    if not 0 <= seed <= MOST_SEED:
+        raise ValueError(f"distill: seed must be 0 to {MOST_SEED}, got {seed}")
 
 
 def _changed(recipe: DistillRecipe, fields: Mapping[str, Any]) -> DistillRecipe:

@@ -3,7 +3,7 @@
 from bitgnn.nn.attention.bwta_attention import BWTAAttention
 from bitgnn.nn.attention.multihead import BWTAMultiheadAttention, BWTASelfAttention
 from bitgnn.nn.binary_product import Linear
-from bitgnn.nn.bwta_linear import BWTALinear
+from bitgnn.nn.bwta_linear import ActivationQuantizer, BWTALinear
 from bitgnn.nn.gcn_conv import GCNConv
 from bitgnn.nn.input_bits import InputBits
 from bitgnn.nn.neighbour_convs import GraphConv, SAGEConv

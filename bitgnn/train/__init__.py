@@ -2,11 +2,16 @@
 
 from bitgnn._files import OutputError
 from bitgnn.data import DataError
-from bitgnn.train.config import ConfigError, ExperimentConfig, find_config, load_config
-from bitgnn.train.deploy import FormResult, measured
-from bitgnn.train.experiment import Forms, GraphSource, MismatchError, Run, demo_config, train_all
-from bitgnn.train.loaders import LoaderError
-from bitgnn.train.report import result_table, write_results
+from bitgnn.train.config import (
+    ConfigError,
+    ExperimentConfig,
+    LoaderError,
+    demo_config,
+    find_config,
+    load_config,
+)
+from bitgnn.train.experiment import Forms, GraphSource, MismatchError, Run, train_all
+from bitgnn.train.report import FormResult, measured, result_table, write_results
 
 __all__ = [
     "MENDABLE",

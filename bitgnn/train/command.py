@@ -9,13 +9,10 @@ from rich.console import Console
 
 from bitgnn._files import alone_in
 from bitgnn._plain import record_job
-from bitgnn.distillation.named import named_device
+from bitgnn.distillation.named import named_device, sizes
 from bitgnn.train.config import ExperimentConfig
-from bitgnn.train.deploy import measured
 from bitgnn.train.experiment import RUNS_FOLDER, GraphSource, train_all
-from bitgnn.train.report import result_table, write_results
-
-__all__ = ["TrainInterrupted", "run_experiment"]
+from bitgnn.train.report import measured, result_table, write_results
 
 CONFIG_FILE = "config.json"
 
@@ -31,23 +28,7 @@ def run_experiment(
     device: str,
     console: Console,
 ) -> None:
-    """Train what the output folder lacks, freeze it, compare, measure and write the results.
-
-    Args:
-        experiment: the model and its binary forms.
-        output: folder for all files, which no other process writes to meanwhile.
-        data_root: folder of the data sets; None for the default.
-        device: to train on: ``cpu``, ``cuda`` or ``auto``.
-        console: where results are printed.
-
-    Raises:
-        DataError: the graph cannot be had.
-        DistillError: the graph or a form cannot be learnt.
-        MismatchError: a frozen model differs from the trained one.
-        OutputError: the folder cannot be written, holds another experiment, or is in use.
-        TrainInterrupted: stopped by Ctrl-C while training.
-        ValueError: a device or file is wrong.
-    """
+    """Train what the output folder lacks, freeze it, compare, measure and write the results."""
     place = named_device(device)
     with alone_in(output):
         # More seeds go on where fewer ended.
@@ -55,12 +36,8 @@ def run_experiment(
         record_job(output / CONFIG_FILE, wanted, any((output / RUNS_FOLDER).glob("*/*.checkpoint")))
         graphs = GraphSource(experiment, data_root)
         data = graphs.check()
-        console.print(
-            f"{experiment.dataset.title}: {data.x.size(0)} nodes, {data.edge_index.size(1)} edges, "
-            f"{data.x.size(1)} features; "
-            f"{experiment.seeds} seed{'s' if experiment.seeds > 1 else ''}",
-            highlight=False,
-        )
+        seeds = f"{experiment.seeds} seed{'s' if experiment.seeds > 1 else ''}"
+        console.print(f"{sizes(experiment.dataset.title, data)}; {seeds}", highlight=False)
         try:
             forms = train_all(
                 experiment, graphs, output, place, lambda line: console.print(line, highlight=False)

@@ -1,35 +1,30 @@
-"""Experiment configurations: YAML read into checked models, with one clear error if it fails."""
+"""Experiment configurations: YAML read into checked models and loaders, or one clear error."""
 
 from __future__ import annotations
 
+import copy
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal
 
 import pydantic
+import torch
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic_core import ErrorDetails
+from torch_geometric import typing as pyg
+from torch_geometric.data import Data
+from torch_geometric.data.data import BaseData
+from torch_geometric.loader import GraphSAINTRandomWalkSampler
 
 from bitgnn._files import FileError
 from bitgnn._plain import read_yaml
+from bitgnn.data import NeighborLoader
 from bitgnn.data.own_graphs import graph_title
 from bitgnn.data.splits import Split
 from bitgnn.nn import LayerPrecision
-
-__all__ = [
-    "FLOAT_FORM",
-    "ConfigError",
-    "DatasetConfig",
-    "ExperimentConfig",
-    "Form",
-    "Neighbors",
-    "RandomWalks",
-    "find_config",
-    "load_config",
-]
 
 PACKAGE = Path(__file__).resolve().parents[1]
 # Beside the package in a source tree, inside of it where it is installed.
@@ -39,51 +34,60 @@ FLOAT_FORM = "fp32"
 FORM_NAME = re.compile(r"[a-z0-9_]+")
 SHOWN = 60
 """Characters of a wrong value that a message shows."""
+INSTALL = "pip install --no-build-isolation 'bitgnn[sparse]'"
 
 
 class ConfigError(FileError):
     """A configuration file is wrong; the message names file, key, found and expected."""
 
 
-class Strict(BaseModel):
-    """A section whose unknown keys are mistakes.
+class LoaderError(RuntimeError):
+    """A loader needs a library that is not installed; the message says which extra brings it."""
 
-    Attributes:
-        sections: sections inside it by key, for messages.
-    """
+
+class Strict(BaseModel):
+    """A section whose unknown keys are mistakes."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
     sections: ClassVar[Mapping[str, type[BaseModel]]] = {}
+    """Sections inside it by key, for messages."""
 
 
 class Neighbors(Strict):
-    """:class:`bitgnn.data.NeighborLoader`: steps see sampled neighbourhoods of training nodes.
-
-    Attributes:
-        kind: ``neighbor``.
-        neighbors: sampled for each node, one number a layer, nearest layer first.
-        batch_size: training nodes of a step.
-    """
+    """:class:`bitgnn.data.NeighborLoader`: steps see sampled neighbourhoods of training nodes."""
 
     kind: Literal["neighbor"]
-    neighbors: tuple[Annotated[int, Field(gt=0)], ...] = (25, 10)
-    batch_size: int = Field(512, gt=0)
+    neighbors: tuple[Annotated[int, Field(gt=0)], ...] = (25, 10)  # a layer, the nearest first
+    batch_size: int = Field(512, gt=0)  # training nodes of a step
+
+    def batches(self, data: Data) -> Iterable[BaseData]:
+        """Batches of a graph, sampled on the CPU with torch's default generator."""
+        return NeighborLoader(
+            data, num_neighbors=list(self.neighbors), input_nodes=data.train_mask,
+            batch_size=self.batch_size, shuffle=True,
+        )  # fmt: skip
 
 
 class RandomWalks(Strict):
-    """PyG's ``GraphSAINTRandomWalkSampler``: steps see subgraphs that random walks visit.
-
-    Attributes:
-        kind: ``saint_rw``.
-        roots: where walks start.
-        walk_length: steps of a walk.
-        steps: subgraphs an epoch.
-    """
+    """PyG's ``GraphSAINTRandomWalkSampler``: steps see subgraphs that random walks visit."""
 
     kind: Literal["saint_rw"]
-    roots: int = Field(gt=0)
+    roots: int = Field(gt=0)  # where walks start
     walk_length: int = Field(gt=0)
-    steps: int = Field(gt=0)
+    steps: int = Field(gt=0)  # subgraphs an epoch
+
+    def batches(self, data: Data) -> Iterable[BaseData]:
+        """Batches of a graph, sampled on the CPU with torch's default generator."""
+        if not pyg.WITH_TORCH_SPARSE:
+            raise LoaderError(
+                f"loader saint_rw: PyG's GraphSAINTRandomWalkSampler needs torch-sparse: {INSTALL}"
+            )
+        numbered = copy.copy(data)
+        numbered.n_id = torch.arange(data.x.size(0))  # of the teacher's scores of the whole graph
+        return GraphSAINTRandomWalkSampler(
+            numbered, batch_size=self.roots, walk_length=self.walk_length, num_steps=self.steps,
+            sample_coverage=0, log=False,
+        )  # fmt: skip
 
 
 LOADERS: dict[str, type[BaseModel]] = {"neighbor": Neighbors, "saint_rw": RandomWalks}
@@ -117,14 +121,9 @@ class DatasetConfig(Strict):
 
 
 class Form(Strict):
-    """A binary form of the model.
+    """A binary form of the model, as :func:`bitgnn.distill` takes it."""
 
-    Attributes:
-        precision: as :func:`bitgnn.distill` takes it; None is the form's name.
-        widen: the form has this many times the hidden channels.
-    """
-
-    precision: str | None = None
+    precision: str | None = None  # that of the form's name
     widen: float | None = Field(None, ge=1)
 
 
@@ -176,11 +175,7 @@ class ExperimentConfig(Strict):
         return self
 
     def on(self, data: str) -> ExperimentConfig:
-        """The same experiment on another graph, whose name its own name ends in.
-
-        Raises:
-            ConfigError: the name is empty.
-        """
+        """The same experiment on another graph, whose name its own name ends in."""
         if not data:
             raise ConfigError("data: must name a graph, got ''")
         name = f"{self.name}_{graph_title(data).lower()}"
@@ -192,11 +187,7 @@ class ExperimentConfig(Strict):
 
 
 def find_config(name: str | os.PathLike[str]) -> Path:
-    """The file of a configuration.
-
-    Args:
-        name: path of a YAML file, or name of a built-in configuration, such as ``sage_flickr``; a
-            file goes before a name.
+    """The file of a configuration: a YAML file's path, or a built-in name such as ``sage_flickr``.
 
     Raises:
         ConfigError: there is neither; the message lists the built-in ones.
@@ -280,3 +271,9 @@ def _keys_at(location: tuple[int | str, ...]) -> list[str]:
         return list(ExperimentConfig.model_fields)
     name = location[1] if location[0] == "loader" else location[0]
     return list(ExperimentConfig.sections[str(name)].model_fields)
+
+
+def demo_config(seeds: int) -> ExperimentConfig:
+    """Configuration of ``bitgnn demo``, repeated with so many seeds."""
+    dataset = DatasetConfig(name="digits")
+    return ExperimentConfig(name="demo", dataset=dataset, hidden=128, seeds=seeds)

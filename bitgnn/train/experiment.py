@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 import warnings
 from collections.abc import Callable, Iterator
@@ -12,15 +13,13 @@ from typing import Any
 import torch
 from torch import nn
 from torch_geometric.data import Data
+from torch_geometric.utils import to_torch_csr_tensor
 
 from bitgnn.data import DataError, load
-from bitgnn.distillation import Distilled, distill
-from bitgnn.distillation.named import NamedModel
+from bitgnn.distillation import Distilled
+from bitgnn.distillation.named import NamedModel, distilled
 from bitgnn.measure.report import cpu_model
-from bitgnn.train.config import FLOAT_FORM, DatasetConfig, ExperimentConfig
-from bitgnn.train.loaders import make_loader, whole_graph
-
-__all__ = ["Forms", "GraphSource", "MismatchError", "Run", "demo_config", "train_all"]
+from bitgnn.train.config import FLOAT_FORM, ExperimentConfig
 
 TOLERANCE = 1e-3
 """Share of nodes that may get another class: floats that a sign is taken of are summed in another
@@ -65,11 +64,7 @@ class Run:
 
 
 class Forms:
-    """Finished runs, and of each form the model of the best validation score.
-
-    Attributes:
-        runs: in the order in which they were added.
-    """
+    """Finished runs in their order, and of each form the model of the best validation score."""
 
     def __init__(self) -> None:
         self.runs: list[Run] = []
@@ -106,31 +101,23 @@ class GraphSource:
         self._last: tuple[Any, Data] | None = None
 
     def check(self) -> Data:
-        """Load the graph of the last seed, then that of the first, before any work is done.
+        """The graph of the first seed, behind that of the last, before any work is done.
 
         Where the split depends on the seed, there may be fewer splits than seeds.
-
-        Returns:
-            The graph of the first seed.
-
-        Raises:
-            DataError: see :meth:`__call__`.
         """
         self(self.config.seeds - 1)
         return self(0)
 
     def __call__(self, seed: int) -> Data:
-        """The graph of the run with this seed.
-
-        Raises:
-            DataError: files are missing or unreadable, or there is no such split.
-        """
+        """The graph of the run with this seed."""
         dataset = self.config.dataset
         split, split_seed = key = dataset.of_run(seed)
         if self._last is None or self._last[0] != key:
-            options: dict[str, Any] = {"split": split, "seed": split_seed}
             try:
-                data = load(dataset.name, self.data_root, features=dataset.features, **options)
+                data = load(
+                    dataset.name, self.data_root, features=dataset.features, split=split,
+                    seed=split_seed,
+                )  # fmt: skip
             except ValueError as error:
                 raise DataError(f"dataset: {error}") from error
             self._last = key, data
@@ -146,21 +133,16 @@ def train_all(
 ) -> Forms:
     """Train a float model and its binary forms with every seed, freeze and check them.
 
-    What ``output`` holds already is not trained again.
-
     Args:
         config: the experiment.
         graphs: gives the graph of a seed, such as :class:`GraphSource`.
-        output: folder of checkpoints and logs.
+        output: folder of checkpoints and logs; what it holds already is not trained again, so that
+            the same call goes on where it was stopped.
         device: to train on.
         say: takes a line about each run.
 
-    Returns:
-        All runs, by seed, then by form.
-
     Raises:
         DistillError: the graph or a form cannot be learnt.
-        KeyboardInterrupt: stopped by the user; the same call goes on.
         LoaderError: a loader's library is missing.
         MismatchError: a frozen model gives another class than the trained one to more nodes than
             rounding explains.
@@ -181,34 +163,37 @@ def _seed_runs(
 ) -> Iterator[tuple[Run, nn.Module]]:
     """The float model, then its binary forms; the first form's distillation trains the teacher."""
     named = NamedModel(config.model, config.hidden, config.layers)
-    model = named.make(data, seed, device)
-    loader, whole = make_loader(config.loader, data), whole_graph(config.loader, data)
-    machine = machine_name(device)
-    teacher: nn.Module | None = None
-    for form, what in config.forms.items():
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message="distill: stopped by Ctrl-C")
-            result = distill(
-                model if teacher is None else teacher,
-                whole,
-                config.precision(form),
-                widen=what.widen,
-                loader=loader,
-                epochs=config.epochs,
-                seed=seed,
-                log=folder / f"{form}-{seed}",
-                trained=named.is_trained if teacher is None else True,
-            )
-        if result.interrupted:
-            raise KeyboardInterrupt
-        if teacher is None:
-            teacher = result.teacher
-            scores = result.teacher_scores
+    model, is_trained = named.make(data, seed, device), named.is_trained
+    loader, whole = None, data
+    if config.loader is not None:
+        loader, whole = config.loader.batches(data), sparse(data)
+    name = torch.cuda.get_device_name(device) if device.type == "cuda" else cpu_model()
+    machine = f"{name}, torch {torch.__version__}"
+    for number, (form, what) in enumerate(config.forms.items()):
+        result = distilled(
+            model, whole, config.precision(form), widen=what.widen, loader=loader,
+            epochs=config.epochs, seed=seed, log=folder / f"{form}-{seed}", trained=is_trained,
+        )  # fmt: skip
+        if number == 0:
+            model, is_trained, scores = result.teacher, True, result.teacher_scores
             about = len(result.teacher_history), result.teacher_seconds, 0, machine
-            yield Run(FLOAT_FORM, seed, result.metric, scores.test, scores.val, *about), teacher
+            yield Run(FLOAT_FORM, seed, result.metric, scores.test, scores.val, *about), model
         differing = _differing(result, f"{config.name}, form {form}, seed {seed}")
         scores, about = result.scores, (len(result.history), result.seconds, differing, machine)
         yield Run(form, seed, result.metric, scores.test, scores.val, *about), result.frozen
+
+
+def sparse(data: Data) -> Data:
+    """A graph whose edges are a sparse matrix, whose products need no memory for messages.
+
+    Where steps see parts, the whole, on which is validated, may be far larger than what fits one.
+    """
+    found, size = copy.copy(data), (data.x.size(0), data.x.size(0))
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Sparse", category=UserWarning)
+        # Rows are destinations.
+        found.edge_index = to_torch_csr_tensor(data.edge_index.flip(0), size=size)
+    return found
 
 
 @torch.no_grad()
@@ -223,21 +208,3 @@ def _differing(result: Distilled, title: str) -> int:
             f"{len(expected)} nodes"
         )
     return differing
-
-
-def machine_name(device: torch.device) -> str:
-    """What trains: the GPU or the processor, and torch's version."""
-    is_gpu = device.type == "cuda"
-    processor = torch.cuda.get_device_name(device) if is_gpu else cpu_model()
-    return f"{processor}, torch {torch.__version__}"
-
-
-def demo_config(seeds: int) -> ExperimentConfig:
-    """Configuration of ``bitgnn demo``.
-
-    Args:
-        seeds: number of repeats.
-    """
-    return ExperimentConfig(
-        name="demo", dataset=DatasetConfig(name="digits"), hidden=128, seeds=seeds
-    )

@@ -1,21 +1,28 @@
-"""Writes what an experiment found: JSON record, CSV table, chart, and the packed models."""
+"""What an experiment found: its best models measured beside PyG's floats, tables, chart, files."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import asdict
+import copy
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import torch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
+from torch import nn
 from torch_geometric.data import Data
+from torch_geometric.nn import GCNConv
 
 from bitgnn._files import write_atomically
-from bitgnn.inference import save
+from bitgnn.inference import FrozenModel, MemoryUse, frozen_memory, pyg_memory, save
+from bitgnn.measure.pyg import graph_forms
 from bitgnn.measure.report import (
     csv_text,
     environment,
@@ -25,25 +32,125 @@ from bitgnn.measure.report import (
     png,
     write_json,
 )
+from bitgnn.measure.timing import Timing, compare
 from bitgnn.train.config import FLOAT_FORM, ExperimentConfig
-from bitgnn.train.deploy import FormResult
+from bitgnn.train.experiment import Forms, Run
+
+FLOAT_BYTES = 4
+# PyG gathers a row for each edge of an edge index; beyond this only fused products are timed.
+MESSAGE_LIMIT = 8 * 2**30
+FLOAT_FEATURES = "float features"
+
+
+@dataclass(frozen=True)
+class FormResult:
+    """What one form achieves.
+
+    Attributes:
+        form: name of the form.
+        runs: its trainings.
+        memory: bytes of a forward pass from features as stored; None for floats where PyG's are
+            not counted.
+        timings: seconds of a forward pass by way of calling it.
+        frozen: the packed model of the run with the best validation score; None for floats.
+    """
+
+    form: str
+    runs: tuple[Run, ...]
+    memory: MemoryUse | None
+    timings: dict[str, Timing]
+    frozen: Any
+
+    @property
+    def mean(self) -> float:
+        """Mean score over the seeds, in per cent."""
+        return 100 * statistics.mean(run.score for run in self.runs)
+
+    @property
+    def std(self) -> float:
+        """Sample standard deviation of the score, in points; 0 for a single run."""
+        scores = [100 * run.score for run in self.runs]
+        return statistics.stdev(scores) if len(scores) > 1 else 0.0
+
+    @property
+    def fastest(self) -> tuple[str, Timing]:
+        """The fastest way of calling it."""
+        return min(self.timings.items(), key=lambda item: item[1].median)
+
+
+Calls = dict[str, Callable[[], Any]]
+
+
+def measured(
+    config: ExperimentConfig, data: Data, forms: Forms, repeats: int = 15
+) -> list[FormResult]:
+    """Measure the best model of each form on the CPU, in the same minutes, the float one first.
+
+    Args:
+        config: the experiment.
+        data: graph of the first seed.
+        forms: finished runs with their models.
+        repeats: timed rounds over all contenders.
+    """
+    names = (FLOAT_FORM, *config.forms)
+    models = {form: copy.deepcopy(forms.best(form)[1]).cpu() for form in names}
+    calls = {
+        form: (_float_calls if form == FLOAT_FORM else _frozen_calls)(model, data)
+        for form, model in models.items()
+    }
+    # Contenders are interleaved, so that load meets all of them alike.
+    every = {f"{form}\0{way}": call for form in names for way, call in calls[form][0].items()}
+    timings = compare(every, repeats=repeats)
+    results = []
+    for form, (ways, memory) in calls.items():
+        own = {way: timings[f"{form}\0{way}"] for way in ways}
+        frozen = None if form == FLOAT_FORM else models[form]
+        results.append(FormResult(form, forms.of(form), memory, own, frozen))
+    return results
+
+
+def _frozen_calls(frozen: Any, data: Data) -> tuple[Calls, MemoryUse | None]:
+    """Forwards of a frozen model: features packed before, and features as floats."""
+    if not isinstance(frozen, FrozenModel):  # packed layer by layer, around the model's own forward
+        return {FLOAT_FEATURES: partial(frozen, data.x, data.edge_index)}, None
+    graph = frozen.prepare_graph(data.edge_index, data.x.size(0))
+    calls: Calls = {FLOAT_FEATURES: partial(frozen, data.x, graph)}
+    if frozen.program.entry is None:  # nothing in front of the first layer can be packed before
+        return calls, frozen_memory(frozen, data.x, graph)
+    packed = frozen.pack_features(data.x)
+    calls["packed features"] = partial(frozen, packed, graph)
+    return calls, frozen_memory(frozen, packed, graph)
+
+
+def _float_calls(model: nn.Module, data: Data) -> tuple[Calls, MemoryUse | None]:
+    """The float model's forward for each form of the graph that is installed, caches filled."""
+    sizes = [parameter.size(-1) for parameter in model.parameters() if parameter.dim() > 1]
+    messages = FLOAT_BYTES * data.edge_index.size(1) * max([data.x.size(1), *sizes])
+    calls: Calls = {}
+    for way, graph in graph_forms(data.edge_index, data.x.size(0)).items():
+        if way == "edge_index" and messages > MESSAGE_LIMIT:
+            continue
+        own = copy.deepcopy(model)
+        for layer in own.modules():
+            if isinstance(layer, GCNConv):
+                layer.cached = True
+        calls[way] = torch.inference_mode()(partial(own, data.x, graph))
+        calls[way]()
+    if not any(isinstance(layer, GCNConv) for layer in model.modules()):
+        return calls, None
+    num_edges = data.edge_index.size(1) + data.x.size(0)
+    uses = (pyg_memory(model, data.x, num_edges, way) for way in ("edge_index", "csr"))
+    return calls, min(uses, key=lambda use: use.peak)
+
 
 TITLES = {"gcn": "GCN", "sage": "GraphSAGE", "graphconv": "GraphConv", "indgcn": "inductive GCN"}
 """Models whose names are short, in text."""
+MEMORY = ("weights", "activations", "features", "adjacency", "peak")
 COLUMNS = (
-    "form",
-    "seeds",
-    "score_mean_percent",
-    "score_std_points",
-    "model_bytes",
-    "activation_bytes",
-    "feature_bytes",
-    "graph_bytes",
-    "peak_bytes",
-    "latency_median_ms",
-    "latency_of",
+    "form", "seeds", "score_mean_percent", "score_std_points", "model_bytes", "activation_bytes",
+    "feature_bytes", "graph_bytes", "peak_bytes", "latency_median_ms", "latency_of",
     "float_features_latency_median_ms",
-)
+)  # fmt: skip
 
 
 def form_label(form: str) -> str:
@@ -56,18 +163,6 @@ def experiment_title(config: ExperimentConfig) -> str:
     return f"{TITLES.get(config.model, config.model)} on {config.dataset.title}"
 
 
-def graph_record(config: ExperimentConfig, data: Data) -> dict[str, Any]:
-    """Name and sizes of a graph, in plain values."""
-    return {
-        "name": config.dataset.title,
-        "nodes": data.x.size(0),
-        "edges": data.edge_index.size(1),
-        "features": data.x.size(1),
-        "classes": int(data.y.max()) + 1,
-        **{f"{name}_nodes": int(data[f"{name}_mask"].sum()) for name in ("train", "val", "test")},
-    }
-
-
 def result_record(
     config: ExperimentConfig, data: Data, results: Sequence[FormResult]
 ) -> dict[str, Any]:
@@ -76,7 +171,17 @@ def result_record(
         "experiment": config.name,
         "config": config.model_dump(mode="json"),
         "environment": environment(),
-        "graph": graph_record(config, data),
+        "graph": {
+            "name": config.dataset.title,
+            "nodes": data.x.size(0),
+            "edges": data.edge_index.size(1),
+            "features": data.x.size(1),
+            "classes": int(data.y.max()) + 1,
+            **{
+                f"{part}_nodes": int(data[f"{part}_mask"].sum())
+                for part in ("train", "val", "test")
+            },
+        },
         "metric": results[0].runs[0].metric,
         "forms": {
             result.form: {
@@ -97,27 +202,14 @@ def write_results(
 ) -> list[Path]:
     """Write ``results.json``, ``results.csv``, ``results.png`` and ``model-<form>/``.
 
-    Args:
-        folder: existing output folder.
-        config: the experiment.
-        data: its graph.
-        results: what :func:`~bitgnn.train.measured` returned.
-
-    Returns:
-        The files and folders written.
-
-    Raises:
-        OSError: something cannot be written; what was there before stays whole.
+    Gives the files and folders written; what was there before stays whole on an error.
     """
     record, table, chart = (folder / f"results.{ending}" for ending in ("json", "csv", "png"))
     write_json(record, result_record(config, data, results))
     write_atomically(table, _csv(results).encode())
     write_atomically(chart, draw_chart(experiment_title(config), results))
-    models = [
-        save(result.frozen, folder / f"model-{result.form}")
-        for result in results
-        if result.frozen is not None
-    ]
+    packed = [result for result in results if result.frozen is not None]
+    models = [save(result.frozen, folder / f"model-{result.form}") for result in packed]
     return [record, table, chart, *models]
 
 
@@ -126,10 +218,8 @@ def _csv(results: Sequence[FormResult]) -> str:
     for result in results:
         way, timing = result.fastest
         from_floats = result.timings.get("float features", timing)
-        use = result.memory
-        sizes: Sequence[int | str] = [""] * 5
-        if use is not None:
-            sizes = [use.weights, use.activations, use.features, use.adjacency, use.peak]
+        # Where the memory is not counted it is None, which has none of the attributes.
+        sizes = [getattr(result.memory, part, "") for part in MEMORY]
         score = f"{result.mean:.2f}", f"{result.std:.2f}"
         head = [form_label(result.form), len(result.runs), *score]
         times = [f"{1e3 * timing.median:.4f}", way, f"{1e3 * from_floats.median:.4f}"]
@@ -138,13 +228,7 @@ def _csv(results: Sequence[FormResult]) -> str:
 
 
 def result_table(config: ExperimentConfig, results: Sequence[FormResult], threads: int) -> Table:
-    """The results for a terminal.
-
-    Args:
-        config: the experiment.
-        results: what :func:`~bitgnn.train.measured` returned.
-        threads: of the processor during the measurement.
-    """
+    """The results for a terminal, measured with so many threads."""
     title = f"{experiment_title(config)}, {threads} thread{'s' if threads > 1 else ''}"
     table = Table(title=title, box=SIMPLE_HEAD, padding=(0, 1), pad_edge=False)
     score = f"{results[0].runs[0].metric} %"
@@ -153,10 +237,10 @@ def result_table(config: ExperimentConfig, results: Sequence[FormResult], thread
     for result in results:
         timing = result.fastest[1]
         ratio = results[0].fastest[1].median / timing.median
-        use = result.memory
         sizes = ["", "", ""]
-        if use is not None:
-            sizes = [format_bytes(n) for n in (use.weights, use.activations, use.peak)]
+        if result.memory is not None:
+            parts = ("weights", "activations", "peak")
+            sizes = [format_bytes(getattr(result.memory, part)) for part in parts]
         table.add_row(
             form_label(result.form),
             f"{result.mean:.1f} ± {result.std:.1f}",
@@ -178,22 +262,16 @@ PARTS = {
 """Name, attribute and colour of each part of the memory."""
 
 
-def _form_color(form: str, number: int) -> str:
-    """Colour of the ``number``-th form."""
-    return FORM_COLORS.get(form, OTHER_COLORS[number % len(OTHER_COLORS)])
-
-
 def draw_chart(title: str, results: Sequence[FormResult]) -> bytes:
-    """Three panels as a PNG.
-
-    Returns:
-        Bytes of the image.
-    """
+    """Three panels as a PNG."""
     figure = Figure(figsize=(12.5, 1.6 + 0.62 * len(results)), layout="constrained")
     panels = figure.subplots(1, 3, sharey=True)
     accuracy, memory, latency = panels
     names = [form_label(result.form) for result in results]
-    colors = [_form_color(result.form, number) for number, result in enumerate(results)]
+    colors = [
+        FORM_COLORS.get(result.form, OTHER_COLORS[number % len(OTHER_COLORS)])
+        for number, result in enumerate(results)
+    ]
 
     means, spreads = [r.mean for r in results], [r.std for r in results]
     error = {"ecolor": "#333333", "capsize": 3}

@@ -12,7 +12,7 @@ from typing import Any
 
 # Imported on first use: a plan is read and frozen without what searching for one needs.
 _HOMES = {
-    "Accuracy": "accuracy",
+    "Accuracy": "space",
     "LimitsMissed": "result",
     "Space": "space",
     "Workload": "workload",

@@ -10,10 +10,9 @@ from typing import Any
 
 from rich.console import Console
 
-from bitgnn.distillation.named import NamedModel, named_device, named_graph
+from bitgnn.distillation.named import NamedModel, named_device, named_graph, sizes
 from bitgnn.inference import save
-from bitgnn.tune.budget import Budget, parse_seconds
-from bitgnn.tune.objective import check_objective, read_limits
+from bitgnn.tune.objective import Budget, Goal, parse_seconds
 from bitgnn.tune.result import LimitsMissed, TuneResult
 from bitgnn.tune.tuner import WIDTHS, tune
 
@@ -27,8 +26,7 @@ WRITING_SECONDS, WRITING_SHARE = 4.0, 0.1
 class TuneCommand:
     """What the command line says, in the words of ``bitgnn tune --help``.
 
-    Attributes:
-        spent: seconds of the budget that are gone already, such as for starting.
+    ``spent`` seconds of the budget are gone already, such as for starting.
     """
 
     data: str
@@ -51,55 +49,26 @@ class TuneCommand:
 def run_tune(command: TuneCommand, console: Console) -> TuneResult:
     """Tune a model on a graph, print what was found and write the files.
 
-    Args:
-        command: what to do.
-        console: where results are printed; the first line says what to take, or that no plan keeps
-            the limits.
-
-    Returns:
-        What was found; where its ``missed`` is not None, no plan is recommended.
-
-    Raises:
-        DataError: the graph cannot be had.
-        FileError: a file of the graph or of the weights is damaged or does not fit.
-        TuneInterrupted: stopped by Ctrl-C.
-        ValueError: see :func:`bitgnn.tune.tuner.tune`.
+    The first line printed says what to take, or that no plan keeps the limits; then ``missed`` of
+    the result is not None.
     """
     seconds = None if command.budget is None else parse_seconds(command.budget)
     if seconds is not None:
         seconds -= min(WRITING_SECONDS, WRITING_SHARE * seconds)
     budget = Budget(seconds, spent=command.spent)
-    check_objective(command.objective)
-    limits = read_limits(command.constraints)
+    Goal.read(command.objective, command.constraints)  # before any file is read
     device = named_device(command.device)
     data = named_graph(command.data, command.data_root, command.seed)
     model = command.model.make(data, command.seed, device)
-    Console(stderr=True).print(
-        f"{data.name}: {data.x.size(0)} nodes, {data.edge_index.size(1)} edges, "
-        f"{data.x.size(1)} features"
-    )
+    Console(stderr=True).print(sizes(data.name, data))
     try:
         result = tune(
-            model,
-            data,
-            command.objective,
-            limits,
-            widen=command.widen,
-            pins=command.pins or None,
-            trained=command.model.is_trained,
-            epochs=command.epochs,
-            budget=budget,
-            seed=command.seed,
-            storage=command.storage,
-            output=command.output,
-        )
+            model, data, command.objective, command.constraints, widen=command.widen,
+            pins=command.pins or None, trained=command.model.is_trained, epochs=command.epochs,
+            budget=budget, seed=command.seed, storage=command.storage, output=command.output,
+        )  # fmt: skip
     except LimitsMissed as missed:
         result = missed.result
-    _show(result, command, console)
-    return result
-
-
-def _show(result: TuneResult, command: TuneCommand, console: Console) -> None:
     verdict, *reasons = result.reasons
     console.print(verdict, soft_wrap=True, highlight=False)
     console.print(result.table())
@@ -116,3 +85,4 @@ def _show(result: TuneResult, command: TuneCommand, console: Console) -> None:
     elif command.apply:
         console.print("The packed model is not written: its plan misses a limit.")
     console.print("Written: " + ", ".join(map(str, written)), soft_wrap=True)
+    return result

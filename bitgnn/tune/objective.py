@@ -1,29 +1,40 @@
-"""What a tuner looks for: an objective, and limits of latency, memory and loss of accuracy."""
+"""What a user asks of a tuner: an objective, limits that plans must keep, and a budget of time."""
 
 from __future__ import annotations
 
 import math
+import os
 import re
-from collections.abc import Iterable, Sequence
+import time
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal, get_args
 
 Objective = Literal["latency", "memory", "accuracy"]
 """What the recommended plan is best at, among those that keep every limit."""
 
-_SECONDS = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9}
-_BYTES = {
-    "b": 1.0, "kb": 1e3, "mb": 1e6, "gb": 1e9, "kib": 2.0**10, "mib": 2.0**20, "gib": 2.0**30,
+_UNITS = {
+    "latency": {"s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9},
+    "memory": {
+        "b": 1.0, "kb": 1e3, "mb": 1e6, "gb": 1e9, "kib": 2.0**10, "mib": 2.0**20, "gib": 2.0**30,
+    },
+    "accuracy drop": {"%": 0.01, "points": 0.01},
 }  # fmt: skip
-DIGITS = 9
-"""Of differences of accuracy: 79.8 % less 78.8 % is one point, whatever floats make of it."""
-_SHARES = {"%": 0.01, "points": 0.01}
-_UNITS = {"latency": _SECONDS, "memory": _BYTES, "accuracy drop": _SHARES}
+_BUDGETS = {"ms": 1e-3, "s": 1.0, "sec": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
+_NUMBER = r"(?P<number>\d+(?:\.\d*)?|\.\d+)\s*"
 _LIMIT = re.compile(
-    r"\s*(?P<what>latency|memory|accuracy\s+drop)\s*<=\s*(?P<number>\d+(\.\d*)?|\.\d+)"
-    r"\s*(?P<unit>[a-zµ%]+)\s*",
+    rf"\s*(?P<what>latency|memory|accuracy\s+drop)\s*<=\s*{_NUMBER}(?P<unit>[a-zµ%]+)\s*",
     re.IGNORECASE,
 )
+_TIME = re.compile(rf"\s*{_NUMBER}(?P<unit>[a-z]*)\s*", re.IGNORECASE)
+DIGITS = 9
+"""Of differences of accuracy: 79.8 % less 78.8 % is one point, whatever floats make of it."""
+PROCESS_FILE = Path("/proc/self/stat")
+BEGIN_FIELD = 19
+"""Place of the begin of the process behind its name, in ticks since the system began."""
+SMOOTHING = 0.5
+"""Weight of the last piece of work in the expectation of the next one of its kind."""
 
 
 class ObjectiveError(ValueError):
@@ -46,8 +57,7 @@ class Measures:
 
     def dominates(self, other: Measures) -> bool:
         """Whether it is nowhere worse than another, and somewhere better."""
-        mine, others = self._costs, other._costs
-        pairs = list(zip(mine, others, strict=True))
+        pairs = list(zip(self._costs, other._costs, strict=True))
         return all(a <= b for a, b in pairs) and any(a < b for a, b in pairs)
 
     def rank(self, objective: Objective) -> tuple[float, ...]:
@@ -93,12 +103,7 @@ class Constraint:
     def parse(cls, text: str | Constraint) -> Constraint:
         """Read ``"latency <= 2 ms"``, ``"memory <= 10 MB"`` or ``"accuracy drop <= 1%"``.
 
-        Args:
-            text: quantity, ``<=``, number and unit: s, ms, us, ns; B, KB, MB, GB, KiB, MiB, GiB;
-                % (percentage points).
-
-        Raises:
-            ObjectiveError: it does not have this form.
+        Units are s, ms, us, ns; B, KB, MB, GB, KiB, MiB, GiB; and % (percentage points).
         """
         if isinstance(text, Constraint):
             return text
@@ -136,27 +141,87 @@ class Constraint:
         return f"{self.what} <= {self.show(self.limit)}"
 
 
-def read_limits(limits: str | Constraint | Iterable[str | Constraint]) -> tuple[Constraint, ...]:
-    """Limits as :meth:`Constraint.parse` reads them; a single one needs no list.
+@dataclass(frozen=True)
+class Goal:
+    """What plans are compared by; losses of accuracy count from the score ``reference``."""
 
-    Raises:
-        ObjectiveError: one cannot be read.
-    """
-    several = [limits] if isinstance(limits, str | Constraint) else limits
-    return tuple(Constraint.parse(limit) for limit in several)
+    objective: Objective
+    constraints: tuple[Constraint, ...]
+    reference: float = math.nan
 
+    @classmethod
+    def read(cls, objective: str, limits: str | Constraint | Iterable[str | Constraint]) -> Goal:
+        """What a user says; a single limit needs no list."""
+        several = [limits] if isinstance(limits, str | Constraint) else limits
+        constraints = tuple(Constraint.parse(limit) for limit in several)
+        if objective not in get_args(Objective):
+            raise ObjectiveError(
+                f"objective must be one of {list(get_args(Objective))}, got {objective!r}"
+            )
+        return cls(objective, constraints)  # type: ignore[arg-type]
 
-def check_objective(objective: str) -> Objective:
-    """The objective, if there is one of this name.
+    def meets(self, measures: Measures) -> bool:
+        """Whether every limit is kept."""
+        return all(limit.is_met(measures, self.reference) for limit in self.constraints)
 
-    Raises:
-        ObjectiveError: there is none.
-    """
-    if objective not in get_args(Objective):
-        raise ObjectiveError(
-            f"objective must be one of {list(get_args(Objective))}, got {objective!r}"
+    def preference(self, measures: Measures) -> tuple[float, ...]:
+        """Sorts the best in front: those that keep every limit, then those that miss by least."""
+        excess = [self._excess(limit, measures) for limit in self.constraints]
+        return max([0.0, *excess]), *measures.rank(self.objective)
+
+    def explain_unmet(self, points: Iterable[Measures]) -> str:
+        """Which limits no plan keeps, and by how much the nearest one misses them.
+
+        Of every limit that cannot be kept alone, the nearest value. Where each can be kept alone:
+        the limit that a plan which keeps the others misses by the smallest share, or what the plan
+        that comes nearest to all of them misses.
+        """
+        found = list(points)
+        if not found:
+            return "no plan is left to choose from"
+        missed = []
+        for limit in self.constraints:
+            nearest = self._nearest(limit, found)
+            if not limit.is_met(nearest, self.reference):
+                missed.append(
+                    f"{limit} cannot be met: the nearest plan {self._miss(limit, nearest)}"
+                )
+        if missed:
+            return "; ".join(missed)
+        together = []
+        for limit in self.constraints:
+            others = tuple(other for other in self.constraints if other is not limit)
+            kept = [p for p in found if Goal(self.objective, others, self.reference).meets(p)]
+            if kept:
+                together.append((limit, others, self._nearest(limit, kept)))
+        if together:
+            limit, others, nearest = min(together, key=lambda entry: self._excess(*entry[::2]))
+            return (
+                f"{limit} cannot be met together with {' and '.join(map(str, others))}: the "
+                f"nearest plan that keeps the latter {self._miss(limit, nearest)}"
+            )
+        nearest = min(
+            found, key=lambda p: max(self._excess(limit, p) for limit in self.constraints)
         )
-    return objective  # type: ignore[return-value]
+        misses = [
+            f"{limit}: it {self._miss(limit, nearest)}"
+            for limit in self.constraints
+            if not limit.is_met(nearest, self.reference)
+        ]
+        return "the limits cannot be met together; the nearest plan misses " + "; ".join(misses)
+
+    def _nearest(self, limit: Constraint, points: Sequence[Measures]) -> Measures:
+        return min(points, key=lambda point: limit.value(point, self.reference))
+
+    def _miss(self, limit: Constraint, measures: Measures) -> str:
+        value = limit.value(measures, self.reference)
+        return f"has {limit.show(value)}, {limit.show(value - limit.limit)} too much"
+
+    def _excess(self, limit: Constraint, measures: Measures) -> float:
+        """By what share of itself a limit is missed; below 0 where it is kept."""
+        value = limit.value(measures, self.reference)
+        unit = limit.limit or 0.01 * max(abs(self.reference), 1.0)
+        return math.inf if math.isnan(value) else (value - limit.limit) / unit
 
 
 def pareto_front(points: Sequence[Measures]) -> list[int]:
@@ -173,69 +238,73 @@ def pareto_front(points: Sequence[Measures]) -> list[int]:
     return front
 
 
-def preference(
-    point: Measures, constraints: Sequence[Constraint], reference: float, objective: Objective
-) -> tuple[float, ...]:
-    """Sorts the best in front: points that keep every limit, then those that miss them by least."""
-    excess = [_excess(limit, limit.value(point, reference), reference) for limit in constraints]
-    return max([0.0, *excess]), *point.rank(objective)
+def parse_seconds(text: str | float) -> float:
+    """Read ``"60s"``, ``"5 min"``, ``"1h"`` or a number of seconds above 0."""
+    match = _TIME.fullmatch(str(text))
+    factor = _BUDGETS.get(match["unit"].lower() or "s") if match else None
+    if match is None or factor is None or float(match["number"]) * factor <= 0:
+        raise ObjectiveError(f"budget must be a time such as '60s' or '5 min', got {text!r}")
+    return float(match["number"]) * factor
 
 
-def explain_unmet(
-    points: Iterable[Measures], constraints: Sequence[Constraint], reference: float
-) -> str:
-    """Which limits no plan keeps, and by how much the nearest one misses them.
+def age_of_process() -> float:
+    """Seconds since this process began; 0 where the system does not tell."""
+    try:
+        fields = PROCESS_FILE.read_text().rpartition(")")[2].split()
+        began = int(fields[BEGIN_FIELD]) / os.sysconf("SC_CLK_TCK")
+        return max(0.0, time.clock_gettime(time.CLOCK_BOOTTIME) - began)
+    except (AttributeError, IndexError, OSError, ValueError):
+        return 0.0
 
-    Returns:
-        Of every limit that cannot be kept alone, the nearest value. Where each can be kept alone:
-        the limit that a plan which keeps the others misses by the smallest share, or what the
-        plan that comes nearest to all of them misses.
+
+class Budget:
+    """Seconds that are left, of which ``spent`` are gone already; None is no limit.
+
+    It expects of a piece of work what those of its kind took so far.
     """
-    found = list(points)
-    if not found:
-        return "no plan is left to choose from"
-    missed = []
-    for limit in constraints:
-        nearest = min(limit.value(point, reference) for point in found)
-        if not nearest <= limit.limit:
-            missed.append(f"{limit} cannot be met: the nearest plan {_miss(limit, nearest)}")
-    if missed:
-        return "; ".join(missed)
-    together = []
-    for limit in constraints:
-        others = [other for other in constraints if other is not limit]
-        kept = [p for p in found if all(other.is_met(p, reference) for other in others)]
-        if kept:
-            nearest = min(limit.value(point, reference) for point in kept)
-            together.append((_excess(limit, nearest, reference), limit, others, nearest))
-    if together:
-        _, limit, others, nearest = min(together, key=lambda entry: entry[0])
-        kept_too = " and ".join(map(str, others))
-        return (
-            f"{limit} cannot be met together with {kept_too}: the nearest plan that keeps "
-            f"the latter {_miss(limit, nearest)}"
-        )
-    values = [[limit.value(point, reference) for limit in constraints] for point in found]
-    nearest_values = min(
-        values,
-        key=lambda of_point: max(
-            _excess(limit, value, reference)
-            for limit, value in zip(constraints, of_point, strict=True)
-        ),
-    )
-    misses = [
-        f"{limit}: it {_miss(limit, value)}"
-        for limit, value in zip(constraints, nearest_values, strict=True)
-        if not value <= limit.limit
-    ]
-    return "the limits cannot be met together; the nearest plan misses " + "; ".join(misses)
 
+    def __init__(
+        self,
+        seconds: float | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        spent: float = 0.0,
+    ) -> None:
+        self.seconds = math.inf if seconds is None else seconds
+        self._clock = clock
+        self._begin = clock() - spent
+        self._expected: dict[str, float] = {}
 
-def _miss(limit: Constraint, value: float) -> str:
-    return f"has {limit.show(value)}, {limit.show(value - limit.limit)} too much"
+    @property
+    def spent(self) -> float:
+        """Seconds since the beginning."""
+        return self._clock() - self._begin
 
+    @property
+    def left(self) -> float:
+        """Seconds that are left; below 0 where it took longer."""
+        return self.seconds - self.spent
 
-def _excess(limit: Constraint, value: float, reference: float) -> float:
-    """By what share of itself a limit is missed; below 0 where it is kept."""
-    unit = limit.limit or 0.01 * max(abs(reference), 1.0)
-    return math.inf if math.isnan(value) else (value - limit.limit) / unit
+    @property
+    def seconds_left(self) -> float | None:
+        """The same, at least 0; None without a limit."""
+        return None if math.isinf(self.seconds) else max(0.0, self.left)
+
+    def left_until(self, share: float) -> float:
+        """Seconds until a share of it is used up."""
+        return share * self.seconds - self.spent
+
+    def part(self, share: float, parts: int = 1) -> Budget:
+        """One of some equal parts of what is left until a share is used up."""
+        return Budget(max(0.0, self.left_until(share) / parts), self._clock)
+
+    def fits(self, kind: str, share: float = 1.0) -> bool:
+        """Whether another piece of work of a kind is expected to end before a share is used up.
+
+        The first one of its kind fits as long as any time is left.
+        """
+        return self._expected.get(kind, 0.0) < self.left_until(share)
+
+    def did(self, kind: str, seconds: float) -> None:
+        """Note how long a piece of work took."""
+        before = self._expected.get(kind, seconds)
+        self._expected[kind] = SMOOTHING * seconds + (1 - SMOOTHING) * before

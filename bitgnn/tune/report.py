@@ -1,4 +1,4 @@
-"""Says and writes what a tuner found: reasons, table, CSV, JSON, chart and plan."""
+"""Writes what a tuner found: table, CSV, JSON, plan, and a chart of accuracy over latency."""
 
 from __future__ import annotations
 
@@ -7,122 +7,30 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from bitgnn._files import write_atomically
-from bitgnn.measure.report import csv_text, environment, format_bytes, format_seconds, write_json
-from bitgnn.tune.chart import draw_points
-from bitgnn.tune.objective import Measures
-from bitgnn.tune.result import Point, TuneResult, cells_of
+from bitgnn.convert import Plan
+from bitgnn.measure.report import (
+    csv_text,
+    environment,
+    format_bytes,
+    format_seconds,
+    open_frame,
+    png,
+    write_json,
+)
+from bitgnn.tune.objective import Measures, pareto_front
+from bitgnn.tune.result import Point, TuneResult
 
-LEAST_POINTS = 0.005
-"""Differences of accuracy below this are none."""
-
-
-def reasons_for(result: TuneResult) -> tuple[str, ...]:
-    """Why the recommended plan, in sentences; the first one says whether limits are missed."""
-    best = result.recommended
-    assert best.plan is not None
-    found = best.measures
-    facts = (
-        f"{format_seconds(found.latency)} per forward pass, {format_bytes(found.memory)}, "
-        f"{100 * found.accuracy:.2f}% on the validation nodes, {_change(result, found.accuracy)}"
-    )
-    if result.missed is None:
-        limits = " and ".join(map(str, result.constraints)) or "no limits"
-        lines = [
-            f"Take {_said(best)}.",
-            f"It has the best {result.objective} of {_distilled(result)} distilled plans under "
-            f"{limits}: {facts}.",
-        ]
-    else:
-        lines = [
-            f"No plan is recommended: {result.missed}.",
-            f"The plan nearest to the limits is {_said(best)}: {facts}.",
-        ]
-    if result.doubt is not None and not result.meets(best):
-        lines.append(f"Accuracies are lower than they can be: {result.doubt}.")
-    if best.gpu_seconds is not None:
-        lines.append(
-            f"Of the {format_seconds(found.latency)} from a call until its result is there the GPU "
-            f"works {format_seconds(best.gpu_seconds)}; the rest is the host's, which launches and "
-            "waits."
-        )
-    if best.student is not None:
-        lines.append(f"It was distilled in these letters for {best.student.epochs} epochs.")
-    if result.missed is None:
-        lines += [f"{_against(found, point)}." for point in result.points if point.plan is None]
-        lines += _next_best(result)
-    lines += result.remarks
-    share = result.measured / max(result.space, 1)
-    lines.append(
-        f"{result.measured} of {result.space} plans were measured in turns ({share:.0%}), "
-        f"{len(result.trials)} timed briefly, in {result.seconds:.0f} s."
-    )
-    if not result.complete:
-        lines.append("The time was up before everything was looked at; more may find better.")
-    if result.noise:
-        lines.append(f"{result.noise[0].upper()}{result.noise[1:]}.")
-    return tuple(lines)
-
-
-def _change(result: TuneResult, accuracy: float) -> str:
-    """An accuracy beside the one that the loss is counted from."""
-    drop = 100 * (result.reference - accuracy)
-    change = f"{drop:.2f} points below" if drop > 0 else f"{-drop:.2f} points above"
-    change = "the same as" if abs(drop) < LEAST_POINTS else change
-    score = "" if abs(drop) < LEAST_POINTS else f" ({100 * result.reference:.2f}%)"
-    return f"{change} the float model{score}"
-
-
-def _said(point: Point) -> str:
-    """A plan in words, with the width where it is another one."""
-    assert point.plan is not None
-    assert point.student is not None
-    widen = point.student.workload.widen
-    wider = "" if widen == 1 else f", {widen:g} times the hidden channels"
-    return f"{point.plan.describe()}{wider}"
-
-
-def _distilled(result: TuneResult) -> int:
-    return sum(point.plan is not None for point in result.points)
-
-
-def _against(found: Measures, point: Point) -> str:
-    """The recommended plan beside a baseline."""
-    other = point.measures
-    points = 100 * (found.accuracy - other.accuracy)
-    return (
-        f"Beside {point.name}: {other.latency / found.latency:.2f} times as fast, "
-        f"{other.memory / found.memory:.2f} times less memory, {points:+.2f} points of accuracy"
-    )
-
-
-def _next_best(result: TuneResult) -> list[str]:
-    """Which faster or smaller plan was passed over, and why."""
-    best = result.recommended.measures.rank(result.objective)
-    passed = [
-        point
-        for point in result.points
-        if point.plan is not None
-        and point.measures.rank(result.objective) < best
-        and not result.meets(point)
-    ]
-    if not passed:
-        return []
-    point = min(passed, key=lambda p: p.measures.rank(result.objective))
-    missed = [
-        f"{limit.what} {limit.show(limit.value(point.measures, result.reference))}"
-        for limit in result.constraints
-        if not limit.is_met(point.measures, result.reference)
-    ]
-    return [
-        f"Passed over: {_said(point)} with {format_seconds(point.timing.median)}, "
-        f"for it misses a limit ({', '.join(missed)})."
-    ]
-
-
+PLAN, BEST, LIMIT, BASELINE = "#3d7ea6", "#d1603d", "#8a8f98", "#555555"
+SMALLEST, LARGEST = 30.0, 420.0
+"""Areas of marks in points squared."""
 COLUMNS = (
     "name", "widen", "letters", "order", "features", "distilled_epochs", "validation", "test",
     "latency_seconds", "estimate_seconds", "memory_bytes", "distilled", "meets_limits", "on_front",
@@ -133,36 +41,47 @@ RECOMMENDED, NEAREST = "*", "nearest"
 
 
 def result_table(result: TuneResult, most: int) -> Table:
-    """The baseline, then plans, the best first; the front is marked.
-
-    Args:
-        result: of a search.
-        most: plans shown.
-    """
+    """The baseline, then at most so many plans, the best first; the front is marked."""
     is_kept = result.missed is None
     title = f"{result.workload['model']}: best {result.objective}"
-    table = Table(box=SIMPLE_HEAD, title=title, caption=_legend(result))
+    table = Table(box=SIMPLE_HEAD, title=title, caption=_caption(result))
     for name in ("", "letters", "order, features"):
         table.add_column(name)
     for name in ("width", "validation", "latency", "memory", "limits"):
         table.add_column(name, justify="right")
     front = {id(point) for point in result.front}
-    plans = [point for point in result.points if point.plan is not None]
-    plans.sort(key=lambda p: (not result.meets(p), p.measures.rank(result.objective)))
-    others = [point for point in plans if point is not result.recommended]
-    others.sort(key=lambda point: id(point) not in front)  # stable: best first within each
-    for point in [
-        *(p for p in result.points if p.plan is None), result.recommended, *others[:most],
-    ]:  # fmt: skip
+    others = [point for point in result.plans if point is not result.recommended]
+    others.sort(
+        key=lambda p: (id(p) not in front, not result.meets(p), p.measures.rank(result.objective))
+    )
+    for point in [*result.baselines, result.recommended, *others[:most]]:
         mark = "front" if id(point) in front else ""
         if point is result.recommended:
             mark = RECOMMENDED if is_kept else NEAREST
-        style = "bold" if point is result.recommended else None
-        table.add_row(*_row(point, mark, result.verdict(point)), style=style)
+        what = ["", point.name]
+        if point.plan is not None:
+            letters, *ways = _cells(point.plan)
+            what = [letters, ", ".join(filter(None, ways))]
+        table.add_row(
+            mark,
+            *what,
+            "" if point.widen is None else f"×{point.widen:g}",
+            f"{100 * point.score.validation:.2f}%",
+            format_seconds(point.timing.median),
+            format_bytes(point.memory),
+            result.verdict(point),
+            style="bold" if point is result.recommended else None,
+        )
     return table
 
 
-def _legend(result: TuneResult) -> str:
+def _cells(plan: Plan) -> list[str]:
+    """Letters, order and form of the features of a plan."""
+    order = " ".join(f"{name} {value}" for name, value in plan.order.items())
+    return [" ".join(plan.letters.values()), order, plan.features]
+
+
+def _caption(result: TuneResult) -> str:
     """What the marks mean, and what losses of accuracy count from."""
     chosen = f"{RECOMMENDED}: recommended"
     if result.missed is not None:
@@ -174,39 +93,17 @@ def _legend(result: TuneResult) -> str:
     return text
 
 
-def _row(point: Point, mark: str, verdict: str) -> list[str]:
-    what = ["", point.name]
-    if point.plan is not None:
-        letters, *ways = cells_of(point.plan)
-        what = [letters, ", ".join(filter(None, ways))]
-    return [
-        mark,
-        *what,
-        "" if point.student is None else f"×{point.student.workload.widen:g}",
-        f"{100 * point.score.validation:.2f}%",
-        format_seconds(point.timing.median),
-        format_bytes(point.memory),
-        verdict,
-    ]
-
-
 def result_record(result: TuneResult) -> dict[str, Any]:
     """Everything in plain values: machine, sizes, limits, and every repeat of every point."""
     front = {id(point) for point in result.front}
+    kept = ("reference", "missed", "space", "measured", "seconds", "seed", "complete", "noise")
     return {
         "benchmark": "bitgnn tune result",
         "environment": environment(),
         "workload": dict(result.workload),
         "objective": result.objective,
         "constraints": [str(limit) for limit in result.constraints],
-        "reference": result.reference,
-        "missed": result.missed,
-        "space": result.space,
-        "measured": result.measured,
-        "seconds": result.seconds,
-        "seed": result.seed,
-        "complete": result.complete,
-        "noise": result.noise,
+        **{name: getattr(result, name) for name in kept},
         "reasons": list(result.reasons),
         "recommended": result.plan.to_dict(),
         "points": [
@@ -218,7 +115,8 @@ def result_record(result: TuneResult) -> dict[str, Any]:
                 "latency": point.timing.to_dict(),
                 "gpu_seconds": point.gpu_seconds,
                 "memory": point.memory,
-                **_student_record(point),
+                "widen": point.widen,
+                "distilled_epochs": None if point.student is None else point.student.epochs,
                 "meets_limits": result.meets(point),
                 "on_front": id(point) in front,
             }
@@ -233,15 +131,6 @@ def result_record(result: TuneResult) -> dict[str, Any]:
     }
 
 
-def _student_record(point: Point) -> dict[str, Any]:
-    """Width and epochs of a point; none of the baseline."""
-    student = point.student
-    return {
-        "widen": None if student is None else student.workload.widen,
-        "distilled_epochs": None if student is None else student.epochs,
-    }
-
-
 def _finite(value: float | None) -> float | None:
     return value if value is not None and math.isfinite(value) else None
 
@@ -251,18 +140,18 @@ def _csv(result: TuneResult) -> str:
     front = {id(point) for point in result.front}
     rows: list[Sequence[Any]] = [COLUMNS]
     for point in result.points:
-        plan, score = point.plan, point.score
+        score = point.score
         is_best = point is result.recommended and result.missed is None
         marks = (True, result.meets(point), id(point) in front, is_best)
-        widen, epochs = _student_record(point).values()
         rows.append([
-            point.name, widen, *(["", "", ""] if plan is None else cells_of(plan)), epochs,
+            point.name, point.widen, *(["", "", ""] if point.plan is None else _cells(point.plan)),
+            None if point.student is None else point.student.epochs,
             score.validation, _finite(score.test), point.timing.median, "",
             int(point.memory), *(MARK if mark else "" for mark in marks),
         ])  # fmt: skip
     rows += [
         [
-            "not distilled", trial.widen, *cells_of(trial.plan), "", trial.score.validation,
+            "not distilled", trial.widen, *_cells(trial.plan), "", trial.score.validation,
             _finite(trial.score.test), "" if trial.timing is None else trial.timing.median,
             trial.estimate, int(trial.memory), "", "", "", "",
         ]
@@ -279,3 +168,98 @@ def write_result(result: TuneResult, folder: Path) -> list[Path]:
     write_atomically(table, _csv(result).encode())
     write_atomically(chart, draw_points(result))
     return [record, table, chart, result.plan.save(folder / "plan.yaml")]
+
+
+def draw_points(result: TuneResult) -> bytes:
+    """The chart as a PNG: memory as size, the Pareto front marked."""
+    figure = Figure(figsize=(9.5, 5.6), layout="constrained")
+    axes = figure.add_subplot()
+    sizes = _sizes([point.memory for point in result.points])
+    for point, size in zip(result.points, sizes, strict=True):
+        _draw(axes, point, size, point is result.recommended)
+    _draw_front(axes, result)
+    for limit in result.constraints:
+        if limit.what == "accuracy drop":
+            height = 100 * (result.reference - limit.limit)
+            axes.axhline(height, color=LIMIT, linestyle=":", linewidth=1)
+            axes.annotate(
+                str(limit), (1, height), (-4, -11), xycoords=("axes fraction", "data"),
+                textcoords="offset points", ha="right", fontsize=8, color="#555555",
+            )  # fmt: skip
+        elif limit.what == "latency":
+            axes.axvline(limit.limit, color=LIMIT, linestyle=":", linewidth=1)
+    axes.set_xscale("log")
+    axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: _tick(value)))
+    axes.xaxis.set_minor_formatter(NullFormatter())
+    axes.margins(x=0.1, y=0.12)
+    axes.set_xlabel("latency of a forward (median, logarithmic)")
+    axes.set_ylabel(f"validation {result.workload['metric'].replace('_', ' ')}, %")
+    axes.grid(alpha=0.25)
+    open_frame(axes)
+    title = "{model} on {nodes} nodes, {edges} edges, {device}".format(**result.workload)
+    figure.suptitle(title, fontsize=11, fontweight="bold")
+    _legend(axes, result)
+    return png(figure)
+
+
+def _sizes(memory: Sequence[float]) -> list[float]:
+    """Areas by the logarithm of bytes."""
+    low, high = math.log(min(memory)), math.log(max(memory))
+    span = max(high - low, 1e-9)
+    return [SMALLEST + (LARGEST - SMALLEST) * (math.log(m) - low) / span for m in memory]
+
+
+def _draw(axes: Axes, point: Point, size: float, is_best: bool) -> None:
+    x, y = [point.timing.median], [100 * point.score.validation]
+    if point.plan is None:
+        axes.scatter(x, y, s=size, marker="D", color=BASELINE, edgecolor="white", zorder=4)
+    elif is_best:
+        axes.scatter(x, y, s=size, color=BEST, edgecolor="black", zorder=5)
+    else:
+        axes.scatter(x, y, s=size, color=PLAN, alpha=0.55, edgecolor="white", zorder=3)
+
+
+def _draw_front(axes: Axes, result: TuneResult) -> None:
+    """The front of accuracy and latency as steps, and a ring around points of the whole front."""
+    flat = [Measures(p.score.validation, p.timing.median, 0.0) for p in result.points]
+    ends = [flat[place] for place in pareto_front(flat)]
+    if len(ends) > 1:
+        axes.step(
+            [m.latency for m in ends], [100 * m.accuracy for m in ends], where="post",
+            color=BEST, linewidth=1.2, zorder=2,
+        )  # fmt: skip
+    axes.scatter(
+        [p.timing.median for p in result.front],
+        [100 * p.score.validation for p in result.front],
+        s=14, color="none", edgecolor="black", linewidth=0.9, zorder=6,
+    )  # fmt: skip
+
+
+def _legend(axes: Axes, result: TuneResult) -> None:
+    chosen = "recommended: " if result.missed is None else "nearest to the limits: "
+    marks = [
+        _mark("o", BEST, chosen + format_seconds(result.recommended.timing.median)),
+        _mark("o", PLAN, "other distilled plans"),
+    ]
+    marks += [_mark("D", BASELINE, point.name) for point in result.baselines]
+    marks.append(
+        Line2D([], [], marker="o", markerfacecolor="none", markeredgecolor="black",
+               markersize=5, color=BEST, label="Pareto front")
+    )  # fmt: skip
+    memory = [point.memory for point in result.points]
+    sizes = f"area: memory, {format_bytes(min(memory))} to {format_bytes(max(memory))}"
+    axes.legend(
+        handles=marks, title=sizes, fontsize=8, title_fontsize=8, loc="upper left",
+        bbox_to_anchor=(1.0, 1.0), frameon=False,
+    )  # fmt: skip
+
+
+def _mark(marker: str, color: str, label: str) -> Line2D:
+    return Line2D([], [], marker=marker, color=color, linestyle="none", markersize=8, label=label)
+
+
+def _tick(value: float) -> str:
+    """Such as ``200 µs``."""
+    number, unit = format_seconds(value).split()
+    return f"{float(number):g} {unit}"

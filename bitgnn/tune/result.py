@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -13,19 +13,22 @@ from torch import nn
 
 from bitgnn.convert import Plan, freeze
 from bitgnn.inference import FrozenModel
+from bitgnn.measure.report import format_bytes, format_seconds
 from bitgnn.measure.timing import Timing
-from bitgnn.tune.accuracy import Score
 from bitgnn.tune.objective import (
     Constraint,
+    Goal,
     Measures,
     Objective,
     ObjectiveError,
-    explain_unmet,
     pareto_front,
-    preference,
 )
 from bitgnn.tune.students import Student
-from bitgnn.tune.trial import Trial
+from bitgnn.tune.study import Trial
+from bitgnn.tune.workload import Score
+
+LEAST_POINTS = 0.005
+"""Differences of accuracy below this are none."""
 
 
 @dataclass(frozen=True)
@@ -39,8 +42,8 @@ class Point:
         timing: of whole forwards.
         plan: the plan; None for the baseline.
         student: the distilled model that the plan is for; None for the baseline.
-        gpu_seconds: what a GPU works in a forward, the host's launches and waiting left out; None
-            on a CPU, and where it was not measured.
+        gpu_seconds: what a GPU works in a forward without the host's launches and waiting; None on
+            a CPU, and where it was not measured.
     """
 
     name: str
@@ -55,6 +58,18 @@ class Point:
     def measures(self) -> Measures:
         """Accuracy, latency and memory."""
         return Measures(self.score.validation, self.timing.median, self.memory)
+
+    @property
+    def widen(self) -> float | None:
+        """Multiple of the hidden channels; None of the baseline."""
+        return None if self.student is None else self.student.workload.widen
+
+    def __str__(self) -> str:
+        """A plan in words, with the width where it is another one."""
+        if self.plan is None:
+            return self.name
+        wider = "" if self.widen == 1 else f", {self.widen:g} times the hidden channels"
+        return f"{self.plan.describe()}{wider}"
 
     def freeze(self) -> FrozenModel:
         """The distilled model frozen with the plan.
@@ -108,6 +123,21 @@ class TuneResult:
     doubt: str | None = None
     remarks: tuple[str, ...] = ()
 
+    @property
+    def goal(self) -> Goal:
+        """Objective and limits."""
+        return Goal(self.objective, self.constraints, self.reference)
+
+    @property
+    def plans(self) -> tuple[Point, ...]:
+        """Points of distilled plans."""
+        return tuple(point for point in self.points if point.plan is not None)
+
+    @property
+    def baselines(self) -> tuple[Point, ...]:
+        """Points of the float model."""
+        return tuple(point for point in self.points if point.plan is None)
+
     @cached_property
     def front(self) -> tuple[Point, ...]:
         """Points that no other one beats in everything, fastest first."""
@@ -123,7 +153,8 @@ class TuneResult:
     @property
     def plan(self) -> Plan:
         """The recommended plan, with what was measured in its notes."""
-        found, plan, student = self.recommended, self.recommended.plan, self.recommended.student
+        found = self.recommended
+        plan, student = found.plan, found.student
         assert plan is not None
         assert student is not None
         notes = {
@@ -134,7 +165,7 @@ class TuneResult:
             "memory_bytes": int(found.memory),
             "device": str(self.workload["device"]),
             "graph": {key: self.workload[key] for key in ("nodes", "edges", "features")},
-            "widen": student.workload.widen,
+            "widen": found.widen,
             "distilled_epochs": student.epochs,
             "keeps_limits": self.missed is None,
             "reasons": list(self.reasons),
@@ -149,9 +180,7 @@ class TuneResult:
     @cached_property
     def reasons(self) -> tuple[str, ...]:
         """Why the recommended plan, in sentences; the first one says whether limits are missed."""
-        from bitgnn.tune.report import reasons_for
-
-        return reasons_for(self)
+        return tuple(_reasons(self))
 
     def freeze(self) -> FrozenModel:
         """The recommended point's model frozen with its plan."""
@@ -159,7 +188,7 @@ class TuneResult:
 
     def meets(self, point: Point) -> bool:
         """Whether a point keeps every limit."""
-        return all(limit.is_met(point.measures, self.reference) for limit in self.constraints)
+        return self.goal.meets(point.measures)
 
     def verdict(self, point: Point) -> str:
         """Whether a point keeps every limit, in a word."""
@@ -175,9 +204,8 @@ class TuneResult:
         be.
         """
         if not self.meets(self.recommended):
-            found = [point.measures for point in self.points if point.plan is not None]
             cut = "" if self.complete else " in the time there was"
-            return explain_unmet(found, self.constraints, self.reference) + cut
+            return self.goal.explain_unmet(point.measures for point in self.plans) + cut
         limits = [str(limit) for limit in self.constraints if limit.what == "accuracy drop"]
         if self.doubt is None or not limits:
             return None
@@ -222,30 +250,78 @@ class LimitsMissed(ObjectiveError):
         self.result = result
 
 
-def choose(
-    points: Sequence[Point],
-    constraints: Sequence[Constraint],
-    reference: float,
-    objective: Objective,
-) -> Point:
-    """The plan to recommend: the best one that keeps every limit, else the nearest one.
+def _reasons(result: TuneResult) -> Iterator[str]:
+    """Why the recommended plan, in sentences; the first one says whether limits are missed."""
+    best = result.recommended
+    found = best.measures
+    facts = (
+        f"{format_seconds(found.latency)} per forward pass, {format_bytes(found.memory)}, "
+        f"{100 * found.accuracy:.2f}% on the validation nodes, {_change(result, found.accuracy)}"
+    )
+    if result.missed is None:
+        limits = " and ".join(map(str, result.constraints)) or "no limits"
+        yield f"Take {best}."
+        yield (
+            f"It has the best {result.objective} of {len(result.plans)} distilled plans under "
+            f"{limits}: {facts}."
+        )
+    else:
+        yield f"No plan is recommended: {result.missed}."
+        yield f"The plan nearest to the limits is {best}: {facts}."
+    if result.doubt is not None and not result.meets(best):
+        yield f"Accuracies are lower than they can be: {result.doubt}."
+    if best.gpu_seconds is not None:
+        yield (
+            f"Of the {format_seconds(found.latency)} from a call until its result is there the GPU "
+            f"works {format_seconds(best.gpu_seconds)}; the rest is the host's, which launches and "
+            "waits."
+        )
+    if best.student is not None:
+        yield f"It was distilled in these letters for {best.student.epochs} epochs."
+    if result.missed is None:
+        for point in result.baselines:
+            other, points = point.measures, 100 * (found.accuracy - point.measures.accuracy)
+            yield (
+                f"Beside {point.name}: {other.latency / found.latency:.2f} times as fast, "
+                f"{other.memory / found.memory:.2f} times less memory, {points:+.2f} points of "
+                "accuracy."
+            )
+        yield from _passed_over(result)
+    yield from result.remarks
+    share = result.measured / max(result.space, 1)
+    yield (
+        f"{result.measured} of {result.space} plans were measured in turns ({share:.0%}), "
+        f"{len(result.trials)} timed briefly, in {result.seconds:.0f} s."
+    )
+    if not result.complete:
+        yield "The time was up before everything was looked at; more may find better."
+    if result.noise:
+        yield f"{result.noise[0].upper()}{result.noise[1:]}."
 
-    Args:
-        points: the baseline and plans, of which there is one at least.
-        constraints: limits.
-        reference: score that the loss of accuracy is counted from.
-        objective: what it is best at.
-    """
-    plans = [point for point in points if point.plan is not None]
-    return min(plans, key=lambda p: preference(p.measures, constraints, reference, objective))
+
+def _change(result: TuneResult, accuracy: float) -> str:
+    """An accuracy beside the one that the loss is counted from."""
+    drop = 100 * (result.reference - accuracy)
+    if abs(drop) < LEAST_POINTS:
+        return "the same as the float model"
+    change = f"{abs(drop):.2f} points {'below' if drop > 0 else 'above'}"
+    return f"{change} the float model ({100 * result.reference:.2f}%)"
 
 
-def letters_of(plan: Plan) -> str:
-    """Letters of the layers in one cell."""
-    return " ".join(plan.letters.values())
+def _passed_over(result: TuneResult) -> Iterator[str]:
+    """Which faster or smaller plan was passed over, and why."""
 
+    def rank(point: Point) -> tuple[float, ...]:
+        return point.measures.rank(result.objective)
 
-def cells_of(plan: Plan) -> list[str]:
-    """Letters, order and form of the features of a plan."""
-    order = " ".join(f"{name} {value}" for name, value in plan.order.items())
-    return [letters_of(plan), order, plan.features]
+    better = [point for point in result.plans if rank(point) < rank(result.recommended)]
+    point = min((p for p in better if not result.meets(p)), key=rank, default=None)
+    if point is None:
+        return
+    missed = ", ".join(
+        f"{limit.what} {limit.show(limit.value(point.measures, result.reference))}"
+        for limit in result.constraints
+        if not limit.is_met(point.measures, result.reference)
+    )
+    seconds = format_seconds(point.timing.median)
+    yield f"Passed over: {point} with {seconds}, for it misses a limit ({missed})."

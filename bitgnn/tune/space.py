@@ -1,4 +1,4 @@
-"""Space: every plan that a model allows, in a fixed order, each made ready to run."""
+"""Space: every plan that a model allows, in a fixed order, made ready to run and scored."""
 
 from __future__ import annotations
 
@@ -19,27 +19,23 @@ from bitgnn.convert.plan import Order
 from bitgnn.inference import FrozenModel
 from bitgnn.inference.frozen_model import Features, Graph
 from bitgnn.inference.memory import MemoryUse, frozen_memory
-from bitgnn.tune.letter_choices import LetterChoices
-from bitgnn.tune.pins import Pins, pinned_choices
-from bitgnn.tune.workload import Workload
+from bitgnn.tune.letters import LetterChoices, Pins, pinned_choices
+from bitgnn.tune.workload import Score, Workload
 
 MOST_GRAPHS = 24
 MOST_MODELS = 256
 """Prepared graphs and frozen models that are kept; those used longest ago go first."""
+ORDERS: tuple[Order, ...] = ("transform_first", "aggregate_first")
+CHOICES: dict[str, tuple[str, ...]] = {"features": ("floats", "packed"), "order": ORDERS}
+"""What ``allow`` may restrict, and every value there is."""
+MOST_ORDERED = 4
+"""Up to so many layers every combination of their orders is in the space."""
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """A plan with everything a forward needs.
+    """A frozen model with everything a forward needs, features in the form that a plan asks for."""
 
-    Attributes:
-        plan: the plan.
-        frozen: the model frozen with it.
-        x: features in the form the plan asks for.
-        graph: the prepared graph.
-    """
-
-    plan: Plan
     frozen: FrozenModel
     x: Features
     graph: Graph | None
@@ -61,77 +57,6 @@ class Candidate:
         return frozen_memory(self.frozen, self.x, self.graph)
 
 
-class Candidates:
-    """Makes candidates of plans.
-
-    Args:
-        workload: model and data.
-    """
-
-    def __init__(self, workload: Workload) -> None:
-        self.workload = workload
-        self._shape = ModelShape.of(workload.model)
-        self._models: OrderedDict[Any, FrozenModel] = OrderedDict()
-        self._graphs: OrderedDict[Any, Graph] = OrderedDict()
-        self._features: list[tuple[Any, list[Tensor], Features]] = []
-
-    def make(self, plan: Plan) -> Candidate:
-        """A plan ready to run.
-
-        Raises:
-            ValueError: the plan does not fit the model.
-        """
-        frozen = self.frozen(plan)
-        x = self._packed(frozen) if plan.features == "packed" else self.workload.x
-        return Candidate(plan, frozen, x, self._graph(frozen))
-
-    def frozen(self, plan: Plan) -> FrozenModel:
-        """The model frozen with a plan; plans that differ in the form of features share one.
-
-        Raises:
-            ValueError: the plan does not fit the model.
-        """
-        if plan.model is not None and plan.model != self._shape:
-            plan.check_model(self.workload.model)  # says what it is for
-        key = (tuple(plan.letters.items()), tuple(plan.order.items()))
-
-        def make() -> FrozenModel:
-            with warnings.catch_warnings():
-                # What stays in full precision is what the letters of most plans ask for.
-                warnings.filterwarnings("ignore", message="freeze: parts", category=UserWarning)
-                return freeze(self.workload.model, Plan(plan.letters, plan.order), check=False)
-
-        made: FrozenModel = _kept(self._models, key, make, MOST_MODELS)
-        return made
-
-    def _packed(self, frozen: FrozenModel) -> Features:
-        """Packed features; models that pack them alike share them."""
-        steps = frozen.program.steps[: frozen.program.entry]
-        tensors = [frozen.get_buffer(name) for step in steps for name in step.tensors.values()]
-        form = [(step.kind, dict(step.attributes), sorted(step.tensors)) for step in steps]
-        key = (frozen._takes_pattern, form)
-        for known, read, packed in self._features:
-            if known == key and all(map(torch.equal, read, tensors)):
-                return packed
-        packed = frozen.pack_features(self.workload.x)
-        self._features.append((key, tensors, packed))
-        return packed
-
-    def _graph(self, frozen: FrozenModel) -> Graph | None:
-        if not frozen.takes_graph:
-            return None
-        workload = self.workload
-        weight = workload.edge_weight if frozen.takes_edge_weight else None
-        widths = tuple(tuple(frozen._packed_widths(n)) for n in range(len(frozen.graphs)))
-        own = None if frozen.calls is None else id(frozen)  # its graph holds the edges themselves
-        key = (frozen.graphs, widths, weight is None, own)
-
-        def make() -> Graph:
-            return frozen.prepare_graph(workload.edge_index, workload.num_nodes, weight)
-
-        return _kept(self._graphs, key, make, MOST_GRAPHS)
-
-
 def _kept(store: OrderedDict[Any, Any], key: Any, make: Callable[[], Any], most: int) -> Any:
     """What is stored under a key, made where it is not."""
     if key not in store:
@@ -140,14 +65,6 @@ def _kept(store: OrderedDict[Any, Any], key: Any, make: Callable[[], Any], most:
     while len(store) > most:
         store.popitem(last=False)
     return store[key]
-
-
-ORDERS: tuple[Order, ...] = ("transform_first", "aggregate_first")
-CHOICES: dict[str, tuple[str, ...]] = {"features": ("floats", "packed"), "order": ORDERS}
-"""What ``allow`` may restrict, and every value there is."""
-
-MOST_ORDERED = 4
-"""Up to so many layers every combination of their orders is in the space."""
 
 
 class Space:
@@ -167,10 +84,12 @@ class Space:
     ) -> None:
         self.workload = workload
         self.choices = choices
-        self.candidates = Candidates(workload)
         self.allow = {name: tuple(values) for name, values in allow.items()}
         self.shape = ModelShape.of(workload.model)
         self._facts: dict[str, tuple[Mapping[str, Order], list[Any]]] = {}
+        self._models: OrderedDict[Any, FrozenModel] = OrderedDict()
+        self._graphs: OrderedDict[Any, Graph] = OrderedDict()
+        self._features: list[tuple[Any, list[Tensor], Features]] = []
 
     @classmethod
     def from_workload(
@@ -183,7 +102,7 @@ class Space:
 
         Args:
             workload: model, graph and device.
-            pins: letters that are settled, see :func:`bitgnn.tune.pins.pin_patterns`.
+            pins: letters that are settled, see :func:`bitgnn.tune.letters.pin_patterns`.
             allow: values to choose from, by ``"features"`` or ``"order"``; everything else is left
                 out.
 
@@ -267,8 +186,82 @@ class Space:
             raise ValueError(f"tune: letters {dict(letters)} are no choice of this space")
         key = " ".join(letters[name] for name in self.layers)
         if key not in self._facts:
-            frozen = self.candidates.frozen(Plan(dict(letters)))
+            frozen = self.frozen(Plan(dict(letters)))
             forms = ["floats"] if frozen.program.entry is None else ["floats", "packed"]
             orders: Any = dict(frozen.report.orders)
             self._facts[key] = orders, [form for form in forms if form in self._allowed("features")]
         return self._facts[key]
+
+    def make(self, plan: Plan) -> Candidate:
+        """A plan ready to run."""
+        frozen = self.frozen(plan)
+        x = self._packed(frozen) if plan.features == "packed" else self.workload.x
+        return Candidate(frozen, x, self._graph(frozen))
+
+    def frozen(self, plan: Plan) -> FrozenModel:
+        """The model frozen with a plan; plans that differ in the form of features share one."""
+        if plan.model is not None and plan.model != self.shape:
+            plan.check_model(self.workload.model)  # says what it is for
+
+        def make() -> FrozenModel:
+            with warnings.catch_warnings():
+                # What stays in full precision is what the letters of most plans ask for.
+                warnings.filterwarnings("ignore", message="freeze: parts", category=UserWarning)
+                return freeze(self.workload.model, Plan(plan.letters, plan.order), check=False)
+
+        key = (tuple(plan.letters.items()), tuple(plan.order.items()))
+        made: FrozenModel = _kept(self._models, key, make, MOST_MODELS)
+        return made
+
+    def _packed(self, frozen: FrozenModel) -> Features:
+        """Packed features; models that pack them alike share them."""
+        steps = frozen.program.steps[: frozen.program.entry]
+        tensors = [frozen.get_buffer(name) for step in steps for name in step.tensors.values()]
+        form = [(step.kind, dict(step.attributes), sorted(step.tensors)) for step in steps]
+        key = (frozen._takes_pattern, form)
+        for known, read, packed in self._features:
+            if known == key and all(map(torch.equal, read, tensors)):
+                return packed
+        packed = frozen.pack_features(self.workload.x)
+        self._features.append((key, tensors, packed))
+        return packed
+
+    def _graph(self, frozen: FrozenModel) -> Graph | None:
+        if not frozen.takes_graph:
+            return None
+        graph, nodes = self.workload.edge_index, self.workload.num_nodes
+        weight = self.workload.edge_weight if frozen.takes_edge_weight else None
+        widths = tuple(tuple(frozen._packed_widths(n)) for n in range(len(frozen.graphs)))
+        own = None if frozen.calls is None else id(frozen)  # its graph holds the edges themselves
+        key = (frozen.graphs, widths, weight is None, own)
+        make = partial(frozen.prepare_graph, graph, nodes, weight)
+        return _kept(self._graphs, key, make, MOST_GRAPHS)
+
+
+class Accuracy:
+    """Scores plans with the weights the model has, without training.
+
+    Plans with equal :meth:`Space.values_key` are frozen and run once, and share a score.
+
+    Args:
+        space: of the plans.
+    """
+
+    def __init__(self, space: Space) -> None:
+        self.space = space
+        self._known: dict[str, Score] = {}
+
+    def of(self, plan: Plan) -> Score:
+        """The score of a plan.
+
+        Raises:
+            ValueError: the plan does not fit the model.
+        """
+        key = self.space.values_key(plan.letters, plan.order)
+        if key not in self._known:
+            self._known[key] = self._measure(Plan(plan.letters, plan.order))
+        return self._known[key]
+
+    @torch.no_grad()
+    def _measure(self, plan: Plan) -> Score:
+        return self.space.workload.scores(self.space.make(plan).kernels())

@@ -5,9 +5,11 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import math
 import sqlite3
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -18,10 +20,11 @@ from torch import Tensor
 import bitgnn
 from bitgnn import _library
 from bitgnn._files import FileError
-from bitgnn.convert import ModelShape
+from bitgnn.convert import ModelShape, Plan
 from bitgnn.measure.report import cpu_model
-from bitgnn.tune.trial import Trial, best_of, letters_key, values_of
-from bitgnn.tune.workload import Workload
+from bitgnn.measure.timing import Timing
+from bitgnn.tune.objective import Measures
+from bitgnn.tune.workload import Score, Workload
 
 if TYPE_CHECKING:
     import optuna
@@ -40,15 +43,94 @@ class StorageError(FileError):
     """A file that holds no search, a damaged one, or that of another model, graph or machine."""
 
 
+@dataclass(frozen=True)
+class Trial:
+    """One plan and what is known of it.
+
+    Attributes:
+        score: of its letters, without training.
+        memory: bytes at the peak of a forward.
+        estimate: seconds of a forward, timed briefly.
+        timing: of whole forwards; None where none was measured.
+        widen: multiple of the hidden channels that the model has.
+    """
+
+    plan: Plan
+    score: Score
+    memory: float
+    estimate: float
+    timing: Timing | None = None
+    widen: float = 1.0
+
+    @property
+    def latency(self) -> float:
+        """Measured seconds where there are any, else the estimate."""
+        return self.estimate if self.timing is None else self.timing.median
+
+    @property
+    def measures(self) -> Measures:
+        """What limits and objectives ask for."""
+        return Measures(self.score.validation, self.latency, self.memory)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values that :meth:`from_dict` reads."""
+        return {
+            "plan": self.plan.to_dict(),
+            "validation": self.score.validation,
+            "test": self.score.test,
+            "memory": self.memory,
+            "estimate": self.estimate,
+            "timing": None if self.timing is None else self.timing.to_dict(),
+            "widen": self.widen,
+        }
+
+    @classmethod
+    def from_dict(cls, content: Mapping[str, Any]) -> Trial:
+        """Read what :meth:`to_dict` gave; numbers that no trial gives are refused."""
+        score = Score(content["validation"], content["test"])
+        memory, estimate, widen = (content[name] for name in ("memory", "estimate", "widen"))
+        amounts, timing = [memory, estimate, widen], content["timing"]
+        if timing is not None:
+            timing = Timing(tuple(timing["seconds"]), timing["calls_per_repeat"])
+            amounts += [*timing.seconds, timing.calls]
+        shares = [score.validation, *([] if score.test is None else [score.test])]
+        if (
+            not all(0 <= share <= 1 for share in shares)
+            or not all(0 <= amount < math.inf for amount in amounts)
+            or (timing is not None and not timing.seconds)
+        ):
+            raise ValueError(f"no trial gives {shares} and {amounts}")
+        return cls(Plan.from_dict(content["plan"]), score, memory, estimate, timing, widen)
+
+
+def letters_key(letters: Mapping[str, str]) -> str:
+    """One text for equal letters."""
+    return json.dumps(dict(letters), sort_keys=True)
+
+
+def attributes_of(kind: str, plans: Sequence[Trial], size: int) -> dict[str, Any]:
+    """What a trial of the study holds: plans that were looked at, and how many there are."""
+    return {"kind": kind, "size": size, "plans": [plan.to_dict() for plan in plans]}
+
+
+def fastest(plans: Sequence[Trial]) -> tuple[Trial, list[float]]:
+    """The fastest of some plans, and of it what the study's directions are of."""
+    best = min(plans, key=lambda trial: trial.latency)
+    return best, [best.score.validation, best.latency, best.memory]
+
+
 def environment_of(device: torch.device) -> dict[str, Any]:
-    """What times on a device depend on beside the plan: the machine and the software."""
+    """The machine and the software, on which times depend beside the plan."""
     versions = {"bitgnn": bitgnn.__version__, "torch": torch.__version__}
     if device.type == "cuda":
+        driver = None  # version of NVIDIA's kernel module, where the system tells
+        with contextlib.suppress(OSError, IndexError):
+            driver = DRIVER_FILE.read_text().splitlines()[0]
         return {
             "device": torch.cuda.get_device_name(device),
             "capability": list(torch.cuda.get_device_capability(device)),
             "cuda": torch.version.cuda,
-            "driver": _driver(),
+            "driver": driver,
             **versions,
         }
     return {
@@ -57,14 +139,6 @@ def environment_of(device: torch.device) -> dict[str, Any]:
         "capability": _library.library_info().cpu_capability,
         **versions,
     }
-
-
-def _driver() -> str | None:
-    """Version of NVIDIA's kernel module, None where the system does not tell."""
-    try:
-        return DRIVER_FILE.read_text().splitlines()[0]
-    except (OSError, IndexError):
-        return None
 
 
 def signature_of(workload: Workload) -> str:
@@ -90,19 +164,11 @@ def signature_of(workload: Workload) -> str:
 
 
 class TrialStore:
-    """Trials of one workload, kept in a file where one is named.
+    """Trials of one workload, kept in an SQLite file where one is named, else in memory alone.
 
     Processes that name the same file share its trials; each width has a study of its own there.
     Each letter choice is one trial of the study with its plans and brief timings, each measured
-    plan another one.
-
-    Args:
-        path: SQLite file; None keeps trials in memory alone.
-        signature: of :func:`signature_of`.
-        widen: multiple of the hidden channels.
-
-    Raises:
-        StorageError: the file is something else, or of another workload.
+    plan another one. A file of another ``signature`` is refused.
     """
 
     def __init__(self, path: str | Path | None, signature: str, widen: float = 1.0) -> None:
@@ -124,11 +190,7 @@ class TrialStore:
 
     @cached_property
     def study(self) -> optuna.Study:
-        """Optuna's study, made on first use.
-
-        Raises:
-            StorageError: Optuna is not installed, or the file cannot be used.
-        """
+        """Optuna's study, made on first use."""
         try:
             import optuna
         except ImportError:
@@ -141,33 +203,26 @@ class TrialStore:
             return optuna.create_study(directions=DIRECTIONS)
         from sqlalchemy.exc import DatabaseError
 
-        attempt = 0
-        while True:
-            attempt += 1
+        for attempt in range(ATTEMPTS):
+            if attempt:
+                time.sleep(PAUSE_SECONDS)
             try:
                 # The name is no part of the URL, where some characters have a meaning.
                 storage = optuna.storages.RDBStorage(
                     "sqlite:///trials", engine_kwargs={"creator": partial(_connected, self.path)}
                 )
                 return optuna.create_study(
-                    storage=storage,
-                    study_name=self._name,
-                    directions=DIRECTIONS,
+                    storage=storage, study_name=self._name, directions=DIRECTIONS,
                     load_if_exists=True,
-                )
+                )  # fmt: skip
             except DatabaseError as error:  # also where another process makes the file just now
-                if attempt == ATTEMPTS:
-                    raise StorageError(f"{self.path}: cannot be used ({error.orig})") from None
-                time.sleep(PAUSE_SECONDS)
+                reason = error.orig
+        raise StorageError(f"{self.path}: cannot be used ({reason})")
 
     def news(self) -> tuple[dict[str, tuple[list[Trial], int]], list[Trial]]:
-        """Trials finished since the last call.
+        """Trials finished since the last call: by letters, plans looked at and how many there are.
 
-        Returns:
-            By letters, the plans that were looked at and how many there are; and those measured.
-
-        Raises:
-            StorageError: a trial cannot be read.
+        And those that were measured as a whole.
         """
         by_letters: dict[str, tuple[list[Trial], int]] = {}
         measured: list[Trial] = []
@@ -209,14 +264,15 @@ class TrialStore:
             "name another storage or delete it"
         )
 
-    def add_letters(self, plans: Sequence[Trial], size: int) -> None:
-        """Keep the plans of a letter choice that no sampler proposed, and how many there are."""
-        self._add("letters", best_of(plans), plans, size)
+    def add(self, kind: str, plans: Sequence[Trial], size: int = 1) -> None:
+        """Keep the plans of a letter choice that no sampler proposed, or a measured plan."""
+        if self.path is None:
+            return
+        from optuna.trial import create_trial
 
-    def add_measured(self, trials: Sequence[Trial]) -> None:
-        """Keep plans that were measured as a whole."""
-        for trial in trials:
-            self._add("measured", trial, [trial], 1)
+        attributes = attributes_of(kind, plans, size)
+        with self._errors_named():
+            self.study.add_trial(create_trial(values=fastest(plans)[1], user_attrs=attributes))
 
     @property
     def has_front(self) -> bool:
@@ -238,26 +294,9 @@ class TrialStore:
 
         self.study.tell(asked, state=TrialState.FAIL)
 
-    def _add(self, kind: str, best: Trial, plans: Sequence[Trial], size: int) -> None:
-        if self.path is None:
-            return
-        from optuna.trial import create_trial
-
-        trial = create_trial(
-            values=values_of(best),
-            user_attrs={"kind": kind, "size": size, "plans": [plan.to_dict() for plan in plans]},
-        )
-        with self._errors_named():
-            self.study.add_trial(trial)
-
 
 def check_file(path: Path) -> None:
-    """Refuse what cannot be a file of trials, before anything is added to it.
-
-    Raises:
-        StorageError: it is a folder, or something else wrote it.
-        OSError: it cannot be read.
-    """
+    """Refuse what cannot be a file of trials, before anything is added to it."""
     if path.is_dir():
         raise StorageError(f"{path}: is a folder; name a file for the trials")
     if not path.exists() or path.stat().st_size == 0:
@@ -265,22 +304,16 @@ def check_file(path: Path) -> None:
     with path.open("rb") as file:
         is_database = file.read(len(SQLITE_HEAD)) == SQLITE_HEAD
     if is_database:
-        with _opened(path) as tables:
+        try:
+            with contextlib.closing(_connected(path)) as connection:
+                rows = connection.execute("select name from sqlite_master where type = 'table'")
+                tables = {name for (name,) in rows}
             is_database = not tables or "studies" in tables
+        except sqlite3.DatabaseError:
+            is_database = False
     if not is_database:
         raise StorageError(f"{path}: is no file of trials; name another storage or delete it")
 
 
 def _connected(path: Path) -> sqlite3.Connection:
     return sqlite3.connect(path, timeout=WAIT_SECONDS, check_same_thread=False)
-
-
-@contextlib.contextmanager
-def _opened(path: Path) -> Iterator[set[str]]:
-    """Names of a database's tables; none of ours where it cannot be read."""
-    try:
-        with contextlib.closing(_connected(path)) as connection:
-            rows = connection.execute("select name from sqlite_master where type = 'table'")
-            yield {name for (name,) in rows}
-    except sqlite3.DatabaseError:
-        yield {"?"}

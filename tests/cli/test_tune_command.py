@@ -9,7 +9,7 @@ from bitgnn import cli
 from bitgnn.convert import Plan
 from bitgnn.distillation.named import NamedModel
 from bitgnn.inference import load as read_model
-from bitgnn.tune import budget, command, search
+from bitgnn.tune import command, search
 from bitgnn.tune.command import TuneCommand
 
 QUICK = ["tune", "--epochs", "1", "--hidden", "8", "--widen", "1", "--threads", "1"]
@@ -75,7 +75,7 @@ def test_interrupt_says_how_to_go_on(run, folder, monkeypatch):
 def test_starting_counts_where_the_process_is_for_the_command_alone(
     run, commands, monkeypatch, tmp_path, own, spent
 ):
-    monkeypatch.setattr(budget, "age_of_process", lambda: 1e6)
+    monkeypatch.setattr(objective, "age_of_process", lambda: 1e6)
     run(*QUICK, *DIGITS, "-o", tmp_path, obj=own, status=1)
     assert [found.spent for found in commands] == [spent]
 

@@ -1,28 +1,23 @@
 """distill() of images and texts: what is learnt, the stages, frozen forms, and bad input."""
 
-from __future__ import annotations
-
 import copy
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 from transformers import BertConfig, BertForSequenceClassification
 
 import bitgnn
 from bitgnn.distillation import DistillError, fitting
-from bitgnn.distillation.float_weights import use_float_weights
+from bitgnn.distillation.stages import use_float_weights
 from bitgnn.nn import BinaryConv2d, BinaryLinear
 
 CLASSES, TOKENS = 4, 8
 GUESSED = 0.25
 
 
-def pictures(rows: int, seed: int = 0) -> TensorDataset:
+def pictures(rows, seed=0):
     """Noise, brighter in the quarter that is the class."""
     y = torch.arange(rows) % CLASSES
     x = torch.randn(rows, 1, 8, 8, generator=torch.Generator().manual_seed(seed))
@@ -32,7 +27,7 @@ def pictures(rows: int, seed: int = 0) -> TensorDataset:
     return TensorDataset(x, y)
 
 
-def network(outputs: int = CLASSES) -> nn.Module:
+def network(outputs=CLASSES):
     """Two convolutions and a linear layer, weights of one seed."""
     torch.manual_seed(0)
     return nn.Sequential(
@@ -42,7 +37,7 @@ def network(outputs: int = CLASSES) -> nn.Module:
     )  # fmt: skip
 
 
-def sentences(rows: int, seed: int = 0) -> list[dict[str, Tensor]]:
+def sentences(rows, seed=0):
     """Random tokens; the second one tells the class."""
     ids = torch.randint(4, 16, (rows, 6), generator=torch.Generator().manual_seed(seed))
     y = torch.arange(rows) % 2
@@ -53,10 +48,10 @@ def sentences(rows: int, seed: int = 0) -> list[dict[str, Tensor]]:
     return [dict(zip(names, row, strict=True)) for row in zip(ids, mask, y, strict=True)]
 
 
-def bert() -> nn.Module:
+def bert():
     """A small encoder of transformers."""
     torch.manual_seed(0)
-    sizes: dict[str, Any] = {
+    sizes = {
         "vocab_size": 16, "hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2,
         "intermediate_size": 64, "max_position_embeddings": TOKENS,
     }  # fmt: skip
@@ -66,25 +61,25 @@ def bert() -> nn.Module:
 class FeedForward(nn.Module):
     """Two linear layers with a shortcut around them."""
 
-    def __init__(self, width: int, inner: int) -> None:
+    def __init__(self, width, inner):
         super().__init__()
         self.norm = nn.LayerNorm(width)
         self.inner, self.outer = nn.Linear(width, inner), nn.Linear(inner, width)
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x):
         return x + self.outer(torch.relu(self.inner(self.norm(x))))
 
 
 class OwnEncoder(nn.Module):
     """A user's own encoder: layers on each token, then the mean of those that are there."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.tokens = nn.Embedding(16, 32)
         self.layers = nn.ModuleList([FeedForward(32, 64)])
         self.scores = nn.Linear(32, 2)
 
-    def forward(self, ids: Tensor, mask: Tensor) -> Tensor:
+    def forward(self, ids, mask):
         assert mask.dtype == torch.bool
         x = self.tokens(ids)
         for layer in self.layers:
@@ -92,18 +87,18 @@ class OwnEncoder(nn.Module):
         return self.scores((x * mask[..., None]).sum(1) / mask.sum(1, keepdim=True))
 
 
-def own_encoder() -> nn.Module:
+def own_encoder():
     torch.manual_seed(0)
     return OwnEncoder()
 
 
 @pytest.fixture(scope="module")
-def taught_images() -> Any:
+def taught_images():
     batches = DataLoader(pictures(256), 32, shuffle=True)
     return bitgnn.distill(network(), batches, validation=pictures(128, 1), epochs=8)
 
 
-def test_a_network_of_images_is_trained_and_taught(taught_images: Any) -> None:
+def test_a_network_of_images_is_trained_and_taught(taught_images):
     found = taught_images
     assert found.metric == "accuracy"
     assert found.teacher_scores.val > 0.8
@@ -115,17 +110,14 @@ def test_a_network_of_images_is_trained_and_taught(taught_images: Any) -> None:
     kinds = [type(layer) for layer in found.model.modules() if isinstance(layer, BinaryConv2d)]
     assert kinds == [BinaryConv2d]
     assert "frozen" in found.cost_table()
-
-
-def test_frozen_images_score_as_trained_ones(taught_images: Any) -> None:
     x, y = pictures(128, 1).tensors
-    scores = bitgnn.freeze(taught_images.model)(x)
-    assert torch.equal(scores.argmax(1), taught_images.model(x).argmax(1))
+    scores = bitgnn.freeze(found.model)(x)
+    assert torch.equal(scores.argmax(1), found.model(x).argmax(1))
     right = (scores.argmax(1) == y).double().mean()
-    assert float(right) == pytest.approx(taught_images.scores.val)
+    assert float(right) == pytest.approx(found.scores.val)
 
 
-def test_a_trained_network_gives_its_weights_and_stays_as_it_is(taught_images: Any) -> None:
+def test_a_trained_network_gives_its_weights_and_stays_as_it_is(taught_images):
     teacher = copy.deepcopy(taught_images.teacher)
     before = copy.deepcopy(teacher.state_dict())
     config = bitgnn.ImageConfig(scale=False, last="keep")
@@ -139,7 +131,7 @@ def test_a_trained_network_gives_its_weights_and_stays_as_it_is(taught_images: A
     assert found.scores.val > GUESSED
 
 
-def test_samples_are_held_out_of_a_dataset_or_a_plain_loader() -> None:
+def test_samples_are_held_out_of_a_dataset_or_a_plain_loader():
     with pytest.warns(UserWarning, match="validation is missing; 51 of 257 training labels"):
         found = bitgnn.distill(network(), pictures(257), epochs=1)
     assert len(found.history) == 1
@@ -147,16 +139,17 @@ def test_samples_are_held_out_of_a_dataset_or_a_plain_loader() -> None:
         bitgnn.distill(network(), DataLoader(pictures(64), 16), epochs=1, validation=0.5)
 
 
-def test_a_wider_network() -> None:
+def test_a_wider_network():
     data = pictures(64)
-    found = bitgnn.distill(network(), data, validation=data, epochs=1, widen=2)
+    found = bitgnn.distill(network(), data, validation=data, epochs=2, widen=2)
+    assert isinstance(found.model[3], BinaryConv2d)
     assert found.model[3].out_channels == 16
     assert "frozen, same width" in found.cost_table()
 
 
 @pytest.mark.parametrize("scale", [True, False])
 @pytest.mark.parametrize("step", [None, 2**-6])
-def test_float_weights_are_multiplied_by_signs(scale: bool, step: float | None) -> None:
+def test_float_weights_are_multiplied_by_signs(scale, step):
     conv = BinaryConv2d(2, 3, 3, padding=1, padding_mode="reflect", scale=scale, input_step=step)
     linear = BinaryLinear(5, 3, scale=scale, input_step=step)
     for layer, shape, product in (
@@ -177,10 +170,8 @@ def test_float_weights_are_multiplied_by_signs(scale: bool, step: float | None) 
 
 
 @pytest.mark.parametrize("stage", ["student-float-weights", "student"])
-def test_a_stop_in_either_stage_loses_nothing(
-    stage: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def taught(log: Path | None = None) -> Any:
+def test_a_stop_in_either_stage_loses_nothing(stage, tmp_path, monkeypatch):
+    def taught(log=None):
         batches = DataLoader(pictures(64), 16, shuffle=True)
         return bitgnn.distill(
             network(), batches, validation=pictures(64, 1), epochs=4, seed=3, log=log
@@ -189,7 +180,7 @@ def test_a_stop_in_either_stage_loses_nothing(
     expected = taught()
     real = fitting.step_epoch
 
-    def step(session: Any, *rest: Any) -> None:
+    def step(session, *rest):
         if session.identity["part"] == stage and session.epoch == 1:
             raise KeyboardInterrupt
         real(session, *rest)
@@ -207,15 +198,15 @@ def test_a_stop_in_either_stage_loses_nothing(
 
 
 @pytest.mark.parametrize("make", [bert, own_encoder])
-def test_an_encoder_of_texts_is_trained_and_taught(make: Any) -> None:
+def test_an_encoder_of_texts_is_trained_and_taught(make):
     batches = DataLoader(sentences(256), 16, shuffle=True)
     found = bitgnn.distill(make(), batches, validation=sentences(64, 1), epochs=8)
     assert found.teacher_scores.val > 0.9
     assert found.scores.val > 0.8
     assert [row["stage"] for row in found.history] == [0, 0, 1, 2, 3, 3, 3, 3]
-    frozen = bitgnn.freeze(found.model)
     inputs = next(iter(DataLoader(sentences(64, 1), 64)))
     del inputs["labels"]
+    frozen = bitgnn.freeze(found.model)
     if make is bert:
         ours, theirs = frozen(**inputs).logits, found.model(**inputs).logits
     else:
@@ -225,7 +216,7 @@ def test_an_encoder_of_texts_is_trained_and_taught(make: Any) -> None:
     assert "frozen" in found.cost_table()
 
 
-def test_signs_of_texts_take_one_stage_and_a_share_some_layers() -> None:
+def test_signs_of_texts_take_one_stage_and_a_share_some_layers():
     data = DataLoader(sentences(32), 16)
     config = bitgnn.BWTAConfig(activation="sign", attention=False)
     found = bitgnn.distill(bert(), data, config, validation=data, epochs=2)
@@ -241,13 +232,14 @@ def test_signs_of_texts_take_one_stage_and_a_share_some_layers() -> None:
 class Stream(IterableDataset):
     """Batches one behind the other, of no known number."""
 
-    def __init__(self, *batches: Any) -> None:
+    def __init__(self, *batches):
         self.batches = batches
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self):
         return iter(self.batches)
 
 
+PICTURES = pictures(16)
 IMAGES, LABELS = pictures(8).tensors
 
 
@@ -270,30 +262,29 @@ IMAGES, LABELS = pictures(8).tensors
         ({"input_ids": LABELS}, "or a loader or dataset of batches, got dict"),
     ],
 )
-def test_batches_that_nothing_can_be_learnt_from(data: Any, message: str) -> None:
+def test_batches_that_nothing_can_be_learnt_from(data, message):
     with pytest.raises(DistillError, match=message):
         bitgnn.distill(network(), data, validation=pictures(8, 1), epochs=1)
 
 
-def test_bad_arguments_beside_good_batches() -> None:
-    data = pictures(16)
-    for arguments, message in (
-        ({"validation": Stream()}, "validation must hold a batch at least"),
-        ({"validation": iter([])}, "validation must give its batches anew"),
-        ({"validation": data, "loader": DataLoader(data)}, "loader must be None for images"),
-        ({"validation": data, "precision": "FBB+BBF"}, "precision must be one of"),
-    ):
-        with pytest.raises(DistillError, match=message):
-            bitgnn.distill(network(), data, epochs=1, **arguments)
-    with pytest.raises(DistillError, match="of a Stream with batches of its own none can"):
-        bitgnn.distill(network(), Stream((IMAGES, LABELS)), epochs=1)
-    binary = bitgnn.binarize(network())
-    with pytest.raises(DistillError, match="is binary already"):
-        bitgnn.distill(binary, data, validation=data, epochs=1)
-    with pytest.raises(DistillError, match=r"scores \[16, C\], a row for each of 16 inputs"):
-        bitgnn.distill(network()[:-2], data, validation=data, epochs=1)
-    with pytest.raises(DistillError, match='precision must be "bin" or a BWTAConfig for text'):
-        bitgnn.distill(own_encoder(), sentences(8), "full", validation=sentences(8), epochs=1)
-    uneven = Stream({**next(iter(DataLoader(sentences(8), 8))), "extra": torch.zeros(3)})
-    with pytest.raises(DistillError, match="must have equal rows"):
-        bitgnn.distill(own_encoder(), uneven, validation=sentences(8), epochs=1)
+UNEVEN = Stream({**next(iter(DataLoader(sentences(8), 8))), "extra": torch.zeros(3)})
+
+
+@pytest.mark.parametrize(
+    ("model", "data", "options", "message"),
+    [
+        (network(), PICTURES, {"validation": Stream()}, "validation must hold a batch at least"),
+        (network(), PICTURES, {"validation": iter([])}, "validation must give its batches anew"),
+        (network(), PICTURES, {"loader": DataLoader(PICTURES)}, "loader must be None for images"),
+        (network(), PICTURES, {"precision": "FBB+BBF"}, "precision must be one of"),
+        (network(), Stream((IMAGES, LABELS)), {"validation": None}, "of a Stream with batches of"),
+        (bitgnn.binarize(network()), PICTURES, {}, "is binary already"),
+        (network()[:-2], PICTURES, {}, r"scores \[16, C\], a row for each of 16 inputs"),
+        (own_encoder(), sentences(8), {"precision": "full"}, 'must be "bin" or a BWTAConfig for'),
+        (own_encoder(), UNEVEN, {}, "must have equal rows"),
+    ],
+)
+def test_bad_arguments_beside_good_batches(model, data, options, message):
+    validation = PICTURES if isinstance(model, nn.Sequential) else sentences(8)
+    with pytest.raises(DistillError, match=message):
+        bitgnn.distill(model, data, epochs=1, **{"validation": validation, **options})

@@ -1,16 +1,12 @@
 """Epochs as CUDA graphs: the same training, and only where every epoch does the same."""
 
-from __future__ import annotations
-
 import random
-from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
 import torch_geometric.nn as pyg
-from torch import Tensor, nn
+from torch import nn
 from toy_problems import CLASSES, FEATURES, gcn, planted
 
 import bitgnn
@@ -25,7 +21,7 @@ LABELS_ALONE = {"trained": True, "recipe": {"teacher_weight": 0.0}}
 class Touched(nn.Module):
     """A model that does something besides in every forward."""
 
-    def __init__(self, touch: Callable[[Any, Tensor], Any]) -> None:
+    def __init__(self, touch):
         super().__init__()
         self.inner, self.touch = gcn(), touch
         self.calls, self.seen = 0, [0]
@@ -33,28 +29,18 @@ class Touched(nn.Module):
         self.legacy, self.of_torch = np.random.RandomState(0), torch.Generator()
         self.register_buffer("memory", torch.zeros(1))
 
-    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+    def forward(self, x, edge_index):
         self.touch(self, x)
-        out: Tensor = self.inner(x, edge_index)
+        out = self.inner(x, edge_index)
         return out
 
 
-def count(model: Any, x: Tensor) -> None:
-    model.calls += 1
-
-
-def remember(model: Any, x: Tensor) -> None:
-    model.memory = model.memory * 0.9 + x.detach().mean()
-
-
-def append(model: Any, x: Tensor) -> None:
-    model.seen.append(0)
-
-
-CHANGES: dict[str, Callable[[Any, Tensor], Any]] = {
-    "counts": count,
-    "replaces a tensor": remember,
-    "appends": append,
+CHANGES = {
+    "counts": lambda model, _: setattr(model, "calls", model.calls + 1),
+    "replaces a tensor": lambda model, x: setattr(
+        model, "memory", model.memory * 0.9 + x.detach().mean()
+    ),
+    "appends": lambda model, _: model.seen.append(0),
     "draws by its own": lambda model, _: model.own.random(),
     "draws by its own of NumPy": lambda model, _: model.of_numpy.random(),
     "draws by its own legacy one": lambda model, _: model.legacy.rand(),
@@ -63,7 +49,7 @@ CHANGES: dict[str, Callable[[Any, Tensor], Any]] = {
     "draws by NumPy": lambda *_: np.random.rand(),  # noqa: NPY002
     "draws by torch on the CPU": lambda *_: torch.rand(1),
 }
-WAITS: dict[str, Callable[[Any, Tensor], Any]] = {
+WAITS = {
     "asks for a number": lambda _, x: float(x.sum()),
     "selects by a mask": lambda _, x: x[x > 0],
     "copies": lambda _, x: x.cpu(),
@@ -71,13 +57,9 @@ WAITS: dict[str, Callable[[Any, Tensor], Any]] = {
 }
 
 
-def nothing(model: Any, x: Tensor) -> None:
-    del model, x
-
-
 @pytest.mark.parametrize("what", [*CHANGES, "nothing"])
-def test_what_python_remembers_is_seen(what: str) -> None:
-    data, model = planted(), Touched(CHANGES.get(what, nothing)).eval()
+def test_what_python_remembers_is_seen(what):
+    data, model = planted(), Touched(CHANGES.get(what, lambda *_: None)).eval()
     model(data.x, data.edge_index)
     before = list(python_state(model))
     model(data.x, data.edge_index)
@@ -85,18 +67,18 @@ def test_what_python_remembers_is_seen(what: str) -> None:
 
 
 @pytest.fixture
-def runs(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+def runs(monkeypatch):
     """Whether each training ended as a graph, in their order."""
-    ends: list[bool] = []
+    ends = []
     fit = fitting.fit
 
     class Noted(captured.RepeatedEpoch):
-        def __call__(self) -> Tensor:
+        def __call__(self):
             found = super().__call__()
             ends[-1] = self.is_captured
             return found
 
-    def noted(*given: Any, **named: Any) -> bool:
+    def noted(*given, **named):
         ends.append(False)
         return fit(*given, **named)
 
@@ -106,7 +88,7 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     return ends
 
 
-def trained(model: nn.Module, **options: Any) -> Any:
+def trained(model, **options):
     torch.manual_seed(0)
     data = planted().to("cuda")
     return bitgnn.distill(model.to("cuda"), data, epochs=EPOCHS, seed=1, **options)
@@ -114,9 +96,7 @@ def trained(model: nn.Module, **options: Any) -> Any:
 
 @pytest.mark.cuda
 @pytest.mark.parametrize("precision", ["bin", "full"])
-def test_a_graph_trains_as_the_function_does(
-    precision: str, runs: list[bool], monkeypatch: pytest.MonkeyPatch, tmp_path: Any
-) -> None:
+def test_a_graph_trains_as_the_function_does(precision, runs, monkeypatch, tmp_path):
     model = trained(gcn()).teacher
     options = {"precision": precision, **LABELS_ALONE}
     runs.clear()
@@ -136,7 +116,7 @@ def test_a_graph_trains_as_the_function_does(
 
 
 @pytest.mark.cuda
-def test_teacher_and_student_are_graphs(runs: list[bool]) -> None:
+def test_teacher_and_student_are_graphs(runs):
     model = pyg.GCN(FEATURES, 16, 2, CLASSES, dropout=0.2, cached=True)
     trained(model, trained=False)
     assert runs == [True, True]
@@ -144,7 +124,7 @@ def test_teacher_and_student_are_graphs(runs: list[bool]) -> None:
 
 @pytest.mark.cuda
 @pytest.mark.parametrize("what", [*CHANGES, *WAITS])
-def test_what_python_does_in_an_epoch_goes_on(what: str, runs: list[bool]) -> None:
+def test_what_python_does_in_an_epoch_goes_on(what, runs):
     result = trained(Touched((CHANGES | WAITS)[what]), trained=False)
     assert runs == [False, False]
     assert len(result.history) == EPOCHS
@@ -155,14 +135,12 @@ def test_what_python_does_in_an_epoch_goes_on(what: str, runs: list[bool]) -> No
 
 
 @pytest.mark.cuda
-def test_a_training_goes_on_from_its_checkpoint_as_a_graph(
-    runs: list[bool], monkeypatch: pytest.MonkeyPatch, tmp_path: Any
-) -> None:
+def test_a_training_goes_on_from_its_checkpoint_as_a_graph(runs, monkeypatch, tmp_path):
     model = trained(gcn()).teacher
     whole = trained(model, **LABELS_ALONE)
     step, left = fitting.step_epoch, [EPOCHS // 2]
 
-    def stopping(*given: Any) -> None:
+    def stopping(*given):
         if not left[0]:
             raise RuntimeError("stopped")
         left[0] -= 1

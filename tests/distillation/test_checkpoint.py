@@ -17,19 +17,20 @@ from torch_geometric.nn import GCN
 
 import bitgnn
 from bitgnn.data import load_digits_graph
-from bitgnn.distillation import keeping
+from bitgnn.distillation import session as sessions
 from bitgnn.distillation.checkpoint import (
-    Checkpoint,
     CheckpointError,
+    RunLog,
+    random_state,
     read_checkpoint,
+    set_random_state,
     write_checkpoint,
 )
-from bitgnn.distillation.keeping import Keeper, RunLog
 from bitgnn.distillation.objectives import roc_auc
-from bitgnn.distillation.randomness import random_state, set_random_state
 from bitgnn.distillation.recipe import DistillRecipe
-from bitgnn.distillation.session import BestState, Fit
+from bitgnn.distillation.session import BestState, Fit, Keeper
 
+ONES = {"model": {"a": torch.ones(3)}}
 RECIPE = DistillRecipe(epochs=4, learning_rate=0.01)
 
 
@@ -39,8 +40,11 @@ def session_of(layers, recipe=RECIPE):
     return session
 
 
-def test_checkpoint_of_another_model_names_the_keys(tmp_path):
+def test_checkpoint_of_another_model_or_recipe_is_refused(tmp_path):
     session_of(2).save(tmp_path / "a")
+    faster = session_of(2, RECIPE.model_copy(update={"learning_rate": 0.5}))
+    with pytest.raises(CheckpointError, match=r"learning_rate 0\.01 there, 0\.5 here"):
+        faster.resume(tmp_path / "a")
     other = session_of(3)
     before = {name: tensor.clone() for name, tensor in other.model.state_dict().items()}
     with pytest.raises(CheckpointError, match=r"convs\.2\.lin\.weight is missing") as caught:
@@ -50,23 +54,16 @@ def test_checkpoint_of_another_model_names_the_keys(tmp_path):
         assert torch.equal(tensor, before[name])
 
 
-def test_checkpoint_of_another_recipe_is_refused(tmp_path):
-    session_of(2).save(tmp_path / "a")
-    other = session_of(2, RECIPE.model_copy(update={"learning_rate": 0.5}))
-    with pytest.raises(CheckpointError, match=r"learning_rate 0\.01 there, 0\.5 here"):
-        other.resume(tmp_path / "a")
-
-
 def test_damaged_checkpoint_is_named_and_kept(tmp_path):
     file = tmp_path / "damaged"
-    write_checkpoint(file, Checkpoint({"model": {"a": torch.ones(3)}}, {"epoch": 1}))
+    write_checkpoint(file, ONES, {"epoch": 1})
     whole = file.read_bytes()
     for content in (whole[:-2], b"", b"no checkpoint at all"):
         file.write_bytes(content)
         with pytest.raises(CheckpointError, match="damaged: no readable checkpoint"):
             read_checkpoint(file)
         assert file.read_bytes() == content
-    write_checkpoint(file, Checkpoint({"model": {"a": torch.ones(3)}}, {"format": 7}))
+    write_checkpoint(file, ONES, {"format": 7})
     with pytest.raises(CheckpointError, match="format must be 2, got 7"):
         read_checkpoint(file)
     assert read_checkpoint(tmp_path / "absent") is None
@@ -74,21 +71,21 @@ def test_damaged_checkpoint_is_named_and_kept(tmp_path):
 
 def test_interrupted_write_leaves_the_checkpoint_before(tmp_path, monkeypatch):
     file = tmp_path / "run"
-    write_checkpoint(file, Checkpoint({"model": {"a": torch.ones(3)}}, {"epoch": 1}))
+    write_checkpoint(file, ONES, {"epoch": 1})
 
     def fails(*_):
         raise OSError("disk full")
 
     monkeypatch.setattr("os.replace", fails)
     with pytest.raises(OSError, match="disk full"):
-        write_checkpoint(file, Checkpoint({"model": {"a": torch.zeros(3)}}, {"epoch": 2}))
-    assert read_checkpoint(file).values["epoch"] == 1
+        write_checkpoint(file, ONES, {"epoch": 2})
+    assert read_checkpoint(file)[1]["epoch"] == 1
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
 
 
 def test_checkpoints_take_a_small_share_of_the_time(tmp_path, monkeypatch):
     clock = iter(range(1000))
-    monkeypatch.setattr(keeping.time, "perf_counter", lambda: float(next(clock)))
+    monkeypatch.setattr(sessions.time, "perf_counter", lambda: float(next(clock)))
     session = session_of(2)
     keeper, saved = Keeper(session, tmp_path / "run"), []
     monkeypatch.setattr(session, "save", lambda path: saved.append(session.epoch))
@@ -125,22 +122,21 @@ def test_kill_9_loses_at_most_the_epoch_in_flight(tmp_path):
     deadline = time.monotonic() + 120
     while process.poll() is None and time.monotonic() < deadline and not checkpoint.exists():
         time.sleep(0.001)
-    seen = read_checkpoint(checkpoint).values["epoch"]
+    seen = read_checkpoint(checkpoint)[1]["epoch"]
     process.send_signal(signal.SIGKILL)
     assert process.wait() == -signal.SIGKILL
     # Nothing that was written before the kill is lost, and what is there is whole.
-    assert seen <= read_checkpoint(checkpoint).values["epoch"] < 100
+    assert seen <= read_checkpoint(checkpoint)[1]["epoch"] < 100
     data = load_digits_graph()
-    found = []
+    states = []
     for name in ("parts", "whole"):
         torch.manual_seed(0)
         model = GCN(data.x.size(1), 8, 2, 10, dropout=0.3)
-        log = tmp_path / name
-        found.append(bitgnn.distill(model, data, epochs=100, log=log, trained=False).model)
+        found = bitgnn.distill(model, data, epochs=100, log=tmp_path / name, trained=False)
+        states.append(found.model.state_dict())
     torch.set_num_threads(threads)
-    whole = found[1].state_dict()
-    for name, tensor in found[0].state_dict().items():
-        assert torch.equal(tensor, whole[name]), name
+    for name, tensor in states[0].items():
+        assert torch.equal(tensor, states[1][name]), name
 
 
 def test_logs_hold_nan_as_null(tmp_path):
@@ -211,12 +207,6 @@ def test_choice_on_the_device_is_that_on_the_cpu():
     there, here = offered(values, 2, "cuda"), offered(values, 2)
     assert int(there.epoch) == int(here.epoch)
     assert float(there.state["weight"]) == int(here.epoch)
-
-
-def test_learning_rates():
-    assert RECIPE.rate(3) == 0.01
-    cosine = RECIPE.model_copy(update={"schedule": "cosine"})
-    assert [cosine.rate(epoch) for epoch in (0, 2, 4)] == pytest.approx([0.01, 0.005, 0.0])
 
 
 @pytest.mark.parametrize("levels", [2, 5, 1000])

@@ -1,10 +1,6 @@
 """distill(): what it gives for nodes, graphs and links, and that nothing else changes."""
 
-from __future__ import annotations
-
 import copy
-from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -21,13 +17,17 @@ from bitgnn.distillation import DistillError, fitting
 EPOCHS = 60
 
 
-def test_an_untrained_model_is_trained_and_taught() -> None:
+def same_weights(one, other):
+    state = other.state_dict()
+    return all(torch.equal(value, state[name]) for name, value in one.state_dict().items())
+
+
+def test_an_untrained_model_is_trained_and_taught():
     data, model = planted(), gcn()
-    before = copy.deepcopy(model.state_dict())
-    generator = torch.get_rng_state()
+    before, generator = copy.deepcopy(model), torch.get_rng_state()
     result = bitgnn.distill(model, data, epochs=EPOCHS)
     assert torch.equal(torch.get_rng_state(), generator)
-    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+    assert same_weights(model, before)
     assert result.metric == "accuracy"
     assert result.teacher_scores.test > 0.8
     assert result.scores.test > 0.8
@@ -39,28 +39,16 @@ def test_an_untrained_model_is_trained_and_taught() -> None:
     assert "accuracy" in str(result)
     assert "frozen" in result.cost_table()
     assert result.plot().startswith(b"\x89PNG")
-
-
-def test_scores_are_those_of_the_frozen_model() -> None:
-    data = planted()
-    result = bitgnn.distill(gcn(), data, epochs=20)
-    frozen = bitgnn.freeze(result.model)
-    right = frozen(data.x, data.edge_index).argmax(1) == data.y
-    assert float(right[data.test_mask].double().mean()) == pytest.approx(result.scores.test)
-    assert float(right[data.val_mask].double().mean()) == pytest.approx(result.scores.val)
-
-
-def test_a_trained_model_teaches_as_it_is() -> None:
-    data = planted()
-    first = bitgnn.distill(gcn(), data, epochs=EPOCHS)
-    second = bitgnn.distill(first.teacher, data, "full", epochs=EPOCHS)
+    right = bitgnn.freeze(result.model)(data.x, data.edge_index).argmax(1) == data.y
+    for mask, score in ((data.test_mask, result.scores.test), (data.val_mask, result.scores.val)):
+        assert float(right[mask].double().mean()) == pytest.approx(score)
+    second = bitgnn.distill(result.teacher, data, "full", epochs=EPOCHS)
     assert second.teacher_history == []
-    assert second.teacher_scores == first.teacher_scores
-    trained = dict(first.teacher.named_parameters())
-    assert all(torch.equal(p, trained[n]) for n, p in second.teacher.named_parameters())
+    assert second.teacher_scores == result.teacher_scores
+    assert same_weights(second.teacher, result.teacher)
 
 
-def drawn_communities() -> Data:
+def drawn_communities():
     """Two communities without a common node: fresh weights may tell them apart by luck."""
     generator = torch.Generator().manual_seed(1)
     rows = torch.arange(400)
@@ -71,160 +59,7 @@ def drawn_communities() -> Data:
     return Data(x=x, edge_index=torch.stack((sources, targets)), y=rows % 2, **masks)
 
 
-@pytest.mark.parametrize("kind", ["classes", "communities", "labels", "values", "graphs", "links"])
-def test_a_trained_model_is_told_from_fresh_ones(kind: str) -> None:
-    data, more, outputs = planted(), {}, CLASSES
-    make: Any = lambda: pyg.GCN(FEATURES, 16, 2, outputs)  # noqa: E731
-    if kind == "communities":
-        data, outputs = drawn_communities(), 2
-    elif kind in ("labels", "values"):
-        y = torch.stack((data.y == 0, data.y != 2), dim=1).float()
-        data, outputs = planted(y=y if kind == "labels" else 10 + 4 * y), 2
-        make = lambda: pyg.GraphSAGE(FEATURES, 16, 2, outputs)  # noqa: E731
-    elif kind == "graphs":
-        data = make_graphs()
-        data, more = data[:90], {"validation": data[90:]}
-        make = lambda: Pooled(12, 16, 2)  # noqa: E731
-    elif kind == "links":
-        split = RandomLinkSplit(num_val=0.1, num_test=0.0, add_negative_train_samples=False)
-        data, validation, _ = split(Data(x=data.x, edge_index=data.edge_index))
-        more = {"validation": validation}
-        make = lambda: pyg.GAE(pyg.GCN(FEATURES, 32, 2, 16))  # noqa: E731
-    for seed in range(6):
-        torch.manual_seed(seed)
-        fresh = bitgnn.distill(make(), data, epochs=1, **more)
-        assert len(fresh.teacher_history) == 1, fresh.judgement
-        assert fresh.judgement.startswith("untrained, by ")
-    teacher = bitgnn.distill(make(), data, epochs=80, trained=False, **more).teacher
-    found = bitgnn.distill(teacher, data, epochs=1, **more)
-    assert found.teacher_history == [], found.judgement
-    assert f"counts as {found.judgement}" in str(found)
-
-
-@pytest.mark.parametrize("trained", [True, False])
-def test_the_judgement_is_kept_and_changes_no_training(trained: bool, tmp_path: Path) -> None:
-    data = planted()
-    model = bitgnn.distill(gcn(), data, epochs=30).teacher if trained else gcn()
-    said = bitgnn.distill(model, data, epochs=2, trained=trained)
-    found = bitgnn.distill(model, data, epochs=2, log=tmp_path)
-    assert said.judgement == f"{'trained' if trained else 'untrained'}, as trained= says"
-    assert (tmp_path / "judgement.txt").read_text() == f"{found.judgement}\n"
-    state = said.model.state_dict()
-    assert all(torch.equal(value, state[n]) for n, value in found.model.state_dict().items())
-
-
-def test_whether_the_model_is_trained_may_be_said() -> None:
-    data, model = planted(), gcn()
-    given = bitgnn.distill(model, data, epochs=2, trained=True)
-    assert given.teacher_history == []
-    pairs = zip(model.parameters(), given.teacher.parameters(), strict=True)
-    assert all(torch.equal(before, after) for before, after in pairs)
-    assert len(bitgnn.distill(given.teacher, data, epochs=2, trained=False).teacher_history) == 2
-
-
-def test_a_student_learns_in_the_letters_of_a_plan() -> None:
-    data = planted()
-    plan = bitgnn.Plan({"convs.0": "FBB+BFF", "convs.1": "FBF+FFF"})
-    result = bitgnn.distill(gcn(), data, plan, epochs=EPOCHS)
-    assert own_letters(result.model) == plan.letters
-    right = bitgnn.freeze(result.model, plan)(data.x, data.edge_index).argmax(1) == data.y
-    assert float(right[data.val_mask].double().mean()) == pytest.approx(result.scores.val)
-    assert result.scores.test > 0.8
-    with pytest.raises(DistillError):
-        bitgnn.distill(gcn(), data, bitgnn.Plan({"convs.0": "FBB"}), epochs=1)
-
-
-def test_training_ends_where_no_epoch_is_better(monkeypatch: pytest.MonkeyPatch) -> None:
-    def step(session: Any, *_: Any) -> None:
-        session.history.append(torch.zeros(len(session.columns), dtype=torch.float64))
-        session.best.offer(
-            torch.tensor(session.epoch - 1), torch.tensor(-float(min(session.epoch, 4)))
-        )
-
-    monkeypatch.setattr(fitting, "step_epoch", step)
-    result = bitgnn.distill(gcn(), planted(), epochs=90, trained=False)
-    assert len(result.teacher_history) == 3 + 30 + 1
-    # The rate of a student falls: the best epochs come last.
-    assert len(result.history) == 90
-    why = "after 30 epochs without a better one"
-    assert result.ended == {"teacher": why, "student": fitting.ALL_EPOCHS}
-    assert f"teacher ended {why}" in str(result)
-    constant = {"schedule": "constant"}
-    result = bitgnn.distill(gcn(), planted(), epochs=90, trained=True, recipe=constant)
-    assert (len(result.history), result.ended) == (34, {"student": why})
-    everything = {"schedule": "constant", "patience": None}
-    result = bitgnn.distill(gcn(), planted(), epochs=90, trained=True, recipe=everything)
-    assert len(result.history) == 90
-    short = bitgnn.distill(gcn(), planted(), epochs=21, trained=False)
-    assert len(short.teacher_history) == 21  # 20 epochs are waited for at least
-
-
-def test_the_same_seed_gives_the_same_model() -> None:
-    data = planted()
-    results = [bitgnn.distill(gcn(), data, epochs=5, seed=seed).model for seed in (1, 1, 2)]
-    states = [model.state_dict() for model in results]
-    assert all(torch.equal(value, states[1][name]) for name, value in states[0].items())
-    assert any(not torch.equal(value, states[2][name]) for name, value in states[0].items())
-
-
-def test_a_users_own_class_is_widened() -> None:
-    torch.manual_seed(0)
-    result = bitgnn.distill(Own(), planted(), epochs=EPOCHS, widen=2)
-    assert result.model.conv1.in_channels == FEATURES
-    assert (result.model.conv1.out_channels, result.model.conv2.out_channels) == (32, 32)
-    assert result.model.norm2.normalized_shape == (32,)
-    assert (result.model.out.in_features, result.model.out.out_features) == (32, CLASSES)
-    assert result.scores.test > 0.8
-    costs = result.costs()
-    assert set(costs) == {"teacher", "frozen", "frozen, same width"}
-    assert costs["frozen"].weight_bytes > costs["frozen, same width"].weight_bytes
-
-
-def test_a_student_of_the_users_own_making() -> None:
-    deeper = pyg.GCN(FEATURES, 32, 3, CLASSES)
-    result = bitgnn.distill(gcn(), planted(), epochs=EPOCHS, widen=deeper)
-    assert len(result.model.convs) == 3
-    assert result.scores.test > 0.8
-
-
-def test_labels_of_their_own() -> None:
-    data = planted()
-    y = torch.stack((data.y == 0, data.y != 2), dim=1).float()
-    y[:20, 0] = float("nan")  # not known
-    model = pyg.GraphSAGE(FEATURES, 16, 2, 2)
-    result = bitgnn.distill(model, planted(y=y), epochs=EPOCHS)
-    assert result.metric == "micro-F1"
-    assert result.scores.test > 0.8
-
-
-@pytest.mark.parametrize("columns", [1, 2])
-def test_values(columns: int) -> None:
-    data = planted()
-    y = 10.0 + 4.0 * torch.stack((data.y == 0, data.y == 1), dim=1).float()
-    y = y[:, 0] if columns == 1 else y
-    model = pyg.GraphSAGE(FEATURES, 32, 2, columns)
-    result = bitgnn.distill(model, planted(y=y), epochs=120)
-    assert result.metric == "R²"
-    assert result.scores.test > 0.3  # a constant has 0
-    assert result.gap_error is None
-
-
-def test_links() -> None:
-    data = planted()
-    split = RandomLinkSplit(num_val=0.1, num_test=0.0, add_negative_train_samples=False)
-    train, val, _ = split(Data(x=data.x, edge_index=data.edge_index))
-    torch.manual_seed(0)
-    model = pyg.GAE(pyg.GCN(FEATURES, 32, 2, 16))
-    result = bitgnn.distill(model, train, validation=val, epochs=EPOCHS)
-    assert result.metric == "AUC"
-    assert result.scores.val > 0.65
-    assert isinstance(result.model, pyg.GAE)
-    frozen = bitgnn.freeze(result.model.encoder)
-    expected = result.model.encode(train.x, train.edge_index)
-    assert torch.allclose(frozen(train.x, train.edge_index), expected, atol=1e-5)
-
-
-def make_graphs() -> list[Data]:
+def make_graphs():
     """Graphs of many and of few features."""
     generator = torch.Generator().manual_seed(0)
     found = []
@@ -236,39 +71,148 @@ def make_graphs() -> list[Data]:
     return found
 
 
-@pytest.mark.parametrize("with_loader", [False, True])
-def test_graphs(with_loader: bool) -> None:
-    graphs = make_graphs()
-    torch.manual_seed(0)
-    loader = DataLoader(graphs[:90], 32, shuffle=True) if with_loader else None
-    result = bitgnn.distill(
-        Pooled(12, 32, 2), graphs[:90], validation=graphs[90:], loader=loader, epochs=40
-    )
-    assert result.metric == "accuracy"
-    assert result.scores.val > 0.75
+def problem(kind):
+    """Data, what makes a model for them, and further arguments."""
+    data, graphs = planted(), make_graphs()
+    y = torch.stack((data.y == 0, data.y != 2), dim=1).float()
+    if kind == "communities":
+        return drawn_communities(), lambda: pyg.GCN(FEATURES, 16, 2, 2), {}
+    if kind == "labels":
+        y[:20, 0] = float("nan")  # not known
+        return planted(y=y), lambda: pyg.GraphSAGE(FEATURES, 16, 2, 2), {}
+    if kind == "values":
+        return planted(y=10 + 4 * y), lambda: pyg.GraphSAGE(FEATURES, 32, 2, 2), {}
+    if kind == "value":
+        return planted(y=10 + 4 * y[:, 0]), lambda: pyg.GraphSAGE(FEATURES, 32, 2, 1), {}
+    if kind == "graphs":
+        return graphs[:90], lambda: Pooled(12, 32, 2), {"validation": graphs[90:]}
+    if kind == "batches of graphs":
+        more = {"loader": DataLoader(graphs[:90], 32, shuffle=True), "validation": graphs[90:]}
+        return graphs[:90], lambda: Pooled(12, 32, 2), more
+    if kind == "batches of nodes":
+        return data, gcn, {"loader": RandomNodeLoader(data, num_parts=3, shuffle=True)}
+    if kind == "links":
+        split = RandomLinkSplit(num_val=0.1, num_test=0.0, add_negative_train_samples=False)
+        data, validation, _ = split(Data(x=data.x, edge_index=data.edge_index))
+        make = lambda: pyg.GAE(pyg.GCN(FEATURES, 32, 2, 16))  # noqa: E731
+        return data, make, {"validation": validation}
+    return data, lambda: pyg.GCN(FEATURES, 16, 2, CLASSES), {}
 
 
-def test_batches_of_nodes() -> None:
+@pytest.mark.parametrize(
+    ("kind", "metric", "least"),
+    [
+        ("classes", "accuracy", 0.8),
+        ("communities", "accuracy", 0.8),
+        ("labels", "micro-F1", 0.8),
+        ("values", "R²", 0.3),  # a constant has 0
+        ("value", "R²", 0.3),
+        ("graphs", "accuracy", 0.75),
+        ("batches of graphs", "accuracy", 0.75),
+        ("batches of nodes", "accuracy", 0.7),
+        ("links", "AUC", 0.65),
+    ],
+)
+def test_trained_models_are_told_from_fresh_ones_and_teach(kind, metric, least):
+    data, make, more = problem(kind)
+    for seed in range(6):
+        torch.manual_seed(seed)
+        fresh = bitgnn.distill(make(), data, epochs=1, **more)
+        assert len(fresh.teacher_history) == 1, fresh.judgement
+        assert fresh.judgement.startswith("untrained, by ")
+    first = bitgnn.distill(make(), data, epochs=80, trained=False, **more)
+    assert first.metric == metric
+    assert first.scores.val > least
+    assert (first.gap_error is None) == (metric != "accuracy")
+    found = bitgnn.distill(first.teacher, data, epochs=1, **more)
+    assert found.teacher_history == [], found.judgement
+    assert f"counts as {found.judgement}" in str(found)
+    if kind == "links":
+        assert isinstance(first.model, pyg.GAE)
+        expected = first.model.encode(data.x, data.edge_index)
+        frozen = bitgnn.freeze(first.model.encoder)(data.x, data.edge_index)
+        assert torch.allclose(frozen, expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("trained", [True, False])
+def test_the_judgement_is_kept_and_changes_no_training(trained, tmp_path):
     data = planted()
-    loader = RandomNodeLoader(data, num_parts=3, shuffle=True)
-    result = bitgnn.distill(gcn(), data, loader=loader, epochs=40)
-    assert result.scores.test > 0.7
+    model = bitgnn.distill(gcn(), data, epochs=30).teacher if trained else gcn()
+    said = bitgnn.distill(model, data, epochs=2, trained=trained)
+    assert len(said.teacher_history) == (0 if trained else 2)
+    found = bitgnn.distill(model, data, epochs=2, log=tmp_path)
+    assert said.judgement == f"{'trained' if trained else 'untrained'}, as trained= says"
+    assert (tmp_path / "judgement.txt").read_text() == f"{found.judgement}\n"
+    assert same_weights(found.model, said.model)
 
 
-def test_without_validation_nodes_some_labels_are_held_out() -> None:
-    data = planted(val_mask=None)
+def test_a_student_learns_in_the_letters_of_a_plan():
+    data = planted()
+    plan = bitgnn.Plan({"convs.0": "FBB+BFF", "convs.1": "FBF+FFF"})
+    result = bitgnn.distill(gcn(), data, plan, epochs=EPOCHS)
+    assert own_letters(result.model) == plan.letters
+    right = bitgnn.freeze(result.model, plan)(data.x, data.edge_index).argmax(1) == data.y
+    assert float(right[data.val_mask].double().mean()) == pytest.approx(result.scores.val)
+    assert result.scores.test > 0.8
+    with pytest.raises(DistillError):
+        bitgnn.distill(gcn(), data, bitgnn.Plan({"convs.0": "FBB"}), epochs=1)
+
+
+def test_training_ends_where_no_epoch_is_better(monkeypatch):
+    def step(session, *_):
+        session.history.append(torch.zeros(len(session.columns), dtype=torch.float64))
+        loss = torch.tensor(-float(min(session.epoch, 4)))
+        session.best.offer(torch.tensor(session.epoch - 1), loss)
+
+    monkeypatch.setattr(fitting, "step_epoch", step)
+    result = bitgnn.distill(gcn(), planted(), epochs=90, trained=False)
+    assert len(result.teacher_history) == 3 + 30 + 1
+    # The rate of a student falls: the best epochs come last.
+    assert len(result.history) == 90
+    why = "after 30 epochs without a better one"
+    assert result.ended == {"teacher": why, "student": fitting.ALL_EPOCHS}
+    assert f"teacher ended {why}" in str(result)
+    for recipe, epochs in (({}, 34), ({"patience": None}, 90)):
+        recipe = {"schedule": "constant", **recipe}
+        result = bitgnn.distill(gcn(), planted(), epochs=90, trained=True, recipe=recipe)
+        assert len(result.history) == epochs
+    short = bitgnn.distill(gcn(), planted(), epochs=21, trained=False)
+    assert len(short.teacher_history) == 21  # 20 epochs are waited for at least
+
+
+def test_the_same_seed_gives_the_same_model():
+    first, again, other = (
+        bitgnn.distill(gcn(), planted(), epochs=5, seed=seed).model for seed in (1, 1, 2)
+    )
+    assert same_weights(first, again)
+    assert not same_weights(first, other)
+
+
+def test_a_wider_or_deeper_student():
+    torch.manual_seed(0)
+    result = bitgnn.distill(Own(), planted(), epochs=EPOCHS, widen=2)
+    assert (result.model.conv1.out_channels, result.model.conv2.out_channels) == (32, 32)
+    assert result.scores.test > 0.8
+    costs = result.costs()
+    assert set(costs) == {"teacher", "frozen", "frozen, same width"}
+    assert costs["frozen"].weight_bytes > costs["frozen, same width"].weight_bytes
+    deeper = pyg.GCN(FEATURES, 32, 3, CLASSES)
+    result = bitgnn.distill(gcn(), planted(), epochs=EPOCHS, widen=deeper)
+    assert len(result.model.convs) == 3
+    assert result.scores.test > 0.8
+
+
+def test_without_validation_nodes_some_labels_are_held_out():
     with pytest.warns(UserWarning, match="val_mask is missing; 12 of 60 training labels"):
-        result = bitgnn.distill(gcn(), data, epochs=10)
+        result = bitgnn.distill(gcn(), planted(val_mask=None), epochs=10)
     assert 0 <= result.scores.val <= 1
     with pytest.warns(UserWarning, match="30 of 60"):
         bitgnn.distill(gcn(), planted(), epochs=2, validation=0.5)
 
 
-def test_a_teacher_at_chance_is_named() -> None:
+def test_a_teacher_at_chance_is_named():
     generator = torch.Generator().manual_seed(3)
-    data = planted(
-        x=torch.rand(NODES, FEATURES, generator=generator),
-        y=torch.randint(CLASSES, (NODES,), generator=generator),
-    )
+    x = torch.rand(NODES, FEATURES, generator=generator)
+    y = torch.randint(CLASSES, (NODES,), generator=generator)
     with pytest.warns(UserWarning, match=r"teacher is at chance, accuracy 0\.\d+"):
-        bitgnn.distill(gcn(), data, epochs=3)
+        bitgnn.distill(gcn(), planted(x=x, y=y), epochs=3)

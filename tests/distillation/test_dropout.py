@@ -5,12 +5,12 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from bitgnn.distillation.dropout import scaled_dropout
+from bitgnn.distillation.fitting import scaled_dropout
 
 ROWS = 100_000
 
 
-def share_of_zeros(call) -> float:
+def share_of_zeros(call):
     torch.manual_seed(0)
     return float((call(torch.ones(ROWS)) == 0).float().mean())
 
@@ -30,7 +30,7 @@ CALLS = {
 @pytest.mark.parametrize("name", CALLS)
 @pytest.mark.parametrize("on_cpu", [False, True])
 @pytest.mark.parametrize("factor", [0.0, 0.5, 1.0, 1.5, 4.0])
-def test_probabilities_are_multiplied(name: str, factor: float, on_cpu: bool) -> None:
+def test_probabilities_are_multiplied(name, factor, on_cpu):
     call, p = CALLS[name]
     with scaled_dropout(factor, on_cpu):
         found = share_of_zeros(call)
@@ -38,13 +38,8 @@ def test_probabilities_are_multiplied(name: str, factor: float, on_cpu: bool) ->
     assert share_of_zeros(call) == pytest.approx(p, abs=0.01)
 
 
-def test_evaluation_drops_nothing() -> None:
-    with scaled_dropout(0.5):
-        assert share_of_zeros(nn.Dropout(0.6).eval()) == 0
-
-
 @pytest.mark.parametrize("dtype", [torch.float16, torch.float64])
-def test_few_random_bits_drop_as_many(dtype: torch.dtype, monkeypatch) -> None:
+def test_few_random_bits_drop_as_many(dtype, monkeypatch):
     drawn = []
     bernoulli = torch.Tensor.random_
     monkeypatch.setattr(torch.Tensor, "random_", lambda *a: drawn.append(0) or bernoulli(*a))
@@ -64,25 +59,23 @@ def test_few_random_bits_drop_as_many(dtype: torch.dtype, monkeypatch) -> None:
     assert torch.equal(x.grad, kept.detach())
 
 
-def test_what_is_kept_is_scaled_by_the_probability_in_use() -> None:
+def test_what_is_kept_is_scaled_by_the_probability_in_use():
     torch.manual_seed(0)
     with scaled_dropout(0.5):
+        assert share_of_zeros(nn.Dropout(0.6).eval()) == 0
         kept = functional.dropout(torch.ones(1000), 0.5)
-    assert kept.unique().tolist() == pytest.approx([0.0, 4 / 3])
+        assert kept.unique().tolist() == pytest.approx([0.0, 4 / 3])
+        with pytest.raises(ValueError, match="between 0 and 1"):
+            functional.dropout(torch.ones(3), 1.5)
 
 
-def test_a_wrong_probability_is_refused_as_ever() -> None:
-    with scaled_dropout(0.1), pytest.raises(ValueError, match="between 0 and 1"):
-        functional.dropout(torch.ones(3), 1.5)
-
-
-def interrupted(call) -> None:
+def interrupted(call):
     with scaled_dropout(0.0):
         assert share_of_zeros(call) == 0
         raise KeyboardInterrupt
 
 
-def test_dropout_is_as_before_behind_an_error_and_within_another_context() -> None:
+def test_dropout_is_as_before_behind_an_error_and_within_another_context():
     call = CALLS["positional"][0]
     with scaled_dropout(0.5):
         with pytest.raises(KeyboardInterrupt):

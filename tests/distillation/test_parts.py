@@ -1,23 +1,27 @@
 """Parts of distill(): losses, what a teacher asks for, its smoothing, wider models, the recipe."""
 
-from __future__ import annotations
-
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.nn import functional
 from toy_problems import CLASSES, NODES, gcn, planted
 
 from bitgnn.distillation import DistillError
-from bitgnn.distillation.objectives import Classes, Links, MultiLabel, Values, objective_of
+from bitgnn.distillation.objectives import (
+    Classes,
+    Links,
+    MultiLabel,
+    Values,
+    objective_of,
+    smoothed,
+)
 from bitgnn.distillation.problems import Nodes
 from bitgnn.distillation.recipe import DistillRecipe, dropout_for, recipe_for
 from bitgnn.distillation.session import Fit
-from bitgnn.distillation.targets import smoothed
 from bitgnn.nn import BWTALinear
 
 
-def test_a_teacher_of_classes_is_sharpened() -> None:
+def test_a_teacher_of_classes_is_sharpened():
     scores = torch.tensor([[0.0, 1.0, 2.0], [3.0, 0.0, 0.0]])
     shares = scores.softmax(1) ** 2
     wanted = shares / shares.sum(1, keepdim=True)
@@ -28,7 +32,7 @@ def test_a_teacher_of_classes_is_sharpened() -> None:
     assert torch.allclose(Classes().teacher(student, asked), expected, atol=1e-6)
 
 
-def test_labels_of_their_own_may_be_unknown() -> None:
+def test_labels_of_their_own_may_be_unknown():
     y = torch.tensor([[1.0, float("nan")], [0.0, 1.0]])
     scores = torch.tensor([[2.0, 5.0], [1.0, 1.0]])
     known = torch.tensor([2.0, -1.0, 1.0]).sigmoid()
@@ -39,7 +43,7 @@ def test_labels_of_their_own_may_be_unknown() -> None:
     assert float(objective.teacher(2 * scores, wanted)) == pytest.approx(0.0, abs=1e-6)
 
 
-def test_values_count_in_units_of_their_variance() -> None:
+def test_values_count_in_units_of_their_variance():
     y = torch.tensor([0.0, 2.0])
     objective = Values(y)
     assert float(objective.labels(torch.tensor([[1.0], [1.0]]), y)) == pytest.approx(1.0)
@@ -48,7 +52,7 @@ def test_values_count_in_units_of_their_variance() -> None:
         Values(torch.ones(3))
 
 
-def test_links_are_scored_by_their_order() -> None:
+def test_links_are_scored_by_their_order():
     y = torch.tensor([[1.0], [1.0], [0.0]])
     assert float(Links().score(torch.tensor([[3.0], [1.0], [2.0]]), y)) == 0.5
 
@@ -64,12 +68,12 @@ def test_links_are_scored_by_their_order() -> None:
         (torch.tensor([0.5, float("inf")]), 1, "finite"),
     ],
 )
-def test_labels_that_say_nothing(y: Tensor, outputs: int, message: str) -> None:
+def test_labels_that_say_nothing(y, outputs, message):
     with pytest.raises(DistillError, match=message):
         objective_of(y, outputs)
 
 
-def test_smoothing_is_used_where_validation_nodes_gain() -> None:
+def test_smoothing_is_used_where_validation_nodes_gain():
     data = planted()
     train, val = (mask.nonzero().flatten() for mask in (data.train_mask, data.val_mask))
     torch.manual_seed(0)
@@ -86,7 +90,7 @@ def test_smoothing_is_used_where_validation_nodes_gain() -> None:
     assert torch.allclose(logs, exact, atol=1e-4)
 
 
-def test_dropout_follows_how_much_the_teacher_overfits() -> None:
+def test_dropout_follows_how_much_the_teacher_overfits():
     data, model = planted(), gcn().eval()
     right = (model(data.x, data.edge_index).argmax(1) == data.y).float()
     expected = float(right[data.train_mask].mean() - right[data.val_mask].mean())
@@ -99,7 +103,11 @@ def test_dropout_follows_how_much_the_teacher_overfits() -> None:
     assert dropout_for(0.0, 100_000) == 0
 
 
-def test_numbers_of_the_recipe_follow_from_the_data() -> None:
+def test_numbers_of_the_recipe_follow_from_the_data():
+    recipe = DistillRecipe(epochs=4, learning_rate=0.01)
+    assert recipe.rate(3) == 0.01
+    cosine = recipe.model_copy(update={"schedule": "cosine"})
+    assert [cosine.rate(epoch) for epoch in (0, 2, 4)] == pytest.approx([0.01, 0.005, 0.0])
     data = planted()
     whole = Nodes(data, gcn(), None, None, 0)
     teacher, student = recipe_for(whole, None)
@@ -116,7 +124,7 @@ def test_numbers_of_the_recipe_follow_from_the_data() -> None:
     assert recipe_for(whole, 7)[1].epochs == 7
 
 
-def test_learnt_scales_move_in_units_of_where_they_start() -> None:
+def test_learnt_scales_move_in_units_of_where_they_start():
     starts = {0.0: 0.0, 0.3: 0.25, 0.26: 0.25, 5.0: 1.0, 2.0**-9: 2.0**-9}
     model = nn.Sequential(*(BWTALinear(4, 4) for _ in starts))
     scales = [layer.input_quantizer.scale for layer in model]

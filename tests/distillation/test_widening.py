@@ -2,22 +2,21 @@
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.nn import functional
 from torch_geometric import nn as pyg
 from toy_problems import CLASSES, FEATURES, Own, planted
 
-import bitgnn
 from bitgnn.distillation import DistillError
-from bitgnn.distillation.widening import widened
+from bitgnn.distillation.students import widened
 from bitgnn.models import resnet, vgg
-from bitgnn.nn import BinaryConv2d, ChannelShortcut
+from bitgnn.nn import ChannelShortcut
 
 
 class Joined(nn.Module):
     """Joins the results of all layers, PReLU and BatchNorm between."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.conv1 = pyg.SAGEConv(FEATURES, 8, aggr="max", bias=False)
         self.act = nn.PReLU(8)
@@ -25,51 +24,48 @@ class Joined(nn.Module):
         self.norm = pyg.BatchNorm(8, momentum=0.3)
         self.out = nn.Linear(16, CLASSES, bias=False)
 
-    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
-        """Scores of nodes."""
+    def forward(self, x, edge_index):
         first = self.act(self.conv1(x, edge_index))
         second = self.norm(self.conv2(first, edge_index))
         return self.out(torch.cat((first, second), dim=1))
 
 
-def test_any_model_of_sized_layers_is_widened() -> None:
+class Ends(nn.Module):
+    def __init__(self):
+        super().__init__()
+        linear = nn.Linear(FEATURES, 8), nn.Linear(8, 3)
+        self.layers = nn.Sequential(linear[0], nn.ReLU(), linear[1], nn.LayerNorm(3))
+
+    def forward(self, x):
+        return self.layers(x)
+
+
+class Skip(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv, self.mean = pyg.GCNConv(FEATURES, 6), pyg.LayerNorm(6)
+        self.out, self.last = pyg.GATConv(FEATURES + 6, 4, heads=3), pyg.GCNConv(12, CLASSES)
+
+    def forward(self, x, edge_index):
+        hidden = self.mean(self.conv(x, edge_index)).relu()
+        return self.last(self.out(torch.cat((x, hidden), 1), edge_index), edge_index)
+
+
+def test_any_model_of_sized_layers_is_widened():
     data = planted()
     wide = widened(Joined(), data, 2)
     assert (wide.conv1.in_channels, wide.conv1.out_channels) == (FEATURES, 16)
-    assert wide.conv1.aggr == "max"
-    assert wide.conv1.lin_l.bias is None
-    assert wide.act.num_parameters == 16
+    assert (wide.conv1.aggr, wide.conv1.lin_l.bias) == ("max", None)
+    assert (wide.act.num_parameters, wide.norm.module.num_features) == (16, 16)
     assert (wide.conv2.project, wide.conv2.normalize) == (True, True)
-    assert wide.norm.module.num_features == 16
     assert (wide.out.in_features, wide.out.bias) == (32, None)
-    assert widened(Own(), data, 1.5).conv2.in_channels == 24
-
-    class Ends(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            linear = nn.Linear(FEATURES, 8), nn.Linear(8, 3)
-            self.layers = nn.Sequential(linear[0], nn.ReLU(), linear[1], nn.LayerNorm(3))
-
-        def forward(self, x: Tensor) -> Tensor:
-            return self.layers(x)
-
+    own = widened(Own(), data, 1.5)
+    assert (own.conv1.in_channels, own.conv2.in_channels) == (FEATURES, 24)
+    assert (own.norm2.normalized_shape, own.out.out_features) == ((24,), CLASSES)
     sizes = [tuple(p.shape) for p in widened(Ends(), data, 2).parameters()]
     assert sizes == [(16, FEATURES), (16,), (3, 16), (3,), (3,), (3,)]
-
-
-def test_what_the_input_is_joined_with_grows_alone() -> None:
-    class Skip(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.conv = pyg.GCNConv(FEATURES, 6)
-            self.mean, self.out = pyg.LayerNorm(6), pyg.GATConv(FEATURES + 6, 4, heads=3)
-            self.last = pyg.GCNConv(12, CLASSES)
-
-        def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
-            hidden = self.mean(self.conv(x, edge_index)).relu()
-            return self.last(self.out(torch.cat((x, hidden), 1), edge_index), edge_index)
-
-    wide = widened(Skip(), planted(), 2)
+    # What the input is joined with grows alone.
+    wide = widened(Skip(), data, 2)
     assert (wide.out.in_channels, wide.out.out_channels) == (FEATURES + 12, 8)
     assert (wide.last.in_channels, wide.last.out_channels) == (24, CLASSES)
 
@@ -77,25 +73,16 @@ def test_what_the_input_is_joined_with_grows_alone() -> None:
 class Product(nn.Module):
     """A product of its own, behind layers."""
 
-    def __init__(self, layers: int) -> None:
+    def __init__(self, layers):
         super().__init__()
         sizes = (FEATURES, 8, 8)
         self.convs = nn.ModuleList(pyg.GCNConv(*sizes[i : i + 2]) for i in range(layers))
         self.weight = nn.Parameter(torch.rand(8, 8))
 
-    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
-        """Scores of nodes."""
+    def forward(self, x, edge_index):
         for conv in self.convs:
             x = conv(x, edge_index).relu() @ self.weight
         return x
-
-
-@pytest.mark.parametrize(
-    ("layers", "message"), [(1, "has no hidden channels"), (2, "does not run")]
-)
-def test_a_model_that_cannot_be_widened_says_so(layers: int, message: str) -> None:
-    with pytest.raises(DistillError, match=f"widen: Product {message}.* pass it as widen"):
-        widened(Product(layers), planted(), 2)
 
 
 IMAGES = torch.randn(4, 3, 16, 16, generator=torch.Generator().manual_seed(0))
@@ -104,7 +91,7 @@ IMAGES = torch.randn(4, 3, 16, 16, generator=torch.Generator().manual_seed(0))
 class Basic(nn.Module):
     """A residual block as torchvision's, whose shortcut has a convolution where sizes change."""
 
-    def __init__(self, inputs: int, outputs: int, stride: int) -> None:
+    def __init__(self, inputs, outputs, stride):
         super().__init__()
         self.conv1 = nn.Conv2d(inputs, outputs, 3, stride, 1, bias=False)
         self.bn1 = nn.BatchNorm2d(outputs)
@@ -116,12 +103,12 @@ class Basic(nn.Module):
             conv = nn.Conv2d(inputs, outputs, 1, stride, bias=False)
             self.downsample = nn.Sequential(conv, nn.BatchNorm2d(outputs))
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x):
         out = self.bn2(self.conv2(self.relu(self.bn1(self.conv1(x)))))
         return self.relu(out + (x if self.downsample is None else self.downsample(x)))
 
 
-def residual() -> nn.Module:
+def residual():
     return nn.Sequential(
         nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8), nn.PReLU(8), Basic(8, 8, 1),
         Basic(8, 12, 2), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(12, 4),
@@ -131,7 +118,7 @@ def residual() -> nn.Module:
 class Mobile(nn.Module):
     """Depthwise convolutions, weighed channels, joined maps, pixels that are flattened."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.stem = nn.Conv2d(3, 5, 3, padding=1)
         self.depthwise = nn.Conv2d(5, 5, 3, padding=1, groups=5)
@@ -140,7 +127,7 @@ class Mobile(nn.Module):
         self.other = nn.Conv2d(3, 4, 3, padding=1, bias=False, padding_mode="reflect")
         self.out = nn.Linear(9 * 16, 4)
 
-    def forward(self, images: Tensor) -> Tensor:
+    def forward(self, images):
         x = self.norm(self.depthwise(self.stem(images).relu()))
         x = x * self.excite(self.squeeze(x.mean((2, 3), keepdim=True)).relu()).sigmoid()
         x = torch.cat((x, self.other(images)), dim=1)
@@ -156,12 +143,8 @@ def test_hidden_channels_of_convolutional_networks_grow(make, factor):
     wide = widened(model, IMAGES, factor)
     assert wide(IMAGES).shape == (4, 4)
     assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
-    convolutions = zip(
-        (m for m in model.modules() if isinstance(m, nn.Conv2d)),
-        (m for m in wide.modules() if isinstance(m, nn.Conv2d)),
-        strict=True,
-    )
-    for old, new in convolutions:
+    convolutions = ([m for m in net.modules() if isinstance(m, nn.Conv2d)] for net in (model, wide))
+    for old, new in zip(*convolutions, strict=True):
         assert new.out_channels == round(factor * old.out_channels)
         assert new.in_channels == (3 if old.in_channels == 3 else round(factor * old.in_channels))
         is_depthwise = old.groups == old.in_channels
@@ -169,12 +152,6 @@ def test_hidden_channels_of_convolutional_networks_grow(make, factor):
         same = ("kernel_size", "stride", "padding", "padding_mode", "dilation")
         assert all(getattr(old, name) == getattr(new, name) for name in same)
         assert (old.bias is None) == (new.bias is None)
-
-
-def test_a_classifier_reads_what_is_flattened_of_rounded_channels():
-    wide = widened(Mobile(), IMAGES, 1.5)
-    assert wide.stem.out_channels == 8  # 7.5 to the even number
-    assert wide.out.in_features == (8 + 6) * 16
 
 
 @pytest.mark.parametrize(
@@ -196,7 +173,10 @@ def test_networks_of_the_package_are_as_those_made_wide(make, plain):
     assert list(map(str, shortcuts)) == list(map(str, expected))
 
 
-def test_a_layer_that_stands_twice_stays_one():
+def test_sizes_are_rounded_and_a_layer_that_stands_twice_stays_one():
+    wide = widened(Mobile(), IMAGES, 1.5)
+    assert wide.stem.out_channels == 8  # 7.5 to the even number
+    assert wide.out.in_features == (8 + 6) * 16
     layer = nn.Conv2d(4, 4, 3, padding=1)
     model = nn.Sequential(
         nn.Conv2d(3, 4, 1), layer, nn.ReLU(), layer, nn.Flatten(), nn.Linear(1024, 4)
@@ -206,23 +186,15 @@ def test_a_layer_that_stands_twice_stays_one():
     assert wide[1].in_channels == 8
 
 
-def test_a_student_of_images_is_wider_by_a_number():
-    y = torch.arange(32) % 4
-    data = torch.utils.data.TensorDataset(torch.randn(32, 3, 16, 16), y)
-    found = bitgnn.distill(residual(), data, validation=data, epochs=2, widen=2)
-    widths = [m.out_channels for m in found.model.modules() if isinstance(m, BinaryConv2d)]
-    assert widths == [16, 16, 24, 24, 24]
-
-
 class Fixed(nn.Module):
     """Takes its channels apart by numbers of its own."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.conv, self.first = nn.Conv2d(3, 8, 1), nn.Conv2d(4, 4, 1)
         self.out = nn.Linear(4, 4)
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x):
         first, second = self.conv(x).split([4, 4], dim=1)
         return self.out((self.first(first) + second).mean((2, 3)))
 
@@ -230,22 +202,24 @@ class Fixed(nn.Module):
 class Grouped(nn.Module):
     """Groups that channels times 1.5 cannot be divided among."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.first, self.grouped = nn.Conv2d(3, 4, 1), nn.Conv2d(4, 4, 1, groups=2)
         self.third, self.out = nn.Conv2d(4, 10, 1, groups=2), nn.Linear(10, 4)
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x):
         return self.out(self.third(self.grouped(self.first(x))).mean((2, 3)))
 
 
 @pytest.mark.parametrize(
     ("model", "factor", "message"),
     [
+        (Product(1), 2, "Product has no hidden channels"),
+        (Product(2), 2, "Product does not run"),
         (Fixed(), 2, r"Fixed does not run with 2 times .* at or behind conv \(Conv2d\)"),
         (Grouped(), 1.5, r"third \(Conv2d\) cannot be made anew with .*'out_channels': 15"),
     ],
 )
 def test_what_does_not_grow_names_its_layer(model, factor, message):
     with pytest.raises(DistillError, match=f"widen: {message}.* pass it as widen"):
-        widened(model, IMAGES, factor)
+        widened(model, planted() if isinstance(model, Product) else IMAGES, factor)

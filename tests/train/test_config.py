@@ -43,41 +43,21 @@ def test_an_experiment_on_another_graph():
         config.on("")
 
 
-def test_forms_name_their_precision(tmp_path):
-    (tmp_path / "x.yaml").write_text(GOOD)
-    config = load_config(tmp_path / "x.yaml")
-    assert [config.precision(form) for form in config.forms] == ["full", "bin"]
-    assert [form.widen for form in config.forms.values()] == [None, 2]
-
-
-def test_demo_configuration():
-    assert demo_config(3).seeds == 3
-
-
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        (
-            "widen: 2",
-            "width: 2",
-            "unknown key 'forms.wide.width' .*, expected 'widen' perhaps, or one of precision, wi",
-        ),
-        (
-            "seeds: 2",
-            "seed: 2",
-            r"unknown key 'seed' \(found seed: 2\), expected 'seeds' perhaps, or ",
-        ),
+        ("widen: 2", "width: 2",
+         "unknown key 'forms.wide.width' .*, expected 'widen' perhaps, or one of precision, wi"),
+        ("seeds: 2", "seed: 2",
+         r"unknown key 'seed' \(found seed: 2\), expected 'seeds' perhaps, or "),
         ("seeds: 2", "zzz: 2", r"unknown key 'zzz' \(found zzz: 2\), expected one of name, da"),
         ("name: x\ndataset: {name: digits}\n", "", r"key 'name' is missing \(and 1 more\)$"),
         ("seeds: 2", "seeds: many", "key 'seeds': found 'many', expected: a valid integer"),
         ("seeds: 2", "seeds: 0", "key 'seeds': found 0, expected: greater than 0"),
         ("{name: digits}", "{}", "key 'dataset.name' is missing"),
         ("{name: digits}", "{name: a, root: b}", "unknown key 'dataset.root'.*name, split, seed"),
-        (
-            "{name: digits}",
-            "{name: a, split: x}",
-            "'dataset.split': found 'x', .* 'random' or 'seed'$",
-        ),
+        ("{name: digits}", "{name: a, split: x}",
+         "'dataset.split': found 'x', .* 'random' or 'seed'$"),
         ("seeds: 2", "epochs: 0", "key 'epochs': found 0, expected: greater than 0"),
         ("seeds: 2", "loader: {kind: cluster}", "key 'loader.kind'.*one of neighbor, saint"),
         ("seeds: 2", "loader: {kind: neighbor, walks: 2}", "unknown key 'loader.walks'.*batch_si"),
@@ -92,7 +72,7 @@ def test_demo_configuration():
         ("widen: 2", "widen: 0.5", "forms.wide.widen': found 0.5, expected: greater than or equal"),
         ("dataset: {name: digits}", "dataset: [", "is not valid YAML"),
     ],
-)
+)  # fmt: skip
 def test_mistakes_are_named(tmp_path, old, new, message):
     assert old in GOOD
     file = tmp_path / "my.yaml"
@@ -103,11 +83,18 @@ def test_mistakes_are_named(tmp_path, old, new, message):
     assert "\n" not in str(caught.value)
 
 
+def test_what_a_file_says(tmp_path):
+    (tmp_path / "x.yaml").write_text(GOOD)
+    config = load_config(tmp_path / "x.yaml")
+    assert config.seeds == 2
+    assert [config.precision(form) for form in config.forms] == ["full", "bin"]
+    assert [form.widen for form in config.forms.values()] == [None, 2]
+    assert demo_config(3).seeds == 3
+
+
 def test_files_that_are_no_configuration(tmp_path):
     with pytest.raises(ConfigError, match=r"cannot be read \(No such file"):
         load_config(tmp_path / "none.yaml")
     (tmp_path / "list.yaml").write_text("- 1\n- 2\n")
     with pytest.raises(ConfigError, match="expected keys and values, found list"):
         load_config(tmp_path / "list.yaml")
-    (tmp_path / "good.yaml").write_text(GOOD)
-    assert load_config(tmp_path / "good.yaml").seeds == 2

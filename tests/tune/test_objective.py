@@ -1,22 +1,28 @@
-"""Objectives and limits: how they are read, kept, and explained where nothing keeps them."""
+"""Objectives, limits and budgets: how they are read, kept, and explained where none is kept."""
 
 import math
 
 import pytest
 
+from bitgnn.tune import objective
 from bitgnn.tune.objective import (
+    Budget,
     Constraint,
+    Goal,
     Measures,
     ObjectiveError,
-    check_objective,
-    explain_unmet,
+    age_of_process,
     pareto_front,
-    preference,
+    parse_seconds,
 )
 
 FAST = Measures(accuracy=0.70, latency=1e-3, memory=5e6)
 SMALL = Measures(accuracy=0.75, latency=4e-3, memory=1e6)
 GOOD = Measures(accuracy=0.82, latency=9e-3, memory=9e6)
+
+
+def goal(reference, *limits, objective="latency"):
+    return Goal(objective, Goal.read(objective, limits).constraints, reference)
 
 
 @pytest.mark.parametrize(
@@ -38,95 +44,117 @@ def test_limits_are_read(text, what, limit):
     assert Constraint.parse(str(read)).limit == pytest.approx(limit, rel=1e-2)
 
 
+def test_times_are_read():
+    texts = {"60s": 60, "1.5 min": 90, "2h": 7200, "250 ms": 0.25, "30": 30, 45.5: 45.5}
+    for text, seconds in texts.items():
+        assert parse_seconds(text) == pytest.approx(seconds)
+
+
+WRONG_LIMITS = (
+    "latency < 2 ms", "latency <= 2 MB", "speed <= 2 ms", "memory <= -1 MB", "latency <= 2", "", 3,
+)  # fmt: skip
+
+
 @pytest.mark.parametrize(
-    "text",
+    ("read", "given", "message"),
     [
-        "latency < 2 ms",
-        "latency <= 2 MB",
-        "speed <= 2 ms",
-        "memory <= -1 MB",
-        "latency <= 2",
-        "",
-        3,
+        *((Constraint.parse, text, "constraint must have the form") for text in WRONG_LIMITS),
+        *(
+            (lambda value: Constraint("latency", value), value, "finite and at least 0")
+            for value in (math.nan, math.inf, -1.0)
+        ),
+        (lambda name: Goal.read(name, ()), "speed", "'latency', 'memory', 'accuracy'"),
+        *(
+            (parse_seconds, text, "budget must be a time")
+            for text in ("", "soon", "-5s", "0s", "5 days", "nan")
+        ),
     ],
 )
-def test_other_texts_are_refused(text):
-    with pytest.raises(ObjectiveError, match="constraint must have the form"):
-        Constraint.parse(text)
-
-
-@pytest.mark.parametrize("limit", [math.nan, math.inf, -1.0])
-def test_limits_are_numbers(limit):
-    with pytest.raises(ObjectiveError, match="finite and at least 0"):
-        Constraint("latency", limit)
-
-
-def test_objectives_are_known():
-    assert check_objective("memory") == "memory"
-    with pytest.raises(ObjectiveError, match="'latency', 'memory', 'accuracy'"):
-        check_objective("speed")
-
-
-def test_whether_limits_are_kept():
-    limit = Constraint("accuracy drop", 0.01)
-    assert limit.is_met(GOOD, reference=0.82)
-    assert not limit.is_met(SMALL, reference=0.82)
-    assert not limit.is_met(Measures(math.nan, 1e-3, 1.0), reference=0.82)
+def test_what_cannot_be_read(read, given, message):
+    with pytest.raises(ObjectiveError, match=message):
+        read(given)
 
 
 @pytest.mark.parametrize("points", [1, 7, 29, 58])
 def test_a_drop_of_just_the_limit_is_kept(points):
-    limit = Constraint.parse(f"accuracy drop <= {points}%")
     for hundredths in range(points, 101):
-        reference = hundredths / 100
+        wanted = goal(hundredths / 100, f"accuracy drop <= {points}%")
         found = Measures((hundredths - points) / 100, 1e-3, 1.0)
-        assert limit.is_met(found, reference)
-        assert preference(found, [limit], reference, "latency")[0] == 0.0
-        assert not limit.is_met(Measures(found.accuracy - 1e-4, 1e-3, 1.0), reference)
+        assert wanted.meets(found)
+        assert wanted.preference(found)[0] == 0.0
+        assert not wanted.meets(Measures(found.accuracy - 1e-4, 1e-3, 1.0))
+        assert not wanted.meets(Measures(math.nan, 1e-3, 1.0))
 
 
 def test_the_nearest_where_none_keeps_the_limits():
-    limits = [Constraint.parse("accuracy drop <= 1%"), Constraint.parse("latency <= 5 ms")]
-    ranked = sorted([FAST, SMALL, GOOD], key=lambda p: preference(p, limits, 0.9, "latency"))
-    assert ranked == [GOOD, SMALL, FAST]
-    ranked = sorted([GOOD, SMALL, FAST], key=lambda p: preference(p, limits[1:], 0.9, "latency"))
-    assert ranked == [FAST, SMALL, GOOD]
+    both = goal(0.9, "accuracy drop <= 1%", "latency <= 5 ms")
+    assert sorted([FAST, SMALL, GOOD], key=both.preference) == [GOOD, SMALL, FAST]
+    latency = goal(0.9, "latency <= 5 ms")
+    assert sorted([GOOD, SMALL, FAST], key=latency.preference) == [FAST, SMALL, GOOD]
 
 
-def test_the_front():
+def test_the_front_and_the_best_of_each_objective():
     slower = Measures(accuracy=0.70, latency=2e-3, memory=5e6)
     assert pareto_front([slower, GOOD, FAST, SMALL, FAST]) == [2, 3, 1]
     assert pareto_front([]) == []
+    for name, best in (("latency", FAST), ("memory", SMALL), ("accuracy", GOOD)):
+        assert min([FAST, SMALL, GOOD], key=lambda p, name=name: p.rank(name)) is best
 
 
-@pytest.mark.parametrize(("objective", "best"), [("latency", 0), ("memory", 1), ("accuracy", 2)])
-def test_the_best_of_each_objective(objective, best):
-    points = [FAST, SMALL, GOOD]
-    assert min(points, key=lambda point: point.rank(objective)) is points[best]
+@pytest.mark.parametrize(
+    ("limits", "told"),
+    [
+        (["latency <= 1 us"],
+         "latency <= 1 us cannot be met: the nearest plan has 1 ms, 999 us too much"),
+        (["latency <= 5 ms", "accuracy drop <= 5%"],
+         "accuracy drop <= 5.00% cannot be met together with latency <= 5 ms: the nearest plan "
+         "that keeps the latter has 7.00%, 2.00% too much"),
+        (["latency <= 2 ms", "memory <= 2 MB", "accuracy drop <= 1%"],
+         "the limits cannot be met together; the nearest plan misses latency <= 2 ms: it has 9 ms, "
+         "7 ms too much; memory <= 2 MB: it has 9 MB, 7 MB too much"),
+    ],
+)  # fmt: skip
+def test_limits_that_nothing_keeps(limits, told):
+    assert goal(0.82, *limits).explain_unmet([FAST, SMALL, GOOD]) == told
+    assert goal(0.82, *limits).explain_unmet([]) == "no plan is left to choose from"
 
 
-def test_a_limit_that_nothing_keeps():
-    told = explain_unmet([FAST, SMALL, GOOD], [Constraint.parse("latency <= 1 us")], 0.82)
-    assert told == "latency <= 1 us cannot be met: the nearest plan has 1 ms, 999 us too much"
+def test_work_that_fits():
+    now = [96.0]
+    budget = Budget(14.0, clock=lambda: now[0], spent=4.0)
+    assert budget.fits("trial")
+    now[0] += 4.0
+    budget.did("trial", 4.0)
+    assert (budget.spent, budget.left) == (8.0, 6.0)
+    assert budget.fits("trial")
+    assert not budget.fits("trial", share=0.8)
+    assert budget.fits("another kind", share=0.8)
+    now[0] += 2.0
+    budget.did("trial", 2.0)  # three seconds are expected now
+    now[0] += 1.5
+    assert not budget.fits("trial")
+    now[0] += 3.0
+    assert not budget.fits("another kind")
+    endless = Budget()
+    endless.did("trial", 1e9)
+    assert (endless.left, endless.seconds_left) == (math.inf, None)
+    assert endless.fits("trial")
 
 
-def test_limits_that_nothing_keeps_together():
-    limits = [Constraint.parse("latency <= 5 ms"), Constraint.parse("accuracy drop <= 5%")]
-    told = explain_unmet([FAST, SMALL, GOOD], limits, 0.82)
-    assert told.startswith("accuracy drop <= 5.00% cannot be met together with latency <= 5 ms")
-    assert "has 7.00%, 2.00% too much" in told
+def test_what_is_left_is_shared():
+    now = [0.0]
+    budget = Budget(100.0, clock=lambda: now[0])
+    now[0] = 20.0
+    part = budget.part(0.6, 2)
+    assert (part.seconds, part.spent) == (20.0, 0.0)
+    now[0] = 30.0
+    assert part.left == 10.0
+    now[0] = 70.0
+    assert budget.part(0.6).seconds == part.seconds_left == 0.0
+    assert Budget().part(0.5, 3).seconds == math.inf
 
 
-def test_three_limits_of_which_no_two_fit():
-    limits = [
-        Constraint.parse("latency <= 2 ms"),
-        Constraint.parse("memory <= 2 MB"),
-        Constraint.parse("accuracy drop <= 1%"),
-    ]
-    told = explain_unmet([FAST, SMALL, GOOD], limits, 0.82)
-    assert told.startswith("the limits cannot be met together; the nearest plan misses ")
-    assert "too much" in told
-
-
-def test_nothing_to_choose_from():
-    assert explain_unmet([], [], 0.8) == "no plan is left to choose from"
+def test_a_process_has_an_age(monkeypatch, tmp_path):
+    assert 0 < age_of_process() <= age_of_process()
+    monkeypatch.setattr(objective, "PROCESS_FILE", tmp_path / "missing")
+    assert age_of_process() == 0.0

@@ -20,16 +20,16 @@ ONE_BY_ONE = """
 import signal
 signal.signal(signal.SIGINT, signal.default_int_handler)
 from bitgnn.cli import main
-from bitgnn.tune import explore
-explore.CHOICES_AT_ONCE = 1
+from bitgnn.tune import search
+search.CHOICES_AT_ONCE = 1
 {pause}
 main()
 """
 # In front of every look at letters, so that there is time to stop the process behind the first.
 PAUSE = """
 import time
-look = explore.Explorer._explore
-explore.Explorer._explore = lambda self, *chain: (time.sleep(1), look(self, *chain))[1]
+look = search.Search._explore
+search.Search._explore = lambda self, *chain: (time.sleep(1), look(self, *chain))[1]
 """
 COMMAND = [
     "tune", "--data", "digits", "--hidden", "8", "--epochs", "1", "--widen", "1", "--threads", "1",
@@ -58,8 +58,9 @@ def _finish(process):
 
 def _trials(path):
     """Finished trials by number: kind, and plans as they were stored."""
+    found = {}
     if not path.exists():
-        return {}
+        return found
     with closing(sqlite3.connect(path, timeout=60)) as connection:
         try:
             rows = connection.execute(
@@ -67,8 +68,7 @@ def _trials(path):
                 "using (trial_id) where state = 'COMPLETE' and key in ('kind', 'plans')"
             ).fetchall()
         except sqlite3.OperationalError:  # the tables are being made
-            return {}
-    found = {}
+            return found
     for number, key, value in rows:
         found.setdefault(number, {})[key] = json.loads(value)
     return found
@@ -128,13 +128,12 @@ def test_what_a_killed_process_had_finished_is_not_done_again(killed, tmp_path):
     assert len(_letters(after)) == len(set(_letters(after))) == CHAINS
     result = json.loads((folder / "tune.json").read_text())
     assert len({json.dumps(t["plan"]["letters"]) for t in result["trials"]}) == CHAINS
-    estimates = {
-        json.dumps(plan["plan"], sort_keys=True): plan["estimate"]
-        for trial in before.values()
-        for plan in trial["plans"]
-    }
-    again = {json.dumps(t["plan"], sort_keys=True): t["estimate"] for t in result["trials"]}
-    assert {plan: again[plan] for plan in estimates} == estimates
+    plans = [plan for trial in before.values() for plan in trial["plans"]]
+    first, again = (
+        {json.dumps(plan["plan"], sort_keys=True): plan["estimate"] for plan in some}
+        for some in (plans, result["trials"])
+    )
+    assert {plan: again[plan] for plan in first} == first
 
 
 def test_two_processes_share_a_file(killed, tmp_path):

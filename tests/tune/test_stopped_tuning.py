@@ -5,23 +5,22 @@ import re
 import sqlite3
 
 import pytest
-from tuned_model import (
-    DROP,
-    SMALL,
-    distilled,
-    float_model,
-    told_by_neighbours,
-)
+import torch
+from small_workload import small_data
+from torch_geometric.nn import GCN
+from tuned_model import DROP, SMALL, distilled, float_model, told_by_neighbours
 
 import bitgnn
+from bitgnn import FileError, Plan
 from bitgnn.convert.swap.graphs import own_letters
 from bitgnn.distillation import fitting, teaching
-from bitgnn.tune import explore, search, stages, study
-from bitgnn.tune.budget import Budget
-from bitgnn.tune.objective import ObjectiveError
+from bitgnn.tune import search, study, tuner
+from bitgnn.tune.objective import Budget, ObjectiveError
 from bitgnn.tune.result import LimitsMissed
+from bitgnn.tune.students import Students
 from bitgnn.tune.study import StorageError
 from bitgnn.tune.tuner import TuneInterrupted
+from bitgnn.tune.workload import Workload
 
 
 @pytest.fixture
@@ -36,33 +35,28 @@ def model():
 
 def test_a_stopped_search_goes_on(model, data, tmp_path, monkeypatch):
     storage = tmp_path / "trials.db"
-    monkeypatch.setattr(explore, "CHOICES_AT_ONCE", 3)
-    done, whole = [], explore.Explorer._explore
-
-    def stopping(self, letters, asked):
-        if len(done) == 2:
-            raise KeyboardInterrupt
-        done.append(letters)
-        whole(self, letters, asked)
-
-    monkeypatch.setattr(explore.Explorer, "_explore", stopping)
-    with pytest.raises(TuneInterrupted, match=r"kept in .*trials.db .* the same call goes on") as e:
-        bitgnn.tune(model, data, constraints=DROP, storage=storage, **SMALL)
-    assert {str(t.plan.letters) for t in e.value.trials} == set(map(str, done))
-    again = []
+    monkeypatch.setattr(search, "CHOICES_AT_ONCE", 3)
+    explored, whole, most = [], search.Search._explore, [2]
 
     def counted(self, letters, asked):
-        again.append(letters)
+        if len(explored) == most[0]:
+            raise KeyboardInterrupt
+        explored.append(letters)
         whole(self, letters, asked)
 
-    monkeypatch.setattr(explore.Explorer, "_explore", counted)
+    monkeypatch.setattr(search.Search, "_explore", counted)
+    with pytest.raises(TuneInterrupted, match=r"kept in .*trials.db .* the same call goes on") as e:
+        bitgnn.tune(model, data, constraints=DROP, storage=storage, **SMALL)
+    assert {str(t.plan.letters) for t in e.value.trials} == set(map(str, explored))
+    most[0] = None
     result = bitgnn.tune(model, data, constraints=DROP, storage=storage, **SMALL)
-    assert not any(letters in done for letters in again)
-    assert len(done) + len(again) == len({str(t.plan.letters) for t in result.trials})
-    again.clear()
+    looked_at = {str(trial.plan.letters) for trial in result.trials}
+    assert len(explored) == len(set(map(str, explored))) == len(looked_at)
     third = bitgnn.tune(model, data, constraints=DROP, storage=storage, **SMALL)
-    assert again == []
+    assert len(explored) == len(looked_at)
     assert third.measured >= result.measured
+    with pytest.raises(StorageError, match="another model, graph or machine"):
+        bitgnn.tune(model, data, seed=1, storage=storage, **SMALL)
 
 
 def test_interrupt_without_a_folder_says_so(model, data, monkeypatch):
@@ -103,14 +97,7 @@ def test_finished_students_are_not_distilled_again(model, data, tmp_path, monkey
     assert scores[0] == scores[1]
 
 
-def test_storage_of_another_model_is_refused(model, data, tmp_path):
-    storage = tmp_path / "trials.db"
-    bitgnn.tune(model, data, constraints=DROP, storage=storage, **SMALL)
-    with pytest.raises(StorageError, match="another model, graph or machine"):
-        bitgnn.tune(model, data, seed=1, storage=storage, **SMALL)
-
-
-def test_foreign_files_are_no_storage_and_stay(model, data, tmp_path):
+def test_foreign_files_are_no_storage_and_stay(model, data, tmp_path, monkeypatch):
     text, foreign = tmp_path / "notes.txt", tmp_path / "other.db"
     text.write_text("mine")
     with sqlite3.connect(foreign) as connection:
@@ -119,6 +106,9 @@ def test_foreign_files_are_no_storage_and_stay(model, data, tmp_path):
     for path in (text, foreign):
         with pytest.raises(StorageError, match="is no file of trials"):
             bitgnn.tune(model, data, storage=path, **SMALL)
+    monkeypatch.setattr(study, "PAUSE_SECONDS", 0.0)
+    with pytest.raises(StorageError, match="cannot be used"):
+        bitgnn.tune(model, data, storage=tmp_path / "missing" / "trials.db", **SMALL)
     assert text.read_text() == "mine"
     assert foreign.read_bytes() == before
 
@@ -160,15 +150,9 @@ def test_a_damaged_file_of_trials_is_one_error(model, data, tmp_path):
             bitgnn.tune(model, data, constraints=DROP, storage=storage, **SMALL)
 
 
-def test_a_file_that_cannot_be_opened_is_one_error(model, data, tmp_path, monkeypatch):
-    monkeypatch.setattr(study, "PAUSE_SECONDS", 0.0)
-    with pytest.raises(StorageError, match="cannot be used"):
-        bitgnn.tune(model, data, storage=tmp_path / "missing" / "trials.db", **SMALL)
-
-
 def test_large_spaces_are_sampled_and_repeat(model, data, monkeypatch):
-    monkeypatch.setattr(explore, "MOST_CHOICES", 6)
-    monkeypatch.setattr(explore, "CHOICES_AT_ONCE", 2)
+    monkeypatch.setattr(search, "MOST_CHOICES", 6)
+    monkeypatch.setattr(search, "CHOICES_AT_ONCE", 2)
     options = {**SMALL, "pins": None, "constraints": []}
     found = [
         {str(t.plan.letters) for t in bitgnn.tune(model, data, **options).trials} for _ in range(2)
@@ -182,11 +166,11 @@ def test_large_spaces_are_sampled_and_repeat(model, data, monkeypatch):
 
 @pytest.mark.parametrize("most", [512, 2])
 def test_no_time_leaves_the_rest_out_and_says_so(model, data, tmp_path, monkeypatch, most):
-    monkeypatch.setattr(explore, "CHOICES_AT_ONCE", 2)
-    monkeypatch.setattr(explore, "MOST_CHOICES", most)  # of more, a sampler proposes some
+    monkeypatch.setattr(search, "CHOICES_AT_ONCE", 2)
+    monkeypatch.setattr(search, "MOST_CHOICES", most)  # of more, a sampler proposes some
     monkeypatch.setattr(Budget, "fits", lambda budget, kind, share: False)
     monkeypatch.setattr(search, "MEASURED_BY", 0.0)
-    monkeypatch.setattr(stages, "DISTILLED_BY", 0.0)
+    monkeypatch.setattr(tuner, "DISTILLED_BY", 0.0)
     storage = tmp_path / "trials.db"  # processes of one file begin at different letters
     options = {**SMALL, "budget": "10 min", "widen": (1, 2)}
     result = bitgnn.tune(model, data, constraints=DROP, storage=storage, **options)
@@ -204,3 +188,34 @@ def test_a_budget_may_cut_the_teacher_short(model, data, monkeypatch):
     monkeypatch.setattr(teaching, "TEACHER_SHARE", 1e-9)
     with pytest.raises(LimitsMissed, match="ended the float model's training at epoch 1"):
         bitgnn.tune(model, data, constraints=DROP, budget="10 min", **SMALL)
+
+
+def test_another_budget_goes_on_with_the_first_one(tmp_path, monkeypatch):
+    """Students: where they are kept, and that going on changes nothing."""
+    torch.manual_seed(0)
+    data, model = small_data(), GCN(70, 8, 2, 4)
+    plan = Plan({"convs.0": "FBF+FFF", "convs.1": "FBF+FFF"})
+
+    def students():
+        return Students(Workload.of(model, data), data, tmp_path, epochs=2)
+
+    found = []
+    for seconds in (60.0, 1e-9):
+        some = students()
+        with pytest.warns(UserWarning, match="at chance"):  # its labels are drawn
+            first = some.teach(1, budget=seconds)
+        found.append((first, some.teach(2, plan)))
+        assert some.taught == 2
+    for one, again in zip(*found, strict=True):
+        weights = again.model.state_dict()
+        assert all(value.equal(weights[n]) for n, value in one.model.state_dict().items())
+    other = found[0][1]
+    assert own_letters(other.model) == plan.letters
+    assert other.model.convs[0].out_channels == 16
+    assert {path.name for path in tmp_path.iterdir()} == {"x1-bin", "x2-FBF-FFF_FBF-FFF"}
+    (tmp_path / "x1-bin" / "budget.json").write_text('{"seconds": "x"}')
+    with pytest.raises(FileError, match=r"budget\.json: is damaged"):
+        students().teach(1)
+    monkeypatch.setattr("bitgnn.tune.students.LONGEST", 3)  # beyond, a checksum tells letters
+    some.teach(1, plan)
+    assert [len(path.name) for path in tmp_path.iterdir()].count(len("x1-") + 64) == 1

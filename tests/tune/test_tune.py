@@ -24,10 +24,8 @@ from bitgnn.convert import Plan, freeze
 from bitgnn.convert.swap.graphs import own_letters
 from bitgnn.models import GCN as OwnGCN
 from bitgnn.tune import search
-from bitgnn.tune.accuracy import Accuracy
-from bitgnn.tune.baselines import PYG
 from bitgnn.tune.objective import ObjectiveError
-from bitgnn.tune.report import reasons_for
+from bitgnn.tune.students import PYG
 
 
 @pytest.fixture
@@ -65,6 +63,9 @@ def test_recommends_the_fastest_distilled_plan_that_keeps_the_limit(result):
     assert [str(limit) for limit in result.constraints] == ["accuracy drop <= 100.00%"]
     assert result.space >= len(result.trials)
     assert 1 <= result.measured <= search.MEASURED_SHARE * result.space + 2
+    assert [p.name.split(" (")[0] for p in result.points if p.plan is None] == [PYG]
+    for point in result.front:
+        assert not any(other.measures.dominates(point.measures) for other in result.points)
 
 
 def test_both_widths_are_searched_and_distilled(result):
@@ -76,13 +77,18 @@ def test_both_widths_are_searched_and_distilled(result):
     assert len(distilled(result)) > 2  # beside "bin" of each width
 
 
+def scored(frozen, data, features):
+    """Share of validation nodes that a frozen model gets right."""
+    x = frozen.pack_features(data.x) if features == "packed" else data.x
+    logits = frozen(x, frozen.prepare_graph(data.edge_index, data.num_nodes))
+    return float((logits.argmax(-1) == data.y)[data.val_mask].double().mean())
+
+
 def test_scores_are_those_of_the_frozen_students(result, data):
     for point in distilled(result):
         assert own_letters(point.student.model) == point.plan.letters
-        frozen = point.freeze()
-        logits = frozen(*_inputs(frozen, data, point.plan.features))
-        share = (logits.argmax(-1) == data.y)[data.val_mask].double().mean()
-        assert float(share) == pytest.approx(point.score.validation)
+        share = scored(point.freeze(), data, point.plan.features)
+        assert share == pytest.approx(point.score.validation)
     assert result.freeze().features == result.plan.features
     with pytest.raises(ValueError, match="has no plan to freeze"):
         result.points[0].freeze()
@@ -105,13 +111,6 @@ def test_every_plan_of_accurate_letters_is_looked_at(result):
         by_letters.setdefault((trial.widen, str(trial.plan.letters)), []).append(trial)
     assert len(by_letters) == 2 * 16
     assert all(len({str(t.plan) for t in trials}) == len(trials) for trials in by_letters.values())
-
-
-def test_points_hold_the_baseline_and_the_front_is_not_dominated(result):
-    names = [point.name for point in result.points if point.plan is None]
-    assert [name.split(" (")[0] for name in names] == [PYG]
-    for point in result.front:
-        assert not any(other.measures.dominates(point.measures) for other in result.points)
 
 
 def test_writes_a_plan_that_freezes_to_what_was_scored(result, folder):
@@ -146,7 +145,11 @@ def test_reasons_name_plan_limits_and_the_float_model(result):
     assert PYG in text
     assert result.table().row_count == len(result.points)
     wide = next(p for p in distilled(result) if p.student.workload.widen == 2)
-    assert ", 2 times the hidden channels." in reasons_for(replace(result, recommended=wide))[0]
+    assert ", 2 times the hidden channels." in replace(result, recommended=wide).reasons[0]
+    assert result.recommended.gpu_seconds is None
+    assert "the GPU works" not in text
+    timed = replace(result, recommended=replace(result.recommended, gpu_seconds=12e-6))
+    assert "is there the GPU works 12.0 µs; the rest is the host's" in str(timed)
 
 
 class Own(nn.Module):
@@ -173,18 +176,8 @@ def test_other_models_are_tuned_and_frozen_as_scored(make, pins, data):
     torch.manual_seed(0)
     result = bitgnn.tune(make(), data, "accuracy", [], **{**SMALL, "pins": pins})
     assert len({str(trial.plan.letters) for trial in result.trials}) > 1
-    frozen = result.freeze()
-    logits = frozen(*_inputs(frozen, data, result.plan.features))
-    share = (logits.argmax(-1) == data.y)[data.val_mask].double().mean()
-    assert float(share) == pytest.approx(result.recommended.score.validation)
-
-
-def test_the_hosts_share_of_a_call_on_a_gpu_is_said(result):
-    assert result.recommended.gpu_seconds is None
-    assert "the GPU works" not in str(result)
-    timed = replace(result.recommended, gpu_seconds=12e-6)
-    said = " ".join(reasons_for(replace(result, recommended=timed)))
-    assert "is there the GPU works 12.0 µs; the rest is the host's" in said
+    share = scored(result.freeze(), data, result.plan.features)
+    assert share == pytest.approx(result.recommended.score.validation)
 
 
 def test_least_memory_and_best_accuracy(model, data):
@@ -205,56 +198,34 @@ def test_pins_may_forbid_the_letters_of_bin(model, data):
 
 
 @pytest.mark.parametrize(
-    ("constraint", "said"),
+    ("options", "error", "message"),
     [
-        ("latency <= 1 ns", "latency <= 1 ns cannot be met: the nearest plan has"),
-        ("memory <= 1 B", "memory <= 1 B cannot be met: the nearest plan has"),
+        ({"objective": "speed"}, ObjectiveError, "objective must be one of"),
+        ({"constraints": ["fast"]}, ObjectiveError, "must have the form"),
+        ({"budget": "soon"}, ObjectiveError, "budget must be a time"),
+        *(
+            ({"widen": widen}, ValueError, "widen must be numbers of at least 1")
+            for widen in (0.5, (), (1, float("inf")))
+        ),
+        ({"model": nn.Linear(3, 3)}, ValueError, "nothing to tune"),
+        (
+            {"model": OwnGCN(FEATURES, 16, CLASSES, precision="bin")},
+            ValueError,
+            "model must be in floats, got one with the letters",
+        ),
+        ({"constraints": ["latency <= 1 ns"], **SMALL}, ObjectiveError, "cannot be met: the near"),
     ],
 )
-def test_limits_that_nobody_can_keep(model, data, constraint, said):
-    with pytest.raises(ObjectiveError, match=said):
-        bitgnn.tune(model, data, constraints=[constraint], **SMALL)
+def test_bad_arguments(model, data, options, error, message):
+    with pytest.raises(error, match=message):
+        bitgnn.tune(**{"model": model, "data": data, **options})
 
 
-def test_bad_arguments(model, data):
-    with pytest.raises(ObjectiveError, match="objective must be one of"):
-        bitgnn.tune(model, data, "speed")
-    with pytest.raises(ObjectiveError, match="must have the form"):
-        bitgnn.tune(model, data, constraints=["fast"])
-    with pytest.raises(ObjectiveError, match="budget must be a time"):
-        bitgnn.tune(model, data, budget="soon")
-    for widen in (0.5, (), (1, float("inf"))):
-        with pytest.raises(ValueError, match="widen must be numbers of at least 1"):
-            bitgnn.tune(model, data, widen=widen)
-    with pytest.raises(ValueError, match="nothing to tune"):
-        bitgnn.tune(nn.Linear(3, 3), data)
-    with pytest.raises(ValueError, match="model must be in floats, got one with the letters"):
-        bitgnn.tune(OwnGCN(FEATURES, 16, CLASSES, precision="bin"), data)
-    data.train_mask = None
-    with pytest.raises(ValueError, match="train_mask is missing"):
-        bitgnn.tune(model, data, **SMALL)
-    data.val_mask = None
-    with pytest.raises(ValueError, match="val_mask missing"):
-        bitgnn.tune(model, data)
-
-
-def _inputs(frozen, data, features):
-    x = frozen.pack_features(data.x) if features == "packed" else data.x
-    return x, frozen.prepare_graph(data.edge_index, data.num_nodes)
-
-
-def test_scores_are_asked_once_for_equal_results(model, data, monkeypatch):
-    measured, whole = [], Accuracy._measure
-
-    def counted(self, plan):
-        measured.append((tuple(plan.letters.items()), tuple(plan.order.items())))
-        return whole(self, plan)
-
-    monkeypatch.setattr(Accuracy, "_measure", counted)
-    result = bitgnn.tune(model, data, **SMALL)
-    plans = {(tuple(t.plan.letters.items()), tuple(t.plan.order.items())) for t in result.trials}
-    distilled = len(result.points) - 1  # each scored in its own weights
-    assert len(measured) <= len(plans) + distilled
+def test_masks_that_are_missing(model, data):
+    for name in ("train_mask", "val_mask"):
+        data[name] = None
+        with pytest.raises(ValueError, match=f"{name}.* missing"):
+            bitgnn.tune(model, data, **SMALL)
 
 
 def test_a_teacher_that_the_budget_cut_short_proves_nothing(result):

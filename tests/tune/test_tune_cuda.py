@@ -6,9 +6,9 @@ from torch_geometric.nn import GCN
 
 import bitgnn
 from bitgnn.convert import Plan, freeze
-from bitgnn.tune import explore
-from bitgnn.tune.baselines import PYG
+from bitgnn.tune import search
 from bitgnn.tune.search import MEASURED_SHARE
+from bitgnn.tune.students import PYG
 from bitgnn.tune.study import StorageError
 from bitgnn.tune.workload import Workload
 
@@ -62,7 +62,7 @@ def test_goes_on_from_its_own_file_and_refuses_that_of_a_cpu(model, data, tmp_pa
     def again(self, letters, asked):
         raise AssertionError("letters are looked at again")
 
-    monkeypatch.setattr(explore.Explorer, "_explore", again)
+    monkeypatch.setattr(search.Search, "_explore", again)
     second = bitgnn.tune(model, data, output=tmp_path, **OPTIONS)
     assert {t.plan for t in second.trials} == {t.plan for t in first.trials}
     with pytest.raises(StorageError, match="another model, graph or machine"):

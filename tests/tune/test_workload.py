@@ -1,7 +1,5 @@
 """Workloads: what is taken, moved and refused."""
 
-import copy
-
 import pytest
 import torch
 from torch import nn
@@ -9,7 +7,7 @@ from torch_geometric.nn import GATConv
 
 from bitgnn.models import GCN, GraphSAGE
 from bitgnn.nn import GCNConv
-from bitgnn.tune.workload import Workload
+from bitgnn.tune.workload import Score, Workload
 
 NODES, FEATURES, CLASSES = 90, 70, 4
 
@@ -21,27 +19,23 @@ def model():
 
 def test_what_it_holds(model, data):
     data.edge_weight = torch.rand(data.edge_index.size(1))
-    data.test_mask = data.val_mask.clone()
-    workload = Workload.of(model, data)
+    data.test_mask = data.train_mask
+    workload = Workload.of(model, data, device="cpu")
     assert workload.model is model
-    assert workload.x.equal(data.x)
-    assert workload.edge_weight.equal(data.edge_weight)
-    assert workload.test_mask.equal(data.test_mask)
-    assert workload.device == torch.device("cpu")
-    assert workload.num_nodes == NODES
-    logits = nn.functional.one_hot(data.y, CLASSES).float()
-    assert workload.score(logits) == 1.0
-    assert workload.score(-logits) == 0.0
-
-
-def test_weights_that_the_model_does_not_take(data):
-    data.edge_weight = torch.rand(data.edge_index.size(1))
+    for name in ("x", "edge_weight", "test_mask"):
+        assert getattr(workload, name).equal(data[name])
+    assert (workload.device, workload.num_nodes) == (torch.device("cpu"), NODES)
+    # Weights are for models that take them.
     assert Workload.of(GraphSAGE(FEATURES, 16, CLASSES), data).edge_weight is None
+    logits = nn.functional.one_hot(data.y, CLASSES).float()
+    assert (workload.score(logits), workload.score(-logits)) == (1.0, 0.0)
+    logits[data.test_mask] *= -1
+    assert workload.scores(logits) == Score(1.0, 0.0)
+    data.test_mask = torch.zeros_like(data.val_mask)
+    assert Workload.of(model, data).scores(logits).test is None
 
 
 def test_a_model_elsewhere_is_copied(model, data):
-    workload = Workload.of(model, data, device="cpu")
-    assert workload.model is model
     if torch.cuda.is_available():
         moved = Workload.of(model, data, device="cuda")
         assert moved.model is not model
@@ -59,13 +53,6 @@ def test_area_under_the_curve(data):
     data.y = torch.zeros_like(data.y)
     with pytest.raises(ValueError, match="val_mask holds a single class"):
         Workload.of(GCN(FEATURES, 16, 2, precision="bin"), data, metric="roc_auc")
-
-
-def changed(data, **entries):
-    data = copy.copy(data)
-    for name, value in entries.items():
-        data[name] = value
-    return data
 
 
 CASES = {
@@ -93,37 +80,41 @@ CASES = {
 @pytest.mark.parametrize("name", CASES)
 def test_wrong_data(name, model, data):
     make, message = CASES[name]
+    for entry, value in make(data).items():
+        data[entry] = value
     with pytest.raises(ValueError, match=message) as caught:
-        Workload.of(model, changed(data, **make(data)))
+        Workload.of(model, data)
     assert str(caught.value).startswith("tune: ")
 
 
-def test_nothing_to_tune(data):
-    class Attention(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.conv = GATConv(FEATURES, CLASSES)
+class Attention(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv = GATConv(FEATURES, CLASSES)
 
-        def forward(self, x, edge_index):
-            return self.conv(x, edge_index)
-
-    for model in (Attention(), nn.Linear(FEATURES, CLASSES)):
-        with pytest.raises(ValueError, match=r"nothing to tune, .* has no GCNConv"):
-            Workload.of(model, data)
-    with pytest.raises(TypeError, match=r"must be a torch.nn.Module, got int"):
-        Workload.of(3, data)
-    with pytest.raises(ValueError, match=r"metric must be one of .* got 'f1'"):
-        Workload.of(Attention(), data, metric="f1")
+    def forward(self, x, edge_index):
+        return self.conv(x, edge_index)
 
 
-def test_a_model_that_cannot_be_frozen(data):
-    class Odd(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.conv = GCNConv(FEATURES, CLASSES)
+class Odd(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv = GCNConv(FEATURES, CLASSES)
 
-        def forward(self, x, edge_index):
-            return self.conv(x, edge_index) if x.sum() > 0 else x
+    def forward(self, x, edge_index):
+        return self.conv(x, edge_index) if x.sum() > 0 else x
 
-    with pytest.raises(ValueError, match="cannot be traced"):
-        Workload.of(Odd(), data)
+
+@pytest.mark.parametrize(
+    ("model", "metric", "error", "message"),
+    [
+        (Attention(), "accuracy", ValueError, r"nothing to tune, .* has no GCNConv"),
+        (nn.Linear(FEATURES, CLASSES), "accuracy", ValueError, "nothing to tune"),
+        (3, "accuracy", TypeError, r"must be a torch.nn.Module, got int"),
+        (Attention(), "f1", ValueError, r"metric must be one of .* got 'f1'"),
+        (Odd(), "accuracy", ValueError, "cannot be traced"),
+    ],
+)
+def test_models_that_cannot_be_tuned(model, metric, error, message, data):
+    with pytest.raises(error, match=message):
+        Workload.of(model, data, metric=metric)

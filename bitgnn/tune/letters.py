@@ -1,16 +1,17 @@
-"""Which letters the layers of a model may have together: what one hands over, the next takes.
+"""Which letters the layers of a model may have together, and those that a user fixes by pins.
 
 The last letter of a layer is the first one of its readers, through what stands between them: a
 dropout or a join of columns hands bits on as they are; a sum of layers may be read as floats or by
 its signs; a function such as a norm takes floats, and a reader behind it may take the signs of what
-it gives, unless none is below 0. Class scores are floats. Ternary
-letters are for layers that were trained with them, which have their scales.
+it gives, unless none is below 0. Class scores are floats. Ternary letters are for layers that were
+trained with them, which have their scales.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Literal
@@ -24,6 +25,7 @@ from bitgnn.convert.network.values import Network, Value, is_nowhere_negative, o
 from bitgnn.convert.plan import tunable_layers
 from bitgnn.convert.swap.graphs import HasPrecision
 from bitgnn.nn.binary_product import QUANTIZERS
+from bitgnn.nn.precision import PRESETS
 
 Between = Literal["floats", "nothing", "sum", "signed", "positive"]
 """What stands in front of a layer: floats of no tunable layer, or what such layers hand on, behind
@@ -37,52 +39,46 @@ _RANK: tuple[Between, ...] = ("nothing", "sum", "signed", "positive")
 _FLOATS = ("signed", "positive")
 """Functions that take floats: behind a sign they would see two values only."""
 
+Pins = Mapping[str | int, str] | Sequence[str]
+"""Patterns by layer name or place, or sentences such as ``"first layer stays F"``; a single
+sentence needs no list."""
+_SENTENCE = re.compile(
+    r"\s*(?:the\s+)?(?:(?P<end>first|last)\s+layer|(?:layer\s+)?(?P<name>[\w.\-]+))"
+    r"\s*(?:stays|=|:)\s*(?P<pattern>[\w*+]+)\s*",
+)
+_PATTERN = re.compile(rf"[{LETTERS}{TERNARY}*]{{3}}(\+[{LETTERS}{TERNARY}*]{{3}})?")
+
 
 @dataclass(frozen=True)
 class LayerRule:
     """What the letters of a layer depend on.
 
-    Attributes:
-        name: module name.
-        is_graph: whether it aggregates: six letters, else three.
-        sources: layers whose results it reads.
-        between: what stands between these and the layer.
-        outputs: last letters it may have.
-        ternary_input: whether its product may take ternary activations.
-        ternary_hidden: whether its aggregation may.
+    Its product and its aggregation may take ternary activations, where so marked.
     """
 
     name: str
-    is_graph: bool
-    sources: tuple[str, ...]
-    between: Between
-    outputs: str
+    is_graph: bool  # aggregates: six letters, else three
+    sources: tuple[str, ...]  # layers whose results it reads
+    between: Between  # these and the layer
+    outputs: str  # last letters it may have
     ternary_input: bool = False
     ternary_hidden: bool = False
 
     def activations(self, handed_over: Mapping[str, str]) -> str:
         """First letters that fit the last letters of the sources."""
-        firsts = self._operands(handed_over)
-        return firsts + TERNARY if self.ternary_input and "F" in firsts else firsts
-
-    def _operands(self, handed_over: Mapping[str, str]) -> str:
-        """The same without ternary activations."""
-        if self.between in ("floats", "positive"):
-            return "F"
+        firsts = "F"
         if self.between in ("sum", "signed"):
-            return LETTERS
-        found = {handed_over[name] for name in self.sources}
-        return found.pop() if len(found) == 1 else "F"
+            firsts = LETTERS
+        elif self.between == "nothing":
+            found = {handed_over[name] for name in self.sources}
+            firsts = found.pop() if len(found) == 1 else "F"
+        return firsts + TERNARY if self.ternary_input and "F" in firsts else firsts
 
 
 def layer_rules(model: nn.Module) -> tuple[LayerRule, ...]:
-    """The tunable layers of a model in the order in which data pass them.
-
-    Raises:
-        ValueError: the model cannot be traced, or no layer's letters can be chosen.
-    """
+    """The tunable layers of a model in the order in which data pass them."""
     if isinstance(model, HasPrecision):
-        rules = _model_rules(model, getattr(model, "gives_scores", True))
+        rules = _model_rules(model)
     else:
         rules = _traced_rules(model, lower_trace(trace_model(model), {}))
     if not rules:
@@ -93,25 +89,16 @@ def layer_rules(model: nn.Module) -> tuple[LayerRule, ...]:
     return rules
 
 
-def _model_rules(model: nn.Module, gives_scores: bool) -> tuple[LayerRule, ...]:
+def _model_rules(model: nn.Module) -> tuple[LayerRule, ...]:
     """A model that makes what stands between its layers fit their letters."""
-    layers = tunable_layers(model)
-    names = [name for name, m in layers.items() if isinstance(m, MessagePassing)]
-    rules = []
-    for place, name in enumerate(names):
-        is_last = place == len(names) - 1
-        between: Between = "nothing" if place else "floats"
-        outputs = "F" if is_last and gives_scores else LETTERS
-        rules.append(
-            LayerRule(
-                name,
-                True,
-                tuple(names[max(place - 1, 0) : place]),
-                between,
-                outputs,
-                *_ternary(layers[name]),
-            )
-        )
+    layers = {n: m for n, m in tunable_layers(model).items() if isinstance(m, MessagePassing)}
+    last = list(layers)[-1] if layers and getattr(model, "gives_scores", True) else None
+    rules: list[LayerRule] = []
+    for name, layer in layers.items():
+        sources = (rules[-1].name,) if rules else ()
+        between: Between = "nothing" if rules else "floats"
+        outputs = "F" if name == last else LETTERS
+        rules.append(LayerRule(name, True, sources, between, outputs, *_ternary(layer)))
     return tuple(rules)
 
 
@@ -276,11 +263,78 @@ def _spelled(rule: LayerRule, firsts: str, pattern: str | None) -> tuple[str, ..
             found += [f"{first}{weight}F+{TERNARY}B{last}"] * rule.ternary_hidden
         else:
             found.append(first + weight + last)
-    return tuple(letters for letters in found if pattern is None or matches(letters, pattern))
+    return tuple(letters for letters in found if pattern is None or _matches(letters, pattern))
 
 
-def matches(letters: str, pattern: str) -> bool:
+def _matches(letters: str, pattern: str) -> bool:
     """Whether letters fit a pattern in which ``*`` is any of them."""
     return len(letters) == len(pattern) and all(
         wanted in ("*", found) for found, wanted in zip(letters, pattern, strict=True)
     )
+
+
+def pinned_choices(model: nn.Module, pins: Pins | None) -> LetterChoices:
+    """Every choice of letters that a model's layers and the pins allow."""
+    rules = layer_rules(model)
+    patterns = pin_patterns(pins, rules)
+    choices = LetterChoices(rules, patterns)
+    if len(choices) == 0:
+        raise ValueError(
+            f"tune: no letters that fit together are left by the pins {patterns}; what a layer "
+            "hands over (its last letter) is what the next one takes (its first), and class "
+            "scores are floats"
+        )
+    return choices
+
+
+def pin_patterns(pins: Pins | None, rules: Sequence[LayerRule]) -> dict[str, str]:
+    """Patterns of letters by layer name.
+
+    Pins map layer names or places (0 the first, -1 the last) to letters in which ``*`` is any, a
+    preset (``"fp32"``, ``"full"``, ``"bin"``), or ``"F"`` for a layer without binary operands; or
+    they are sentences: ``"first layer stays F"``, ``"conv1=FBB+BBB"``.
+    """
+    pins = [pins] if isinstance(pins, str) else pins
+    pairs = list(pins.items()) if isinstance(pins, Mapping) else list(map(_read, pins or ()))
+    found: dict[str, str] = {}
+    for where, pattern in pairs:
+        rule = _rule(where, rules)
+        if rule.name in found:
+            raise ValueError(f"tune: two pins for layer {rule.name!r}")
+        found[rule.name] = _pattern(pattern, rule)
+    return found
+
+
+def _read(sentence: str) -> tuple[str | int, str]:
+    match = _SENTENCE.fullmatch(sentence)
+    if match is None:
+        raise ValueError(
+            f"tune: a pin must read like 'first layer stays F' or 'conv1=FBB+BBB', got {sentence!r}"
+        )
+    end = match["end"]
+    return (match["name"] if end is None else 0 if end == "first" else -1), match["pattern"]
+
+
+def _rule(where: str | int, rules: Sequence[LayerRule]) -> LayerRule:
+    for rule in rules:
+        if rule.name == where:
+            return rule
+    try:
+        return rules[int(where)]
+    except (ValueError, IndexError):
+        raise ValueError(
+            f"tune: pins name the layer {where!r}, the model has "
+            f"{[rule.name for rule in rules]} (or 0 to {len(rules) - 1})"
+        ) from None
+
+
+def _pattern(pattern: str, rule: LayerRule) -> str:
+    """Three or six letters for the layer."""
+    if pattern == "F":
+        pattern = "FF*+*F*" if rule.is_graph else "FF*"
+    pattern = PRESETS.get(pattern, pattern)
+    length = 7 if rule.is_graph else 3
+    if _PATTERN.fullmatch(pattern) is None or len(pattern) < length:
+        wanted = "'FBB+BBB' or 'F**+***'" if rule.is_graph else "'FBB' or 'F**'"
+        raise ValueError(f"tune: pin of {rule.name!r} must read like {wanted}, got {pattern!r}")
+    return pattern[:length]

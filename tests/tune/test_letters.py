@@ -8,8 +8,15 @@ from torch import nn
 import bitgnn
 from bitgnn.models import GCN, GraphSAGE, GraphSAINT
 from bitgnn.nn import GCNConv, LayerPrecision, Linear
-from bitgnn.tune.letter_choices import LayerRule, LetterChoices, layer_rules
-from bitgnn.tune.pins import pin_patterns
+from bitgnn.tune.letters import (
+    LayerRule,
+    LetterChoices,
+    layer_rules,
+    pin_patterns,
+    pinned_choices,
+)
+from bitgnn.tune.space import Space
+from bitgnn.tune.workload import Workload
 
 F, C = 70, 4
 
@@ -27,9 +34,13 @@ class Net(nn.Module):
         return h if self.scores is None else self.scores(h)
 
 
+def choices(model, pins=None):
+    return LetterChoices(layer_rules(model), pin_patterns(pins, layer_rules(model)))
+
+
 def pairs(model):
     """Last letter of the first layer and first letter of the second one, and that of the scores."""
-    chains = list(LetterChoices(layer_rules(model), {}))
+    chains = list(choices(model))
     first, second = layer_rules(model)[:2]
     return {(c[first.name][-1], c[second.name][0], c[second.name][-1]) for c in chains}
 
@@ -84,11 +95,10 @@ class Residual(nn.Module):
 
 def test_sums_are_read_either_way_and_joins_as_they_are():
     for join in ("cat", "add"):
-        rules = layer_rules(Residual(join))
-        found = {(c["one"][-1], c["two"][-1], c["last"][0]) for c in LetterChoices(rules, {})}
-        assert {rule.name: rule.sources for rule in rules} == {
-            "one": (), "two": ("one",), "last": ("one", "two"),
-        }  # fmt: skip
+        model = Residual(join)
+        sources = {rule.name: rule.sources for rule in layer_rules(model)}
+        assert sources == {"one": (), "two": ("one",), "last": ("one", "two")}
+        found = {(c["one"][-1], c["two"][-1], c["last"][0]) for c in choices(model)}
         outs = [(a, b) for a in "FB" for b in "FB"]
         if join == "cat":
             assert found == {(a, b, "B" if a == b == "B" else "F") for a, b in outs}
@@ -110,7 +120,7 @@ def test_sums_are_read_either_way_and_joins_as_they_are():
     ],
 )
 def test_numbers(model, count):
-    chains = LetterChoices(layer_rules(model), {})
+    chains = choices(model)
     made = list(chains)
     assert len(chains) == len(made) == count
     assert len({tuple(c.items()) for c in made}) == count
@@ -122,21 +132,16 @@ def test_numbers(model, count):
 
 
 def test_deep_models_are_counted_without_making_them():
-    assert len(LetterChoices(layer_rules(GCN(F, 16, C, num_layers=12)), {})) == 8 * 16**11
+    assert len(choices(GCN(F, 16, C, num_layers=12))) == 8 * 16**11
 
 
 def test_what_is_no_chain():
-    chains = LetterChoices(layer_rules(GCN(F, 16, C)), {"convs.0": "F**+***"})
+    chains = choices(GCN(F, 16, C), {"convs.0": "F**+***"})
     good = {"convs.0": "FBB+BBB", "convs.1": "BBF+FBF"}
     assert good in chains
-    for bad in (
-        {**good, "convs.1": "FBF+FBF"},
-        {"convs.0": "FBB+BBB"},
-        "FBB",
-        {**good, "x": "FBB"},
-    ):
+    others = ({"convs.1": "FBF+FBF"}, {"convs.1": "BBF+FBB"}, {"x": "FBB"})
+    for bad in (*({**good, **other} for other in others), {"convs.0": "FBB+BBB"}, "FBB"):
         assert bad not in chains
-    assert {**good, "convs.1": "BBF+FBB"} not in chains
 
 
 @pytest.mark.parametrize(
@@ -153,10 +158,9 @@ def test_what_is_no_chain():
     ],
 )  # fmt: skip
 def test_pins(pins, expected):
-    rules = layer_rules(GCN(F, 16, C))
-    assert pin_patterns(pins, rules) == expected
-    free = list(LetterChoices(rules, {}))
-    pinned = list(LetterChoices(rules, pin_patterns(pins, rules)))
+    model = GCN(F, 16, C)
+    assert pin_patterns(pins, layer_rules(model)) == expected
+    free, pinned = list(choices(model)), list(choices(model, pins))
 
     def fits(text, pattern):
         return all(p in ("*", c) for c, p in zip(text, pattern, strict=True))
@@ -172,6 +176,7 @@ def test_pins(pins, expected):
         ({5: "F"}, "pins name the layer 5"),
         ({"convs.0": "FBX+XXX"}, r"pin of 'convs.0' must read like .* got 'FBX\+XXX'"),
         ({"convs.0": "FBB"}, "pin of 'convs.0' must read like .* got 'FBB'"),
+        (["convs.0=TBF+TXX"], r"pin of 'convs\.0' must read like"),
         ({0: "F", "convs.0": "F"}, "two pins for layer 'convs.0'"),
         (["everything fast"], "a pin must read like .* got 'everything fast'"),
     ],
@@ -192,3 +197,42 @@ def test_layers_that_run_as_their_own_code_have_no_letters():
 
     (rule,) = layer_rules(Largest())
     assert (rule.name, rule.sources, rule.between) == ("last", (), "floats")
+
+
+def ternary(data, precision):
+    torch.manual_seed(0)
+    model = GCN(F, 40, C, precision=precision)
+    model(data.x, data.edge_index)  # which starts the scales
+    return model.eval()
+
+
+def test_ternary_letters_are_those_of_trained_scales(data):
+    assert len(choices(GCN(F, 40, C, precision="TBF+TBF"))) == 128
+    chains = choices(ternary(data, "TBF+TBF"), ["convs.0=TBF+TBF"])
+    assert {"convs.0": "TBF+TBF", "convs.1": "TBF+TBF"} in chains
+    chains = choices(ternary(data, "TBF+TBF"))
+    assert len(chains) == len(list(chains))
+    letters = {text for chain in chains for text in chain.values()}
+    assert {"TBF+TBF", "TBB+BBB", "FBF+TBB", "BBF+TBF", "TBF+FFF"} <= letters
+    assert not {text for text in letters if "TF" in text or "FT" in text}
+    first_alone = choices(ternary(data, ["TBF+FBF", "full"]))
+    assert not any("T" in chain["convs.1"] for chain in first_alone)
+    with pytest.raises(ValueError, match=r"pins .*TBF\+TBF"):
+        pinned_choices(GCN(F, 40, C), ["convs.0=TBF+TBF"])
+    model = nn.Sequential(Linear(8, 8, precision="TBF"), Linear(8, 3, precision="TBF"))
+    model(torch.randn(20, 8))
+    found = {tuple(chain.values()) for chain in choices(model)}
+    assert {("TBF", "TBF"), ("TBB", "BBF")} <= found
+
+
+def test_every_ternary_plan_runs(data):
+    model = ternary(data, "TBF+TBF")
+    space = Space.from_workload(Workload.of(model, data), {0: "TBF+***", 1: "***+TBF"})
+    seen = set()
+    for plan in space:
+        frozen = bitgnn.freeze(model, plan)
+        graph = frozen.prepare_graph(data.edge_index, data.num_nodes)
+        assert frozen(data.x, graph).isfinite().all()
+        seen.add(tuple(plan.letters.values()))
+    assert ("TBF+TBF", "TBF+TBF") in seen
+    assert len(seen) == space.num_choices
