@@ -9,7 +9,7 @@ from bitgnn import cli
 from bitgnn.convert import Plan
 from bitgnn.distillation.named import NamedModel
 from bitgnn.inference import load as read_model
-from bitgnn.tune import command, search
+from bitgnn.tune import command, objective, search
 from bitgnn.tune.command import TuneCommand
 
 QUICK = ["tune", "--epochs", "1", "--hidden", "8", "--widen", "1", "--threads", "1"]
