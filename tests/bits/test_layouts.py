@@ -66,10 +66,8 @@ def test_full_tiles_have_the_sign_bit_and_no_tile_duplicates():
 
 
 def edges_of(layout):
-    return slice_edges(
-        layout.local_indices, layout.group_steps, layout.group_places, layout.slice_groups,
-        layout.row_slots, layout.row_items, layout.slice_size, layout.places,
-    )  # fmt: skip
+    edges = slice_edges(layout)
+    return edges.rowptr, edges.indices
 
 
 @given(
