@@ -4,6 +4,7 @@ import copy
 
 import pytest
 import torch
+from compilers import compiles_training
 from torch import Tensor, nn
 
 import bitgnn
@@ -40,6 +41,7 @@ def test_export(name, frozen) -> None:
     assert all(torch.equal(a, b) for a, b in pairs)
 
 
+@compiles_training
 @pytest.mark.parametrize("dynamic", [False, True])
 def test_compiled_training_of_any_length(dynamic: bool) -> None:
     torch.manual_seed(0)

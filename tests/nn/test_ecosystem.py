@@ -5,6 +5,7 @@ import copy
 import pytest
 import torch
 import torch_geometric.nn
+from compilers import compiles_training
 from torch import nn
 from torch_geometric.nn import to_hetero
 
@@ -36,6 +37,7 @@ class Network(nn.Module):
         return self.head(self.second(self.first(x, edge_index), edge_index))
 
 
+@compiles_training
 @pytest.mark.parametrize(
     ("layer", "precision", "role"),
     [

@@ -4,6 +4,7 @@ import math
 
 import pytest
 import torch
+from compilers import compiles_training
 from torch import Tensor
 from wrong_calls import check_wrong_calls
 
@@ -149,6 +150,7 @@ def test_shifted_sign(spread: float) -> None:
     assert shifted_sign(torch.empty(0, 4))[1] == 0
 
 
+@compiles_training
 def test_quantisers_compile_whole() -> None:
     def step(x: Tensor, s: Tensor, w: Tensor) -> Tensor:
         signs, scale = shifted_sign(w)
