@@ -1,7 +1,7 @@
 // What a CPU's memory can do at most: the rates that the floors of whole models are computed from.
 // Compiled at run time with -O3 -march=native (ceilings.py); not part of the operators.
-// Every function splits the memory over `threads` threads, returns when all of them are done, and does
-// so `times` times, since starting threads takes as long as writing a megabyte.
+// Every function splits the memory over `threads` threads, returns when all of them are done, and
+// does so `times` times, since starting threads takes as long as writing a megabyte.
 
 #include <algorithm>
 #include <cstdint>
