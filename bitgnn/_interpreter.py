@@ -1,4 +1,4 @@
-"""What is asked of the interpreter: interrupts, imports by name, signatures, users' own lines."""
+"""Services of the Python interpreter: interrupts, imports by name, signatures, users' own lines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What graphs of a compiler leave out; apart, since marking it imports the whole compiler."""
+"""Functions left out of compiled graphs; apart, since marking them imports the whole compiler."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a running training keeps: checkpoints under a checksum, random states, the log of epochs."""
+"""State of a running training: checkpoints under a checksum, random states, the log of epochs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What commands share: graphs and float models by name, and distilling that Ctrl-C stops."""
+"""Shared parts of the commands: graphs and float models by name, distillation that Ctrl-C stops."""
 
 from __future__ import annotations
 

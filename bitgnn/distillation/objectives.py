@@ -1,4 +1,4 @@
-"""What is learnt: losses of labels and of a teacher's scores, their smoothing, and the metric."""
+"""Training objectives: losses of labels, and of teacher scores with their smoothing; the metric."""
 
 from __future__ import annotations
 

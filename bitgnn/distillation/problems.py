@@ -1,4 +1,4 @@
-"""What is learnt on, as parts that one step takes; nodes of a graph, the first kind of problem."""
+"""Training data as parts that one step takes; nodes of a graph, the first kind of problem."""
 
 from __future__ import annotations
 

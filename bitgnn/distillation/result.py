@@ -1,4 +1,4 @@
-"""What distill() gives: the binary model, its teacher, how far apart they are, and what it cost."""
+"""Result of distill(): the binary model, its teacher, the gap between them, and the cost."""
 
 from __future__ import annotations
 

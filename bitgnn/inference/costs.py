@@ -1,4 +1,4 @@
-"""What steps of a frozen model cost, and the rates of this machine that make times of it."""
+"""Costs of a frozen model's steps, and this machine's rates that turn them into times."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What stands in front of a layer, read from autograd's graph: other layers and dropout."""
+"""Layers and dropout in front of a layer, read from autograd's graph."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an experiment found: its best models measured beside PyG's floats, tables, chart, files."""
+"""Results of an experiment: its best models measured beside PyG's floats, tables, chart, files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a user asks of a tuner: an objective, limits that plans must keep, and a budget of time."""
+"""A user's goal for the tuner: an objective, limits that plans must keep, and a budget of time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Writes what a tuner found: table, CSV, JSON, plan, and a chart of accuracy over latency."""
+"""Writes the result of tuning: table, CSV, JSON, plan, and a chart of accuracy over latency."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What readers need of each value: floats, signs, signs with a scale; sums kept as integers."""
+"""Forms in which each value is read: floats, signs, signs with a scale; sums kept as integers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a frozen transformer is made of beside its tensors, and a model of that make again."""
+"""Architecture of a frozen transformer beside its tensors, and a model rebuilt from it."""
 
 from __future__ import annotations
 
