@@ -1,18 +1,4 @@
-"""Argument checks that raise one clear error before any kernel runs."""
-
-from collections.abc import Callable
-
-
-def check_value(condition: bool, message: Callable[[], str]) -> None:
-    """Raise ``ValueError(message())`` unless ``condition`` holds."""
-    if not condition:
-        raise ValueError(message())
-
-
-def check_type(condition: bool, message: Callable[[], str]) -> None:
-    """Raise ``TypeError(message())`` unless ``condition`` holds."""
-    if not condition:
-        raise TypeError(message())
+"""Names of types in error messages."""
 
 
 def name_type(value: object) -> str:

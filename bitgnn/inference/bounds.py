@@ -10,7 +10,6 @@ from typing import Any
 from torch import Tensor, nn
 from torch.nn.modules.module import register_module_parameter_registration_hook
 
-from bitgnn._checks import check_value
 from bitgnn.bits.tensor import WORD_BITS
 from bitgnn.inference.program import Program
 from bitgnn.inference.step import Register, Step
@@ -49,10 +48,8 @@ def parameters_on_meta(tensors: Mapping[str, Tensor] | None = None) -> Iterator[
         if parameter is None or threading.get_ident() != owner:
             return None
         numbers, count = numbers + parameter.numel(), count + 1
-        check_value(
-            tensors is None or (numbers <= most_numbers and count <= most),
-            lambda: "the model is larger than its tensors",
-        )
+        if tensors is not None and (numbers > most_numbers or count > most):
+            raise ValueError("the model is larger than its tensors")
         return nn.Parameter(parameter.to("meta"), parameter.requires_grad)
 
     handle = register_module_parameter_registration_hook(on_meta)  # type: ignore[arg-type]
@@ -72,7 +69,8 @@ def check_arguments(value: Any, name: str = "") -> None:
             check_arguments(part, name)
     elif isinstance(value, int):
         most = MOST_REPEATS if name in REPEATS else LARGEST
-        check_value(abs(value) <= most, lambda: f"{name} must be at most {most}, got {value}")
+        if abs(value) > most:
+            raise ValueError(f"{name} must be at most {most}, got {value}")
 
 
 def check_program(
