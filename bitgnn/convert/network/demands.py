@@ -19,7 +19,9 @@ from bitgnn.convert.network.values import (
     readers_of,
 )
 
-BIT_WRITERS = ("product", "aggregate", "add", "cat", "ternary_product", "ternary_aggregate")
+BIT_WRITERS = (
+    "product", "aggregate", "add", "cat", "ternary_product", "ternary_aggregate", "int8_product",
+)  # fmt: skip
 """Kinds of values whose operators can write bits themselves; of images, products alone can."""
 INT16_MAX = 2**15 - 1
 EXACT = 2**24

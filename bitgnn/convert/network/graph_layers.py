@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch_geometric.nn.aggr import MeanAggregation, SumAggregation
 
 import bitgnn.nn
+from bitgnn.convert.network.int8_rows import is_rows
 from bitgnn.convert.network.layers import (
     FLOAT,
     Planned,
@@ -208,7 +209,11 @@ def _adjacency(layer: Any, row: GraphLayer, letters: Any, weighted: bool) -> Gra
         raise Unsupported("its class overrides how messages are made")
     options: dict[str, Any] = dict.fromkeys(("add_self_loops", "improved", "normalize"), False)
     options |= {name: bool(getattr(layer, name)) for name in row.adjacency}
-    sums_bits = letters.bspmm[0] == "B" or letters.order == "aggregate_first"
+    # Products of 8-bit rows are summed, wherever a name's last form sums bits.
+    multiplies_first = is_rows(getattr(layer, "input_bits", None))
+    sums_bits = letters.bspmm[0] == "B" or (
+        letters.order == "aggregate_first" and not multiplies_first
+    )
     has_columns = bool(row.adjacency) or weighted
     return GraphSpec(
         kind="gcn" if row.adjacency else "neighbours",

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch_geometric.nn.dense.linear import is_uninitialized_parameter
 
 import bitgnn.nn
+from bitgnn.convert.network.int8_rows import codes_of, int8_product, is_rows
 from bitgnn.convert.network.values import (
     Unsupported,
     Value,
@@ -153,11 +154,14 @@ def looked_up_product(
     with ``addend``, that of the node itself; ``first`` is the neighbours' product of the same
     value, whose bits serve again.
     """
-    bits = _bits_for(layer, linear)
+    bits: Any = _bits_for(layer, linear)
     assert bits is not None
     normed, is_root = letters.hidden_norm is not None, addend is not None
     norm = (layer.root_norm if is_root else layer.hidden_norm) if normed else None
     gain = None if normed else layer.root_gain if is_root else layer.output_gain
+    if is_rows(bits):
+        codes = codes_of(name, bits, value, linear.in_channels)
+        return int8_product(name, codes, linear.weight, norm, gain, addend)
     slots = _slots(bits)
     if first is not None and bits is layer.input_bits:
         source = first.inputs[0]
