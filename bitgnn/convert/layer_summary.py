@@ -10,9 +10,9 @@ from functools import partial
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
-from bitgnn.bits import BitAdjacency, BitImages, BitTensor
+from bitgnn.bits import BitAdjacency, BitImages
 from bitgnn.convert.bwta.swapping import has_bwta, summarise_bwta
 from bitgnn.convert.network.lower import lower_model
 from bitgnn.convert.network.select import select_steps
@@ -250,12 +250,9 @@ def _bits(
 
 
 def _float_bytes(frozen: FrozenModel, step: Step) -> int:
-    """Bytes of a step's weights in a float32 model; thermometers have made one a feature many."""
+    """Bytes of a step's weights in a float32 model."""
     weights = FLOAT_BITS // 8 * weights_of(frozen, step)
     if weights:
-        for maker in frozen.program.steps:
-            if maker.kind == "pack_levels" and maker.outputs[0] == step.inputs[0]:
-                weights = weights // maker.attributes["size"] * maker.attributes["features"]
         names = [buffer for name, buffer in step.tensors.items() if name == "bias"]
         return weights + sum(frozen.get_buffer(name).nbytes for name in names)
     if step.kind in (*PACKING, "flip", "flip_images", "pool_bits"):

@@ -303,10 +303,10 @@ def _parts(x: Inputs) -> tuple[Tensor, ...]:
     """The tensors that features consist of."""
     if isinstance(x, BitTensor | BitImages):
         return (x.words,) if x.scale is None else (x.words, x.scale)
-    if isinstance(x, Tensor):
-        return (x,)
     if isinstance(x, Int8Tensor):
         return (x.codes,)
+    if isinstance(x, Tensor):
+        return (x,)
     return tuple(part for part in x.tensors if part is not None)
 
 

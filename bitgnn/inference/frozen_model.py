@@ -61,9 +61,7 @@ class FrozenModel(CalledProgram):
         self.report = report
 
     @torch.inference_mode()
-    def pack_features(
-        self, x: Any, check_finite: bool = False, layout: str = "auto"
-    ) -> Packed:
+    def pack_features(self, x: Any, check_finite: bool = False, layout: str = "auto") -> Packed:
         """Pack raw features once for many calls, as bits or as 8-bit rows.
 
         Args:

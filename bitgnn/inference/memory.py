@@ -317,8 +317,8 @@ def memory_report(
     measured, predicted = _measured(model, x, given), None
     if isinstance(model, FrozenModel) and not _has_calls(model):
         predicted = frozen_memory(model, x, graph)
-    forms = {Tensor: "floats", BitTensor: "packed", Int8Tensor: "8-bit rows"}
-    form = forms.get(type(x), "pattern")
+    kinds = ((BitTensor, "packed"), (Int8Tensor, "8-bit rows"), (Tensor, "floats"))
+    form = next((text for kind, text in kinds if isinstance(x, kind)), "pattern")
     name, device = type(model).__name__, str(x.device)
     return MemoryReport(name, device, form, x.shape[0], predicted, measured)
 

@@ -16,8 +16,7 @@ from bitgnn.inference.step import Apply, Register, Step, StepKind, StepReader, T
 RESULTS = ("floats", "classes")
 """What a model may hand out."""
 PACKING = (
-    "pack", "pack_scaled", "pack_standardized", "pack_levels", "pack_int8", "pack_images",
-    "pack_patches",
+    "pack", "pack_scaled", "pack_standardized", "pack_int8", "pack_images", "pack_patches",
 )  # fmt: skip
 """Steps behind which the features may be known by their bits or codes alone."""
 

@@ -50,7 +50,8 @@ def stream(
             to the layers that were given one in training.
         features: features of the whole graph in place of the batches' own ``x``: the result of
             :meth:`FrozenModel.pack_features`, whose rows are gathered at a bit or a byte a
-            feature, or floats. They may be on the model's device, which spares the copies, or on the CPU.
+            feature, or floats. They may be on the model's device, which spares the copies, or on
+            the CPU.
         progress: show a progress bar.
 
     Yields:

@@ -166,8 +166,6 @@ class Demands:
                 self.floats.add(value)
             if value in self.floats:
                 self.floats.add(value.inputs[0])
-        elif value.is_function("levels"):
-            self.floats.add(value.inputs[0])
         elif self.is_needed(value):
             self._visit_inputs(value)
             packs = self.of_images or value.kind == "function"

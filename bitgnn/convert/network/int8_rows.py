@@ -16,8 +16,8 @@ from bitgnn.quantize.int8_linear import int8_affine
 
 
 def is_rows(bits: Any) -> bool:
-    """Whether input bits of a layer, which may be None, stand for 8-bit rows."""
-    return getattr(bits, "kind", None) == "rows"
+    """True for an input that enters as 8-bit rows, as features do that no layer has seen yet."""
+    return bits.kind in ("rows", None)
 
 
 def codes_of(name: str, bits: Any, value: Value, size: int) -> Value:
@@ -75,7 +75,7 @@ class Int8Products(Registers):
         """A product to floats, or to the bits of ``target``."""
         codes, *addend = value.inputs
         assert value.size is not None
-        tensors = dict(value.tensors)
+        tensors: dict[str, Tensor | None] = dict(value.tensors)
         attributes: dict[str, Any] = {"size": codes.size, "out": value.size}
         flipped = None
         if target is None:
@@ -83,7 +83,7 @@ class Int8Products(Registers):
         elif addend:
             kind = "bmm_add_iib"
             threshold, flipped = self._comparison(target)
-            tensors |= {} if threshold is None else {"threshold": threshold}
+            tensors["threshold"] = threshold
         else:
             kind = "bmm_iib"
             threshold, flip = dot_comparison(target)

@@ -37,7 +37,8 @@ FIRST_LAYER = "its sign is that of the first layer, which is in floats"
 """Reason where binarize() or the user left the layer that reads the input as it is."""
 ALSO_FLOATS = "its value is read in floats as well as by sign"
 LAYERS = (
-    "product", "linear", "aggregate", "ternary_product", "ternary_aggregate", "int8_product", "call",
+    "product", "linear", "aggregate", "ternary_product", "ternary_aggregate", "int8_product",
+    "call",
 )  # fmt: skip
 LAYERS_OF_IMAGES = ("product", "conv", "linear", "call", "add")
 """Kinds of values that layers compute: that signs of them are taken of floats is worth a word."""

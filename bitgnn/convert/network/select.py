@@ -122,12 +122,6 @@ class _Selection(Int8Products, ImageProducts):
             self._pack_standardized(base)
             return
         size = width_of(base)
-        if base.is_function("levels"):
-            (source,) = base.inputs
-            sizes, read = {"size": size, "features": width_of(source)}, [self.floats[source]]
-            register = self.step("pack_levels", base.layer, read, sizes, **base.tensors)
-            self.bits[target] = Bits(register, size)
-            return
         compared = comparison(target, self.device, of_sums=False)
         if self.of_images:
             self._pack_images(base, target, compared)

@@ -71,9 +71,7 @@ def _read_product(s: StepReader) -> Read:
     t = s.vectors(out, "scale", "shift", *["threshold"] * (not to_floats))
     scale, shift, limit = (t.get(name) for name in ("scale", "shift", "threshold"))
     if not to_floats:
-        return written, lambda x, addend: _bmm_add_iib(
-            x, weight, addend, size, scale, shift, limit
-        )
+        return written, lambda x, addend: _bmm_add_iib(x, weight, addend, size, scale, shift, limit)
 
     def product(x: Tensor, addend: Tensor | None = None) -> Any:
         return _bmm_iif(x, weight, size, scale, shift, addend)
