@@ -21,7 +21,7 @@ from bitgnn.convert.network.values import (
 from bitgnn.inference.fusions.products import MOST_NARROW_COLUMNS, is_wide
 from bitgnn.nn import BinaryLinear, LayerPrecision, NodeStandardize
 from bitgnn.nn.input_bits import InputBits
-from bitgnn.nn.thermometer import TINY
+from bitgnn.nn.input_statistics import TINY
 from bitgnn.ops.reference.pack import LEVEL_SLOT
 from bitgnn.ops.reference.pairs import MAX_NARROW_SIZE
 from bitgnn.quantize.looked_up_linear import output_affine
