@@ -106,4 +106,3 @@ def _declared(model: nn.Module, data: BaseData) -> list[Argument]:
     return [
         Argument(p.name, "input", "refuse" if p.default is p.empty else "none") for p in parameters
     ]
-

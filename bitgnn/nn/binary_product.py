@@ -15,7 +15,7 @@ from torch_geometric.nn.dense.linear import is_uninitialized_parameter
 from bitgnn._checks import name_type
 from bitgnn.nn.bwta_linear import ActivationQuantizer
 from bitgnn.nn.looks_up import GAINS, LooksUp
-from bitgnn.nn.map_linear import MapLinear
+from bitgnn.nn.map_linear import MapLinear, through
 from bitgnn.nn.precision import PRESETS, InputNorm, LayerPrecision, Role
 from bitgnn.nn.roles import kept_share
 from bitgnn.nn.torch_layers import NodeStandardize
@@ -138,8 +138,7 @@ class BinaryProduct(LooksUp):
         def compute(x: Tensor) -> Tensor:
             return self._product(x, self._ready(linear, x), sign_output)
 
-        out: Tensor = linear.through(u, compute)
-        return out
+        return through(linear, u, compute)
 
     def _product(self, u: Tensor, weight: Tensor, sign_output: bool | int = False) -> Tensor:
         """The dense product ``[*, M]`` of prepared activations ``[*, K]`` and ``[M, K]``."""

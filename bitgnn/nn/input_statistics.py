@@ -75,7 +75,9 @@ class ColumnStatistics(nn.Module):
         self._commits = 0
         for name in COLUMNS:
             lazy = size < 0
-            made = LazyColumns(dtype=torch.float32) if lazy else torch.zeros(size, dtype=torch.float32)
+            made = (
+                LazyColumns(dtype=torch.float32) if lazy else torch.zeros(size, dtype=torch.float32)
+            )
             self.register_buffer(name, made)
         for name in SCALARS:
             self.register_buffer(name, torch.zeros((), dtype=torch.float32))

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from bitgnn.nn.input_bits import InputBits
-from bitgnn.nn.map_linear import MapLinear
+from bitgnn.nn.map_linear import MapLinear, is_hooked, through
 from bitgnn.nn.precision import LayerPrecision
 from bitgnn.nn.seen_bits import NotesBits
 from bitgnn.nn.weight_decay import spare_from_decay
@@ -96,12 +96,12 @@ class LookedUpProducts(NotesBits):
             given = seen if x is seen.x else self._see(x, bits, self.dropout)
             return self._computed(given, part)[0]
 
-        return part.linear.through(seen.x, compute)
+        return through(part.linear, seen.x, compute)
 
     def _bits_products(self, seen: SeenInput, bits: InputBits, *parts: Part) -> tuple[Tensor, ...]:
         """Several products of equally many outputs, in training of bits as one with all weights."""
         joins = isinstance(seen.operand, InputWords) and len(parts) > 1
-        if joins and not any(part.linear.is_hooked for part in parts):
+        if joins and not any(is_hooked(part.linear) for part in parts):
             learns = self._learn(seen, *parts)
             if all(learns) or (self.training and all(part.norm is None for part in parts)):
                 return self._computed(seen, *parts)

@@ -13,6 +13,7 @@ from bitgnn.nn.aggregation import IntegerProduct
 from bitgnn.nn.host_state import HostState
 from bitgnn.nn.input_bits import InputBits
 from bitgnn.nn.looked_up_products import MATRIX, LookedUpProducts
+from bitgnn.nn.map_linear import is_hooked
 from bitgnn.nn.precision import (
     Form,
     LayerPrecision,
@@ -231,6 +232,10 @@ class LooksUp(LookedUpProducts):
                 return "few_bits"
         return "hidden" if feeds_bits else "last"
 
+    @letters.setter
+    def letters(self, letters: LayerPrecision) -> None:
+        self._letters, self._forms = letters, None
+
     @property
     def _norm(self) -> Any:
         """The norm behind the product, where the letters of the role have one."""
@@ -318,7 +323,7 @@ class LooksUp(LookedUpProducts):
             return None
         if self.node_dim not in (0, -MATRIX) or (norm is not None and norm.training):
             return None
-        if linear.is_hooked:
+        if is_hooked(linear):
             return None
         weight = self._ready(linear, x).detach().contiguous()
         words = self._see(x, bits, 0.0).operand
@@ -362,4 +367,3 @@ class LooksUp(LookedUpProducts):
         super().__setstate__(state)  # type: ignore[misc]
         if self._forms is not None and not self.is_trained:
             watch.add(self)  # type: ignore[arg-type]
-

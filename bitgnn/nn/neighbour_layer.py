@@ -13,6 +13,7 @@ from bitgnn.bits import BitAdjacency
 from bitgnn.nn.aggregation import IntegerProduct, kept_adjacency, neighbour_adjacency
 from bitgnn.nn.binary_layer import BinaryLayer
 from bitgnn.nn.looked_up_products import Part
+from bitgnn.nn.map_linear import is_hooked, through
 from bitgnn.quantize import fast_dropout
 
 Sizes = tuple[int, int]
@@ -116,8 +117,8 @@ class NeighbourLayer(BinaryLayer):
         linear, root = self._maps
         if self.input_bits is not None:
             return self._looked_up_products_of(u, source, node, root_alone)
-        is_hooked = linear.is_hooked or (root is not None and root.is_hooked)
-        if node is None or node is not source or is_hooked:
+        apart = is_hooked(linear) or (root is not None and is_hooked(root))
+        if node is None or node is not source or apart:
             root_term = None if node is None else self._root_product(node)
             return self._hidden(self._map_product(linear, u, self._signs_product)), root_term
         weight = self._ready(linear, u)

@@ -281,9 +281,10 @@ def named_forms(precision: str | LayerPrecision) -> dict[Form, LayerPrecision] |
     """The forms of ``"bin"`` or ``"full"``; None for anything else.
 
     A hidden layer has a batch norm behind its product; in ``"bin"`` the sign follows, and bits are
-    aggregated. On dense features the product is one of 8-bit integers. The last one sums the neighbours' bits, and multiplies these integers by binary
-    weights with a learnt gain. A hidden layer on features of no more bits than it has outputs does
-    so too, with its batch norm: fewer bits are summed, and no sign loses any of the sums.
+    aggregated. On dense features the product is one of 8-bit integers. The last layer sums the
+    neighbours' bits, and multiplies these integers by binary weights with a learnt gain. A hidden
+    layer on a pattern of no more bits than it has outputs does so too, with its batch norm: fewer
+    bits are summed, and no sign loses any of the sums.
     """
     if precision not in ("bin", "full"):
         return None

@@ -76,9 +76,7 @@ class DataFlow(TorchFunctionMode):
         """Note an input of a layer."""
         self.reads.append(Read(layer, bits, self.origin(x), float(bits.form)))
 
-    def __torch_function__(
-        self, func: Any, types: Any, args: Any = (), kwargs: Any = None
-    ) -> Any:
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         out = func(*args, **kwargs)
         made = [leaf for leaf in tree_leaves(out) if _is_floating(leaf)]

@@ -1,4 +1,4 @@
-"""Products of 8-bit rows with 8-bit weights, exact integers forward and straight through backward."""
+"""Products of 8-bit rows with 8-bit weights: exact integers, and gradients straight through."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ class InputRows(NamedTuple):
     """Input as 8-bit rows.
 
     * ``codes``: int8 ``[N, P]``, P a multiple of 16; ``size``: K, the columns before the padding.
-    * ``centre``, ``inverse_step``: float32 ``[K]``; a code is ``(x - centre) * inverse_step``, rounded.
+    * ``centre``, ``inverse_step``: float32 ``[K]``; a code is ``(x - centre) * inverse_step``,
+      rounded.
     * ``gain``: number that makes up for codes that dropout has set to 0 in training.
     * ``total``: float32 ``[N]``, finite where all of a row is.
     """
