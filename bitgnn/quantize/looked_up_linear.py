@@ -32,6 +32,7 @@ class InputWords(NamedTuple):
       not set in ``words``: the mean of both counts, so that dropped bits are in the middle.
     * ``is_centred``: bits of activations, which stand for -1/2 and +1/2.
     * ``total``: float32 ``[N]``, finite where all of a row is; None where nobody asks.
+    * ``unit``: scalar tensor, factor of products with the bits.
     * ``window``: scalar tensor, half-width of the part of the axis where what the bits were made of
       gets a gradient; None is all of it.
     """
@@ -46,6 +47,7 @@ class InputWords(NamedTuple):
     is_centred: bool = False
     total: Tensor | None = None
     window: Tensor | None = None
+    unit: Tensor | None = None
 
     @property
     def step(self) -> float:
