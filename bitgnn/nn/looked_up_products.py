@@ -56,11 +56,16 @@ class LookedUpProducts(NotesBits):
     is multiplied by ``root_start``.
     """
 
-    letters: LayerPrecision
+    dropout: float
     root_bits: InputBits | None
     gain_level: nn.Parameter | None
     root_gain_level: nn.Parameter | None
     root_start: float
+
+    @property
+    def letters(self) -> LayerPrecision:
+        """Precision in use."""
+        raise NotImplementedError
 
     @property
     def output_gain(self) -> Tensor | None:
@@ -129,16 +134,15 @@ class LookedUpProducts(NotesBits):
             gain = None
             if part.norm is None:
                 gain = self.root_gain if part.is_root else self.output_gain
-            given = (rows, part.linear.weight, operand, operand.unit, gain, part.norm)
-            return (self._finished(looked_up_linear(*given), seen, part),)
+            out = looked_up_linear(rows, part.linear.weight, operand, gain, part.norm)
+            return (self._finished(out, seen, part),)
         weights = [part.linear.weight for part in parts]
         weight = weights[0] if len(parts) == 1 else torch.cat(weights)
-        operands = (rows, weight, operand, operand.unit)
         if has_gains:
-            (out,) = trained_products(*operands, 1, *self._levels(*parts))
+            (out,) = trained_products(rows, weight, operand, 1, *self._levels(*parts))
             outs = (out,) if len(parts) == 1 else out.split(weights[0].size(0), 1)
         else:
-            products = trained_products(*operands, len(parts))
+            products = trained_products(rows, weight, operand, len(parts))
             outs = (part.norm(out) for part, out in zip(parts, products, strict=True))
         return tuple(self._finished(out, seen, part) for out, part in zip(outs, parts, strict=True))
 

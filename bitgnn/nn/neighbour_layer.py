@@ -13,7 +13,7 @@ from bitgnn.bits import BitAdjacency
 from bitgnn.nn.aggregation import IntegerProduct, kept_adjacency, neighbour_adjacency
 from bitgnn.nn.binary_layer import BinaryLayer
 from bitgnn.nn.looked_up_products import Part
-from bitgnn.nn.map_linear import is_hooked, through
+from bitgnn.nn.map_linear import is_hooked
 from bitgnn.quantize import fast_dropout
 
 Sizes = tuple[int, int]
