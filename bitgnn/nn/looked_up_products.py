@@ -110,7 +110,7 @@ class LookedUpProducts(NotesBits):
         """Several products of equally many outputs, in training as one with all the weights."""
         rows = seen.x if seen.x.dim() == MATRIX else seen.x.reshape(-1, seen.x.size(-1))
         # Norms take the statistics of the batch behind the product.
-        learns = [p.norm is not None and p.norm.training and rows.size(0) > 1 for p in parts]
+        learns = [p.norm is not None and p.norm.training for p in parts]
         has_gains = self.training and all(part.norm is None for part in parts)
         if not all(learns) and not has_gains:
             if len(parts) > 1:
