@@ -12,6 +12,7 @@ from torch.nn.parameter import is_lazy
 import bitgnn.ops  # noqa: F401  (defines torch.ops.bitgnn)
 from bitgnn.nn.host_state import HostState
 from bitgnn.nn.input_statistics import OFTEN, TINY, ColumnStatistics, Moments
+from bitgnn.nn.norms import is_in_backward
 from bitgnn.quantize.dropout import all_words, fast_dropout, filled, keep_words
 from bitgnn.quantize.int8_linear import UNITS, InputRows
 from bitgnn.quantize.looked_up_linear import MIDDLE, InputWords
@@ -66,6 +67,8 @@ class InputBits(ColumnStatistics):
         for name in STATES:
             self.register_buffer(name, torch.zeros((), dtype=torch.float32))
         self._host = HostState()
+        # Of the last batch, for checkpointing, which runs it again inside of the backward pass.
+        self._last: Moments | None = None
 
     def reset_parameters(self) -> None:
         """Forget everything that was seen."""
@@ -163,11 +166,16 @@ class InputBits(ColumnStatistics):
 
     def _seen(self, x: Tensor) -> Moments:
         """Statistics to quantise ``x`` with; kept where a training step records gradients."""
-        if not self.training or not self.is_due or self.kind == "activation":
+        if not self.training or self.kind == "activation":
+            return self.moments
+        if self._last is not None and is_in_backward():
+            return self._last
+        if not self.is_due:
             return self.moments
         found = self.merged(x)
         if torch.is_grad_enabled():
             self.commit(found)
+            self._last = None if torch.compiler.is_compiling() else found
         return found
 
     def forward(self, x: Tensor, dropout: float = 0.0) -> InputWords | InputRows:

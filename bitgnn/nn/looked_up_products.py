@@ -107,20 +107,20 @@ class LookedUpProducts(NotesBits):
         """Several products of equally many outputs, in training of bits as one with all weights."""
         joins = isinstance(seen.operand, InputWords) and len(parts) > 1
         if joins and not any(is_hooked(part.linear) for part in parts):
-            learns = self._learn(seen, *parts)
+            learns = self._learn(*parts)
             if all(learns) or (self.training and all(part.norm is None for part in parts)):
                 return self._computed(seen, *parts)
         return tuple(self._bits_product(seen, bits, part) for part in parts)
 
-    def _learn(self, seen: SeenInput, *parts: Part) -> list[bool]:
+    @staticmethod
+    def _learn(*parts: Part) -> list[bool]:
         """True for each product whose norm takes the statistics of the batch."""
-        rows = seen.x.numel() // max(seen.x.size(-1), 1)
-        return [part.norm is not None and part.norm.training and rows > 1 for part in parts]
+        return [part.norm is not None and part.norm.training for part in parts]
 
     def _computed(self, seen: SeenInput, *parts: Part) -> tuple[Tensor, ...]:
         """Products of parts that are all learning norms, all gains in training, or just one."""
         rows = seen.x if seen.x.dim() == MATRIX else seen.x.reshape(-1, seen.x.size(-1))
-        learns, operand = all(self._learn(seen, *parts)), seen.operand
+        learns, operand = all(self._learn(*parts)), seen.operand
         has_gains = self.training and parts[0].norm is None
         if isinstance(operand, InputRows):
             (part,) = parts
