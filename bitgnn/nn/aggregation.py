@@ -157,24 +157,28 @@ def _divided_by_degree(adjacency: BitAdjacency) -> BitAdjacency:
 
 
 class _Aggregate(torch.autograd.Function):
+    """Linear in ``x``: the backward pass is the function itself on the transposed pattern.
+
+    Second and higher derivatives are therefore right as well.
+    """
+
     @staticmethod
     def forward(
         ctx: Any, x: Tensor, bias: Tensor | None, operands: tuple[Tensor | None, ...]
     ) -> Tensor:
-        rowptr, indices, row, col, back_rowptr, back_indices = operands
-        ctx.save_for_backward(row, col, back_rowptr, back_indices)
+        rowptr, indices, row, col = operands[:4]
+        ctx.save_for_backward(*operands)
         bias = None if bias is None else bias.float()
         out = torch.ops.bitgnn.bspmm_fbf(x.float(), rowptr, indices, row, col, bias, trusted=True)
         return out.to(x.dtype)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        row, col, rowptr, indices = ctx.saved_tensors
+        rowptr, indices, row, col, back_rowptr, back_indices = ctx.saved_tensors
         grad_x = grad_bias = None
         if ctx.needs_input_grad[0]:
-            grad_x = torch.ops.bitgnn.bspmm_fbf(
-                grad.float().contiguous(), rowptr, indices, col, row, None, trusted=True
-            ).to(grad.dtype)
+            transposed = (back_rowptr, back_indices, col, row, rowptr, indices)
+            grad_x = _Aggregate.apply(grad.contiguous(), None, transposed)
         if ctx.needs_input_grad[1]:
             grad_bias = grad.sum(0)
         return grad_x, grad_bias, None
