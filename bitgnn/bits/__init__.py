@@ -6,6 +6,7 @@ from bitgnn.bits.adjacency import BitAdjacency
 from bitgnn.bits.features import BitFeatures
 from bitgnn.bits.functions import cat, select_rows, set_bits, stack
 from bitgnn.bits.layouts import FrdcLayout
+from bitgnn.bits.pyg_storage import teach_storages
 from bitgnn.bits.rows import PackedRows, rebuild
 from bitgnn.bits.tensor import BitImages, BitTensor
 from bitgnn.bits.ternary import BooleanTensor, TernaryTensor
@@ -27,3 +28,4 @@ __all__ = [
 
 # What torch.load(weights_only=True) may call: it checks what it is given.
 torch.serialization.add_safe_globals([rebuild])
+teach_storages()

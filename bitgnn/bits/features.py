@@ -61,6 +61,10 @@ class BitFeatures(BitTensor, _TensorClass):
     ) -> Any:
         return dispatch(operator, args, kwargs or {})
 
+    def as_features(self) -> BitFeatures:
+        """Itself."""
+        return self
+
     @property
     def size(self) -> Any:  # type: ignore[override]
         """The number of features, and ``torch.Tensor.size`` when it is called."""

@@ -1,4 +1,4 @@
-"""Edges of weight 0: no entries of a pattern, as good as removed, but counted by a mean as in PyG."""
+"""Edges of weight 0: no entries of a pattern, as good as removed; a mean counts them as in PyG."""
 
 import warnings
 
