@@ -11,6 +11,7 @@ from torch import Tensor
 from bitgnn._checks import name_type
 from bitgnn.bits import pytrees
 from bitgnn.bits._operands import check_scale
+from bitgnn.bits.pyg_storage import teach_storages
 from bitgnn.bits.rows import PackedRows
 from bitgnn.bits.tensor import held_tensors
 
@@ -32,9 +33,10 @@ class Int8Tensor(PackedRows):
 
     The value of feature ``k`` in row ``i`` is ``centre[k] + codes[i, k] * step[k]``. It is the
     packed form of dense features for a binary model's first layer, in a quarter of their bytes.
-    A row ``rows[i]`` is an ``Int8Tensor`` ``[size]``, and PyG takes what :meth:`as_features`
-    returns. Rows, copies and moves share the scales or have equal ones, and the ``fingerprint`` of
-    the scales tells rows that were packed for another model. Scales are not written to.
+    A row ``rows[i]`` is an ``Int8Tensor`` ``[size]``; PyG's ``Data`` holds what
+    :meth:`as_features` returns. Rows, copies and moves share the scales or have equal ones, and the
+    ``fingerprint`` of the scales tells rows that were packed for another model. Scales are not
+    written to.
 
     Args:
         codes: int8 ``[N, 16 * ceil(size / 16)]`` within [-127, 127]; padding bytes are 0.
@@ -60,6 +62,7 @@ class Int8Tensor(PackedRows):
     _fingerprint: int | None
 
     def __init__(self, codes: Tensor, size: int, centre: Tensor, step: Tensor) -> None:
+        teach_storages()
         is_plain = isinstance(codes, Tensor) and not isinstance(codes, PackedRows)
         if not is_plain or codes.dtype != torch.int8:
             raise TypeError(f"Int8Tensor: codes must be an int8 tensor, got {name_type(codes)}")
@@ -98,6 +101,7 @@ class Int8Tensor(PackedRows):
             ValueError: a shape or device does not fit, or a scale has another value.
         """
         name = "Int8Tensor.from_float"
+        teach_storages()
         for argument, given in (("x", x), ("centre", centre), ("step", step)):
             _check_floats(name, argument, given)
         if x.dim() != 2:
@@ -117,7 +121,7 @@ class Int8Tensor(PackedRows):
         return self.codes[..., : self.size].to(torch.float32) * self.step + self.centre
 
     def as_features(self) -> Int8Features:
-        """The same rows as a ``torch.Tensor`` too: ``Data(x=rows.as_features())``."""
+        """The same rows as a ``torch.Tensor`` too, as ``Data(x=rows)`` holds them."""
         from bitgnn.bits.features import Int8Features
 
         return Int8Features._made(*self._state())

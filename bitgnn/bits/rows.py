@@ -65,6 +65,17 @@ class PackedRows:
         """The same of the kind that is cut, copied or moved."""
         return cls._trusted(*state)
 
+    def as_features(self) -> Any:
+        """The same rows as a ``torch.Tensor`` too, where there is such a kind.
+
+        Raises:
+            TypeError: there is none.
+        """
+        raise TypeError(
+            f"{self.NAME}: PyG's Data cuts and joins tensors alone and would pass packed rows of "
+            "this kind on whole; give it a BitTensor, an Int8Tensor or to_float()"
+        )
+
     @classmethod
     def _rebuilt(cls, *state: Any) -> Self:
         """The inverse of :meth:`_state`, checked."""
@@ -161,13 +172,17 @@ class PackedRows:
         return self._packed.dim() > self.ROW_DIMS
 
     def to(
-        self, device: torch.device | str | int, non_blocking: bool = False, copy: bool = False
+        self,
+        device: torch.device | str | int | None,
+        non_blocking: bool = False,
+        copy: bool = False,
     ) -> Self:
-        """The same values on another device.
+        """The same values on another device; None, as for ``torch.Tensor``, is that of now.
 
         Raises:
             TypeError: ``device`` is no device; packed values have no other dtype.
         """
+        device = self.device if device is None else device
         if not isinstance(device, torch.device | str | int):
             raise TypeError(f"{self.NAME}.to: device must be a device, got {name_type(device)}")
         return self._mapped(lambda part: part.to(device, non_blocking=non_blocking, copy=copy))

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode, is_in_torch_dispatch_mode
 
-from bitgnn.bits import BitAdjacency, BitImages, BitTensor
+from bitgnn.bits import BitAdjacency, BitFeatures, BitImages, BitTensor
 from bitgnn.bits.tensor_version import Watch, are_same
 from bitgnn.inference.graph import PreparedGraph
 
@@ -39,6 +39,7 @@ Watches = Callable[[Any], list[Watch]]
 _PARTS: dict[type, Callable[[Any], tuple[Tensor, Tensor | None, int]]] = {
     Tensor: lambda x: (x, None, 0),
     BitTensor: lambda x: (x.words, x.scale, x.size),
+    BitFeatures: lambda x: (x.words, x.scale, x._features),
     BitImages: lambda x: (x.words, x.scale, x.channels),
     BitAdjacency: lambda x: (x.rowptr, x.indices, x.num_cols),
 }

@@ -34,7 +34,7 @@ def graph(size=33):
     edge_index = torch.randint(NODES, (2, EDGES))
     rows = packed(size=size)
     rest = {"edge_index": edge_index, "y": torch.arange(NODES)}
-    return Data(x=rows.as_features(), **rest), Data(x=rows.to_float(), **rest)
+    return Data(x=rows, **rest), Data(x=rows.to_float(), **rest)
 
 
 def get(store, index=None):
@@ -191,7 +191,7 @@ def test_data_is_cut_copied_and_joined():
     check(batch[1], floats.subgraph(mask))
     part = torch.tensor([3, 1, 7]), torch.tensor([0, 1]), torch.tensor([2, 2]), torch.tensor([4, 2])
     check(filter_data(data, *part), filter_data(floats, *part))
-    other = Data(x=packed(centre=0.25).as_features(), edge_index=data.edge_index)
+    other = Data(x=packed(centre=0.25), edge_index=data.edge_index)
     with pytest.raises(ValueError, match="must be packed by the scales"):
         Batch.from_data_list([data, other])
 
@@ -236,8 +236,8 @@ def test_sampled_rows_of_a_file(path, workers):
 def test_bits_and_rows_in_one_graph(tmp_path):
     """A heterogeneous graph whose types of nodes have features of different kinds."""
     data = HeteroData()
-    data["paper"].x = packed().as_features()
-    data["author"].x = BitTensor.from_float(torch.randn(NODES, 5)).as_features()
+    data["paper"].x = packed()
+    data["author"].x = BitTensor.from_float(torch.randn(NODES, 5))
     kind = ("author", "writes", "paper")
     data[kind].edge_index = torch.randint(NODES, (2, EDGES))
     for name in ("paper", "author"):
