@@ -24,6 +24,8 @@ ROW_BYTES = 16
 """Rows are padded to a multiple of it, as integer matrix units and bulk copies read them."""
 MOST = 127
 """Largest code; -128 is none, so that codes are symmetric."""
+MOST_FEATURES = 133120
+"""Features up to which int32 holds every product of codes."""
 STEPS = 2.0**-126, 2.0**126
 """Smallest and largest step: neither it nor its inverse is subnormal in float32."""
 
@@ -104,8 +106,10 @@ class Int8Tensor(PackedRows):
         teach_storages()
         for argument, given in (("x", x), ("centre", centre), ("step", step)):
             _check_floats(name, argument, given)
-        if x.dim() != 2:
-            raise ValueError(f"{name}: x must have shape [N, K], got {list(x.shape)}")
+        if x.dim() != 2 or x.size(1) > MOST_FEATURES:
+            raise ValueError(
+                f"{name}: x must have shape [N, K] with K <= {MOST_FEATURES}, got {list(x.shape)}"
+            )
         # Copies: the running statistics of a layer go on while the rows stay as they are.
         scales = [given.detach().to(torch.float32, copy=True) for given in (centre, step)]
         for argument, scale in zip(("centre", "step"), scales, strict=True):
@@ -113,7 +117,7 @@ class Int8Tensor(PackedRows):
         fingerprint = _checked_fingerprint(name, *scales)
         values = x.detach()
         values = values.float() if values.dtype == torch.float64 else values
-        codes = _pack(values, scales[0], inverse_step(scales[1]))
+        codes = torch.ops.bitgnn.pack_int8(values, scales[0], inverse_step(scales[1]))
         return cls._made(codes, x.size(1), *scales, fingerprint)
 
     def to_float(self) -> Tensor:
@@ -292,12 +296,6 @@ def _check_floats(function: str, name: str, x: Any) -> None:
     if x.layout != torch.strided or x.is_nested:
         got = "a nested tensor" if x.is_nested else f"layout {x.layout}"
         raise TypeError(f"{function}: {name} must be dense, got {got}")
-
-
-def _pack(x: Tensor, centre: Tensor, inverse: Tensor) -> Tensor:
-    codes = ((x.float() - centre) * inverse).round().clamp(-MOST, MOST).nan_to_num(nan=0.0)
-    padding = bytes_for(x.size(1)) - x.size(1)
-    return torch.nn.functional.pad(codes.to(torch.int8), (0, padding))
 
 
 pytrees.register(

@@ -267,7 +267,8 @@ of(X.to(torch.complex64), CENTRE, STEP) -> TypeError: x must be a tensor of floa
 of([1.0], CENTRE, STEP) -> TypeError: x must be a tensor of floats, got list
 of(X.to_sparse(), CENTRE, STEP) -> TypeError: x must be dense, got layout torch.sparse_coo
 of(bitgnn.BitTensor.from_float(X), CENTRE, STEP) -> TypeError: x must be .* got BitTensor
-of(X[0], CENTRE, STEP) -> ValueError: x must have shape \[N, K\], got \[33\]
+of(X[0], CENTRE, STEP) -> ValueError: x must have shape \[N, K\] .* got \[33\]
+of(torch.ones(0, 133121), CENTRE, STEP) -> ValueError: x must .* K <= 133120, got \[0, 133121\]
 of(X, CENTRE.int(), STEP) -> TypeError: centre must be a tensor of floats, got torch.int32 Tensor
 of(X, CENTRE, 1.0) -> TypeError: step must be a tensor of floats, got float
 of(X, CENTRE[:32], STEP)
