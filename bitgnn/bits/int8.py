@@ -235,7 +235,11 @@ def bytes_for(size: int) -> int:
 
 
 def inverse_step(step: Tensor) -> Tensor:
-    """Float32 ``1 / step``, and 0 where the step is 0: the factor that packing multiplies by."""
+    """Float32 ``1 / step``, and 0 where the step is 0: the factor that packing multiplies by.
+
+    Taken three times it is what it is taken once: a factor that it gave and the step that it gives
+    for that factor stand for each other exactly, as an arbitrary factor and its inverse do not.
+    """
     return torch.where(step > 0, 1.0 / step, 0.0)
 
 

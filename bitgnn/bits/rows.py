@@ -16,8 +16,6 @@ from bitgnn.bits._operands import check_index, rows_index
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-CORNER = (3, 6)
-"""Rows and columns that a repr shows."""
 _KINDS: dict[str, type[PackedRows]] = {}
 """Classes that pickles name."""
 
@@ -311,28 +309,9 @@ class PackedRows:
         return values
 
     def __repr__(self) -> str:
-        shape = " x ".join(map(str, self.shape))
-        scale = "" if getattr(self, "scale", None) is None else ", scaled"
-        what = f"{self.NAME}({shape}, {self.nbytes} bytes{scale}, device={self.device})"
-        if type(self._packed) is not Tensor or self._packed.is_meta or 0 in self.shape:
-            return what
-        return f"{what}\n{self._corner()}"
+        from bitgnn.bits._shown import described
 
-    def _corner(self) -> str:
-        """The first values of the first rows."""
-        head = self[: CORNER[0] + 1] if self._has_rows() else self
-        while head.dim() > 2 and head[0]._has_rows():
-            head = head[0][: CORNER[0] + 1]
-        values = head.to_float()
-        while values.dim() > 2:
-            values = values[0]
-        rows = values.view(-1, values.size(-1))
-        more = ", ..." if rows.size(1) > CORNER[1] else ""
-        lines = [
-            "[" + ", ".join(f"{value:.4g}" for value in row[: CORNER[1]].tolist()) + f"{more}]"
-            for row in rows[: CORNER[0]]
-        ]
-        return "\n".join(lines + ["..."] * (len(rows) > CORNER[0]))
+        return described(self)
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         return rebuild, (type(self).__name__, *self._state())

@@ -237,6 +237,10 @@ def test_damaged_rows_are_refused(change, message):
 def test_inverses():
     step = torch.tensor([0.0, 2.0, 2.0**-126, 2.0**126, 3.0])
     assert inverse_step(step).tolist() == [0, 0.5, 2.0**126, 2.0**-126, float(1 / step[4])]
+    step = torch.rand(10_000)
+    factor = inverse_step(step)
+    assert not torch.equal(inverse_step(factor), step)
+    assert torch.equal(inverse_step(inverse_step(factor)), factor)
 
 
 CODES, X = torch.zeros(3, 48, dtype=torch.int8), torch.ones(2, 33)
