@@ -302,4 +302,8 @@ def test_memory_of_packed_rows():
     assert (floats.features, packed.features) == ("floats", "8-bit rows")
     assert packed.predicted.features == frozen.pack_features(x).nbytes
     assert packed.predicted.features < floats.predicted.features / 2
-    assert floats.predicted.weights == packed.predicted.weights == frozen.nbytes
+    scales = 37 * 4
+    for report in (floats, packed):
+        # Centres and inverse steps once more, to notice writes; centres and steps of packed rows.
+        assert report.predicted.weights == frozen.nbytes + 4 * scales
+        assert report.predicted.weights == report.measured.weights
