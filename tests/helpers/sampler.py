@@ -63,10 +63,6 @@ class Sampler(
         if name == "pack_images":
             x = self.matrix(n * k, 12).reshape(n, k, 3, 4)
             return {"x": x, "threshold": self.floats(k)} if optional else {"x": x}
-        if name == "pack_levels":
-            bits = 3 * k
-            columns = torch.randint(max(k, 1), (bits,), generator=self.generator).sort().values
-            return {"x": self.matrix(n, k), "columns": columns, "thresholds": self.floats(bits)}
         if name in QUANTISE:
             return self._quantise_arguments(name, n, k)
         if name in LOOKED_UP:
