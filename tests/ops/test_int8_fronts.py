@@ -98,6 +98,7 @@ int8.pack_int8(MANY, C, C) -> ValueError: x must have at most 133120 features, g
 bmm.iif(X, W, 20) -> TypeError: bmm.iif: x must be a torch.int8 tensor, got torch.float32
 bmm.iif(Q, W.int(), 20) -> TypeError: bmm.iif: w must be a torch.int8 tensor, got torch.int32
 bmm.iif(Q, W, 33) -> ValueError: x must have shape \[rows, 48\] for 33 features, got \[6, 32\]
+bmm.iif(Q, W, 10) -> ValueError: x must have shape \[rows, 16\] for 10 features, got \[6, 32\]
 bmm.iif(Q, W[:, :16], 20)
     -> ValueError: w must have shape \[rows, 32\] for 20 features, got \[5, 16\]
 bmm.iif(Q, W, -1) -> ValueError: size must lie between 0 and 133120, got -1
@@ -138,6 +139,8 @@ OPS.bmm_iib(Q, W, 20, ADDEND[0]) -> RuntimeError: bmm_iib: threshold must be Int
 OPS.bmm_iib(Q, W, 20, LIMITS[1:])
     -> RuntimeError: bmm_iib: entries of threshold must be 5, got 4
 OPS.bmm_iib(Q, W, 20, None, LIMITS) -> RuntimeError: bmm_iib: flip must be Bool, got Int
+OPS.bmm_iib(Q.to("meta"), W.to("meta"), 20, ADDEND[0].to("meta"))
+    -> RuntimeError: bmm_iib: threshold must be torch.int32, got torch.float32
 OPS.bmm_add_iib(Q, W, ADDEND[1:], 20) -> RuntimeError: rows of addend must be 6, got 5
 OPS.bmm_add_iib(Q, W, ADDEND, 20, None, None, LIMITS)
     -> RuntimeError: bmm_add_iib: threshold must be Float, got Int
