@@ -1,4 +1,4 @@
-"""Checkpoints of models on 8-bit rows: values, types and shapes of their steps are checked."""
+"""Files and plans of models on 8-bit rows: values, types and shapes of steps are checked."""
 
 import pytest
 import torch
@@ -42,3 +42,20 @@ def test_types_and_shapes_of_a_file_are_checked(step, name, tensor, message, tmp
     frozen._buffers[frozen.program.steps[step].tensors[name]] = tensor
     with pytest.raises(ValueError, match=message):
         load(save(frozen, tmp_path))
+
+
+@pytest.mark.parametrize("kind", ["gcn", "sage"])
+def test_plans_name_the_letters_of_8_bit_rows(kind):
+    model, x, edges = network(kind, "bin")
+    frozen = bitgnn.freeze(model, check=False)
+    own = dict(frozen.report.letters)
+    assert own == {"convs.0": "FIB+BBF", "convs.1": "FBF+FBF"}
+    # Letters of binary weights mean those of 8 bits where such were trained.
+    for plan in (bitgnn.Plan(own), own, {"convs.0": "FIB+BBF"}, {"convs.0": "FBB+BBF"}):
+        planned = bitgnn.freeze(model, plan, check=False)
+        assert planned.report.letters == own
+        assert torch.equal(planned(x, edges), frozen(x, edges))
+    floats = bitgnn.freeze(model, {"convs.0": "FFF+FBF"}, check=False)
+    assert floats.program.steps[0].kind == "linear"
+    with pytest.raises(ValueError, match=r"'FIF\+FBF' are for a layer that was trained"):
+        bitgnn.freeze(model, {"convs.1": "FIF+FBF"}, check=False)
