@@ -7,8 +7,8 @@ import torch
 from int8_arguments import INT8
 from torch.nn import functional
 
+from bitgnn.bits.int8 import MOST_FEATURES
 from bitgnn.ops.reference import OPERATORS
-from bitgnn.ops.reference.int8 import MOST_FEATURES
 
 OPS = torch.ops.bitgnn
 DTYPES = [torch.float32, torch.float16, torch.bfloat16]
