@@ -65,10 +65,6 @@ class Sampler(
         if name == "pack_images":
             x = self.matrix(n * k, 12).reshape(n, k, 3, 4)
             return {"x": x, "threshold": self.floats(k)} if optional else {"x": x}
-        if name == "pack_levels":
-            bits = 3 * k
-            columns = torch.randint(max(k, 1), (bits,), generator=self.generator).sort().values
-            return {"x": self.matrix(n, k), "columns": columns, "thresholds": self.floats(bits)}
         if name in INT8:
             return self._int8_arguments(name, n, k, m, optional)
         if name in QUANTISE:

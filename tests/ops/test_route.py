@@ -106,8 +106,6 @@ def calls(rows, outputs, size):
     yield "pack_standardized", (floats(rows, size), True, True)
     yield "unpack", (x, size)
     yield "transpose_bits", (x, size)
-    levels = torch.empty(size, dtype=torch.int64, device=META)
-    yield "pack_levels", (floats(rows, 9), levels, floats(size))
     yield "linear_ternary", (floats(rows, size), w, size, torch.ones(()))
     rowptr = torch.empty(rows + 1, dtype=torch.int64, device=META)
     indices = torch.empty(rows * min(outputs, 100), dtype=torch.int32, device=META)
