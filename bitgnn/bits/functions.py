@@ -58,8 +58,7 @@ def stack(tensors: Sequence[Packed], dim: int = 0, *, out: Packed | None = None)
     first = parts[0]
     if dim not in (0, -first.dim() - 1):
         raise ValueError(f"stack: dim must be 0, since features are packed, got {dim}")
-    # A scale of each row leaves room for one dimension in front of a row's.
-    if "scale" in first.ROW_FIELDS and first._has_rows():
+    if first._has_rows() and not first.ANY_DIMS:
         raise ValueError(
             f"stack: tensors must be single rows or images of {first.NAME}, got shape "
             f"{list(first.shape)}; cat joins those"
