@@ -16,6 +16,7 @@ from bitgnn._checks import name_type
 from bitgnn.nn.bwta_linear import ActivationQuantizer
 from bitgnn.nn.looks_up import GAINS, LooksUp
 from bitgnn.nn.map_linear import MapLinear, through
+from bitgnn.nn.norms import ProductNorm
 from bitgnn.nn.precision import PRESETS, InputNorm, LayerPrecision, Role
 from bitgnn.nn.roles import kept_share
 from bitgnn.nn.torch_layers import NodeStandardize
@@ -66,7 +67,7 @@ class BinaryProduct(LooksUp):
         self.input_quantizer = ActivationQuantizer() if kinds.takes_ternary else None
         self.hidden_quantizer = ActivationQuantizer() if kinds.sums_ternary else None
         self.input_norm = _input_norm(type(self).__name__, kinds.input_norm, in_channels)
-        self.hidden_norm = None if kinds.hidden_norm is None else nn.BatchNorm1d(out_channels)
+        self.hidden_norm = None if kinds.hidden_norm is None else ProductNorm(out_channels)
         self.output_norm = None if kinds.output_norm is None else nn.BatchNorm1d(out_channels)
 
     @property

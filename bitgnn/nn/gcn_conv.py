@@ -63,8 +63,8 @@ class GCNConv(BinaryLayer, torch_geometric.nn.GCNConv):
         precision: ``"fp32"``, ``"full"``, ``"bin"``, letters, or a LayerPrecision.
         dropout: probability of dropping an activation in front of the dense product in training;
             in binary forms it acts on the binarised activation.
-        role: ``"first"``, ``"inner"``, ``"last"`` or ``"only"`` among the binary layers of a model;
-            None to follow from the data flow when the model first trains. Of named precisions alone.
+        role: ``"first"``, ``"inner"``, ``"last"`` or ``"only"`` among the binary layers of a model,
+            for named precisions; None follows from the data flow when the model first trains.
         **kwargs: further arguments of PyG's ``MessagePassing``. An ``aggr`` other than sum and mean
             keeps the dense product binary and aggregates floats, with one warning.
 

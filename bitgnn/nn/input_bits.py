@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -12,6 +12,7 @@ from torch.nn.parameter import is_lazy
 import bitgnn.ops  # noqa: F401  (defines torch.ops.bitgnn)
 from bitgnn.nn.host_state import HostState
 from bitgnn.nn.input_statistics import OFTEN, TINY, ColumnStatistics, Moments
+from bitgnn.nn.norms import is_in_backward
 from bitgnn.quantize.dropout import all_words, fast_dropout, filled, keep_words
 from bitgnn.quantize.int8_linear import UNITS, InputRows
 from bitgnn.quantize.looked_up_linear import MIDDLE, InputWords
@@ -31,16 +32,18 @@ class InputBits(ColumnStatistics):
     r"""Turns a layer's input into operands of integer products, by running statistics of columns.
 
     * ``"rows"``: 8-bit integers :math:`\mathrm{clamp}(\mathrm{rint}(32 (x_k - \mu_k) /
-      \sigma_k), -127, 127)`, multiplied by 8-bit weights: dense features. A constant column gives 0.
+      \sigma_k), -127, 127)`, multiplied by 8-bit weights: dense features. A constant column
+      gives 0.
     * ``"pattern"``: one bit a feature, :math:`x \ge 2^{-126}`, standing for 0 or 1, multiplied by
       signs of weights: features without negative values of which at least half are 0 (bags of
       words, one-hot codes). Its mean is taken away.
-    * ``"activation"``: one bit a feature, :math:`x \ge 2^{-126}`, standing for -1/2 or +1/2: results
-      of binary layers. A ReLU in front changes no bit.
+    * ``"activation"``: one bit a feature, :math:`x \ge 2^{-126}`, standing for -1/2 or +1/2:
+      results of binary layers. A ReLU in front changes no bit.
 
     Whether a layer reads results of binary layers follows from the data flow; whether features are
     rows or a pattern follows from the statistics of the first 64 batches in training and stays
-    then. Evaluation changes nothing. Before any training features are rows of mean 0 and deviation 1.
+    then. Evaluation changes nothing. Before any training features are rows of mean 0 and deviation
+    1.
 
     In training a batch is quantised with the running statistics that it is merged into; they are
     kept where gradients are recorded, so that a forward has one value with gradients and without.
@@ -64,6 +67,8 @@ class InputBits(ColumnStatistics):
         for name in STATES:
             self.register_buffer(name, torch.zeros((), dtype=torch.float32))
         self._host = HostState()
+        # Of the last batch, for checkpointing, which runs it again inside of the backward pass.
+        self._last: Moments | None = None
 
     def reset_parameters(self) -> None:
         """Forget everything that was seen."""
@@ -149,7 +154,7 @@ class InputBits(ColumnStatistics):
 
     @property
     def bit_offset(self) -> Tensor:
-        """Number added to each bit: minus the mean of a pattern's, the middle of an activation's."""
+        """Number added to each bit: minus the mean of a pattern's, -1/2 to an activation's."""
         return self._offset(self.moments)
 
     def _offset(self, moments: Moments) -> Tensor:
@@ -161,11 +166,16 @@ class InputBits(ColumnStatistics):
 
     def _seen(self, x: Tensor) -> Moments:
         """Statistics to quantise ``x`` with; kept where a training step records gradients."""
-        if not self.training or not self.is_due or self.kind == "activation":
+        if not self.training or self.kind == "activation":
+            return self.moments
+        if self._last is not None and is_in_backward():
+            return self._last
+        if not self.is_due:
             return self.moments
         found = self.merged(x)
         if torch.is_grad_enabled():
             self.commit(found)
+            self._last = None if torch.compiler.is_compiling() else found
         return found
 
     def forward(self, x: Tensor, dropout: float = 0.0) -> InputWords | InputRows:

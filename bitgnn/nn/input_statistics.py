@@ -43,7 +43,14 @@ class LazyColumns(UninitializedBuffer):
     """A buffer of as many columns as the first input has; unlike torch's it can be copied."""
 
     def __deepcopy__(self, memo: Any) -> LazyColumns:
-        return LazyColumns(device=self.device, dtype=self.dtype)
+        return lazy_columns(self.device)
+
+
+def lazy_columns(device: torch.device | None = None) -> LazyColumns:
+    """A float32 buffer of unknown size."""
+    kind: Any = LazyColumns
+    made: LazyColumns = kind(device=device, dtype=torch.float32)
+    return made
 
 
 class ColumnStatistics(nn.Module):
@@ -75,9 +82,7 @@ class ColumnStatistics(nn.Module):
         self._commits = 0
         for name in COLUMNS:
             lazy = size < 0
-            made = (
-                LazyColumns(dtype=torch.float32) if lazy else torch.zeros(size, dtype=torch.float32)
-            )
+            made = lazy_columns() if lazy else torch.zeros(size, dtype=torch.float32)
             self.register_buffer(name, made)
         for name in SCALARS:
             self.register_buffer(name, torch.zeros((), dtype=torch.float32))
@@ -171,7 +176,8 @@ class ColumnStatistics(nn.Module):
             columns = (~torch.isfinite(rows)).any(0).nonzero().view(-1).tolist()
             named = ", ".join(map(str, columns[:MANY])) + (", ..." if len(columns) > MANY else "")
             raise ValueError(
-                f"{self.owner}: x must be finite in training, got NaN or infinity in columns {named}"
+                f"{self.owner}: x must be finite in training, got NaN or infinity in columns "
+                f"{named}"
             )
 
     @torch.no_grad()
@@ -199,7 +205,7 @@ class ColumnStatistics(nn.Module):
             if loaded is None:
                 continue
             if is_lazy(loaded):
-                self._buffers[name] = LazyColumns(dtype=torch.float32)
+                self._buffers[name] = lazy_columns()
                 state_dict.pop(prefix + name)
             elif is_lazy(getattr(self, name)) and loaded.dim() == 1:
                 self._materialize(name, loaded.numel())

@@ -56,11 +56,16 @@ class LookedUpProducts(NotesBits):
     is multiplied by ``root_start``.
     """
 
-    letters: LayerPrecision
+    dropout: float
     root_bits: InputBits | None
     gain_level: nn.Parameter | None
     root_gain_level: nn.Parameter | None
     root_start: float
+
+    @property
+    def letters(self) -> LayerPrecision:
+        """Precision in use."""
+        raise NotImplementedError
 
     @property
     def output_gain(self) -> Tensor | None:
@@ -102,20 +107,20 @@ class LookedUpProducts(NotesBits):
         """Several products of equally many outputs, in training of bits as one with all weights."""
         joins = isinstance(seen.operand, InputWords) and len(parts) > 1
         if joins and not any(is_hooked(part.linear) for part in parts):
-            learns = self._learn(seen, *parts)
+            learns = self._learn(*parts)
             if all(learns) or (self.training and all(part.norm is None for part in parts)):
                 return self._computed(seen, *parts)
         return tuple(self._bits_product(seen, bits, part) for part in parts)
 
-    def _learn(self, seen: SeenInput, *parts: Part) -> list[bool]:
+    @staticmethod
+    def _learn(*parts: Part) -> list[bool]:
         """True for each product whose norm takes the statistics of the batch."""
-        rows = seen.x.numel() // max(seen.x.size(-1), 1)
-        return [part.norm is not None and part.norm.training and rows > 1 for part in parts]
+        return [part.norm is not None and part.norm.training for part in parts]
 
     def _computed(self, seen: SeenInput, *parts: Part) -> tuple[Tensor, ...]:
         """Products of parts that are all learning norms, all gains in training, or just one."""
         rows = seen.x if seen.x.dim() == MATRIX else seen.x.reshape(-1, seen.x.size(-1))
-        learns, operand = all(self._learn(seen, *parts)), seen.operand
+        learns, operand = all(self._learn(*parts)), seen.operand
         has_gains = self.training and parts[0].norm is None
         if isinstance(operand, InputRows):
             (part,) = parts
@@ -129,16 +134,15 @@ class LookedUpProducts(NotesBits):
             gain = None
             if part.norm is None:
                 gain = self.root_gain if part.is_root else self.output_gain
-            given = (rows, part.linear.weight, operand, operand.unit, gain, part.norm)
-            return (self._finished(looked_up_linear(*given), seen, part),)
+            out = looked_up_linear(rows, part.linear.weight, operand, gain, part.norm)
+            return (self._finished(out, seen, part),)
         weights = [part.linear.weight for part in parts]
         weight = weights[0] if len(parts) == 1 else torch.cat(weights)
-        operands = (rows, weight, operand, operand.unit)
         if has_gains:
-            (out,) = trained_products(*operands, 1, *self._levels(*parts))
+            (out,) = trained_products(rows, weight, operand, 1, *self._levels(*parts))
             outs = (out,) if len(parts) == 1 else out.split(weights[0].size(0), 1)
         else:
-            products = trained_products(*operands, len(parts))
+            products = trained_products(rows, weight, operand, len(parts))
             outs = (part.norm(out) for part, out in zip(parts, products, strict=True))
         return tuple(self._finished(out, seen, part) for out, part in zip(outs, parts, strict=True))
 

@@ -41,7 +41,7 @@ OWN = ("input_bits", "root_bits", "hidden_norm", "root_norm", *GAINS, "feeds", "
 """Names of what a layer of named precision has beside PyG's; a checkpoint of PyG lacks them."""
 
 
-class WithParameters(torch.autograd.Function):
+class _WithParameters(torch.autograd.Function):
     """Passes a tensor on, and gives parameters gradients of 0."""
 
     @staticmethod
@@ -216,6 +216,7 @@ class LooksUp(LookedUpProducts):
             return self._letters
         if torch.compiler.is_compiling():
             return self._letters
+        assert self.input_bits is not None
         values = self._state.read(self.feeds, self.input_bits.reads)
         self._letters = self._forms[self._form((values or [0.0])[0] > 0)]
         return self._letters
@@ -231,10 +232,6 @@ class LooksUp(LookedUpProducts):
             if not is_lazy(weight) and weight.size(1) <= weight.size(0):
                 return "few_bits"
         return "hidden" if feeds_bits else "last"
-
-    @letters.setter
-    def letters(self, letters: LayerPrecision) -> None:
-        self._letters, self._forms = letters, None
 
     @property
     def _norm(self) -> Any:
@@ -256,7 +253,7 @@ class LooksUp(LookedUpProducts):
             return
         if bits.is_lazy:
             bits.materialize(x.size(-1))
-        if not self.training:  # type: ignore[attr-defined]
+        if not self.training:
             return
         flow = current_flow()
         if flow is None:
@@ -290,7 +287,7 @@ class LooksUp(LookedUpProducts):
 
         The role decides whether norms or gains act; DDP waits for the gradients of all of them.
         """
-        if self._forms is None or not (self.training and torch.is_grad_enabled()):  # type: ignore[attr-defined]
+        if self._forms is None or not (self.training and torch.is_grad_enabled()):
             return out
         parts = (self.hidden_norm, self.root_norm, self.gain_level, self.root_gain_level)
         held: list[Tensor] = []
@@ -299,7 +296,7 @@ class LooksUp(LookedUpProducts):
                 held.extend(part.parameters())
             elif part is not None:
                 held.append(part)
-        found: Tensor = WithParameters.apply(out, *held)
+        found: Tensor = _WithParameters.apply(out, *held)
         return found
 
     def _mark(self, out: Tensor) -> Tensor:

@@ -48,8 +48,8 @@ class SAGEConv(NeighbourLayer, torch_geometric.nn.SAGEConv):
         precision: ``"fp32"``, ``"full"``, ``"bin"``, letters, or a LayerPrecision.
         dropout: probability of dropping an activation in front of the dense products in training;
             in binary forms it acts on the binarised activation.
-        role: ``"first"``, ``"inner"``, ``"last"`` or ``"only"`` among the binary layers of a model;
-            None to follow from the data flow when the model first trains. Of named precisions alone.
+        role: ``"first"``, ``"inner"``, ``"last"`` or ``"only"`` among the binary layers of a model,
+            for named precisions; None follows from the data flow when the model first trains.
         **kwargs: further arguments of PyG's ``MessagePassing``.
 
     Raises:
@@ -160,8 +160,8 @@ class GraphConv(NeighbourLayer, torch_geometric.nn.GraphConv):
         precision: ``"fp32"``, ``"full"``, ``"bin"``, letters, or a LayerPrecision.
         dropout: probability of dropping an activation in front of the dense products in training;
             in binary forms it acts on the binarised activation.
-        role: ``"first"``, ``"inner"``, ``"last"`` or ``"only"`` among the binary layers of a model;
-            None to follow from the data flow when the model first trains. Of named precisions alone.
+        role: ``"first"``, ``"inner"``, ``"last"`` or ``"only"`` among the binary layers of a model,
+            for named precisions; None follows from the data flow when the model first trains.
         **kwargs: further arguments of PyG's ``MessagePassing``.
 
     Raises:

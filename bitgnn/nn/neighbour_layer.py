@@ -13,7 +13,8 @@ from bitgnn.bits import BitAdjacency
 from bitgnn.nn.aggregation import IntegerProduct, kept_adjacency, neighbour_adjacency
 from bitgnn.nn.binary_layer import BinaryLayer
 from bitgnn.nn.looked_up_products import Part
-from bitgnn.nn.map_linear import is_hooked, through
+from bitgnn.nn.map_linear import is_hooked
+from bitgnn.nn.norms import ProductNorm
 from bitgnn.quantize import fast_dropout
 
 Sizes = tuple[int, int]
@@ -47,7 +48,7 @@ class NeighbourLayer(BinaryLayer):
         kinds = self._letters if self._forms is None else self._forms["hidden"]
         has_own = kinds.looks_up and len(list(self._products())) > 1
         normed = has_own and kinds.hidden_norm
-        self.root_norm = torch.nn.BatchNorm1d(out_channels) if normed else None
+        self.root_norm = ProductNorm(out_channels) if normed else None
         self.root_gain_level = torch.nn.Parameter(torch.zeros(1)) if has_own else None
         # A mean of neighbours varies less than one node, whose noise would decide all signs.
         self.root_start = MEAN_ROOT if self._reduction == "mean" else 1.0
