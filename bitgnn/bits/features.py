@@ -63,6 +63,10 @@ class _Features:
     ) -> Any:
         return dispatch(operator, args, kwargs or {})
 
+    def as_features(self) -> Any:
+        """Itself."""
+        return self
+
     @property
     def size(self) -> Any:
         """The number of features, and ``torch.Tensor.size`` when it is called."""

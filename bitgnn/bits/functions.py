@@ -113,11 +113,11 @@ def _checked(name: str, tensors: Any) -> list[Any]:
     if not parts:
         raise ValueError(f"{name}: tensors must not be empty")
     kind = getattr(parts[0], "NAME", None)
+    wanted = f"{'an' if kind[0] == 'I' else 'a'} {kind}" if kind else "packed"
     for place, part in enumerate(parts):
         if not isinstance(part, PackedRows) or kind != part.NAME:
             raise TypeError(
-                f"{name}: tensors[{place}] must be {f'a {kind}' if kind else 'packed'} like the "
-                f"others, got {name_type(part)}"
+                f"{name}: tensors[{place}] must be {wanted} like the others, got {name_type(part)}"
             )
     _same(name, parts, lambda part: part.device, "must be on")
     return parts

@@ -11,6 +11,7 @@ from torch import Tensor
 from bitgnn._checks import name_type
 from bitgnn.bits import pytrees
 from bitgnn.bits._operands import check_scale
+from bitgnn.bits.pyg_storage import teach_storages
 from bitgnn.bits.rows import PackedRows
 from bitgnn.bits.tensor import held_tensors
 
@@ -23,6 +24,8 @@ ROW_BYTES = 16
 """Rows are padded to a multiple of it, as integer matrix units and bulk copies read them."""
 MOST = 127
 """Largest code; -128 is none, so that codes are symmetric."""
+MOST_FEATURES = 133120
+"""Features up to which int32 holds every product of codes."""
 STEPS = 2.0**-126, 2.0**126
 """Smallest and largest step: neither it nor its inverse is subnormal in float32."""
 
@@ -32,9 +35,10 @@ class Int8Tensor(PackedRows):
 
     The value of feature ``k`` in row ``i`` is ``centre[k] + codes[i, k] * step[k]``. It is the
     packed form of dense features for a binary model's first layer, in a quarter of their bytes.
-    A row ``rows[i]`` is an ``Int8Tensor`` ``[size]``, and PyG takes what :meth:`as_features`
-    returns. Rows, copies and moves share the scales or have equal ones, and the ``fingerprint`` of
-    the scales tells rows that were packed for another model. Scales are not written to.
+    A row ``rows[i]`` is an ``Int8Tensor`` ``[size]``; PyG's ``Data`` holds what
+    :meth:`as_features` returns. Rows, copies and moves share the scales or have equal ones, and the
+    ``fingerprint`` of the scales tells rows that were packed for another model. Scales are not
+    written to.
 
     Args:
         codes: int8 ``[N, 16 * ceil(size / 16)]`` within [-127, 127]; padding bytes are 0.
@@ -60,6 +64,7 @@ class Int8Tensor(PackedRows):
     _fingerprint: int | None
 
     def __init__(self, codes: Tensor, size: int, centre: Tensor, step: Tensor) -> None:
+        teach_storages()
         is_plain = isinstance(codes, Tensor) and not isinstance(codes, PackedRows)
         if not is_plain or codes.dtype != torch.int8:
             raise TypeError(f"Int8Tensor: codes must be an int8 tensor, got {name_type(codes)}")
@@ -98,10 +103,13 @@ class Int8Tensor(PackedRows):
             ValueError: a shape or device does not fit, or a scale has another value.
         """
         name = "Int8Tensor.from_float"
+        teach_storages()
         for argument, given in (("x", x), ("centre", centre), ("step", step)):
             _check_floats(name, argument, given)
-        if x.dim() != 2:
-            raise ValueError(f"{name}: x must have shape [N, K], got {list(x.shape)}")
+        if x.dim() != 2 or x.size(1) > MOST_FEATURES:
+            raise ValueError(
+                f"{name}: x must have shape [N, K] with K <= {MOST_FEATURES}, got {list(x.shape)}"
+            )
         # Copies: the running statistics of a layer go on while the rows stay as they are.
         scales = [given.detach().to(torch.float32, copy=True) for given in (centre, step)]
         for argument, scale in zip(("centre", "step"), scales, strict=True):
@@ -109,7 +117,7 @@ class Int8Tensor(PackedRows):
         fingerprint = _checked_fingerprint(name, *scales)
         values = x.detach()
         values = values.float() if values.dtype == torch.float64 else values
-        codes = _pack(values, scales[0], inverse_step(scales[1]))
+        codes = torch.ops.bitgnn.pack_int8(values, scales[0], inverse_step(scales[1]))
         return cls._made(codes, x.size(1), *scales, fingerprint)
 
     def to_float(self) -> Tensor:
@@ -117,7 +125,7 @@ class Int8Tensor(PackedRows):
         return self.codes[..., : self.size].to(torch.float32) * self.step + self.centre
 
     def as_features(self) -> Int8Features:
-        """The same rows as a ``torch.Tensor`` too: ``Data(x=rows.as_features())``."""
+        """The same rows as a ``torch.Tensor`` too, as ``Data(x=rows)`` holds them."""
         from bitgnn.bits.features import Int8Features
 
         return Int8Features._made(*self._state())
@@ -227,7 +235,11 @@ def bytes_for(size: int) -> int:
 
 
 def inverse_step(step: Tensor) -> Tensor:
-    """Float32 ``1 / step``, and 0 where the step is 0: the factor that packing multiplies by."""
+    """Float32 ``1 / step``, and 0 where the step is 0: the factor that packing multiplies by.
+
+    Taken three times it is what it is taken once: a factor that it gave and the step that it gives
+    for that factor stand for each other exactly, as an arbitrary factor and its inverse do not.
+    """
     return torch.where(step > 0, 1.0 / step, 0.0)
 
 
@@ -288,12 +300,6 @@ def _check_floats(function: str, name: str, x: Any) -> None:
     if x.layout != torch.strided or x.is_nested:
         got = "a nested tensor" if x.is_nested else f"layout {x.layout}"
         raise TypeError(f"{function}: {name} must be dense, got {got}")
-
-
-def _pack(x: Tensor, centre: Tensor, inverse: Tensor) -> Tensor:
-    codes = ((x.float() - centre) * inverse).round().clamp(-MOST, MOST).nan_to_num(nan=0.0)
-    padding = bytes_for(x.size(1)) - x.size(1)
-    return torch.nn.functional.pad(codes.to(torch.int8), (0, padding))
 
 
 pytrees.register(

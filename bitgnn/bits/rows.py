@@ -16,8 +16,6 @@ from bitgnn.bits._operands import check_index, rows_index
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-CORNER = (3, 6)
-"""Rows and columns that a repr shows."""
 _KINDS: dict[str, type[PackedRows]] = {}
 """Classes that pickles name."""
 
@@ -64,6 +62,17 @@ class PackedRows:
     def _made(cls, *state: Any) -> Self:
         """The same of the kind that is cut, copied or moved."""
         return cls._trusted(*state)
+
+    def as_features(self) -> Any:
+        """The same rows as a ``torch.Tensor`` too, where there is such a kind.
+
+        Raises:
+            TypeError: there is none.
+        """
+        raise TypeError(
+            f"{self.NAME}: PyG's Data cuts and joins tensors alone and would pass packed rows of "
+            "this kind on whole; give it a BitTensor, an Int8Tensor or to_float()"
+        )
 
     @classmethod
     def _rebuilt(cls, *state: Any) -> Self:
@@ -161,13 +170,17 @@ class PackedRows:
         return self._packed.dim() > self.ROW_DIMS
 
     def to(
-        self, device: torch.device | str | int, non_blocking: bool = False, copy: bool = False
+        self,
+        device: torch.device | str | int | None,
+        non_blocking: bool = False,
+        copy: bool = False,
     ) -> Self:
-        """The same values on another device.
+        """The same values on another device; None, as for ``torch.Tensor``, is that of now.
 
         Raises:
             TypeError: ``device`` is no device; packed values have no other dtype.
         """
+        device = self.device if device is None else device
         if not isinstance(device, torch.device | str | int):
             raise TypeError(f"{self.NAME}.to: device must be a device, got {name_type(device)}")
         return self._mapped(lambda part: part.to(device, non_blocking=non_blocking, copy=copy))
@@ -296,28 +309,9 @@ class PackedRows:
         return values
 
     def __repr__(self) -> str:
-        shape = " x ".join(map(str, self.shape))
-        scale = "" if getattr(self, "scale", None) is None else ", scaled"
-        what = f"{self.NAME}({shape}, {self.nbytes} bytes{scale}, device={self.device})"
-        if type(self._packed) is not Tensor or self._packed.is_meta or 0 in self.shape:
-            return what
-        return f"{what}\n{self._corner()}"
+        from bitgnn.bits._shown import described
 
-    def _corner(self) -> str:
-        """The first values of the first rows."""
-        head = self[: CORNER[0] + 1] if self._has_rows() else self
-        while head.dim() > 2 and head[0]._has_rows():
-            head = head[0][: CORNER[0] + 1]
-        values = head.to_float()
-        while values.dim() > 2:
-            values = values[0]
-        rows = values.view(-1, values.size(-1))
-        more = ", ..." if rows.size(1) > CORNER[1] else ""
-        lines = [
-            "[" + ", ".join(f"{value:.4g}" for value in row[: CORNER[1]].tolist()) + f"{more}]"
-            for row in rows[: CORNER[0]]
-        ]
-        return "\n".join(lines + ["..."] * (len(rows) > CORNER[0]))
+        return described(self)
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         return rebuild, (type(self).__name__, *self._state())

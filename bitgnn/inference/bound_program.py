@@ -114,7 +114,7 @@ class BoundProgram(Frozen):
                 scales = self._read_by(self._entry_step)
                 self._own_rows = no_rows(**scales)
                 sources += tuple(scales.values())
-        self._sources = Watch(sources) if sources else None
+        self._sources = Watch(sources, reads_bytes=True) if sources else None
         self._recordings = Recordings()
 
     def _watches(self, x: Inputs) -> list[Watch]:
@@ -233,7 +233,7 @@ class BoundProgram(Frozen):
                 "which only a first layer with bit output takes"
             )
         first = self.program.steps[self.program.entry or 0]
-        self._pattern_source = Watch(self._read_by(first).values())
+        self._pattern_source = Watch(self._read_by(first).values(), reads_bytes=True)
         packed, output = self._entry_step.outputs, self.program.output
         steps = self._pattern_steps()
         self._from_pattern = compile_steps(steps, packed, output, self._kinds, self._tensors())

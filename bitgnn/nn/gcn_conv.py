@@ -144,10 +144,10 @@ class GCNConv(BinaryLayer, torch_geometric.nn.GCNConv):
             if not shows:
                 out = self._aggregate_pattern(z, adjacency, self.bias, integers)
                 return self._output(out if own is None else out + own)
-            graph = edge_index
+            graph, given = edge_index, edge_weight
             if self.add_self_loops:
-                graph, _ = add_remaining_self_loops(graph, num_nodes=nodes)
-            weight = self._edge_factors(graph, adjacency).to(z.dtype)
+                graph, given = add_remaining_self_loops(graph, given, num_nodes=nodes)
+            weight = self._edge_factors(graph, adjacency, given).to(z.dtype)
         out = self.propagate(graph, x=self._as_messages(z), edge_weight=weight)
         out = out if self.bias is None else out + self.bias
         return self._output(out if own is None else out + own)

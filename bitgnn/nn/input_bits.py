@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.nn.parameter import is_lazy
 
 import bitgnn.ops  # noqa: F401  (defines torch.ops.bitgnn)
+from bitgnn.bits.int8 import inverse_step
 from bitgnn.nn.host_state import HostState
 from bitgnn.nn.input_statistics import OFTEN, TINY, ColumnStatistics, Moments
 from bitgnn.nn.norms import is_in_backward
@@ -138,8 +139,10 @@ class InputBits(ColumnStatistics):
         """
         held = self.moments if moments is None else moments
         rounding = (held.mean * torch.finfo(torch.float32).eps) ** 2
-        inverse = UNITS * held.variance.rsqrt()
-        return held.mean, torch.where(held.variance > rounding.clamp(min=TINY), inverse, 0.0)
+        varies = held.variance > rounding.clamp(min=TINY)
+        # The step and its inverse stand for each other exactly, as packed rows need them.
+        step = torch.where(varies, held.variance.sqrt() / UNITS, 0.0)
+        return held.mean.clone(), inverse_step(step)
 
     @property
     def unit(self) -> Tensor:

@@ -201,7 +201,7 @@ class NeighbourLayer(BinaryLayer):
             if z is None or not self._shows_messages:
                 return self._aggregate_pattern(z, adjacency, bias, integers)
             if weight is not None:
-                factors = self._edge_factors(edges, adjacency).to(z.dtype)
+                factors = self._edge_factors(edges, adjacency, weight).to(z.dtype)
                 graph = graph._replace(weight=factors)
         out = self._propagate((self._as_messages(z), None), graph)
         return out if bias is None else out + bias

@@ -9,6 +9,7 @@ from torch import Tensor
 
 import bitgnn.ops  # noqa: F401  (defines torch.ops.bitgnn)
 from bitgnn.quantize.dropout import filled, unpacked
+from bitgnn.quantize.first_order import first_order
 from bitgnn.quantize.linear import without_autocast
 from bitgnn.quantize.sign import sgn
 
@@ -92,6 +93,7 @@ class _LookedUpLinear(torch.autograd.Function):
         return tuple(outs)
 
     @staticmethod
+    @first_order
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         x, weight, w_words, words, raised, offset, columns, gain, scale, window, out = (
             ctx.saved_tensors
@@ -283,6 +285,7 @@ class _CentredBits(torch.autograd.Function):
         return out.to(x.dtype).view(x.shape)
 
     @staticmethod
+    @first_order
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
         x, window = ctx.saved_tensors
         grad = grad if ctx.gain == 1.0 else grad * ctx.gain

@@ -10,6 +10,7 @@ from torch import Tensor
 import bitgnn.ops  # noqa: F401  (defines torch.ops.bitgnn)
 from bitgnn.bits import Int8Tensor
 from bitgnn.bits.int8 import STEPS
+from bitgnn.bits.int8 import inverse_step as inverse_of
 from bitgnn.inference.step import Form, Read, Register, StepReader, step_kind
 from bitgnn.ops.reference.int8 import LARGEST, MOST_FEATURES
 from bitgnn.ops.reference.table import code_bytes
@@ -29,7 +30,7 @@ PRODUCTS = ("bmm_iif", "bmm_iib", "bmm_add_iib")
 def no_rows(centre: Tensor, inverse_step: Tensor) -> Int8Tensor:
     """An ``Int8Tensor`` without rows, whose scales are those of a packing step."""
     size = centre.size(0)
-    step = torch.where(inverse_step > 0, 1.0 / inverse_step, 0.0)
+    step = inverse_of(inverse_step)
     codes = torch.empty(0, code_bytes(size), dtype=torch.int8, device=centre.device)
     # Copies: a model may be written to, the rows that it packed stay as they are.
     return Int8Tensor(codes, size, centre.clone(), step)
