@@ -189,7 +189,7 @@ class ColumnStatistics(nn.Module):
         if not torch.compiler.is_compiling():
             self._commits += 1
         is_finite = torch.isfinite(moments.mean).all() & torch.isfinite(moments.variance).all()
-        with torch.inference_mode(False):
+        with torch.inference_mode(self.rows.is_inference()):
             for held, found in zip(self.moments, moments, strict=True):
                 if found is not held:
                     held.copy_(torch.where(is_finite, found, held))

@@ -209,6 +209,13 @@ class LooksUp(LookedUpProducts):
         if not reads_bits:
             bits.form.fill_(form)
 
+    def note_state(self) -> None:
+        """Read kinds of inputs and letters now: compilers, which cannot, take what was read last."""
+        for bits in (self.input_bits, self.root_bits):
+            if bits is not None:
+                bits.kind  # noqa: B018
+        self.letters  # noqa: B018
+
     @property
     def letters(self) -> LayerPrecision:
         """Precision in use."""
