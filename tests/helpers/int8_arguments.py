@@ -6,7 +6,8 @@ import torch
 from draws import Draws
 from torch import Tensor
 
-from bitgnn.ops.reference.int8 import LARGEST, padded
+from bitgnn.bits.int8 import MOST
+from bitgnn.ops.reference.int8 import padded
 
 INT8 = ("pack_int8", "bmm_iif", "bmm_iib", "bmm_add_iib", "bmm_fif", "bmm_fib")
 
@@ -16,7 +17,7 @@ class Int8Arguments(Draws):
 
     def codes(self, rows: int, size: int) -> Tensor:
         """Padded rows of codes of every value."""
-        drawn = torch.randint(-LARGEST, LARGEST + 1, (rows, size), generator=self.generator)
+        drawn = torch.randint(-MOST, MOST + 1, (rows, size), generator=self.generator)
         return padded(drawn.to(torch.int8))
 
     def _int8_arguments(
