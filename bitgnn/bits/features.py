@@ -109,7 +109,7 @@ class _Destination:
         rows, size = shape
         num_words = words_for(size)
         words = self._words[: rows * num_words].view(rows, num_words)
-        scale = torch.empty(rows).share_memory_() if self._is_scaled else None
+        scale = torch.empty(rows, dtype=torch.float32).share_memory_() if self._is_scaled else None
         return BitFeatures._trusted(words, size, scale)
 
     def resize_(self, *shape: int) -> BitFeatures:
