@@ -3,8 +3,9 @@
 import torch
 
 from bitgnn.bits.adjacency import BitAdjacency
-from bitgnn.bits.features import BitFeatures
+from bitgnn.bits.features import BitFeatures, Int8Features
 from bitgnn.bits.functions import cat, select_rows, set_bits, stack
+from bitgnn.bits.int8 import Int8Tensor
 from bitgnn.bits.layouts import FrdcLayout
 from bitgnn.bits.pyg_storage import teach_storages
 from bitgnn.bits.rows import PackedRows, rebuild
@@ -18,6 +19,8 @@ __all__ = [
     "BitTensor",
     "BooleanTensor",
     "FrdcLayout",
+    "Int8Features",
+    "Int8Tensor",
     "PackedRows",
     "TernaryTensor",
     "cat",

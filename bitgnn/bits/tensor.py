@@ -51,6 +51,9 @@ class PackedSigns(PackedRows):
     COUNT: ClassVar[str]
     """Name of the attribute with the number of features."""
 
+    words: Tensor
+    scale: Tensor | None
+
     @classmethod
     def _trusted(cls, words: Any, count: Any, scale: Any = None) -> Self:
         self = object.__new__(cls)

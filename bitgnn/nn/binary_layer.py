@@ -258,4 +258,4 @@ class BinaryLayer(BinaryProduct):
             out = on_rows(self.output_norm, out)
         if self.letters.bspmm[2] == "B":
             out = binary_sign(out, self.letters.surrogate, OUTPUT_WINDOW)
-        return self._mark(out)
+        return self._mark(self._with_all_parameters(out))

@@ -33,6 +33,7 @@ class InputWords(NamedTuple):
       not set in ``words``: the mean of both counts, so that dropped bits are in the middle.
     * ``is_centred``: bits of activations, which stand for -1/2 and +1/2.
     * ``total``: float32 ``[N]``, finite where all of a row is; None where nobody asks.
+    * ``unit``: scalar tensor, factor u of products with the bits.
     * ``window``: scalar tensor, half-width of the part of the axis where what the bits were made of
       gets a gradient; None is all of it.
     """
@@ -47,6 +48,7 @@ class InputWords(NamedTuple):
     is_centred: bool = False
     total: Tensor | None = None
     window: Tensor | None = None
+    unit: Tensor | None = None
 
     @property
     def step(self) -> float:
@@ -148,7 +150,6 @@ def looked_up_linear(
     x: Tensor,
     weight: Tensor,
     bits: InputWords,
-    unit: Tensor,
     output_gain: Tensor | None = None,
     norm: torch.nn.BatchNorm1d | None = None,
 ) -> Tensor:
@@ -161,7 +162,8 @@ def looked_up_linear(
     ``x [N, K]`` are the floats that the bits were made of, ``weight`` is ``[M, B]`` latent;
     ``output_gain [1]`` and ``norm`` are folded into the product ``[N, M]`` of the dtype of ``x``.
     """
-    weight = weight.contiguous()
+    weight, unit = weight.contiguous(), bits.unit
+    assert unit is not None
     with without_autocast(x):
         if norm is None and output_gain is None:
             folded = _fold(weight, bits, unit)
@@ -183,7 +185,6 @@ def trained_products(
     x: Tensor,
     weight: Tensor,
     bits: InputWords,
-    unit: Tensor,
     parts: int = 1,
     level: Tensor | None = None,
     log_gain: Tensor | None = None,
@@ -200,8 +201,9 @@ def trained_products(
     weight with equally many outputs; without a level the products are in front of batch norms.
     """
     weight = weight.contiguous()
+    assert bits.unit is not None
     with without_autocast(x):
-        folded = _fold(weight, bits, unit, log_gain)
+        folded = _fold(weight, bits, bits.unit, log_gain)
         operands = (bits, *folded, parts, level is None)
         outs: tuple[Tensor, ...] = _LookedUpLinear.apply(x, weight, level, operands)
     return outs
