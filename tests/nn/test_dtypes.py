@@ -159,7 +159,7 @@ def test_bits_under_another_default_dtype(wide, graph):
     network(images).sum().backward()
     network.eval()
     with torch.no_grad():
-        found = freeze(network)(images)
+        found = freeze(network)(images.float())
         torch.testing.assert_close(found.double(), network(images), rtol=1e-4, atol=1e-4)
     weight = torch.rand(graph.size(1))
     adjacency = BitAdjacency.from_edge_index(graph, N, weight, normalize="sym")
