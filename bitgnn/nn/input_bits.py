@@ -129,7 +129,7 @@ class InputBits(ColumnStatistics):
         most = (1.0 - SPARSE) * self.kept_share
         is_pattern = (moments.present.mean() <= most) & (moments.negative <= 0)
         form = torch.where(is_pattern, 1.0, -1.0)
-        with torch.inference_mode(False):
+        with torch.inference_mode(self.form.is_inference()):
             self.form.copy_(torch.where(moments.batches <= OFTEN, form, self.form))
 
     def scales(self, moments: Moments | None = None) -> tuple[Tensor, Tensor]:
