@@ -13,13 +13,13 @@ import torch
 from torch import Tensor
 
 from bitgnn.bits import BitImages, BitTensor
+from bitgnn.bits.int8 import bytes_for
 from bitgnn.bits.tensor import WORD_BITS, words_for
 from bitgnn.inference.bound_program import BoundProgram
 from bitgnn.inference.step import Register, Step
 from bitgnn.inference.steps.images import CONVOLUTIONS, FIXED, OF_PATCHES
 from bitgnn.inference.steps.int8 import PRODUCTS as INT8_PRODUCTS
 from bitgnn.inference.steps.products import PATTERN_PRODUCT
-from bitgnn.ops.reference.table import code_bytes
 
 FLOAT_BYTES = 4
 INDEX_BYTES = 4
@@ -68,7 +68,7 @@ def row_bytes(register: Register) -> int:
         return CLASS_BYTES
     size = register.size or 0
     if register.form == "codes":
-        return int(code_bytes(size))
+        return int(bytes_for(size))
     return FLOAT_BYTES * (words_for(size) if register.form == "bits" else size)
 
 
