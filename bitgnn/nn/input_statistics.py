@@ -184,10 +184,15 @@ class ColumnStatistics(nn.Module):
             )
 
     @torch.no_grad()
-    def commit(self, moments: Moments) -> None:
-        """Make merged statistics the running ones; not those of GPU batches with NaN."""
+    def commit(self, moments: Moments | None) -> None:
+        """Make merged statistics the running ones; not those of GPU batches with NaN.
+
+        None counts a batch that is not due.
+        """
         if not torch.compiler.is_compiling():
             self._commits += 1
+        if moments is None:
+            return
         is_finite = torch.isfinite(moments.mean).all() & torch.isfinite(moments.variance).all()
         with torch.inference_mode(self.rows.is_inference()):
             for held, found in zip(self.moments, moments, strict=True):

@@ -13,7 +13,7 @@ from bitgnn.nn.aggregation import IntegerProduct
 from bitgnn.nn.host_state import HostState
 from bitgnn.nn.input_bits import InputBits
 from bitgnn.nn.looked_up_products import MATRIX, LookedUpProducts
-from bitgnn.nn.map_linear import is_hooked
+from bitgnn.nn.map_linear import is_watched, remake_weight
 from bitgnn.nn.precision import (
     Form,
     LayerPrecision,
@@ -210,7 +210,7 @@ class LooksUp(LookedUpProducts):
             bits.form.fill_(form)
 
     def note_state(self) -> None:
-        """Read kinds of inputs and letters now: compilers, which cannot, take what was read last."""
+        """Read kinds and letters, which compilers take as they were read last."""
         for bits in (self.input_bits, self.root_bits):
             if bits is not None:
                 bits.kind  # noqa: B018
@@ -275,7 +275,7 @@ class LooksUp(LookedUpProducts):
             flow.read(self, bits, x)
 
     def _ask_autograd(self, x: Tensor, bits: InputBits) -> None:
-        """Count the first steps of training, and read the data flow from autograd's graph in them."""
+        """Count the first steps of training, and read the data flow from their graphs."""
         is_compiled = torch.compiler.is_compiling()
         if self._forms is None or not torch.is_grad_enabled():
             return
@@ -338,8 +338,9 @@ class LooksUp(LookedUpProducts):
             return None
         if self.node_dim not in (0, -MATRIX) or (norm is not None and norm.training):
             return None
-        if is_hooked(linear):
+        if is_watched(linear):
             return None
+        remake_weight(linear)
         weight = self._ready(linear, x).detach().contiguous()
         words = self._see(x, bits, 0.0).operand
         assert isinstance(words, InputWords)
