@@ -23,9 +23,10 @@ inline void store_codes(int8_t* p, const Lanes& v) {
 }
 
 inline uint32_t ge_mask(const IntLanes& a, const IntLanes& b) {
-  const uint32_t lo = _mm512_cmp_epi32_mask(a.lo, b.lo, _MM_CMPINT_NLT);
-  const uint32_t hi = _mm512_cmp_epi32_mask(a.hi, b.hi, _MM_CMPINT_NLT);
-  return lo | (hi << 16);
+  const __mmask16 lo = _mm512_cmp_epi32_mask(a.lo, b.lo, _MM_CMPINT_NLT);
+  const __mmask16 hi = _mm512_cmp_epi32_mask(a.hi, b.hi, _MM_CMPINT_NLT);
+  // Joined as masks: GCC 12 stores 16 bits of one that it has no register for, but loads 32.
+  return _cvtmask32_u32(_mm512_kunpackw(hi, lo));
 }
 
 inline void make_code_panel(const int8_t* weight, int64_t outputs, int64_t pitch, void* panel) {
