@@ -7,6 +7,7 @@ of the fp32 model. Finished runs are kept in OUTPUT.jsonl and not done again.
 from __future__ import annotations
 
 import argparse
+import copy
 import statistics
 import time
 from collections.abc import Callable, Iterator
@@ -118,9 +119,12 @@ def fit(
     step_loss: Callable[[], torch.Tensor],
     scores: Callable[[], torch.Tensor],
 ) -> tuple[float, float]:
-    """The tutorial's loop: validation and test accuracy where validation is best, in per cent."""
+    """The tutorial's loop: validation and test accuracy where validation is best, in per cent.
+
+    The model is left in that state.
+    """
     optimizer = torch.optim.Adam(model.parameters(), lr=LEARNING_RATE, weight_decay=decay)
-    best, test = -1.0, 0.0
+    best, test, state = -1.0, 0.0, model.state_dict()
     for _ in range(epochs):
         model.train()
         optimizer.zero_grad()
@@ -132,6 +136,8 @@ def fit(
         reached = float(right[graph["val"]].float().mean())
         if reached > best:
             best, test = reached, float(right[graph["test"]].float().mean())
+            state = copy.deepcopy(model.state_dict())
+    model.load_state_dict(state)
     return 100 * best, 100 * test
 
 
@@ -172,19 +178,25 @@ def held(name: str, root: str | None, device: str) -> dict[str, torch.Tensor]:
     return {key: value.to(device) for key, value in read(name, root).items()}
 
 
-def run(job: tuple[dict[str, Any], str | None, str]) -> dict[str, Any]:
-    """One training."""
-    case, root, device = job
-    torch.set_num_threads(1)
-    graph = held(case["graph"], root, device)
+def untrained(case: dict[str, Any], graph: dict[str, torch.Tensor]) -> nn.Module:
+    """The model of a case, on its graph's device."""
     torch.manual_seed(case["seed"])
     classes = int(graph["y"].max()) + 1
     sizes = [graph["x"].size(1), *[HIDDEN] * (case["layers"] - 1), classes]
     model: nn.Module = Tutorial(case["layer"], sizes)
     if case["form"] != "fp32":
         model = bitgnn.binarize(model, case["form"])
+    return model.to(graph["x"].device)
+
+
+def run(job: tuple[dict[str, Any], str | None, str]) -> dict[str, Any]:
+    """One training."""
+    case, root, device = job
+    torch.set_num_threads(1)
+    graph = held(case["graph"], root, device)
+    model = untrained(case, graph)
     try:
-        return {**case, **train(model.to(device), graph, case["weight_decay"])}
+        return {**case, **train(model, graph, case["weight_decay"])}
     except torch.OutOfMemoryError:  # PyG's messages of every edge in floats
         return {**case, "failed": "out of memory"}
     finally:
