@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass
 from functools import partial
 
 import torch
+from torch_geometric.utils import is_sparse
 
 from bench.cases import WRONG, Contender, Record, time_in_turns
 from bench.models.contenders import (
@@ -29,6 +30,7 @@ from bench.models.peers import PYG, Peer, peers
 from bench.models.waits import add_calls
 from bench.tasks import NodeTask
 from bitgnn.inference import frozen_memory
+from bitgnn.measure.memory import stored_bytes
 from bitgnn.measure.report import format_ratio, format_seconds
 from bitgnn.measure.timing import LONG_SECONDS, Clock, Timing
 
@@ -163,6 +165,9 @@ class ModelCase:
         seconds = None if ours is None else ours.median
         peer_seconds = None if peer is None else peer.median
         memory = of_form[0].details["memory"]
+        feature_bytes, predicted = stored_bytes(x), None
+        if not is_sparse(x):  # not counted from shapes
+            predicted = frozen_memory(network.model, x, adjacency).to_dict()
         lowest = None
         if self.rates is not None:
             widths = [task.x.size(1), task.hidden_channels(self.kind), task.num_classes]
@@ -171,7 +176,7 @@ class ModelCase:
             found = aggregations(network.model, widths, task.num_nodes, adjacency)
             weights = sum(buffer.nbytes for buffer in network.model.buffers())
             scores = task.num_nodes * task.num_classes * task.x.element_size()
-            lowest = floor(x.nbytes, weights, scores, found, self.rates)
+            lowest = floor(feature_bytes, weights, scores, found, self.rates)
         return {
             "form": form,
             "features": features,
@@ -184,8 +189,8 @@ class ModelCase:
             "times_the_floor": seconds / lowest.seconds if seconds and lowest else None,
             "memory": memory,
             "weight_bytes": network.model.nbytes,
-            "feature_bytes": x.nbytes,
-            "predicted_memory": frozen_memory(network.model, x, adjacency).to_dict(),
+            "feature_bytes": feature_bytes,
+            "predicted_memory": predicted,
             "goals": [
                 {
                     "kind": goal.kind,

@@ -16,7 +16,7 @@ import bitgnn
 from bench.cases import Case, Contender, Record
 from bench.experiments import plain_loop
 from bench.models.case import Networks
-from bench.models.ours import Frozen, inputs_of
+from bench.models.ours import SPARSE, Frozen, inputs_of
 from bench.models.peers import FP32, HALVES, PYG, TF32, Peer
 from bench.tasks import HIDDEN, SEED, NodeTask, load_task
 from bitgnn.inference import FrozenModel
@@ -35,7 +35,7 @@ LARGE = {
 WEIGHT_DECAY = 5e-4
 STEPS, STEP_NODES = 5, 20_000
 """Training of networks without labels, on so many nodes: times do not depend on what is learnt."""
-SPARSE = 0.5
+ZEROS = 0.5
 """Share of zeros from which on features are also timed as a sparse tensor."""
 SCORES = 1e-4
 """Tolerance of scores whose float sums have another order."""
@@ -75,8 +75,8 @@ def freeze_default(kind: str, form: str, task: NodeTask) -> Frozen:
     model.eval()
     frozen = bitgnn.freeze(model, check=False)  # checked on every node below
     inputs = inputs_of(frozen, task)
-    if not task.x.is_cuda and int((task.x == 0).sum()) >= SPARSE * task.x.numel():
-        inputs["sparse"] = (task.x.to_sparse_csr(), inputs["floats"][1])
+    if not task.x.is_cuda and int((task.x == 0).sum()) >= ZEROS * task.x.numel():
+        inputs[SPARSE] = (task.x.to_sparse_csr(), inputs["floats"][1])
     return Frozen(frozen, model, inputs, training)
 
 

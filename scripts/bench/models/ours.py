@@ -18,6 +18,8 @@ from bitgnn.inference import FrozenModel
 FORMS = ("bin", "full")
 EXECUTORS = {"cpu": ("eager",), "cuda": ("eager", "cuda_graph")}
 """By device."""
+SPARSE = "sparse"
+"""Name of features in a sparse tensor of torch's."""
 TOLERANCE = 1e-4
 FLIPPED_BITS = 1e-6
 """Part of the hidden bits that may differ where they are signs of float sums."""
@@ -32,8 +34,9 @@ class Frozen:
     Attributes:
         model: the frozen network.
         emulated: the same network in floats.
-        inputs: features and prepared graph by name: ``"floats"``, ``"packed"``, and
-            ``"packed dense"`` where the packed form is the pattern of set bits instead of words.
+        inputs: features and prepared graph by name: ``"floats"``, ``"packed"``,
+            ``"packed dense"`` where the packed form is the pattern of set bits instead of words,
+            and ``"sparse"`` where they are also given as a sparse tensor.
         training: how the network was trained, and what it reached.
     """
 

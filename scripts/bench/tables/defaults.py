@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
@@ -20,6 +21,7 @@ from bitgnn.measure.report import format_bytes, format_ratio, format_seconds
 FORM = "bin"
 LAYERS = {"GCN": "GCNConv", "GraphSAGE": "SAGEConv"}
 FEATURES = {"floats": "from floats", "sparse": "from a sparse tensor", "packed": "packed"}
+HEADLINE_FEATURES = ("floats", "packed")
 TIMED = "models"
 HEADINGS = {"cuda": "GPU: ", "cpu": "CPU: "}
 HEADLINE_THREADS = 2
@@ -28,8 +30,8 @@ DENSE, HEADLINE_DENSE = ", dense ", ("PubMed, dense 128", "CS, dense 128")
 REDUCED = "an eighth"
 BUSY_PERCENT = 10.0
 NOTE = (
-    "Accuracies: test nodes in per cent where validation is best, mean ± standard error of {seeds} "
-    "seeds; the timed model is that of the first seed. Frozen equals trained on every node in "
+    "Accuracies: test nodes in per cent where validation is best, mean ± standard error (seeds: "
+    "{seeds}); the timed model is that of the first seed. Frozen equals trained on every node in "
     "{equal} of {checked} models."
 )
 
@@ -74,14 +76,19 @@ def _training_key(run: Record) -> tuple[object, ...]:
     return tuple(run[name] for name in ("graph", "layer", "form", "seed"))
 
 
-def accuracy(runs: Iterable[Record], row: Row, form: str) -> str:
-    """Mean test accuracy of a network with its standard error, where there is more than one."""
-    found = [
+def scores_of(runs: Iterable[Record], row: Row, form: str) -> list[float]:
+    """Test accuracies of a network in per cent, one a seed."""
+    wanted = row.graph, LAYERS[row.model], form
+    return [
         run["test"]
         for run in runs
-        if (run["graph"], run["layer"], run["form"]) == (row.graph, LAYERS[row.model], form)
-        and "failed" not in run
+        if (run["graph"], run["layer"], run["form"]) == wanted and "failed" not in run
     ]
+
+
+def accuracy(runs: Iterable[Record], form: str, row: Row) -> str:
+    """Mean test accuracy of a network, with its standard error where there are several seeds."""
+    found = scores_of(runs, row, form)
     if not found:
         return ""
     error = f" ± {statistics.stdev(found) / len(found) ** 0.5:.1f}" if len(found) > 1 else ""
@@ -94,10 +101,12 @@ def default_table(record: Record) -> str:
     labelled, made_up = ([r for r in rows if has_labels(r) == is_real] for is_real in (True, False))
     on_cuda = record["benchmark"].endswith("cuda")
     threads = [] if on_cuda else sorted({r["threads"] for row in rows for r in row.results})
+    known = {entry["features"] for row in rows for r in row.results for entry in r["ours"]}
+    features = [name for name in FEATURES if name in known]
     times = [
         column
         for number in (threads if len(threads) > 1 else [None])
-        for column in _times(partial(_with_threads, number), _of_threads(number))
+        for column in _times(partial(_with_threads, number), _of_threads(number), features, True)
     ]
     columns = [*times, *(_calls() if on_cuda else ()), *_bytes()]
     text = f"{environment_line(record)}{_busy(record)}\n"
@@ -121,21 +130,17 @@ def _network() -> Column:
 
 def _accuracies(runs: Sequence[Record]) -> list[Column]:
     return [
-        ("PyG, %", partial(_accuracy_cell, runs, "fp32")),
-        ("bits, %", partial(_accuracy_cell, runs, FORM)),
+        ("PyG, %", partial(accuracy, runs, "fp32")),
+        ("bits, %", partial(accuracy, runs, FORM)),
     ]
 
 
-def _accuracy_cell(runs: Sequence[Record], form: str, row: Row) -> str:
-    return accuracy(runs, row, form)
-
-
-def _times(pick: Pick, prefix: str = "", is_headline: bool = False) -> list[Column]:
-    """PyG's best and ours from each form of the features, of the result that ``pick`` finds."""
-    columns: list[Column] = [(f"{prefix}PyG's best", partial(_peer_cell, pick, not is_headline))]
-    for features, heading in FEATURES.items():
-        if features != "sparse" or not is_headline:
-            columns.append((heading, partial(_ours_cell, pick, features)))
+def _times(
+    pick: Pick, prefix: str, features: Iterable[str] = HEADLINE_FEATURES, is_named: bool = False
+) -> list[Column]:
+    """PyG's best, named or not, and ours from features in several forms, of what ``pick`` finds."""
+    columns: list[Column] = [(f"{prefix}PyG's best", partial(_peer_cell, pick, is_named))]
+    columns += [(FEATURES[name], partial(_ours_cell, pick, name)) for name in features]
     return columns
 
 
@@ -185,21 +190,19 @@ def _bytes() -> list[Column]:
 
 
 def _note(rows: Sequence[Row], runs: Sequence[Record]) -> str:
-    counts: dict[tuple[object, ...], int] = {}
-    for run in runs:
-        key = run["graph"], run["layer"], run["form"]
-        counts[key] = counts.get(key, 0) + 1
-    checks = [
-        check["differing_nodes"]
-        for row in rows
-        for check in row.results[0]["checks"][FORM].values()
-    ]
-    checks += [run["differing_nodes"] for run in runs if "differing_nodes" in run]
-    seeds = " to ".join(
-        str(number) for number in sorted({min(counts.values()), max(counts.values())})
-    )
-    equal = sum(number == 0 for number in checks)
-    return NOTE.format(seeds=seeds, equal=equal, checked=len(checks))
+    counts = Counter(_training_key(run)[:-1] for run in runs)
+    equal = {
+        _training_key(run): run["differing_nodes"] == 0 for run in runs if "differing_nodes" in run
+    }
+    for row in rows:
+        for result in row.results:
+            timed = result["training"][FORM]
+            key = _training_key(timed) if timed else (row.model, row.graph)
+            checks = result["checks"][FORM].values()
+            same = all(check["differing_nodes"] == 0 for check in checks)
+            equal[key] = equal.get(key, True) and same
+    seeds = " to ".join(map(str, sorted({min(counts.values()), max(counts.values())})))
+    return NOTE.format(seeds=seeds, equal=sum(equal.values()), checked=len(equal))
 
 
 def _first_products(record: Record) -> str:
@@ -246,7 +249,7 @@ def headline_table(records: Sequence[Record]) -> str:
     columns: list[Column] = []
     for device, heading in HEADINGS.items():
         if device in found:
-            columns += _times(partial(_on_device, found[device]), heading, is_headline=True)
+            columns += _times(partial(_on_device, found[device]), heading)
     text = ""
     for is_real in (True, False):
         part = [row for row in shown_rows if has_labels(row) == is_real]
