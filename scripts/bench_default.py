@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import lru_cache, partial
+from pathlib import Path
 from typing import Any
 
 from tqdm import tqdm
@@ -41,6 +42,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     names = {"cpu": "default_cpu", "cuda": "default_cuda"}
     arguments = parse("Times frozen default networks against PyG's.", names, argv, _options)
     earlier = _record(arguments)["trainings"] if arguments.resume else []
+    for path in arguments.trainings:
+        earlier += _of_interest(json.loads(path.read_text("utf-8"))["runs"])
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Sparse", category=UserWarning)
         cases = tqdm(_cases(arguments), unit="case")
@@ -65,6 +68,10 @@ def _options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--seeds", type=int, default=0, help="trainings of each network and of PyG's"
     )
+    parser.add_argument(
+        "--trainings", type=Path, nargs="+", default=[], metavar="FILE",
+        help="records of scripts/experiments/plain_loop.py whose trainings count",
+    )  # fmt: skip
     parser.add_argument("--workers", type=int, default=1, help="trainings side by side")
 
 
@@ -97,6 +104,18 @@ def _record(arguments: argparse.Namespace) -> dict[str, Any]:
     if not arguments.output.exists():
         return {"results": [], "trainings": []}
     found: dict[str, Any] = json.loads(arguments.output.read_text("utf-8"))
+    return found
+
+
+def _of_interest(runs: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Trainings of the models that are timed here, in floats and in bits."""
+    found = []
+    for run in runs:
+        for kind, layer in LAYERS.items():
+            case = plain_case(kind, run["graph"], run["form"], run["seed"])
+            is_ours = run["layer"] == layer and run["form"] in (FLOATS, FORM)
+            if is_ours and run["graph"] in (*OWN_FEATURES, *DENSE) and case.items() <= run.items():
+                found.append(run)
     return found
 
 

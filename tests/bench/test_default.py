@@ -12,8 +12,15 @@ from bench.models import case as cases
 from bench.models import defaults
 from bench.models.peers import Peer, peers
 from bench.tables.defaults import default_table, headline_table
+from bench.tables.plain_loop import papers_networks_table
 
 GRAPH = "block model, 5 classes"
+MACHINE = {
+    "gpu": "Some GPU",
+    "versions": {"torch": "2.13.0", "torch-geometric": "2.8.1"},
+    "commit": "0123456789abcdef",
+    "date": "2026-01-02T03:04:05+00:00",
+}
 
 
 @pytest.fixture
@@ -107,6 +114,27 @@ def test_trainings_become_part_of_the_record(tmp_path, monkeypatch, small):
     text = headline_table([record, {**record, "benchmark": "default_cuda"}])
     assert f"| GCN, {GRAPH} | 51.0 ± 0.6 | " in text
     assert "| GPU: PyG's best | from floats | packed | CPU: PyG's best |" in text
+
+
+def test_trainings_of_plain_loops_count_where_the_model_is_the_same():
+    same = {**defaults.plain_case("GraphSAGE", "CS, dense 128", "fp32", 3), "test": 90.0}
+    others = [{**same, name: value} for name, value in (
+        ("layers", 3), ("layer", "GraphConv"), ("form", "full"), ("weight_decay", 0.0),
+        ("graph", "Tolokers"),
+    )]  # fmt: skip
+    assert bench_default._of_interest([*others, same]) == [same]
+
+
+def test_the_papers_networks_are_trained_by_their_recipe(small, monkeypatch):
+    monkeypatch.setitem(plain_loop.RECIPES["GCNConv"], "epochs", 2)
+    cases = [{**defaults.plain_case("GCN", GRAPH, f"papers-{form}", 0)} for form in ("fp32", "bin")]
+    runs = [plain_loop.run((case, None, "cpu")) for case in cases]
+    assert "differing_nodes" not in runs[0]
+    assert runs[1]["differing_nodes"] == 0
+    runs.append({**runs[1], "seed": 1, "test": runs[1]["test"] + 2.0})
+    text = papers_networks_table({"environment": MACHINE, "runs": runs})
+    row = f"| GCNConv, {GRAPH} | {runs[0]['test']:.1f} |  | {runs[1]['test'] + 1:.1f} ± 1.0 |  |"
+    assert row in text
 
 
 def test_a_changed_weight_gives_a_frozen_model_no_times(small):

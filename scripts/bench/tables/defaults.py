@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
@@ -11,6 +10,7 @@ from typing import NamedTuple
 from bench.report import (
     Record,
     environment_line,
+    mean_and_error,
     not_measured,
     shown,
     table,
@@ -88,11 +88,7 @@ def scores_of(runs: Iterable[Record], row: Row, form: str) -> list[float]:
 
 def accuracy(runs: Iterable[Record], form: str, row: Row) -> str:
     """Mean test accuracy of a network, with its standard error where there are several seeds."""
-    found = scores_of(runs, row, form)
-    if not found:
-        return ""
-    error = f" ± {statistics.stdev(found) / len(found) ** 0.5:.1f}" if len(found) > 1 else ""
-    return f"{statistics.mean(found):.1f}{error}"
+    return shown(scores_of(runs, row, form) or None, mean_and_error)
 
 
 def default_table(record: Record) -> str:
