@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import LogLocator, NullFormatter
+from matplotlib.ticker import LogLocator, NullLocator
 
 from bench.report import Record, device_of
 from bench.tables.defaults import FORM, Row, rows_of, scores_of, trainings
@@ -82,9 +82,10 @@ def _times(axes: Axes, keys: Iterable[Key], rows: dict[Key, Row]) -> None:
             va="center", fontsize=7,
         )  # fmt: skip
     axes.set_xscale("log")
-    axes.xaxis.set_major_locator(LogLocator())
+    axes.xaxis.set_major_locator(LogLocator(numticks=5))
     axes.xaxis.set_major_formatter(lambda value, place: format_seconds(value))
-    axes.xaxis.set_minor_formatter(NullFormatter())
-    axes.margins(x=0.25)
+    axes.xaxis.set_minor_locator(NullLocator())
+    low, high = axes.get_xlim()
+    axes.set_xlim(low, high * (high / low) ** 0.4)  # room for ratios
     axes.tick_params(axis="x", labelsize=8)
     axes.grid(linewidth=0.3)

@@ -23,7 +23,11 @@ LAYERS = {"GCN": "GCNConv", "GraphSAGE": "SAGEConv"}
 FEATURES = {"floats": "from floats", "sparse": "from a sparse tensor", "packed": "packed"}
 HEADLINE_FEATURES = ("floats", "packed")
 TIMED = "models"
-HEADINGS = {"cuda": "GPU: ", "cpu": "CPU: "}
+CUDA = "cuda"
+HEADINGS = {CUDA: "GPU: ", "cpu": "CPU: "}
+CALLS = (
+    "A call: the host's time from it to its result on the GPU, Python included, the shortest way."
+)
 HEADLINE_THREADS = 2
 DENSE, HEADLINE_DENSE = ", dense ", ("PubMed, dense 128", "CS, dense 128")
 """Graphs of dense features that README shows; the pages show all."""
@@ -104,7 +108,7 @@ def default_table(record: Record) -> str:
         for number in (threads if len(threads) > 1 else [None])
         for column in _times(partial(_with_threads, number), _of_threads(number), features, True)
     ]
-    columns = [*times, *(_calls() if on_cuda else ()), *_bytes()]
+    columns = [*times, *(_calls(partial(_with_threads, None)) if on_cuda else ()), *_bytes()]
     text = f"{environment_line(record)}{_busy(record)}\n"
     if labelled:
         text += (
@@ -163,9 +167,12 @@ def _ours_cell(pick: Pick, features: str, row: Row) -> str:
     return f"{format_seconds(entry['seconds'])}{ratio}"
 
 
-def _calls() -> list[Column]:
+def _calls(pick: Pick) -> list[Column]:
+    """Host time from a call to its result, of PyG's best and of ours from floats."""
+
     def cell(place: int, row: Row) -> str:
-        found = shortest_calls(row.results[0], FORM, "floats")
+        result = pick(row)
+        found = None if result is None else shortest_calls(result, FORM, "floats")
         return "" if found is None else format_seconds(found[place])
 
     return [("a call: PyG's best", partial(cell, 0)), ("from floats", partial(cell, 1))]
@@ -245,7 +252,8 @@ def headline_table(records: Sequence[Record]) -> str:
     columns: list[Column] = []
     for device, heading in HEADINGS.items():
         if device in found:
-            columns += _times(partial(_on_device, found[device]), heading)
+            pick = partial(_on_device, found[device])
+            columns += [*_times(pick, heading), *(_calls(pick) if device == CUDA else ())]
     text = ""
     for is_real in (True, False):
         part = [row for row in shown_rows if has_labels(row) == is_real]
@@ -255,6 +263,8 @@ def headline_table(records: Sequence[Record]) -> str:
     for device in HEADINGS:
         if device in by_device:
             text += f"- {environment_line(by_device[device])}{_busy(by_device[device])}\n"
+    if CUDA in by_device:
+        text += f"- {CALLS}\n"
     labelled = [row for row in rows.values() if has_labels(row)]
     return f"{text}- {_note(labelled, runs)}\n" if labelled else text
 
