@@ -6,7 +6,6 @@ import argparse
 import json
 import warnings
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
@@ -18,14 +17,13 @@ from bench.command import exits_with_status, is_wanted, parse, run_benchmark, sa
 from bench.experiments import kept_runs, plain_loop
 from bench.models.case import ModelCase, describe
 from bench.models.defaults import (
-    DEFAULTS,
     DENSE,
     FORM,
     LARGE,
     LAYERS,
     OWN_FEATURES,
     FirstProduct,
-    freeze_default,
+    default_networks,
     load_default,
     plain_case,
 )
@@ -78,8 +76,7 @@ def _options(parser: argparse.ArgumentParser) -> None:
 def _cases(arguments: argparse.Namespace) -> list[ModelCase | FirstProduct]:
     """Real features first, then large graphs, then dense features; each graph is loaded once."""
     load = lru_cache(maxsize=1)(load_default)
-    freeze = lru_cache(maxsize=1)(freeze_default)
-    networks = replace(DEFAULTS, freeze=freeze)
+    networks = default_networks(arguments.device)
     large = LARGE[arguments.device]
     graphs = (QUICK_GRAPH,) if arguments.quick else (*OWN_FEATURES, *large, *DENSE)
     cases: list[ModelCase | FirstProduct] = []
@@ -91,7 +88,7 @@ def _cases(arguments: argparse.Namespace) -> list[ModelCase | FirstProduct]:
                 for threads in arguments.thread_counts or [None]
             ]
             if kind == "GCN" and graph.startswith(("products", QUICK_GRAPH)):
-                cases.append(FirstProduct(graph, loader, freeze))
+                cases.append(FirstProduct(graph, loader, networks.freeze))
     return [case for case in cases if is_wanted(arguments, case)]
 
 

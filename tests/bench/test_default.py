@@ -31,7 +31,9 @@ def small(monkeypatch):
         for peer in peers(kind, task):
             if peer.family == "PyG" and peer.name in ("edge_index fp32", "torch CSR fp32"):
                 yield peer
-        yield Peer("PyG", "broken", lambda: (_ for _ in ()).throw(RuntimeError("no such kernel")))
+        yield Peer(
+            "PyG", "broken fp32", lambda: (_ for _ in ()).throw(RuntimeError("no such kernel"))
+        )
 
     monkeypatch.setattr(cases, "peers", chosen)
     monkeypatch.setattr(cases, "LONG_SECONDS", 3600.0)
@@ -78,6 +80,25 @@ def test_a_run_leaves_models_with_accuracy_time_and_bytes(tmp_path, capsys, smal
     assert "Frozen equals trained on every node in 2 of 2 models." in text
     assert text in capsys.readouterr().out
     assert defaults_chart(record).axes
+
+
+@pytest.mark.parametrize(
+    ("name", "on_cpu", "on_cuda"),
+    [
+        ("torch CSR int32 fp32", True, True),
+        ("SparseTensor fp16", False, True),
+        ("edge_index bf16", True, False),
+        ("edge_index fp32", False, False),
+        ("torch.compile, edge_index fp32", False, True),
+    ],
+)
+def test_peers_that_may_be_the_fastest_are_timed(name, on_cpu, on_cuda):
+    peer = Peer("PyG", name, None)
+    assert (defaults.is_contender(False, peer), defaults.is_contender(True, peer)) == (
+        on_cpu,
+        on_cuda,
+    )
+    assert not defaults.is_contender(True, Peer("Bi-GCN emulated", name, None))
 
 
 def test_trainings_that_are_left_follow_the_timed_graphs():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -123,12 +123,25 @@ def check_default(network: Frozen, features: str, task: NodeTask) -> Record:
     return found
 
 
-def is_contender(peer: Peer) -> bool:
-    """Whether PyG's best may be this form: messages of single edges never were, but compiled."""
-    return peer.family == PYG and not peer.name.startswith("edge_index")
+def is_contender(on_cuda: bool, peer: Peer) -> bool:
+    """Whether PyG's best may be this form: a few never are, and take most of the time.
+
+    On a GPU those are messages of single edges, unless compiled; on a CPU what is compiled, 16 bits
+    but bfloat16, and single edges in fp32.
+    """
+    is_edges = peer.name.startswith("edge_index")
+    if peer.family != PYG or on_cuda:
+        return peer.family == PYG and not is_edges
+    return peer.name.endswith("bf16") or (
+        peer.name.endswith("fp32") and not is_edges and "compile" not in peer.name
+    )
 
 
-DEFAULTS = Networks((FORM,), freeze_default, check_default, is_contender, unfrozen=False)
+def default_networks(device: str) -> Networks:
+    """How default networks are made and judged on a device; the last one made is kept."""
+    takes = partial(is_contender, device == "cuda")
+    freeze = lru_cache(maxsize=1)(freeze_default)
+    return Networks((FORM,), freeze, check_default, takes, unfrozen=False)
 
 
 @dataclass(frozen=True)
