@@ -194,8 +194,7 @@ def test_one_layer_applied_several_times(kind):
 
 @compiles_training
 @pytest.mark.filterwarnings("ignore:Using `torch.compile:UserWarning")  # torch's, of global hooks
-@FORMS
-def test_compiled_before_the_first_batch(x):
+def test_compiled_before_the_first_batch(x=DENSE):
     torch._dynamo.reset()
     model = Two(GCNConv)
     compiled = torch.compile(model, backend="eager")
