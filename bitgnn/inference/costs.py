@@ -217,7 +217,7 @@ def _measured(device: torch.device, threads: int) -> Rates:
         data, copy = torch.zeros(2, size // 2, dtype=torch.uint8, device=device)
         moved[size] = rate(size, partial(copy.copy_, data))
     words = torch.zeros(SIDE, SIDE // WORD_BITS, dtype=torch.int32, device=device)
-    floats = torch.ones(SIDE, SIDE, device=device)
+    floats = torch.ones(SIDE, SIDE, device=device, dtype=torch.float32)
     bit_rate = rate(2 * SIDE**3, lambda: torch.ops.bitgnn.bmm_bbf.default(words, words, SIDE))
     float_rate = rate(2 * SIDE**3, lambda: floats @ floats)
     codes = torch.zeros(SIDE, SIDE, dtype=torch.int8, device=device)
