@@ -14,6 +14,7 @@ from bitgnn.bits.edges import (
     add_remaining_self_loops,
     check_csr,
     drop_duplicates,
+    drop_zeros,
     pattern_of,
     read_edges,
 )
@@ -102,8 +103,9 @@ class BitAdjacency:
     ) -> BitAdjacency:
         """Build from a graph in any of PyG's forms.
 
-        Steps, in this order: drop duplicates, add self loops, normalise, factorise weights
-        (exactly where they have rank one, else by row means; see ``factorization_error``).
+        Steps, in this order: drop duplicates, add self loops, drop edges of weight 0, normalise,
+        factorise weights (exactly where they have rank one, else by row means; see
+        ``factorization_error``).
 
         Args:
             edge_index: int64 or int32 ``[2, E]`` (sources, destinations) or a PyG ``EdgeIndex``;
@@ -114,7 +116,8 @@ class BitAdjacency:
             edge_weight: float ``[E]``, for an edge index only.
             normalize: "sym" for ``row_scale = col_scale = deg ** -1/2``, deg being the sum of
                 weights into a node (PyG's ``gcn_norm``); "mean" for ``row_scale = 1 / number of
-                edges``, 0 for empty rows; None for neither. Duplicate edges count.
+                edges``, 0 for empty rows; None for neither. Duplicate edges count, and in a mean
+                those of weight 0, as in PyG.
             add_self_loops: one loop for each node, as PyG's ``add_remaining_self_loops``.
             coalesce: hold each edge once; weights of duplicates add up.
 
@@ -126,17 +129,28 @@ class BitAdjacency:
         if normalize not in (None, "sym", "mean"):
             raise ValueError(f"{name}: normalize must be None, 'sym' or 'mean', got {normalize!r}")
         edges = read_edges(edge_index, num_nodes, edge_weight, name)
-        if edges.num_rows != edges.num_cols and (add_self_loops or normalize == "sym"):
+        if coalesce:
+            edges = drop_duplicates(edges)
+        return cls._from_edges(edges, normalize == "sym", normalize == "mean", add_self_loops, name)
+
+    @classmethod
+    def _from_edges(
+        cls, edges: Edges, symmetric: bool, mean: bool, add_self_loops: bool, name: str
+    ) -> BitAdjacency:
+        """Build from edges; a mean of a symmetric normalisation divides that."""
+        if edges.num_rows != edges.num_cols and (add_self_loops or symmetric):
             raise ValueError(
                 f"{name}: self loops and normalize='sym' need as many sources as destinations, "
                 f"got {edges.num_cols} and {edges.num_rows}"
             )
-        if coalesce:
-            edges = drop_duplicates(edges)
         if edges.weight is not None and add_self_loops:
             edges, add_self_loops = add_remaining_self_loops(edges), False
-        rowptr, indices = pattern_of(edges, add_self_loops)
-        row_scale, col_scale, error = factors_of(edges, rowptr, normalize)
+        entries = drop_zeros(edges)
+        rowptr, indices = pattern_of(entries, add_self_loops)
+        count = rowptr.diff()
+        if mean and entries is not edges:
+            count = torch.bincount(edges.rows, minlength=edges.num_rows)
+        row_scale, col_scale, error = factors_of(entries, count, symmetric, mean)
         return cls._trusted(rowptr, indices, edges.num_cols, row_scale, col_scale, error)
 
     @property

@@ -191,6 +191,17 @@ def drop_duplicates(edges: Edges) -> Edges:
     return edges._replace(rows=rows, columns=unique - rows * edges.num_cols, weight=weight)
 
 
+def drop_zeros(edges: Edges) -> Edges:
+    """The edges without those of weight 0, which are no entries of a pattern."""
+    if edges.weight is None:
+        return edges
+    kept = edges.weight != 0
+    if bool(kept.all()):
+        return edges
+    rows, columns, weight = edges.rows[kept], edges.columns[kept], edges.weight[kept]
+    return edges._replace(rows=rows, columns=columns, weight=weight)
+
+
 def add_remaining_self_loops(edges: Edges) -> Edges:
     """Exactly one self loop for each node, of weight 1 or of the node's last loop.
 

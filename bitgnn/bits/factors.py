@@ -23,13 +23,18 @@ class Factors(NamedTuple):
     error: float
 
 
-def factors_of(edges: Edges, rowptr: Tensor, normalize: str | None) -> Factors:
-    """The normalisation "sym", "mean" or None, times the factorised weights of the edges."""
+def factors_of(edges: Edges, count: Tensor, symmetric: bool, mean: bool) -> Factors:
+    """The normalisation, if any, times the factorised weights of the edges.
+
+    ``count`` ``[M]`` is the number of edges into a node, those of weight 0 among them: a mean
+    divides by it, a symmetric normalisation by degrees.
+    """
     row = col = None
-    if normalize == "sym":
-        row = col = symmetric_factor(_degree(edges, rowptr))
-    elif normalize == "mean":
-        row = _mean_factor(rowptr.diff())
+    if symmetric:
+        row = col = symmetric_factor(_degree(edges, count))
+    if mean:
+        share = _mean_factor(count)
+        row = share if row is None else row * share
     if edges.weight is None:
         return Factors(row, col, 0.0)
     shape = (edges.num_rows, edges.num_cols)
@@ -44,10 +49,10 @@ def _times(a: Tensor | None, b: Tensor | None) -> Tensor | None:
     return a * b
 
 
-def _degree(edges: Edges, rowptr: Tensor) -> Tensor:
+def _degree(edges: Edges, count: Tensor) -> Tensor:
     """``[M]``: the sum of weights into a node, or the number of edges; duplicates counted."""
     if edges.weight is None:
-        return rowptr.diff()
+        return count
     degree = torch.zeros(edges.num_rows, device=edges.rows.device)
     return degree.index_add_(0, edges.rows, edges.weight.float())
 

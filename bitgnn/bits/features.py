@@ -1,22 +1,88 @@
-"""BitFeatures: a BitTensor that is a torch.Tensor as well, as PyG asks of features."""
+"""BitFeatures and Int8Features: packed rows that are torch.Tensors, as PyG asks of features."""
 
 from __future__ import annotations
 
-from typing import Any
+import math
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
 from bitgnn.bits import pytrees
 from bitgnn.bits.functions import dispatch
-from bitgnn.bits.tensor import BitTensor, words_for
+from bitgnn.bits.int8 import Int8Tensor
+from bitgnn.bits.tensor import BitTensor
 
 # Of no type to checkers, for which nothing can be both; see its attribute size.
 _TensorClass: Any = Tensor
 _NO_FUNCTION: Any = torch._C._disabled_torch_function_impl
 
 
-class BitFeatures(BitTensor, _TensorClass):
+class _Features:
+    """Mixin of packed rows that are wrapper subclasses of ``torch.Tensor``."""
+
+    PLAIN: ClassVar[type[Any]]
+    """Kind of the same rows that is no tensor."""
+
+    __torch_function__ = _NO_FUNCTION
+
+    _packed: Any
+    _has_rows: Any
+    _mapped: Any
+    _size: _Size
+    _features: int
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Any:
+        """Check the rows as the plain kind does."""
+        return cls.PLAIN(*args, **kwargs).as_features()
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        pass
+
+    @classmethod
+    def _shell(cls, packed: Tensor, count: int) -> Any:
+        """A tensor of the shape of the rows that holds nothing yet."""
+        shape = (*packed.shape[:-1], count)
+        self = _TensorClass._make_wrapper_subclass(
+            cls, shape, dtype=packed.dtype, device=packed.device
+        )
+        self._size = _Size(shape)
+        self._features = int(count)
+        return self
+
+    @classmethod
+    def _made(cls, packed: Any, *state: Any) -> Any:
+        # Compiled programs make no subclasses of tensors.
+        is_traced = type(packed) is not Tensor or torch.compiler.is_compiling()
+        kind: Any = cls.PLAIN if is_traced else cls
+        return kind._trusted(packed, *state)
+
+    @classmethod
+    def __torch_dispatch__(
+        cls, operator: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        return dispatch(operator, args, kwargs or {})
+
+    def as_features(self) -> Any:
+        """Itself."""
+        return self
+
+    @property
+    def size(self) -> Any:
+        """The number of features, and ``torch.Tensor.size`` when it is called."""
+        return self._features if torch.compiler.is_compiling() else self._size
+
+    @property
+    def shape(self) -> torch.Size:
+        """``(N, size)``, of a row ``(size,)``."""
+        return torch.Size((*self._packed.shape[:-1], self._features))
+
+    def new(self, storage: torch.UntypedStorage) -> _Destination:
+        """Memory for rows like these; ``view`` or ``resize_`` makes them of it."""
+        return _Destination(self, storage)
+
+
+class BitFeatures(_Features, BitTensor, _TensorClass):  # type: ignore[override]
     """A :class:`~bitgnn.BitTensor` that is a wrapper subclass of ``torch.Tensor``.
 
     PyG looks for node features among tensors alone: ``Data``, ``Batch`` and the loaders cut, join
@@ -26,54 +92,37 @@ class BitFeatures(BitTensor, _TensorClass):
     programs are plain. Arguments and errors are those of :class:`~bitgnn.BitTensor`.
     """
 
+    PLAIN = BitTensor
     FIELDS = ("words", "_features", "scale")
-    __torch_function__ = _NO_FUNCTION
-
-    _size: _Size
-    _features: int
-
-    def __new__(cls, words: Tensor, size: int, scale: Tensor | None = None) -> BitFeatures:
-        """Check the bits as ``BitTensor`` does."""
-        return BitTensor(words, size, scale).as_features()
-
-    def __init__(self, words: Tensor, size: int, scale: Tensor | None = None) -> None:
-        pass
 
     @classmethod
     def _trusted(cls, words: Any, count: Any, scale: Any = None) -> BitFeatures:
-        shape = (*words.shape[:-1], count)
-        self = Tensor._make_wrapper_subclass(cls, shape, dtype=torch.int32, device=words.device)
+        self: BitFeatures = cls._shell(words, count)
         self.words = words
-        self._size = _Size(shape)
-        self._features = int(count)
         self.scale = scale
         return self
 
-    @classmethod
-    def _made(cls, words: Tensor, count: int, scale: Tensor | None = None) -> Any:
-        # Compiled programs make no subclasses of tensors.
-        is_traced = type(words) is not Tensor or torch.compiler.is_compiling()
-        return (BitTensor if is_traced else cls)._trusted(words, count, scale)
+
+class Int8Features(_Features, Int8Tensor, _TensorClass):  # type: ignore[override]
+    """An :class:`~bitgnn.bits.Int8Tensor` that is a wrapper subclass of ``torch.Tensor``.
+
+    It stands to 8-bit rows as :class:`~bitgnn.bits.BitFeatures` stands to bits; the dtype is that
+    of the codes, int8. Arguments and errors are those of :class:`~bitgnn.bits.Int8Tensor`.
+    """
+
+    PLAIN = Int8Tensor
+    FIELDS = ("codes", "_features", "centre", "step", "fingerprint")
 
     @classmethod
-    def __torch_dispatch__(
-        cls, operator: Any, types: Any, args: Any = (), kwargs: Any = None
-    ) -> Any:
-        return dispatch(operator, args, kwargs or {})
-
-    @property
-    def size(self) -> Any:  # type: ignore[override]
-        """The number of features, and ``torch.Tensor.size`` when it is called."""
-        return self._features if torch.compiler.is_compiling() else self._size
-
-    @property
-    def shape(self) -> torch.Size:
-        """``(N, size)``, of a row ``(size,)``."""
-        return torch.Size((*self.words.shape[:-1], self._features))
-
-    def new(self, storage: torch.UntypedStorage) -> _Destination:
-        """Memory for rows like these; ``view`` or ``resize_`` makes them of it."""
-        return _Destination(storage, self.scale is not None)
+    def _trusted(
+        cls, codes: Any, size: Any, centre: Any, step: Any, fingerprint: int | None = None
+    ) -> Int8Features:
+        self: Int8Features = cls._shell(codes, size)
+        self.codes = codes
+        self.centre = centre
+        self.step = step
+        self._fingerprint = fingerprint
+        return self
 
 
 class _Size(int):
@@ -93,35 +142,57 @@ class _Size(int):
 class _Destination:
     """Shared memory that a worker of a loader writes rows into.
 
-    Loaders ask for it with 4 bytes for each feature, more than the words take.
+    Loaders ask for it with the bytes of a dtype for each feature, which is more than words take
+    and less than padded codes: those get memory of their own, which is shared when they are sent.
     """
 
-    def __init__(self, storage: torch.UntypedStorage, is_scaled: bool) -> None:
-        self._words = torch.empty(0, dtype=torch.int32, device=storage.device).set_(storage)
-        self._is_scaled = is_scaled
+    def __init__(self, like: _Features, storage: torch.UntypedStorage) -> None:
+        self._like = like
+        self._storage = storage
 
-    def view(self, shape: Any) -> BitFeatures:
-        """Rows of a shape ``[N, size]`` in this memory, to be written."""
-        rows, size = shape
-        num_words = words_for(size)
-        words = self._words[: rows * num_words].view(rows, num_words)
-        scale = torch.empty(rows).share_memory_() if self._is_scaled else None
-        return BitFeatures._trusted(words, size, scale)
+    def view(self, shape: Any) -> Any:
+        """Rows of a shape ``[N, size]``, to be written."""
+        like = self._like
+        packed = like._packed
+        first = int(like._has_rows())
 
-    def resize_(self, *shape: int) -> BitFeatures:
+        def empty(part: Tensor) -> Tensor:
+            rows = (shape[0], *part.shape[first:])
+            place: Any = {"dtype": part.dtype, "device": part.device}
+            needed = math.prod(rows)
+            if part is packed and needed * part.itemsize <= self._storage.nbytes():
+                return torch.empty(0, **place).set_(self._storage)[:needed].view(rows)
+            return torch.empty(rows, **place)
+
+        return like._mapped(empty, by_row=True)
+
+    def resize_(self, *shape: int) -> Any:
         """As :meth:`view`."""
         return self.view(shape)
 
 
-def _join(leaves: Any, size: Any) -> Any:
+def _join_bits(leaves: Any, size: Any) -> Any:
     # Not only tensors come here: a specification of leaves is joined with placeholders.
     kind = BitFeatures if isinstance(leaves[0], Tensor) else BitTensor
     return kind._trusted(leaves[0], size, leaves[1])
+
+
+def _join_codes(leaves: Any, rest: Any) -> Any:
+    kind = Int8Features if isinstance(leaves[0], Tensor) else Int8Tensor
+    size, fingerprint = rest
+    codes, centre, step = leaves
+    return kind._trusted(codes, size, centre, step, fingerprint)
 
 
 pytrees.register(
     BitFeatures,
     ("words", "scale"),
     lambda held: ([held.words, held.scale], held._features),
-    _join,
+    _join_bits,
+)
+pytrees.register(
+    Int8Features,
+    ("codes", "centre", "step"),
+    lambda held: ([held.codes, held.centre, held.step], [held._features, held.fingerprint]),
+    _join_codes,
 )

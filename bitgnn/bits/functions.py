@@ -58,8 +58,7 @@ def stack(tensors: Sequence[Packed], dim: int = 0, *, out: Packed | None = None)
     first = parts[0]
     if dim not in (0, -first.dim() - 1):
         raise ValueError(f"stack: dim must be 0, since features are packed, got {dim}")
-    # A scale of each row leaves room for one dimension in front of a row's.
-    if "scale" in first.ROW_FIELDS and first._has_rows():
+    if first._has_rows() and not first.ANY_DIMS:
         raise ValueError(
             f"stack: tensors must be single rows or images of {first.NAME}, got shape "
             f"{list(first.shape)}; cat joins those"
@@ -114,11 +113,11 @@ def _checked(name: str, tensors: Any) -> list[Any]:
     if not parts:
         raise ValueError(f"{name}: tensors must not be empty")
     kind = getattr(parts[0], "NAME", None)
+    wanted = f"{'an' if kind[0] == 'I' else 'a'} {kind}" if kind else "packed"
     for place, part in enumerate(parts):
         if not isinstance(part, PackedRows) or kind != part.NAME:
             raise TypeError(
-                f"{name}: tensors[{place}] must be {f'a {kind}' if kind else 'packed'} like the "
-                f"others, got {name_type(part)}"
+                f"{name}: tensors[{place}] must be {wanted} like the others, got {name_type(part)}"
             )
     _same(name, parts, lambda part: part.device, "must be on")
     return parts

@@ -16,8 +16,6 @@ from bitgnn.bits._operands import check_index, rows_index
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-CORNER = (3, 6)
-"""Rows and columns that a repr shows."""
 _KINDS: dict[str, type[PackedRows]] = {}
 """Classes that pickles name."""
 
@@ -34,14 +32,13 @@ class PackedRows:
     NAME: ClassVar[str]
     """Name in messages."""
     ROW_DIMS: ClassVar[int]
-    """Dimensions of the words of one row."""
+    """Dimensions of the packed values of one row."""
+    ANY_DIMS: ClassVar[bool] = False
+    """Whether rows may lie in more dimensions than one."""
     FIELDS: ClassVar[tuple[str, ...]]
     """Attributes in the order of the constructor's arguments."""
     ROW_FIELDS: ClassVar[tuple[str, ...]] = ("words", "scale")
-    """Tensors that have a part for each row."""
-
-    words: Tensor
-    scale: Tensor | None
+    """Tensors that have a part for each row, first the packed values."""
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -57,7 +54,7 @@ class PackedRows:
         raise NotImplementedError
 
     @classmethod
-    def _trusted(cls, words: Any, *state: Any) -> Self:
+    def _trusted(cls, *state: Any) -> Self:
         """Values without checks, for results of operators."""
         raise NotImplementedError
 
@@ -65,6 +62,17 @@ class PackedRows:
     def _made(cls, *state: Any) -> Self:
         """The same of the kind that is cut, copied or moved."""
         return cls._trusted(*state)
+
+    def as_features(self) -> Any:
+        """The same rows as a ``torch.Tensor`` too, where there is such a kind.
+
+        Raises:
+            TypeError: there is none.
+        """
+        raise TypeError(
+            f"{self.NAME}: PyG's Data cuts and joins tensors alone and would pass packed rows of "
+            "this kind on whole; give it a BitTensor, an Int8Tensor or to_float()"
+        )
 
     @classmethod
     def _rebuilt(cls, *state: Any) -> Self:
@@ -90,19 +98,28 @@ class PackedRows:
     @classmethod
     def _joined(cls, name: str, parts: list[Any], join: Callable[[list[Tensor]], Tensor]) -> Self:
         """Parts of one kind and size, joined tensor by tensor."""
-        first, scales = parts[0], [part.scale for part in parts]
-        if "scale" in cls.ROW_FIELDS:
-            if len({scale is None for scale in scales}) > 1:
-                raise ValueError(f"{name}: all tensors must have a scale or none of them, got both")
-        elif not all(scale is first.scale or _same(scale, first.scale) for scale in scales):
-            raise ValueError(f"{name}: all tensors must have the scale of the first")
-        columns = zip(cls.FIELDS, *(part._state() for part in parts), strict=True)
-        return cls._made(
-            *(
-                join(held) if field in cls.ROW_FIELDS and held[0] is not None else held[0]
-                for field, *held in columns
-            )
-        )
+        cls._check_parts(name, parts)
+        state = []
+        for field, *held in zip(cls.FIELDS, *(part._state() for part in parts), strict=True):
+            by_row = field in cls.ROW_FIELDS
+            if by_row and len({part is None for part in held}) > 1:
+                raise ValueError(
+                    f"{name}: all tensors must have a {field} or none of them, got both"
+                )
+            if not by_row and not all(part is held[0] or _same(part, held[0]) for part in held):
+                raise ValueError(f"{name}: all tensors must have the {field} of the first")
+            state.append(join(held) if by_row and held[0] is not None else held[0])
+        return cls._made(*state)
+
+    @classmethod
+    def _check_parts(cls, name: str, parts: list[Any]) -> None:
+        """Check of a kind before parts are joined."""
+
+    @property
+    def _packed(self) -> Tensor:
+        """The packed values."""
+        packed: Tensor = getattr(self, self.ROW_FIELDS[0])
+        return packed
 
     def dim(self) -> int:
         """Number of dimensions."""
@@ -120,17 +137,17 @@ class PackedRows:
     def __len__(self) -> int:
         if not self._has_rows():
             raise TypeError(f"{self.NAME}: a single row of features has no length")
-        return int(self.words.size(0))
+        return int(self._packed.size(0))
 
     @property
     def device(self) -> torch.device:
-        """Device of the words."""
-        return self.words.device
+        """Device of the packed values."""
+        return self._packed.device
 
     @property
     def is_cuda(self) -> bool:
-        """Whether the words are on a GPU."""
-        return self.words.is_cuda
+        """Whether the packed values are on a GPU."""
+        return self._packed.is_cuda
 
     @property
     def nbytes(self) -> int:
@@ -142,36 +159,40 @@ class PackedRows:
         return all(part.is_contiguous() for part in self._tensors())
 
     def is_pinned(self) -> bool:
-        """Whether the words are in page-locked memory."""
-        return self.words.is_pinned()
+        """Whether the packed values are in page-locked memory."""
+        return self._packed.is_pinned()
 
     def is_shared(self) -> bool:
-        """Whether the words are in memory that processes share."""
-        return self.words.is_shared()
+        """Whether the packed values are in memory that processes share."""
+        return self._packed.is_shared()
 
     def _has_rows(self) -> bool:
-        return self.words.dim() > self.ROW_DIMS
+        return self._packed.dim() > self.ROW_DIMS
 
     def to(
-        self, device: torch.device | str | int, non_blocking: bool = False, copy: bool = False
+        self,
+        device: torch.device | str | int | None,
+        non_blocking: bool = False,
+        copy: bool = False,
     ) -> Self:
-        """The same bits on another device.
+        """The same values on another device; None, as for ``torch.Tensor``, is that of now.
 
         Raises:
             TypeError: ``device`` is no device; packed values have no other dtype.
         """
+        device = self.device if device is None else device
         if not isinstance(device, torch.device | str | int):
             raise TypeError(f"{self.NAME}.to: device must be a device, got {name_type(device)}")
         return self._mapped(lambda part: part.to(device, non_blocking=non_blocking, copy=copy))
 
     def cpu(self) -> Self:
-        """The same bits on the CPU."""
+        """The same values on the CPU."""
         return self.to("cpu")
 
     def cuda(
         self, device: torch.device | str | int | None = None, non_blocking: bool = False
     ) -> Self:
-        """The same bits on a GPU, the current one where none is named."""
+        """The same values on a GPU, the current one where none is named."""
         return self.to("cuda" if device is None else device, non_blocking)
 
     def clone(self, *, memory_format: torch.memory_format = torch.preserve_format) -> Self:
@@ -255,7 +276,7 @@ class PackedRows:
             raise ValueError(f"{name}: dim must be 0, since features are packed, got {dim}")
 
     def equal(self, other: Any) -> bool:
-        """Whether kind, sizes, bits and scales (present in both or neither) are the same."""
+        """Whether kind, sizes, values and scales (present in both or neither) are the same."""
         if not isinstance(other, PackedRows) or self.NAME != other.NAME:
             return False
         return all(_same(a, b) for a, b in zip(self._state(), other._state(), strict=True))
@@ -288,28 +309,9 @@ class PackedRows:
         return values
 
     def __repr__(self) -> str:
-        shape = " x ".join(map(str, self.shape))
-        scale = "" if self.scale is None else ", scaled"
-        what = f"{self.NAME}({shape}, {self.nbytes} bytes{scale}, device={self.device})"
-        if type(self.words) is not Tensor or self.words.is_meta or 0 in self.shape:
-            return what
-        return f"{what}\n{self._corner()}"
+        from bitgnn.bits._shown import described
 
-    def _corner(self) -> str:
-        """The first values of the first rows."""
-        head = self[: CORNER[0] + 1] if self._has_rows() else self
-        while head.dim() > 2 and head[0]._has_rows():
-            head = head[0][: CORNER[0] + 1]
-        values = head.to_float()
-        while values.dim() > 2:
-            values = values[0]
-        rows = values.view(-1, values.size(-1))
-        more = ", ..." if rows.size(1) > CORNER[1] else ""
-        lines = [
-            "[" + ", ".join(f"{value:.4g}" for value in row[: CORNER[1]].tolist()) + f"{more}]"
-            for row in rows[: CORNER[0]]
-        ]
-        return "\n".join(lines + ["..."] * (len(rows) > CORNER[0]))
+        return described(self)
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         return rebuild, (type(self).__name__, *self._state())

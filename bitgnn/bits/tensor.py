@@ -10,6 +10,7 @@ from torch import Tensor
 from bitgnn._checks import name_type
 from bitgnn.bits import pytrees
 from bitgnn.bits._operands import check_binarised, check_scale
+from bitgnn.bits.pyg_storage import teach_storages
 from bitgnn.bits.rows import PackedRows
 
 if TYPE_CHECKING:
@@ -50,6 +51,9 @@ class PackedSigns(PackedRows):
     COUNT: ClassVar[str]
     """Name of the attribute with the number of features."""
 
+    words: Tensor
+    scale: Tensor | None
+
     @classmethod
     def _trusted(cls, words: Any, count: Any, scale: Any = None) -> Self:
         self = object.__new__(cls)
@@ -87,8 +91,8 @@ class BitTensor(PackedSigns):
     ``numpy.packbits(bitorder="little")``; padding bits are 0. With a ``scale`` the value of
     feature ``k`` in row ``i`` is ``+-scale[i]``. A row ``bits[i]`` is a ``BitTensor`` ``[size]``.
 
-    Operators take and return it, which costs them nothing; PyG, which looks for features among
-    tensors alone, takes what :meth:`as_features` returns.
+    Operators take and return it, which costs them nothing; PyG looks for features among tensors
+    alone, so that its ``Data`` holds what :meth:`as_features` returns.
 
     Args:
         words: int32 ``[N, ceil(size / 32)]``.
@@ -109,6 +113,7 @@ class BitTensor(PackedSigns):
     size: int
 
     def __init__(self, words: Tensor, size: int, scale: Tensor | None = None) -> None:
+        teach_storages()
         check_packed("BitTensor", words, "size", size)
         self._hold(words, size, scale, "N", f"size {size}")
         # A GPU's memory is not waited for, and a traced tensor has no values.
@@ -136,6 +141,7 @@ class BitTensor(PackedSigns):
             ValueError: a shape, device or the scale's name does not fit, or ``x`` is not finite.
         """
         name = "BitTensor.from_float"
+        teach_storages()
         if not isinstance(x, Tensor) or not (x.is_floating_point() or x.dtype == torch.uint8):
             raise TypeError(f"{name}: x must be floating point or uint8, got {name_type(x)}")
         if x.dim() != 2:
@@ -156,7 +162,7 @@ class BitTensor(PackedSigns):
         return result
 
     def as_features(self) -> BitFeatures:
-        """The same bits as a ``torch.Tensor`` too: ``Data(x=bits.as_features())``."""
+        """The same bits as a ``torch.Tensor`` too, as ``Data(x=bits)`` holds them."""
         from bitgnn.bits.features import BitFeatures
 
         return BitFeatures._made(self.words, self.size, self.scale)

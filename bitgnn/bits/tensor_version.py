@@ -10,18 +10,22 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from bitgnn.bits.contents import Contents, plain
+
 
 class Watch:
     """Tensors as they are now.
 
     A write raises the version, a move of the storage changes the address, which nothing else gets
     while it is held here. Tensors made in inference mode count no writes: see :func:`counted`.
+    With ``reads_bytes`` writes to a CPU's memory that count nowhere are noticed, too.
     """
 
-    __slots__ = ("_counted", "_held", "_places", "_tensors", "_versions")
+    __slots__ = ("_contents", "_counted", "_held", "_places", "_tensors", "_versions")
 
-    def __init__(self, tensors: Iterable[Tensor | None]) -> None:
+    def __init__(self, tensors: Iterable[Tensor | None], reads_bytes: bool = False) -> None:
         self._tensors = tuple(tensors)
+        self._contents = Contents(self._tensors) if reads_bytes else None
         self._held = [tensor for tensor in self._tensors if tensor is not None]
         self._counted = [tensor for tensor in self._held if not tensor.is_inference()]
         self._versions = [tensor._version for tensor in self._counted]
@@ -33,6 +37,7 @@ class Watch:
             (tensors is None or are_same(tensors, self._tensors))
             and [tensor._version for tensor in self._counted] == self._versions
             and [tensor.data_ptr() for tensor in self._held] == self._places
+            and (self._contents is None or self._contents.are_those_of(self._tensors))
         )
 
 
@@ -54,15 +59,18 @@ class Made(NamedTuple):
 
     tensors: tuple[weakref.ref[Tensor] | None, ...]
     states: tuple[Any, ...]
+    contents: Contents
     value: Any
 
 
 class TensorMemory:
     """Results made of tensors, kept as long as these live and nothing writes to them.
 
-    Tensors are told apart by identity and are not kept alive: an entry goes with the first of its
-    tensors, or where there are more than ``most``. Threads may share a memory; at worst two of
-    them make the same thing. A copy begins empty.
+    On the CPU the bytes are compared, so that writes which no version counts are noticed: through
+    ``.data``, a numpy array, or another library. On a GPU these are not. Tensors are told apart by
+    identity and are not kept alive: an entry goes with the first of its tensors, or where there are
+    more than ``most``. Threads may share a memory; at worst two of them make the same thing. A copy
+    begins empty.
     """
 
     def __init__(self, most: int = 1) -> None:
@@ -94,8 +102,9 @@ class TensorMemory:
         found = self._entries.get(key)
         if found is not None and found.states == states:
             alive = [None if ref is None else ref() for ref in found.tensors]
-            if are_same(alive, tensors):
+            if are_same(alive, tensors) and found.contents.are_those_of(tensors):
                 return found.value
+        contents = Contents(tensors)  # before they are read, so that no write is lost
         with torch.inference_mode(False), torch.no_grad():
             value = make()
 
@@ -106,7 +115,7 @@ class TensorMemory:
 
         refs = tuple(None if t is None else weakref.ref(t, forget) for t in tensors)
         self._entries.pop(key, None)
-        self._entries[key] = Made(refs, states, value)
+        self._entries[key] = Made(refs, states, contents, value)
         for oldest in list(self._entries)[: -self._most]:
             self._entries.pop(oldest, None)
         return value
@@ -117,10 +126,12 @@ def _is_counted(tensor: Any) -> bool:
     if tensor is None:
         return True
     is_dense = isinstance(tensor, Tensor) and tensor.layout == torch.strided
-    return is_dense and not tensor.is_inference()
+    return is_dense and not tensor.is_inference() and not plain(tensor).is_inference()
 
 
 def _state(tensor: Tensor | None) -> Any:
     if tensor is None:
         return None
-    return tensor._version, tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.device
+    held = plain(tensor)
+    place = held.data_ptr(), tensor.shape, tensor.stride(), tensor.device
+    return tensor._version, held._version, *place

@@ -24,11 +24,14 @@ class _CountedRows(PackedRows):
 
     FIELDS = ("words", "size", "counts", "scale")
     ROW_FIELDS = ("words", "counts")
+    ANY_DIMS = True
     PLANES: ClassVar[tuple[int, ...]]
     """Dimensions between the rows and their words."""
 
+    words: Tensor
     size: int
     counts: Tensor
+    scale: Tensor | None
 
     def __init__(
         self, words: Tensor, size: int, counts: Tensor | None = None, scale: Tensor | None = None

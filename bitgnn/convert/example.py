@@ -15,13 +15,11 @@ from bitgnn.convert.network.trace import Arguments, evaluating, has_forward, tra
 from bitgnn.convert.network.tracer import NotTraced
 from bitgnn.inference.own_call import Argument, OwnCall
 from bitgnn.nn.bwta_linear import ActivationQuantizer
-from bitgnn.nn.input_bits import InputBits
 from bitgnn.nn.looks_up import LooksUp
+from bitgnn.nn.settling import follow, settle
 
 Example: TypeAlias = "Tensor | BaseData | tuple[Any, ...] | list[Any] | dict[str, Any]"
 KINDS = (Tensor, BaseData, tuple, list, dict)
-CACHES = ("_cached_edge_index", "_cached_adj_t")
-"""Where PyG's layers keep the graph of their first call."""
 
 
 def is_example(value: Any) -> bool:
@@ -30,10 +28,10 @@ def is_example(value: Any) -> bool:
 
 
 def run_example(model: nn.Module, example: Any) -> None:
-    """Call a model once, so that its layers look up their input, find their role and start scales.
+    """Call a model once, so that its layers see their input, find their role and start scales.
 
-    It runs in evaluation with gradients recorded and none computed. Modes, buffers, cached graphs
-    and the state of torch's random numbers are what they were; what the layers found stays.
+    It runs in evaluation with gradients recorded and none computed. Modes, other buffers, cached
+    graphs and the state of torch's random numbers are what they were.
     """
     if not is_example(example):
         raise TypeError(
@@ -47,17 +45,31 @@ def run_example(model: nn.Module, example: Any) -> None:
             "batch does what an example would"
         )
     args, kwargs = _call_of(model, example)
-    with _unchanged(model), evaluating(model), torch.enable_grad():
+
+    def call() -> None:
+        with _settling(model):
+            model(*args, **kwargs)
+
+    try:
+        reads = follow(model, call)
+    except Exception as error:
+        raise ValueError(
+            f"binarize: example must be what the forward of {kind} takes, which raised "
+            f"{type(error).__name__}: {error}"
+        ) from error
+    settle(reads)
+
+
+@contextmanager
+def _settling(model: nn.Module) -> Iterator[None]:
+    """Evaluation, but for layers and scales that the example tells something."""
+    with evaluating(model), torch.enable_grad():
         for module in model.modules():
+            if isinstance(module, LooksUp):
+                module.training = True
             if isinstance(module, ActivationQuantizer) and not module.is_set:
                 module.train()  # the example starts its scale
-        try:
-            model(*args, **kwargs)
-        except Exception as error:
-            raise ValueError(
-                f"binarize: example must be what the forward of {kind} takes, which raised "
-                f"{type(error).__name__}: {error}"
-            ) from error
+        yield
 
 
 def _call_of(model: nn.Module, example: Any) -> tuple[list[Any], dict[str, Any]]:
@@ -94,30 +106,3 @@ def _declared(model: nn.Module, data: BaseData) -> list[Argument]:
     return [
         Argument(p.name, "input", "refuse" if p.default is p.empty else "none") for p in parameters
     ]
-
-
-@contextmanager
-def _unchanged(model: nn.Module) -> Iterator[None]:
-    """Random numbers, buffers and caches as they were; what was looked up stays."""
-    devices = {p.device for p in model.parameters() if p.device.type == "cuda"}
-    found = [module for module in model.modules() if not isinstance(module, InputBits)]
-    buffers = [
-        (module, name, buffer, buffer.clone())
-        for module in found
-        for name, buffer in module._buffers.items()
-        if isinstance(buffer, Tensor) and name != "role_code"
-    ]
-    caches = [(m, name, getattr(m, name)) for m in found for name in CACHES if hasattr(m, name)]
-    with torch.random.fork_rng(devices=[device.index for device in devices]):
-        try:
-            yield
-        finally:
-            with torch.no_grad():
-                for module, name, buffer, value in buffers:
-                    buffer.copy_(value)
-                    module._buffers[name] = buffer
-            for module, name, cached in caches:
-                setattr(module, name, cached)
-            for module in model.modules():
-                if isinstance(module, LooksUp):
-                    module.forget_constant_bits()

@@ -10,14 +10,15 @@ from functools import partial
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
-from bitgnn.bits import BitAdjacency, BitImages, BitTensor
+from bitgnn.bits import BitAdjacency, BitImages
 from bitgnn.convert.bwta.swapping import has_bwta, summarise_bwta
 from bitgnn.convert.network.lower import lower_model
 from bitgnn.convert.network.select import select_steps
 from bitgnn.convert.network.trace import evaluating, trace_model
 from bitgnn.convert.summary_table import LayerSummary, Summary
+from bitgnn.inference.bound_program import Features
 from bitgnn.inference.costs import (
     Rates,
     StepCost,
@@ -34,11 +35,13 @@ from bitgnn.inference.graph import PreparedGraph
 from bitgnn.inference.program import PACKING
 from bitgnn.inference.step import Step
 from bitgnn.inference.steps.images import FIXED
+from bitgnn.inference.steps.int8 import PRODUCTS as INT8_PRODUCTS
 
 REPEATS = 15
 FLOAT_BITS = 32
 FIXED_BITS = 16
-BITS_OF_FORMS = {"bits": 1, "image_bits": 1, "sums": 16}
+INT8_BITS = 8
+BITS_OF_FORMS = {"bits": 1, "image_bits": 1, "codes": INT8_BITS, "sums": 16}
 """Of one value in a register; residual sums hold 16 bits, or 32 where their bound is wider."""
 
 
@@ -153,7 +156,7 @@ def _of_layers(model: FrozenLayers, data: Any) -> Summary:
 
 def _inputs(data: Any) -> tuple[Any, ...]:
     """Features and graph from whatever form they are given in."""
-    if isinstance(data, Tensor | BitTensor | BitAdjacency | BitImages):
+    if isinstance(data, Features | BitImages):
         return (data,)
     if hasattr(data, "x") and hasattr(data, "edge_index"):
         return (data.x, data.edge_index)
@@ -240,18 +243,16 @@ def _bits(
         is_fixed = products[0].kind in FIXED
         activation = FIXED_BITS if is_fixed else width(products[0].inputs[0])
         weight = FLOAT_BITS if products[0].kind in ("linear", "float_conv") else 1
+        weight = INT8_BITS if products[0].kind in INT8_PRODUCTS else weight
     if sums:
         aggregation = width(sums[0].inputs[0])
     return activation, weight, aggregation, width(steps[-1].outputs[0])
 
 
 def _float_bytes(frozen: FrozenModel, step: Step) -> int:
-    """Bytes of a step's weights in a float32 model; thermometers have made one a feature many."""
+    """Bytes of a step's weights in a float32 model."""
     weights = FLOAT_BITS // 8 * weights_of(frozen, step)
     if weights:
-        for maker in frozen.program.steps:
-            if maker.kind == "pack_levels" and maker.outputs[0] == step.inputs[0]:
-                weights = weights // maker.attributes["size"] * maker.attributes["features"]
         names = [buffer for name, buffer in step.tensors.items() if name == "bias"]
         return weights + sum(frozen.get_buffer(name).nbytes for name in names)
     if step.kind in (*PACKING, "flip", "flip_images", "pool_bits"):

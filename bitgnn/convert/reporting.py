@@ -17,7 +17,6 @@ from bitgnn.nn import (
     BinaryLinear,
     BWTALinear,
     BWTAMultiheadAttention,
-    InputBits,
     LayerPrecision,
 )
 from bitgnn.nn.binary_product import BinaryProduct
@@ -28,13 +27,17 @@ ATTRIBUTE = "bitgnn_report"
 """Where the report of a model is kept on it."""
 HEADS = ("layer", "class", "precision", "role", "input", "added", "why")
 ROLES = {
-    "hidden": "a binary layer takes its result",
-    "last": "no binary layer takes its result",
+    "first": "it reads features, a binary layer its result",
+    "inner": "it reads a binary layer's result, and a binary layer its own",
+    "last": "it reads a binary layer's result, no binary layer its own",
+    "only": "it reads features, no binary layer its result",
     NOT_YET: "its role follows from the first forward in training",
 }
 
 GO_ON = "freeze(model, check=False) packs it as it is"
-CALL = "call the model once in evaluation before, so that it knows how many there are"
+FEW_ROWS = 32
+"""Rows that statistics of an input stand on at least."""
+FEW_CURE = "train it on more"
 MANY = 0.5
 """Share of constant bits from which on there is a warning."""
 CENTRE = "centre what it reads, or put a norm in front"
@@ -50,10 +53,11 @@ class LayerReport:
         name: module name; empty for the model itself.
         kind: class.
         precision: by name, or letters.
-        role: of a precision by name, ``"hidden"`` (a binary layer takes the result), ``"last"`` or
+        role: of a precision by name, ``"first"``, ``"inner"``, ``"last"``, ``"only"`` or
             ``"not known yet"``; empty where letters say what the layer hands on.
-        inputs: what the product sees: ``"pattern"``, ``"thermometer, 90 bits"``, ``"activation"``,
-            ``"not looked at yet"``, ``"signs"``, ``"ternary"``, ``"floats"`` or ``"fixed point"``.
+        inputs: what the product sees: ``"rows"`` of 8-bit integers, ``"pattern"``,
+            ``"activation"``, ``"not looked at yet"``, ``"signs"``, ``"ternary"``, ``"floats"`` or
+            ``"fixed point"``.
         added: what the layer has beside that of PyG or torch: norms, gain, thresholds, scales.
         why: where precision and role come from.
     """
@@ -157,13 +161,11 @@ def _layer_report(name: str, layer: Any, why: str) -> LayerReport:
     letters, bits, role = layer.letters, layer.input_bits, ""
     if layer.has_role:
         precision = str(layer.precision)
-        # Layers that nothing binary takes the result of keep no role, whoever looked.
-        is_last = bits is not None and bits.is_settled
-        role = str(layer.role or ("last" if is_last else NOT_YET))
+        role = str(layer.role or NOT_YET)
     else:
         precision = spelled(layer, letters)
     if bits is not None:
-        inputs = str(bits.extra_repr())
+        inputs = str(bits.kind or "not looked at yet")
     elif letters.takes_ternary:
         inputs = "ternary"
     else:
@@ -185,9 +187,6 @@ def _added(layer: Any, role: str) -> tuple[str, ...]:
     if layer.gain_level is not None and not letters.hidden_norm:
         found.append("batch norm or gain" if role == NOT_YET else "gain")
     found += ["shortcut"] if getattr(layer, "has_shortcut", False) else []
-    for bits in (layer.input_bits, layer.root_bits):
-        if isinstance(bits, InputBits) and bits.kind == "thermometer":
-            found.append(f"{bits.thresholds.numel()} thresholds")
     scales = sum(q is not None for q in (layer.input_quantizer, layer.hidden_quantizer))
     found += ["ternary scale"] * scales
     return tuple(text for text in found if text)
@@ -227,14 +226,17 @@ def check_trained(
         if not isinstance(layer, BinaryProduct):
             continue
         where = f"layer {name!r} ({type(layer).__name__})"
-        if layer.input_bits is not None and not layer.input_bits.is_settled:
+        if layer.input_bits is not None and layer.input_bits.kind is None:
             raise ValueError(
                 f"freeze: {where} must have looked at its input, got a model that was never "
                 f"trained; train it, or pass example to binarize(); {GO_ON}"
             )
         looked_up = (bits for bits in (layer.input_bits, layer.root_bits) if bits is not None)
-        if any(bits.needs_evaluation for bits in looked_up):
-            found.append(f"{where} was trained on features that dropout may have thinned; {CALL}")
+        for bits in looked_up:
+            if bits.kind != "activation" and float(bits.rows) < FEW_ROWS:
+                found.append(
+                    f"{where} knows its input's columns from {int(bits.rows)} rows; {FEW_CURE}"
+                )
         letters = letters_of(modules.get(name, model), plan)
         for what, seen in layer.constant_bits().items():
             if what == "hidden":

@@ -95,8 +95,9 @@ class Summary:
                 "theoretical: bytes at "
                 f"{slowest:.3g} to {fastest:.3g} GB/s (torch's copies of as many) or operations at "
                 f"{self.rates.bit_operations / 1e12:.3g} T/s on bits and "
-                f"{self.rates.float_operations / 1e12:.3g} T/s on floats (products of 1024 x 1024 "
-                "matrices), whichever is longer; all measured here"
+                f"{self.rates.float_operations / 1e12:.3g} T/s on floats and "
+                f"{self.rates.int8_operations / 1e12:.3g} T/s on 8-bit integers (products of "
+                "1024 x 1024 matrices), whichever is longer; all measured here"
             )
         table = Table(title=self.title, caption="\n".join(captions))
         for number, head in enumerate(heads):

@@ -7,10 +7,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, TypeAlias
 
 import torch
+import torch_geometric.loader
 import torch_geometric.sampler
 from torch import Tensor
 from torch_geometric.data import Data, FeatureStore, GraphStore, HeteroData, remote_backend_utils
-from torch_geometric.loader import NodeLoader
 from torch_geometric.sampler import HeteroSamplerOutput, SamplerOutput
 from torch_geometric.sampler.base import NumNeighbors, SubgraphType
 from torch_geometric.typing import EdgeType, InputNodes, NodeType
@@ -137,11 +137,12 @@ class NeighborSampler(torch_geometric.sampler.NeighborSampler):
         return (HeteroSamplerOutput if isinstance(seed, Mapping) else SamplerOutput)(**parts)
 
 
-class NeighborLoader(NodeLoader):
+class NeighborLoader(torch_geometric.loader.NeighborLoader):
     """PyG's ``NeighborLoader`` without pyg-lib and torch-sparse, called the same way.
 
-    Batches are PyG's: the seeds' nodes come first, and ``batch_size``, ``input_id``, ``n_id``,
-    ``e_id``, ``num_sampled_nodes`` and ``num_sampled_edges`` are there. Neighbours are drawn
+    It is an instance of PyG's, as ``BasicGNN.inference(loader)`` asks for. Batches are PyG's: the
+    seeds' nodes come first, and ``batch_size``, ``input_id``, ``n_id``, ``e_id``,
+    ``num_sampled_nodes`` and ``num_sampled_edges`` are there. Neighbours are drawn
     uniformly by :class:`~bitgnn.data.NeighborSampler`::
 
         loader = NeighborLoader(data, [15, 10], input_nodes=data.train_mask, batch_size=1024)
@@ -166,6 +167,7 @@ class NeighborLoader(NodeLoader):
         transform_sampler_output: applied to what the sampler found.
         is_sorted: ``edge_index`` is sorted by destination.
         filter_per_worker: gather features in the workers; None decides by where they lie.
+        neighbor_sampler: one made before, in place of what the options above say.
         **options: of ``torch.utils.data.DataLoader``: ``batch_size``, ``shuffle``, ``num_workers``.
 
     Raises:
@@ -188,6 +190,7 @@ class NeighborLoader(NodeLoader):
         transform_sampler_output: Callable[[Any], Any] | None = None,
         is_sorted: bool = False,
         filter_per_worker: bool | None = None,
+        neighbor_sampler: torch_geometric.sampler.NeighborSampler | None = None,
         **options: Any,
     ) -> None:
         for name, given in (
@@ -202,19 +205,25 @@ class NeighborLoader(NodeLoader):
                     f"NeighborLoader: {name} asks for {kind} sampling, which is not supported; "
                     "use torch_geometric.loader.NeighborLoader with pyg-lib"
                 )
-        sampler = NeighborSampler(
-            data,
-            num_neighbors,
-            replace=replace,
-            subgraph_type=subgraph_type,
-            disjoint=disjoint,
-            is_sorted=is_sorted,
-            share_memory=options.get("num_workers", 0) > 0,
-        )
+        if "directed" in options:  # PyG's own, deprecated, would be taken and left unread
+            raise TypeError(
+                "NeighborLoader: got an unexpected keyword argument 'directed'; use subgraph_type"
+            )
+        if neighbor_sampler is None:
+            neighbor_sampler = NeighborSampler(
+                data,
+                num_neighbors,
+                replace=replace,
+                subgraph_type=subgraph_type,
+                disjoint=disjoint,
+                is_sorted=is_sorted,
+                share_memory=options.get("num_workers", 0) > 0,
+            )
         super().__init__(
             data,
-            sampler,
+            num_neighbors,
             input_nodes=input_nodes,
+            neighbor_sampler=neighbor_sampler,
             transform=transform,
             transform_sampler_output=transform_sampler_output,
             filter_per_worker=filter_per_worker,

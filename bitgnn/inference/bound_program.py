@@ -9,7 +9,7 @@ from typing import Any, Literal, get_args
 import torch
 from torch import Tensor, nn
 
-from bitgnn.bits import BitAdjacency, BitImages, BitTensor
+from bitgnn.bits import BitAdjacency, BitImages, BitTensor, Int8Tensor
 from bitgnn.bits.tensor_version import Watch, counted
 from bitgnn.inference.frozen import Frozen
 from bitgnn.inference.program import Executable, Program, compile_steps, runner_of
@@ -17,10 +17,15 @@ from bitgnn.inference.recording import CALLS_TO_RECORD, Recordings
 from bitgnn.inference.step import Register, Step, StepKind
 from bitgnn.inference.steps import KINDS
 from bitgnn.inference.steps.calls import FloatCall, call_kind
+from bitgnn.inference.steps.int8 import PACK as PACK_INT8
+from bitgnn.inference.steps.int8 import no_rows
 from bitgnn.inference.steps.products import pattern_product, takes_pattern
 
-Features = Tensor | BitTensor | BitAdjacency
-"""Node features: floats, packed bits, or the pattern of those that are set."""
+Packed = BitTensor | BitAdjacency | Int8Tensor
+"""Packed node features: bits, the pattern of those that are set, or 8-bit rows."""
+
+Features = Tensor | Packed
+"""Node features: floats or packed ones."""
 
 Inputs = Features | BitImages
 """What some frozen model takes: features, float images or packed ones."""
@@ -30,7 +35,7 @@ FeatureForm = Literal["floats", "packed"]
 
 BOUND = (
     "_kinds", "_sources", "_from_floats", "_from_bits", "_from_pattern", "_pattern_source",
-    "_recordings",
+    "_recordings", "_own_rows",
 )  # fmt: skip
 """What belongs to one object's own buffers: a copy makes its own."""
 
@@ -100,11 +105,16 @@ class BoundProgram(Frozen):
         self._from_bits: Executable | None = None
         self._from_pattern: Executable | None = None
         sources = self._from_floats.sources
+        self._own_rows: Int8Tensor | None = None
         if entry is not None:
             packed = self._entry_step.outputs
             self._from_bits = compile_steps(steps[entry:], packed, output, self._kinds, tensors)
             sources += self._from_bits.sources
-        self._sources = Watch(sources) if sources else None
+            if self._entry_step.kind == PACK_INT8:
+                scales = self._read_by(self._entry_step)
+                self._own_rows = no_rows(**scales)
+                sources += tuple(scales.values())
+        self._sources = Watch(sources, reads_bytes=True) if sources else None
         self._recordings = Recordings()
 
     def _watches(self, x: Inputs) -> list[Watch]:
@@ -168,7 +178,7 @@ class BoundProgram(Frozen):
         if self._is_stale():
             self._bind()
         given: list[Any]
-        if not isinstance(x, BitTensor | BitImages | BitAdjacency):
+        if not isinstance(x, Packed | BitImages):
             if self.features == "packed":
                 raise ValueError(
                     "FrozenModel: x must be the result of pack_features, got floats; the model "
@@ -179,6 +189,8 @@ class BoundProgram(Frozen):
             raise ValueError(f"FrozenModel: x must be floats, {self._why_floats()}")
         elif isinstance(x, BitAdjacency):
             executable, given = self._pattern_executable(), [x]
+        elif isinstance(x, Int8Tensor) or self._own_rows is not None:
+            executable, given = self._from_bits, [self._codes_of(x)]
         else:
             executable, given = self._from_bits, [x.words]
             if executable.num_inputs > 1:
@@ -188,6 +200,21 @@ class BoundProgram(Frozen):
                     )
                 given.append(x.scale)
         return executable, given + [None] * (executable.num_slots - len(given))
+
+    def _codes_of(self, x: Inputs) -> Tensor:
+        """The codes of 8-bit rows, which must be packed with the scales of this model."""
+        if self._own_rows is None:
+            raise ValueError(
+                "FrozenModel: x must be floats or a BitTensor from pack_features, got an "
+                "Int8Tensor; the features of this model enter as bits"
+            )
+        if not isinstance(x, Int8Tensor):
+            raise ValueError(
+                f"FrozenModel: x must be floats or an Int8Tensor from pack_features, got a "
+                f"{type(x).__name__}; the features of this model enter as 8-bit rows"
+            )
+        x.check_fingerprint("FrozenModel", self._own_rows.fingerprint)
+        return x.codes
 
     def _is_stale(self) -> bool:
         """Whether something wrote to buffers that bound calls derived others from."""
@@ -206,7 +233,7 @@ class BoundProgram(Frozen):
                 "which only a first layer with bit output takes"
             )
         first = self.program.steps[self.program.entry or 0]
-        self._pattern_source = Watch(self._read_by(first).values())
+        self._pattern_source = Watch(self._read_by(first).values(), reads_bytes=True)
         packed, output = self._entry_step.outputs, self.program.output
         steps = self._pattern_steps()
         self._from_pattern = compile_steps(steps, packed, output, self._kinds, self._tensors())
@@ -214,7 +241,7 @@ class BoundProgram(Frozen):
 
     @property
     def _entry_step(self) -> Step:
-        """The step that packs the features, behind which only their bits are used."""
+        """The step that packs the features, behind which only their bits or codes are used."""
         assert self.program.entry is not None
         return self.program.steps[self.program.entry - 1]
 

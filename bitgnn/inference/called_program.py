@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_map
 
-from bitgnn.bits import BitAdjacency, BitFeatures, BitTensor
+from bitgnn.bits import BitAdjacency, BitFeatures, BitTensor, Int8Features, Int8Tensor
 from bitgnn.bits.tensor import words_for
 from bitgnn.bits.tensor_version import TensorMemory
 from bitgnn.inference.bound_program import BoundProgram, FeatureForm, Features
@@ -36,9 +36,11 @@ from bitgnn.inference.program import Program
 from bitgnn.inference.steps.calls import EDGE_INDEX, EDGE_WEIGHT, FloatCall
 
 _READY_GRAPHS = (type(None), *get_args(Graph))
-_PACKED = (BitTensor, BitFeatures, BitAdjacency)
+_PACKED = (BitTensor, BitFeatures, BitAdjacency, Int8Tensor, Int8Features)
 _PACKABLE = (torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.uint8)
-"""What packing reads."""
+"""What packing to bits reads."""
+_PACKABLE_ROWS = (torch.float32, torch.float16, torch.bfloat16)
+"""What packing to 8-bit rows reads."""
 
 
 class CalledProgram(BoundProgram):
@@ -62,7 +64,9 @@ class CalledProgram(BoundProgram):
         self._needs_edges = any(call.parts & {EDGE_INDEX, EDGE_WEIGHT} for call in calls)
         self._graph_memory = TensorMemory()
         # Types of features that the first step reads as they are.
-        self._ready_types = _PACKABLE if program.entry == 1 else (torch.float32,)
+        self._ready_types: tuple[torch.dtype, ...] = (torch.float32,)
+        if program.entry == 1:
+            self._ready_types = _PACKABLE if self._own_rows is None else _PACKABLE_ROWS
 
     @property
     def takes_graph(self) -> bool:

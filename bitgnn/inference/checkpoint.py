@@ -19,9 +19,12 @@ from bitgnn.inference.frozen_model import FrozenModel
 from bitgnn.inference.steps.calls import FloatCall, describe_call
 from bitgnn.inference.steps.known import Unsavable
 
-FORMAT_VERSION = 3
-MIGRATIONS: Migrations = {}
-"""Of others a trained model has to be frozen again."""
+FORMAT_VERSION = 4
+MIGRATIONS: Migrations = {3: dict}
+"""Format 4 has steps on 8-bit rows in place of thermometers, and else those of format 3; of others
+a trained model has to be frozen again."""
+GONE = "pack_levels"
+"""Kind of steps of format 3 that made thermometer bits of dense features."""
 DESCRIPTION_FILE = "model.json"
 PREFIX = "weights"
 KINDS: dict[str, Any] = {
@@ -131,9 +134,24 @@ def load(path: str | os.PathLike[str], model: nn.Module | None = None) -> Any:
         raise FileError(f"{folder / DESCRIPTION_FILE}: {cause}, {error}") from error
 
 
+def _has_kind(value: Any, kind: str) -> bool:
+    """Whether a step of this kind is among plain values."""
+    if isinstance(value, list):
+        return any(_has_kind(part, kind) for part in value)
+    if not isinstance(value, dict):
+        return False
+    return value.get("kind") == kind or any(_has_kind(part, kind) for part in value.values())
+
+
 def _checked(description: dict[str, Any], file: Path) -> dict[str, Any]:
     """A description in the present format; others and unknown kinds are refused."""
     description = migrated(description, "format", FORMAT_VERSION, MIGRATIONS, file)
+    if _has_kind(description, GONE):
+        raise FileError(
+            f"{file}: step {GONE!r} makes thermometer bits of dense features, which this version "
+            "of bitgnn does not know: it packs them as 8-bit rows; train the model with it and "
+            "freeze it again"
+        )
     kind = description.get("kind")
     if not isinstance(kind, str) or kind not in KINDS:
         raise FileError(f"{file}: model kind {kind!r} is unknown, known are {sorted(KINDS)}")

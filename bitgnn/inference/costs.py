@@ -17,7 +17,9 @@ from bitgnn.bits.tensor import WORD_BITS, words_for
 from bitgnn.inference.bound_program import BoundProgram
 from bitgnn.inference.step import Register, Step
 from bitgnn.inference.steps.images import CONVOLUTIONS, FIXED, OF_PATCHES
+from bitgnn.inference.steps.int8 import PRODUCTS as INT8_PRODUCTS
 from bitgnn.inference.steps.products import PATTERN_PRODUCT
+from bitgnn.ops.reference.table import code_bytes
 
 FLOAT_BYTES = 4
 INDEX_BYTES = 4
@@ -34,25 +36,27 @@ REPEATS = 7
 class StepCost:
     """Work of one step or of several together.
 
-    Operations are products and sums, of single bits or of floats; a product and its sum count as
-    two. ``bytes`` are read and written, each neighbour's row once an edge.
+    Operations are products and sums, of single bits, of floats or of 8-bit integers; a product and
+    its sum count as two. ``bytes`` are read and written, each neighbour's row once an edge.
     """
 
     bit_operations: int = 0
     float_operations: int = 0
     bytes: int = 0
+    int8_operations: int = 0
 
     def __add__(self, other: StepCost) -> StepCost:
         return StepCost(
             self.bit_operations + other.bit_operations,
             self.float_operations + other.float_operations,
             self.bytes + other.bytes,
+            self.int8_operations + other.int8_operations,
         )
 
     @property
     def one_bit_share(self) -> float | None:
         """Part of the operations that are on bits; None where there are none at all."""
-        whole = self.bit_operations + self.float_operations
+        whole = self.bit_operations + self.float_operations + self.int8_operations
         return self.bit_operations / whole if whole else None
 
 
@@ -63,6 +67,8 @@ def row_bytes(register: Register) -> int:
     if register.form == "classes":
         return CLASS_BYTES
     size = register.size or 0
+    if register.form == "codes":
+        return int(code_bytes(size))
     return FLOAT_BYTES * (words_for(size) if register.form == "bits" else size)
 
 
@@ -85,6 +91,10 @@ def step_cost(model: BoundProgram, step: Step, num_nodes: int, graphs: Sequence[
             return StepCost(edges * size, 0, touched)
         return StepCost(0, edges * size * (2 if has_values else 1), touched)
     touched = num_nodes * (sum(reads) + writes) + weights
+    if step.kind in INT8_PRODUCTS:
+        operations = 2 * num_nodes * step.attributes["size"] * size
+        extra = num_nodes * size * (len(step.inputs) - 1)
+        return StepCost(0, extra, touched, operations)
     if step.kind == PATTERN_PRODUCT.name or step.kind.startswith("bmm_"):
         # A pattern counts as the dense product it stands for; it is not known here.
         extra = num_nodes * size if step.kind.startswith("bmm_add") else 0
@@ -153,12 +163,13 @@ class Rates:
 
     ``bytes`` are those of torch's copies, by the number of bytes that each reads and writes, since
     caches are faster than memory; operations those of products of two 1024 x 1024 matrices, packed
-    ones and torch's of float32.
+    ones, torch's of float32 and those of 8-bit rows.
     """
 
     bytes: Mapping[int, float]
     bit_operations: float
     float_operations: float
+    int8_operations: float
 
     def byte_rate(self, size: int) -> float:
         """The rate of the largest copy of no more bytes, or of the smallest of all."""
@@ -169,6 +180,7 @@ class Rates:
         compute = (
             cost.bit_operations / self.bit_operations
             + cost.float_operations / self.float_operations
+            + cost.int8_operations / self.int8_operations
         )
         return max(cost.bytes / self.byte_rate(cost.bytes), compute)
 
@@ -207,4 +219,7 @@ def _measured(device: torch.device, threads: int) -> Rates:
     words = torch.zeros(SIDE, SIDE // WORD_BITS, dtype=torch.int32, device=device)
     floats = torch.ones(SIDE, SIDE, device=device)
     bit_rate = rate(2 * SIDE**3, lambda: torch.ops.bitgnn.bmm_bbf.default(words, words, SIDE))
-    return Rates(moved, bit_rate, rate(2 * SIDE**3, lambda: floats @ floats))
+    float_rate = rate(2 * SIDE**3, lambda: floats @ floats)
+    codes = torch.zeros(SIDE, SIDE, dtype=torch.int8, device=device)
+    int8_rate = rate(2 * SIDE**3, lambda: torch.ops.bitgnn.bmm_iif.default(codes, codes, SIDE))
+    return Rates(moved, bit_rate, float_rate, int8_rate)

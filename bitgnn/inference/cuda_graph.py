@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.utils._pytree import tree_map
 
 from bitgnn._capture import capturing
-from bitgnn.bits import BitAdjacency, BitImages, BitTensor
+from bitgnn.bits import BitAdjacency, BitImages, BitTensor, Int8Tensor
 from bitgnn.bits.tensor_version import Watch, are_same
 from bitgnn.inference.bound_program import Inputs
 from bitgnn.inference.frozen_model import FrozenModel
@@ -219,7 +219,9 @@ class CudaGraphExecutor:
         parts = _parts(x)
         forms = tuple((part.shape, part.stride(), part.dtype, part.device) for part in parts)
         # The captured graph holds the adjacency, so its identity is not given to another one.
-        key = isinstance(x, BitTensor) or type(x), tuple(x.shape), forms, id(adjacency)
+        form = isinstance(x, BitTensor) or type(x)
+        scales = x.fingerprint if isinstance(x, Int8Tensor) else None
+        key = form, tuple(x.shape), forms, scales, id(adjacency)
         held = self._captured.get(key)
         if held is None or not (adjacency is None or held.watch.unchanged(adjacency.tensors)):
             held = self._captured[key] = self._capture(x, adjacency)
@@ -301,6 +303,8 @@ def _parts(x: Inputs) -> tuple[Tensor, ...]:
     """The tensors that features consist of."""
     if isinstance(x, BitTensor | BitImages):
         return (x.words,) if x.scale is None else (x.words, x.scale)
+    if isinstance(x, Int8Tensor):
+        return (x.codes,)
     if isinstance(x, Tensor):
         return (x,)
     return tuple(part for part in x.tensors if part is not None)
@@ -316,7 +320,7 @@ def _places(parts: tuple[Tensor, ...]) -> list[int]:
 
 def _clone(x: Inputs) -> Inputs:
     """The same features in memory of their own."""
-    if isinstance(x, Tensor | BitTensor | BitImages):
+    if isinstance(x, Tensor | BitTensor | BitImages | Int8Tensor):
         return x.clone()
     row, col = (None if factor is None else factor.clone() for factor in (x.row_scale, x.col_scale))
     return BitAdjacency(x.rowptr.clone(), x.indices.clone(), x.num_cols, row, col)

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from bitgnn.bits import BitAdjacency, BitImages, BitTensor, set_bits
-from bitgnn.inference.bound_program import FeatureForm, Features, Inputs
+from bitgnn.bits import BitAdjacency, BitImages, BitTensor, Int8Tensor, set_bits
+from bitgnn.inference.bound_program import FeatureForm, Features, Inputs, Packed
 from bitgnn.inference.bounds import check_program
 from bitgnn.inference.called_program import CalledProgram
 from bitgnn.inference.frozen import FreezeReport
@@ -61,10 +61,8 @@ class FrozenModel(CalledProgram):
         self.report = report
 
     @torch.inference_mode()
-    def pack_features(
-        self, x: Any, check_finite: bool = False, layout: str = "auto"
-    ) -> BitTensor | BitAdjacency:
-        """Standardise, binarise and pack raw features once for many calls.
+    def pack_features(self, x: Any, check_finite: bool = False, layout: str = "auto") -> Packed:
+        """Pack raw features once for many calls, as bits or as 8-bit rows.
 
         Args:
             x: ``[N, in_channels]`` floats.
@@ -74,7 +72,8 @@ class FrozenModel(CalledProgram):
                 of those the model and the executor of its plan can use, which is also the faster.
 
         Returns:
-            The bits, with the row scale if the model uses one, or their pattern.
+            The bits, with the row scale if the model uses one, or their pattern; an ``Int8Tensor``
+            where the features enter the model as 8-bit rows.
 
         Raises:
             TypeError: ``x`` is packed already.
@@ -82,7 +81,7 @@ class FrozenModel(CalledProgram):
                 unknown or of no use to this model, or the model needs floats throughout.
         """
         name = "FrozenModel.pack_features"
-        if isinstance(x, BitTensor | BitAdjacency):
+        if isinstance(x, Packed):
             raise TypeError(f"{name}: x must be floats, got packed features")
         if x.dim() != 2 or x.size(1) != self.in_channels:
             raise ValueError(f"{name}: x must be [N, {self.in_channels}], got {list(x.shape)}")
@@ -92,7 +91,11 @@ class FrozenModel(CalledProgram):
             raise ValueError(
                 f"{name}: layout must be one of {layouts} for this model, got {layout!r}"
             )
-        bits = BitTensor(packed, self._entry_step.attributes["size"], scale[0] if scale else None)
+        size = self._entry_step.attributes["size"]
+        if self._own_rows is not None:
+            _, *scales = self._own_rows._state()
+            return Int8Tensor._made(packed, *scales)
+        bits = BitTensor(packed, size, scale[0] if scale else None)
         if layout == "dense" or "sparse" not in layouts:
             return bits
         pattern = set_bits(bits)
@@ -147,14 +150,19 @@ class FrozenModel(CalledProgram):
 
         Returns:
             For each step: the step, a call that runs it once more alone, and its result: a
-            ``BitTensor`` or ``BitImages`` where it holds bits, else the tensor.
+            ``BitTensor`` or ``BitImages`` where it holds bits, else the tensor (of 8-bit rows the
+            codes).
         """
         self._start(x)  # checks the form
         graphs = self._adjacencies(adjacency, x.shape[0])
         steps = self.program.steps
         values: dict[int, Any] = {0: x}
-        if isinstance(x, BitTensor | BitImages | BitAdjacency):
-            packed = (x.words, x.scale) if isinstance(x, BitTensor | BitImages) else (x,)
+        if isinstance(x, Packed | BitImages):
+            packed: tuple[Any, ...] = (x,)
+            if isinstance(x, BitTensor | BitImages):
+                packed = (x.words, x.scale)
+            elif isinstance(x, Int8Tensor):
+                packed = (x.codes,)
             values = dict(zip(self._entry_step.outputs, packed, strict=False))
             steps = steps[self.program.entry :]
         if isinstance(x, BitAdjacency):

@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from torch_geometric.nn import GCNConv
 
 from bitgnn._library import library_info, load_for_dry_runs
-from bitgnn.bits import BitAdjacency, BitTensor
-from bitgnn.inference.bound_program import Inputs
+from bitgnn.bits import BitAdjacency, BitTensor, Int8Tensor
+from bitgnn.inference.bound_program import Features, Inputs, Packed
 from bitgnn.inference.frozen_model import FrozenModel, Graph
 from bitgnn.inference.graph import GraphLayout, PreparedGraph
 from bitgnn.inference.rehearsal import CallMemory, rehearse
@@ -88,7 +88,8 @@ class MemoryReport:
     Attributes:
         model: name of the model's class.
         device: where it ran.
-        features: form of the features: ``"floats"``, ``"packed"`` or ``"pattern"``.
+        features: form of the features: ``"floats"``, ``"packed"``, ``"8-bit rows"`` or
+            ``"pattern"``.
         num_nodes: nodes of the graph.
         predicted: as :func:`~bitgnn.inference.frozen_memory` counts; None for models that are not
             frozen, and for frozen ones that call code of the user's own.
@@ -293,12 +294,12 @@ def memory_report(
         x = getattr(data, "x", None)
         graph = getattr(data, "edge_index", None)
         graph = getattr(data, "adj_t", None) if graph is None else graph
-    if not isinstance(x, Tensor | BitTensor | BitAdjacency):
+    if not isinstance(x, Features):
         raise TypeError(
             "memory_report: data must be a Data with x, or a pair of features and graph, "
             f"got {type(data).__name__}"
         )
-    is_packed = isinstance(x, BitTensor | BitAdjacency)
+    is_packed = isinstance(x, Packed)
     if isinstance(model, FrozenModel):
         if not is_packed and (features or model.features) == "packed":
             x = model.pack_features(x)
@@ -316,7 +317,8 @@ def memory_report(
     measured, predicted = _measured(model, x, given), None
     if isinstance(model, FrozenModel) and not _has_calls(model):
         predicted = frozen_memory(model, x, graph)
-    form = {Tensor: "floats", BitTensor: "packed"}.get(type(x), "pattern")
+    kinds = ((BitTensor, "packed"), (Int8Tensor, "8-bit rows"), (Tensor, "floats"))
+    form = next((text for kind, text in kinds if isinstance(x, kind)), "pattern")
     name, device = type(model).__name__, str(x.device)
     return MemoryReport(name, device, form, x.shape[0], predicted, measured)
 

@@ -13,7 +13,7 @@ from torch.utils._pytree import tree_map
 from torch_geometric.data.data import BaseData
 from torch_geometric.typing import SparseTensor
 
-from bitgnn.bits import BitAdjacency, BitTensor
+from bitgnn.bits import BitAdjacency, BitTensor, Int8Tensor
 
 Role = Literal["features", "edge_index", "edge_weight", "input", "fixed", "unused"]
 Missing = Literal["refuse", "none", "zeros", "decided"]
@@ -240,7 +240,7 @@ def _attribute(data: Any, argument: Argument) -> Any:
     return next((value for value in found if value is not None), None)
 
 
-_PACKED = (BitTensor, BitAdjacency)
+_PACKED = (BitTensor, BitAdjacency, Int8Tensor)
 _OTHER_FLOATS = (torch.float64, torch.float16, torch.bfloat16)
 
 

@@ -16,9 +16,9 @@ from bitgnn.inference.step import Apply, Register, Step, StepKind, StepReader, T
 RESULTS = ("floats", "classes")
 """What a model may hand out."""
 PACKING = (
-    "pack", "pack_scaled", "pack_standardized", "pack_levels", "pack_images", "pack_patches",
+    "pack", "pack_scaled", "pack_standardized", "pack_int8", "pack_images", "pack_patches",
 )  # fmt: skip
-"""Steps behind which the features may be known by their bits alone."""
+"""Steps behind which the features may be known by their bits or codes alone."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Program:
         steps: in the order they run.
         output: register of the result.
         entry: number of steps in front of the binary part: they end in the one packing step behind
-            which only bits of the features are used. None where floats are needed throughout.
+            which only bits or codes of the features are used. None where floats are needed.
     """
 
     in_channels: int

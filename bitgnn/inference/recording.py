@@ -18,7 +18,8 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode, is_in_torch_dispatch_mode
 
-from bitgnn.bits import BitAdjacency, BitImages, BitTensor
+from bitgnn.bits import BitAdjacency, BitFeatures, BitImages, BitTensor, Int8Tensor
+from bitgnn.bits.features import Int8Features
 from bitgnn.bits.tensor_version import Watch, are_same
 from bitgnn.inference.graph import PreparedGraph
 
@@ -36,13 +37,17 @@ _VIEWS = ("aten::view", "aten::unsqueeze", "aten::slice.Tensor")
 
 Forward = Callable[[Any, Any], Any]
 Watches = Callable[[Any], list[Watch]]
-_PARTS: dict[type, Callable[[Any], tuple[Tensor, Tensor | None, int]]] = {
+_PARTS: dict[type, Callable[[Any], tuple[Tensor, Tensor | None, Any]]] = {
     Tensor: lambda x: (x, None, 0),
     BitTensor: lambda x: (x.words, x.scale, x.size),
+    BitFeatures: lambda x: (x.words, x.scale, x._features),
     BitImages: lambda x: (x.words, x.scale, x.channels),
     BitAdjacency: lambda x: (x.rowptr, x.indices, x.num_cols),
+    Int8Tensor: lambda x: (x.codes, None, (x.size, x.fingerprint)),
+    Int8Features: lambda x: (x.codes, None, (x._features, x.fingerprint)),
 }
-"""The tensors that features consist of, and the number of features that is none of their sizes."""
+"""The tensors of features that calls read, and numbers that tell them from others of these shapes:
+of features, and of the scales that 8-bit rows were packed with."""
 
 
 class _Recorder(TorchDispatchMode):

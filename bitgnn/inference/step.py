@@ -11,7 +11,7 @@ from torch import Tensor
 
 from bitgnn.bits import BitTensor
 
-Form = Literal["floats", "bits", "scale", "classes", "image_bits", "sums"]
+Form = Literal["floats", "bits", "codes", "scale", "classes", "image_bits", "sums"]
 
 
 class Register(NamedTuple):
@@ -19,7 +19,8 @@ class Register(NamedTuple):
 
     Attributes:
         form: ``"floats"`` (float32 ``[N, size]``), ``"bits"`` (words ``[N, ceil(size / 32)]``),
-            ``"scale"`` (float32 ``[N]``) or ``"classes"`` (int64 ``[N]``, each below ``size``).
+            ``"codes"`` (int8 ``[N, 16 * ceil(size / 16)]``), ``"scale"`` (float32 ``[N]``) or
+            ``"classes"`` (int64 ``[N]``, each below ``size``).
             Of images: ``"floats"`` (``[N, size, H, W]``), ``"image_bits"`` (words
             ``[N, H, W, ceil(size / 32)]``) or ``"sums"`` (int16 or int32 ``[N, H, W, size]``).
         size: number of features or channels; None where it is known at run time only.

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
-from bitgnn.bits import BitTensor, select_rows
+from bitgnn.bits import BitTensor, Int8Tensor, select_rows
 from bitgnn.inference.bound_program import Features
 from bitgnn.inference.frozen_model import FrozenModel, Graph
 
@@ -49,8 +49,9 @@ def stream(
             tells how many nodes in front are seeds, and all are without it; ``edge_weight`` goes
             to the layers that were given one in training.
         features: features of the whole graph in place of the batches' own ``x``: the result of
-            :meth:`FrozenModel.pack_features`, whose rows are gathered at a bit a feature, or
-            floats. They may be on the model's device, which spares the copies, or on the CPU.
+            :meth:`FrozenModel.pack_features`, whose rows are gathered at a bit or a byte a
+            feature, or floats. They may be on the model's device, which spares the copies, or on
+            the CPU.
         progress: show a progress bar.
 
     Yields:
@@ -247,7 +248,7 @@ def _copying_stream(device: torch.device) -> torch.cuda.Stream:
 
 def gathered(features: Features, rows: Tensor) -> Features:
     """Rows of the whole graph's features."""
-    if isinstance(features, Tensor | BitTensor):
+    if isinstance(features, Tensor | BitTensor | Int8Tensor):
         return features.index_select(0, rows)
     return select_rows(features, rows)
 

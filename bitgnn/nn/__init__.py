@@ -1,5 +1,6 @@
 """Trainable layers with PyG's signatures and a precision, binary and BWTA ones with torch's."""
 
+from bitgnn.bits.pyg_storage import teach_storages
 from bitgnn.nn.attention.bwta_attention import BWTAAttention
 from bitgnn.nn.attention.multihead import BWTAMultiheadAttention, BWTASelfAttention
 from bitgnn.nn.binary_product import Linear
@@ -29,3 +30,5 @@ __all__ = [
     "SAGEConv",
     "default_precision",
 ]
+
+teach_storages()  # layers have imported PyG

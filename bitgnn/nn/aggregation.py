@@ -12,6 +12,7 @@ from torch_geometric.utils import add_remaining_self_loops, is_sparse, to_edge_i
 
 import bitgnn.ops  # noqa: F401  (defines torch.ops.bitgnn)
 from bitgnn.bits import BitAdjacency
+from bitgnn.bits.edges import read_edges
 from bitgnn.bits.tensor_version import TensorMemory
 
 Reduction = Literal["add", "mean"]
@@ -69,7 +70,8 @@ def gcn_adjacency(
     Self loops come first, in each form of the graph as PyG's ``gcn_norm`` adds them: to an edge
     index the missing ones, to a torch sparse tensor one for every node; those of a
     ``SparseTensor`` replace what its diagonal held. ``improved`` ones weigh 2, like PyG's beside
-    ``edge_weight`` and on sparse matrices. A "mean" divides each row by its number of entries.
+    ``edge_weight`` and on sparse matrices. A "mean" divides each row by its number of edges,
+    whatever they weigh; one of weight 0 is no entry of the pattern.
     """
     graph = _oriented(edge_index, flow)
     if add_self_loops and is_sparse(graph):
@@ -81,14 +83,9 @@ def gcn_adjacency(
             graph, edge_weight, IMPROVED_SELF_LOOP, num_nodes
         )
         add_self_loops = False
-    adjacency = BitAdjacency.from_edge_index(
-        graph,
-        num_nodes,
-        edge_weight=edge_weight,
-        normalize="sym" if normalize else None,
-        add_self_loops=add_self_loops,
-    )
-    return _divided_by_degree(adjacency) if reduction == "mean" else adjacency
+    name = "BitAdjacency.from_edge_index"
+    edges = read_edges(graph, num_nodes, edge_weight, name)
+    return BitAdjacency._from_edges(edges, normalize, reduction == "mean", add_self_loops, name)
 
 
 @torch.compiler.disable(reason="fullgraph needs a BitAdjacency in place of the edges")
@@ -103,7 +100,7 @@ def neighbour_adjacency(
 ) -> BitAdjacency:
     """The pattern of a sum or mean over neighbours, weights factorised.
 
-    A mean divides by the number of edges, whatever they weigh.
+    A mean divides by the number of edges, whatever they weigh; one of weight 0 is no entry.
     """
     return BitAdjacency.from_edge_index(
         _oriented(edge_index, flow),
@@ -148,33 +145,29 @@ def _sparse_with_loops(
     return edges, torch.cat([weight, loops])
 
 
-def _divided_by_degree(adjacency: BitAdjacency) -> BitAdjacency:
-    """Every row divided by its number of entries."""
-    degree = torch.diff(adjacency.rowptr).float().clamp_(min=1.0)
-    row = degree.reciprocal() if adjacency.row_scale is None else adjacency.row_scale / degree
-    parts = adjacency.rowptr, adjacency.indices, adjacency.num_cols, row, adjacency.col_scale
-    return BitAdjacency._trusted(*parts, adjacency.factorization_error)
-
-
 class _Aggregate(torch.autograd.Function):
+    """Linear in ``x``: the backward pass is the function itself on the transposed pattern.
+
+    Second and higher derivatives are therefore right as well.
+    """
+
     @staticmethod
     def forward(
         ctx: Any, x: Tensor, bias: Tensor | None, operands: tuple[Tensor | None, ...]
     ) -> Tensor:
-        rowptr, indices, row, col, back_rowptr, back_indices = operands
-        ctx.save_for_backward(row, col, back_rowptr, back_indices)
+        rowptr, indices, row, col = operands[:4]
+        ctx.save_for_backward(*operands)
         bias = None if bias is None else bias.float()
         out = torch.ops.bitgnn.bspmm_fbf(x.float(), rowptr, indices, row, col, bias, trusted=True)
         return out.to(x.dtype)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        row, col, rowptr, indices = ctx.saved_tensors
+        rowptr, indices, row, col, back_rowptr, back_indices = ctx.saved_tensors
         grad_x = grad_bias = None
         if ctx.needs_input_grad[0]:
-            grad_x = torch.ops.bitgnn.bspmm_fbf(
-                grad.float().contiguous(), rowptr, indices, col, row, None, trusted=True
-            ).to(grad.dtype)
+            transposed = (back_rowptr, back_indices, col, row, rowptr, indices)
+            grad_x = _Aggregate.apply(grad.contiguous(), None, transposed)
         if ctx.needs_input_grad[1]:
             grad_bias = grad.sum(0)
         return grad_x, grad_bias, None

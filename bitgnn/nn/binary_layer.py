@@ -230,14 +230,21 @@ class BinaryLayer(BinaryProduct):
         q, scale = self.hidden_quantizer(z)
         return (scale * q).to(z.dtype)
 
-    def _edge_factors(self, edge_index: Tensor, adjacency: BitAdjacency) -> Tensor:
-        """The factors of an adjacency as weights of its edges in PyG's order."""
+    def _edge_factors(
+        self, edge_index: Tensor, adjacency: BitAdjacency, edge_weight: Tensor | None
+    ) -> Tensor:
+        """The factors of an adjacency as weights of its edges in PyG's order.
+
+        Edges of weight 0, which are no entries of the adjacency, stay so.
+        """
         toward, source = (1, 0) if self.flow == "source_to_target" else (0, 1)
         weight = torch.ones(edge_index.size(1), device=edge_index.device)
+        if edge_weight is not None:
+            weight = (edge_weight != 0).to(weight.dtype)
         row = adjacency.row_scale
         if self._reduction == "mean":
             # PyG's mean divides by the number of edges itself.
-            degree = torch.diff(adjacency.rowptr).float()
+            degree = torch.bincount(edge_index[toward], minlength=adjacency.shape[0]).float()
             row = degree if row is None else row * degree
         if row is not None:
             weight = weight * row[edge_index[toward]]
@@ -251,4 +258,4 @@ class BinaryLayer(BinaryProduct):
             out = on_rows(self.output_norm, out)
         if self.letters.bspmm[2] == "B":
             out = binary_sign(out, self.letters.surrogate, OUTPUT_WINDOW)
-        return self._mark(out)
+        return self._mark(self._with_all_parameters(out))

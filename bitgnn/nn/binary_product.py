@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from typing import Any
 
 import torch
 import torch_geometric.nn
@@ -14,9 +15,10 @@ from torch_geometric.nn.dense.linear import is_uninitialized_parameter
 from bitgnn._checks import name_type
 from bitgnn.nn.bwta_linear import ActivationQuantizer
 from bitgnn.nn.looks_up import GAINS, LooksUp
+from bitgnn.nn.map_linear import MapLinear, through
 from bitgnn.nn.norms import ProductNorm
-from bitgnn.nn.precision import PRESETS, InputNorm, LayerPrecision
-from bitgnn.nn.roles import kept_entries
+from bitgnn.nn.precision import PRESETS, InputNorm, LayerPrecision, Role
+from bitgnn.nn.roles import kept_share
 from bitgnn.nn.torch_layers import NodeStandardize
 from bitgnn.quantize import binary_linear, binary_sign, fast_dropout, row_scale
 
@@ -24,6 +26,8 @@ NORMS = ("input_norm", "hidden_norm", "output_norm")
 LEAST_SHARE = 1e-3
 QUANTIZERS = ("input_quantizer", "hidden_quantizer")
 LOOKED_UP = ("input_bits", "root_bits", "root_norm")
+STATE = ("feeds", "steps")
+"""Buffers of layers of named precision."""
 """Modules that layers have beside PyG's."""
 
 
@@ -39,17 +43,27 @@ class BinaryProduct(LooksUp):
     output_norm: nn.Module | None
     input_quantizer: ActivationQuantizer | None
 
-    def _set_precision(self, precision: str | LayerPrecision | None, dropout: float) -> None:
+    def _set_precision(
+        self,
+        precision: str | LayerPrecision | None,
+        dropout: float,
+        role: Role | None = None,
+    ) -> None:
         """Settle what PyG's constructor needs when it calls ``reset_parameters``."""
         if not 0.0 <= dropout < 1.0:
             raise ValueError(f"{type(self).__name__}: dropout must be in [0, 1), got {dropout}")
-        self._choose_precision(precision)
+        self._choose_precision(precision, role)
         self.dropout = dropout
 
     def _add_norms(self, in_channels: int | tuple[int, int], out_channels: int) -> None:
         """Create the norms and quantisers that the precision asks for."""
-        kinds = self.letters if self._forms is None else self._forms["hidden"]
-        self._add_inputs(not isinstance(in_channels, int) or bool(getattr(self, "project", False)))
+        kinds = self._letters if self._forms is None else self._forms["hidden"]
+        is_apart = not isinstance(in_channels, int) or bool(getattr(self, "project", False))
+        self._add_inputs(in_channels, is_apart)
+        for linear in self._products():
+            # Float layers are PyG's own, which TorchScript compiles.
+            if type(linear) is torch_geometric.nn.Linear and not self._letters.is_float:
+                linear.__class__ = MapLinear
         self.input_quantizer = ActivationQuantizer() if kinds.takes_ternary else None
         self.hidden_quantizer = ActivationQuantizer() if kinds.sums_ternary else None
         self.input_norm = _input_norm(type(self).__name__, kinds.input_norm, in_channels)
@@ -85,10 +99,12 @@ class BinaryProduct(LooksUp):
             part = getattr(self, name, None)
             if isinstance(part, nn.BatchNorm1d | ActivationQuantizer):
                 part.reset_parameters()
+        if getattr(self, "input_bits", None) is not None:
+            self._begin()
 
     def _reset_product(self, linear: torch_geometric.nn.Linear) -> None:
         """Bi-GCN's initialisation; PyG's stays where the product is a float one."""
-        if self.letters.is_float_linear or is_uninitialized_parameter(linear.weight):
+        if self._letters.is_float_linear or is_uninitialized_parameter(linear.weight):
             return
         nn.init.normal_(linear.weight, std=1.0 / math.sqrt(max(linear.weight.size(1), 1)))
         if linear.bias is not None:
@@ -100,8 +116,7 @@ class BinaryProduct(LooksUp):
             linear.initialize_parameters(linear, (x,))
             self._reset_product(linear)
         weight: Tensor = linear.weight
-        # A weight that thermometers have widened has more columns than the input.
-        width = linear.in_channels if self.letters.looks_up else weight.size(1)
+        width = weight.size(1)
         if x.dim() == 0 or x.size(-1) != width:
             raise ValueError(f"{type(self).__name__}: x must be [N, {width}], got {list(x.shape)}")
         return weight
@@ -116,6 +131,15 @@ class BinaryProduct(LooksUp):
         if self.input_norm is not None:
             x = on_rows(self.input_norm, x)
         return functional.hardtanh(x) if self.letters.hardtanh else x
+
+    def _map_product(self, linear: Any, u: Tensor, sign_output: bool = False) -> Tensor:
+        """The dense product of one of the layer's maps, with the hooks on it called."""
+        self._ready(linear, u)
+
+        def compute(x: Tensor) -> Tensor:
+            return self._product(x, self._ready(linear, x), sign_output)
+
+        return through(linear, u, compute)
 
     def _product(self, u: Tensor, weight: Tensor, sign_output: bool | int = False) -> Tensor:
         """The dense product ``[*, M]`` of prepared activations ``[*, K]`` and ``[M, K]``."""
@@ -148,7 +172,7 @@ class BinaryProduct(LooksUp):
             share = 1.0
             if self.training and u.requires_grad and not torch.compiler.is_compiling():
                 # What dropout in front has kept is larger there than it will be in evaluation.
-                share = max(kept_entries(u).share, LEAST_SHARE)
+                share = max(kept_share(u), LEAST_SHARE)
             q, scale = quantizer(u if share == 1.0 else u * share)
             scale = scale if share == 1.0 else scale / share
             q = fast_dropout(q, self.dropout, self.training)

@@ -12,6 +12,7 @@ from torch.nn import functional
 import bitgnn.ops  # noqa: F401  (defines torch.ops.bitgnn)
 from bitgnn._interpreter import with_signature
 from bitgnn.nn.float_inputs import check_floats
+from bitgnn.quantize.first_order import first_order
 from bitgnn.quantize.levels import (
     Operand,
     Rounding,
@@ -213,6 +214,7 @@ class _Product(torch.autograd.Function):
         ctx.save_for_backward(x, q, scale, *output[1:])
 
     @staticmethod
+    @first_order
     def backward(ctx: Any, grad: Tensor | None, *_: Any) -> tuple[Tensor | None, ...]:
         grads: list[Tensor | None] = [None] * len(ctx.needs_input_grad)
         if grad is None:

@@ -16,9 +16,9 @@ from bitgnn.nn.aggregation import gcn_adjacency, kept_adjacency
 from bitgnn.nn.binary_layer import BinaryLayer
 from bitgnn.nn.float_inputs import unpacked
 from bitgnn.nn.looked_up_products import Part
-from bitgnn.nn.precision import LayerPrecision
+from bitgnn.nn.precision import LayerPrecision, Role
 from bitgnn.quantize import fast_dropout
-from bitgnn.quantize.looked_up_linear import centred_bits
+from bitgnn.quantize.looked_up_linear import InputWords, centred_bits
 
 OWN_BITS = 2.0
 """Weight of a node's own -1/+1 bits beside its aggregate: less wins little, more drowns it."""
@@ -63,6 +63,8 @@ class GCNConv(BinaryLayer, torch_geometric.nn.GCNConv):
         precision: ``"fp32"``, ``"full"``, ``"bin"``, letters, or a LayerPrecision.
         dropout: probability of dropping an activation in front of the dense product in training;
             in binary forms it acts on the binarised activation.
+        role: ``"first"``, ``"inner"``, ``"last"`` or ``"only"`` among the binary layers of a model,
+            for named precisions; None follows from the data flow when the model first trains.
         **kwargs: further arguments of PyG's ``MessagePassing``. An ``aggr`` other than sum and mean
             keeps the dense product binary and aggregates floats, with one warning.
 
@@ -85,9 +87,10 @@ class GCNConv(BinaryLayer, torch_geometric.nn.GCNConv):
         bias: bool = True,
         precision: str | LayerPrecision | None = None,
         dropout: float = 0.0,
+        role: Role | None = None,
         **kwargs: Any,
     ) -> None:
-        self._set_precision(precision, dropout)
+        self._set_precision(precision, dropout, role)
         super().__init__(
             in_channels, out_channels, improved, cached, add_self_loops, normalize, bias, **kwargs
         )
@@ -141,10 +144,10 @@ class GCNConv(BinaryLayer, torch_geometric.nn.GCNConv):
             if not shows:
                 out = self._aggregate_pattern(z, adjacency, self.bias, integers)
                 return self._output(out if own is None else out + own)
-            graph = edge_index
+            graph, given = edge_index, edge_weight
             if self.add_self_loops:
-                graph, _ = add_remaining_self_loops(graph, num_nodes=nodes)
-            weight = self._edge_factors(graph, adjacency).to(z.dtype)
+                graph, given = add_remaining_self_loops(graph, given, num_nodes=nodes)
+            weight = self._edge_factors(graph, adjacency, given).to(z.dtype)
         out = self.propagate(graph, x=self._as_messages(z), edge_weight=weight)
         out = out if self.bias is None else out + self.bias
         return self._output(out if own is None else out + own)
@@ -158,14 +161,15 @@ class GCNConv(BinaryLayer, torch_geometric.nn.GCNConv):
 
     def _hidden_of(self, u: Tensor) -> tuple[Tensor, Tensor | None]:
         """The product of a prepared input behind norm and sign, and the node's shortcut, if any."""
-        weight, bits = self._ready(self.lin, u), self.input_bits
+        bits = self.input_bits
         if bits is None:
-            return self._hidden(self._product(u, weight, self._signs_product)), None
+            return self._hidden(self._map_product(self.lin, u, self._signs_product)), None
         seen = self._see(u, bits, self.dropout)
-        z = self._bits_product(seen, bits, Part(weight, self._norm, self._to_signs))
+        z = self._bits_product(seen, bits, Part(self.lin, self._norm, self._to_signs))
         if not self.has_shortcut:
             return z, None
-        return z, 2.0 * OWN_BITS * centred_bits(u, seen.words)
+        assert isinstance(seen.operand, InputWords)
+        return z, 2.0 * OWN_BITS * centred_bits(u, seen.operand)
 
     def _bit_adjacency(
         self, num_nodes: int, edge_index: Any, edge_weight: Tensor | None

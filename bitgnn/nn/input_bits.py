@@ -1,319 +1,242 @@
-"""Input bits of a binary layer: a pattern, or thresholds looked up from the data."""
+"""Inputs of a binary layer: 8-bit rows, patterns of bits, or signs of activations."""
 
 from __future__ import annotations
 
 import math
-from typing import Any, Literal
+from typing import Literal
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
+from torch.nn.parameter import is_lazy
 
 import bitgnn.ops  # noqa: F401  (defines torch.ops.bitgnn)
-from bitgnn.bits.tensor_version import TensorMemory
-from bitgnn.nn.roles import KeptEntries
-from bitgnn.nn.thermometer import (
-    TINY,
-    check_finite_columns,
-    dropped_share,
-    exact_offset,
-    near_probability,
-    thermometers_of,
-    warn_of_constant_columns,
-)
-from bitgnn.quantize.dropout import all_words, filled, keep_words
+from bitgnn.bits.int8 import inverse_step
+from bitgnn.nn.host_state import HostState
+from bitgnn.nn.input_statistics import OFTEN, TINY, ColumnStatistics, Moments
+from bitgnn.nn.norms import is_in_backward
+from bitgnn.quantize.dropout import all_words, fast_dropout, filled, keep_words
+from bitgnn.quantize.int8_linear import UNITS, InputRows
 from bitgnn.quantize.looked_up_linear import MIDDLE, InputWords
 
-InputKind = Literal["pattern", "thermometer", "activation"]
-KINDS: tuple[InputKind, ...] = ("pattern", "thermometer", "activation")
+InputKind = Literal["rows", "pattern", "activation"]
 
-LOOKED_AT = 16384
-"""Rows that thresholds are made of at most."""
 SPARSE = 0.5
-"""Share of zeros from which on non-negative features count as a pattern."""
-RARE = 0.05
-"""Share of a feature's own zeros up to which a 0 in training counts as dropped."""
-DEVIATIONS = 4.0
-MOST_GAIN = 20.0
-SMOOTHING = 0.1
-"""Weight of a step's share of bits among those of late."""
+"""Share of zeros from which on non-negative features are a pattern."""
+OFFSET_STEPS = 2.0**16
 LEAST_SHARE = 1e-3
 WINDOW = 4.0
 """Half-width of the straight-through window, in root mean squares of the input."""
-KEPT_FLOAT = ("thresholds", "offset", "median", "unit", "present")
-"""Buffers that are float32 whatever a model is cast to."""
+STATES = ("form", "reads", "kept")
 
 
-class InputBits(nn.Module):
-    r"""Looks up once what a layer's input is made of, and makes bits of it ever after.
+class InputBits(ColumnStatistics):
+    r"""Turns a layer's input into operands of integer products, by running statistics of columns.
 
-    * ``"pattern"``: one bit a feature, :math:`x \ge 2^{-126}`, standing for 0 or 1. Sparse
-      non-negative features (bags of words, one-hot codes); what dropout zeroes is a bit that is not
-      there.
-    * ``"activation"``: one bit a feature, :math:`x \ge 2^{-126}`, standing for -1/2 or +1/2. A ReLU
-      in front changes no bit; what dropout zeroes counts as 0, which is half the noise that a
-      dropped 0 or 1 would be.
-    * ``"thermometer"``: up to 15 bits a feature, :math:`x \ge t_{kl}`, standing for -1 or +1, with
-      thresholds at quantiles of the feature's values. A feature with few values gets fewer bits.
-      Each bit has its own weights: the layer's weight matrix widens from ``[M, K]`` to ``[M, B]``.
+    * ``"rows"``: 8-bit integers :math:`\mathrm{clamp}(\mathrm{rint}(32 (x_k - \mu_k) /
+      \sigma_k), -127, 127)`, multiplied by 8-bit weights: dense features. A constant column
+      gives 0.
+    * ``"pattern"``: one bit a feature, :math:`x \ge 2^{-126}`, standing for 0 or 1, multiplied by
+      signs of weights: features without negative values of which at least half are 0 (bags of
+      words, one-hot codes). Its mean is taken away.
+    * ``"activation"``: one bit a feature, :math:`x \ge 2^{-126}`, standing for -1/2 or +1/2:
+      results of binary layers. A ReLU in front changes no bit.
 
-    Activations are whatever needs a gradient; features are looked at in the first
-    forward, in training or with gradients enabled. Dropout in front of the layer may be under way
-    then: its share is recognised by columns of equal shares of zeros. From the first forward in
-    evaluation on, the layer knows which share of bits training drops, and makes up for it.
+    Whether a layer reads results of binary layers follows from the data flow; whether features are
+    rows or a pattern follows from the statistics of the first 64 batches in training and stays
+    then. Evaluation changes nothing. Before any training features are rows of mean 0 and deviation
+    1.
 
-    Bits of features have their means taken away: what a product's mean would be changes with every
-    sign of a weight that flips, faster than running statistics of a norm can follow.
+    In training a batch is quantised with the running statistics that it is merged into; they are
+    kept where gradients are recorded, so that a forward has one value with gradients and without.
+    Dropout in front of bits, whose share of kept entries the data flow tells, is made up for.
 
     Args:
         owner: name of the layer's class, for messages.
+        size: number of input channels, -1 to take it from the first input.
+        only_rows: features are 8-bit rows whatever they hold.
     """
 
-    code: Tensor
-    columns: Tensor
-    thresholds: Tensor
-    offset: Tensor
-    median: Tensor
-    rare: Tensor
-    present: Tensor
-    unit: Tensor
+    form: Tensor
+    reads: Tensor
+    kept: Tensor
 
-    def __init__(self, owner: str) -> None:
-        super().__init__()
-        self.owner = owner
-        self.kind: InputKind | None = None
-        self.register_buffer("code", torch.tensor(0, dtype=torch.int8))
-        self.register_buffer("columns", torch.empty(0, dtype=torch.int64))
-        self.register_buffer("thresholds", torch.empty(0))
-        # Minus the mean of each bit, so that products have none; the median of each feature.
-        self.register_buffer("offset", torch.empty(0))
-        self.register_buffer("median", torch.empty(0))
-        self.register_buffer("rare", torch.empty(0, dtype=torch.bool))
-        # 1 over the root of how many bits of a row say something: products start at variance 1.
-        self.register_buffer("unit", torch.ones(()))
-        # Share of bits that are there: in training of late, in evaluation, in training at first;
-        # 0 is not known yet.
-        self.register_buffer("present", torch.zeros(3))
-        self._knows_share = self._has_trained = False
-        self._middles = TensorMemory()
-        # Share of an activation's entries that dropout kept in the last forward.
-        self.kept_share = 1.0
+    def __init__(self, owner: str, size: int, only_rows: bool = False) -> None:
+        super().__init__(owner, size)
+        self.only_rows = only_rows
+        # Above 0 a pattern, below 0 rows; above 0 results of binary layers, below 0 features; the
+        # share that dropout in front keeps in training. 0 is not known yet. Signs survive averages.
+        for name in STATES:
+            self.register_buffer(name, torch.zeros((), dtype=torch.float32))
+        self._host = HostState()
+        # Of the last batch, for checkpointing, which runs it again inside of the backward pass.
+        self._last: Moments | None = None
+
+    def reset_parameters(self) -> None:
+        """Forget everything that was seen."""
+        super().reset_parameters()
+        for name in STATES:
+            if name in self._buffers:
+                getattr(self, name).zero_()
+
+    @property
+    def kind(self) -> InputKind | None:
+        """Form of the input, None as long as neither data flow nor statistics tell it."""
+        return self._state()[0]
+
+    @property
+    def kept_share(self) -> float:
+        """Share of the input that dropout in front keeps in training; 1 if nobody said."""
+        return self._state()[1]
+
+    def _state(self) -> tuple[InputKind | None, float]:
+        """Kind and kept share."""
+        form, reads, kept = self._host.read(self.form, self.reads, self.kept) or (0.0, 0.0, 0.0)
+        share = kept if kept > 0 else 1.0
+        if reads > 0:
+            return "activation", share
+        if self.only_rows or form < 0:
+            return "rows", share
+        return ("pattern" if form > 0 else None), share
 
     @property
     def is_settled(self) -> bool:
-        """Whether the input was looked at."""
+        """True once the form of the input is known."""
         return self.kind is not None
 
-    @property
-    def needs_evaluation(self) -> bool:
-        """Whether training may have dropped features whose share no evaluation has told yet."""
-        late, evaluated, first = self.present.tolist()
-        return evaluated == 0.0 and late != first
+    @torch.no_grad()
+    def set_reads(self, bits: bool) -> None:
+        """Say whether the input is made by binary layers."""
+        self.reads.fill_(1.0 if bits else -1.0)
 
-    @property
-    def bit_offset(self) -> Tensor | None:
-        """Offset of the bits: minus their means, or None as long as nothing is known."""
-        return self.offset if self.offset.numel() else None
+    @torch.no_grad()
+    def set_kept(self, share: float) -> None:
+        """Say which share of the input dropout in front keeps in training."""
+        self.kept.fill_(min(max(share, LEAST_SHARE), 1.0))
 
-    def _apply(self, fn: Any, recurse: bool = True) -> InputBits:
-        """Thresholds stay float32 where a model is cast: float32 values are compared with them."""
-        held = {name: getattr(self, name) for name in KEPT_FLOAT}
-        super()._apply(fn, recurse)
-        for name, before in held.items():
-            after = getattr(self, name)
-            if after.dtype != before.dtype:
-                setattr(self, name, before.to(after.device))
-        return self
+    @torch.no_grad()
+    def choose(self, x: Tensor) -> None:
+        """Before a forward in training: choose the form of features by what was seen so far.
 
-    def settle(self, kind: InputKind) -> None:
-        """Fix what the bits are."""
-        self.kind = kind
-        self.code.fill_(1 + KINDS.index(kind))
-
-    @torch.compiler.disable
-    def look_up(self, x: Tensor) -> None:
-        """Settle from the first input ``[N, K]``.
-
-        Warns of constant columns where each has thresholds, and of a pattern of equal rows.
-
-        Raises:
-            ValueError: a value is NaN or infinite.
+        That is ``x`` itself where nothing was.
         """
-        self.unit.fill_(1 / math.sqrt(max(x.size(1), 1)))
-        if x.requires_grad:
-            return self.settle_activation(x)
-        if x.numel() == 0:
-            return self.settle("pattern")
-        rows = x.detach()
-        if rows.size(0) > LOOKED_AT:
-            step = rows.size(0) / LOOKED_AT
-            rows = rows[(torch.arange(LOOKED_AT, device=x.device) * step).long()]
-        rows = rows.float()
-        check_finite_columns(self.owner, rows)
-        zeros = (rows == 0).float().mean(0)
-        dropped = dropped_share(rows, zeros) if self.training else 0.0
-        share = (float(zeros.mean()) - dropped) / (1 - dropped)
-        if share >= SPARSE and bool((rows >= 0).all()):
-            self.settle("pattern")
-            warn_of_constant_columns(self.owner, rows, few_are_usual=True)
-            self.offset = exact_offset((rows >= TINY).float().mean(0).neg())
-            self.unit.fill_(1 / math.sqrt(max((1 - share) * x.size(1), 1)))
+        if torch.compiler.is_compiling() or self._commits > OFTEN or self.only_rows:
             return
-        warn_of_constant_columns(self.owner, rows)
-        noise = DEVIATIONS * math.sqrt(dropped * (1 - dropped) / rows.size(0))
-        self.rare = zeros - dropped <= max(RARE * (1 - dropped), noise)
-        found = thermometers_of(rows * (1 - dropped), self.rare if dropped > 0.0 else None)
-        self.settle("thermometer")
-        self.columns, self.thresholds, self.offset, self.median = found
-        self.unit.fill_(1 / math.sqrt(max(self.thresholds.numel(), 1)))
+        if x.is_cuda and torch.cuda.is_current_stream_capturing():
+            return
+        if self.kind == "activation" or (x.size(0) == 0 and self._commits == 0):
+            return
+        moments = self.moments if self._commits else self.merged(x)
+        most = (1.0 - SPARSE) * self.kept_share
+        is_pattern = (moments.present.mean() <= most) & (moments.negative <= 0)
+        form = torch.where(is_pattern, 1.0, -1.0)
+        with torch.inference_mode(False):
+            self.form.copy_(torch.where(moments.batches <= OFTEN, form, self.form))
 
-    def settle_activation(self, x: Tensor) -> None:
-        """One bit a feature, of both signs."""
-        self.settle("activation")
-        self.offset = torch.full((x.size(1),), MIDDLE, device=x.device)
-        # The bits are halves.
-        self.unit.fill_(2 / math.sqrt(max(x.size(1), 1)))
+    def scales(self, moments: Moments | None = None) -> tuple[Tensor, Tensor]:
+        r"""Centre :math:`\mu` and inverse step :math:`32 / \sigma` of 8-bit rows, float32 ``[K]``.
 
-    def forward(
-        self, x: Tensor, dropout: float = 0.0, kept: KeptEntries | None = None
-    ) -> InputWords:
-        """Bits of an input ``[N, K]``.
-
-        Args:
-            x: floats.
-            dropout: probability of dropping a bit in training.
-            kept: what dropout in front of an activation has kept, in training.
-
-        Raises:
-            ValueError: ``x`` has fewer features than the thermometers were made of.
+        Columns that are constant but for rounding have the inverse step 0.
         """
-        size, has_gradient = x.size(1), x.requires_grad
-        x = x.detach().float().contiguous()
-        dropout = dropout if self.training else 0.0
-        if self.kind == "thermometer":
-            return self._thermometer(x, dropout)._replace(total=x.sum(1))
-        factor = WINDOW / math.sqrt(max(x.numel(), 1))
+        held = self.moments if moments is None else moments
+        rounding = (held.mean * torch.finfo(torch.float32).eps) ** 2
+        varies = held.variance > rounding.clamp(min=TINY)
+        # The step and its inverse stand for each other exactly, as packed rows need them.
+        step = torch.where(varies, held.variance.sqrt() / UNITS, 0.0)
+        return held.mean.clone(), inverse_step(step)
+
+    @property
+    def unit(self) -> Tensor:
+        """Factor of products of bits: 1 over the root of how many bits of a row say something."""
+        return self._unit(self.moments)
+
+    def _unit(self, moments: Moments) -> Tensor:
+        size = max(moments.mean.numel(), 1)
+        if self.kind == "activation":  # the bits are halves
+            return moments.rows.new_full((), 2 / math.sqrt(size))
+        return (moments.present.sum() / self.kept_share).clamp(1.0, size).rsqrt()
+
+    @property
+    def bit_offset(self) -> Tensor:
+        """Number added to each bit: minus the mean of a pattern's, -1/2 to an activation's."""
+        return self._offset(self.moments)
+
+    def _offset(self, moments: Moments) -> Tensor:
         if self.kind == "activation":
-            return self._activation(x, dropout, kept, factor)
+            return filled(moments.mean.numel(), MIDDLE, moments.mean)
+        # Multiples of 2^-16, whose sums are exact in any order.
+        means = (moments.present / self.kept_share).clamp(max=1.0)
+        return (means * OFFSET_STEPS).round() / -OFFSET_STEPS
+
+    def _seen(self, x: Tensor) -> Moments:
+        """Statistics to quantise ``x`` with; kept where a training step records gradients."""
+        if not self.training or self.kind == "activation":
+            return self.moments
+        if self._last is not None and is_in_backward():
+            return self._last
+        if not self.is_due:
+            return self.moments
+        found = self.merged(x)
+        if torch.is_grad_enabled():
+            self.commit(found)
+            self._last = None if torch.compiler.is_compiling() else found
+        return found
+
+    def forward(self, x: Tensor, dropout: float = 0.0) -> InputWords | InputRows:
+        """Operand of a product with ``x`` ``[N, K]``; ``dropout`` drops entries in training."""
+        dropout, kind = dropout if self.training else 0.0, self.kind
+        moments = self._seen(x)
+        values = x.detach().float().contiguous()
+        if kind == "activation":
+            return self._activation(values, dropout, moments)
+        if kind == "pattern":
+            return self._pattern(values, dropout, moments, x.requires_grad)
+        centre, inverse = self.scales(moments)
+        codes = torch.ops.bitgnn.pack_int8(values, centre, inverse)
+        gain = 1.0
+        if dropout > 0.0:
+            keeps = fast_dropout(torch.ones_like(values), dropout) > 0
+            codes[:, : x.size(1)].masked_fill_(~keeps, 0)
+            gain = 1.0 / (1.0 - dropout)
+        return InputRows(codes, x.size(1), centre, inverse, gain, values.sum(1))
+
+    def _gain(self) -> float | None:
+        """Factor that makes up in training for what dropout in front takes."""
+        share = self.kept_share
+        return 1.0 / share if self.training and share < 1.0 else None
+
+    def _pattern(
+        self, x: Tensor, dropout: float, moments: Moments, has_gradient: bool
+    ) -> InputWords:
+        size = x.size(1)
         # Times 0, rows are NaN where one of their values is not finite.
         operands = (x, filled(size, TINY, x), filled(size, 0.0, x))
         words, total = torch.ops.bitgnn.pack_scaled(*operands)
+        factor = WINDOW / math.sqrt(max(x.numel(), 1))
         window = torch.linalg.vector_norm(x) * factor if has_gradient else None
-        gain: Tensor | float | None = self._gain(words, size) if self.offset.numel() else None
+        gain = self._gain()
         if dropout > 0.0:
             keep, probability = keep_words(words.size(0), size, dropout, words)
             words = words & keep
             gain = (1.0 if gain is None else gain) / probability
-        found = InputWords(words, size, True, gain, self.bit_offset)
-        return found._replace(total=total, window=window)
+        found = InputWords(words, size, True, gain, self._offset(moments))
+        return found._replace(total=total, window=window, unit=self._unit(moments))
 
-    def _activation(
-        self, x: Tensor, dropout: float, entries: KeptEntries | None, factor: float
-    ) -> InputWords:
-        """Bits of an activation; dropped ones are in the middle, where the mask is known."""
-        size = x.size(1)
-        mask, share = entries or (None, 1.0)
-        # What is dropped is 0, and a bit that is not set.
-        mask = mask.reshape(x.shape) if mask is not None and share < 1.0 else None
-        words, raised, total, window = torch.ops.bitgnn.activation_bits(x, mask, TINY, factor)
-        raised = None if mask is None else raised
+    def _activation(self, x: Tensor, dropout: float, moments: Moments) -> InputWords:
+        """Bits of an activation; entries that dropout in front took are bits that are not set."""
+        size, factor = x.size(1), WINDOW / math.sqrt(max(x.numel(), 1))
+        words, _, total, window = torch.ops.bitgnn.activation_bits(x, None, TINY, factor)
+        gain, raised = self._gain(), None
         if dropout > 0.0:
             keep, probability = keep_words(words.size(0), size, dropout, words)
-            # Of a dropout in front whose mask is not known, dropped bits are zeros.
-            raised = (words if raised is None else raised) | (all_words(size, words) ^ keep)
-            words, share = words & keep, share * probability
-        gain = None if share >= 1.0 else 1.0 / max(share, LEAST_SHARE)
-        if gain is None:
-            raised = None
-        kinds = (None, raised, True, total, window)
-        return InputWords(words, size, True, gain, self.bit_offset, *kinds)
-
-    def _thermometer(self, x: Tensor, dropout: float) -> InputWords:
-        """Bits of dense features; dropped ones are those of the feature's median.
-
-        The gain acts on what differs from what dropped bits are, so that dropout changes no mean.
-        """
-        features = self.median.numel()
-        if x.size(1) < features:
-            raise ValueError(f"{self.owner}: x must be [N, {features}], got {list(x.shape)}")
-        size, gone = self.thresholds.numel(), self._gone(x)
-        if gone is None and dropout == 0.0:
-            return InputWords(self._levels(x), size, False, None, self.offset, self.columns)
-        looked_up = self.median, self.rare, self.columns, self.thresholds
-        middles, middle, left, number = self._middles.get(looked_up, None, self._find_middles)
-        gain, offset = filled(1, 1.0, x)[0], self.offset
-        if gone is not None:
-            # Dropout has divided what it kept by the share that it kept.
-            kept = 1.0 - near_probability(gone.sum() / (number * max(gone.size(0), 1)))
-            kept = kept.clamp(min=1 / MOST_GAIN)
-            x, gain = torch.where(gone, self.median, x * kept), kept.reciprocal()
-            offset = torch.addcmul(offset, left, 1.0 - gain)
-        words = self._levels(x)
-        if dropout > 0.0:
-            keep, probability = keep_words(words.size(0), size, dropout, words)
-            words = (words & keep) | (middles & ~keep)
-            offset = offset + (gain - gain / probability) * middle
-            gain = gain / probability
-        return InputWords(words, size, False, gain, offset, self.columns)
-
-    def _find_middles(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Bits of medians, packed and as signs, signs of what dropout leaves, and rare zeros."""
-        # A dropout in front leaves 0 where features have zeros of their own.
-        left = torch.where(self.rare, self.median, 0.0)
-        middles = self._levels(torch.stack((self.median, left)))
-        signs = torch.ops.bitgnn.unpack(middles, self.thresholds.numel())
-        return middles[:1], signs[0], signs[1], self.rare.sum().clamp(min=1)
-
-    def _levels(self, x: Tensor) -> Tensor:
-        words: Tensor = torch.ops.bitgnn.pack_levels(x, self.columns, self.thresholds, trusted=True)
-        return words
-
-    def _gone(self, x: Tensor) -> Tensor | None:
-        """Zeros of features that hardly have any, which a dropout in front has made."""
-        if not self.training or x.size(1) != self.rare.numel():
-            return None
-        gone = (x == 0) & self.rare
-        # Asking a GPU would mean waiting for it; without zeros both ways give the same.
-        return gone if x.is_cuda or bool(gone.any()) else None
-
-    def _gain(self, words: Tensor, size: int) -> Tensor | None:
-        """Factor that makes up for the bits that a dropout in front of the layer takes."""
-        if not self.training and self._knows_share:
-            return None
-        weight = SMOOTHING if self.training and self._has_trained else 1.0
-        operands = (words, size, self.present, weight, MOST_GAIN)
-        share, gain = torch.ops.bitgnn.kept_share(*operands)
-        if self.training:
-            self.present[0 if self._has_trained else slice(None, None, 2)] = share
-            self._has_trained = True
-            found: Tensor = gain
-            return found if self._knows_share else None
-        if not torch.compiler.is_compiling():
-            # Means looked up under dropout. Autograd may hold the old tensor, and takes
-            # none of inference mode.
-            with torch.inference_mode(False), torch.no_grad():
-                ratio = torch.where(self.present[0] > 0, share / self.present[0], 1.0)
-                self.offset = exact_offset(self.offset * ratio.clamp(1.0, MOST_GAIN))
-            self.present[1], self._knows_share = share, True
-        return None
-
-    def _load_from_state_dict(self, state_dict: Any, prefix: str, *rest: Any) -> None:
-        """Thermometers are as long as those that are loaded."""
-        for name in ("columns", "thresholds", "offset", "median", "rare"):
-            loaded = state_dict.get(prefix + name)
-            if isinstance(loaded, Tensor):
-                if name == "columns" and loaded.numel():
-                    features = state_dict.get(prefix + "median", self.median).numel()
-                    if not bool(((loaded >= 0) & (loaded < features)).all()):
-                        raise ValueError(f"{prefix}columns must lie in [0, {features})")
-                held = getattr(self, name)
-                setattr(self, name, held.new_empty(loaded.shape))
-        super()._load_from_state_dict(state_dict, prefix, *rest)
-        code = int(self.code)
-        self.kind = None if code == 0 else KINDS[code - 1]
-        self._has_trained, self._knows_share = (self.present[:2] > 0).tolist()
+            # Bits that the layer's own dropout takes are in the middle.
+            raised = words | (all_words(size, words) ^ keep)
+            words, gain = words & keep, 1.0 / probability
+        found = InputWords(words, size, True, gain, self._offset(moments), None, raised, True)
+        return found._replace(total=total, window=window, unit=self._unit(moments))
 
     def extra_repr(self) -> str:
-        """Kind and number of the bits."""
-        if self.kind == "thermometer":
-            return f"thermometer, {self.thresholds.numel()} bits"
-        return "not looked at yet" if self.kind is None else self.kind
+        """Form of the input, and number of columns."""
+        kind = self.kind
+        if kind is None:
+            return "not looked at yet"
+        return kind if is_lazy(self.mean) else f"{kind}, {self.mean.numel()} columns"

@@ -1,4 +1,4 @@
-"""Products with looked-up bits behind their norms and gains, as trained and as evaluated."""
+"""Products of inputs known by their statistics, behind norms and gains, trained and evaluated."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ import torch
 from torch import Tensor, nn
 
 from bitgnn.nn.input_bits import InputBits
+from bitgnn.nn.map_linear import MapLinear, is_hooked, through
 from bitgnn.nn.precision import LayerPrecision
-from bitgnn.nn.roles import KeptEntries, kept_entries
 from bitgnn.nn.seen_bits import NotesBits
 from bitgnn.nn.weight_decay import spare_from_decay
 from bitgnn.quantize import binary_sign
 from bitgnn.quantize.dropout import made_once
+from bitgnn.quantize.int8_linear import InputRows, int8_linear
 from bitgnn.quantize.looked_up_linear import (
     GAIN_SPEED,
     InputWords,
@@ -28,17 +29,17 @@ MATRIX = 2
 
 
 class SeenInput(NamedTuple):
-    """An input ``[*, K]`` and its bits, as rows."""
+    """An input ``[*, K]`` and the operand made of its rows."""
 
     x: Tensor
-    words: InputWords
+    operand: InputWords | InputRows
 
 
 class Part(NamedTuple):
-    """One of the products with an input's bits."""
+    """One of the products with an input."""
 
-    weight: Tensor
-    """``[M, B]`` latent weights."""
+    linear: MapLinear
+    """Map with latent weights ``[M, K]``."""
     norm: Any
     """Behind the product, or None: a gain is there instead."""
     to_signs: bool = False
@@ -55,11 +56,16 @@ class LookedUpProducts(NotesBits):
     is multiplied by ``root_start``.
     """
 
-    letters: LayerPrecision
+    dropout: float
     root_bits: InputBits | None
     gain_level: nn.Parameter | None
     root_gain_level: nn.Parameter | None
     root_start: float
+
+    @property
+    def letters(self) -> LayerPrecision:
+        """Precision in use."""
+        raise NotImplementedError
 
     @property
     def output_gain(self) -> Tensor | None:
@@ -78,71 +84,86 @@ class LookedUpProducts(NotesBits):
         level = self.root_gain_level
         return None if level is None else self.root_start * _gain(level.detach())
 
-    def _kept(self, x: Tensor, bits: InputBits) -> KeptEntries | None:
-        """Entries of an activation that dropout has kept; None for features, not known there."""
-        if not (self.training and x.requires_grad):
-            return None
-        if torch.compiler.is_compiling():
-            return KeptEntries(None, bits.kept_share)
-        entries = kept_entries(x)
-        bits.kept_share = entries.share
-        return entries
-
     def _see(self, x: Tensor, bits: InputBits, dropout: float) -> SeenInput:
-        """``[*, K]`` with its bits; those of a pattern where nothing was looked up yet."""
-        if not bits.is_settled and torch.is_grad_enabled():
-            if x.requires_grad:
-                bits.settle_activation(x)
-            else:
-                bits.settle("pattern")
-        words: InputWords = bits(x.reshape(-1, x.size(-1)), dropout, self._kept(x, bits))
-        self._note_words("root input" if bits is self.root_bits else "input", words, x)
-        return SeenInput(x, words)
+        """``[*, K]`` with its operand."""
+        operand = bits(x.reshape(-1, x.size(-1)), dropout)
+        if isinstance(operand, InputWords):
+            self._note_words("root input" if bits is self.root_bits else "input", operand, x)
+        return SeenInput(x, operand)
 
     def _bits_product(self, seen: SeenInput, bits: InputBits, part: Part) -> Tensor:
-        """The product of looked-up bits behind its norm or gain; its sign where that is wanted.
+        """The product behind its norm or gain; its sign where that is wanted.
 
         Rows with NaN or infinity give NaN, as they do in floats.
         """
-        return self._bits_products(seen, bits, part)[0]
+
+        def compute(x: Tensor) -> Tensor:
+            given = seen if x is seen.x else self._see(x, bits, self.dropout)
+            return self._computed(given, part)[0]
+
+        return through(part.linear, seen.x, compute)
 
     def _bits_products(self, seen: SeenInput, bits: InputBits, *parts: Part) -> tuple[Tensor, ...]:
-        """Several products of equally many outputs, in training as one with all the weights."""
-        rows = seen.x if seen.x.dim() == MATRIX else seen.x.reshape(-1, seen.x.size(-1))
-        # Norms take the statistics of the batch behind the product.
-        learns = [p.norm is not None and p.norm.training for p in parts]
-        has_gains = self.training and all(part.norm is None for part in parts)
-        if not all(learns) and not has_gains:
-            if len(parts) > 1:
-                return tuple(self._bits_product(seen, bits, part) for part in parts)
-            return (self._folded(seen, rows, bits, parts[0]),)
-        for part in parts:
-            spare_from_decay(part.weight)
-        weights = [part.weight for part in parts]
-        weight = weights[0] if len(parts) == 1 else torch.cat(weights)
-        operands = (rows, weight, seen.words, bits.unit)
-        each: Any
-        if has_gains:
-            (out,) = trained_products(*operands, 1, *self._levels(*parts))
-            each = (out,) if len(parts) == 1 else out.split(weights[0].size(0), 1)
-        else:
-            products = trained_products(*operands, len(parts))
-            each = (part.norm(out) for part, out in zip(parts, products, strict=True))
-        return tuple(self._finished(out, seen, part) for out, part in zip(each, parts, strict=True))
+        """Several products of equally many outputs, in training of bits as one with all weights."""
+        joins = isinstance(seen.operand, InputWords) and len(parts) > 1
+        if joins and not any(is_hooked(part.linear) for part in parts):
+            learns = self._learn(*parts)
+            if all(learns) or (self.training and all(part.norm is None for part in parts)):
+                return self._computed(seen, *parts)
+        return tuple(self._bits_product(seen, bits, part) for part in parts)
 
-    def _folded(self, seen: SeenInput, rows: Tensor, bits: InputBits, part: Part) -> Tensor:
-        """A product with its norm or gain in one affine map."""
-        gain = None
+    @staticmethod
+    def _learn(*parts: Part) -> list[bool]:
+        """True for each product whose norm takes the statistics of the batch."""
+        return [part.norm is not None and part.norm.training for part in parts]
+
+    def _computed(self, seen: SeenInput, *parts: Part) -> tuple[Tensor, ...]:
+        """Products of parts that are all learning norms, all gains in training, or just one."""
+        rows = seen.x if seen.x.dim() == MATRIX else seen.x.reshape(-1, seen.x.size(-1))
+        learns, operand = all(self._learn(*parts)), seen.operand
+        has_gains = self.training and parts[0].norm is None
+        if isinstance(operand, InputRows):
+            (part,) = parts
+            outs: Any = (self._rows_product(rows, operand, part, learns, has_gains),)
+            return (self._finished(outs[0], seen, part),)
+        for part in parts:
+            if self.training:
+                spare_from_decay(part.linear.weight)
+        if not learns and not has_gains:
+            (part,) = parts
+            gain = None
+            if part.norm is None:
+                gain = self.root_gain if part.is_root else self.output_gain
+            out = looked_up_linear(rows, part.linear.weight, operand, gain, part.norm)
+            return (self._finished(out, seen, part),)
+        weights = [part.linear.weight for part in parts]
+        weight = weights[0] if len(parts) == 1 else torch.cat(weights)
+        if has_gains:
+            (out,) = trained_products(rows, weight, operand, 1, *self._levels(*parts))
+            outs = (out,) if len(parts) == 1 else out.split(weights[0].size(0), 1)
+        else:
+            products = trained_products(rows, weight, operand, len(parts))
+            outs = (part.norm(out) for part, out in zip(parts, products, strict=True))
+        return tuple(self._finished(out, seen, part) for out, part in zip(outs, parts, strict=True))
+
+    def _rows_product(
+        self, x: Tensor, rows: InputRows, part: Part, learns: bool, has_gain: bool
+    ) -> Tensor:
+        """Product of 8-bit rows behind its norm or gain."""
+        weight = part.linear.weight
+        if learns:
+            out: Tensor = part.norm(int8_linear(x, weight, rows))
+            return out
+        level = gain = None
         if part.norm is None:
             gain = self.root_gain if part.is_root else self.output_gain
-        elif self.training:
-            spare_from_decay(part.weight)
-        operands = (rows, part.weight, seen.words, bits.unit, gain, part.norm)
-        return self._finished(looked_up_linear(*operands), seen, part)
+            if has_gain:
+                level = self.root_gain_level if part.is_root else self.gain_level
+        return int8_linear(x, weight, rows, level=level, output_gain=gain, norm=part.norm)
 
     def _finished(self, out: Tensor, seen: SeenInput, part: Part) -> Tensor:
         """A product behind its sign, with NaN in the rows whose input has NaN or infinity."""
-        total = seen.words.total
+        total = seen.operand.total
         assert total is not None
         if part.to_signs:
             out = binary_sign(out, self.letters.surrogate, total=total)

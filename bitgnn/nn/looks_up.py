@@ -1,103 +1,237 @@
-"""Layers whose precision has a name: they look up their input's bits and find their role."""
+"""Layers whose precision has a name: their letters follow from their role and their input."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
-from torch_geometric.nn.dense.linear import is_uninitialized_parameter
+from torch.nn.parameter import is_lazy
 
 from bitgnn.nn.aggregation import IntegerProduct
-from bitgnn.nn.input_bits import KINDS, InputBits, InputKind
+from bitgnn.nn.host_state import HostState
+from bitgnn.nn.input_bits import InputBits
 from bitgnn.nn.looked_up_products import MATRIX, LookedUpProducts
-from bitgnn.nn.precision import LayerPrecision, Role, chosen_precision, named_forms
-from bitgnn.nn.roles import found_producers, leave_mark
+from bitgnn.nn.map_linear import is_hooked
+from bitgnn.nn.precision import (
+    Form,
+    LayerPrecision,
+    Role,
+    chosen_precision,
+    named_forms,
+)
+from bitgnn.nn.roles import found_producers, joins_features, kept_share, leave_mark
+from bitgnn.nn.settling import current_flow, watch
 from bitgnn.ops.reference.pairs import MAX_NARROW_SIZE
-from bitgnn.quantize.looked_up_linear import output_affine
+from bitgnn.quantize.looked_up_linear import InputWords, output_affine
 
-ROLES: tuple[Role, ...] = ("hidden", "last")
-FEATURES: tuple[InputKind, ...] = ("pattern", "thermometer")
-"""Kinds of inputs that the data gives."""
+ROLES: dict[Role, tuple[bool, bool]] = {
+    "first": (False, True),
+    "inner": (True, True),
+    "last": (True, False),
+    "only": (False, False),
+}
+"""Whether a layer of a role reads results of binary layers, and whether one reads its result."""
+STEPS = 4
+"""Recorded forwards in training behind which the role stays: a dry run or two decides nothing."""
 GAINS = ("gain_level", "root_gain_level")
 """Parameters of gains."""
-OWN = ("input_bits", "root_bits", "hidden_norm", "root_norm", *GAINS, "role_code")
+OWN = ("input_bits", "root_bits", "hidden_norm", "root_norm", *GAINS, "feeds", "steps")
 """Names of what a layer of named precision has beside PyG's; a checkpoint of PyG lacks them."""
 
 
-class LooksUp(LookedUpProducts):
-    """Mixin of layers whose product takes bits looked up from the data.
+class _WithParameters(torch.autograd.Function):
+    """Passes a tensor on, and gives parameters gradients of 0."""
 
-    ``letters``, the precision in use, follow the role where the precision was given by name; a
-    role of None, as long as no binary layer is known to take the result, has the last one's form.
-    ``root_bits`` are those of the destinations of a bipartite graph, where they are other features.
+    @staticmethod
+    def forward(ctx: Any, out: Tensor, *parameters: Tensor) -> Tensor:
+        ctx.parameters = [(p.shape, p.dtype, p.device) for p in parameters]
+        return out.view_as(out)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        zeros = (
+            grad.new_zeros(shape, dtype=dtype, device=device) if needed else None
+            for (shape, dtype, device), needed in zip(
+                ctx.parameters, ctx.needs_input_grad[1:], strict=True
+            )
+        )
+        return grad, *zeros
+
+
+class LooksUp(LookedUpProducts):
+    """Mixin of layers whose product takes 8-bit rows or bits, by the input's statistics.
+
+    ``letters``, the precision in use, follow from the role and the form of the input where the
+    precision was given by name. ``root_bits`` are those of the destinations of a bipartite graph,
+    where they are other features.
     """
 
-    role: Role | None
-    role_code: Tensor
     input_bits: InputBits | None
     node_dim: int
     hidden_quantizer: nn.Module | None
     hidden_norm: nn.Module | None
     root_norm: nn.Module | None
+    feeds: Tensor
+    steps: Tensor
 
-    def _choose_precision(self, precision: str | LayerPrecision | None) -> None:
+    def _choose_precision(
+        self, precision: str | LayerPrecision | None, role: Role | None = None
+    ) -> None:
         """Settle the letters, before PyG's constructor runs."""
         precision = chosen_precision(precision)
         self._precision_name = precision if isinstance(precision, str) else None
         self._forms = named_forms(precision)
-        self.role = None
+        if role is not None:
+            self._check_role(role)
         self._seen = {}
-        self.letters = (
+        self._asked_role = role
+        self._letters = (
             LayerPrecision.parse(precision) if self._forms is None else self._forms["last"]
         )
 
-    def _add_inputs(self, is_pair: bool) -> None:
-        """Create what looks up the input and remembers the role."""
-        owner, looks_up = type(self).__name__, self.letters.looks_up
-        self.input_bits = InputBits(owner) if looks_up else None
-        self.root_bits = InputBits(owner) if looks_up and is_pair else None
+    def _check_role(self, role: Any) -> None:
+        if role not in ROLES:
+            raise ValueError(
+                f"{type(self).__name__}: role must be one of {tuple(ROLES)}, got {role!r}"
+            )
+        if self._forms is None:
+            raise ValueError(
+                f"{type(self).__name__}: role must be None where letters say what the layer reads "
+                f"and hands on, got {role!r} beside precision {str(self._letters)!r}"
+            )
+
+    def _add_inputs(self, in_channels: int | tuple[int, int], is_apart: bool) -> None:
+        """Create the statistics of the inputs and what remembers the role."""
+        owner, looks_up = type(self).__name__, self._letters.looks_up
+        sizes = (in_channels, in_channels) if isinstance(in_channels, int) else in_channels
+        rows = self._letters.takes_rows and self._forms is None
+        self.input_bits = InputBits(owner, sizes[0], rows) if looks_up else None
+        self.root_bits = InputBits(owner, sizes[1], rows) if looks_up and is_apart else None
         self.gain_level = nn.Parameter(torch.zeros(1)) if looks_up else None
-        self.root_gain_level = None
+        self.root_gain_level = self.root_norm = None
         if self._forms is not None:
-            code = torch.tensor(0, dtype=torch.int8)
-            self.register_buffer("role_code", code)  # type: ignore[attr-defined]
-        self._has_looked = False
+            module: Any = self
+            # Above 0 where a binary layer reads the result, below 0 where something else does;
+            # forwards in training that recorded gradients, as far as they are counted.
+            for name in ("feeds", "steps"):
+                module.register_buffer(name, torch.zeros((), dtype=torch.float32))
+            self._state, self._counted = HostState(), HostState()
+            self._begin()
+
+    def _begin(self) -> None:
+        """Know nothing of inputs and role, or what the constructor was told."""
+        for bits in (self.input_bits, self.root_bits):
+            if bits is not None:
+                bits.reset_parameters()
+        if self._forms is not None:
+            with torch.no_grad():
+                self.feeds.zero_()
+                self.steps.zero_()
+            if self._asked_role is not None:
+                self._take_role(self._asked_role)
+            watch.add(self)  # type: ignore[arg-type]
 
     @property
     def has_role(self) -> bool:
-        """Whether the precision is a name, so that the letters follow from the role."""
+        """True if the precision is a name, so that the letters follow from the role."""
         return self._forms is not None
 
-    def set_role(self, role: Role) -> None:
-        """Say whether a binary layer takes the result; only where the precision is a name.
+    @property
+    def is_trained(self) -> bool:
+        """True behind the first steps of training, from which on the role stays."""
+        return self._forms is not None and (self._counted.read(self.steps) or [0.0])[0] >= STEPS
 
-        Layers find their role in the first forward with gradients; this is for those who know.
+    @property
+    def role(self) -> Role | None:
+        """Position among binary layers; None as long as nothing tells it.
+
+        ``"first"`` reads features and a binary layer reads its result, ``"inner"`` stands between
+        binary layers, ``"last"`` reads the result of one, ``"only"`` does neither.
+        """
+        if self._forms is None or self.input_bits is None:
+            return None
+        feeds, reads = self._state.read(self.feeds, self.input_bits.reads) or (0.0, 0.0)
+        if reads == 0.0:
+            return None
+        found = (reads > 0, feeds > 0)
+        return next(role for role, facts in ROLES.items() if facts == found)
+
+    def set_role(self, role: Role | Literal["hidden"]) -> None:
+        """Say by hand what the layer reads and what reads its result.
+
+        Layers of named precisions find it in the first training batch; this is for those who know.
+        ``"hidden"`` says only that a binary layer reads the result. Layers whose letters are given
+        ignore it.
 
         Raises:
-            ValueError: there is no such role.
+            ValueError: there is no such role, or the layer was trained in another one.
         """
-        if role not in ROLES:
-            raise ValueError(f"{type(self).__name__}: role must be one of {ROLES}, got {role!r}")
-        if self._forms is not None and role != self.role:
-            self.role = role
-            self._settle_letters()
-            self.role_code.fill_(1 + ROLES.index(role))
-
-    def _settle_letters(self, kind: InputKind | None = None) -> None:
-        """Letters of the role and of the input's kind (None: what its bits tell) by a name."""
         if self._forms is None:
             return
-        if kind is None and self.input_bits is not None:
-            kind = self.input_bits.kind
-        few = False
-        if self.role == "hidden" and kind in FEATURES:
+        if role == "hidden":
+            self.tell_read_by_binary()
+            return
+        self._check_role(role)
+        if self.is_trained and self.role not in (None, role):
+            raise ValueError(
+                f"{type(self).__name__}: role must stay {self.role!r}, in which the layer was "
+                f"trained, got {role!r}; reset_parameters() begins anew"
+            )
+        self._asked_role = role
+        self._take_role(role)
+
+    def _take_role(self, role: Role) -> None:
+        reads, feeds = ROLES[role]
+        with torch.no_grad():
+            self.feeds.fill_(1.0 if feeds else -1.0)
+        for bits in (self.input_bits, self.root_bits):
+            if bits is not None:
+                bits.set_reads(reads)
+
+    def tell_read_by_binary(self) -> None:
+        """Hear that a binary layer reads the result; a trained layer stays as it is."""
+        if self._forms is not None and self._asked_role is None and not self.is_trained:
+            with torch.no_grad():
+                self.feeds.fill_(1.0)
+
+    def tell_source(self, bits: InputBits, reads_bits: bool, kept: float, form: float) -> None:
+        """Hear where an input comes from: see :func:`bitgnn.nn.settling.settle`."""
+        if self.is_trained:
+            return
+        if self._asked_role is None:
+            bits.set_reads(reads_bits)
+            with torch.no_grad():
+                if float(self.feeds) == 0.0:
+                    self.feeds.fill_(-1.0)
+        bits.set_kept(kept)
+        if not reads_bits:
+            bits.form.fill_(form)
+
+    @property
+    def letters(self) -> LayerPrecision:
+        """Precision in use."""
+        if self._forms is None or getattr(self, "input_bits", None) is None:
+            return self._letters
+        if torch.compiler.is_compiling():
+            return self._letters
+        assert self.input_bits is not None
+        values = self._state.read(self.feeds, self.input_bits.reads)
+        self._letters = self._forms[self._form((values or [0.0])[0] > 0)]
+        return self._letters
+
+    def _form(self, feeds_bits: bool) -> Form:
+        assert self.input_bits is not None
+        kind = self.input_bits.kind
+        if kind in ("rows", None):
+            return "hidden_rows" if feeds_bits else "last_rows"
+        if feeds_bits and kind == "pattern":
             # No more bits than outputs.
             weight: Any = next(iter(self._products())).weight
-            few = not is_uninitialized_parameter(weight) and weight.size(1) <= weight.size(0)
-        self.letters = self._forms["few_bits" if few else self.role or "last"]
+            if not is_lazy(weight) and weight.size(1) <= weight.size(0):
+                return "few_bits"
+        return "hidden" if feeds_bits else "last"
 
     @property
     def _norm(self) -> Any:
@@ -111,37 +245,68 @@ class LooksUp(LookedUpProducts):
         raise NotImplementedError
 
     def _look(self, x: Tensor, bits: InputBits | None, *linears: Any) -> None:
-        """Before the product: find the layers in front, and what the input is made of."""
-        if self._has_looked and (bits is None or bits.is_settled):
+        """Before the product: check the width, and in training ask where the input comes from."""
+        for linear in linears:
+            # An input of another width is refused before it tells anything.
+            self._ready(linear, x)
+        if bits is None:
+            return
+        if bits.is_lazy:
+            bits.materialize(x.size(-1))
+        if not self.training:
+            return
+        flow = current_flow()
+        if flow is None:
+            self._ask_autograd(x, bits)
+        bits.choose(x.reshape(-1, x.size(-1)))
+        if flow is not None:
+            flow.read(self, bits, x)
+
+    def _ask_autograd(self, x: Tensor, bits: InputBits) -> None:
+        """Read the data flow from autograd's graph until the first step of training is done."""
+        if self._forms is None or self._asked_role is not None or self.is_trained:
             return
         if torch.compiler.is_compiling() or not torch.is_grad_enabled():
             return
-        # An input of another width is refused before it settles anything.
-        for linear in linears:
-            self._ready(linear, x)
-        self._tell_producers(x)
-        self._has_looked = True
-        if bits is not None and not bits.is_settled:
-            bits.look_up(x.reshape(-1, x.size(-1)))
-            if bits.kind == "thermometer":
-                for linear in linears:
-                    # One weight for each bit, drawn anew: bits of one feature that begin alike
-                    # learn less.
-                    held = self._ready(linear, x)
-                    size = bits.columns.numel()
-                    drawn = held.data.new_empty(held.size(0), size)
-                    held.data = drawn.normal_(std=1 / math.sqrt(size))
-            self._settle_letters()
+        with torch.no_grad():
+            self.steps.add_(1.0)
+        producers = found_producers(x) if x.requires_grad else []
+        if producers and not joins_features(x):
+            bits.set_reads(True)
+            bits.set_kept(kept_share(x))
+        elif float(bits.reads) == 0.0:
+            bits.set_reads(False)
+        if float(self.feeds) == 0.0:
+            with torch.no_grad():
+                self.feeds.fill_(-1.0)
+        for producer in producers:
+            producer.tell_read_by_binary()
 
-    def _tell_producers(self, x: Tensor) -> None:
-        """Let the layers that made ``x`` know, once, that a binary one takes it."""
-        if not self._has_looked and x.requires_grad and not torch.compiler.is_compiling():
-            for producer in found_producers(x):
-                producer.set_role("hidden")
+    def _with_all_parameters(self, out: Tensor) -> Tensor:
+        """``out``, from which each of the layer's own parameters gets a gradient, if one of 0.
+
+        The role decides whether norms or gains act; DDP waits for the gradients of all of them.
+        """
+        if self._forms is None or not (self.training and torch.is_grad_enabled()):
+            return out
+        parts = (self.hidden_norm, self.root_norm, self.gain_level, self.root_gain_level)
+        held: list[Tensor] = []
+        for part in parts:
+            if isinstance(part, nn.Module):
+                held.extend(part.parameters())
+            elif part is not None:
+                held.append(part)
+        found: Tensor = _WithParameters.apply(out, *held)
+        return found
 
     def _mark(self, out: Tensor) -> Tensor:
         """Let layers behind this one find it."""
-        if self._forms is not None and self.role is None and not torch.compiler.is_compiling():
+        if torch.compiler.is_compiling() or self._letters.is_float:
+            return out
+        flow = current_flow()
+        if flow is not None:
+            flow.made(self, out)
+        elif self._forms is not None and not self.is_trained:
             leave_mark(self, out)
         return out
 
@@ -151,12 +316,15 @@ class LooksUp(LookedUpProducts):
         if self.training or bits is None or not bits.is_settled or x.dim() != MATRIX:
             return None
         norm, is_normed = self._norm, letters.hidden_norm is not None
-        if letters.bmm[2] == "B" or self.hidden_quantizer is not None:
+        if letters.bmm[2] == "B" or self.hidden_quantizer is not None or bits.kind == "rows":
             return None
         if self.node_dim not in (0, -MATRIX) or (norm is not None and norm.training):
             return None
+        if is_hooked(linear):
+            return None
         weight = self._ready(linear, x).detach().contiguous()
-        words = self._see(x, bits, 0.0).words
+        words = self._see(x, bits, 0.0).operand
+        assert isinstance(words, InputWords)
         gain = None if is_normed else self.output_gain
         scale, shift = output_affine(weight, bits.unit, words.zero_one, words.offset, gain, norm)
         # Bits of -1/2 and +1/2 cancel out.
@@ -170,7 +338,7 @@ class LooksUp(LookedUpProducts):
         )
 
     def _sums_alone(self, integers: IntegerProduct | None) -> bool:
-        """Whether the sums of integers are all there is: no gradient, and no NaN to pass on."""
+        """True where the sums of integers are all there is: no gradient, no NaN to pass on."""
         if integers is None or torch.is_grad_enabled() or torch.compiler.is_compiling():
             return False
         # The host waits for the answer, which no graph can, and nobody wants who looks for waits.
@@ -181,37 +349,18 @@ class LooksUp(LookedUpProducts):
         return bool(torch.isfinite(integers.total.sum()))
 
     def _load_from_state_dict(self, state_dict: Any, prefix: str, *rest: Any) -> None:
-        """Weights as wide as the loaded thermometers; what PyG's checkpoints lack stays."""
+        """Take what PyG's checkpoints hold; what they lack stays."""
         module: Any = self
         starts = tuple(f"{prefix}{name}" for name in OWN)
-        if self._forms is not None and not any(key.startswith(starts) for key in state_dict):
+        is_own = any(key.startswith(starts) for key in state_dict)
+        if self._forms is not None and not is_own:
             own = module.state_dict(prefix=prefix)
             state_dict.update({k: v for k, v in own.items() if k.startswith(starts)})
-        widths = {
-            state_dict[key].numel()
-            for key in (f"{prefix}input_bits.columns", f"{prefix}root_bits.columns")
-            if key in state_dict and self.letters.looks_up
-        }
-        products = {id(linear) for linear in self._products()}
-        for name, linear in module.named_children():
-            loaded = state_dict.get(f"{prefix}{name}.weight")
-            if id(linear) not in products or loaded is None or is_uninitialized_parameter(loaded):
-                continue
-            if loaded.dim() != MATRIX:
-                continue
-            held: Any = linear.weight
-            # Without thermometers a product has its features' width.
-            fits = {*widths, *((linear.in_channels,) if 0 in widths else ())}
-            if loaded.size(1) in fits and not is_uninitialized_parameter(held):
-                held.data = held.data.new_empty(loaded.shape)
         super()._load_from_state_dict(state_dict, prefix, *rest)  # type: ignore[misc]
         self.forget_constant_bits()
-        if self._forms is not None:
-            code = int(self.role_code)
-            self._has_looked = False
-            self.role = None if code == 0 else ROLES[code - 1]
-            # Modules inside are loaded behind their owner.
-            loaded = state_dict.get(f"{prefix}input_bits.code")
-            # One of another shape is the error of the module inside.
-            kind = int(loaded) if isinstance(loaded, Tensor) and loaded.numel() == 1 else 0
-            self._settle_letters(KINDS[kind - 1] if 0 < kind <= len(KINDS) else None)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """A copy waits for its model like the layer itself."""
+        super().__setstate__(state)  # type: ignore[misc]
+        if self._forms is not None and not self.is_trained:
+            watch.add(self)  # type: ignore[arg-type]

@@ -14,7 +14,7 @@ from torch_geometric.typing import OptPairTensor, OptTensor, SparseTensor
 from bitgnn.bits import BitAdjacency
 from bitgnn.nn.float_inputs import as_pair, unpacked
 from bitgnn.nn.neighbour_layer import NeighbourLayer, dropped
-from bitgnn.nn.precision import LayerPrecision
+from bitgnn.nn.precision import LayerPrecision, Role
 
 
 class SAGEConv(NeighbourLayer, torch_geometric.nn.SAGEConv):
@@ -48,6 +48,8 @@ class SAGEConv(NeighbourLayer, torch_geometric.nn.SAGEConv):
         precision: ``"fp32"``, ``"full"``, ``"bin"``, letters, or a LayerPrecision.
         dropout: probability of dropping an activation in front of the dense products in training;
             in binary forms it acts on the binarised activation.
+        role: ``"first"``, ``"inner"``, ``"last"`` or ``"only"`` among the binary layers of a model,
+            for named precisions; None follows from the data flow when the model first trains.
         **kwargs: further arguments of PyG's ``MessagePassing``.
 
     Raises:
@@ -67,14 +69,15 @@ class SAGEConv(NeighbourLayer, torch_geometric.nn.SAGEConv):
         bias: bool = True,
         precision: str | LayerPrecision | None = None,
         dropout: float = 0.0,
+        role: Role | None = None,
         **kwargs: Any,
     ) -> None:
-        self._set_precision(precision, dropout)
+        self._set_precision(precision, dropout, role)
         super().__init__(
             in_channels, out_channels, aggr, normalize, root_weight, project, bias, **kwargs
         )
         self._complete(in_channels, out_channels)
-        letters = self.letters
+        letters = self._letters
         signs = not (letters.is_float_linear or letters.takes_ternary or letters.looks_up)
         if project and signs and letters.input_norm is None:
             warnings.warn(
@@ -157,6 +160,8 @@ class GraphConv(NeighbourLayer, torch_geometric.nn.GraphConv):
         precision: ``"fp32"``, ``"full"``, ``"bin"``, letters, or a LayerPrecision.
         dropout: probability of dropping an activation in front of the dense products in training;
             in binary forms it acts on the binarised activation.
+        role: ``"first"``, ``"inner"``, ``"last"`` or ``"only"`` among the binary layers of a model,
+            for named precisions; None follows from the data flow when the model first trains.
         **kwargs: further arguments of PyG's ``MessagePassing``.
 
     Raises:
@@ -173,9 +178,10 @@ class GraphConv(NeighbourLayer, torch_geometric.nn.GraphConv):
         bias: bool = True,
         precision: str | LayerPrecision | None = None,
         dropout: float = 0.0,
+        role: Role | None = None,
         **kwargs: Any,
     ) -> None:
-        self._set_precision(precision, dropout)
+        self._set_precision(precision, dropout, role)
         super().__init__(in_channels, out_channels, aggr, bias, **kwargs)
         self._complete(in_channels, out_channels)
 

@@ -13,6 +13,7 @@ from bitgnn.bits import BitAdjacency
 from bitgnn.nn.aggregation import IntegerProduct, kept_adjacency, neighbour_adjacency
 from bitgnn.nn.binary_layer import BinaryLayer
 from bitgnn.nn.looked_up_products import Part
+from bitgnn.nn.map_linear import is_hooked
 from bitgnn.nn.norms import ProductNorm
 from bitgnn.quantize import fast_dropout
 
@@ -44,7 +45,7 @@ class NeighbourLayer(BinaryLayer):
     def _add_norms(self, in_channels: int | Sizes, out_channels: int) -> None:
         """Norms and, behind the nodes' own product, one like that of the neighbours."""
         super()._add_norms(in_channels, out_channels)
-        kinds = self.letters if self._forms is None else self._forms["hidden"]
+        kinds = self._letters if self._forms is None else self._forms["hidden"]
         has_own = kinds.looks_up and len(list(self._products())) > 1
         normed = has_own and kinds.hidden_norm
         self.root_norm = ProductNorm(out_channels) if normed else None
@@ -117,10 +118,11 @@ class NeighbourLayer(BinaryLayer):
         linear, root = self._maps
         if self.input_bits is not None:
             return self._looked_up_products_of(u, source, node, root_alone)
-        weight = self._ready(linear, u)
-        if node is None or node is not source:
+        apart = is_hooked(linear) or (root is not None and is_hooked(root))
+        if node is None or node is not source or apart:
             root_term = None if node is None else self._root_product(node)
-            return self._hidden(self._product(u, weight, self._signs_product)), root_term
+            return self._hidden(self._map_product(linear, u, self._signs_product)), root_term
+        weight = self._ready(linear, u)
         width = weight.size(0)
         both = torch.cat([weight, self._ready(root, u)])
         out = self._product(u, both, width if self._signs_product else 0)
@@ -133,13 +135,11 @@ class NeighbourLayer(BinaryLayer):
         linear, root = self._maps
         bits, apart = self.input_bits, self.root_bits
         assert bits is not None
-        if node is not None and node is not source:
-            self._tell_producers(node)
         self._look_at_sources(u)
-        part = Part(self._ready(linear, u), self._norm, self._to_signs)
+        part = Part(linear, self._norm, self._to_signs)
         seen = self._see(u, bits, self.dropout)
         if node is source and apart is None:
-            own = Part(self._ready(root, u), self._root_norm, is_root=True)
+            own = Part(root, self._root_norm, is_root=True)
             if root_alone:
                 return None, self._bits_product(seen, bits, own)
             return self._bits_products(seen, bits, part, own)
@@ -150,8 +150,9 @@ class NeighbourLayer(BinaryLayer):
             u = self._prepare(node)
         if apart is not None:
             bits = apart
-            self._look(u, apart, root)
-        own = Part(self._ready(root, u), self._root_norm, is_root=True)
+        if node is not source or apart is not None:
+            self._look(u, bits, root)
+        own = Part(root, self._root_norm, is_root=True)
         return z, self._bits_product(self._see(u, bits, self.dropout), bits, own)
 
     def _look_at_sources(self, u: Tensor) -> None:
@@ -168,14 +169,14 @@ class NeighbourLayer(BinaryLayer):
 
     def _plain_product(self, u: Tensor, linear: Any) -> Tensor:
         """A product to floats without norm."""
-        weight, bits = self._ready(linear, u), self.input_bits
+        bits = self.input_bits
         if bits is None:
-            return self._product(u, weight)
+            return self._map_product(linear, u)
         is_root = linear is not self._maps[0]
         if is_root and self.root_bits is not None:
             bits = self.root_bits
         seen = self._see(u, bits, self.dropout)
-        return self._bits_product(seen, bits, Part(weight, None, is_root=is_root))
+        return self._bits_product(seen, bits, Part(linear, None, is_root=is_root))
 
     def _aggregate_hidden(
         self,
@@ -200,7 +201,7 @@ class NeighbourLayer(BinaryLayer):
             if z is None or not self._shows_messages:
                 return self._aggregate_pattern(z, adjacency, bias, integers)
             if weight is not None:
-                factors = self._edge_factors(edges, adjacency).to(z.dtype)
+                factors = self._edge_factors(edges, adjacency, weight).to(z.dtype)
                 graph = graph._replace(weight=factors)
         out = self._propagate((self._as_messages(z), None), graph)
         return out if bias is None else out + bias

@@ -44,7 +44,7 @@ class ProductNorm(nn.BatchNorm1d):
         if not (self.training and few):
             out: Tensor = super().forward(input)
             return out
-        repeats = self._before is not None and _is_in_backward()
+        repeats = self._before is not None and is_in_backward()
         before = self._before if repeats else self._held()
         assert before is not None
         x = input.to(torch.promote_types(input.dtype, before.dtype))
@@ -94,8 +94,8 @@ def _blended(held: Statistics, batch: Statistics, share: Tensor) -> Statistics:
     return held[0] + share * apart, within + share * (1 - share) * apart.square()
 
 
-def _is_in_backward() -> bool:
-    """Whether autograd is running a backward pass in this thread."""
+def is_in_backward() -> bool:
+    """True while autograd runs a backward pass in this thread."""
     if torch.compiler.is_compiling():
         return False
     return bool(torch._C._current_graph_task_id() != -1)

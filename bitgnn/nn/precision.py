@@ -18,10 +18,12 @@ Norm = Literal["batch"]
 InputNorm = Literal["batch", "standardize"]
 Inputs = Literal["sign", "looked_up"]
 ProductOrder = Literal["transform_first", "aggregate_first"]
-Role = Literal["hidden", "last"]
-"""``"hidden"``: a binary layer takes the result; ``"last"``: nothing or something else does."""
-Form = Literal["hidden", "last", "few_bits"]
-"""That of a role, or of a hidden layer on features of no more bits than it has outputs."""
+Role = Literal["first", "inner", "last", "only"]
+"""Position among binary layers: ``"first"`` and ``"only"`` read features, ``"inner"`` and
+``"last"`` results of binary layers; one reads the result of ``"first"`` and ``"inner"``."""
+Form = Literal["hidden", "last", "few_bits", "hidden_rows", "last_rows"]
+"""Letters of a layer whose result a binary one reads, or does not; ``"few_bits"`` is that on a
+pattern of no more bits than outputs, ``"..._rows"`` that on 8-bit rows."""
 
 NORM_OPTIONS = ("hidden_norm", "output_norm")
 """Fields of batch norms in front of a sign, which a model gives the layers that have one there."""
@@ -29,7 +31,8 @@ PRODUCT_OPTIONS = ("surrogate", "weight_gradient", "hardtanh")
 """Fields that concern every binary product, which a model gives all of its layers."""
 
 _LETTERS = re.compile(r"[FB]{3}|TB[FB]")
-_PAIR = re.compile(r"([FBT]{3})\+([FBT]{3})")
+_PRODUCT_LETTERS = re.compile(r"[FB]{3}|TB[FB]|FI[FB]")
+_PAIR = re.compile(r"([FBTI]{3})\+([FBT]{3})")
 _CHOICES: dict[str, tuple[object, ...]] = {
     "surrogate": get_args(Surrogate),
     "weight_gradient": get_args(WeightGradient),
@@ -49,7 +52,8 @@ class LayerPrecision:
 
     Attributes:
         bmm: activation, weight and output of the dense product; F full precision, B bits; as
-            activation beside binary weights also T, ternary: {-1, 0, +1} times a learnt scale.
+            activation beside binary weights also T, ternary: {-1, 0, +1} times a learnt scale; as
+            weight beside an F activation also I: both become 8-bit integers inside.
         bspmm: activation, adjacency and output of the aggregation; T beside a pattern takes the
             dense product's floats and makes them ternary.
         surrogate: slope in place of the sign's derivative: ``"ste"`` (clipped straight-through) or
@@ -94,8 +98,10 @@ class LayerPrecision:
                 raise TypeError(
                     f"LayerPrecision: {name} must be a string, got {type(letters).__name__}"
                 )
-            if _LETTERS.fullmatch(letters) is None:
+            known = _PRODUCT_LETTERS if name == "bmm" else _LETTERS
+            if known.fullmatch(letters) is None:
                 hint = " (T stands in front of B alone, as in 'TBF')" if "T" in letters else ""
+                hint = " (I stands behind F alone, as in 'FIB')" if "I" in letters else hint
                 raise ValueError(
                     f"LayerPrecision: {name} must be three letters F or B, got {letters!r}{hint}"
                 )
@@ -110,17 +116,18 @@ class LayerPrecision:
                 f"activation of BSpMM ({self.bspmm[0]})"
             )
         if self.looks_up:
-            if self.bmm[:2] not in ("FB", "BB"):
+            if self.bmm[:2] not in ("FB", "BB", "FI"):
                 raise ValueError(
-                    "LayerPrecision: inputs='looked_up' needs bits times binary weights, got "
+                    "LayerPrecision: inputs='looked_up' needs binary or 8-bit weights, got "
                     f"{self.bmm!r}"
                 )
             if self.hardtanh or self.input_norm:
                 raise ValueError(
                     "LayerPrecision: inputs='looked_up' takes neither hardtanh nor input_norm"
                 )
-        elif self.shortcut:
-            raise ValueError("LayerPrecision: shortcut needs inputs='looked_up'")
+        elif self.shortcut or self.takes_rows:
+            what = "shortcut" if self.shortcut else f"the letter I of {self.bmm!r}"
+            raise ValueError(f"LayerPrecision: {what} needs inputs='looked_up'")
         shaping = ("hardtanh", "input_norm", "hidden_norm", "output_norm")
         extra = [name for name in shaping if getattr(self, name)]
         if self.is_float and extra:
@@ -154,7 +161,7 @@ class LayerPrecision:
                 "precision must be 'fp32', 'full', 'bin' or letters such as 'FBB+BBF', "
                 f"got {precision!r}"
             )
-        return cls(match[1], match[2])
+        return cls(match[1], match[2], inputs="looked_up" if "I" in match[1] else "sign")
 
     @classmethod
     def parse_linear(cls, precision: str | LayerPrecision) -> LayerPrecision:
@@ -195,6 +202,11 @@ class LayerPrecision:
     def is_float_linear(self) -> bool:
         """Whether the dense product is the plain float one."""
         return self.bmm == "FFF"
+
+    @property
+    def takes_rows(self) -> bool:
+        """Whether the dense product is one of 8-bit integers."""
+        return self.bmm[1] == "I"
 
     @property
     def takes_ternary(self) -> bool:
@@ -269,9 +281,10 @@ def named_forms(precision: str | LayerPrecision) -> dict[Form, LayerPrecision] |
     """The forms of ``"bin"`` or ``"full"``; None for anything else.
 
     A hidden layer has a batch norm behind its product; in ``"bin"`` the sign follows, and bits are
-    aggregated. The last one sums the neighbours' bits, and multiplies these integers by binary
-    weights with a learnt gain. A hidden layer on features of no more bits than it has outputs does
-    so too, with its batch norm: fewer bits are summed, and no sign loses any of the sums.
+    aggregated. On dense features the product is one of 8-bit integers. The last layer sums the
+    neighbours' bits, and multiplies these integers by binary weights with a learnt gain. A hidden
+    layer on a pattern of no more bits than it has outputs does so too, with its batch norm: fewer
+    bits are summed, and no sign loses any of the sums.
     """
     if precision not in ("bin", "full"):
         return None
@@ -279,4 +292,13 @@ def named_forms(precision: str | LayerPrecision) -> dict[Form, LayerPrecision] |
     hidden = LayerPrecision(*letters, hidden_norm="batch", inputs="looked_up", shortcut=True)
     last = LayerPrecision("FBF", "FBF", inputs="looked_up", order="aggregate_first")
     few = replace(last, hidden_norm="batch") if precision == "bin" else hidden
-    return {"hidden": hidden, "last": last, "few_bits": few}
+    # Floats are summed with the column factor, as in PyG.
+    rows = replace(hidden, bmm=f"FI{letters[0][2]}", shortcut=False)
+    last_rows = LayerPrecision("FIF", "FBF", inputs="looked_up")
+    return {
+        "hidden": hidden,
+        "last": last,
+        "few_bits": few,
+        "hidden_rows": rows,
+        "last_rows": last_rows,
+    }

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import functools
 import re
 import weakref
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -16,6 +15,7 @@ LOOKED_AT = 4096
 ZERO_STAYS = re.compile(
     r"(Relu|LeakyRelu|Elu|Gelu|Silu|Tanh|View|Reshape|ToCopy|UnsafeView)Backward"
 )
+JOIN = re.compile(r"(Cat|Stack)Backward")
 
 
 def leave_mark(layer: Any, out: Tensor) -> None:
@@ -30,9 +30,13 @@ def found_producers(x: Tensor) -> list[Any]:
 
     Autograd's graph is the data flow: activations, norms, dropout, sums and joins are nodes of it.
     """
+    return _found_producers([x.grad_fn])
+
+
+def _found_producers(nodes: list[Any]) -> list[Any]:
     found: list[Any] = []
     seen: set[Any] = set()
-    stack: list[Any] = [x.grad_fn]
+    stack = list(nodes)
     while stack and len(seen) < MOST_NODES:
         node = stack.pop()
         if node is None or node in seen:
@@ -48,41 +52,35 @@ def found_producers(x: Tensor) -> list[Any]:
     return found
 
 
-class KeptEntries(NamedTuple):
-    """Entries that dropout in front of a layer has kept."""
+def joins_features(x: Tensor) -> bool:
+    """True where columns that no binary layer made stand beside those of one."""
+    node: Any = x.grad_fn
+    while node is not None and MARK not in node.metadata:
+        parents = [parent for parent, _ in node.next_functions]
+        if JOIN.match(node.name()) is not None:
+            return not all(parent is not None and _found_producers([parent]) for parent in parents)
+        node = parents[0] if parents else None
+    return False
 
-    mask: Tensor | None
-    """Of as many elements as the input, in its order; None is not known, or all."""
-    share: float
-    """Probability of keeping."""
 
-
-def kept_entries(x: Tensor) -> KeptEntries:
-    """Entries that dropout between ``x`` and the layer in front has kept.
+def kept_share(x: Tensor) -> float:
+    """Share of the entries that dropout between ``x`` and the layer in front has kept.
 
     Read from autograd's graph, along operations that leave a 0 a 0 and an entry where it is.
     """
-    masks: list[Tensor] = []
     share = 1.0
     node: Any = x.grad_fn
     while node is not None and MARK not in node.metadata:
         name = node.name()
         if name.startswith("NativeDropoutBackward"):
-            mask, p = node._saved_result1, getattr(node, "_saved_p", None)
-            share *= float(mask.float().mean()) if p is None else 1.0 - p
-            masks.append(mask)
+            p = getattr(node, "_saved_p", None)
+            share *= float(node._saved_result1.float().mean()) if p is None else 1.0 - p
         elif name.startswith("MulBackward"):
-            kept = _share_of_mask(node._saved_other, x)
-            if kept < 1.0:
-                masks.append(node._saved_other != 0)
-                share *= kept
+            share *= _share_of_mask(node._saved_other, x)
         elif ZERO_STAYS.match(name) is None:
             break
         node = node.next_functions[0][0]
-    if not masks:
-        return KeptEntries(None, share)
-    rows = [mask.detach().reshape(x.shape) for mask in masks]
-    return KeptEntries(functools.reduce(torch.logical_and, rows), share)
+    return share
 
 
 def _share_of_mask(mask: Any, x: Tensor) -> float:

@@ -10,6 +10,7 @@ from torch.utils.weak import WeakIdKeyDictionary
 
 from bitgnn._checks import name_type
 from bitgnn.bits import BitAdjacency, BitTensor
+from bitgnn.bits.contents import Contents
 from bitgnn.bits.layouts import FRDC_METHODS, ITEM_EDGES, default_slice_size
 from bitgnn.ops import _arguments
 
@@ -163,7 +164,7 @@ def compressed_rows(
 
 
 _CHECKED = WeakIdKeyDictionary()
-"""Versions of the row pointer and indices of each matrix that was looked at."""
+"""Versions and bytes of the row pointer and indices of each matrix that was looked at."""
 
 
 def _check_once(function: str, adjacency: Any, rowptr: Tensor, indices: Tensor) -> None:
@@ -172,7 +173,8 @@ def _check_once(function: str, adjacency: Any, rowptr: Tensor, indices: Tensor) 
         versions = None  # they have none
     else:
         versions = (rowptr._version, indices._version)
-        if _CHECKED.get(adjacency) == versions:
+        known, contents = _CHECKED.get(adjacency, (None, None))
+        if known == versions and contents.are_those_of((rowptr, indices)):
             return
     rows, columns = adjacency.size(0), adjacency.size(1)
     ascends = (
@@ -194,4 +196,4 @@ def _check_once(function: str, adjacency: Any, rowptr: Tensor, indices: Tensor) 
                 f"got {least if least < 0 else most}"
             )
     if versions is not None:
-        _CHECKED[adjacency] = versions
+        _CHECKED[adjacency] = versions, Contents((rowptr, indices))

@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from bitgnn.ops.conv_shape import Pair
+from bitgnn.quantize.first_order import first_order
 from bitgnn.quantize.images import HALVES, FramedConv, checked_shape, framed
 from bitgnn.quantize.sign import Surrogate, binary_sign, row_scale
 
@@ -47,6 +48,7 @@ class _FixedPoint(torch.autograd.Function):
         return q.clamp_(LEAST, GREATEST).mul_(step)
 
     @staticmethod
+    @first_order
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
         (inside,) = ctx.saved_tensors
         return grad * inside, None

@@ -6,12 +6,12 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 from torch.nn import functional
 from torch.overrides import handle_torch_function, has_torch_function_unary
 
 import bitgnn.ops  # noqa: F401  (defines torch.ops.bitgnn)
 from bitgnn.ops.conv_shape import ConvShape, Pair, conv_shape
+from bitgnn.quantize.first_order import first_order
 from bitgnn.quantize.sign import Surrogate, binary_sign, row_scale
 
 HALVES = (torch.float16, torch.bfloat16)
@@ -32,7 +32,7 @@ class FramedConv(torch.autograd.Function):
     """
 
     @staticmethod
-    @once_differentiable
+    @first_order
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         """Of images and weights, where they are asked for."""
         x, weight = (saved.to(ctx.gradient_dtype) for saved in ctx.saved_tensors)

@@ -11,6 +11,7 @@ from torch import Tensor
 import bitgnn.ops  # noqa: F401  (defines torch.ops.bitgnn)
 from bitgnn._checks import name_type
 from bitgnn._interpreter import with_signature
+from bitgnn.quantize.first_order import first_order
 
 LEAST_SCALE = 1e-8
 """Value of a scale that training drove to zero or below."""
@@ -134,6 +135,7 @@ class _Quantised(torch.autograd.Function):
         ctx.save_for_backward(x, output[1])
 
     @staticmethod
+    @first_order
     def backward(ctx: Any, grad: Tensor, grad_scale: Tensor) -> tuple[Tensor | None, ...]:
         x, scale = ctx.saved_tensors
         grad_x, clipped = clipped_gradients(grad, x, scale, ctx.rounding)

@@ -10,6 +10,7 @@ from torch import Tensor
 
 import bitgnn.ops  # noqa: F401  (defines torch.ops.bitgnn)
 from bitgnn.quantize.dropout import all_words, keep_words, unpacked
+from bitgnn.quantize.first_order import first_order
 from bitgnn.quantize.sign import Surrogate, sgn, surrogate_slope
 
 WeightGradient = Literal["bigcn", "ste"]
@@ -51,6 +52,7 @@ class _BinaryLinear(torch.autograd.Function):
         return out.to(x.dtype)
 
     @staticmethod
+    @first_order
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         x, weight, words, raised, x_mean, w_mean, dot = ctx.saved_tensors
         grad = grad.float()

@@ -9,6 +9,7 @@ from torch import Tensor
 
 import bitgnn.ops  # noqa: F401  (defines torch.ops.bitgnn)
 from bitgnn.quantize.dropout import filled, unpacked
+from bitgnn.quantize.first_order import first_order
 from bitgnn.quantize.linear import without_autocast
 from bitgnn.quantize.sign import sgn
 
@@ -32,6 +33,7 @@ class InputWords(NamedTuple):
       not set in ``words``: the mean of both counts, so that dropped bits are in the middle.
     * ``is_centred``: bits of activations, which stand for -1/2 and +1/2.
     * ``total``: float32 ``[N]``, finite where all of a row is; None where nobody asks.
+    * ``unit``: scalar tensor, factor u of products with the bits.
     * ``window``: scalar tensor, half-width of the part of the axis where what the bits were made of
       gets a gradient; None is all of it.
     """
@@ -46,6 +48,7 @@ class InputWords(NamedTuple):
     is_centred: bool = False
     total: Tensor | None = None
     window: Tensor | None = None
+    unit: Tensor | None = None
 
     @property
     def step(self) -> float:
@@ -90,6 +93,7 @@ class _LookedUpLinear(torch.autograd.Function):
         return tuple(outs)
 
     @staticmethod
+    @first_order
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         x, weight, w_words, words, raised, offset, columns, gain, scale, window, out = (
             ctx.saved_tensors
@@ -146,7 +150,6 @@ def looked_up_linear(
     x: Tensor,
     weight: Tensor,
     bits: InputWords,
-    unit: Tensor,
     output_gain: Tensor | None = None,
     norm: torch.nn.BatchNorm1d | None = None,
 ) -> Tensor:
@@ -159,7 +162,8 @@ def looked_up_linear(
     ``x [N, K]`` are the floats that the bits were made of, ``weight`` is ``[M, B]`` latent;
     ``output_gain [1]`` and ``norm`` are folded into the product ``[N, M]`` of the dtype of ``x``.
     """
-    weight = weight.contiguous()
+    weight, unit = weight.contiguous(), bits.unit
+    assert unit is not None
     with without_autocast(x):
         if norm is None and output_gain is None:
             folded = _fold(weight, bits, unit)
@@ -181,7 +185,6 @@ def trained_products(
     x: Tensor,
     weight: Tensor,
     bits: InputWords,
-    unit: Tensor,
     parts: int = 1,
     level: Tensor | None = None,
     log_gain: Tensor | None = None,
@@ -198,8 +201,9 @@ def trained_products(
     weight with equally many outputs; without a level the products are in front of batch norms.
     """
     weight = weight.contiguous()
+    assert bits.unit is not None
     with without_autocast(x):
-        folded = _fold(weight, bits, unit, log_gain)
+        folded = _fold(weight, bits, bits.unit, log_gain)
         operands = (bits, *folded, parts, level is None)
         outs: tuple[Tensor, ...] = _LookedUpLinear.apply(x, weight, level, operands)
     return outs
@@ -281,6 +285,7 @@ class _CentredBits(torch.autograd.Function):
         return out.to(x.dtype).view(x.shape)
 
     @staticmethod
+    @first_order
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
         x, window = ctx.saved_tensors
         grad = grad if ctx.gain == 1.0 else grad * ctx.gain

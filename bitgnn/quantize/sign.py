@@ -11,6 +11,7 @@ from torch.overrides import handle_torch_function, has_torch_function_unary
 
 import bitgnn.ops  # noqa: F401  (defines torch.ops.bitgnn)
 from bitgnn._checks import name_type
+from bitgnn.quantize.first_order import first_order
 
 Surrogate = Literal["ste", "approx"]
 """Surrogates for the derivative of the sign, see :func:`surrogate_slope`."""
@@ -81,6 +82,7 @@ class _Sign(torch.autograd.Function):
         return signs.to(x.dtype)
 
     @staticmethod
+    @first_order
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         (x,) = ctx.saved_tensors
         if ctx.surrogate == "ste":
@@ -133,6 +135,7 @@ class _RowScale(torch.autograd.Function):
         return canonical_row_scale(x)
 
     @staticmethod
+    @first_order
     def backward(ctx: Any, grad: Tensor) -> Tensor:
         (x,) = ctx.saved_tensors
         return sgn(x) * (grad / max(x.size(1), 1)).unsqueeze(1)
@@ -166,6 +169,7 @@ class _ShiftedSign(torch.autograd.Function):
         ctx.save_for_backward(output[1])
 
     @staticmethod
+    @first_order
     def backward(ctx: Any, grad: Tensor | None, _: Any) -> Tensor | None:
         if grad is None:
             return None

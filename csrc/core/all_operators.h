@@ -12,6 +12,7 @@
 #include "conv/operators.h"
 #include "conv/pool_operators.h"
 #include "first_layers/operators.h"
+#include "int8/operators.h"
 #include "pack/join_operators.h"
 #include "pack/level_operators.h"
 #include "pack/operators.h"
@@ -51,6 +52,13 @@ void add_all(Table& table) {
   table.template add<&BmmOperators<Backend>::bff>("bmm_bff");
   table.template add<&BmmOperators<Backend>::ffb>("bmm_ffb");
   table.template add<&BitsLinearOperators<Backend>::bits_linear>("bits_linear");
+
+  table.template add<&Int8Operators<Backend>::pack>("pack_int8");
+  table.template add<&Int8Operators<Backend>::iif>("bmm_iif");
+  table.template add<&Int8Operators<Backend>::iib>("bmm_iib");
+  table.template add<&Int8Operators<Backend>::add_iib>("bmm_add_iib");
+  table.template add<&Int8Operators<Backend>::fif>("bmm_fif");
+  table.template add<&Int8Operators<Backend>::fib>("bmm_fib");
 
   table.template add<&BspmmOperators<Backend>::bbb>("bspmm_bbb");
   table.template add<&BspmmOperators<Backend>::bbf>("bspmm_bbf");

@@ -76,7 +76,7 @@ inline int64_t columns(const Tensor& t, const char* op, const char* name) {
 }
 
 // The code of a dtype in torch's C interface, and its element size in bytes. Results are float32,
-// float16, bfloat16, int16, int32 or int64.
+// float16, bfloat16, int8, int16, int32 or int64.
 inline int32_t dtype_code(ScalarType dtype) {
   switch (dtype) {
     case ScalarType::Float:
@@ -89,6 +89,8 @@ inline int32_t dtype_code(ScalarType dtype) {
       return aoti_torch_dtype_int64();
     case ScalarType::Short:
       return aoti_torch_dtype_int16();
+    case ScalarType::Char:
+      return aoti_torch_dtype_int8();
     default:
       return aoti_torch_dtype_int32();
   }
@@ -102,6 +104,8 @@ constexpr int64_t dtype_bytes(ScalarType dtype) {
     case ScalarType::BFloat16:
     case ScalarType::Short:
       return 2;
+    case ScalarType::Char:
+      return 1;
     default:
       return 4;
   }

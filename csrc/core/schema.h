@@ -20,6 +20,7 @@ void define_operators(Library& m) {
   m.def("pack_scaled(Tensor x, Tensor? threshold=None, Tensor? gain=None) -> (Tensor, Tensor)");
   m.def("pack_standardized(Tensor x, bool relu=False, bool scaled=False) -> (Tensor, Tensor)");
   m.def("pack_levels(Tensor x, Tensor? columns, Tensor thresholds, bool trusted=False) -> Tensor");
+  m.def("pack_int8(Tensor x, Tensor centre, Tensor inverse_step) -> Tensor");
   m.def("unpack(Tensor words, int size, Tensor? scale=None) -> Tensor");
   m.def("transpose_bits(Tensor words, int size) -> Tensor");
 
@@ -47,6 +48,19 @@ void define_operators(Library& m) {
       "bmm_ffb(Tensor x, Tensor w, Tensor? bias=None, Tensor? threshold=None, "
       "Tensor? flip=None, Tensor? x_threshold=None, Tensor? x_gain=None, bool scale=True) "
       "-> Tensor");
+
+  const std::string codes = "Tensor codes, Tensor weight, ";
+  const std::string quantised = "Tensor x, Tensor centre, Tensor inverse_step, Tensor weight, ";
+  const std::string scaled_dot = "Tensor? scale=None, Tensor? shift=None";
+  const std::string compared_dot = "Tensor? threshold=None, Tensor? flip=None) -> Tensor";
+  m.def(("bmm_iif(" + codes + "int size, " + scaled_dot + ", Tensor? addend=None) -> Tensor")
+            .c_str());
+  m.def(("bmm_iib(" + codes + "int size, " + compared_dot).c_str());
+  m.def(("bmm_add_iib(" + codes + "Tensor addend, int size, " + scaled_dot +
+         ", Tensor? threshold=None) -> Tensor")
+            .c_str());
+  m.def(("bmm_fif(" + quantised + scaled_dot + ") -> Tensor").c_str());
+  m.def(("bmm_fib(" + quantised + compared_dot).c_str());
 
   m.def(
       "bspmm_bbb(Tensor x, int size, Tensor rowptr, Tensor indices, Tensor? row=None, "

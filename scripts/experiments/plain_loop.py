@@ -27,9 +27,13 @@ from bitgnn.data import load
 GRAPHS = (
     "Cora", "CiteSeer", "PubMed", "Cora 60/20/20", "CiteSeer 60/20/20", "Cora_ML", "Photo", "CS",
     "Cornell5", "Minesweeper", "Tolokers", "Flickr, made-up features", "block model, 5 classes",
-    "block model, 20 classes",
+    "block model, 20 classes", "Cora 60/20/20, dense 128", "CiteSeer 60/20/20, dense 128",
+    "PubMed, dense 128", "Cora_ML, dense 128", "Photo, dense 128", "CS, dense 128",
+    "Cornell5, dense 128", "Cora_ML, dense 8", "Photo, dense 4", "Cornell5, dense 1",
 )  # fmt: skip
 EPOCHS, LEARNING_RATE, DROPOUT, HIDDEN = 200, 0.01, 0.5, 64
+DENSE = ", dense "
+"""Ends a graph's name in front of a number of dense features, projections of its own."""
 SHARES = (0.6, 0.2)
 BLOCK_NODES, BLOCK_FEATURES, BLOCK_DEGREE = 6000, 64, 12.0
 
@@ -69,9 +73,17 @@ def block_model(classes: int) -> Any:
     return x, edges, y
 
 
+def projected(x: torch.Tensor, size: int) -> torch.Tensor:
+    """Principal components of features, as embeddings of texts and items are dense."""
+    torch.manual_seed(size)
+    left, values, _ = torch.svd_lowrank(x.float(), size, niter=4)
+    return left * values
+
+
 def read(name: str, root: str | None) -> dict[str, torch.Tensor]:
     """Features, edges, labels and masks of a graph."""
     masks = None
+    name, _, dense = name.partition(DENSE)
     if name.startswith("block model"):
         x, edges, y = block_model(int(name.split()[2]))
     else:
@@ -92,6 +104,8 @@ def read(name: str, root: str | None) -> dict[str, torch.Tensor]:
         parts = order[:first], order[first:second], order[second:]
         for mask, nodes in zip(masks, parts, strict=True):
             mask[nodes] = True
+    if dense:
+        x = projected(x, int(dense))
     names = ("train", "val", "test")
     return {"x": x, "edges": edges, "y": y, **dict(zip(names, masks, strict=True))}
 

@@ -14,7 +14,7 @@ import bitgnn
 from bitgnn import BitTensor, FileError
 from bitgnn.bits import BitFeatures
 from bitgnn.data import PackedFeatureStore
-from bitgnn.data.features import HEADER_BYTES
+from bitgnn.data.feature_file import HEADER_BYTES
 
 NODES = 11
 EDGES = torch.tensor([[0, 3, 10], [1, 1, 2]])

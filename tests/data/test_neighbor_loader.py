@@ -2,12 +2,15 @@
 
 import pytest
 import torch
+import torch_geometric.loader
+import torch_geometric.sampler
 from torch_geometric.data import Data, HeteroData
 from torch_geometric.loader import LinkLoader, LinkNeighborLoader, NodeLoader
+from torch_geometric.nn import GraphSAGE
 from torch_geometric.sampler import NegativeSampling, NumNeighbors
 from torch_geometric.utils import k_hop_subgraph
 
-from bitgnn import BitTensor
+from bitgnn import BitTensor, binarize
 from bitgnn.bits import BitFeatures
 from bitgnn.data import NeighborLoader, NeighborSampler, PackedFeatureStore
 
@@ -273,3 +276,47 @@ def test_wrong_samplers(data):
     timed = NodeLoader(data, NeighborSampler(data, [2]), input_time=torch.zeros(NODES))
     with pytest.raises(NotImplementedError, match="temporal sampling is not supported"):
         list(timed)
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+@pytest.mark.parametrize("scale", [None, "mean"])
+def test_packed_rows_are_cut(data, workers, scale):
+    packed = BitTensor.from_float(data.x, scale=scale)
+    graph = Data(x=packed, seen=packed, edge_index=data.edge_index)
+    for batch in NeighborLoader(graph, [5, 5], batch_size=32, num_workers=workers):
+        assert batch.x.equal(packed[batch.n_id])
+        assert batch.seen.equal(packed[batch.n_id])
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_packed_rows_of_every_type_are_cut(hetero, workers):
+    author = hetero["author"].seen = BitTensor.from_float(torch.randn(20, 7))
+    edges = hetero[WRITES].edge_attr = BitTensor.from_float(torch.randn(EDGES, 9))
+    for batch in NeighborLoader(
+        hetero, [4, 4], input_nodes="paper", batch_size=20, num_workers=workers
+    ):
+        assert batch["author"].seen.equal(author[batch["author"].n_id])
+        assert batch[WRITES].edge_attr.equal(edges[batch[WRITES].e_id])
+
+
+@pytest.mark.parametrize("is_packed", [False, True])
+@pytest.mark.parametrize("cache", [False, True])
+def test_layers_run_one_by_one_over_a_loader(data, is_packed, cache):
+    model = binarize(GraphSAGE(SIZE, 16, 2, 4), example=data).eval()
+    if is_packed:
+        data.x = BitTensor.from_float(data.x)
+    loader = NeighborLoader(data, [-1], batch_size=16)
+    assert isinstance(loader, torch_geometric.loader.NeighborLoader)
+    assert isinstance(loader.node_sampler, torch_geometric.sampler.NeighborSampler)
+    with torch.no_grad():
+        expected = model(data.x, data.edge_index)
+        torch.testing.assert_close(model.inference(loader, cache=cache), expected)
+
+
+def test_loader_takes_a_sampler(data):
+    sampler = NeighborSampler(data, [3, 2])
+    loader = NeighborLoader(data, [9, 9, 9], neighbor_sampler=sampler, batch_size=16)
+    assert loader.node_sampler is sampler
+    batch = next(iter(loader))
+    check_batch(batch, data)
+    assert len(batch.num_sampled_edges) == 2

@@ -1,6 +1,8 @@
 """PyG's data, batches, transforms and loaders with packed features, beside the same with floats."""
 
 import copy
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -17,7 +19,7 @@ from torch_geometric.transforms import RandomNodeSplit, ToUndirected
 from torch_geometric.typing import WITH_METIS, WITH_PYG_LIB, WITH_TORCH_SPARSE
 
 from bitgnn import BitTensor, freeze
-from bitgnn.bits import BitFeatures
+from bitgnn.bits import BitFeatures, BitImages, TernaryTensor
 from bitgnn.models import GCN
 from bitgnn.nn import BinaryLinear, GCNConv, GraphConv, SAGEConv
 
@@ -151,3 +153,46 @@ def test_models_and_frozen_ones_take_packed_data():
         frozen(data.x[0], data.edge_index)
     with pytest.raises(TypeError, match="x must be floats, got packed features"):
         frozen.pack_features(data.x)
+
+
+def test_data_holds_packed_rows_as_tensors():
+    packed, floats = pair()
+    bits = BitTensor(packed.x.words, SIZE)
+    assert type(bits) is BitTensor
+    for name in ("x", "pos", "seen"):
+        for data in (Data(**{name: bits}, num_nodes=NODES), Data(num_nodes=NODES)):
+            data[name] = bits
+            assert data[name].equal(bits)
+            cut = data.subgraph(torch.tensor([4, 0]))
+            assert cut[name].equal(bits[[4, 0]])
+            batch = Batch.from_data_list([data, cut])
+            assert batch[name].equal(torch.cat([bits, bits[[4, 0]]]))
+            assert batch[1][name].equal(cut[name])
+    data = floats.clone()
+    data.x = bits
+    check(data, floats)
+    hetero = HeteroData(paper={"x": bits})
+    hetero["author"].x = bits[:4]
+    assert hetero.num_nodes == NODES + 4
+    assert hetero.subgraph({"paper": torch.tensor([5])})["paper"].x.equal(bits[[5]])
+
+
+def test_packed_rows_that_are_no_tensors_are_refused():
+    ternary = TernaryTensor.from_float(torch.randn(NODES, SIZE), 1.0)
+    images = BitImages.from_float(torch.randn(NODES, 3, 4, 4))
+    for rows in (ternary, images):
+        with pytest.raises(TypeError, match=f"{rows.NAME}: PyG's Data cuts and joins tensors"):
+            Data(x=rows)
+
+
+def test_storages_learn_of_packed_rows_whatever_is_imported_first():
+    code = """
+import sys
+import bitgnn
+assert "torch_geometric" not in sys.modules
+import torch
+from torch_geometric.data import Data
+data = Data(x=bitgnn.BitTensor.from_float(torch.randn(6, 5)), edge_index=torch.zeros(2, 0).long())
+assert data.num_nodes == 6 and len(data.subgraph(torch.tensor([1])).x) == 1
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -51,7 +51,7 @@ def test_round_trip(make_model, graph, features, tmp_path, precision, num_layers
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda d: d.update(format=4), "format 4 is unknown"),
+        (lambda d: d.update(format=5), "format 5 is unknown"),
         (lambda d: d.update(format=1), "format 1 is unknown"),
         (lambda d: d.update(kind="gat"), "model kind 'gat' is unknown"),
         (lambda d: d.pop("format"), "format None is unknown"),
@@ -69,6 +69,8 @@ def test_round_trip(make_model, graph, features, tmp_path, precision, num_layers
         (lambda d: d["program"]["steps"].append(None), "a step must have the entries"),
         (lambda d: _step(d, 1).update(kind="call"), "unknown kind"),
         (lambda d: _step(d, 1).update(kind="os.system"), "unknown kind"),
+        (lambda d: _step(d, 0).update(kind="pack_levels"), "thermometer bits of dense features"),
+        (lambda d: (d.update(format=3), _step(d, 0).update(kind="pack_levels")), "freeze it again"),
         (lambda d: _step(d, 1).update(inputs=[7]), "register 7 is read before it is written"),
         (lambda d: _step(d, 1).update(inputs=["x"]), "registers must be numbers"),
         (lambda d: _step(d, 1).update(inputs=[-1]), "registers must be numbers"),
@@ -115,15 +117,11 @@ def refused(folder, change, message):
     file.write_text(whole)
 
 
-@pytest.mark.parametrize("column", [-1, 6])
-def test_columns_beyond_the_features(column, graph, tmp_path):
-    x = torch.randint(-1, 3, (120, 6)).float()
-    model = GCNConv(6, 5, precision="bin")
-    model(x, graph)
-    frozen = freeze(model.eval())
-    frozen.get_buffer("step0_columns")[-1] = column
-    with pytest.raises(ValueError, match=r"columns must lie in \[0, 6\)"):
-        load(save(frozen, tmp_path))
+def test_files_of_bits_of_the_format_before_still_load(saved, graph, features):
+    frozen, folder = saved
+    file = folder / "model.json"
+    file.write_text(json.dumps(sealed({**json.loads(file.read_text()), "format": 3})))
+    assert torch.equal(load(folder)(features, graph), frozen(features, graph))
 
 
 def test_damaged_and_missing_files(saved, tmp_path):

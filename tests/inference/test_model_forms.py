@@ -21,7 +21,7 @@ def test_models_of_pyg(name, jk, x, edges, tmp_path):
     frozen = assert_frozen_equals(binary, x, edges)
     copied = load(save(frozen, tmp_path))
     assert torch.equal(copied(x, edges), frozen(x, edges))
-    assert frozen.letters[0] == "FBB+BBF"  # a batch norm stands behind it
+    assert frozen.letters[0] == "FIB+BBF"  # a batch norm stands behind it
 
 
 @pytest.mark.parametrize("precision", ["full", "bin"])

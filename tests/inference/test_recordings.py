@@ -70,7 +70,8 @@ def test_same_bits(name, precision, layout, features, graph, device):
     x, adjacency = features.to(device), model.prepare_graph(graph.to(device), 120, layout=layout)
     forms = [x, x.t().contiguous().t()]
     if model.program.entry is not None:
-        forms += [model.pack_features(x, layout="dense"), model.pack_features(x)]
+        packed = model.pack_features(x, layout="dense")
+        forms += [packed, packed.as_features(), model.pack_features(x)]
     if model.program.entry == 1:
         forms += [x.half(), x.double(), x.to(torch.uint8)]
     for form in forms:

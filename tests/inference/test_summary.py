@@ -105,8 +105,9 @@ def test_model_without_graph_and_bad_arguments():
 
 def test_theoretical_time_is_the_longer_of_moving_and_computing():
     moved = {50: 20.0, 100: 10.0, 1000: 5.0}
-    rates = Rates(bytes=moved, bit_operations=100.0, float_operations=1.0)
+    rates = Rates(moved, bit_operations=100.0, float_operations=1.0, int8_operations=50.0)
     assert rates.seconds(StepCost(bit_operations=100, bytes=100)) == 10.0
     assert rates.seconds(StepCost(bit_operations=100, float_operations=20, bytes=100)) == 21.0
+    assert rates.seconds(StepCost(int8_operations=600, bytes=100)) == 12.0
     for size, seconds in ((10, 0.5), (99, 4.95), (999, 99.9), (2000, 400.0)):
         assert rates.seconds(StepCost(bytes=size)) == pytest.approx(seconds)

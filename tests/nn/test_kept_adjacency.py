@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import nn
 from torch.nn import functional
+from torch_geometric import EdgeIndex
 from torch_geometric.nn import GraphSAGE
 
 import bitgnn
@@ -39,13 +40,13 @@ def made(monkeypatch):
     """Adjacencies made of edges, in order."""
     monkeypatch.setattr(module, "_kept", type(module._kept)(module.MOST_KEPT))
     found = []
-    original = BitAdjacency.from_edge_index.__func__
+    original = BitAdjacency._from_edges.__func__
 
     def noting(cls, *args, **kwargs):
         found.append(weakref.ref(adjacency := original(cls, *args, **kwargs)))
         return adjacency
 
-    monkeypatch.setattr(BitAdjacency, "from_edge_index", classmethod(noting))
+    monkeypatch.setattr(BitAdjacency, "_from_edges", classmethod(noting))
     return found
 
 
@@ -68,6 +69,48 @@ def test_layers_and_steps_share_one_until_a_write(kind, graph, x, made):
     assert torch.equal(written, model(x, graph.clone()))
     graph.resize_(2, graph.size(1) - 4)
     assert torch.equal(model(x, graph), model(x, graph.clone()))
+
+
+WRITES = {
+    "numpy": lambda held: held.detach().numpy(),
+    "data": lambda held: held.data,
+    "dlpack": lambda held: torch.from_dlpack(held.detach()),
+}
+
+
+@LAYERS
+@pytest.mark.parametrize("write", WRITES)
+@pytest.mark.parametrize("training", [True, False])
+def test_writes_that_count_nowhere_are_noticed(kind, write, training, graph, x, made):
+    weight = () if kind is SAGEConv else (torch.ones(graph.size(1)),)
+    model = Two(kind)
+    model.step(x, graph, *weight)
+    model.train(training)
+    for held in (graph, *weight):
+        for _ in range(2):
+            before = model(x, graph, *weight)
+        unseen = WRITES[write](held)
+        unseen[..., :20] = 0
+        after = model(x, graph, *weight)
+        assert not torch.equal(after, before)
+        assert torch.equal(after, model(x, graph.clone(), *weight))
+    number = len(made)
+    model(x, graph, *weight)
+    assert len(made) == number
+
+
+def test_writes_to_what_an_edge_index_wraps_are_noticed(graph, x, made):
+    model = Two(SAGEConv)
+    model.step(x, graph)
+    model.eval()
+    wrapped = EdgeIndex(graph, sparse_size=(N, N))
+    before = model(x, wrapped)
+    wrapped.as_tensor()[0] = graph[0].roll(1)
+    after = model(x, wrapped)
+    assert not torch.equal(after, before)
+    wrapped.as_tensor().numpy()[0, :9] = 0
+    assert not torch.equal(model(x, wrapped), after)
+    assert torch.equal(model(x, wrapped), model(x, EdgeIndex(graph, sparse_size=(N, N))))
 
 
 def test_options_have_entries_of_their_own(graph, x, made):

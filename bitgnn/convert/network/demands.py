@@ -19,7 +19,9 @@ from bitgnn.convert.network.values import (
     readers_of,
 )
 
-BIT_WRITERS = ("product", "aggregate", "add", "cat", "ternary_product", "ternary_aggregate")
+BIT_WRITERS = (
+    "product", "aggregate", "add", "cat", "ternary_product", "ternary_aggregate", "int8_product",
+)  # fmt: skip
 """Kinds of values whose operators can write bits themselves; of images, products alone can."""
 INT16_MAX = 2**15 - 1
 EXACT = 2**24
@@ -164,8 +166,6 @@ class Demands:
                 self.floats.add(value)
             if value in self.floats:
                 self.floats.add(value.inputs[0])
-        elif value.is_function("levels"):
-            self.floats.add(value.inputs[0])
         elif self.is_needed(value):
             self._visit_inputs(value)
             packs = self.of_images or value.kind == "function"

@@ -31,6 +31,8 @@ MEAN_DEGREE = 8
 """Neighbours of a node where costs are weighed: a low guess, so that aggregations count little."""
 FLOAT_BYTES = 4
 BITS_OF_BYTE = 8
+BINARY_KINDS = ("product", "ternary_product", "ternary_aggregate", "pack_int8")
+"""Kinds of values that read signs, ternary values or codes of their first input."""
 OPERATIONS_OF_BYTE = 14
 """Float products and sums that take as long as moving a byte, on current GPUs."""
 
@@ -58,12 +60,12 @@ def fold_linear_maps(network: Network, fixed: Collection[str] = ()) -> dict[str,
 
 
 def binarised(scores: Value) -> set[Value]:
-    """Values that a sign behind them depends on, or that the user's own code reads."""
+    """Values that signs or codes behind them depend on, or that the user's own code reads."""
     found: set[Value] = set()
     for value in reversed(ordered(scores)):
         if value in found or value.kind == "call" or value.name == "sign":
             found.update(value.inputs)
-        elif value.kind in ("product", "ternary_product", "ternary_aggregate"):
+        elif value.kind in BINARY_KINDS:
             found.add(value.inputs[0])
     return found
 
@@ -277,6 +279,8 @@ def _bytes(value: Value) -> float:
 
     def row(source: Value) -> float:
         size = source.size or 0
+        if source.kind == "pack_int8":
+            return size
         return size / BITS_OF_BYTE if is_unit(source) else FLOAT_BYTES * size
 
     if value.kind in ("input", "call", "classes") or value.name == "sign":

@@ -162,11 +162,10 @@ def lower_graph_layer(
     # A layer of named precision has a norm whether or not its role uses it.
     hidden = None if letters.hidden_norm is None else getattr(layer, "hidden_norm", None)
     scale = scale_of(name, layer, "input_quantizer", letters.takes_ternary)
-    weight = weight_of(linear, name, layer)
-    first = None
     if letters.looks_up:
-        first = z = looked_up_product(name, layer, letters, source, linear)
+        z = looked_up_product(name, layer, letters, source, linear)
     else:
+        weight = weight_of(linear, name)
         z = product(name, letters, source, weight, takes_sign_of_dot=hidden is None, scale=scale)
         if hidden is not None:
             z = batch_norm(f"{name}.hidden_norm", hidden, z)
@@ -181,10 +180,9 @@ def lower_graph_layer(
         own = function_of(name, "scale", own, factor=OWN_BITS)
         out = Value("add", name, (out, own), out.size)
     if root is not None and letters.looks_up:
-        shared = first if source is prepared else None
-        out = looked_up_product(name, layer, letters, prepared, root, shared, out)
+        out = looked_up_product(name, layer, letters, prepared, root, out)
     elif root is not None:
-        weight = weight_of(root, name, layer)
+        weight = weight_of(root, name)
         out = product(name, letters, prepared, weight, addend=out, scale=scale)
     output = getattr(layer, "output_norm", None)
     if output is not None:
@@ -237,7 +235,7 @@ def _normalized(name: str, row: GraphLayer, layer: Any, out: Value) -> Value:
 def _lower_float(name: str, row: GraphLayer, layer: Any, value: Value, spec: GraphSpec) -> Value:
     """PyG's own arithmetic with exact edge weights, in PyG's order."""
     linear, root = row.maps(layer)
-    weight, bias = weight_of(linear, name, layer), row.bias_of(layer)
+    weight, bias = weight_of(linear, name), row.bias_of(layer)
     if row.transforms_first:
         y = product(name, FLOAT, value, weight)
         return Value("aggregate", name, (y,), y.size, tensors=named(bias=bias), spec=spec)
@@ -246,6 +244,6 @@ def _lower_float(name: str, row: GraphLayer, layer: Any, value: Value, spec: Gra
     mean = Value("aggregate", name, (source,), source.size, spec=spec)
     out = product(name, FLOAT, mean, weight, bias=bias)
     if root is not None:
-        own = product(name, FLOAT, value, weight_of(root, name, layer))
+        own = product(name, FLOAT, value, weight_of(root, name))
         out = Value("add", name, (out, own), out.size)
     return _normalized(name, row, layer, out)

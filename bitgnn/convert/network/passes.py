@@ -9,6 +9,7 @@ from typing import Any, Literal, get_args
 import torch
 
 from bitgnn.convert.network.folding import (
+    BINARY_KINDS,
     IN_FRONT,
     binarised,
     exchanged,
@@ -167,9 +168,9 @@ def _keep_own_code(network: Network, scores: Value) -> None:
 
 
 def _reads_signs(value: Value) -> bool:
-    """Whether a product takes signs; so do binary layers that run as their own code."""
+    """Whether signs or codes are taken; so do binary layers that run as their own code."""
     if value.call is None:
-        return value.kind in ("product", "ternary_product", "ternary_aggregate")
+        return value.kind in BINARY_KINDS
     module: Any = value.call.function
     if isinstance(module, BinaryProduct):
         return not module.letters.is_float

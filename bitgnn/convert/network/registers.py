@@ -36,7 +36,10 @@ BY_LETTERS = "its letters ask for"
 FIRST_LAYER = "its sign is that of the first layer, which is in floats"
 """Reason where binarize() or the user left the layer that reads the input as it is."""
 ALSO_FLOATS = "its value is read in floats as well as by sign"
-LAYERS = ("product", "linear", "aggregate", "ternary_product", "ternary_aggregate", "call")
+LAYERS = (
+    "product", "linear", "aggregate", "ternary_product", "ternary_aggregate", "int8_product",
+    "call",
+)  # fmt: skip
 LAYERS_OF_IMAGES = ("product", "conv", "linear", "call", "add")
 """Kinds of values that layers compute: that signs of them are taken of floats is worth a word."""
 
@@ -291,7 +294,7 @@ class Registers:
             return self.step("call", value.layer, inputs, {"call": len(self._calls) - 1}, graph)
         if kind in ("linear", "conv", "shortcut"):
             attributes |= {"size": value.inputs[0].size, "out": value.size}
-        elif kind == "flatten":
+        elif kind in ("flatten", "pack_int8"):
             attributes["size"] = value.size
         names = {"function": value.name, "conv": "float_conv"}
         if self.of_images:

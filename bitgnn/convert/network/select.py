@@ -10,6 +10,7 @@ from torch import Tensor
 from bitgnn.convert.network.demands import EXACT, is_standardized, signs_beside
 from bitgnn.convert.network.folding import binarised
 from bitgnn.convert.network.image_products import ImageProducts
+from bitgnn.convert.network.int8_rows import Int8Products
 from bitgnn.convert.network.registers import (
     ALSO_FLOATS,
     BY_LETTERS,
@@ -52,7 +53,7 @@ def _reads_input(value: Value) -> bool:
     return all(p.kind == "input" or (p.kind == "flatten" and _reads_input(p)) for p in value.inputs)
 
 
-class _Selection(ImageProducts):
+class _Selection(Int8Products, ImageProducts):
     def model(self) -> FrozenModel:
         """A model of graphs or matrices."""
         features, network = self.features, self.network
@@ -121,12 +122,6 @@ class _Selection(ImageProducts):
             self._pack_standardized(base)
             return
         size = width_of(base)
-        if base.is_function("levels"):
-            (source,) = base.inputs
-            sizes, read = {"size": size, "features": width_of(source)}, [self.floats[source]]
-            register = self.step("pack_levels", base.layer, read, sizes, **base.tensors)
-            self.bits[target] = Bits(register, size)
-            return
         compared = comparison(target, self.device, of_sums=False)
         if self.of_images:
             self._pack_images(base, target, compared)
@@ -160,6 +155,8 @@ class _Selection(ImageProducts):
             return self._image_product(value, None)
         if kind in ("product", "ternary_product"):
             return self._product(value, None)
+        if kind == "int8_product":
+            return self._int8_product(value, None).register
         if kind in ("aggregate", "ternary_aggregate"):
             return self._aggregate(value, None)
         if kind == "linear" and layer in self.network.letters:
@@ -176,6 +173,9 @@ class _Selection(ImageProducts):
             return
         if value.kind == "cat":
             self.bits[target] = self._joined(value)
+            return
+        if value.kind == "int8_product":
+            self.bits[target] = self._int8_product(value, target)
             return
         assert value.size is not None
         if value.kind in ("product", "ternary_product"):

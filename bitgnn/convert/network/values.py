@@ -33,6 +33,7 @@ class Value:
     The kind is ``"input"``, ``"call"`` (the user's own code), ``"function"`` (the one of that
     ``name``), ``"classes"`` (index of the largest feature) or a kind of step. A ``"product"``
     binarises its first input and adds its second one; the ternary kinds make their input ternary.
+    ``"pack_int8"`` makes 8-bit codes of floats, which an ``"int8_product"`` reads.
 
     Attributes:
         layer: module or node it comes from.
@@ -41,6 +42,7 @@ class Value:
         takes_sign_of_dot: a sign behind this product looks at the bare dot product.
         rank: :data:`IMAGES` or :data:`ROWS`, None where it is not known.
         pattern: the value whose signs say which entries of this one are above 0, once one is made.
+        codes: 8-bit codes of this one, each made with other scales.
     """
 
     kind: str
@@ -57,6 +59,7 @@ class Value:
     needs_edges: bool = False
     rank: int | None = ROWS
     pattern: Value | None = None
+    codes: list[Value] = field(default_factory=list)
 
     @property
     def binary_weight(self) -> bool:

@@ -14,7 +14,7 @@ from torch_geometric.nn import MessagePassing
 import bitgnn.nn
 from bitgnn.convert.configs import NAMED, GraphConfig, Precision
 from bitgnn.convert.network.graph_layers import SUPPORTED, row_of
-from bitgnn.convert.network.layers import letters_of, narrowed_weight
+from bitgnn.convert.network.layers import letters_of
 from bitgnn.convert.plan import tunable_layers
 from bitgnn.convert.reporting import BinarizeReport, spelled
 from bitgnn.convert.swap.keeping import (
@@ -183,7 +183,6 @@ def _left(model: nn.Module, swapped: Collection[str], inside: Collection[str]) -
 def swapped_layer(model: nn.Module, name: str, precision: Precision, dropout: float) -> nn.Module:
     """Put a layer of another precision with the same parameters in the place of one.
 
-    Weights of thermometers' bits become weights of features where the new layer takes no such bits.
     The model changes in place, and is the new layer where it was the old one itself.
     """
     layer: Any = model.get_submodule(name)
@@ -198,9 +197,6 @@ def swapped_layer(model: nn.Module, name: str, precision: Precision, dropout: fl
         aggr = layer.aggr if plain else copy.deepcopy(layer.aggr_module)
         chosen |= {"aggr": aggr, "flow": layer.flow, "node_dim": layer.node_dim}
         new = row_of(layer).binary_form(layer, **chosen)
-    if not new.letters.looks_up:
-        for linear in (m for m in layer.modules() if isinstance(m, LINEAR)):
-            linear.weight.data = narrowed_weight(layer, linear)
     missing, unexpected = new.load_state_dict(layer.state_dict(), strict=False)
     lost = [key for key in [*missing, *unexpected] if not key.startswith(OWN)]
     if lost:

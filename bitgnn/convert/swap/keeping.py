@@ -12,10 +12,10 @@ from torch.nn.utils import parametrize
 from torch_geometric.nn import MessagePassing
 
 from bitgnn.convert.network.graph_layers import SUPPORTED, row_of
-from bitgnn.nn.binary_product import LOOKED_UP, NORMS, QUANTIZERS
+from bitgnn.nn.binary_product import LOOKED_UP, NORMS, QUANTIZERS, STATE
 from bitgnn.nn.looks_up import GAINS
 
-OWN = (*(f"{name}." for name in (*NORMS, *QUANTIZERS, *LOOKED_UP)), *GAINS, "role_code")
+OWN = (*(f"{name}." for name in (*NORMS, *QUANTIZERS, *LOOKED_UP)), *GAINS, *STATE)
 """Prefixes of the tensors that binary layers have beside PyG's."""
 
 _OWNERS = ("torch_geometric.", "bitgnn.nn", "torch.nn.")

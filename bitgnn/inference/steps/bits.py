@@ -10,14 +10,12 @@ from torch import Tensor
 import bitgnn.ops  # noqa: F401  (defines torch.ops.bitgnn)
 from bitgnn.bits import BitImages
 from bitgnn.inference.step import Form, Read, Register, StepReader, step_kind
-from bitgnn.ops.reference.pack import LEVEL_SLOT
 
 # Bound once: resolving an overload by name costs as much as a small kernel.
 _pack = torch.ops.bitgnn.pack.default
 _pack_images = torch.ops.bitgnn.pack_images.default
 _pack_scaled = torch.ops.bitgnn.pack_scaled.default
 _pack_standardized = torch.ops.bitgnn.pack_standardized.default
-_pack_levels = torch.ops.bitgnn.pack_levels.default
 _unpack = torch.ops.bitgnn.unpack.default
 _concat_bbb = torch.ops.bitgnn.concat_bbb.default
 _add_bbb = torch.ops.bitgnn.add_bbb.default
@@ -56,25 +54,6 @@ def _read_pack_standardized(s: StepReader) -> Read:
     if s.attributes["scaled"]:
         return [bits, Register("scale", None)], lambda x: _pack_standardized(x, relu, True)
     return [bits], lambda x: _pack_standardized(x, relu, False)[0]
-
-
-@step_kind("pack_levels")
-def _read_pack_levels(s: StepReader) -> Read:
-    """``columns`` holds the feature and ``thresholds`` the threshold of each bit.
-
-    Without columns every feature has 16 adjacent bits.
-    """
-    size, features = s.sizes("size", "features")
-    s.reads(("floats", features))
-    thresholds = s.tensor("thresholds", torch.float32, size)
-    columns = None
-    if "columns" in s.tensors:
-        columns = s.tensor("columns", torch.int64, size)
-        if s.checks and not bool(((columns >= 0) & (columns < features)).all()):
-            raise ValueError(f"columns must lie in [0, {features})")
-    elif size > LEVEL_SLOT * features:
-        raise ValueError(f"size must be at most {LEVEL_SLOT} * {features}, got {size}")
-    return [Register("bits", size)], lambda x: _pack_levels(x, columns, thresholds, True)
 
 
 @step_kind("unpack", "unpack_images")

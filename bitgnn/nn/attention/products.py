@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from bitgnn._interpreter import with_signature
+from bitgnn.quantize.first_order import first_order
 from bitgnn.quantize.levels import Operand, operand_gradients
 
 LEAST_EXPONENT = -700.0
@@ -40,6 +41,7 @@ class _Scores(torch.autograd.Function):
         ctx.save_for_backward(query, q, q_scale, key, k, k_scale)
 
     @staticmethod
+    @first_order
     def backward(ctx: Any, grad: Tensor | None, _: Any) -> tuple[Tensor | None, ...]:
         grads: list[Tensor | None] = [None] * len(ctx.needs_input_grad)
         if grad is None:
@@ -70,6 +72,7 @@ class _Context(torch.autograd.Function):
         ctx.save_for_backward(probability, p, p_scale, value, v, v_scale, kept)
 
     @staticmethod
+    @first_order
     def backward(
         ctx: Any, grad: Tensor, grad_weights: Tensor | None = None
     ) -> tuple[Tensor | None, ...]:

@@ -5,7 +5,18 @@
 kernels equal these exactly. Nothing here is tuned for speed.
 """
 
-from bitgnn.ops.reference import bmm, bspmm, conv, pack, pairs, sampling, table, ternary, training
+from bitgnn.ops.reference import (
+    bmm,
+    bspmm,
+    conv,
+    int8,
+    pack,
+    pairs,
+    sampling,
+    table,
+    ternary,
+    training,
+)
 from bitgnn.ops.reference.table import OPERATORS
 
 __all__ = [
@@ -13,6 +24,7 @@ __all__ = [
     "bmm",
     "bspmm",
     "conv",
+    "int8",
     "pack",
     "pairs",
     "sampling",

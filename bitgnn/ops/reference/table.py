@@ -4,13 +4,15 @@ A row such as ``"x:N,W(size) size:int threshold?:size integer=False -> bits:N,si
 arguments of ``torch.ops.bitgnn`` in their order. Behind a colon stands the type of an argument
 (``int``, ``ints``, ``float``, ``bool``, ``dtype`` or ``tensors``) or the sizes of a tensor, which
 may have any shape where there are none. ``?`` marks what is None by default, ``*`` what may be None
-but must be given; a literal behind ``=`` is a default.
+but must be given; a literal behind ``=`` is a default, ``!`` behind the sizes marks an optional
+vector of int32.
 
 A capital letter is a size that the first operand with it sets (``U`` that of vectors of words),
-``W(k)`` the words that hold ``k`` features, a small letter an integer argument, ``P-1`` one less,
-``_`` any size. A result is ``bits`` (words of its last size), ``floats``, ``value`` (int32 where
-``integer``, else float32) or ``out`` (bits where ``out_bits``, else float32); what cannot be said
-so is a function of the arguments.
+``W(k)`` the words that hold ``k`` features, ``C(k)`` the bytes of a row of ``k`` 8-bit codes, a
+small letter an integer argument, ``P-1`` one less, ``_`` any size. A result is ``bits`` (words of
+its last size), ``codes`` (int8, rows of codes), ``floats``, ``value`` (int32 where ``integer``,
+else float32) or ``out`` (bits where ``out_bits``, else float32); what cannot be said so is a
+function of the arguments.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ import ast
 import functools
 import inspect
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from types import SimpleNamespace as Arguments
 from typing import Any, NamedTuple, Optional
@@ -30,6 +32,8 @@ from torch.utils._pytree import tree_leaves
 
 from bitgnn.bits.tensor import words_for
 
+CODE_ROW_BYTES = 16
+"""Rows of 8-bit codes are padded to a multiple of these."""
 WORDS = "U"
 """Size of vectors of words."""
 
@@ -43,7 +47,7 @@ COMPARED = "bias?:M threshold?:M flip?:M"
 SHIFTED = "x_threshold?:size x_gain?:size"
 
 _ARGUMENT = re.compile(r"(\w+)([?*]?)(?::([^\s=]+))?(?:=(\w+))?")
-_SIZE = re.compile(r"W\((\w+)\)|([+-]?\w+)")
+_SIZE = re.compile(r"([WC])\((\w+)\)|([+-]?\w+)")
 _TYPES: Mapping[str, Any] = {
     "int": int,
     "ints": Sequence[int],
@@ -147,7 +151,7 @@ def operator(
         on_host: the operator is for the CPU alone.
     """
     left, _, right = row.partition("->")
-    parameters, operands = _parsed(left)
+    parameters, operands, integers = _parsed(left)
     made = results or tuple(
         (kind, tuple(sizes.split(","))) for kind, sizes in re.findall(r"(\w+):(\S+)", right)
     )
@@ -164,7 +168,8 @@ def operator(
 
         reference.__signature__ = signature  # type: ignore[attr-defined]
         name = formula.__name__
-        entered = Operator(name, reference, operands, made, _vectors(operands, parameters))
+        vectors = _vectors(operands, parameters, integers)
+        entered = Operator(name, reference, operands, made, vectors)
         if on_host:
             HOST_TABLE[name] = entered
         else:
@@ -197,9 +202,11 @@ def on_one_device(name: str, fake: Callable[..., Any]) -> Callable[..., Any]:
     return checked
 
 
-def _parsed(row: str) -> tuple[dict[str, inspect.Parameter], dict[str, tuple[str, ...]]]:
-    """Parameters, and the sizes of those that are tensors with rules, by name."""
-    parameters, operands = {}, {}
+def _parsed(
+    row: str,
+) -> tuple[dict[str, inspect.Parameter], dict[str, tuple[str, ...]], set[str]]:
+    """Parameters and the sizes of tensors with rules, by name; names of vectors of int32."""
+    parameters, operands, integers = {}, {}, set()
     for argument in row.split():
         match = _ARGUMENT.fullmatch(argument)
         assert match is not None, argument
@@ -215,20 +222,29 @@ def _parsed(row: str) -> tuple[dict[str, inspect.Parameter], dict[str, tuple[str
             name, inspect.Parameter.POSITIONAL_OR_KEYWORD, default=default, annotation=annotation
         )
         if kind is not None and kind not in _TYPES:
-            operands[name] = tuple(kind.split(","))
-    return parameters, operands
+            operands[name] = tuple(kind.rstrip("!").split(","))
+            if kind.endswith("!"):
+                integers.add(name)
+    return parameters, operands, integers
 
 
 def _size(size: str, given: Mapping[str, Any], sizes: Mapping[str, Any]) -> Any | None:
     """What a size stands for, None where an operand that would set it is left out."""
     total: Any = 0
-    for words, term in _SIZE.findall(size):
-        name = words or term.lstrip("+-")
+    for unit, held, term in _SIZE.findall(size):
+        name = held or term.lstrip("+-")
         value = int(name) if name.isdigit() else given[name] if name.islower() else sizes.get(name)
         if value is None:
             return None
-        total = total + (words_for(value) if words else -value if term[0] == "-" else value)
+        if unit:
+            value = words_for(value) if unit == "W" else code_bytes(value)
+        total = total + (-value if term.startswith("-") else value)
     return total
+
+
+def code_bytes(size: Any) -> Any:
+    """Bytes of a row of 8-bit codes of ``size`` features."""
+    return -(-size // CODE_ROW_BYTES) * CODE_ROW_BYTES
 
 
 def _empty(
@@ -242,12 +258,16 @@ def _empty(
     whole: list[Any] = [_size(size, given, sizes) for size in shape]
     if kind == "bits" or (kind == "out" and given["out_bits"]):
         return like.new_empty((*whole[:-1], words_for(whole[-1])), dtype=torch.int32)
+    if kind == "codes":
+        return like.new_empty((*whole[:-1], code_bytes(whole[-1])), dtype=torch.int8)
     integer = kind == "value" and given["integer"]
     return like.new_empty(whole, dtype=torch.int32 if integer else torch.float32)
 
 
 def _vectors(
-    operands: Mapping[str, tuple[str, ...]], parameters: Mapping[str, inspect.Parameter]
+    operands: Mapping[str, tuple[str, ...]],
+    parameters: Mapping[str, inspect.Parameter],
+    integers: Set[str],
 ) -> tuple[Vector, ...]:
     """The optional operands of one dimension, and where their sizes come from."""
     places = {name: place for place, name in enumerate(parameters)}
@@ -263,7 +283,7 @@ def _vectors(
         base, _, less = sizes[0].partition("-")
         if name not in required and len(sizes) == 1 and base in axes and base != "_":
             dtype = torch.bool if name == "flip" else torch.float32
-            dtype = torch.int32 if base == WORDS else dtype
+            dtype = torch.int32 if base == WORDS or name in integers else dtype
             found.append(Vector(places[name], name, dtype, *axes[base], -int(less or 0)))
     return tuple(found)
 

@@ -148,22 +148,16 @@ __device__ __forceinline__ void store_words(const SlabTarget& target,
   }
 }
 
-template <BmmOutput kOutput, int kColumns>
-__device__ __forceinline__ void store_slab_bits(const SlabTarget& target,
-                                                const ColumnTable<kColumns>& table,
-                                                const SlabRows& rows,
-                                                const int32_t (&sum)[kColumns / 2], int lane) {
-  constexpr int kParts = (kColumns + 63) / 64;
+// Parts of 64 columns whose bits a lane holds in a word each, in the order of sign_bits().
+constexpr int slab_parts(int columns) { return (columns + 63) / 64; }
+
+// Writes the bits of a slab.
+template <int kColumns>
+__device__ __forceinline__ void store_parts(const SlabTarget& target,
+                                            const ColumnTable<kColumns>& table,
+                                            const uint32_t (&bits)[slab_parts(kColumns)],
+                                            int lane) {
   const int quad = fragment_quad(lane);
-  uint32_t bits[kParts];
-#pragma unroll
-  for (int part = 0; part < kParts; ++part) {
-    if constexpr (kOutput == BmmOutput::kSigns) {
-      bits[part] = sign_bits<kColumns>(table, rows, sum, part * 64, quad);
-    } else {
-      bits[part] = value_bits<kOutput, kColumns>(target, table, rows, sum, part * 64, lane);
-    }
-  }
   if constexpr (kColumns == 256) {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
@@ -190,6 +184,23 @@ __device__ __forceinline__ void store_slab_bits(const SlabTarget& target,
             static_cast<int32_t>((pair[half] ^ table.flip[0]) & table.exists[0]);
     }
   }
+}
+
+template <BmmOutput kOutput, int kColumns>
+__device__ __forceinline__ void store_slab_bits(const SlabTarget& target,
+                                                const ColumnTable<kColumns>& table,
+                                                const SlabRows& rows,
+                                                const int32_t (&sum)[kColumns / 2], int lane) {
+  uint32_t bits[slab_parts(kColumns)];
+#pragma unroll
+  for (int part = 0; part < slab_parts(kColumns); ++part) {
+    if constexpr (kOutput == BmmOutput::kSigns) {
+      bits[part] = sign_bits<kColumns>(table, rows, sum, part * 64, fragment_quad(lane));
+    } else {
+      bits[part] = value_bits<kOutput, kColumns>(target, table, rows, sum, part * 64, lane);
+    }
+  }
+  store_parts(target, table, bits, lane);
 }
 
 // Per-warp staging of 16 rows by 32 values. The pitch avoids bank conflicts on fragment writes and

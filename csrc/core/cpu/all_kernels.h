@@ -19,6 +19,7 @@
 #include "pack/cpu/level_kernel.h"
 //
 #include "first_layers/cpu/kernel.h"
+#include "int8/cpu/kernel.h"
 
 namespace bitgnn::cpu::BITGNN_ISA {
 
@@ -29,6 +30,10 @@ constexpr KernelTable kernel_table(const char* capability) {
       pack,
       pack_panels,
       bmm,
+      kCodeBytes,
+      pack_int8,
+      code_panels,
+      multiply_int8,
       aggregate_bits,
       aggregate_ternary,
       aggregate_float,

@@ -54,6 +54,8 @@ class Backend {
   // ([rows] or null).
   void multiply(const bitgnn::BmmArgs& a, const NarrowRows* out = nullptr,
                 const float* factor = nullptr) const;
+  void pack_int8(const Int8PackArgs& a) const;
+  void multiply_int8(const bitgnn::Int8BmmArgs& a) const;
   void aggregate_bits(const AggregateArgs& a) const;
   // x holds the two planes of ternary rows.
   void aggregate_ternary(const AggregateArgs& a) const;

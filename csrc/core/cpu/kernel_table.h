@@ -5,6 +5,7 @@
 
 #include "conv/arguments.h"
 #include "first_layers/arguments.h"
+#include "int8/arguments.h"
 #include "pairs/arguments.h"
 #include "ternary/cpu/operands.h"
 
@@ -38,6 +39,12 @@ struct BmmArgs : bitgnn::BmmArgs {
   const int32_t* flip_bits;      // `flip` as [words_for(out)] or null
   const NarrowRows* out_narrow;  // in place of outputs: scales go into the factors, no epilogue
   const float* narrow_factor;    // [rows] or null; multiplies the scale
+};
+
+// A product of 8-bit rows with its weights rearranged.
+struct Int8BmmArgs : bitgnn::Int8BmmArgs {
+  const char* panels;        // from code_panels, or null: reads `weight` itself
+  const int32_t* flip_bits;  // `flip` as [words_for(out)] or null
 };
 
 // An aggregation and what the kernels derive from it.
@@ -146,6 +153,13 @@ struct KernelTable {
   void (*pack_panels)(const int32_t* w, int64_t out_features, int64_t words, bool parities,
                       int32_t* to, int64_t begin, int64_t end);
   void (*bmm)(const BmmArgs&, int64_t begin, int64_t end, int64_t panel_begin, int64_t panel_end);
+  int64_t code_bytes;  // bytes of an 8-bit weight in a panel
+  void (*pack_int8)(const Int8PackArgs&, int64_t begin, int64_t end);
+  // Panels [begin, end) of weights [out_features, pitch], of 32 * pitch * code_bytes bytes each.
+  void (*code_panels)(const int8_t* weight, int64_t out_features, int64_t pitch, char* to,
+                      int64_t begin, int64_t end);
+  void (*multiply_int8)(const Int8BmmArgs&, int64_t begin, int64_t end, int64_t panel_begin,
+                        int64_t panel_end);
   void (*aggregate_bits)(const CsrArgs&, int64_t begin, int64_t end);
   // Ternary rows: pos in the first half of a row of x, neg in the second.
   void (*aggregate_ternary)(const CsrArgs&, int64_t begin, int64_t end);

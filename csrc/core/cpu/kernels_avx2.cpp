@@ -18,6 +18,8 @@
 #define BITGNN_ISA avx2
 #include "core/cpu/simd/dots_avx2.h"
 #include "core/cpu/simd/narrow_avx2.h"
+#include "int8/cpu/codes_avx2.h"
+#include "int8/cpu/dots_wide.h"
 #include "ternary/cpu/vectors_avx2.h"
 //
 #include "core/cpu/all_kernels.h"

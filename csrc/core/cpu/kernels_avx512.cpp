@@ -1,4 +1,4 @@
-// The CPU kernels compiled for AVX-512 with VPOPCNTDQ.
+// The CPU kernels compiled for AVX-512 with VPOPCNTDQ and VNNI.
 #if defined(__x86_64__)
 
 #include <immintrin.h>
@@ -19,6 +19,7 @@
 #include "core/cpu/simd/dots_avx512.h"
 #include "core/cpu/simd/narrow_avx512.h"
 #include "core/cpu/simd/rows_avx512.h"
+#include "int8/cpu/dots_avx512.h"
 #include "ternary/cpu/vectors_avx512.h"
 //
 #include "core/cpu/all_kernels.h"

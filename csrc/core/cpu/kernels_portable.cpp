@@ -10,6 +10,8 @@
 #define BITGNN_ISA portable
 #include "core/cpu/simd/dots_portable.h"
 #include "core/cpu/simd/narrow_portable.h"
+#include "int8/cpu/codes_portable.h"
+#include "int8/cpu/dots_wide.h"
 #include "ternary/cpu/vectors_portable.h"
 //
 #include "core/cpu/all_kernels.h"

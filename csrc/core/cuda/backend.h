@@ -14,6 +14,7 @@
 #include "core/cuda/dry_run.h"
 #include "core/operands.h"
 #include "first_layers/cuda/launch.h"
+#include "int8/cuda/launch.h"
 #include "pack/cuda/launch.h"
 #include "pairs/cuda/launch.h"
 #include "ternary/cuda/launch.h"
@@ -104,6 +105,9 @@ class Backend {
 
   void multiply(const BmmArgs& a) const { launch(bmm::bmm, a); }
   void bits_linear(const BitsLinearArgs& a) const { launch(bmm::bits_linear, a); }
+
+  void pack_int8(const Int8PackArgs& a) const { launch(int8::pack_int8, a); }
+  void multiply_int8(const Int8BmmArgs& a) const { launch(int8::multiply_int8, a); }
 
   void aggregate_bits(const AggregateArgs& a) const { launch(bspmm::aggregate_bits, a); }
   void aggregate_ternary(const AggregateArgs& a) const { launch(bspmm::aggregate_ternary, a); }

@@ -1,0 +1,37 @@
+"""Values of scalar buffers on the host, read again once somebody has written to them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+class HostState:
+    """Remembers what scalar buffers hold, so that a GPU is asked only behind a write.
+
+    A write through an operator or a copy of a state dict raises a tensor's version. A compiler or a
+    CUDA graph gets what was read last.
+    """
+
+    def __init__(self) -> None:
+        self._key: Any = None
+        self.values: list[float] | None = None
+
+    def read(self, *buffers: Tensor) -> list[float] | None:
+        """The values; None where nothing was read yet and nothing can be."""
+        first = buffers[0]
+        if torch.compiler.is_compiling() or first.is_meta:
+            return self.values
+        is_counted = not any(buffer.is_inference() for buffer in buffers)
+        key = tuple((b._version, b.data_ptr()) for b in buffers) if is_counted else None
+        if key is None or key != self._key:
+            if first.is_cuda and torch.cuda.is_current_stream_capturing():
+                return self.values
+            self.values = torch.stack([buffer.detach().reshape(()) for buffer in buffers]).tolist()
+            self._key = key
+        return self.values
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"_key": None, "values": self.values}

@@ -1,0 +1,213 @@
+"""Running statistics of a layer's input columns, kept as a batch norm keeps its own."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn.parameter import UninitializedBuffer, is_lazy
+
+TINY = torch.finfo(torch.float32).tiny
+"""Smallest value that counts as above 0: no device disagrees about normal numbers."""
+LOOKED_AT = 4096
+"""Rows of a batch that statistics are made of at most."""
+MEMORY = 100.0
+"""Batches that the running statistics stand for at most: the least momentum is 1 / 100."""
+OFTEN, SELDOM = 64, 16
+"""Batches that all count; behind them one of 16 does."""
+MANY = 5
+"""Columns that a message names at most."""
+COLUMNS = ("mean", "variance", "present")
+SCALARS = ("negative", "rows", "batches")
+
+
+class Moments(NamedTuple):
+    """Statistics of columns ``[K]`` and of all entries, float32."""
+
+    mean: Tensor
+    """Mean of each column."""
+    variance: Tensor
+    """Mean squared deviation of each column."""
+    present: Tensor
+    """Share of each column's entries that are above 0."""
+    negative: Tensor
+    """Share of all entries that are below 0."""
+    rows: Tensor
+    """Number of rows that the statistics stand for."""
+    batches: Tensor
+    """Number of batches that were merged."""
+
+
+class LazyColumns(UninitializedBuffer):
+    """A buffer of as many columns as the first input has; unlike torch's it can be copied."""
+
+    def __deepcopy__(self, memo: Any) -> LazyColumns:
+        return lazy_columns(self.device)
+
+
+def lazy_columns(device: torch.device | None = None) -> LazyColumns:
+    """A float32 buffer of unknown size."""
+    kind: Any = LazyColumns
+    made: LazyColumns = kind(device=device, dtype=torch.float32)
+    return made
+
+
+class ColumnStatistics(nn.Module):
+    r"""Mean, variance and share of positive entries of each input column.
+
+    A batch of :math:`n` rows is merged into statistics of :math:`r` rows with the weight
+    :math:`n / (n + r)`; :math:`r` grows to 99 n at most, so that late batches go on counting.
+    Few rows weigh little beside many, whichever came first. The first 64 batches all count, behind
+    them every 16th.
+
+    Buffers have their shapes from construction, or are torch's lazy ones for ``size`` -1; all are
+    float32, so that averages of models, DDP and state dicts handle them.
+
+    Args:
+        owner: name of the layer's class, for messages.
+        size: number of columns, -1 to take it from the first input.
+    """
+
+    mean: Tensor
+    variance: Tensor
+    present: Tensor
+    negative: Tensor
+    rows: Tensor
+    batches: Tensor
+
+    def __init__(self, owner: str, size: int) -> None:
+        super().__init__()
+        self.owner = owner
+        self._commits = 0
+        for name in COLUMNS:
+            lazy = size < 0
+            made = lazy_columns() if lazy else torch.zeros(size, dtype=torch.float32)
+            self.register_buffer(name, made)
+        for name in SCALARS:
+            self.register_buffer(name, torch.zeros((), dtype=torch.float32))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Forget everything that was seen."""
+        self._commits = 0
+        for name in (*COLUMNS, *SCALARS):
+            buffer = getattr(self, name)
+            if not is_lazy(buffer):
+                with torch.no_grad():
+                    buffer.fill_(1.0 if name == "variance" else 0.0)
+
+    @property
+    def is_lazy(self) -> bool:
+        """True while the number of columns is not known."""
+        return bool(is_lazy(self.mean))
+
+    def materialize(self, size: int) -> None:
+        """Give lazy buffers their number of columns."""
+        if self.is_lazy:
+            for name in COLUMNS:
+                self._materialize(name, size)
+            self.reset_parameters()
+
+    def _materialize(self, name: str, size: int) -> None:
+        lazy: Any = getattr(self, name)
+        self._buffers[name] = torch.zeros(size, dtype=torch.float32, device=lazy.device)
+
+    def _apply(self, fn: Any, recurse: bool = True) -> ColumnStatistics:
+        """Keep float32 where a model is cast: float32 values are compared with them."""
+        held = {name: getattr(self, name) for name in (*COLUMNS, *SCALARS)}
+        super()._apply(fn, recurse)
+        for name, before in held.items():
+            after = getattr(self, name)
+            if after.dtype != torch.float32:
+                self._buffers[name] = before.to(after.device)
+        return self
+
+    @property
+    def moments(self) -> Moments:
+        """The running statistics as they are."""
+        return Moments(*(getattr(self, name) for name in (*COLUMNS, *SCALARS)))
+
+    @property
+    def is_due(self) -> bool:
+        """True if the next batch counts."""
+        if torch.compiler.is_compiling():  # a number that changes would be compiled anew
+            return True
+        return self._commits < OFTEN or self._commits % SELDOM == 0
+
+    @torch.no_grad()
+    def merged(self, x: Tensor) -> Moments:
+        """The running statistics with those of ``x`` ``[N, K]`` merged in; nothing is kept.
+
+        Raises:
+            ValueError: a value is NaN or infinite.
+        """
+        held, found = self.moments, x.detach()
+        if found.size(0) == 0:
+            return held
+        if found.size(0) > LOOKED_AT:
+            # Rows at equal distances: an order by class or by time leaves no class and no time out.
+            found = found[:: -(-found.size(0) // LOOKED_AT)]
+        found = found.float()
+        number = float(x.size(0))
+        variance, mean = torch.var_mean(found, 0, correction=0)
+        self._check_finite(found, mean)
+        weight = number / (held.rows + number)
+        distance = mean - held.mean
+        spread = held.variance * (1.0 - weight) + variance * weight
+        return Moments(
+            held.mean + distance * weight,
+            torch.where(
+                held.rows > 0, spread + distance * distance * (weight * (1.0 - weight)), variance
+            ),
+            held.present.lerp((found >= TINY).float().mean(0), weight),
+            held.negative.lerp((found < 0).float().mean(), weight),
+            (held.rows + number).clamp(max=MEMORY * number),
+            held.batches + 1.0,
+        )
+
+    def _check_finite(self, rows: Tensor, mean: Tensor) -> None:
+        """Refuse NaN and infinity, where asking does not hold a GPU up for ever."""
+        if torch.compiler.is_compiling() or (rows.is_cuda and self._commits >= OFTEN):
+            return
+        if rows.is_cuda and torch.cuda.is_current_stream_capturing():
+            return
+        if not bool(torch.isfinite(mean.sum())):
+            columns = (~torch.isfinite(rows)).any(0).nonzero().view(-1).tolist()
+            named = ", ".join(map(str, columns[:MANY])) + (", ..." if len(columns) > MANY else "")
+            raise ValueError(
+                f"{self.owner}: x must be finite in training, got NaN or infinity in columns "
+                f"{named}"
+            )
+
+    @torch.no_grad()
+    def commit(self, moments: Moments) -> None:
+        """Make merged statistics the running ones; not those of GPU batches with NaN."""
+        if not torch.compiler.is_compiling():
+            self._commits += 1
+        is_finite = torch.isfinite(moments.mean.sum() + moments.variance.sum())
+        with torch.inference_mode(False):
+            for held, found in zip(self.moments, moments, strict=True):
+                if found is not held:
+                    held.copy_(torch.where(is_finite, found, held))
+
+    def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
+        super()._save_to_state_dict(destination, prefix, keep_vars=True)
+        for name in (*COLUMNS, *SCALARS):
+            held = destination[prefix + name]
+            if not is_lazy(held):
+                destination[prefix + name] = held if keep_vars else held.detach()
+
+    def _load_from_state_dict(self, state_dict: Any, prefix: str, *rest: Any) -> None:
+        """Lazy buffers take the shape of the loaded ones, or stay lazy where those are."""
+        for name in COLUMNS:
+            loaded = state_dict.get(prefix + name)
+            if loaded is None:
+                continue
+            if is_lazy(loaded):
+                self._buffers[name] = lazy_columns()
+                state_dict.pop(prefix + name)
+            elif is_lazy(getattr(self, name)) and loaded.dim() == 1:
+                self._materialize(name, loaded.numel())
+        super()._load_from_state_dict(state_dict, prefix, *rest)
+        self._commits = 0

@@ -1,0 +1,39 @@
+"""Linear maps inside of binary layers, called like any module so that hooks and pruning act."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+import torch_geometric.nn
+from torch import Tensor
+
+HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
+
+
+def is_hooked(linear: torch.nn.Module) -> bool:
+    """True where somebody put a hook on a map; pruning and weight norms are hooks, too."""
+    return any(vars(linear).get(name) for name in HOOKS)
+
+
+def through(linear: torch.nn.Module, x: Tensor, compute: Callable[[Tensor], Tensor]) -> Tensor:
+    """``compute(x)`` with all hooks on a map called around it."""
+    if not (isinstance(linear, MapLinear) and is_hooked(linear)):
+        return compute(x)
+    out: Tensor = linear(x, compute)
+    return out
+
+
+class MapLinear(torch_geometric.nn.Linear):
+    """PyG's ``Linear`` that may compute its product in another way."""
+
+    def forward(self, x: Tensor, compute: Callable[[Tensor], Tensor] | None = None) -> Tensor:
+        """``x W^T + b``, or ``compute(x)``."""
+        if compute is not None:
+            return compute(x)
+        out: Tensor = super().forward(x)
+        return out
+
+    def __repr__(self) -> str:
+        # That of PyG's layer, whose place it takes.
+        return super().__repr__().replace(type(self).__name__, "Linear", 1)

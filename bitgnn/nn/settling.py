@@ -1,0 +1,291 @@
+"""Finds the roles of the binary layers of a model by one pass that changes nothing."""
+
+from __future__ import annotations
+
+import copy
+import sys
+import threading
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.module import register_module_forward_pre_hook
+from torch.nn.parameter import is_lazy
+from torch.overrides import TorchFunctionMode
+from torch.utils._pytree import tree_leaves
+
+_functional = torch.nn.functional
+DROPOUTS = {
+    _functional.dropout, _functional.dropout1d, _functional.dropout2d, _functional.dropout3d,
+    torch.dropout,
+}  # fmt: skip
+ZERO_STAYS = {
+    _functional.relu, _functional.leaky_relu, _functional.elu, _functional.gelu, _functional.silu,
+    torch.relu, torch.tanh, torch.reshape, torch.squeeze, torch.unsqueeze, torch.flatten,
+    Tensor.relu, Tensor.tanh, Tensor.view, Tensor.reshape, Tensor.contiguous, Tensor.to,
+    Tensor.float, Tensor.squeeze, Tensor.unsqueeze, Tensor.flatten, Tensor.detach, Tensor.clone,
+    Tensor.requires_grad_,
+}  # fmt: skip
+"""Functions that leave a 0 a 0 and every entry where it is."""
+JOINS = {torch.cat, torch.concat, torch.concatenate, torch.stack, torch.hstack}
+
+
+class Origin(NamedTuple):
+    """Source of a tensor in the data flow."""
+
+    layers: frozenset[Any] = frozenset()
+    """Binary layers whose results it is made of, no other one in between."""
+    is_mixed: bool = False
+    """True where features or learnt vectors stand in columns beside results of layers."""
+    kept: float = 1.0
+    """Share of the entries that dropout keeps."""
+
+
+class Read(NamedTuple):
+    """One input that a layer took in the pass."""
+
+    layer: Any
+    bits: Any
+    origin: Origin
+    form: float
+    """Form of features by the statistics of the pass, as :class:`InputBits` holds it."""
+
+
+class DataFlow(TorchFunctionMode):
+    """Follows tensors from layer to layer while a model runs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.reads: list[Read] = []
+        # Held, so that no other tensor gets the same identity.
+        self._origins: dict[int, tuple[Tensor, Origin]] = {}
+
+    def origin(self, x: Tensor) -> Origin:
+        """Origin of a tensor; one that no function made is a feature."""
+        held = self._origins.get(id(x))
+        return Origin() if held is None else held[1]
+
+    def made(self, layer: Any, out: Tensor) -> None:
+        """Note the result of a layer."""
+        self._origins[id(out)] = out, Origin(frozenset((layer,)))
+
+    def read(self, layer: Any, bits: Any, x: Tensor) -> None:
+        """Note an input of a layer."""
+        self.reads.append(Read(layer, bits, self.origin(x), float(bits.form)))
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        out = func(*args, **kwargs)
+        made = [leaf for leaf in tree_leaves(out) if _is_floating(leaf)]
+        if not made:
+            return out
+        read = [leaf for leaf in tree_leaves((args, kwargs)) if _is_floating(leaf)]
+        origins = [self.origin(leaf) for leaf in read]
+        joined = self._joined(func, read, origins)
+        if func in DROPOUTS:
+            joined = joined._replace(kept=joined.kept * _kept_by(func, args, kwargs))
+        for leaf in made:
+            if not (isinstance(leaf, nn.Parameter) and leaf is out):
+                self._origins[id(leaf)] = leaf, joined
+        return out
+
+    def _joined(self, func: Any, read: list[Tensor], origins: list[Origin]) -> Origin:
+        layers = frozenset().union(*(origin.layers for origin in origins))
+        mixed = any(origin.is_mixed for origin in origins)
+        if func in JOINS:
+            mixed = mixed or (bool(layers) and not all(origin.layers for origin in origins))
+            shares = {origin.kept for origin in origins}
+            return Origin(layers, mixed, shares.pop() if len(shares) == 1 else 1.0)
+        keeps = func in DROPOUTS or func in ZERO_STAYS or _is_scaling(func, read)
+        return Origin(layers, mixed, origins[0].kept if keeps and origins else 1.0)
+
+
+def _is_floating(value: Any) -> bool:
+    return isinstance(value, Tensor) and not is_lazy(value) and value.is_floating_point()
+
+
+def _is_scaling(func: Any, read: list[Tensor]) -> bool:
+    """True for a product or quotient with a number."""
+    name = getattr(func, "__name__", "")
+    return len(read) == 1 and name.strip("_") in ("mul", "div", "rmul", "truediv")
+
+
+def _kept_by(func: Any, args: Any, kwargs: Any) -> float:
+    """Share that a call of dropout keeps."""
+    default = None if func is torch.dropout else 0.5
+    p = kwargs.get("p", args[1] if len(args) > 1 else default)
+    training = kwargs.get("training", kwargs.get("train", args[2] if len(args) > 2 else True))
+    return 1.0 - float(p) if training and p is not None else 1.0
+
+
+_local = threading.local()
+
+
+def current_flow() -> DataFlow | None:
+    """The pass that this thread is in."""
+    flow: DataFlow | None = getattr(_local, "flow", None)
+    return flow
+
+
+def follow(model: nn.Module, call: Callable[[], Any]) -> list[Read]:
+    """Run ``call``, a forward of ``model``, and list what its binary layers read.
+
+    Buffers, modes, attributes of modules and random numbers are what they were.
+    """
+    flow = DataFlow()
+    _local.flow = flow
+    try:
+        with _unchanged(model), flow:
+            call()
+    finally:
+        _local.flow = None
+    return flow.reads
+
+
+def settle(reads: list[Read]) -> None:
+    """Tell the layers of a pass where their inputs come from and who reads their results."""
+    by_bits: dict[int, list[Read]] = {}
+    for read in reads:
+        by_bits.setdefault(id(read.bits), []).append(read)
+    for same in by_bits.values():
+        layer, bits, _, form = same[0]
+        origins = [read.origin for read in same]
+        # One layer for several places takes bits if one of its inputs is made of them.
+        reads_bits = any(origin.layers and not origin.is_mixed for origin in origins)
+        layer.tell_source(bits, reads_bits, min(origin.kept for origin in origins), form)
+    for read in reads:
+        for producer in read.origin.layers:
+            producer.tell_read_by_binary()
+
+
+@contextmanager
+def _unchanged(model: nn.Module) -> Iterator[None]:
+    """Put back random numbers, buffers, modes and attributes of modules, and gradients' absence."""
+    devices = {p.device.index for p in model.parameters() if p.device.type == "cuda"}
+    modules = list(model.modules())
+    # What is lazy takes its shape in the pass, and keeps it.
+    settled = [m for m in modules if not any(map(is_lazy, (*_own(m), *_parts(m))))]
+    held = [
+        (m._buffers, name, buffer, None if is_lazy(buffer) else buffer.clone())
+        for m in modules
+        for name, buffer in m._buffers.items()
+        if isinstance(buffer, Tensor)
+    ]
+    attributes = [(vars(m), copy.copy(vars(m))) for m in settled]
+    contents = [
+        (value, copy.copy(value))
+        for module in settled
+        for name, value in vars(module).items()
+        if type(value) in (dict, list, set) and not name.startswith("_")
+    ]
+    with ExitStack() as stack:
+        stack.enter_context(torch.random.fork_rng(devices=sorted(devices)))
+        try:
+            yield
+        finally:
+            for now, before in attributes:
+                now.clear()
+                now.update(before)
+            for value, before in contents:
+                if isinstance(value, list):
+                    value[:] = before
+                else:
+                    value.clear()
+                    value.update(before)
+            with torch.no_grad():
+                for buffers, name, buffer, value in held:
+                    if value is not None:
+                        with torch.inference_mode(buffer.is_inference()):
+                            buffer.copy_(value)
+                        buffers[name] = buffer
+
+
+def _own(module: nn.Module) -> list[Any]:
+    return [t for t in (*module._parameters.values(), *module._buffers.values()) if t is not None]
+
+
+def _parts(module: nn.Module) -> list[Any]:
+    return [t for child in module.children() for t in _own(child)]
+
+
+class _Watch:
+    """Calls the pass when a model with layers of unknown role first trains.
+
+    A hook of torch for all modules sees the outermost call; it is there as long as there are such
+    layers.
+    """
+
+    def __init__(self) -> None:
+        self._young: weakref.WeakSet[nn.Module] = weakref.WeakSet()
+        self._barren: weakref.WeakSet[nn.Module] = weakref.WeakSet()
+        self._lock = threading.RLock()
+        self._handle: Any = None
+
+    def add(self, layer: nn.Module) -> None:
+        """Wait for the model of a layer."""
+        with self._lock:
+            self._young.add(layer)
+            self._barren.clear()
+            if self._handle is None:
+                self._handle = register_module_forward_pre_hook(self._before)
+
+    def remove(self, layer: nn.Module) -> None:
+        """Stop waiting: the role of a layer is known."""
+        with self._lock:
+            self._young.discard(layer)
+            if not self._young and self._handle is not None:
+                self._handle.remove()
+                self._handle = None
+
+    def _before(self, module: nn.Module, args: Any) -> None:
+        if torch.compiler.is_compiling() or not module.training or module in self._barren:
+            return
+        if current_flow() is not None:
+            return
+        with self._lock:
+            young = [m for m in module.modules() if m in self._young]
+            if not young:
+                self._barren.add(module)
+                if not self._young:
+                    self.remove(module)
+                return
+        root = _unwrapped(module)
+        if root in young:  # a layer alone tells nothing of who reads it
+            return
+        # torch hands a hook for all modules the positional arguments alone.
+        kwargs = sys._getframe(1).f_locals.get("kwargs") or {}
+        settle_by_call(root, lambda: root.forward(*args, **kwargs))
+        for layer in young:
+            self.remove(layer)
+
+
+def _unwrapped(module: Any) -> nn.Module:
+    """The user's module inside of torch.compile's and data-parallel wrappers."""
+    while True:
+        inner = module._modules.get("_orig_mod")
+        if inner is None and isinstance(
+            module, nn.DataParallel | nn.parallel.DistributedDataParallel
+        ):
+            inner = module.module
+        if inner is None:
+            found: nn.Module = module
+            return found
+        module = inner
+
+
+def settle_by_call(model: nn.Module, call: Callable[[], Any]) -> None:
+    """Settle the layers of a model by a forward; one that raises settles nothing.
+
+    The real forward, which follows, raises the same.
+    """
+    try:
+        reads = follow(model, call)
+    except Exception:  # the user's own code
+        return
+    settle(reads)
+
+
+watch = _Watch()

@@ -1,0 +1,147 @@
+// 8-bit rows: codes of floats, bound by reading them, and products with 8-bit weights, 32 outputs
+// in the lanes, bound by multiplications. Rows are quantised block by block inside a product, and a
+// block stays in a core's own cache while the panels of weights pass by. Included once per
+// capability after bmm/cpu/bmm_kernel.h, with BITGNN_ISA naming the namespace of its primitives.
+
+#include <algorithm>
+#include <memory>
+
+#include "core/cpu/kernel_table.h"
+
+namespace bitgnn::cpu::BITGNN_ISA {
+namespace {
+
+constexpr int64_t kMostCodeRows = 16 * kCodeTileRows;  // of a block
+constexpr int64_t kCodeBlockBytes = int64_t{1} << 17;
+
+// Codes of one row, with zeros up to the pitch.
+template <class T>
+void quantise_row(const T* x, const Int8PackArgs& a, int8_t* to) {
+  const auto codes_at = [&](int64_t k, const Lanes& value, const Lanes& centre, const Lanes& step,
+                            int8_t* out) { store_codes(out + k, mul(sub(value, centre), step)); };
+  int64_t k = 0;
+  for (; k + kWordBits <= a.size; k += kWordBits)
+    codes_at(k, load_values(x + k), load_lanes(a.centre + k), load_lanes(a.inverse_step + k), to);
+  if (k == a.size) return;
+  const int64_t count = a.size - k;
+  alignas(64) int8_t last[kWordBits];
+  codes_at(0, load_converted(x + k, count), load_lanes(a.centre + k, count),
+           load_lanes(a.inverse_step + k, count), last);
+  std::memcpy(to + k, last, static_cast<size_t>(int8_pitch(a.size) - k));
+}
+
+// Writes the codes of rows [begin, end) from `to` on.
+void quantise_rows(const Int8PackArgs& a, int64_t begin, int64_t end, int8_t* to) {
+  const int64_t pitch = int8_pitch(a.size);
+  with_type_of<float, Half, BFloat16>(a.type, [&](auto zero) {
+    const auto* x = static_cast<const decltype(zero)*>(a.x);
+    for (int64_t i = begin; i < end; ++i, to += pitch) quantise_row(x + i * a.row_stride, a, to);
+  });
+}
+
+void pack_int8(const Int8PackArgs& a, int64_t begin, int64_t end) {
+  quantise_rows(a, begin, end, a.codes + begin * int8_pitch(a.size));
+}
+
+void code_panels(const int8_t* weight, int64_t out_features, int64_t pitch, char* to, int64_t begin,
+                 int64_t end) {
+  for (int64_t p = begin; p < end; ++p)
+    make_code_panel(weight + p * kWordBits * pitch,
+                    std::min(kWordBits, out_features - p * kWordBits), pitch,
+                    to + p * kWordBits * pitch * kCodeBytes);
+}
+
+// Epilogue of one panel of 32 outputs, loaded once for all rows of a block.
+struct Int8Epilogue {
+  const Int8BmmArgs& a;
+  int64_t panel, first, count;
+  uint32_t valid, flip;
+  Lanes scale, shift, value_threshold;
+  IntLanes threshold;
+
+  Int8Epilogue(const Int8BmmArgs& args, int64_t panel_index)
+      : a(args),
+        panel(panel_index),
+        first(panel * kWordBits),
+        count(std::min(kWordBits, a.out_features - first)),
+        valid(last_word_mask(count)),
+        flip(a.flip_bits != nullptr ? static_cast<uint32_t>(a.flip_bits[panel]) : 0u),
+        scale(vector_of(a.scale)),
+        shift(vector_of(a.shift)),
+        value_threshold(vector_of(a.value_threshold)) {
+    alignas(64) int32_t thresholds[kWordBits] = {};
+    if (a.threshold != nullptr)
+      std::copy_n(a.threshold + first, count, static_cast<int32_t*>(thresholds));
+    threshold = load_ints(thresholds);
+  }
+
+  Lanes vector_of(const float* p) const {
+    return p != nullptr ? load_some(p + first, count) : zero_lanes();
+  }
+
+  void operator()(int64_t row, const IntLanes& dot) const {
+    if (a.out_bits != nullptr && a.addend == nullptr)
+      return put(row, ge_mask(dot, threshold) ^ flip);
+    const int64_t at = row * a.out_features + first;
+    Lanes v = to_lanes(dot);
+    if (a.scale != nullptr) v = mul(scale, v);
+    if (a.shift != nullptr) v = add(v, shift);
+    if (a.addend != nullptr) v = add(v, load_some(a.addend + at, count));
+    a.out_float != nullptr ? store_some(a.out_float + at, v, count)
+                           : put(row, ge_mask(v, value_threshold));
+  }
+
+  void put(int64_t row, uint32_t bits) const {
+    a.out_bits[row * words_for(a.out_features) + panel] = static_cast<int32_t>(bits & valid);
+  }
+};
+
+// Multiplies rows of codes from row `first` of the results on with one panel.
+void multiply_code_rows(const Int8BmmArgs& a, const CodeRows& codes, int64_t first, int64_t rows,
+                        int64_t panel) {
+  const Int8Epilogue epilogue(a, panel);
+  const char* w = a.panels + panel * kWordBits * int8_pitch(a.size) * kCodeBytes;
+  int64_t row = 0;
+  const auto emit = [&](int r, const IntLanes& dot) { epilogue(first + row + r, dot); };
+  for (; row + kCodeTileRows <= rows; row += kCodeTileRows) codes.dots<kCodeTileRows>(row, w, emit);
+  for (; row < rows; ++row) codes.dots<1>(row, w, emit);
+}
+
+// For few rows: reads the weights once, which is cheaper than building panels.
+void multiply_codes_in_place(const Int8BmmArgs& a, int64_t begin, int64_t end, int64_t panel_begin,
+                             int64_t panel_end) {
+  const int64_t pitch = int8_pitch(a.size);
+  for (int64_t panel = panel_begin; panel < panel_end; ++panel) {
+    const Int8Epilogue epilogue(a, panel);
+    for (int64_t row = begin; row < end; ++row) {
+      alignas(64) int32_t dots[kWordBits] = {};
+      code_dots_in_place(a.codes + row * pitch, a.weight + epilogue.first * pitch, epilogue.count,
+                         pitch, dots);
+      epilogue(row, load_ints(dots));
+    }
+  }
+}
+
+void multiply_int8(const Int8BmmArgs& a, int64_t begin, int64_t end, int64_t panel_begin,
+                   int64_t panel_end) {
+  if (a.panels == nullptr) return multiply_codes_in_place(a, begin, end, panel_begin, panel_end);
+  const int64_t pitch = int8_pitch(a.size);
+  const int64_t fitting = kCodeBlockBytes / std::max<int64_t>(1, pitch * kCodeBytes);
+  const int64_t block =
+      std::clamp<int64_t>(fitting / kCodeTileRows * kCodeTileRows, kCodeTileRows, kMostCodeRows);
+  const std::unique_ptr<int32_t[]> scratch(
+      new int32_t[static_cast<size_t>(CodeRows::scratch(block, pitch))]);
+  const std::unique_ptr<int8_t[]> own(
+      a.pack != nullptr ? new int8_t[static_cast<size_t>(block * pitch)] : nullptr);
+  for (int64_t first = begin; first < end; first += block) {
+    const int64_t rows = std::min(block, end - first);
+    if (a.pack != nullptr) quantise_rows(*a.pack, first, first + rows, own.get());
+    const int8_t* read = a.pack != nullptr ? own.get() : a.codes + first * pitch;
+    const CodeRows codes(read, rows, pitch, scratch.get());
+    for (int64_t panel = panel_begin; panel < panel_end; ++panel)
+      multiply_code_rows(a, codes, first, rows, panel);
+  }
+}
+
+}  // namespace
+}  // namespace bitgnn::cpu::BITGNN_ISA

@@ -1,0 +1,211 @@
+// Epilogue of a warp's slab of 8-bit products: turns 16 rows of int32 sums into bits or floats.
+#pragma once
+
+#include "bmm/cuda/epilogue.cuh"
+#include "int8/arguments.h"
+
+namespace bitgnn::cuda::int8 {
+
+// kBits compares the sums as integers; kValueBits compares floats.
+enum class Int8Output : int { kFloat, kBits, kValueBits };
+
+inline Int8Output int8_output(const Int8BmmArgs& a) {
+  if (a.out_float != nullptr) return Int8Output::kFloat;
+  return a.addend == nullptr ? Int8Output::kBits : Int8Output::kValueBits;
+}
+
+template <Int8Output kOutput>
+using Int8OutputConstant = std::integral_constant<Int8Output, kOutput>;
+
+// Calls f with the output as a compile-time constant.
+template <class F>
+cudaError_t with_int8_output(const Int8BmmArgs& a, const F& f) {
+  switch (int8_output(a)) {
+    case Int8Output::kFloat:
+      return f(Int8OutputConstant<Int8Output::kFloat>{});
+    case Int8Output::kBits:
+      return f(Int8OutputConstant<Int8Output::kBits>{});
+    default:
+      return f(Int8OutputConstant<Int8Output::kValueBits>{});
+  }
+}
+
+// Terms of the columns from `first` on: `term` holds integer thresholds, `bias` shifts. Missing
+// scales and shifts are 1 and -0, which change no value. Whole warps participate.
+template <Int8Output kOutput, int kColumns>
+__device__ __forceinline__ void load_columns(bmm::ColumnTable<kColumns>& table,
+                                             const Int8BmmArgs& a, int64_t first, int thread,
+                                             int threads) {
+  for (int at = thread; at < kColumns; at += threads) {
+    const int64_t column = first + at;
+    const bool exists = column < a.out_features;
+    if constexpr (kOutput == Int8Output::kBits) {
+      table.term[at] = exists && a.threshold != nullptr ? __ldg(a.threshold + column) : 0;
+    } else {
+      table.scale[at] = exists && a.scale != nullptr ? __ldg(a.scale + column) : 1.0f;
+      table.bias[at] = exists && a.shift != nullptr ? __ldg(a.shift + column) : -0.0f;
+    }
+    if constexpr (kOutput == Int8Output::kValueBits)
+      table.threshold[at] =
+          exists && a.value_threshold != nullptr ? __ldg(a.value_threshold + column) : 0.0f;
+    if constexpr (kOutput != Int8Output::kFloat) {
+      const bool flips = kOutput == Int8Output::kBits && exists && a.flip != nullptr;
+      const uint32_t flip = __ballot_sync(kFullWarp, flips && a.flip[column]);
+      const uint32_t exist = __ballot_sync(kFullWarp, exists);
+      if (at % kWarp == 0) {
+        table.flip[at / kWarp] = flip;
+        table.exists[at / kWarp] = exist;
+      }
+    }
+  }
+}
+
+__device__ __forceinline__ float int8_value(float scale, float shift, int32_t dot) {
+  return __fadd_rn(__fmul_rn(scale, __int2float_rn(dot)), shift);
+}
+
+// Whether two neighbouring columns are 8-byte aligned wherever they start at an even one.
+__device__ __forceinline__ bool has_pairs(const Int8BmmArgs& a) {
+  return (((reinterpret_cast<uintptr_t>(a.out_float) | reinterpret_cast<uintptr_t>(a.addend)) & 7) |
+          (a.out_features & 1)) == 0;
+}
+
+// Addends of columns `column` and `column` + 1 of a row that exists, if they exist themselves.
+__device__ __forceinline__ float2 load_addends(const Int8BmmArgs& a, bool pairs, int64_t row,
+                                               int64_t column) {
+  float2 found = make_float2(0.0f, 0.0f);
+  const float* from = a.addend + row * a.out_features + column;
+  if (pairs) {
+    if (column < a.out_features) found = __ldcs(reinterpret_cast<const float2*>(from));
+  } else {
+    if (column < a.out_features) found.x = __ldcs(from);
+    if (column + 1 < a.out_features) found.y = __ldcs(from + 1);
+  }
+  return found;
+}
+
+__device__ __forceinline__ void store_values(const Int8BmmArgs& a, bool pairs, int64_t row,
+                                             int64_t column, float2 value) {
+  float* to = a.out_float + row * a.out_features + column;
+  if (pairs) {
+    if (column < a.out_features) *reinterpret_cast<float2*>(to) = value;
+  } else {
+    if (column < a.out_features) to[0] = value.x;
+    if (column + 1 < a.out_features) to[1] = value.y;
+  }
+}
+
+// Values of 32 columns from `first` of the table on, for rows g and g + 8 of the slab at `row`:
+// element [j][half][e] is column 8 j + 2 q + e.
+template <int kColumns>
+__device__ __forceinline__ void slab_values(float2 (&value)[4][2], const Int8BmmArgs& a,
+                                            const bmm::ColumnTable<kColumns>& table,
+                                            const int32_t (&sum)[kColumns / 2], int first,
+                                            int64_t row, int64_t column, int lane) {
+  const int quad = fragment_quad(lane);
+  const bool pairs = has_pairs(a);
+  float2 addend[4][2];
+  if (a.addend != nullptr) {
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      const int64_t at = row + fragment_group(lane) + i % 2 * 8;
+      addend[i / 2][i % 2] = make_float2(0.0f, 0.0f);
+      if (at < a.rows)
+        addend[i / 2][i % 2] = load_addends(a, pairs, at, column + first + i / 2 * 8 + quad * 2);
+    }
+  }
+#pragma unroll
+  for (int j = 0; j < 4; ++j) {
+    const int at = first + j * 8 + quad * 2;
+    const float2 scale = *reinterpret_cast<const float2*>(table.scale + at);
+    const float2 shift = *reinterpret_cast<const float2*>(table.bias + at);
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int32_t* of = sum + (first / 8 + j) * 4 + half * 2;
+      float2& v = value[j][half];
+      v = make_float2(int8_value(scale.x, shift.x, of[0]), int8_value(scale.y, shift.y, of[1]));
+      if (a.addend != nullptr) {
+        v.x = __fadd_rn(v.x, addend[j][half].x);
+        v.y = __fadd_rn(v.y, addend[j][half].y);
+      }
+    }
+  }
+}
+
+// Bits of 64 columns from `first` of the table on, or 32 if there are no more, as
+// bmm::store_parts() takes them.
+template <Int8Output kOutput, int kColumns>
+__device__ __forceinline__ uint32_t part_bits(const Int8BmmArgs& a,
+                                              const bmm::ColumnTable<kColumns>& table,
+                                              const int32_t (&sum)[kColumns / 2], int first,
+                                              int64_t row, int64_t column, int lane) {
+  constexpr int kPairs = kColumns < 64 ? kColumns / 8 : 8;
+  const int quad = fragment_quad(lane);
+  uint32_t bits = 0;
+  if constexpr (kOutput == Int8Output::kBits) {
+#pragma unroll
+    for (int j = 0; j < kPairs; ++j) {
+      const int2 limit = *reinterpret_cast<const int2*>(table.term + first + j * 8 + quad * 2);
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        if (sum[(first / 8 + j) * 4 + i] >= (i % 2 == 0 ? limit.x : limit.y))
+          bits |= 1u << (16 * (i / 2) + 2 * j + i % 2);
+      }
+    }
+  } else {
+#pragma unroll
+    for (int j = 0; j < kPairs; j += 4) {
+      float2 value[4][2];
+      slab_values(value, a, table, sum, first + j * 8, row, column, lane);
+#pragma unroll
+      for (int i = 0; i < 8; ++i) {
+        const int at = j + i / 2;
+        const float2 limit =
+            *reinterpret_cast<const float2*>(table.threshold + first + at * 8 + quad * 2);
+        if (value[i / 2][i % 2].x >= limit.x) bits |= 1u << (16 * (i % 2) + 2 * at);
+        if (value[i / 2][i % 2].y >= limit.y) bits |= 1u << (16 * (i % 2) + 2 * at + 1);
+      }
+    }
+  }
+  return bits;
+}
+
+// Writes the slab from row `row` and column `column`, a multiple of 32, on: sum[4 j + i] is element
+// i of the accumulator fragment of columns 8 j to 8 j + 7. All lanes of the warp participate.
+template <Int8Output kOutput, int kColumns>
+__device__ __forceinline__ void store_slab(const Int8BmmArgs& a,
+                                           const bmm::ColumnTable<kColumns>& table,
+                                           const int32_t (&sum)[kColumns / 2], int64_t row,
+                                           int64_t column, int lane) {
+  if constexpr (kOutput == Int8Output::kFloat) {
+    const bool pairs = has_pairs(a);
+#pragma unroll
+    for (int first = 0; first < kColumns; first += 32) {
+      if (column + first >= a.out_features) break;
+      float2 value[4][2];
+      slab_values(value, a, table, sum, first, row, column, lane);
+#pragma unroll
+      for (int i = 0; i < 8; ++i) {
+        const int64_t at = row + fragment_group(lane) + i % 2 * 8;
+        if (at < a.rows)
+          store_values(a, pairs, at, column + first + i / 2 * 8 + fragment_quad(lane) * 2,
+                       value[i / 2][i % 2]);
+      }
+    }
+  } else {
+    uint32_t bits[bmm::slab_parts(kColumns)];
+#pragma unroll
+    for (int part = 0; part < bmm::slab_parts(kColumns); ++part)
+      bits[part] = part_bits<kOutput, kColumns>(a, table, sum, part * 64, row, column, lane);
+    const int64_t words = (a.out_features + kWordBits - 1) / kWordBits;
+    const bmm::SlabTarget target{a.out_bits + row * words + column / kWordBits,
+                                 words,
+                                 a.rows - row,
+                                 a.out_features - column,
+                                 nullptr,
+                                 0};
+    bmm::store_parts(target, table, bits, lane);
+  }
+}
+
+}  // namespace bitgnn::cuda::int8

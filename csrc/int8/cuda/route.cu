@@ -1,0 +1,65 @@
+// Selects the kernel of an 8-bit product by device and shape, and launches it.
+#include <algorithm>
+
+#include "core/cuda/common.cuh"
+#include "int8/cuda/launch.h"
+#include "int8/cuda/routes.h"
+
+namespace bitgnn::cuda::int8 {
+namespace {
+
+// Outputs whose weights a block of the warpgroup kernel keeps: the fewest that hold all of them,
+// or less if shared memory does not hold their weights or if there are few rows. 0 if the kernel
+// does not suit.
+int wgmma_columns(const Int8BmmArgs& args, const Context& context) {
+  constexpr int64_t kTileRows = 64;
+  constexpr int kMost = 256, kLeast = 64;
+  if (!context.device.is_hopper() || args.size == 0 || args.rows > INT32_MAX - kTileRows ||
+      args.out_features > INT32_MAX - kMost)
+    return 0;
+  const auto tiles = [&](int columns) {
+    return ceil_div(args.rows, kTileRows) * ceil_div(args.out_features, columns);
+  };
+  int columns = kMost;
+  while (columns > kLeast &&
+         (columns / 2 >= args.out_features || !holds_wgmma(args.size, columns, context) ||
+          tiles(columns / 2) <= context.device.sm_count))
+    columns /= 2;
+  if (!holds_wgmma(args.size, columns, context)) return 0;
+  return tiles(columns) >= context.device.sm_count / 4 ? columns : 0;
+}
+
+// Whether rows are quantised once, into scratch memory, rather than by each of several blocks.
+bool packs_first(const Int8BmmArgs& args, int columns) {
+  constexpr int64_t kMostReads = 2;
+  return args.pack != nullptr && ceil_div(args.out_features, columns) > kMostReads;
+}
+
+}  // namespace
+
+cudaError_t multiply_int8(const Int8BmmArgs& given, const Context& context) {
+  if (given.rows == 0 || given.out_features == 0) return cudaSuccess;
+  constexpr int kLargeRows = 128, kLargeColumns = 128, kSmallColumns = 32;
+  const int columns = wgmma_columns(given, context);
+  const bool small =
+      given.out_features <= kSmallColumns ||
+      ceil_div(given.rows, kLargeRows) * ceil_div(given.out_features, kLargeColumns) <
+          context.device.sm_count;
+  Int8BmmArgs args = given;
+  if (packs_first(given, columns > 0 ? columns : kLargeColumns)) {
+    Int8PackArgs pack = *given.pack;
+    pack.codes = static_cast<int8_t*>(
+        context.workspace.take(static_cast<size_t>(pack.rows * int8_pitch(pack.size))));
+    const cudaError_t status = pack_int8(pack, context);
+    if (status != cudaSuccess) return status;
+    args.pack = nullptr;
+    args.codes = pack.codes;
+  }
+  if (columns > 0)
+    return args.pack != nullptr ? int8_wgmma_floats(args, columns, context)
+                                : int8_wgmma_codes(args, columns, context);
+  return args.pack != nullptr ? int8_mma_floats(args, small, context)
+                              : int8_mma_codes(args, small, context);
+}
+
+}  // namespace bitgnn::cuda::int8
