@@ -207,3 +207,18 @@ def test_a_single_node_trains_a_layer(kind):
     for name, parameter in model[0].named_parameters():
         assert parameter.grad is None or parameter.grad.isfinite().all(), name
     assert next(model[0].parameters()).grad is not None
+
+
+def test_weights_of_a_pattern_get_the_gradient_of_few_rows():
+    torch.manual_seed(0)
+    layer = GCNConv(40, CHANNELS, role="first", precision="full")
+    loops = torch.arange(9).repeat(2, 1)
+    layer.hidden_norm.num_batches_tracked.fill_(100)
+    norm = copy.deepcopy(layer.hidden_norm)
+    x, given = (torch.rand(9, 40) < 0.1).float(), torch.randn(9, CHANNELS)
+    layer(x, loops).backward(given)
+    assert layer.input_bits.kind == "pattern"
+    bits, weight = layer.input_bits, layer.lin.weight.detach()
+    signs = torch.where(weight >= 0, 1.0, -1.0).requires_grad_()
+    norm(bits.unit * (x + bits.bit_offset) @ signs.t()).backward(given)
+    torch.testing.assert_close(layer.lin.weight.grad, signs.grad * (weight.abs() <= 1))
