@@ -26,10 +26,6 @@ TOOLS = ("memcheck", "racecheck", "initcheck")
 # Everything small and ragged, and of kernels that want big operands the smallest that reach them.
 REDUCED = {
     "every operator, ragged": (["ops/test_kernels.py"], "test_sizes and cuda and ragged"),
-    "thermometers": (
-        ["ops/test_packing.py"],
-        "(test_levels and float32) or strides or (sixteen and 31)",
-    ),
     "convolutions by warpgroups": (
         ["ops/test_conv_cuda_wgmma.py"],
         "shape8 or shape11 or shape16 or shape18",

@@ -328,7 +328,7 @@ class BitAdjacency:
 
     def edge_weight(self) -> Tensor:
         """Float32 ``[E]``: ``row_scale[i] * col_scale[j]`` of each edge, in row order."""
-        weight = torch.ones(self.nnz, device=self.device)
+        weight = torch.ones(self.nnz, device=self.device, dtype=torch.float32)
         if self.row_scale is not None:
             weight = weight * self.row_scale[row_indices(self.rowptr)]
         return weight if self.col_scale is None else weight * self.col_scale[self.indices.long()]
@@ -343,7 +343,7 @@ class BitAdjacency:
 
     def to_dense(self) -> Tensor:
         """Float32 ``[M, N]``; duplicate edges add up."""
-        dense = torch.zeros(self.shape, device=self.device)
+        dense = torch.zeros(self.shape, device=self.device, dtype=torch.float32)
         place = (row_indices(self.rowptr), self.indices.long())
         return dense.index_put_(place, self.edge_weight(), accumulate=True)
 

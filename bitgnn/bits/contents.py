@@ -42,6 +42,13 @@ class Contents:
         return all(map(_is_same, self._parts, tensors))
 
 
+def scalar_bytes(scalar: Tensor) -> bytes:
+    """The bytes of a 0-d tensor on the CPU, read without an operator; none of other devices."""
+    if scalar.device.type != "cpu":
+        return b""
+    return ctypes.string_at(scalar.data_ptr(), scalar.element_size())
+
+
 def plain(tensor: Tensor) -> Tensor:
     """The tensor that holds the values: PyG's ``EdgeIndex`` wraps another."""
     inner = getattr(tensor, "_data", None)

@@ -53,7 +53,7 @@ def _degree(edges: Edges, count: Tensor) -> Tensor:
     """``[M]``: the sum of weights into a node, or the number of edges; duplicates counted."""
     if edges.weight is None:
         return count
-    degree = torch.zeros(edges.num_rows, device=edges.rows.device)
+    degree = torch.zeros(edges.num_rows, device=edges.rows.device, dtype=torch.float32)
     return degree.index_add_(0, edges.rows, edges.weight.float())
 
 

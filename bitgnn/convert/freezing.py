@@ -56,9 +56,10 @@ def freeze(
 ) -> Any:
     """Pack a trained binary model for inference.
 
-    The forward is traced with torch.fx. Weights become words; biases, batch norms, clips and
-    dropout between a product and the sign behind it become thresholds; a value whose readers look
-    at signs alone is written as bits. The frozen model decides as the trained one in evaluation.
+    The forward is traced with torch.fx. Weights become words, those of dense features 8-bit
+    integers beside features in 8 bits; biases, batch norms, clips and dropout between a product and
+    the sign behind it become thresholds; a value whose readers look at signs alone is written as
+    bits. The frozen model decides as the trained one in evaluation.
     In a network of images max pools become OR of bits, residual sums stay integers where they are
     such, and the first layer may keep its input in fixed point. Thresholds follow the arithmetic of
     the device that the model is on, whose rounding decides where a value lies on a threshold
@@ -96,7 +97,7 @@ def freeze(
             never looked at what its input is made of, or whose input bits or hidden bits (those
             in front of an aggregation of bits) were all the same for every row of the last
             forwards looked at; warn where more than half of them were. False packs them as they
-            are, a layer that never looked with a bit for each feature above 0.
+            are, features that no layer has looked at as 8-bit rows of centre 0 and deviation 1.
 
     Returns:
         The inference module, on the model's device; a

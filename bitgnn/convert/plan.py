@@ -253,7 +253,7 @@ def _check_letters(layer: Any, letters: Any) -> None:
         parse(letters)
     except ValueError as error:
         raise ValueError(f"Plan: letters of {layer!r}: {error}") from None
-    if not set(letters) <= set("FBT+"):
+    if not set(letters) <= set("FBTI+"):
         raise ValueError(f"Plan: letters of {layer!r} must be spelled out, got {letters!r}")
 
 

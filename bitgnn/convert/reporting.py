@@ -82,8 +82,8 @@ class BinarizeReport:
         replaced: what stands in place of each activation function, by module name.
         reasons: why each swapped layer has its precision, by module name.
         layers: the binary layers at the time of the :func:`report_of` call.
-        float_share: part of the weights (parameters of two dimensions and more) that no binary
-            product uses, at that time; None where there are none.
+        float_share: part of the weights (parameters of two dimensions and more) that no product
+            of bits or 8-bit integers uses, at that time; None where there are none.
     """
 
     swapped: dict[str, str]
@@ -193,11 +193,11 @@ def _added(layer: Any, role: str) -> tuple[str, ...]:
 
 
 def _float_share(model: nn.Module) -> float | None:
-    """Part of the weights that take part in no product with binary weights."""
+    """Part of the weights that take part in no product with binary or 8-bit weights."""
     binary: set[int] = set()
     for module in model.modules():
         if isinstance(module, BinaryProduct):
-            if module.letters.bmm[1] == "B":
+            if module.letters.bmm[1] in "BI":
                 binary |= {id(linear.weight) for linear in module._products()}
         elif isinstance(module, BinaryLinear | BinaryConv2d):
             binary.add(id(module.weight))

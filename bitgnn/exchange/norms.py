@@ -125,7 +125,7 @@ def affine_of(norm: Norm) -> dict[str, Tensor]:
     """
     mean, _ = _statistics(norm)
     evaluated = _evaluated(norm)
-    zero = torch.zeros(1, norm.num_features, device=mean.device)
+    zero = torch.zeros(1, norm.num_features, dtype=mean.dtype, device=mean.device)
     return {"scale": (evaluated(zero + FAR) / FAR).squeeze(0), "bias": evaluated(zero).squeeze(0)}
 
 
@@ -149,7 +149,7 @@ def set_threshold(norm: Norm, threshold: Tensor, turned: Tensor) -> None:
     comparison is turned, ``v < t`` is ``v <= t'`` for the float ``t'`` below ``t``.
     """
     below = torch.nextafter(threshold, torch.full_like(threshold, -torch.inf))
-    gain = torch.where(turned, -1.0, 1.0)
+    gain = torch.where(turned, -1.0, 1.0).float()
     _set(norm, torch.where(turned, below, threshold), gain, torch.zeros_like(gain))
 
 

@@ -117,6 +117,11 @@ class BoundProgram(Frozen):
         self._sources = Watch(sources, reads_bytes=True) if sources else None
         self._recordings = Recordings()
 
+    @property
+    def copies(self) -> list[Any]:
+        """Copies of buffers: they tell of writes to these, or go along with packed features."""
+        return [self._sources, self._own_rows, getattr(self, "_pattern_source", None)]
+
     def _watches(self, x: Inputs) -> list[Watch]:
         """What calls on features in the form of ``x`` were made of beside the buffers."""
         pattern = [self._pattern_source] if isinstance(x, BitAdjacency) else []

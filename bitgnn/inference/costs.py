@@ -13,13 +13,13 @@ import torch
 from torch import Tensor
 
 from bitgnn.bits import BitImages, BitTensor
+from bitgnn.bits.int8 import bytes_for
 from bitgnn.bits.tensor import WORD_BITS, words_for
 from bitgnn.inference.bound_program import BoundProgram
 from bitgnn.inference.step import Register, Step
 from bitgnn.inference.steps.images import CONVOLUTIONS, FIXED, OF_PATCHES
 from bitgnn.inference.steps.int8 import PRODUCTS as INT8_PRODUCTS
 from bitgnn.inference.steps.products import PATTERN_PRODUCT
-from bitgnn.ops.reference.table import code_bytes
 
 FLOAT_BYTES = 4
 INDEX_BYTES = 4
@@ -68,7 +68,7 @@ def row_bytes(register: Register) -> int:
         return CLASS_BYTES
     size = register.size or 0
     if register.form == "codes":
-        return int(code_bytes(size))
+        return int(bytes_for(size))
     return FLOAT_BYTES * (words_for(size) if register.form == "bits" else size)
 
 
@@ -217,7 +217,7 @@ def _measured(device: torch.device, threads: int) -> Rates:
         data, copy = torch.zeros(2, size // 2, dtype=torch.uint8, device=device)
         moved[size] = rate(size, partial(copy.copy_, data))
     words = torch.zeros(SIDE, SIDE // WORD_BITS, dtype=torch.int32, device=device)
-    floats = torch.ones(SIDE, SIDE, device=device)
+    floats = torch.ones(SIDE, SIDE, device=device, dtype=torch.float32)
     bit_rate = rate(2 * SIDE**3, lambda: torch.ops.bitgnn.bmm_bbf.default(words, words, SIDE))
     float_rate = rate(2 * SIDE**3, lambda: floats @ floats)
     codes = torch.zeros(SIDE, SIDE, dtype=torch.int8, device=device)

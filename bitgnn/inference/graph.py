@@ -165,7 +165,7 @@ class GraphSpec:
             edges = edge_index.as_subclass(Tensor)
             sources, destinations = edges.flip(0) if self.flow == "target_to_source" else edges
         if weight is None:
-            weight = torch.ones(sources.size(0), device=sources.device)
+            weight = torch.ones(sources.size(0), device=sources.device, dtype=torch.float32)
         counts = torch.bincount(destinations, minlength=num_nodes)
         if self.reduction == "mean":
             weight = weight / counts.clamp(min=1)[destinations]

@@ -31,7 +31,7 @@ class MemoryUse:
     """Bytes by purpose.
 
     Attributes:
-        weights: parameters and folded statistics.
+        weights: parameters and folded statistics, and copies that tell of writes to them.
         features: node features as stored.
         adjacency: the graph as stored, with its normalisation and the layouts beside it.
         activations: intermediate results that calls hand to each other; a layer's input lives
@@ -61,7 +61,7 @@ class MeasuredMemory:
     """Bytes by purpose as tensors and the allocator tell them.
 
     Attributes:
-        weights: storages of parameters and buffers.
+        weights: storages of parameters and buffers, and copies that tell of writes to them.
         features: storages of the features.
         adjacency: storages of the graph, and what the model has cached of it.
         forward: what the allocator was asked for at once during a warm forward, at most, beyond
@@ -197,8 +197,14 @@ def frozen_memory(
         peak, _ = _forward_peak(lambda: model(x, adjacency), x.device)
         activations = max((call.activations for call in calls), default=0)
         workspace = max(0, peak - activations)
-    weights = sum(buffer.nbytes for buffer in model.buffers())
-    return MemoryUse(weights, x.nbytes, _graph_bytes(adjacency), activations, workspace)
+    return MemoryUse(
+        _weight_bytes(model), x.nbytes, _graph_bytes(adjacency), activations, workspace
+    )
+
+
+def _weight_bytes(model: nn.Module) -> int:
+    copies = model.copies if isinstance(model, FrozenModel) else []
+    return stored_bytes(list(model.parameters()), list(model.buffers()), copies)
 
 
 def _has_calls(model: FrozenModel) -> bool:
@@ -334,8 +340,7 @@ def _measured(model: nn.Module, x: Any, graph: list[Any]) -> MeasuredMemory:
         everything = stored_bytes(model, x, graph)
     finally:
         model.train(was_training)
-    weights = stored_bytes(list(model.parameters()), list(model.buffers()))
-    stored = stored_bytes(x)
+    weights, stored = _weight_bytes(model), stored_bytes(x)
     return MeasuredMemory(weights, stored, everything - weights - stored, peak, rounding)
 
 

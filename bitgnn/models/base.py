@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from torch import Tensor, fx, nn
 
 from bitgnn.nn import LayerPrecision
-from bitgnn.nn.float_inputs import unpacked
+from bitgnn.nn.float_inputs import float_features, unpacked
 from bitgnn.nn.precision import NORM_OPTIONS, PRODUCT_OPTIONS, model_letters
 
 Precision = str | LayerPrecision | Sequence[str | LayerPrecision]
@@ -144,6 +144,7 @@ class NodeModel(nn.Module):
             ``[N, out_channels]`` float logits.
 
         Raises:
+            TypeError: ``x`` holds no floats.
             ValueError: the number of features is not ``in_channels``, the graph does not fit, or a
                 mean over neighbours is given edge weights.
         """
@@ -164,9 +165,7 @@ class NodeModel(nn.Module):
         if not isinstance(x, Tensor) or x.dim() != 2 or x.size(1) != self.in_channels:
             got = list(x.shape) if isinstance(x, Tensor) else type(x).__name__
             raise ValueError(f"{name}: x must be [N, {self.in_channels}], got {got}")
-        if not x.is_floating_point():
-            raise ValueError(f"{name}: x must be a floating-point tensor, got {x.dtype}")
-        return x
+        return float_features(name, x)
 
     def _scores(self, x: Tensor, edge_index: Any, edge_weight: Tensor | None) -> Tensor:
         raise NotImplementedError

@@ -238,7 +238,7 @@ class BinaryLayer(BinaryProduct):
         Edges of weight 0, which are no entries of the adjacency, stay so.
         """
         toward, source = (1, 0) if self.flow == "source_to_target" else (0, 1)
-        weight = torch.ones(edge_index.size(1), device=edge_index.device)
+        weight = torch.ones(edge_index.size(1), device=edge_index.device, dtype=torch.float32)
         if edge_weight is not None:
             weight = (edge_weight != 0).to(weight.dtype)
         row = adjacency.row_scale

@@ -14,6 +14,7 @@ from torch_geometric.nn.dense.linear import is_uninitialized_parameter
 
 from bitgnn._checks import name_type
 from bitgnn.nn.bwta_linear import ActivationQuantizer
+from bitgnn.nn.float_inputs import require_floats
 from bitgnn.nn.looks_up import GAINS, LooksUp
 from bitgnn.nn.map_linear import MapLinear, through
 from bitgnn.nn.norms import ProductNorm
@@ -296,9 +297,10 @@ class Linear(BinaryProduct, torch_geometric.nn.Linear):
             ``[*, out_channels]`` floats; +1 and -1 if the output letter is B.
 
         Raises:
-            TypeError: ``x`` is no tensor.
+            TypeError: ``x`` is no tensor, or holds no floats.
             ValueError: the width of ``x`` is not ``in_channels``.
         """
+        require_floats(type(self).__name__, "x", x)
         letters = self.letters
         if letters.is_float:
             out: Tensor = super().forward(fast_dropout(x, self.dropout, self.training))

@@ -11,7 +11,7 @@ from torch.nn import functional
 
 import bitgnn.ops  # noqa: F401  (defines torch.ops.bitgnn)
 from bitgnn._interpreter import with_signature
-from bitgnn.nn.float_inputs import check_floats
+from bitgnn.nn.float_inputs import check_floats, require_floats
 from bitgnn.quantize.first_order import first_order
 from bitgnn.quantize.levels import (
     Operand,
@@ -132,11 +132,13 @@ class ActivationQuantizer(nn.Module):
         and 1. ``valid`` tells which values count for a scale that starts here.
 
         Raises:
+            TypeError: ``x`` holds no floats.
             ValueError: the scale is not set and the module is in evaluation.
         """
+        require_floats("ActivationQuantizer", "x", x)
         rounding = self.rounding
         if rounding is None:
-            return x, torch.ones((), device=x.device)
+            return x, torch.ones((), device=x.device, dtype=torch.float32)
         unset = not self.is_set
         if unset and not self.training:
             raise ValueError(

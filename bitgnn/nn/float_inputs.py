@@ -51,6 +51,24 @@ def unpacked(x: Any) -> Any:
     return tuple(unpacked(side) for side in x) if is_pair else x
 
 
+def float_features(owner: str, x: Any) -> Any:
+    """Features as floats, both sides of a pair; what is neither packed nor a tensor stays as it is.
+
+    Raises:
+        TypeError: a side holds integers, bools or complex numbers.
+    """
+    x = unpacked(x)
+    for side in x if isinstance(x, tuple | list) else (x,):
+        require_floats(owner, "x", side)
+    return x
+
+
+def require_floats(owner: str, name: str, x: Any) -> None:
+    """Refuse tensors of anything but floats, whose dtype the result would have."""
+    if isinstance(x, Tensor) and not x.is_floating_point():
+        raise TypeError(f"{owner}: {name} must hold floats, got {x.dtype}; call {name}.float()")
+
+
 def as_pair(owner: str, x: Any) -> tuple[Any, Any]:
     """Features of sources and destinations, one of them perhaps None; the same for one tensor."""
     if isinstance(x, Tensor):

@@ -14,7 +14,7 @@ from torch_geometric.utils import add_remaining_self_loops
 from bitgnn.bits import BitAdjacency
 from bitgnn.nn.aggregation import gcn_adjacency, kept_adjacency
 from bitgnn.nn.binary_layer import BinaryLayer
-from bitgnn.nn.float_inputs import unpacked
+from bitgnn.nn.float_inputs import float_features
 from bitgnn.nn.looked_up_products import Part
 from bitgnn.nn.precision import LayerPrecision, Role
 from bitgnn.quantize import fast_dropout
@@ -113,11 +113,11 @@ class GCNConv(BinaryLayer, torch_geometric.nn.GCNConv):
             ``[N, out_channels]`` float tensor; +1 and -1 if the output letter is B.
 
         Raises:
-            TypeError: ``x`` is no tensor.
+            TypeError: ``x`` is no tensor, or holds no floats.
             ValueError: ``x`` is a pair or its width is not ``in_channels``, the graph does not
                 fit, or an F adjacency letter is given a ``BitAdjacency``.
         """
-        x, letters = unpacked(x), self.letters
+        x, letters = float_features(type(self).__name__, x), self.letters
         ready = isinstance(edge_index, BitAdjacency)
         if isinstance(x, tuple | list) or (letters.is_float and not ready):
             # PyG's layer refuses pairs with a text of its own.

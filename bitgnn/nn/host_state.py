@@ -7,12 +7,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from bitgnn.bits.contents import scalar_bytes
+
 
 class HostState:
     """Remembers what scalar buffers hold, so that a GPU is asked only behind a write.
 
-    A write through an operator or a copy of a state dict raises a tensor's version. A compiler or a
-    CUDA graph gets what was read last.
+    A write through an operator or a copy of a state dict raises a tensor's version; on the CPU any
+    other is noticed as well. A compiler or a CUDA graph gets what was read last.
     """
 
     def __init__(self) -> None:
@@ -25,7 +27,8 @@ class HostState:
         if torch.compiler.is_compiling() or first.is_meta:
             return self.values
         is_counted = not any(buffer.is_inference() for buffer in buffers)
-        key = tuple((b._version, b.data_ptr()) for b in buffers) if is_counted else None
+        states = ((b._version, b.data_ptr(), scalar_bytes(b)) for b in buffers)
+        key = tuple(states) if is_counted else None
         if key is None or key != self._key:
             if first.is_cuda and torch.cuda.is_current_stream_capturing():
                 return self.values

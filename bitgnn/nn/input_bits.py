@@ -68,8 +68,9 @@ class InputBits(ColumnStatistics):
         for name in STATES:
             self.register_buffer(name, torch.zeros((), dtype=torch.float32))
         self._host = HostState()
-        # Of the last batch, for checkpointing, which runs it again inside of the backward pass.
-        self._last: Moments | None = None
+        # Of the last batch, whether it counted and whether it is kept, for checkpointing, which
+        # runs it again inside of the backward pass.
+        self._last: tuple[Moments, bool, bool] | None = None
 
     def reset_parameters(self) -> None:
         """Forget everything that was seen."""
@@ -129,7 +130,7 @@ class InputBits(ColumnStatistics):
         most = (1.0 - SPARSE) * self.kept_share
         is_pattern = (moments.present.mean() <= most) & (moments.negative <= 0)
         form = torch.where(is_pattern, 1.0, -1.0)
-        with torch.inference_mode(False):
+        with torch.inference_mode(self.form.is_inference()):
             self.form.copy_(torch.where(moments.batches <= OFTEN, form, self.form))
 
     def scales(self, moments: Moments | None = None) -> tuple[Tensor, Tensor]:
@@ -172,13 +173,14 @@ class InputBits(ColumnStatistics):
         if not self.training or self.kind == "activation":
             return self.moments
         if self._last is not None and is_in_backward():
-            return self._last
-        if not self.is_due:
-            return self.moments
-        found = self.merged(x)
-        if torch.is_grad_enabled():
-            self.commit(found)
-            self._last = None if torch.compiler.is_compiling() else found
+            found, is_due, is_kept = self._last
+        else:
+            is_due, is_kept = self.is_due, False
+            found = self.merged(x) if is_due else self.moments
+        if torch.is_grad_enabled() and not is_kept:
+            self.commit(found if is_due else None)
+            is_kept = True
+        self._last = None if torch.compiler.is_compiling() else (found, is_due, is_kept)
         return found
 
     def forward(self, x: Tensor, dropout: float = 0.0) -> InputWords | InputRows:

@@ -16,6 +16,8 @@ MEMORY = 100.0
 """Batches that the running statistics stand for at most: the least momentum is 1 / 100."""
 OFTEN, SELDOM = 64, 16
 """Batches that all count; behind them one of 16 does."""
+MOST = 1e19
+"""Values whose squares float32 can hold."""
 MANY = 5
 """Columns that a message names at most."""
 COLUMNS = ("mean", "variance", "present")
@@ -140,10 +142,10 @@ class ColumnStatistics(nn.Module):
         """The running statistics with those of ``x`` ``[N, K]`` merged in; nothing is kept.
 
         Raises:
-            ValueError: a value is NaN or infinite.
+            ValueError: a value is NaN, infinite, or too large for its square to be a float32.
         """
         held, found = self.moments, x.detach()
-        if found.size(0) == 0:
+        if found.numel() == 0:
             return held
         if found.size(0) > LOOKED_AT:
             # Rows at equal distances: an order by class or by time leaves no class and no time out.
@@ -151,42 +153,48 @@ class ColumnStatistics(nn.Module):
         found = found.float()
         number = float(x.size(0))
         variance, mean = torch.var_mean(found, 0, correction=0)
-        self._check_finite(found, mean)
         weight = number / (held.rows + number)
         distance = mean - held.mean
         spread = held.variance * (1.0 - weight) + variance * weight
+        between = distance * distance * (weight * (1.0 - weight))
+        variance = torch.where(held.rows > 0, spread + between, variance)
+        self._check_finite(variance)
         return Moments(
             held.mean + distance * weight,
-            torch.where(
-                held.rows > 0, spread + distance * distance * (weight * (1.0 - weight)), variance
-            ),
+            variance,
             held.present.lerp((found >= TINY).float().mean(0), weight),
             held.negative.lerp((found < 0).float().mean(), weight),
             (held.rows + number).clamp(max=MEMORY * number),
             held.batches + 1.0,
         )
 
-    def _check_finite(self, rows: Tensor, mean: Tensor) -> None:
+    def _check_finite(self, variance: Tensor) -> None:
         """Refuse NaN and infinity, where asking does not hold a GPU up for ever."""
-        if torch.compiler.is_compiling() or (rows.is_cuda and self._commits >= OFTEN):
+        if torch.compiler.is_compiling() or (variance.is_cuda and self._commits >= OFTEN):
             return
-        if rows.is_cuda and torch.cuda.is_current_stream_capturing():
+        if variance.is_cuda and torch.cuda.is_current_stream_capturing():
             return
-        if not bool(torch.isfinite(mean.sum())):
-            columns = (~torch.isfinite(rows)).any(0).nonzero().view(-1).tolist()
+        is_finite = torch.isfinite(variance)
+        if not bool(is_finite.all()):
+            columns = (~is_finite).nonzero().view(-1).tolist()
             named = ", ".join(map(str, columns[:MANY])) + (", ..." if len(columns) > MANY else "")
             raise ValueError(
-                f"{self.owner}: x must be finite in training, got NaN or infinity in columns "
-                f"{named}"
+                f"{self.owner}: x must be finite and below {MOST:g} in training, got NaN, infinity "
+                f"or more in columns {named}"
             )
 
     @torch.no_grad()
-    def commit(self, moments: Moments) -> None:
-        """Make merged statistics the running ones; not those of GPU batches with NaN."""
+    def commit(self, moments: Moments | None) -> None:
+        """Make merged statistics the running ones; not those of GPU batches with NaN.
+
+        None counts a batch that is not due.
+        """
         if not torch.compiler.is_compiling():
             self._commits += 1
-        is_finite = torch.isfinite(moments.mean.sum() + moments.variance.sum())
-        with torch.inference_mode(False):
+        if moments is None:
+            return
+        is_finite = torch.isfinite(moments.mean).all() & torch.isfinite(moments.variance).all()
+        with torch.inference_mode(self.rows.is_inference()):
             for held, found in zip(self.moments, moments, strict=True):
                 if found is not held:
                     held.copy_(torch.where(is_finite, found, held))
@@ -206,7 +214,6 @@ class ColumnStatistics(nn.Module):
                 continue
             if is_lazy(loaded):
                 self._buffers[name] = lazy_columns()
-                state_dict.pop(prefix + name)
             elif is_lazy(getattr(self, name)) and loaded.dim() == 1:
                 self._materialize(name, loaded.numel())
         super()._load_from_state_dict(state_dict, prefix, *rest)

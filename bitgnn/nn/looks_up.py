@@ -13,7 +13,7 @@ from bitgnn.nn.aggregation import IntegerProduct
 from bitgnn.nn.host_state import HostState
 from bitgnn.nn.input_bits import InputBits
 from bitgnn.nn.looked_up_products import MATRIX, LookedUpProducts
-from bitgnn.nn.map_linear import is_hooked
+from bitgnn.nn.map_linear import is_watched, remake_weight
 from bitgnn.nn.precision import (
     Form,
     LayerPrecision,
@@ -83,13 +83,13 @@ class LooksUp(LookedUpProducts):
         precision = chosen_precision(precision)
         self._precision_name = precision if isinstance(precision, str) else None
         self._forms = named_forms(precision)
-        if role is not None:
-            self._check_role(role)
         self._seen = {}
-        self._asked_role = role
         self._letters = (
             LayerPrecision.parse(precision) if self._forms is None else self._forms["last"]
         )
+        if role is not None:
+            self._check_role(role)
+        self._asked_role = role
 
     def _check_role(self, role: Any) -> None:
         if role not in ROLES:
@@ -209,6 +209,13 @@ class LooksUp(LookedUpProducts):
         if not reads_bits:
             bits.form.fill_(form)
 
+    def note_state(self) -> None:
+        """Read kinds and letters, which compilers take as they were read last."""
+        for bits in (self.input_bits, self.root_bits):
+            if bits is not None:
+                bits.kind  # noqa: B018
+        self.letters  # noqa: B018
+
     @property
     def letters(self) -> LayerPrecision:
         """Precision in use."""
@@ -217,9 +224,14 @@ class LooksUp(LookedUpProducts):
         if torch.compiler.is_compiling():
             return self._letters
         assert self.input_bits is not None
-        values = self._state.read(self.feeds, self.input_bits.reads)
-        self._letters = self._forms[self._form((values or [0.0])[0] > 0)]
+        self._letters = self._forms[self._form(self._feeds_bits)]
         return self._letters
+
+    @property
+    def _feeds_bits(self) -> bool:
+        """True where a binary layer is known to read the result."""
+        assert self.input_bits is not None
+        return (self._state.read(self.feeds, self.input_bits.reads) or [0.0])[0] > 0
 
     def _form(self, feeds_bits: bool) -> Form:
         assert self.input_bits is not None
@@ -263,13 +275,17 @@ class LooksUp(LookedUpProducts):
             flow.read(self, bits, x)
 
     def _ask_autograd(self, x: Tensor, bits: InputBits) -> None:
-        """Read the data flow from autograd's graph until the first step of training is done."""
-        if self._forms is None or self._asked_role is not None or self.is_trained:
+        """Count the first steps of training, and read the data flow from their graphs."""
+        is_compiled = torch.compiler.is_compiling()
+        if self._forms is None or not torch.is_grad_enabled():
             return
-        if torch.compiler.is_compiling() or not torch.is_grad_enabled():
+        if not is_compiled and self.is_trained:
             return
-        with torch.no_grad():
-            self.steps.add_(1.0)
+        if bits is self.input_bits:
+            with torch.no_grad():
+                self.steps.add_(1.0)
+        if is_compiled or self._asked_role is not None:
+            return
         producers = found_producers(x) if x.requires_grad else []
         if producers and not joins_features(x):
             bits.set_reads(True)
@@ -303,10 +319,12 @@ class LooksUp(LookedUpProducts):
         """Let layers behind this one find it."""
         if torch.compiler.is_compiling() or self._letters.is_float:
             return out
+        if self.is_trained and not self._feeds_bits:
+            return out  # floats, which it was trained to give, are features of who reads them
         flow = current_flow()
         if flow is not None:
             flow.made(self, out)
-        elif self._forms is not None and not self.is_trained:
+        elif self._forms is not None:
             leave_mark(self, out)
         return out
 
@@ -320,8 +338,9 @@ class LooksUp(LookedUpProducts):
             return None
         if self.node_dim not in (0, -MATRIX) or (norm is not None and norm.training):
             return None
-        if is_hooked(linear):
+        if is_watched(linear):
             return None
+        remake_weight(linear)
         weight = self._ready(linear, x).detach().contiguous()
         words = self._see(x, bits, 0.0).operand
         assert isinstance(words, InputWords)

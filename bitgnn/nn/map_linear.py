@@ -7,13 +7,33 @@ from collections.abc import Callable
 import torch
 import torch_geometric.nn
 from torch import Tensor
+from torch.nn.utils.prune import BasePruningMethod
+from torch.nn.utils.spectral_norm import SpectralNorm
+from torch.nn.utils.weight_norm import WeightNorm
 
+MAKERS = (BasePruningMethod, WeightNorm, SpectralNorm)
+"""Hooks of torch that make a weight of other parameters in front of each forward."""
 HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
 
 
 def is_hooked(linear: torch.nn.Module) -> bool:
     """True where somebody put a hook on a map; pruning and weight norms are hooks, too."""
     return any(vars(linear).get(name) for name in HOOKS)
+
+
+def is_watched(linear: torch.nn.Module) -> bool:
+    """True where a hook does more than make the weight."""
+    hooks = (hook for name in HOOKS for hook in (vars(linear).get(name) or {}).values())
+    return any(not isinstance(hook, MAKERS) for hook in hooks)
+
+
+def remake_weight(linear: torch.nn.Module) -> None:
+    """Let pruning and weight norms make the weight of their parameters as they are now."""
+    for hook in linear._forward_pre_hooks.values():
+        if isinstance(hook, SpectralNorm):  # a call may go on with its iteration
+            setattr(linear, hook.name, hook.compute_weight(linear, do_power_iteration=False))
+        elif isinstance(hook, MAKERS):
+            hook(linear, None)
 
 
 def through(linear: torch.nn.Module, x: Tensor, compute: Callable[[Tensor], Tensor]) -> Tensor:

@@ -12,7 +12,7 @@ from torch.nn import functional
 from torch_geometric.typing import OptPairTensor, OptTensor, SparseTensor
 
 from bitgnn.bits import BitAdjacency
-from bitgnn.nn.float_inputs import as_pair, unpacked
+from bitgnn.nn.float_inputs import as_pair, float_features
 from bitgnn.nn.neighbour_layer import NeighbourLayer, dropped
 from bitgnn.nn.precision import LayerPrecision, Role
 
@@ -110,11 +110,11 @@ class SAGEConv(NeighbourLayer, torch_geometric.nn.SAGEConv):
             ``[N, out_channels]`` float tensor; +1 and -1 if the output letter is B.
 
         Raises:
-            TypeError: ``x`` is neither a tensor nor a pair of tensors.
+            TypeError: ``x`` is neither a tensor nor a pair of tensors, or one holds no floats.
             ValueError: the width of ``x`` or the graph does not fit, or a letter or aggregation
                 that needs float edges is given a ``BitAdjacency``.
         """
-        x = unpacked(x)
+        x = float_features(type(self).__name__, x)
         if self.letters.is_float and not isinstance(edge_index, BitAdjacency):
             if self.dropout > 0.0:
                 x = dropped(x, self.dropout, self.training)
@@ -203,7 +203,7 @@ class GraphConv(NeighbourLayer, torch_geometric.nn.GraphConv):
             edge_weight: ``[E]`` float weights beside an edge index.
             size: nodes of both sides of a bipartite graph.
         """
-        x = unpacked(x)
+        x = float_features(type(self).__name__, x)
         if self.letters.is_float and not isinstance(edge_index, BitAdjacency):
             if self.dropout > 0.0:
                 x = dropped(x, self.dropout, self.training)

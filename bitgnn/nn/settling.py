@@ -6,6 +6,7 @@ import copy
 import sys
 import threading
 import weakref
+from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any, NamedTuple
@@ -30,6 +31,9 @@ ZERO_STAYS = {
     Tensor.requires_grad_,
 }  # fmt: skip
 """Functions that leave a 0 a 0 and every entry where it is."""
+CONTAINERS = (dict, OrderedDict, defaultdict, Counter, list, set, deque)
+MANY = 10_000
+"""Entries of a container that is too large to look into."""
 JOINS = {torch.cat, torch.concat, torch.concatenate, torch.stack, torch.hstack}
 
 
@@ -159,6 +163,8 @@ def settle(reads: list[Read]) -> None:
     for read in reads:
         for producer in read.origin.layers:
             producer.tell_read_by_binary()
+    for read in reads:
+        read.layer.note_state()
 
 
 @contextmanager
@@ -167,7 +173,7 @@ def _unchanged(model: nn.Module) -> Iterator[None]:
     devices = {p.device.index for p in model.parameters() if p.device.type == "cuda"}
     modules = list(model.modules())
     # What is lazy takes its shape in the pass, and keeps it.
-    settled = [m for m in modules if not any(map(is_lazy, (*_own(m), *_parts(m))))]
+    settled = [m for m in modules if not any(map(is_lazy, _own(m)))]
     held = [
         (m._buffers, name, buffer, None if is_lazy(buffer) else buffer.clone())
         for m in modules
@@ -175,12 +181,7 @@ def _unchanged(model: nn.Module) -> Iterator[None]:
         if isinstance(buffer, Tensor)
     ]
     attributes = [(vars(m), copy.copy(vars(m))) for m in settled]
-    contents = [
-        (value, copy.copy(value))
-        for module in settled
-        for name, value in vars(module).items()
-        if type(value) in (dict, list, set) and not name.startswith("_")
-    ]
+    contents = _contents(attributes, {id(buffer) for _, _, buffer, _ in held})
     with ExitStack() as stack:
         stack.enter_context(torch.random.fork_rng(devices=sorted(devices)))
         try:
@@ -189,13 +190,9 @@ def _unchanged(model: nn.Module) -> Iterator[None]:
             for now, before in attributes:
                 now.clear()
                 now.update(before)
-            for value, before in contents:
-                if isinstance(value, list):
-                    value[:] = before
-                else:
-                    value.clear()
-                    value.update(before)
             with torch.no_grad():
+                for value, before in contents:
+                    _put_back(value, before)
                 for buffers, name, buffer, value in held:
                     if value is not None:
                         with torch.inference_mode(buffer.is_inference()):
@@ -207,8 +204,39 @@ def _own(module: nn.Module) -> list[Any]:
     return [t for t in (*module._parameters.values(), *module._buffers.values()) if t is not None]
 
 
-def _parts(module: nn.Module) -> list[Any]:
-    return [t for child in module.children() for t in _own(child)]
+def _contents(
+    attributes: list[tuple[dict[str, Any], dict[str, Any]]], seen: set[int]
+) -> list[tuple[Any, Any]]:
+    """Containers and plain tensors that modules hold, one in another, and copies of them.
+
+    Those whose ``id`` was ``seen`` are left out.
+    """
+    found: list[tuple[Any, Any]] = []
+    stack = [value for _, held in attributes for value in held.values()]
+    while stack:
+        value = stack.pop()
+        if id(value) in seen:
+            continue
+        seen.add(id(value))
+        if type(value) in CONTAINERS:
+            found.append((value, copy.copy(value)))
+        elif type(value) is Tensor and not value.requires_grad:
+            found.append((value, value.clone()))
+        if type(value) in (*CONTAINERS, tuple) and len(value) < MANY:
+            stack.extend(value.values() if isinstance(value, dict) else value)
+    return found
+
+
+def _put_back(value: Any, before: Any) -> None:
+    """Give a container or a tensor its contents again."""
+    if isinstance(value, Tensor):
+        with torch.inference_mode(value.is_inference()):
+            value.copy_(before)
+    elif isinstance(value, list):
+        value[:] = before
+    else:
+        value.clear()
+        value.extend(before) if isinstance(value, deque) else value.update(before)
 
 
 class _Watch:

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from bitgnn.bits import BitImages, BitTensor
-from bitgnn.nn.float_inputs import check_input, unpacked
+from bitgnn.nn.float_inputs import check_input, require_floats, unpacked
 from bitgnn.ops.conv_shape import Pair
 from bitgnn.quantize import (
     Surrogate,
@@ -332,7 +332,11 @@ class NodeStandardize(nn.Module):
 
         Returns:
             Tensor like ``x``.
+
+        Raises:
+            TypeError: ``x`` holds no floats.
         """
+        require_floats("NodeStandardize", "x", x)
         centred = x - x.mean(dim=-1, keepdim=True, dtype=torch.float64).to(x.dtype)
         if x.size(-1) < 2 or x.size(0) == 0:
             return centred

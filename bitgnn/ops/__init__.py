@@ -1,4 +1,4 @@
-"""Operators on bits: packing, BMM, BSpMM, convolution, ternary products, pairs, the reference."""
+"""Operators on bits: packing, BMM, BSpMM, convolution, 8-bit and ternary products, pairs."""
 
 from bitgnn.ops import (
     add,
@@ -7,6 +7,7 @@ from bitgnn.ops import (
     concat,
     conv,
     fused,
+    int8,
     linear,
     pack,
     patches,
@@ -25,6 +26,7 @@ __all__ = [
     "concat",
     "conv",
     "fused",
+    "int8",
     "linear",
     "pack",
     "patches",

@@ -1,7 +1,7 @@
 """BMM.xyz: the binary matrix products, letters for activation, weight and output.
 
 F stands for a full-precision operand or result (a tensor), B for bits (a ``BitTensor``), T for
-ternary activations (a ``TernaryTensor``). ``x`` is
+ternary activations (a ``TernaryTensor``), I for 8-bit rows (:mod:`bitgnn.ops.int8`). ``x`` is
 ``[N, K]``, ``w`` ``[M, K]`` as in ``torch.nn.Linear``, the result ``[N, M]``. ``dot`` is the sum of
 the products of +-1 values, an exact integer.
 
@@ -31,6 +31,11 @@ from torch import Tensor
 from bitgnn.bits import BitTensor, TernaryTensor
 from bitgnn.ops import _arguments
 from bitgnn.ops._arguments import call
+from bitgnn.ops.int8 import add_iib as add_iib
+from bitgnn.ops.int8 import fib as fib
+from bitgnn.ops.int8 import fif as fif
+from bitgnn.ops.int8 import iib as iib
+from bitgnn.ops.int8 import iif as iif
 
 
 def bbb(

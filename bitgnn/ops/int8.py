@@ -1,41 +1,42 @@
 """8-bit rows times 8-bit weights: letter I of BMM.xyz, for dense features of a first layer.
 
-A row of K features is K signed codes, padded with zeros to whole pieces of 16 bytes: int8
-``[N, C]`` with ``C = 16 * ceil(K / 16)``. Weights are int8 ``[M, C]``, of
-:func:`quantise_weight`. ``dot[i, o] = sum_k x[i, k] w[o, k]`` is an exact int32, so K is at most
-:data:`~bitgnn.ops.reference.int8.MOST_FEATURES`.
+``x`` is ``[N, K]``, ``w`` int8 ``[M, 16 * ceil(K / 16)]``, weights of :func:`quantise_weight`
+padded with zeros as the rows of an ``Int8Tensor`` are, the result ``[N, M]``.
+``dot[i, o] = sum_k x[i, k] w[o, k]``, of the codes, is an exact int32: K is at most
+:data:`~bitgnn.bits.int8.MOST_FEATURES`. Centre and step of x act in the weights and the shift.
 
-- x = I takes codes; x = F floats (float32, float16 or bfloat16), quantised inside:
-  ``clamp(rint((x - centre) * inverse_step), -127, 127)``, NaN as 0, with float32 ``[K]`` scales.
+- x = I: an ``Int8Tensor``. x = F: floats (float32, float16 or bfloat16), whose codes
+  ``clamp(rint((x - centre) * inverse_step), -127, 127)``, NaN as 0, are made inside; ``centre`` and
+  ``inverse_step`` are float32 ``[K]``.
 - z = F: float32 ``scale[o] * dot + shift[o] + addend[i, o]``, every step rounded on its own.
-- z = B: bit of ``dot >= threshold[o]`` (int32, 0 without one), inverted where ``flip[o]``. With an
-  addend, bit of ``scale[o] * dot + shift[o] + addend[i, o] >= threshold[o]`` (float32).
+- z = B: bit of ``dot >= threshold[o]`` (int32, 0 without one), inverted where ``flip[o]``;
+  of a sum, bit of ``scale[o] * dot + shift[o] + addend[i, o] >= threshold[o]`` (float32).
 
 Every function raises TypeError (type, dtype) or ValueError (shape, device, value) before any
-kernel runs. ``scale`` and ``shift`` are float32 vectors, ``flip`` a bool one. Operators are for
-inference: results carry no gradient.
+kernel runs. ``scale`` and ``shift`` are float32 vectors, ``flip`` a bool one, ``addend`` float32
+``[N, M]``. Operators are for inference: results carry no gradient.
 """
 
 import torch
 from torch import Tensor
 
 from bitgnn._checks import name_type
-from bitgnn.bits import BitTensor
+from bitgnn.bits import BitTensor, Int8Tensor
+from bitgnn.bits.int8 import MOST, MOST_FEATURES, bytes_for
 from bitgnn.ops import _arguments
 from bitgnn.ops._arguments import call
-from bitgnn.ops.reference.int8 import LARGEST, MOST_FEATURES, SOURCES, padded, to_codes
-from bitgnn.ops.reference.table import code_bytes
+from bitgnn.ops.reference.int8 import SOURCES, padded, to_codes
 
 
 def quantise_weight(weight: Tensor) -> tuple[Tensor, Tensor]:
     """Codes and scales of weights ``[M, K]`` as in ``torch.nn.Linear``.
 
     ``s[o] = max_k |weight[o, k]| / 127``, 1 for a row of zeros, and
-    ``w[o, k] = clamp(rint(weight[o, k] / s[o]), -127, 127)``, computed in float32. A row with
-    infinity or NaN has a scale that is neither, so its results are no numbers either.
+    ``w[o, k] = clamp(rint(weight[o, k] / s[o]), -127, 127)``, computed in float32. A row with NaN
+    or infinity has such a scale, too, so that its results are no numbers either.
 
     Returns:
-        int8 ``[M, C]``, padded, and float32 ``[M]``.
+        int8 ``[M, 16 * ceil(K / 16)]``, padded with zeros, and float32 ``[M]``.
 
     Raises:
         TypeError: ``weight`` is no dense floating-point tensor.
@@ -44,125 +45,96 @@ def quantise_weight(weight: Tensor) -> tuple[Tensor, Tensor]:
     _arguments.float_matrix("quantise_weight", "weight", weight)
     wide = weight.detach().to(torch.float32)
     largest = wide.abs().amax(1) if wide.size(1) else wide.new_zeros(wide.size(0))
-    scale = largest / LARGEST
+    scale = largest / MOST
     scale = torch.where(scale == 0, torch.ones_like(scale), scale)
     return padded(to_codes(wide / scale.unsqueeze(1))), scale
 
 
-def pack_int8(x: Tensor, centre: Tensor, inverse_step: Tensor) -> Tensor:
-    """Codes int8 ``[N, C]`` of float rows ``[N, K]``; see the module for formula and errors."""
-    _check_floats("pack_int8", x, centre, inverse_step)
-    codes: Tensor = call("pack_int8", "pack_int8", x, centre, inverse_step)
-    return codes
-
-
 def iif(
-    x: Tensor,
+    x: Int8Tensor,
     w: Tensor,
-    size: int,
     *,
     scale: Tensor | None = None,
     shift: Tensor | None = None,
     addend: Tensor | None = None,
 ) -> Tensor:
-    """Codes times 8-bit weights to float32; see the module for formula, shapes and errors."""
+    """8-bit rows times 8-bit weights to float32; see the module for formula and errors."""
     name = "bmm.iif"
-    _check_codes(name, x, w, size)
+    _check_rows(name, x, w)
     if addend is not None:
         _check_addend(name, addend, x, w)
-    values: Tensor = call(name, "bmm_iif", x, w, size, scale, shift, addend)
+    values: Tensor = call(name, "bmm_iif", x.codes, w, x.size, scale, shift, addend)
     return values
 
 
 def iib(
-    x: Tensor,
-    w: Tensor,
-    size: int,
-    *,
-    threshold: Tensor | None = None,
-    flip: Tensor | None = None,
+    x: Int8Tensor, w: Tensor, *, threshold: Tensor | None = None, flip: Tensor | None = None
 ) -> BitTensor:
-    """Codes times 8-bit weights to bits; see the module for formula, shapes and errors."""
+    """8-bit rows times 8-bit weights to bits; see the module for formula and errors."""
     name = "bmm.iib"
-    _check_codes(name, x, w, size)
-    words = call(name, "bmm_iib", x, w, size, threshold, flip)
+    _check_rows(name, x, w)
+    words = call(name, "bmm_iib", x.codes, w, x.size, threshold, flip)
     return BitTensor._trusted(words, w.size(0))
 
 
 def add_iib(
-    x: Tensor,
+    x: Int8Tensor,
     w: Tensor,
     addend: Tensor,
-    size: int,
     *,
     scale: Tensor | None = None,
     shift: Tensor | None = None,
     threshold: Tensor | None = None,
 ) -> BitTensor:
-    """The bits of a sum; see the module for formula, shapes and errors."""
+    """A product of 8-bit rows plus an addend to bits; see the module for formula and errors."""
     name = "bmm.add_iib"
-    _check_codes(name, x, w, size)
+    _check_rows(name, x, w)
     _check_addend(name, addend, x, w)
-    words = call(name, "bmm_add_iib", x, w, addend, size, scale, shift, threshold)
+    words = call(name, "bmm_add_iib", x.codes, w, addend, x.size, scale, shift, threshold)
     return BitTensor._trusted(words, w.size(0))
 
 
 def fif(
     x: Tensor,
+    w: Tensor,
     centre: Tensor,
     inverse_step: Tensor,
-    w: Tensor,
     *,
     scale: Tensor | None = None,
     shift: Tensor | None = None,
 ) -> Tensor:
-    """Floats times 8-bit weights to float32; see the module for formula, shapes and errors."""
+    """Floats times 8-bit weights to float32; see the module for formula and errors."""
     name = "bmm.fif"
-    _check_floats(name, x, centre, inverse_step, w)
+    _check_floats(name, x, w, centre, inverse_step)
     values: Tensor = call(name, "bmm_fif", x, centre, inverse_step, w, scale, shift)
     return values
 
 
 def fib(
     x: Tensor,
+    w: Tensor,
     centre: Tensor,
     inverse_step: Tensor,
-    w: Tensor,
     *,
     threshold: Tensor | None = None,
     flip: Tensor | None = None,
 ) -> BitTensor:
-    """Floats times 8-bit weights to bits; see the module for formula, shapes and errors."""
+    """Floats times 8-bit weights to bits; see the module for formula and errors."""
     name = "bmm.fib"
-    _check_floats(name, x, centre, inverse_step, w)
+    _check_floats(name, x, w, centre, inverse_step)
     words = call(name, "bmm_fib", x, centre, inverse_step, w, threshold, flip)
     return BitTensor._trusted(words, w.size(0))
 
 
-def _check_codes(name: str, x: Tensor, w: Tensor, size: int) -> None:
-    """Require rows and weights of so many features on one device."""
-    if not 0 <= size <= MOST_FEATURES:
-        raise ValueError(f"{name}: size must lie between 0 and {MOST_FEATURES}, got {size}")
-    _check_rows(name, "x", x, size)
-    _check_rows(name, "w", w, size)
-    _arguments.same_device(name, "w", w.device, x.device)
+def _check_rows(name: str, x: Int8Tensor, w: Tensor) -> None:
+    if not isinstance(x, Int8Tensor):
+        raise TypeError(f"{name}: x must be an Int8Tensor, got {name_type(x)}")
+    if x.codes.dim() != 2:
+        raise ValueError(f"{name}: x must have two dimensions, got shape {list(x.shape)}")
+    _check_weight(name, w, x.size, x.codes.device)
 
 
-def _check_rows(name: str, operand: str, rows: Tensor, size: int) -> None:
-    if not (isinstance(rows, Tensor) and rows.dtype == torch.int8):
-        raise TypeError(f"{name}: {operand} must be a torch.int8 tensor, got {name_type(rows)}")
-    width = code_bytes(size)
-    if not (rows.dim() == 2 and rows.size(1) == width):
-        raise ValueError(
-            f"{name}: {operand} must have shape [rows, {width}] for {size} features, got "
-            f"{list(rows.shape)}"
-        )
-
-
-def _check_floats(
-    name: str, x: Tensor, centre: Tensor, inverse_step: Tensor, w: Tensor | None = None
-) -> None:
-    """Require floats, their scales and, where given, weights of as many features."""
+def _check_floats(name: str, x: Tensor, w: Tensor, centre: Tensor, inverse_step: Tensor) -> None:
     _arguments.float_matrix(name, "x", x)
     if x.dtype not in SOURCES:
         raise TypeError(f"{name}: x must be float32, float16 or bfloat16, got {x.dtype}")
@@ -173,15 +145,24 @@ def _check_floats(
         if vector is None:
             raise TypeError(f"{name}: {operand} must be a torch.float32 tensor, got None")
         _arguments.vector(name, operand, vector, size, x.device)
-    if w is not None:
-        _check_rows(name, "w", w, size)
-        _arguments.same_device(name, "w", w.device, x.device)
+    _check_weight(name, w, size, x.device)
 
 
-def _check_addend(name: str, addend: Tensor, x: Tensor, w: Tensor) -> None:
+def _check_weight(name: str, w: Tensor, size: int, device: torch.device) -> None:
+    if not (isinstance(w, Tensor) and w.dtype == torch.int8):
+        raise TypeError(f"{name}: w must be a torch.int8 tensor, got {name_type(w)}")
+    width = bytes_for(size)
+    if not (w.dim() == 2 and w.size(1) == width):
+        raise ValueError(
+            f"{name}: w must have shape [M, {width}] for {size} features, got {list(w.shape)}"
+        )
+    _arguments.same_device(name, "w", w.device, device)
+
+
+def _check_addend(name: str, addend: Tensor, x: Int8Tensor, w: Tensor) -> None:
     if not (isinstance(addend, Tensor) and addend.dtype == torch.float32):
         raise TypeError(f"{name}: addend must be a torch.float32 tensor, got {name_type(addend)}")
-    shape = [x.size(0), w.size(0)]
+    shape = [x.codes.size(0), w.size(0)]
     if list(addend.shape) != shape:
         raise ValueError(f"{name}: addend must have shape {shape}, got {list(addend.shape)}")
-    _arguments.same_device(name, "addend", addend.device, x.device)
+    _arguments.same_device(name, "addend", addend.device, x.codes.device)

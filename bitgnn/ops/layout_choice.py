@@ -148,7 +148,11 @@ def compressed_rows(
                 f"SparseTensor (its letter is F), got {name_type(adjacency)}"
             )
         rowptr, indices, held = adjacency.csr()
-        values = torch.ones(len(indices), device=indices.device) if held is None else held
+        values = (
+            torch.ones(len(indices), device=indices.device, dtype=torch.float32)
+            if held is None
+            else held
+        )
     if not values.is_floating_point():
         raise TypeError(f"{function}: adjacency must hold floats, got {values.dtype}")
     if adjacency.size(1) != columns:

@@ -67,7 +67,8 @@ def weight_digits(weight: Tensor) -> tuple[Tensor, Tensor]:
     largest = exact.abs().amax(1) if words else exact.new_zeros(outputs)
     # Just above, so that no weight rounds past the largest integer.
     step = torch.nextafter(
-        (largest / LARGEST).float(), torch.full((), float("inf"), device=weight.device)
+        (largest / LARGEST).float(),
+        torch.full((), float("inf"), device=weight.device, dtype=torch.float32),
     )
     whole = (exact / step.double().unsqueeze(1)).round().to(torch.int64)
     digits = []
@@ -237,7 +238,7 @@ def _hidden_table(name: str, number: int, given: Tensor, w: BitTensor, counts: T
 def _last_table(w: BitTensor, counts: Tensor, scale: Tensor | None, bias: Tensor | None) -> Tensor:
     """Bare dot product, scale, bias and an empty word."""
     bare = (w.size - 2 * counts).to(torch.int32)
-    ones = torch.ones(w.shape[0], device=w.device) if scale is None else scale
+    ones = torch.ones(w.shape[0], device=w.device, dtype=torch.float32) if scale is None else scale
     bias = torch.zeros_like(ones) if bias is None else bias
     floats = [ones.view(torch.int32), bias.view(torch.int32)]
     return torch.stack([bare, *floats, torch.zeros_like(bare)], 1)

@@ -40,14 +40,18 @@ def made_once(key: Hashable, like: Tensor, make: Callable[[], Tensor]) -> Tensor
 def filled(size: int, value: float, like: Tensor) -> Tensor:
     """Float32 ``[size]`` of one value on the device of ``like``, for reading alone."""
     device = like.device
-    return made_once((size, value), like, lambda: torch.full((size,), value, device=device))
+    return made_once(
+        (size, value), like, lambda: torch.full((size,), value, device=device, dtype=torch.float32)
+    )
 
 
 def all_words(size: int, like: Tensor) -> Tensor:
     """int32 words ``[1, ceil(size / 32)]`` with the bit of every feature set, for reading alone."""
     device = like.device
     return made_once(
-        ("words", size), like, lambda: torch.ops.bitgnn.pack(torch.ones(1, size, device=device))
+        ("words", size),
+        like,
+        lambda: torch.ops.bitgnn.pack(torch.ones(1, size, device=device, dtype=torch.float32)),
     )
 
 
@@ -86,7 +90,7 @@ def keep_words(rows: int, size: int, p: float, like: Tensor) -> tuple[Tensor, fl
     """
     device = like.device
     if device.type != "cpu":
-        drawn = torch.rand(rows, size, device=device)
+        drawn = torch.rand(rows, size, device=device, dtype=torch.float32)
         return torch.ops.bitgnn.pack(drawn, filled(size, p, like)), 1.0 - p
     valid = all_words(size, like)
     kept = LEVELS - round(p * LEVELS)

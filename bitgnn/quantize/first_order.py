@@ -11,6 +11,9 @@ from torch import Tensor
 
 Backward = Callable[..., Any]
 
+_ANCHOR = torch.zeros((), requires_grad=True)
+"""What every gradient depends on, so that it has a history whose derivative is asked for."""
+
 
 class _Refused(torch.autograd.Function):
     """Gradients as they are, behind all that they were computed from."""
@@ -36,7 +39,7 @@ def first_order(backward: Backward) -> Backward:
     """``backward`` of an autograd function, with an error where its results are differentiated.
 
     Unlike ``torch.autograd.function.once_differentiable`` it also refuses where the incoming
-    gradient is a constant, as that of a sum is: the results depend on saved tensors all the same.
+    gradient is a constant, as that of a sum is: the results depend on the inputs all the same.
     """
     name = backward.__qualname__.split(".")[0].lstrip("_")
 
@@ -49,6 +52,8 @@ def first_order(backward: Backward) -> Backward:
         parts = found if isinstance(found, tuple) else (found,)
         given = [grad for grad in parts if grad is not None]
         sources = [tensor for tensor in (*grads, *ctx.saved_tensors) if tensor is not None]
+        if not torch._C._are_functorch_transforms_active():
+            sources.append(_ANCHOR)  # the result of a transform must not require a gradient
         refused = iter(_Refused.apply(name, len(given), *given, *sources))
         parts = tuple(None if grad is None else next(refused) for grad in parts)
         return parts if isinstance(found, tuple) else parts[0]

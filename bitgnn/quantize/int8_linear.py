@@ -6,10 +6,10 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 import bitgnn.ops  # noqa: F401  (defines torch.ops.bitgnn)
 from bitgnn.ops.int8 import quantise_weight
+from bitgnn.quantize.first_order import first_order
 from bitgnn.quantize.linear import without_autocast
 from bitgnn.quantize.looked_up_linear import GAIN_SPEED
 
@@ -97,7 +97,7 @@ class _Int8Linear(torch.autograd.Function):
         return out.to(x.dtype)
 
     @staticmethod
-    @once_differentiable
+    @first_order
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         codes, w_codes, inverse_step, scale, steps, out = ctx.saved_tensors
         size, (x_dtype, w_dtype) = ctx.size, ctx.dtypes

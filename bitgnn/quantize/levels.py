@@ -81,7 +81,7 @@ def _as_it_lies(x: Tensor) -> tuple[Tensor, tuple[int, ...] | None]:
 def rounded(x: Tensor, scale: Tensor, rounding: Rounding) -> Tensor:
     """The integers of ``x / scale``, float32; without gradients."""
     if rounding.sign:
-        return torch.where(x >= 0, 1.0, -1.0)
+        return torch.where(x >= 0, 1.0, -1.0).float()
     x, order = _as_it_lies(x.float())
     q: Tensor = torch.ops.bitgnn.round_levels(x, scale, rounding.lowest, rounding.highest)
     return q if order is None else q.permute(order)

@@ -105,6 +105,7 @@ def binary_sign(
         Tensor of +1 and -1 like ``x``.
 
     Raises:
+        TypeError: ``x`` holds no floats.
         ValueError: ``surrogate`` is neither of the two or ``window`` is not above 0.
     """
     if surrogate not in ("ste", "approx"):
@@ -114,6 +115,8 @@ def binary_sign(
     if has_torch_function_unary(x):
         out: Tensor = handle_torch_function(binary_sign, (x,), x, surrogate, window, total)
         return out
+    if not x.is_floating_point():
+        raise TypeError(f"binary_sign: x must hold floats, got {x.dtype}")
     out = _Sign.apply(x, surrogate, window, total)
     return out
 
@@ -147,8 +150,11 @@ def row_scale(x: Tensor) -> Tensor:
     The result is ``[N]`` of the dtype of ``x``, bit for bit :func:`canonical_row_scale`.
 
     Raises:
+        TypeError: ``x`` holds no floats.
         ValueError: ``x`` is not a matrix.
     """
+    if not x.is_floating_point():
+        raise TypeError(f"row_scale: x must hold floats, got {x.dtype}")
     if x.dim() != 2:
         raise ValueError(f"row_scale: x must be [N, K], got {list(x.shape)}")
     out: Tensor = _RowScale.apply(x)

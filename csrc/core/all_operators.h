@@ -14,7 +14,6 @@
 #include "first_layers/operators.h"
 #include "int8/operators.h"
 #include "pack/join_operators.h"
-#include "pack/level_operators.h"
 #include "pack/operators.h"
 #include "pack/patch_operators.h"
 #include "pairs/fused_operators.h"
@@ -35,7 +34,6 @@ void add_all(Table& table) {
   table.template add<&PackOperators<Backend>::pack_standardized>("pack_standardized");
   table.template add<&PackOperators<Backend>::unpack>("unpack");
   table.template add<&PackOperators<Backend>::transpose_bits>("transpose_bits");
-  table.template add<&LevelOperators<Backend>::pack_levels>("pack_levels");
   table.template add<&PatchOperators<Backend>::pack>("pack_patches");
   table.template add<&JoinOperators<Backend>::add_bbb>("add_bbb");
   table.template add<&JoinOperators<Backend>::add_bbf>("add_bbf");

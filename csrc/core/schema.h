@@ -19,7 +19,6 @@ void define_operators(Library& m) {
   m.def("pack(Tensor x, Tensor? threshold=None) -> Tensor");
   m.def("pack_scaled(Tensor x, Tensor? threshold=None, Tensor? gain=None) -> (Tensor, Tensor)");
   m.def("pack_standardized(Tensor x, bool relu=False, bool scaled=False) -> (Tensor, Tensor)");
-  m.def("pack_levels(Tensor x, Tensor? columns, Tensor thresholds, bool trusted=False) -> Tensor");
   m.def("pack_int8(Tensor x, Tensor centre, Tensor inverse_step) -> Tensor");
   m.def("unpack(Tensor words, int size, Tensor? scale=None) -> Tensor");
   m.def("transpose_bits(Tensor words, int size) -> Tensor");

@@ -33,21 +33,6 @@ struct StandardizedPackArgs {
   float* scale;    // [rows] or null
 };
 
-// Thermometer bits: bit = x[column] >= threshold.
-// Bits of a feature where none is told its column.
-constexpr int64_t kLevelSlot = 16;
-
-struct LevelPackArgs {
-  const void* x;  // [rows, features], unit column stride
-  FloatType type;
-  int64_t row_stride;  // in elements
-  int64_t features;
-  const int64_t* columns;   // [size], feature indices; null: bit i is of feature i / kLevelSlot
-  const float* thresholds;  // [size]
-  int64_t size;
-  int32_t* words;  // [rows, words_for(size)]
-};
-
 // ADD and CONCAT: rows of a and b summed or side by side.
 struct JoinArgs {
   bool packed;            // bits, otherwise floats; unused pointers are null

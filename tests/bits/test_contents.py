@@ -8,6 +8,7 @@ import torch
 from bitgnn.bits import contents as module
 from bitgnn.bits.contents import Contents
 from bitgnn.bits.tensor_version import TensorMemory, Watch
+from bitgnn.nn.host_state import HostState
 
 DTYPES = [torch.int64, torch.int32, torch.float32, torch.float64, torch.bfloat16, torch.uint8]
 FORMS = {
@@ -107,3 +108,14 @@ def test_memories_and_watches_notice_writes_that_count_nowhere(write):
     x = watch = blind = None
     gc.collect()
     assert len(memory) == 0
+
+
+def test_scalars_on_the_host_follow_every_write():
+    state, first, second = HostState(), torch.tensor(1.0), torch.tensor(2.0)
+    assert state.read(first, second) == [1.0, 2.0]
+    first.add_(1.0)
+    assert state.read(first, second) == [2.0, 2.0]
+    second.data.fill_(7.0)
+    assert state.read(first, second) == [2.0, 7.0]
+    first.numpy()[...] = 5.0
+    assert state.read(first, second) == [5.0, 7.0]

@@ -76,10 +76,10 @@ def test_layers_look_at_the_example_and_find_their_role(case):
     kept = copy.deepcopy(model.state_dict())
     for binary in (bitgnn.binarize(model, "bin", example=example), bitgnn.binarize(model, example)):
         first, last = _layers(binary)
-        assert (first.precision, first.input_bits.kind) == ("bin", "thermometer")
+        assert (first.precision, first.input_bits.kind) == ("bin", "rows")
         assert (last.precision, last.input_bits.kind) == ("bin", "activation")
-        assert (first.role, last.role) == ("hidden", None)
-        assert first.lin.weight.size(1) == first.input_bits.thresholds.numel() > 6
+        assert (first.role, last.role) == ("first", "last")
+        assert first.lin.weight.size(1) == 6
     assert all(torch.equal(model.state_dict()[name], value) for name, value in kept.items())
 
 
@@ -111,7 +111,7 @@ def test_an_example_finds_what_the_first_batch_finds():
     found[1](X, EDGES).sum().backward()
     for one, other in zip(*map(_layers, found), strict=True):
         assert (one.role, one.input_bits.kind) == (other.role, other.input_bits.kind)
-        assert torch.equal(one.input_bits.thresholds, other.input_bits.thresholds)
+        assert torch.equal(one.input_bits.form, other.input_bits.form)
         assert one.lin.weight.shape == other.lin.weight.shape
 
 

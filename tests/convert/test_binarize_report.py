@@ -37,30 +37,27 @@ def test_roles_and_bits_are_told_once_they_are_known():
     assert early[0] == LayerReport(
         "c1", "GCNConv", "bin", "not known yet", "not looked at yet", norm, reason
     )
-    # 6 x 8 and twice 8 x 4 are bits, 4 x 2 are floats.
+    # 6 x 8 are 8-bit integers, twice 8 x 4 are bits, 4 x 2 are floats.
     assert report_of(binary).float_share == pytest.approx(8 / 120)
     binary(X, EDGES).sum().backward()
     first, last = report_of(binary).layers
-    bits = binary.c1.input_bits.thresholds.numel()
     assert first == LayerReport(
-        "c1", "GCNConv", "bin", "hidden", f"thermometer, {bits} bits",
-        ("batch norm", f"{bits} thresholds"),
-        "precision of the model; a binary layer takes its result",
+        "c1", "GCNConv", "bin", "first", "rows", ("batch norm",),
+        "precision of the model; it reads features, a binary layer its result",
     )  # fmt: skip
     assert last == LayerReport(
         "c2", "SAGEConv", "bin", "last", "activation", ("gain",),
-        "precision of the model; no binary layer takes its result",
+        "precision of the model; it reads a binary layer's result, no binary layer its own",
     )  # fmt: skip
-    wide = binary.c1.lin.weight.numel() + 64
-    assert report_of(binary).float_share == pytest.approx(8 / (wide + 8))
+    assert report_of(binary).float_share == pytest.approx(8 / 120)
     again = bitgnn.binarize(Net(), "bin")
     again.load_state_dict(binary.state_dict())
     for one in (copy.deepcopy(binary), again):
         assert report_of(one).layers == (first, last)
     lines = str(report_of(binary)).splitlines()
     assert lines[0].split() == ["layer", "class", "precision", "role", "input", "added", "why"]
-    assert lines[1].startswith("c1     GCNConv   bin        hidden  thermometer")
-    assert lines[2].startswith("c2     SAGEConv  bin        last    activation")
+    assert lines[1].startswith("c1     GCNConv   bin        first  rows")
+    assert lines[2].startswith("c2     SAGEConv  bin        last   activation")
     assert lines[0].index("why") == lines[2].index("precision of the model")
     assert lines[3].startswith("head: left alone, Linear is swapped with linear=True")
     assert lines[4].endswith(" % of the weights stay float")

@@ -1,5 +1,7 @@
 """Networks trained on dense features, which enter their first layers as 8-bit rows."""
 
+import itertools
+
 import torch
 from graphs import odd_graph
 from torch import nn
@@ -33,7 +35,7 @@ class Network(nn.Module):
         super().__init__()
         sizes = [size, *[HIDDEN] * (num_layers - 1), CLASSES]
         self.convs = nn.ModuleList(
-            KINDS[kind](a, b, precision=precision) for a, b in zip(sizes, sizes[1:], strict=False)
+            KINDS[kind](a, b, precision=precision) for a, b in itertools.pairwise(sizes)
         )
         norms = [nn.BatchNorm1d(HIDDEN) if norm else nn.Identity() for _ in sizes[2:]]
         self.norms = nn.ModuleList(norms)

@@ -1,4 +1,4 @@
-"""Inputs of the tests of looked-up bits, and the values that their bits stand for."""
+"""Inputs of the tests of input bits, and the values that their bits stand for."""
 
 import torch
 
@@ -13,16 +13,17 @@ def words_of(share, size=K):
     return (torch.rand(N, size) < torch.linspace(0.4, 1.6, size) * share).float()
 
 
-def looked(x, owner="Layer"):
-    """Input bits that have looked at ``x``."""
-    bits = InputBits(owner)
-    bits.look_up(x)
-    return bits
+def looked(x, reads=False, owner="Layer"):
+    """Input bits in evaluation behind one batch in training."""
+    bits = InputBits(owner, x.size(-1))
+    bits.set_reads(reads)
+    bits.choose(x)
+    bits(x)
+    return bits.eval()
 
 
 def values_of(found):
     """The doubles that an answer's bits stand for, behind gain and offset."""
-    values = torch.ops.bitgnn.unpack(found.words, found.size).double()
-    values = (values + 1) / 2 if found.zero_one else values
-    values = values if found.gain is None else values * found.gain.double()
-    return values if found.offset is None else values + found.offset.double()
+    values = (torch.ops.bitgnn.unpack(found.words, found.size).double() + 1) / 2
+    values = values if found.gain is None else values * found.gain
+    return values + found.offset.double()

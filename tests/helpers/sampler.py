@@ -6,6 +6,7 @@ from typing import Any
 import torch
 from fused_arguments import FusedArguments
 from image_arguments import ImageArguments
+from int8_arguments import INT8, Int8Arguments
 from looked_up_arguments import LOOKED_UP, LookedUpArguments
 from quantise_arguments import QUANTISE, QuantiseArguments
 from sampling_arguments import SamplingArguments
@@ -21,6 +22,7 @@ TERNARY_LETTERS = ("_tbf", "_tbb", "_ttf", "_btf")
 class Sampler(
     FusedArguments,
     ImageArguments,
+    Int8Arguments,
     LookedUpArguments,
     QuantiseArguments,
     SamplingArguments,
@@ -63,10 +65,8 @@ class Sampler(
         if name == "pack_images":
             x = self.matrix(n * k, 12).reshape(n, k, 3, 4)
             return {"x": x, "threshold": self.floats(k)} if optional else {"x": x}
-        if name == "pack_levels":
-            bits = 3 * k
-            columns = torch.randint(max(k, 1), (bits,), generator=self.generator).sort().values
-            return {"x": self.matrix(n, k), "columns": columns, "thresholds": self.floats(bits)}
+        if name in INT8:
+            return self._int8_arguments(name, n, k, m, optional)
         if name in QUANTISE:
             return self._quantise_arguments(name, n, k)
         if name in LOOKED_UP:

@@ -1,4 +1,4 @@
-"""Frozen models on dense features: 8-bit rows from floats or packed, as the trained model decides."""
+"""Frozen models on dense features, from floats or packed 8-bit rows, decide as the trained ones."""
 
 import pytest
 import torch
@@ -75,8 +75,9 @@ def test_floats_are_read_once(kind, calls):
     """One call quantises and multiplies for a single reader; several share the packed rows."""
     model, x, _ = network(kind, "full")
     frozen = bitgnn.freeze(model, check=False)
-    assert [len(group) for group in frozen.groups(x)][0] == calls
-    assert [len(group) for group in frozen.groups(frozen.pack_features(x))][0] == 1
+    for form, together in ((x, calls), (frozen.pack_features(x), 1)):
+        first, *_ = frozen.groups(form)
+        assert len(first) == together
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
@@ -119,7 +120,8 @@ def test_rows_of_other_scales_widths_and_kinds_are_refused():
     frozen = bitgnn.freeze(model, check=False)
     graph = frozen.prepare_graph(edges, NODES)
     packed = frozen.pack_features(x)
-    frozen(packed, graph), frozen(packed, graph)
+    for _ in range(2):  # recorded
+        frozen(packed, graph)
     other = bitgnn.freeze(train(Network("gcn", "bin", 37), x.flip(1), edges), check=False)
     narrow = bitgnn.freeze(network("gcn", "bin", size=36)[0], check=False)
     for rows, message in (
@@ -134,7 +136,7 @@ def test_rows_of_other_scales_widths_and_kinds_are_refused():
             with pytest.raises(ValueError, match=message):
                 call(rows, graph)
     pattern = network_on_patterns(edges)
-    with pytest.raises(ValueError, match="got an Int8Tensor; the features .* enter as bits"):
+    with pytest.raises(ValueError, match="got an Int8Tensor; the features of this"):
         pattern(packed, edges)
     with pytest.raises(TypeError, match="x must be floats, got packed features"):
         frozen.pack_features(packed)
@@ -300,44 +302,8 @@ def test_memory_of_packed_rows():
     assert (floats.features, packed.features) == ("floats", "8-bit rows")
     assert packed.predicted.features == frozen.pack_features(x).nbytes
     assert packed.predicted.features < floats.predicted.features / 2
-    assert floats.predicted.weights == packed.predicted.weights == frozen.nbytes
-
-
-def _weight(tensors):
-    return next(tensor for tensor in tensors if tensor.dtype == torch.int8)
-
-
-@pytest.mark.parametrize(
-    ("step", "name", "change", "message"),
-    [
-        (0, "inverse_step", lambda t: t[1].fill_(-1.0), "inverse_step must be 0 or in"),
-        (0, "inverse_step", lambda t: t[1].fill_(torch.nan), "inverse_step must be 0 or in"),
-        (0, "inverse_step", lambda t: t[1].fill_(torch.inf), "inverse_step must be 0 or in"),
-        (0, "centre", lambda t: t[1].fill_(torch.inf), "centre must be finite"),
-        (1, "weight", lambda t: t[0, 0].fill_(-128), r"weight must lie in \[-127, 127\]"),
-        (1, "weight", lambda t: t[0, -1].fill_(1), "padding of weight must be 0"),
-    ],
-)
-def test_values_of_a_file_are_checked(step, name, change, message, tmp_path):
-    frozen = bitgnn.freeze(network("gcn", "bin")[0], check=False)
-    change(frozen.get_buffer(frozen.program.steps[step].tensors[name]))
-    with pytest.raises(ValueError, match=message):
-        load(save(frozen, tmp_path))
-
-
-@pytest.mark.parametrize(
-    ("step", "name", "tensor", "message"),
-    [
-        (0, "centre", torch.zeros(36), r"centre must be torch\.float32 \[37\]"),
-        (0, "centre", torch.zeros(37).double(), r"centre must be torch\.float32 \[37\]"),
-        (1, "weight", torch.zeros(35, 37, dtype=torch.int8), r"torch\.int8 \[35, 48\]"),
-        (1, "weight", torch.zeros(35, 48), r"weight must be torch\.int8 \[35, 48\]"),
-        (1, "threshold", torch.zeros(35), r"threshold must be torch\.int32 \[35\]"),
-        (1, "threshold", torch.zeros(36, dtype=torch.int32), r"torch\.int32 \[35\]"),
-    ],
-)
-def test_types_and_shapes_of_a_file_are_checked(step, name, tensor, message, tmp_path):
-    frozen = bitgnn.freeze(network("gcn", "bin")[0], check=False)
-    frozen._buffers[frozen.program.steps[step].tensors[name]] = tensor
-    with pytest.raises(ValueError, match=message):
-        load(save(frozen, tmp_path))
+    scales = 37 * 4
+    for report in (floats, packed):
+        # Centres and inverse steps once more, to notice writes; centres and steps of packed rows.
+        assert report.predicted.weights == frozen.nbytes + 4 * scales
+        assert report.predicted.weights == report.measured.weights

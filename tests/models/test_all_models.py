@@ -192,10 +192,11 @@ def test_bad_features(build, x, edges):
         (x[:, 1:], r"x must be \[N, 31\], got \[33, 30\]"),
         (x[:, 0], r"x must be \[N, 31\], got \[33\]"),
         ((x, x), r"x must be \[N, 31\], got tuple"),
-        (x.long(), "floating-point tensor, got torch.int64"),
     ):
         with pytest.raises(ValueError, match=message):
             model(wrong, edges)
+    with pytest.raises(TypeError, match=r"x must hold floats, got torch\.int64"):
+        model(x.long(), edges)
 
 
 def test_sequences_of_precisions_read_as_one_string(build):

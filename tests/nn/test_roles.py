@@ -1,21 +1,26 @@
-"""Roles of layers of named precision, and the dropout in front, read from autograd's graph."""
+"""Roles of layers of named precision: from a pass over the model, from autograd, or by hand."""
+
+import copy
+import pickle
 
 import pytest
 import torch
+import torch_geometric.nn as pyg
+from small_models import EDGES, WORDS, C, H, K, N, Net, X, chain, roles, steps, two
 from torch import nn
 from torch.nn import functional
 
 import bitgnn
 from bitgnn.nn import GCNConv, GraphConv, SAGEConv
+from bitgnn.nn.looks_up import STEPS
 from bitgnn.nn.precision import named_forms
-from bitgnn.nn.roles import kept_entries
-
-N, K, H = 30, 12, 8
-X = torch.randn(N, K, generator=torch.Generator().manual_seed(0))
-EDGES = torch.randint(0, N, (2, 90), generator=torch.Generator().manual_seed(1))
+from bitgnn.nn.roles import kept_share
 
 NAMES = pytest.mark.parametrize("precision", ["bin", "full"])
-LAYERS = pytest.mark.parametrize("layer", [GCNConv, SAGEConv, GraphConv])
+LAYERS = pytest.mark.parametrize("kind", [GCNConv, SAGEConv, GraphConv])
+CALLS = pytest.mark.parametrize(
+    "call", [lambda net: net(X, EDGES), lambda net: net.way(net, X, EDGES)], ids=["model", "loop"]
+)
 
 
 @pytest.fixture(autouse=True)
@@ -23,49 +28,34 @@ def _seed():
     torch.manual_seed(0)
 
 
-def _roles(*layers):
-    return [layer.role for layer in layers]
-
-
-class _Net(nn.Module):
-    """Layers by name and a forward that uses them."""
-
-    def __init__(self, forward, **layers):
-        super().__init__()
-        for name, layer in layers.items():
-            self.add_module(name, layer)
-        self.way = forward
-
-    def forward(self, x, edges):
-        return self.way(self, x, edges)
-
-
+@CALLS
 @NAMES
 @LAYERS
-def test_order_of_the_forward_counts(layer, precision):
+def test_order_of_the_forward_counts(kind, precision, call):
     def forward(net, x, edges):
         x = functional.dropout(net.first(x, edges).relu(), 0.5, net.training)
         return net.last(net.middle(x, edges).relu(), edges)
 
     # Registered the other way round.
-    net = _Net(
+    net = Net(
         forward,
-        last=layer(H, 3, precision=precision),
-        middle=layer(H, H, precision=precision),
-        first=layer(K, H, precision=precision),
+        last=kind(H, C, precision=precision),
+        middle=kind(H, H, precision=precision),
+        first=kind(K, H, precision=precision),
     )
-    assert _roles(net.first, net.middle, net.last) == [None] * 3
-    with torch.no_grad():
-        net(X, EDGES)
-    assert _roles(net.first, net.middle, net.last) == [None] * 3
-    net(X, EDGES)
-    assert _roles(net.first, net.middle, net.last) == ["hidden", "hidden", None]
+    layers = net.first, net.middle, net.last
+    call(net.eval())
+    assert roles(*layers) == [None] * 3
+    call(net.train())
+    assert roles(*layers) == ["first", "inner", "last"]
     forms = named_forms(precision)
-    assert net.first.letters == net.middle.letters == forms["hidden"]
+    assert net.first.letters == forms["hidden_rows"]
+    assert net.middle.letters == forms["hidden"]
     assert net.last.letters == forms["last"]
-    net(X, EDGES)
-    net.eval()(X, EDGES)
-    assert _roles(net.first, net.middle, net.last) == ["hidden", "hidden", None]
+    assert [layer.input_bits.kept_share for layer in layers] == [1.0, 0.5, 1.0]
+    call(net)
+    call(net.eval())
+    assert roles(*layers) == ["first", "inner", "last"]
 
 
 JOINS = {
@@ -73,78 +63,231 @@ JOINS = {
     "concatenation": lambda one, two: torch.cat([one, two], dim=1),
     "maximum": torch.maximum,
     "mean of a stack": lambda one, two: torch.stack([one, two]).mean(0),
+    "difference in place": lambda one, two: one.clone().sub_(two),
+    "attention": lambda one, two: torch.einsum("nk,nk->nk", one, two.softmax(1)),
 }
 
 
+@CALLS
 @pytest.mark.parametrize("join", JOINS)
 @pytest.mark.parametrize("skips", [True, False], ids=["skip connection", "parallel"])
-def test_all_that_is_joined_is_hidden(join, skips):
+def test_all_that_is_joined_is_read(join, skips, call):
     def forward(net, x, edges):
         one = net.one(x, edges)
-        two = net.two(one.relu() if skips else x, edges)
-        return net.last(JOINS[join](one, two).relu(), edges)
+        other = net.two(one.relu() if skips else x, edges)
+        return net.last(JOINS[join](one, other).relu(), edges)
 
     width = 2 * H if join == "concatenation" else H
-    two = SAGEConv(H if skips else K, H)
-    net = _Net(forward, one=GCNConv(K, H), two=two, last=GCNConv(width, 3))
-    net(X, EDGES)
-    assert _roles(net.one, net.two, net.last) == ["hidden", "hidden", None]
+    other = SAGEConv(H if skips else K, H)
+    net = Net(forward, one=GCNConv(K, H), two=other, last=GCNConv(width, C))
+    call(net)
+    assert roles(net.one, net.two, net.last) == ["first", "inner" if skips else "first", "last"]
 
 
-def test_named_roles_are_kept_and_wrong_ones_refused():
-    conv = GCNConv(K, H)
-    with pytest.raises(ValueError, match=r"^GCNConv: role must be one of .* got 'first'$"):
+@CALLS
+@LAYERS
+def test_learnt_vectors_are_features(kind, call):
+    def alone(net, x, edges):
+        return chain(net, net.table.weight, edges)
+
+    def beside(net, x, edges):
+        return chain(net, torch.cat([x, net.table.weight], 1), edges)
+
+    def beside_hidden(net, x, edges):
+        hidden = net.first(x, edges).relu()
+        return net.last(torch.cat([hidden, net.table.weight], 1), edges)
+
+    for way, width, between in ((alone, 4, 0), (beside, K + 4, 0), (beside_hidden, K, 4)):
+        net = Net(way, table=nn.Embedding(N, 4), first=kind(width, H), last=kind(H + between, C))
+        call(net)
+        joins = way is beside_hidden
+        assert net.first.role == "first"
+        assert net.first.input_bits.kind == "rows"
+        # Signs of raw columns would lose them: what is mixed is taken as features.
+        assert net.last.role == ("only" if joins else "last")
+        assert net.last.input_bits.kind in (("rows", "pattern") if joins else ("activation",))
+
+
+@LAYERS
+def test_a_layer_applied_several_times_stands_between_itself(kind):
+    def forward(net, x, edges):
+        x = net.front(x).relu()
+        for _ in range(3):
+            x = net.conv(x, edges).relu()
+        return net.head(x)
+
+    for call in (lambda net: net(X, EDGES), lambda net: net.way(net, X, EDGES)):
+        net = Net(forward, front=nn.Linear(K, H), conv=kind(H, H), head=nn.Linear(H, C))
+        call(net)
+        assert net.conv.role == "inner"
+
+
+@pytest.mark.parametrize("jk", [None, "cat", "max", "lstm"])
+@pytest.mark.parametrize("options", [{}, {"norm": "batch"}, {"act": "elu", "act_first": True}])
+def test_models_of_pyg(jk, options):
+    model = pyg.GCN(K, H, 3, C, dropout=0.5, jk=jk, **options)
+    swapped = bitgnn.binarize(model, "bin").train()
+    swapped(X, EDGES)
+    # A float layer reads what jumping knowledge joins.
+    assert roles(*swapped.convs) == ["first", "inner", "last"]
+
+
+def test_sequences_and_wrappers():
+    layers = [
+        (GCNConv(K, H), "x, e -> x"), nn.ReLU(), (GCNConv(H, H), "x, e -> h"),
+        (lambda x, h: x + h, "x, h -> x"), (GCNConv(H, C), "x, e -> x"),
+    ]  # fmt: skip
+    inner = pyg.Sequential("x, e", layers)
+    # Built first, wrapped later, called by keyword.
+    outer = Net(lambda net, x, edges: net.inner(x=net.norm(x), e=edges), norm=nn.BatchNorm1d(K))
+    outer.inner = inner
+    outer(edges=EDGES, x=X)
+    found = [module for module in inner.modules() if isinstance(module, GCNConv)]
+    assert roles(*found) == ["first", "inner", "last"]
+
+
+def reading(encoder, kind):
+    """A new layer behind a model."""
+    way = lambda net, x, edges: net.head(net.encoder(x, edges).relu(), edges)  # noqa: E731
+    return Net(way, encoder=encoder, head=kind(encoder(X, EDGES).size(1), C))
+
+
+@CALLS
+@LAYERS
+def test_a_trained_layer_stays_as_it_is_whoever_reads_it(kind, call):
+    encoder = Net(lambda net, x, edges: net.conv(x, edges), conv=kind(K, C))
+    steps(encoder, STEPS, X, EDGES).eval()
+    letters, expected = encoder.conv.letters, encoder(X, EDGES).detach()
+    net = reading(encoder, kind)
+    for mode in (False, True):  # frozen, and trained on
+        encoder.train(mode)
+        call(net).sum().backward()
+        assert (encoder.conv.role, encoder.conv.letters) == ("only", letters)
+        # Its results are floats, and not the signs of a hidden layer.
+        assert net.head.role == "only"
+        torch.testing.assert_close(encoder.eval()(X, EDGES), expected)
+    saved = reading(Net(lambda net, x, edges: net.conv(x, edges), conv=kind(K, C)).eval(), kind)
+    saved.load_state_dict(net.state_dict())
+    call(saved.train())
+    assert saved.encoder.conv.role == "only"
+
+
+@CALLS
+@LAYERS
+def test_a_new_layer_behind_trained_hidden_ones_is_the_last(kind, call):
+    net = steps(two(kind), STEPS, X, EDGES)
+    net.last = kind(H, C)
+    call(net)
+    assert roles(net.first, net.last) == ["first", "last"]
+    assert net.last.input_bits.kind == "activation"
+
+
+def test_a_trained_role_is_changed_by_nothing_but_a_reset():
+    conv = GCNConv(K, C)
+    steps(Net(lambda net, x, edges: net.conv(x, edges), conv=conv), STEPS, X, EDGES)
+    with pytest.raises(
+        ValueError, match=r"role must stay 'only', .* got 'first'; reset_parameters"
+    ):
         conv.set_role("first")
     conv.set_role("hidden")
-    assert conv.letters == named_forms("bin")["hidden"]
-    other = GCNConv(K, H)
-    other.load_state_dict(conv.state_dict())
-    assert (other.role, other.letters) == ("hidden", conv.letters)
+    assert conv.role == "only"
+    conv.reset_parameters()
+    assert (conv.role, conv.is_trained) == (None, False)
+    conv.set_role("first")
+    conv.reset_parameters()  # which keeps what was said by hand
+    assert conv.role == "first"
+
+
+def test_a_dry_run_or_two_settles_no_role():
+    conv = GCNConv(K, H)
+    for _ in range(STEPS - 1):
+        conv(X, EDGES)
+    assert conv.role == "only"
+    conv(X, EDGES)
+    net = two(GCNConv)
+    net.first(X, EDGES)
+    net(X, EDGES)
+    assert roles(net.first, net.last) == ["first", "last"]
+    assert conv.is_trained
+
+
+@CALLS
+@NAMES
+@LAYERS
+def test_roles_by_hand(kind, precision, call):
+    forms = named_forms(precision)
+    wanted = {"first": "hidden_rows", "inner": "hidden", "last": "last", "only": "last_rows"}
+    for role, form in wanted.items():
+        net = Net(chain, first=kind(K, H, precision=precision, role=role), last=kind(H, C))
+        for _ in range(2):
+            assert net.first.role == role
+            call(net)
+            assert net.first.role == role
+            assert net.first.letters == forms[form]
+            net.first.reset_parameters()
+        steps(net, STEPS, X, EDGES)
+        with pytest.raises(ValueError, match=f"role must stay '{role}'"):
+            net.first.set_role("only" if role == "first" else "first")
+        # What reads it is told by its data flow all the same.
+        assert net.last.role == "last"
+
+
+def test_wrong_roles():
+    for wrong in ("hidden", "middle", 1, ""):
+        with pytest.raises(ValueError, match=r"^GCNConv: role must be one of .*'only'\), got"):
+            GCNConv(K, H, role=wrong)
+    for wrong in ("middle", None, 3):
+        with pytest.raises(ValueError, match=r"^SAGEConv: role must be one of"):
+            SAGEConv(K, H).set_role(wrong)
+    for letters in ("FBF+FBF", "fp32"):
+        with pytest.raises(ValueError, match=r"^GraphConv: role must be None where letters say"):
+            GraphConv(K, H, precision=letters, role="first")
     plain = GCNConv(K, H, precision="FBF+FBF")
     plain.set_role("hidden")
-    assert (plain.role, plain.has_role, conv.has_role) == (None, False, True)
+    assert (plain.role, plain.has_role, GCNConv(K, H).has_role) == (None, False, True)
 
 
-def _two_layers(layer, width, hidden, precision="bin"):
-    def forward(net, x, edges):
-        return net.last(net.first(x, edges).relu(), edges)
+@LAYERS
+@pytest.mark.parametrize("way", ["deepcopy", "pickle", "state dict", "assigned"])
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_copies_have_the_role_and_find_their_own(kind, way, when):
+    net = two(kind)
+    if when == "after":
+        net(X, EDGES)
+    if way == "deepcopy":
+        other = copy.deepcopy(net)
+    elif way == "pickle":
+        net.way = other = None
+        other = pickle.loads(pickle.dumps(net))
+        net.way = other.way = chain
+    else:
+        other = two(kind)
+        other.load_state_dict(net.state_dict(), assign=way == "assigned")
+    assert roles(other.first, other.last) == roles(net.first, net.last)
+    other(X, EDGES)
+    assert roles(other.first, other.last) == ["first", "last"]
+    assert net.first.role == ("first" if when == "after" or way == "assigned" else None)
 
-    first = layer(width, hidden, precision=precision)
-    return _Net(forward, first=first, last=layer(hidden, 3, precision=precision))
 
-
+@NAMES
 @LAYERS
 @pytest.mark.parametrize("hidden", [K - 1, K, 4 * K])
-def test_features_of_few_bits_are_summed_in_front_of_the_product(layer, hidden):
-    x = (X > 0.5).float()
-    net = _two_layers(layer, K, hidden)
-    for _ in range(3):
-        net(x, EDGES).square().sum().backward()
-    forms = named_forms("bin")
-    form = forms["few_bits" if hidden >= K else "hidden"]
-    assert (net.first.role, net.first.letters) == ("hidden", form)
-    wanted, other = net.eval()(x, EDGES), _two_layers(layer, K, hidden).eval()
+def test_patterns_of_few_bits_are_summed_in_front_of_the_product(kind, hidden, precision):
+    net = steps(two(kind, hidden=hidden, precision=precision), 3, WORDS, EDGES)
+    forms = named_forms(precision)
+    is_few = hidden >= K and precision == "bin"
+    form = forms["few_bits" if is_few else "hidden"]
+    assert (net.first.role, net.first.letters) == ("first", form)
+    wanted = net.eval()(WORDS, EDGES).detach()
+    other = two(kind, hidden=hidden, precision=precision).eval()
     other.load_state_dict(net.state_dict())
     assert other.first.letters == form
-    assert torch.equal(other(x, EDGES), wanted)
-    assert torch.equal(bitgnn.freeze(net, check=False)(x, EDGES), wanted)
+    assert torch.equal(other(WORDS, EDGES), wanted)
+    assert torch.equal(bitgnn.freeze(net, check=False)(WORDS, EDGES), wanted)
     # Bits of activations are summed behind the product however few they are.
-    inner = _two_layers(layer, hidden, hidden)
-    activations = torch.randn(N, hidden, requires_grad=True)
-    inner(activations, EDGES)
-    assert inner.first.letters == forms["hidden"]
-    full = _two_layers(layer, K, hidden, "full")
-    full(x, EDGES)
-    assert full.first.letters == named_forms("full")["hidden"]
-
-
-@LAYERS
-def test_few_bits_are_those_of_thermometers(layer):
-    net = _two_layers(layer, K, 4 * K)
-    net(X, EDGES)
-    assert net.first.input_bits.kind == "thermometer"
-    assert net.first.input_bits.columns.numel() > 4 * K
-    assert net.first.letters == named_forms("bin")["hidden"]
+    inner = kind(K, hidden, precision=precision, role="inner")
+    inner(X, EDGES)
+    assert inner.letters == forms["hidden"]
 
 
 @pytest.mark.parametrize(
@@ -155,25 +298,25 @@ def test_few_bits_are_those_of_thermometers(layer):
         (lambda x: functional.dropout(x, 0.25).relu(), 0.75),
         (lambda x: functional.dropout(functional.dropout(x, 0.5).relu(), 0.2), 0.4),
         (lambda x: functional.dropout(x.relu(), 0.5, training=False), 1.0),
+        (lambda x: nn.Dropout(0.25)(x), 0.75),
+        (lambda x: torch.dropout(x, 0.25, True), 0.75),
         (lambda x: functional.dropout(x, 0.5).view(-1, 2 * H).reshape(N, H), 0.5),
         (lambda x: functional.dropout(functional.gelu(x).tanh(), 0.5).double(), 0.5),
         (lambda x: functional.dropout(x, 0.5) + 1.0, 1.0),
         (lambda x: nn.BatchNorm1d(H)(functional.dropout(x, 0.5)), 1.0),
-        (lambda x: torch.cat([functional.dropout(x, 0.5)] * 2), 1.0),
+        (lambda x: torch.cat([functional.dropout(x, 0.5)] * 2, 1)[:, :H], 1.0),
         (lambda x: x * 2.0, 1.0),
         (lambda x: x * torch.rand(N, H), 1.0),
         (lambda x: x * torch.rand(N, 1).round().mul(2), 1.0),
     ],
 )
-@pytest.mark.parametrize("layer", [GCNConv, None], ids=["layer", "parameter"])
-def test_kept_entries_are_read_from_the_graph(way, expected, layer):
-    torch.manual_seed(0)
-    x = torch.randn(N, H, requires_grad=True) if layer is None else layer(K, H)(X, EDGES)
-    out = way(x)
-    mask, share = kept_entries(out)
-    assert share == pytest.approx(expected, rel=1e-6)
-    if mask is not None:
-        assert mask.shape == out.shape
-        assert not bool(out[~mask].any())
-        assert float(mask.float().mean()) == pytest.approx(expected, abs=0.15)
-    assert (mask is None) == (share == 1.0)
+def test_share_that_dropout_keeps(way, expected):
+    hidden = GCNConv(K, H, role="first")(X, EDGES)
+    assert kept_share(way(hidden)) == pytest.approx(expected, rel=1e-6)
+    parameter = torch.randn(N, H, requires_grad=True)
+    assert kept_share(way(parameter)) == pytest.approx(expected, rel=1e-6)
+    for call in (lambda net: net(X, EDGES), lambda net: net.way(net, X, EDGES)):
+        net = Net(lambda net, x, e: net.last(way(net.first(x, e)).float(), e))
+        net.first, net.last = GCNConv(K, H), GCNConv(H, C)
+        call(net)
+        assert net.last.input_bits.kept_share == pytest.approx(expected, rel=1e-6)

@@ -11,7 +11,9 @@ from torch import Tensor
 
 from bitgnn.ops.reference import OPERATORS
 
-FRONTS = ("test_registration", "test_route", "test_wrong_images", "test_wrong_rows")
+FRONTS = (
+    "test_int8_fronts", "test_registration", "test_route", "test_wrong_images", "test_wrong_rows",
+)  # fmt: skip
 """Modules of what lies in front of kernels; others find what another flavour of them changes."""
 
 

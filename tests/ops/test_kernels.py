@@ -22,8 +22,9 @@ FLOAT_OPERANDS = [
 PACKABLE = [torch.float16, torch.bfloat16, torch.float64, torch.uint8]
 HALVES = [torch.float16, torch.bfloat16]
 TERNARY = ("pack_ternary", "pack_bool", "pack_ternary_columns", "linear_ternary")
+TO_CODES = ("pack_int8", "bmm_fif", "bmm_fib")
 DTYPES = {name: PACKABLE for name in FLOAT_OPERANDS if name.startswith(("pack", "bmm"))}
-DTYPES |= dict.fromkeys((*TERNARY, "bspmm_ffb", "bspmm_fff"), HALVES)
+DTYPES |= dict.fromkeys((*TERNARY, *TO_CODES, "bspmm_ffb", "bspmm_fff"), HALVES)
 DTYPES |= {name: [*HALVES, torch.int8, torch.int16] for name in ("bspmm_fbb", "bspmm_fbf")}
 
 

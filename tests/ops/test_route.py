@@ -25,6 +25,10 @@ def words(*shape):
     return torch.empty(*shape[:-1], -(-shape[-1] // 32), dtype=torch.int32, device=META)
 
 
+def bytes_of(rows, size):
+    return torch.empty(rows, -(-size // 16) * 16, dtype=torch.int8, device=META)
+
+
 def floats(*shape):
     return torch.empty(*shape, device=META)
 
@@ -89,6 +93,12 @@ def calls(rows, outputs, size):
     yield "bmm_bbf", (x, w, size, None, vector)
     yield "bmm_fbb", (floats(rows, size), w)
     yield "bmm_add", (x, w, floats(rows, outputs), size)
+    codes, weight = bytes_of(rows, size), bytes_of(outputs, size)
+    yield "bmm_iif", (codes, weight, size, vector, vector)
+    yield "bmm_iib", (codes, weight, size)
+    yield "bmm_add_iib", (codes, weight, floats(rows, outputs), size)
+    yield "bmm_fib", (floats(rows, size), floats(size), floats(size), weight)
+    yield "pack_int8", (floats(rows, size), floats(size), floats(size))
     planes = torch.empty(rows, 2, x.size(1), dtype=torch.int32, device=META)
     yield "bmm_tbf", (planes, torch.empty(rows, dtype=torch.int32, device=META), w, size)
     yield "pack", (floats(rows, size),)
@@ -96,8 +106,6 @@ def calls(rows, outputs, size):
     yield "pack_standardized", (floats(rows, size), True, True)
     yield "unpack", (x, size)
     yield "transpose_bits", (x, size)
-    levels = torch.empty(size, dtype=torch.int64, device=META)
-    yield "pack_levels", (floats(rows, 9), levels, floats(size))
     yield "linear_ternary", (floats(rows, size), w, size, torch.ones(()))
     rowptr = torch.empty(rows + 1, dtype=torch.int64, device=META)
     indices = torch.empty(rows * min(outputs, 100), dtype=torch.int32, device=META)

@@ -23,7 +23,6 @@ HEADS, PAIR, THREE = (TernaryTensor.from_float(FLOATS[:, :n], 1.0) for n in (4, 
 COLUMNS = TernaryTensor.from_columns(FLOATS, 1.0)
 ONE, SMALL, ROWS = torch.tensor(1.0), torch.ones(3, 4), torch.ones(4, 40)
 ROW_WORDS = OPS.pack(ROWS)
-PLACES, THREE_LEVELS = torch.tensor([0, 1, 1]), torch.ones(3)
 
 
 def attend_floats(q=FLOATS, k=FLOATS, v=FLOATS, q_scale=1.0, k_scale=1.0, **changed):
@@ -91,21 +90,6 @@ add.ffb(X, XB) -> TypeError: add.ffb: b .*got BitTensor
 concat.ffb(X, W) -> ValueError: concat.ffb: b must have 6 rows like a
 concat.ffb(X, X, threshold=X[0])
     -> ValueError: concat.ffb: threshold must have shape \[80\], got \[40\]
-""",
-    "levels": r"""
-OPS.pack_levels(SMALL[:2, :2].int(), PLACES, THREE_LEVELS) -> RuntimeError: pack_levels: x
-OPS.pack_levels(SMALL[0, :2], PLACES, THREE_LEVELS) -> RuntimeError: pack_levels: x
-OPS.pack_levels(SMALL, PLACES.int(), THREE_LEVELS) -> RuntimeError: pack_levels: columns
-OPS.pack_levels(SMALL, PLACES[:, None], THREE_LEVELS) -> RuntimeError: pack_levels: columns
-OPS.pack_levels(SMALL, PLACES + 3, THREE_LEVELS)
-    -> RuntimeError: pack_levels: columns must lie in \[0, 4\)
-OPS.pack_levels(SMALL, -PLACES, THREE_LEVELS)
-    -> RuntimeError: pack_levels: columns must lie .*got -1
-OPS.pack_levels(SMALL, PLACES, THREE_LEVELS.double()) -> RuntimeError: pack_levels: thresholds
-OPS.pack_levels(SMALL[:, :2], None, torch.ones(33))
-    -> RuntimeError: thresholds must be at most 16 a feature without columns, got 33 for 2 features
-OPS.pack_levels(SMALL, PLACES, THREE_LEVELS[:2])
-    -> RuntimeError: thresholds must have 3 entries, got 2
 """,
     "fused": r"""
 fused.bmm_add(X, WB, torch.ones(6, 4))

@@ -92,6 +92,9 @@ def test_devices_are_asked_in_one_place_and_kernels_chosen_in_route_files():
 # Name in Python, below bitgnn; file below csrc; name in C++.
 SAME = """
 bits.tensor.WORD_BITS core/common.h kWordBits
+bits.int8.MOST_FEATURES int8/arguments.h kMostInt8Features
+bits.int8.MOST int8/arguments.h kLargestCode
+bits.int8.ROW_BYTES int8/arguments.h kInt8RowBytes
 bits.layouts.TILE core/common.h kTileDim
 bits.layouts.LANES core/common.h kSliceLanes
 bits.layouts.STEP core/common.h kSliceStepEdges

@@ -48,7 +48,9 @@ def bwta_form(module: Any, activation: Kind, level: int | None) -> nn.Module:
     own = module.state_dict(keep_vars=True)
     new.load_state_dict(own, strict=False, assign=True)
     for quantizer in activation_quantizers(new).values():
-        quantizer.scale = nn.Parameter(torch.empty((), device=next(iter(own.values())).device))
+        quantizer.scale = nn.Parameter(
+            torch.empty((), device=next(iter(own.values())).device, dtype=torch.float32)
+        )
         quantizer.reset_parameters()
     return new.train(module.training)
 

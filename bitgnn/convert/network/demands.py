@@ -251,7 +251,7 @@ def input_gain(value: Value) -> tuple[Tensor, Tensor] | None:
     None where ``value`` is something else or a gain of 0 leaves a constant.
     """
     if value.kind == "input":
-        zeros = torch.zeros(0)
+        zeros = torch.zeros(0, dtype=torch.float32)
         return zeros, zeros
     if not value.is_function("batch_norm") or value.inputs[0].kind != "input":
         return None

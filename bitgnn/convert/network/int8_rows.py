@@ -7,11 +7,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from bitgnn.bits.int8 import MOST
 from bitgnn.convert.network.registers import Bits, Comparison, Registers, functions_of
 from bitgnn.convert.network.values import Value, collapse, named, with_size
 from bitgnn.ops.conv_shape import integer_limits
 from bitgnn.ops.int8 import quantise_weight
-from bitgnn.ops.reference.int8 import LARGEST
 from bitgnn.quantize.int8_linear import int8_affine
 
 
@@ -61,7 +61,7 @@ def dot_comparison(target: Value) -> Comparison:
             value = function(value)
         return value.squeeze(0) >= 0
 
-    bound = LARGEST**2 * (base.inputs[0].size or 0)
+    bound = MOST**2 * (base.inputs[0].size or 0)
     limit, turned = integer_limits(bit, bound, weight[:, 0])
     has_flips = bool(turned.any())
     threshold = limit.int() if bool((limit != 0).any()) else None

@@ -20,6 +20,7 @@ from bitgnn.convert.network.values import (
 )
 from bitgnn.nn import BinaryLinear, LayerPrecision, NodeStandardize
 from bitgnn.nn.input_statistics import TINY
+from bitgnn.nn.map_linear import remake_weight
 from bitgnn.quantize.looked_up_linear import output_affine
 
 Planned = Mapping[int, LayerPrecision]
@@ -42,6 +43,7 @@ def weight_of(linear: Any, name: str) -> Tensor:
             f"freeze: layer {name!r} has no weight yet; run the model once so that it takes its "
             "width from the input"
         )
+    remake_weight(linear)
     weight: Tensor = linear.weight.detach()
     return weight
 

@@ -336,7 +336,7 @@ class _Selection(Int8Products, ImageProducts):
             shift = partial(torch.add, other=term)
             threshold, flipped = folded([shift, *functions], size, self.device)
             if threshold is None:
-                threshold = torch.zeros(size, device=self.device)
+                threshold = torch.zeros(size, device=self.device, dtype=torch.float32)
             thresholds[name] = threshold
         registers = [self.floats[value.inputs[0]], self._plain(signs).register]
         register = self.step("add_fbb", value.layer, registers, {"size": size}, **thresholds)

@@ -267,17 +267,25 @@ def planned_form(
 def with_options(layer: nn.Module, precision: Precision) -> LayerPrecision:
     """Letters of a plan with the options the layer has, since its norms exist or not.
 
-    Looked-up bits stay where the product takes bits and binary weights; other letters take the
-    input itself.
+    Looked-up bits stay where the product takes bits and binary weights, and 8-bit rows are what
+    such letters mean of a layer on dense features; other letters take the input itself.
     """
     is_graph = isinstance(layer, MessagePassing)
     planned = (LayerPrecision.parse if is_graph else LayerPrecision.parse_linear)(precision)
     own = getattr(layer, "letters", None)
     if not isinstance(own, LayerPrecision) or planned.is_float:
         return planned
-    if own.looks_up and planned.bmm[:2] not in ("FB", "BB"):
-        own = replace(own, inputs="sign", order="transform_first", shortcut=False)
-    return replace(own, bmm=planned.bmm, bspmm=planned.bspmm)
+    letters: dict[str, Any] = {"bmm": planned.bmm, "bspmm": planned.bspmm}
+    if own.looks_up and planned.bmm[:2] not in ("FB", "BB", "FI"):
+        letters |= {"inputs": "sign", "order": "transform_first", "shortcut": False}
+    elif own.takes_rows:
+        letters["bmm"] = f"FI{planned.bmm[2]}"
+    elif planned.takes_rows:
+        raise ValueError(
+            f"freeze: letters {planned.pair!r} are for a layer that was trained on 8-bit rows, got "
+            f"a {type(layer).__name__} trained with {own.pair!r}"
+        )
+    return replace(own, **letters)
 
 
 def _trained(layer: nn.Module, letters: str) -> LayerPrecision:

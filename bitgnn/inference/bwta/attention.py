@@ -61,7 +61,9 @@ class FrozenBWTAAttention(AttentionForward, FrozenBWTALayer):
             self.register_buffer(name, checked_scale(tensors, name, "FrozenBWTAAttention"))
         self.factor, self.activation, self.kind = factor, activation, KINDS[activation]
         self.settle()
-        self.register_buffer("_one", torch.ones((), device=self.device), persistent=False)
+        self.register_buffer(
+            "_one", torch.ones((), device=self.device, dtype=torch.float32), persistent=False
+        )
 
     def settle(self) -> None:
         """Keep the scales as numbers, which the operator takes without waiting for a GPU."""

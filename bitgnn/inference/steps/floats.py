@@ -161,10 +161,10 @@ def sign_threshold(
     def is_positive(value: Tensor) -> Tensor:
         return function(value.unsqueeze(0)).squeeze(0) >= 0
 
-    far = torch.full((channels,), _FAR, device=device)
+    far = torch.full((channels,), _FAR, device=device, dtype=torch.float32)
     falls = is_positive(-far) & ~is_positive(far)
-    sign = torch.where(falls, -1.0, 1.0)
-    infinity = int(torch.tensor(float("inf")).view(torch.int32).item())
+    sign = torch.where(falls, -1.0, 1.0).float()
+    infinity = int(torch.tensor(float("inf"), dtype=torch.float32).view(torch.int32).item())
     low = torch.full((channels,), -infinity - 1, dtype=torch.int64, device=device)
     high = torch.full((channels,), infinity, dtype=torch.int64, device=device)
     for _ in range(_BISECTION_STEPS):

@@ -9,11 +9,9 @@ from torch import Tensor
 
 import bitgnn.ops  # noqa: F401  (defines torch.ops.bitgnn)
 from bitgnn.bits import Int8Tensor
-from bitgnn.bits.int8 import STEPS
+from bitgnn.bits.int8 import MOST, MOST_FEATURES, STEPS, bytes_for
 from bitgnn.bits.int8 import inverse_step as inverse_of
 from bitgnn.inference.step import Form, Read, Register, StepReader, step_kind
-from bitgnn.ops.reference.int8 import LARGEST, MOST_FEATURES
-from bitgnn.ops.reference.table import code_bytes
 
 # Bound once: resolving an overload by name costs as much as a small kernel.
 _pack_int8 = torch.ops.bitgnn.pack_int8.default
@@ -31,7 +29,7 @@ def no_rows(centre: Tensor, inverse_step: Tensor) -> Int8Tensor:
     """An ``Int8Tensor`` without rows, whose scales are those of a packing step."""
     size = centre.size(0)
     step = inverse_of(inverse_step)
-    codes = torch.empty(0, code_bytes(size), dtype=torch.int8, device=centre.device)
+    codes = torch.empty(0, bytes_for(size), dtype=torch.int8, device=centre.device)
     # Copies: a model may be written to, the rows that it packed stay as they are.
     return Int8Tensor(codes, size, centre.clone(), step)
 
@@ -89,9 +87,9 @@ def _size_of(s: StepReader, size: int) -> int:
 
 def _weight_of(s: StepReader, size: int, out: int) -> Tensor:
     """Codes of a weight, each within [-127, 127], padding 0."""
-    weight = s.tensor("weight", torch.int8, out, code_bytes(size))
-    if s.checks and bool((weight == -LARGEST - 1).any()):
-        raise ValueError(f"weight must lie in [-{LARGEST}, {LARGEST}]")
+    weight = s.tensor("weight", torch.int8, out, bytes_for(size))
+    if s.checks and bool((weight == -MOST - 1).any()):
+        raise ValueError(f"weight must lie in [-{MOST}, {MOST}]")
     if s.checks and bool(weight[:, size:].any()):
         raise ValueError("padding of weight must be 0")
     return weight

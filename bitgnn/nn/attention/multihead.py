@@ -113,8 +113,7 @@ class BWTASelfAttention(_Levels, nn.Module):
             TypeError: ``x`` is no dense tensor of floats.
             ValueError: shapes or devices do not fit together.
         """
-        if not isinstance(x, Tensor):
-            raise TypeError(f"BWTASelfAttention: x must be a tensor, got {name_type(x)}")
+        check_floats("BWTASelfAttention", "x", x, self.query.weight.device)
         if x.dim() != 3:
             raise ValueError(
                 f"BWTASelfAttention: x must be [B, N, {self.query.in_features}], "

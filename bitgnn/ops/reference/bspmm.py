@@ -233,7 +233,7 @@ def bspmm_ffb(a: Arguments) -> Tensor:
 def bspmm_slots(a: Arguments) -> Tensor:
     """Float32 ``[M, C]``: ``row[i] * sum_j x[j] + bias + addend[i]``, summed in slots."""
     check_edges(a, a.x.size(0))
-    ones = torch.ones(len(a.indices), device=a.x.device)
+    ones = torch.ones(len(a.indices), device=a.x.device, dtype=torch.float32)
     sums = canonical_sums(
         a.rowptr, a.x.size(1), lambda e: ones[e], lambda e: a.x[a.indices[e].long()]
     )

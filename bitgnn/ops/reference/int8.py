@@ -9,26 +9,23 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from bitgnn.bits.int8 import MOST, MOST_FEATURES, bytes_for
 from bitgnn.ops.reference.pack import decide, to_words
-from bitgnn.ops.reference.table import Arguments, code_bytes, operator
+from bitgnn.ops.reference.table import Arguments, operator
 
-MOST_FEATURES = 133120
-"""Features up to which products of codes of +-127 fit int32."""
-LARGEST = 127
-"""Largest magnitude of a code."""
 SOURCES = (torch.float32, torch.float16, torch.bfloat16)
 """What rows are quantised from."""
 
 
 def to_codes(value: Tensor) -> Tensor:
     """Int8 ``clamp(rint(value), -127, 127)`` of float32, ties to even, NaN as 0."""
-    return value.nan_to_num(nan=0.0).round().clamp(-LARGEST, LARGEST).to(torch.int8)
+    return value.nan_to_num(nan=0.0).round().clamp(-MOST, MOST).to(torch.int8)
 
 
 def padded(codes: Tensor) -> Tensor:
     """Rows of codes ``[N, K]`` with zeros up to whole pieces of 16 bytes."""
     size = codes.size(1)
-    return functional.pad(codes, (0, code_bytes(size) - size))
+    return functional.pad(codes, (0, bytes_for(size) - size))
 
 
 def check_size(name: str, size: int) -> None:

@@ -11,8 +11,6 @@ from bitgnn.ops.reference.table import Arguments, operator
 
 STANDARDIZE_EPSILON = 1e-4
 """Added to the deviation by which rows are divided, as in Bi-GCN's code."""
-LEVEL_SLOT = 16
-"""Adjacent bits of each feature's thermometer where no columns are given."""
 
 
 def to_words(bits: Tensor) -> Tensor:
@@ -96,28 +94,6 @@ def row_scale(x: Tensor, threshold: Tensor | None = None, gain: Tensor | None = 
 def pack(a: Arguments) -> Tensor:
     """Words ``[N, ceil(K / 32)]`` of ``x >= threshold`` for float ``x`` ``[N, K]``."""
     return to_words(binarise(a.x, a.threshold))
-
-
-@operator("x:N,_ columns*:B thresholds:B trusted=False -> bits:N,B")
-def pack_levels(a: Arguments) -> Tensor:
-    """Words ``[N, ceil(B / 32)]`` of ``x[:, columns] >= thresholds``, the bits of thermometers.
-
-    ``x`` ``[N, K]`` has any floating-point dtype or uint8; float64 is compared in float64.
-    ``columns``, the feature of each bit, is int64 ``[B]``, and fast where those of one feature lie
-    side by side. None is 16 bits a feature, the fastest: bit b is of feature b / 16. No value
-    reaches a threshold that is NaN. With ``trusted`` the columns are not looked at.
-    """
-    columns = a.columns
-    if columns is None:
-        if a.thresholds.numel() > LEVEL_SLOT * a.x.size(1):
-            raise RuntimeError(
-                f"pack_levels: thresholds must be at most {LEVEL_SLOT} a feature without columns, "
-                f"got {a.thresholds.numel()} for {a.x.size(1)} features"
-            )
-        columns = torch.arange(a.thresholds.numel(), device=a.x.device) // LEVEL_SLOT
-    if not a.trusted and not bool(((columns >= 0) & (columns < a.x.size(1))).all()):
-        raise RuntimeError(f"pack_levels: columns must lie in [0, {a.x.size(1)}), got {columns}")
-    return pack(a.x.index_select(1, columns), a.thresholds)
 
 
 @operator("x:N,K threshold?:K gain?:K -> bits:N,K floats:N")

@@ -30,10 +30,9 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
+from bitgnn.bits.int8 import bytes_for
 from bitgnn.bits.tensor import words_for
 
-CODE_ROW_BYTES = 16
-"""Rows of 8-bit codes are padded to a multiple of these."""
 WORDS = "U"
 """Size of vectors of words."""
 
@@ -237,14 +236,9 @@ def _size(size: str, given: Mapping[str, Any], sizes: Mapping[str, Any]) -> Any 
         if value is None:
             return None
         if unit:
-            value = words_for(value) if unit == "W" else code_bytes(value)
+            value = words_for(value) if unit == "W" else bytes_for(value)
         total = total + (-value if term.startswith("-") else value)
     return total
-
-
-def code_bytes(size: Any) -> Any:
-    """Bytes of a row of 8-bit codes of ``size`` features."""
-    return -(-size // CODE_ROW_BYTES) * CODE_ROW_BYTES
 
 
 def _empty(
@@ -259,7 +253,7 @@ def _empty(
     if kind == "bits" or (kind == "out" and given["out_bits"]):
         return like.new_empty((*whole[:-1], words_for(whole[-1])), dtype=torch.int32)
     if kind == "codes":
-        return like.new_empty((*whole[:-1], code_bytes(whole[-1])), dtype=torch.int8)
+        return like.new_empty((*whole[:-1], bytes_for(whole[-1])), dtype=torch.int8)
     integer = kind == "value" and given["integer"]
     return like.new_empty(whole, dtype=torch.int32 if integer else torch.float32)
 

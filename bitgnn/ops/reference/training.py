@@ -80,7 +80,7 @@ def clip_gradients(a: Arguments) -> tuple[Tensor, Tensor]:
         terms = passed * torch.where(inside, v, 0.0)
         return passed.contiguous(), -terms.sum(dtype=torch.float64).float()
     if a.sign:
-        q = torch.where(x >= 0, 1.0, -1.0)
+        q = torch.where(x >= 0, 1.0, -1.0).float()
     else:
         q = round_levels(x, scale, a.lowest, a.highest)
     wide = a.gain * grad
@@ -99,7 +99,7 @@ def shift_signs(a: Arguments) -> tuple[Tensor, Tensor]:
     count = max(a.weight.numel(), 1)
     centred = a.weight - (a.weight.sum(dtype=torch.float64) / count).float()
     scale = (centred.abs().sum(dtype=torch.float64) / count).float()
-    return torch.where(centred >= 0, 1.0, -1.0).contiguous(), scale
+    return torch.where(centred >= 0, 1.0, -1.0).float().contiguous(), scale
 
 
 @operator("grad factor", lambda a: _floats(a.grad, *a.grad.shape))
@@ -216,7 +216,7 @@ def unpack_pair(a: Arguments) -> Tensor:
 def row_signs(a: Arguments) -> Tensor:
     """Signs of float32 x ``[N, K]``, and NaN in rows whose ``total`` is not finite."""
     _check_floats("row_signs", x=a.x, total=a.total)
-    return torch.where(a.x >= 0, 1.0, -1.0) + (a.total * 0.0).unsqueeze(1)
+    return torch.where(a.x >= 0, 1.0, -1.0).float() + (a.total * 0.0).unsqueeze(1)
 
 
 @operator("grad:M,K x:M,K slope:float window? scale?:M -> floats:M,K")

@@ -16,7 +16,6 @@
 #include "ternary/cpu/pack_kernel.h"
 //
 #include "conv/cpu/conv_kernel.h"
-#include "pack/cpu/level_kernel.h"
 //
 #include "first_layers/cpu/kernel.h"
 #include "int8/cpu/kernel.h"
@@ -39,7 +38,6 @@ constexpr KernelTable kernel_table(const char* capability) {
       aggregate_float,
       aggregate_frdc,
       pack_standardized,
-      pack_levels,
       aggregate_narrow,
       bits_linear,
       aggregate_slots,

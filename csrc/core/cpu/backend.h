@@ -46,7 +46,6 @@ class Backend {
 
   void pack(const PackArgs& a, int64_t rows) const;
   void pack_standardized(const StandardizedPackArgs& a, int64_t rows) const;
-  void pack_levels(const LevelPackArgs& a, int64_t rows) const;
   void unpack(const int32_t* words, int64_t rows, int64_t size, const float* scale,
               float* out) const;
   void transpose_bits(const int32_t* words, int64_t rows, int64_t size, int32_t* out) const;

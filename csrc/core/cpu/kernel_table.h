@@ -129,20 +129,6 @@ struct FixedPanels {
   int64_t band_rows;  // output rows whose image fits in a core's own cache
 };
 
-constexpr int kGroupLevels = 16;  // thresholds compared at a time
-
-// Adjacent bits of one feature.
-struct LevelGroup {
-  int64_t column;
-  int levels;
-  float thresholds[kGroupLevels];  // NaN from `levels` on
-};
-
-struct LevelGroups : LevelPackArgs {
-  const LevelGroup* groups;
-  int64_t count;
-};
-
 constexpr int64_t kImageBlock = 128;  // pixels packed at a time
 
 struct KernelTable {
@@ -166,7 +152,6 @@ struct KernelTable {
   void (*aggregate_float)(const CsrArgs&, int64_t begin, int64_t end);
   void (*aggregate_frdc)(const FrdcArgs&, int64_t begin, int64_t end);
   void (*pack_standardized)(const StandardizedPackArgs&, int64_t begin, int64_t end);
-  void (*pack_levels)(const LevelGroups&, int64_t begin, int64_t end);
   void (*aggregate_narrow)(const NarrowCsrArgs&, int64_t begin, int64_t end);
   void (*bits_linear)(const BitsLinearArgs&, const int32_t* tables, int64_t begin, int64_t end);
   void (*aggregate_slots)(const SlotCsrArgs&, int64_t begin, int64_t end);

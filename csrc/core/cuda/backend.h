@@ -88,9 +88,6 @@ class Backend {
   void pack_standardized(const StandardizedPackArgs& a, int64_t rows) const {
     launch(pack::pack_standardized, a, rows);
   }
-  void pack_levels(const LevelPackArgs& a, int64_t rows) const {
-    launch(pack::pack_levels, a, rows);
-  }
   void unpack(const int32_t* words, int64_t rows, int64_t size, const float* scale,
               float* out) const {
     launch(pack::unpack, words, rows, size, scale, out);

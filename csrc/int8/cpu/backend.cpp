@@ -13,7 +13,7 @@ constexpr int64_t kFinishWork = 256;         // epilogue cost per row and panel,
 // With fewer rows than this, quantising them in every thread costs more than a separate pass.
 constexpr int64_t kRowsToQuantiseInside = 96;
 // Up to this many rows, building panels costs more than it saves.
-constexpr int64_t kRowsInPlace = 4;
+constexpr int64_t kRowsInPlace = 2;
 
 }  // namespace
 

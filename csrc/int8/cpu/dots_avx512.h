@@ -8,7 +8,7 @@
 namespace bitgnn::cpu::avx512 {
 
 constexpr int64_t kCodeBytes = 1;
-constexpr int kCodeTileRows = 12;
+constexpr int kCodeTileRows = 8;
 
 inline __m128i to_codes(__m512 v) {
   const __mmask16 numbers = _mm512_cmp_ps_mask(v, v, _CMP_ORD_Q);
@@ -58,8 +58,9 @@ class CodeRows {
       scratch[r] = _mm_cvtsi128_si32(_mm512_castsi512_si128(code_start(codes + r * pitch, pitch)));
   }
 
-  template <int R, class Emit>
-  void dots(int64_t row, const void* panel, const Emit& emit) const {
+  // No code follows the loop but stores: GCC would move parts of an epilogue into it.
+  template <int R>
+  void dots(int64_t row, const void* panel, int32_t* to) const {
     const auto* w = static_cast<const char*>(panel);
     const int8_t* x = codes_ + row * pitch_;
     __m512i lo[R], hi[R];
@@ -77,7 +78,7 @@ class CodeRows {
       }
     }
 #pragma GCC unroll 16
-    for (int r = 0; r < R; ++r) emit(r, IntLanes{lo[r], hi[r]});
+    for (int r = 0; r < R; ++r) store_ints(to + r * kWordBits, {lo[r], hi[r]});
   }
 
  private:

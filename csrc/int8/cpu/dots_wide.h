@@ -30,12 +30,13 @@ class CodeRows {
     for (int64_t k = 0; k < rows * pitch; ++k) to[k] = codes[k];
   }
 
-  // Calls emit(r, dot) with the 32 products of each of R rows with a panel.
-  template <int R, class Emit>
-  void dots(int64_t row, const void* panel, const Emit& emit) const {
+  // Writes the 32 products of each of R rows with a panel.
+  template <int R>
+  void dots(int64_t row, const void* panel, int32_t* to) const {
     const int64_t whole = 0;
     fixed_dots<R>(codes_ + row * pitch_, pitch_, &whole, 1, pitch_ / 2,
-                  static_cast<const int16_t*>(panel), emit);
+                  static_cast<const int16_t*>(panel),
+                  [to](int r, const IntLanes& dot) { store_ints(to + r * kWordBits, dot); });
   }
 
  private:

@@ -98,13 +98,21 @@ struct Int8Epilogue {
 
 // Multiplies rows of codes from row `first` of the results on with one panel.
 void multiply_code_rows(const Int8BmmArgs& a, const CodeRows& codes, int64_t first, int64_t rows,
-                        int64_t panel) {
+                        int64_t panel, Ahead& ahead) {
   const Int8Epilogue epilogue(a, panel);
   const char* w = a.panels + panel * kWordBits * int8_pitch(a.size) * kCodeBytes;
+  alignas(64) int32_t dots[kCodeTileRows * kWordBits];
   int64_t row = 0;
-  const auto emit = [&](int r, const IntLanes& dot) { epilogue(first + row + r, dot); };
-  for (; row + kCodeTileRows <= rows; row += kCodeTileRows) codes.dots<kCodeTileRows>(row, w, emit);
-  for (; row < rows; ++row) codes.dots<1>(row, w, emit);
+  for (; row + kCodeTileRows <= rows; row += kCodeTileRows) {
+    ahead.step();
+    codes.dots<kCodeTileRows>(row, w, dots);
+    for (int64_t r = 0; r < kCodeTileRows; ++r)
+      epilogue(first + row + r, load_ints(dots + r * kWordBits));
+  }
+  for (; row < rows; ++row) {
+    codes.dots<1>(row, w, dots);
+    epilogue(first + row, load_ints(dots));
+  }
 }
 
 // For few rows: reads the weights once, which is cheaper than building panels.
@@ -122,6 +130,17 @@ void multiply_codes_in_place(const Int8BmmArgs& a, int64_t begin, int64_t end, i
   }
 }
 
+inline const void* floats_at(const Int8PackArgs& a, int64_t row) {
+  return static_cast<const char*>(a.x) + row * a.row_stride * element_bytes(a.type);
+}
+
+// True if the floats are contiguous, exceed the core's caches, and products are long enough to hide
+// prefetching the next block.
+inline bool are_far_floats(const Int8BmmArgs& a, int64_t rows) {
+  return a.pack != nullptr && a.out_features >= kFarOutputs && a.pack->row_stride == a.size &&
+         rows * a.size * element_bytes(a.pack->type) >= kFarBytes;
+}
+
 void multiply_int8(const Int8BmmArgs& a, int64_t begin, int64_t end, int64_t panel_begin,
                    int64_t panel_end) {
   if (a.panels == nullptr) return multiply_codes_in_place(a, begin, end, panel_begin, panel_end);
@@ -133,13 +152,18 @@ void multiply_int8(const Int8BmmArgs& a, int64_t begin, int64_t end, int64_t pan
       new int32_t[static_cast<size_t>(CodeRows::scratch(block, pitch))]);
   const std::unique_ptr<int8_t[]> own(
       a.pack != nullptr ? new int8_t[static_cast<size_t>(block * pitch)] : nullptr);
-  for (int64_t first = begin; first < end; first += block) {
-    const int64_t rows = std::min(block, end - first);
-    if (a.pack != nullptr) quantise_rows(*a.pack, first, first + rows, own.get());
+  const bool far = are_far_floats(a, end - begin);
+  for (int64_t first = begin, last = begin; first < end; first = last) {
+    last = std::min(end, first + block);
+    if (a.pack != nullptr) quantise_rows(*a.pack, first, last, own.get());
     const int8_t* read = a.pack != nullptr ? own.get() : a.codes + first * pitch;
-    const CodeRows codes(read, rows, pitch, scratch.get());
+    const CodeRows codes(read, last - first, pitch, scratch.get());
+    Ahead ahead;
+    if (far)
+      ahead = Ahead(floats_at(*a.pack, last), floats_at(*a.pack, std::min(last + block, end)));
+    ahead.spread((last - first) / kCodeTileRows * (panel_end - panel_begin));
     for (int64_t panel = panel_begin; panel < panel_end; ++panel)
-      multiply_code_rows(a, codes, first, rows, panel);
+      multiply_code_rows(a, codes, first, last - first, panel, ahead);
   }
 }
 

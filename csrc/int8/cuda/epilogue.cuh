@@ -64,6 +64,11 @@ __device__ __forceinline__ float int8_value(float scale, float shift, int32_t do
   return __fadd_rn(__fmul_rn(scale, __int2float_rn(dot)), shift);
 }
 
+__device__ __forceinline__ void add_values(float2& value, float2 addend) {
+  value.x = __fadd_rn(value.x, addend.x);
+  value.y = __fadd_rn(value.y, addend.y);
+}
+
 // Whether two neighbouring columns are 8-byte aligned wherever they start at an even one.
 __device__ __forceinline__ bool has_pairs(const Int8BmmArgs& a) {
   return (((reinterpret_cast<uintptr_t>(a.out_float) | reinterpret_cast<uintptr_t>(a.addend)) & 7) |
@@ -97,38 +102,62 @@ __device__ __forceinline__ void store_values(const Int8BmmArgs& a, bool pairs, i
 
 // Values of 32 columns from `first` of the table on, for rows g and g + 8 of the slab at `row`:
 // element [j][half][e] is column 8 j + 2 q + e.
+using SlabValues = float2[4][2];
+
 template <int kColumns>
-__device__ __forceinline__ void slab_values(float2 (&value)[4][2], const Int8BmmArgs& a,
-                                            const bmm::ColumnTable<kColumns>& table,
-                                            const int32_t (&sum)[kColumns / 2], int first,
-                                            int64_t row, int64_t column, int lane) {
-  const int quad = fragment_quad(lane);
-  const bool pairs = has_pairs(a);
-  float2 addend[4][2];
-  if (a.addend != nullptr) {
-#pragma unroll
-    for (int i = 0; i < 8; ++i) {
-      const int64_t at = row + fragment_group(lane) + i % 2 * 8;
-      addend[i / 2][i % 2] = make_float2(0.0f, 0.0f);
-      if (at < a.rows)
-        addend[i / 2][i % 2] = load_addends(a, pairs, at, column + first + i / 2 * 8 + quad * 2);
-    }
-  }
+__device__ __forceinline__ void scaled_values(SlabValues& value,
+                                              const bmm::ColumnTable<kColumns>& table,
+                                              const int32_t (&sum)[kColumns / 2], int first,
+                                              int lane) {
 #pragma unroll
   for (int j = 0; j < 4; ++j) {
-    const int at = first + j * 8 + quad * 2;
+    const int at = first + j * 8 + fragment_quad(lane) * 2;
     const float2 scale = *reinterpret_cast<const float2*>(table.scale + at);
     const float2 shift = *reinterpret_cast<const float2*>(table.bias + at);
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const int32_t* of = sum + (first / 8 + j) * 4 + half * 2;
-      float2& v = value[j][half];
-      v = make_float2(int8_value(scale.x, shift.x, of[0]), int8_value(scale.y, shift.y, of[1]));
-      if (a.addend != nullptr) {
-        v.x = __fadd_rn(v.x, addend[j][half].x);
-        v.y = __fadd_rn(v.y, addend[j][half].y);
-      }
+      value[j][half] =
+          make_float2(int8_value(scale.x, shift.x, of[0]), int8_value(scale.y, shift.y, of[1]));
     }
+  }
+}
+
+// The same plus their addends, if any, from global memory.
+template <int kColumns>
+__device__ __forceinline__ void slab_values(SlabValues& value, const Int8BmmArgs& a,
+                                            const bmm::ColumnTable<kColumns>& table,
+                                            const int32_t (&sum)[kColumns / 2], int first,
+                                            int64_t row, int64_t column, int lane) {
+  SlabValues addend;
+  if (a.addend != nullptr) {
+    const bool pairs = has_pairs(a);
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      const int64_t at = row + fragment_group(lane) + i % 2 * 8;
+      addend[i / 2][i % 2] = make_float2(0.0f, 0.0f);
+      if (at < a.rows)
+        addend[i / 2][i % 2] =
+            load_addends(a, pairs, at, column + first + i / 2 * 8 + fragment_quad(lane) * 2);
+    }
+  }
+  scaled_values(value, table, sum, first, lane);
+  if (a.addend == nullptr) return;
+#pragma unroll
+  for (int i = 0; i < 8; ++i) add_values(value[i / 2][i % 2], addend[i / 2][i % 2]);
+}
+
+// Sets the bits of 32 columns from 4 kFirst pairs of the part's columns on, see part_bits().
+template <int kFirst>
+__device__ __forceinline__ void compare_values(uint32_t& bits, const SlabValues& value,
+                                               const float* limits, int lane) {
+#pragma unroll
+  for (int i = 0; i < 8; ++i) {
+    const int at = kFirst * 4 + i / 2;
+    const float2 limit =
+        *reinterpret_cast<const float2*>(limits + at * 8 + fragment_quad(lane) * 2);
+    if (value[i / 2][i % 2].x >= limit.x) bits |= 1u << (16 * (i % 2) + 2 * at);
+    if (value[i / 2][i % 2].y >= limit.y) bits |= 1u << (16 * (i % 2) + 2 * at + 1);
   }
 }
 
@@ -153,21 +182,26 @@ __device__ __forceinline__ uint32_t part_bits(const Int8BmmArgs& a,
       }
     }
   } else {
-#pragma unroll
-    for (int j = 0; j < kPairs; j += 4) {
-      float2 value[4][2];
-      slab_values(value, a, table, sum, first + j * 8, row, column, lane);
-#pragma unroll
-      for (int i = 0; i < 8; ++i) {
-        const int at = j + i / 2;
-        const float2 limit =
-            *reinterpret_cast<const float2*>(table.threshold + first + at * 8 + quad * 2);
-        if (value[i / 2][i % 2].x >= limit.x) bits |= 1u << (16 * (i % 2) + 2 * at);
-        if (value[i / 2][i % 2].y >= limit.y) bits |= 1u << (16 * (i % 2) + 2 * at + 1);
-      }
+    SlabValues value;
+    slab_values(value, a, table, sum, first, row, column, lane);
+    compare_values<0>(bits, value, table.threshold + first, lane);
+    if constexpr (kPairs == 8) {
+      slab_values(value, a, table, sum, first + 32, row, column, lane);
+      compare_values<1>(bits, value, table.threshold + first, lane);
     }
   }
   return bits;
+}
+
+__device__ __forceinline__ bmm::SlabTarget bits_target(const Int8BmmArgs& a, int64_t row,
+                                                       int64_t column) {
+  const int64_t words = (a.out_features + kWordBits - 1) / kWordBits;
+  return {a.out_bits + row * words + column / kWordBits,
+          words,
+          a.rows - row,
+          a.out_features - column,
+          nullptr,
+          0};
 }
 
 // Writes the slab from row `row` and column `column`, a multiple of 32, on: sum[4 j + i] is element
@@ -182,7 +216,7 @@ __device__ __forceinline__ void store_slab(const Int8BmmArgs& a,
 #pragma unroll
     for (int first = 0; first < kColumns; first += 32) {
       if (column + first >= a.out_features) break;
-      float2 value[4][2];
+      SlabValues value;
       slab_values(value, a, table, sum, first, row, column, lane);
 #pragma unroll
       for (int i = 0; i < 8; ++i) {
@@ -197,14 +231,7 @@ __device__ __forceinline__ void store_slab(const Int8BmmArgs& a,
 #pragma unroll
     for (int part = 0; part < bmm::slab_parts(kColumns); ++part)
       bits[part] = part_bits<kOutput, kColumns>(a, table, sum, part * 64, row, column, lane);
-    const int64_t words = (a.out_features + kWordBits - 1) / kWordBits;
-    const bmm::SlabTarget target{a.out_bits + row * words + column / kWordBits,
-                                 words,
-                                 a.rows - row,
-                                 a.out_features - column,
-                                 nullptr,
-                                 0};
-    bmm::store_parts(target, table, bits, lane);
+    bmm::store_parts(bits_target(a, row, column), table, bits, lane);
   }
 }
 

@@ -13,9 +13,6 @@ cudaError_t pack(const PackArgs& args, int64_t rows, const Context& context);
 cudaError_t pack_standardized(const StandardizedPackArgs& args, int64_t rows,
                               const Context& context);
 
-// Packs `rows` rows; see LevelPackArgs.
-cudaError_t pack_levels(const LevelPackArgs& args, int64_t rows, const Context& context);
-
 // See ImagePackArgs.
 cudaError_t pack_images(const ImagePackArgs& args, const Context& context);
 

@@ -1,4 +1,4 @@
-// Vector primitives on AVX-512 (F, BW, DQ, VL, VPOPCNTDQ); same contract as vectors_portable.h.
+// Vector primitives on AVX-512 (F, BW, DQ, VL, VPOPCNTDQ, VNNI); same contract as vectors_portable.h.
 #pragma once
 
 #include <immintrin.h>

@@ -55,6 +55,15 @@ __device__ __forceinline__ void copy_tile(uint32_t to, const CUtensorMap& map, i
       : "memory");
 }
 
+// Stores a box of a 2-D tensor, skipping what lies outside; see store_commit().
+__device__ __forceinline__ void store_tile(const CUtensorMap& map, uint32_t from, int column,
+                                           int row) {
+  asm volatile(
+      "cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%0, {%1, %2}], [%3];\n" ::"l"(&map),
+      "r"(column), "r"(row), "r"(from)
+      : "memory");
+}
+
 // Copies a box of a weight map; see encode_weights().
 __device__ __forceinline__ void copy_weights_tile(uint32_t to, const CUtensorMap& map, int word,
                                                   int tile, uint32_t barrier) {
@@ -81,6 +90,11 @@ __device__ __forceinline__ void prefetch_map(const CUtensorMap& map) {
 
 __device__ __forceinline__ void group_sync(int barrier, int threads) {
   asm volatile("bar.sync %0, %1;\n" ::"r"(barrier), "r"(threads) : "memory");
+}
+
+// Arrives at a barrier at which others wait with group_sync().
+__device__ __forceinline__ void group_arrive(int barrier, int threads) {
+  asm volatile("bar.arrive %0, %1;\n" ::"r"(barrier), "r"(threads) : "memory");
 }
 
 #endif

@@ -4,8 +4,15 @@
 namespace bitgnn::cuda::int8 {
 
 bool holds_wgmma(int64_t size, int columns, const Context& context) {
-  return wgmma_bytes(size, columns, true) + kLeastStages * kStageBytes <=
-         context.device.shared_bytes;
+  const auto holds = [&](auto constant) {
+    constexpr int kColumns = decltype(constant)::value;
+    return ceil_div(size, kChunk) <= kMostChunks &&
+           wgmma_stages<kColumns, false>(size, context) >= kLeastStages &&
+           wgmma_stages<kColumns, true>(size, context) >= kLeastStages;
+  };
+  return columns == 256   ? holds(std::integral_constant<int, 256>())
+         : columns == 128 ? holds(std::integral_constant<int, 128>())
+                          : holds(std::integral_constant<int, 64>());
 }
 
 cudaError_t int8_wgmma_codes(const Int8BmmArgs& args, int columns, const Context& context) {

@@ -10,45 +10,69 @@
 
 namespace bitgnn::cuda::int8 {
 
-// Shared memory besides the ring.
-inline int64_t wgmma_bytes(int64_t size, int columns, bool floats) {
+// Shared memory besides the rings.
+template <int kColumns>
+int64_t wgmma_bytes(int64_t size, bool floats) {
   constexpr int64_t kAlignment = 1024;
   const int64_t chunks = ceil_div(size, kChunk);
-  const auto tail = static_cast<int64_t>(columns == 256   ? sizeof(WgmmaTail<256>)
-                                         : columns == 128 ? sizeof(WgmmaTail<128>)
-                                                          : sizeof(WgmmaTail<64>));
-  return kAlignment + chunks * columns * kSwizzleBytes + tail +
+  return kAlignment + chunks * kColumns * kSwizzleBytes +
+         static_cast<int64_t>(sizeof(WgmmaTail<kColumns>)) +
          (floats ? 2 * chunks * kChunk * int64_t{sizeof(float)} : 0);
+}
+
+// Stages of each ring.
+template <int kColumns, bool kFloats>
+int64_t wgmma_stages(int64_t size, const Context& context) {
+  constexpr int kRings = WgmmaGroups<kColumns, kFloats>::kConsumers;
+  const int64_t left = context.device.shared_bytes - wgmma_bytes<kColumns>(size, kFloats);
+  return std::min<int64_t>(left / kStageBytes, kMostStages) / kRings;
+}
+
+// Whether addends and float results can pass through the ring: their rows are whole 16-byte units.
+inline bool stages_results(const Int8BmmArgs& a) {
+  return int8_output(a) != Int8Output::kBits && a.out_features % 4 == 0 && is_aligned(a.addend) &&
+         is_aligned(a.out_float) && (a.pack == nullptr || a.addend == nullptr);
+}
+
+inline cudaError_t encode_maps(WgmmaMaps& maps, const Int8BmmArgs& a, int columns, bool staged) {
+  const int64_t words = int8_pitch(a.size) / 4;
+  const auto encode = [](CUtensorMap& map, const void* from, int64_t rows, int64_t row_words,
+                         int box) {
+    return encode_rows(map, static_cast<const int32_t*>(from), rows, row_words, box);
+  };
+  cudaError_t status = encode(maps.weights, a.weight, a.out_features, words, columns);
+  if (status == cudaSuccess && a.codes != nullptr)
+    status = encode(maps.rows, a.codes, a.rows, words, kWgmmaRows);
+  if (status == cudaSuccess && staged && a.addend != nullptr)
+    status = encode(maps.addend, a.addend, a.rows, a.out_features, kWgmmaRows);
+  if (status == cudaSuccess && staged && a.out_float != nullptr)
+    status = encode(maps.out, a.out_float, a.rows, a.out_features, kMmaRows);
+  return status;
 }
 
 template <Int8Output kOutput, int kColumns, bool kFloats>
 cudaError_t launch_int8_wgmma(const Int8BmmArgs& a, const Context& context) {
   using Groups = WgmmaGroups<kColumns, kFloats>;
-  const int64_t fixed = wgmma_bytes(a.size, kColumns, kFloats);
   WgmmaPlan plan{};
   plan.chunks = static_cast<int>(ceil_div(a.size, kChunk));
-  plan.stages = static_cast<int>(
-      std::min<int64_t>((context.device.shared_bytes - fixed) / kStageBytes, kMostStages));
+  plan.stages = static_cast<int>(wgmma_stages<kColumns, kFloats>(a.size, context));
   plan.row_tiles = ceil_div(a.rows, kWgmmaRows);
   plan.column_tiles = static_cast<int>(ceil_div(a.out_features, kColumns));
   plan.vectors = kFloats && has_vector_rows(*a.pack);
+  plan.staged = stages_results(a);
 
-  CUtensorMap rows{}, weights;
-  const int64_t words = int8_pitch(a.size) / 4;
-  const auto encode = [&](CUtensorMap& map, const int8_t* from, int64_t count, int box) {
-    return encode_rows(map, reinterpret_cast<const int32_t*>(from), count, words, box);
-  };
-  cudaError_t status = encode(weights, a.weight, a.out_features, kColumns);
-  if (status == cudaSuccess && !kFloats) status = encode(rows, a.codes, a.rows, kWgmmaRows);
+  WgmmaMaps maps{};
+  cudaError_t status = encode_maps(maps, a, kColumns, plan.staged);
   const auto kernel = int8_wgmma_kernel<kOutput, kColumns, kFloats>;
-  const int64_t bytes = fixed + int64_t{plan.stages} * kStageBytes;
+  const int64_t bytes = wgmma_bytes<kColumns>(a.size, kFloats) +
+                        int64_t{Groups::kConsumers} * plan.stages * kStageBytes;
   if (status == cudaSuccess) status = grant_shared_memory(kernel, bytes);
   if (status != cudaSuccess) return status;
-  const int64_t workers = std::max<int64_t>(
-      1, std::min(plan.row_tiles, int64_t{context.device.sm_count} / plan.column_tiles));
+  const int64_t workers =
+      std::clamp<int64_t>(int64_t{context.device.sm_count} / plan.column_tiles, 1, plan.row_tiles);
   return launch_dependent(kernel, grid_size(workers * plan.column_tiles), Groups::kThreads,
                           static_cast<size_t>(bytes), context, a,
-                          kFloats ? *a.pack : Int8PackArgs{}, rows, weights, plan);
+                          kFloats ? *a.pack : Int8PackArgs{}, maps, plan);
 }
 
 template <Int8Output kOutput, bool kFloats>

@@ -1,0 +1,166 @@
+"""Running statistics of input columns: their formula, what a batch weighs, states and casts."""
+
+import copy
+import pickle
+
+import pytest
+import torch
+
+from bitgnn.nn import InputBits
+from bitgnn.nn.input_statistics import (
+    LOOKED_AT,
+    MEMORY,
+    OFTEN,
+    SELDOM,
+    ColumnStatistics,
+    Moments,
+)
+
+K = 7
+
+
+@pytest.fixture(autouse=True)
+def _seed():
+    torch.manual_seed(0)
+
+
+def seen(*batches, size=K):
+    statistics = ColumnStatistics("GCNConv", size)
+    for x in batches:
+        statistics.commit(statistics.merged(x))
+    return statistics
+
+
+def check_moments(found, x):
+    x = x.double()
+    assert torch.allclose(found.mean.double(), x.mean(0), rtol=1e-5, atol=1e-6)
+    assert torch.allclose(found.variance.double(), x.var(0, correction=0), rtol=1e-5, atol=1e-6)
+    assert torch.allclose(found.present.double(), (x > 0).double().mean(0))
+    assert float(found.negative) == pytest.approx(float((x < 0).double().mean()))
+
+
+@pytest.mark.parametrize("sizes", [(1,), (50,), (50, 1), (1, 50), (3, 0, 40, 2, 40), (1, 1, 1)])
+def test_batches_add_up_to_all_of_their_rows(sizes):
+    batches = [3.0 * torch.randn(size, K) + torch.arange(K) for size in sizes]
+    found = seen(*batches).moments
+    check_moments(found, torch.cat(batches))
+    assert float(found.rows) == sum(sizes)
+    assert float(found.batches) == sum(size > 0 for size in sizes)
+
+
+def test_merging_keeps_nothing_by_itself():
+    statistics = seen(torch.randn(9, K))
+    before = copy.deepcopy(statistics.state_dict())
+    statistics.merged(torch.randn(9, K))
+    assert all(torch.equal(before[name], now) for name, now in statistics.state_dict().items())
+
+
+def test_late_batches_go_on_counting():
+    statistics = seen(*[torch.zeros(10, K)] * 300)
+    assert float(statistics.rows) == 10 * MEMORY
+    weight = 1 / (MEMORY + 1)
+    assert torch.allclose(statistics.merged(torch.ones(10, K)).mean, torch.tensor(weight))
+    # One made-up row behind many rows, and many behind one.
+    assert float(seen(torch.zeros(999, K), torch.ones(1, K)).mean[0]) == pytest.approx(
+        1e-3, rel=1e-3
+    )
+    assert float(seen(torch.ones(1, K), torch.zeros(999, K)).mean[0]) == pytest.approx(
+        1e-3, rel=1e-3
+    )
+
+
+def test_of_later_batches_some_count():
+    bits, due = InputBits("Layer", K), []
+    for batch in range(OFTEN + 3 * SELDOM):
+        before = float(bits.batches)
+        bits.choose(torch.randn(5, K))
+        bits(torch.randn(5, K))
+        if float(bits.batches) > before:
+            due.append(batch)
+    assert due == [*range(OFTEN), *range(OFTEN, OFTEN + 3 * SELDOM, SELDOM)]
+
+
+def test_of_many_rows_some_are_looked_at_from_all_parts():
+    x = torch.arange(2.0 * LOOKED_AT + 1).unsqueeze(1)
+    found = seen(x, size=1).moments
+    check_moments(found, x[::3])
+    assert float(found.rows) == len(x)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64], ids=str)
+def test_buffers_are_float32_whatever_the_model_is(dtype):
+    statistics = seen(torch.randn(20, K).to(dtype)).to(dtype)
+    with torch.device("cpu"):
+        torch.set_default_dtype(torch.float64)
+        try:
+            statistics.reset_parameters()
+            other = ColumnStatistics("Layer", -1)
+            other.materialize(K)
+        finally:
+            torch.set_default_dtype(torch.float32)
+    for each in (*statistics.buffers(), *other.buffers(), *other.half().buffers()):
+        assert each.dtype == torch.float32
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf"), -float("inf"), 1e30, -1e38], ids=str)
+def test_columns_without_finite_moments_are_named(bad):
+    x = torch.randn(20, 8)
+    x[3, 2], x[5, 7], x[6, 7] = bad, bad, bad
+    statistics = ColumnStatistics("GCNConv", 8)
+    with pytest.raises(
+        ValueError, match=r"^GCNConv: x must be finite and below 1e[+]19 .* columns 2, 7$"
+    ):
+        statistics.merged(x)
+    x[0, :7] = bad
+    with pytest.raises(ValueError, match=r"columns 0, 1, 2, 3, 4, \.\.\.$"):
+        statistics.merged(x)
+    assert float(statistics.rows) == 0.0
+
+
+def test_a_batch_that_nobody_asked_about_leaves_no_nan():
+    statistics = seen(torch.randn(5, K))
+    before = statistics.mean.clone()
+    found = statistics.moments
+    statistics.commit(Moments(found.mean * torch.nan, *found[1:]))
+    assert torch.equal(statistics.mean, before)
+
+
+@pytest.mark.parametrize("way", ["deepcopy", "pickle", "state dict", "into lazy", "assigned"])
+def test_copies(way):
+    statistics = seen(torch.randn(9, K), torch.randn(3, K))
+    if way == "deepcopy":
+        other = copy.deepcopy(statistics)
+    elif way == "pickle":
+        other = pickle.loads(pickle.dumps(statistics))
+    else:
+        other = ColumnStatistics("Layer", -1 if way == "into lazy" else K)
+        state = copy.deepcopy(statistics.state_dict())
+        other.load_state_dict(state, assign=way == "assigned")
+    for one, two in zip(statistics.moments, other.moments, strict=True):
+        assert torch.equal(one, two)
+    other.commit(other.merged(torch.ones(1, K)))
+    assert float(statistics.rows) == 12.0
+
+
+def test_lazy_statistics_stay_lazy_in_copies_and_states():
+    lazy = ColumnStatistics("Layer", -1)
+    settled = seen(torch.randn(4, K))
+    settled.load_state_dict(lazy.state_dict())
+    copies = [copy.deepcopy(lazy), pickle.loads(pickle.dumps(lazy)), settled, lazy]
+    for each in copies:
+        assert each.is_lazy
+        each.materialize(K)
+        each.commit(each.merged(torch.ones(2, K)))
+        assert each.mean.tolist() == [1.0] * K
+    with pytest.raises(RuntimeError, match="size mismatch for mean"):
+        ColumnStatistics("Layer", K + 1).load_state_dict(lazy.state_dict())
+
+
+def test_reset_forgets_everything():
+    statistics = seen(*[torch.randn(9, K)] * (OFTEN + 2))
+    assert not statistics.is_due
+    statistics.reset_parameters()
+    fresh = ColumnStatistics("Layer", K)
+    assert statistics.is_due
+    for name, value in fresh.state_dict().items():
+        assert torch.equal(value, statistics.state_dict()[name])

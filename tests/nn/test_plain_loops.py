@@ -1,0 +1,263 @@
+"""Loops of users' own train whatever their first batch, their inputs and their modes were."""
+
+import warnings
+
+import pytest
+import torch
+from compilers import compiles_training
+from torch import nn
+from torch.nn import functional
+from torch_geometric.data import Data
+from torch_geometric.loader import DataLoader
+from torch_geometric.nn import global_mean_pool
+from toy_problems import CLASSES, FEATURES, NODES, planted
+
+import bitgnn
+from bitgnn import BitAdjacency
+from bitgnn.nn import GCNConv, GraphConv, SAGEConv
+
+KINDS = pytest.mark.parametrize("kind", [GCNConv, SAGEConv, GraphConv])
+HIDDEN = 32
+DATA = planted()
+NOISE = 0.4 * torch.randn(NODES, FEATURES, generator=torch.Generator().manual_seed(1))
+DENSE = 2 * DATA.x + NOISE
+FORMS = pytest.mark.parametrize("x", [DENSE, DATA.x], ids=["dense", "words"])
+NONE = torch.zeros(2, 0, dtype=torch.long)
+
+
+@pytest.fixture(autouse=True)
+def _seed():
+    torch.manual_seed(0)
+
+
+class Two(nn.Module):
+    """Two layers, with dropout in front of each."""
+
+    def __init__(self, kind, width=FEATURES, share=0.0, **options):
+        super().__init__()
+        self.first, self.last = kind(width, HIDDEN, **options), kind(HIDDEN, CLASSES, **options)
+        self.share = share
+
+    def forward(self, x, edges):
+        x = self.first(functional.dropout(x, self.share, self.training), edges).relu()
+        return self.last(functional.dropout(x, self.share, self.training), edges)
+
+
+def train(model, x, epochs=40, parameters=None):
+    """Epochs of Adam on the nodes with labels; ``model`` is called with ``x`` and edges."""
+    parameters = model.parameters() if parameters is None else parameters
+    optimizer = torch.optim.Adam(parameters, lr=0.01)
+    for _ in range(epochs):
+        optimizer.zero_grad()
+        scores = model(x, DATA.edge_index)[DATA.train_mask]
+        functional.cross_entropy(scores, DATA.y[DATA.train_mask]).backward()
+        optimizer.step()
+    return model
+
+
+@torch.no_grad()
+def accuracy(model, x):
+    right = model(x, DATA.edge_index).argmax(1) == DATA.y
+    return float(right[DATA.test_mask].float().mean())
+
+
+def check(model, x, least=0.85):
+    """The model is accurate, and freezes to the same scores without a warning."""
+    model.eval()
+    assert accuracy(model, x) > least
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        frozen = bitgnn.freeze(model)
+    with torch.no_grad():
+        assert torch.equal(frozen(x, DATA.edge_index), model(x, DATA.edge_index))
+
+
+DRY = {
+    "ones": lambda: torch.ones(1, FEATURES),
+    "zeros": lambda: torch.zeros(1, FEATURES),
+    "one row": lambda: torch.randn(1, FEATURES),
+    "some rows": lambda: torch.randn(8, FEATURES),
+    "no row": lambda: torch.zeros(0, FEATURES),
+    "other units": lambda: 100 + 30 * torch.randn(8, FEATURES),
+}
+
+
+@FORMS
+@pytest.mark.parametrize("name", DRY)
+@pytest.mark.parametrize("recorded", [True, False], ids=["", "no_grad"])
+def test_dry_runs_on_made_up_features(x, name, recorded):
+    model = Two(GCNConv)
+    with torch.set_grad_enabled(recorded):
+        model(DRY[name](), NONE)
+    check(train(model, x), x)
+
+
+@KINDS
+@FORMS
+def test_lazy_models_behind_a_dry_run(kind, x):
+    model = Two(kind, -1)
+    with torch.no_grad():
+        model(torch.ones(1, FEATURES), NONE)
+    check(train(model, x), x)
+
+
+@KINDS
+@FORMS
+@pytest.mark.parametrize("share", [0.0, 0.5])
+def test_no_evaluation_changes_a_trained_model(kind, x, share):
+    model = train(Two(kind, share=share), x).eval()
+    state = {name: value.clone() for name, value in model.state_dict().items()}
+    whole = x, DATA.edge_index
+    with torch.no_grad():
+        expected = model(*whole)
+    frozen = bitgnn.freeze(model)
+    for rows in (x.sum(1).argsort(descending=True)[:16], x.sum(1).argsort()[:1], slice(0, 0)):
+        model(x[rows], NONE)
+    model(x * 100, DATA.edge_index)
+    assert all(torch.equal(state[name], value) for name, value in model.state_dict().items())
+    with torch.no_grad():
+        assert torch.equal(model(*whole), expected)
+    for each in (frozen, bitgnn.freeze(model)):
+        each(x[:5], NONE)
+        assert torch.equal(each(*whole), expected)
+    assert accuracy(model, x) > 0.85
+
+
+@KINDS
+def test_another_run_behind_reset_parameters(kind):
+    model = train(Two(kind), DATA.x)
+    assert model.first.input_bits.kind == "pattern"
+    model.first.reset_parameters()
+    model.last.reset_parameters()
+    fresh = Two(kind)
+    for layer, other in ((model.first, fresh.first), (model.last, fresh.last)):
+        held, start = layer.state_dict(), other.state_dict()
+        assert held.keys() == start.keys()
+        for name, value in start.items():
+            assert torch.equal(held[name], value) or name.endswith("weight")
+        assert (layer.role, layer.is_trained) == (None, False)
+        assert not layer.input_bits.is_settled
+        assert not layer.constant_bits()
+    other = 4 * DENSE + 100  # another sensor: the same thing in other units
+    check(train(model.train(), other), other)
+    assert model.first.input_bits.kind == "rows"
+
+
+@KINDS
+def test_learnt_vectors_beside_features(kind):
+    class Beside(Two):
+        def __init__(self):
+            super().__init__(kind, FEATURES + 4)
+            self.table = nn.Embedding(NODES, 4)
+
+        def forward(self, x, edges):
+            return super().forward(torch.cat([x, self.table.weight], 1), edges)
+
+    x = 4 * DENSE + 30
+    model = train(Beside(), x)
+    assert accuracy(model.eval(), x) > 0.85
+    assert model.first.input_bits.kind == "rows"
+
+
+@KINDS
+def test_features_beside_hidden_results(kind):
+    class Again(Two):
+        def __init__(self):
+            super().__init__(kind)
+            self.last = kind(FEATURES + HIDDEN, CLASSES)
+
+        def forward(self, x, edges):
+            return self.last(torch.cat([self.first(x, edges).relu(), x], 1), edges)
+
+    x = DENSE + 3
+    assert accuracy(train(Again(), x).eval(), x) > 0.85
+
+
+@KINDS
+def test_one_layer_applied_several_times(kind):
+    class Thrice(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.front, self.conv = nn.Linear(FEATURES, HIDDEN), kind(HIDDEN, HIDDEN)
+            self.head = nn.Linear(HIDDEN, CLASSES)
+
+        def forward(self, x, edges):
+            x = self.front(x).relu()
+            for _ in range(3):
+                x = self.conv(x, edges).relu()
+            return self.head(x)
+
+    model = train(Thrice(), DENSE).eval()
+    assert model.conv.role == "inner"
+    assert accuracy(model, DENSE) > 0.85
+
+
+@compiles_training
+@pytest.mark.filterwarnings("ignore:Using `torch.compile:UserWarning")  # torch's, of global hooks
+@FORMS
+def test_compiled_before_the_first_batch(x):
+    torch._dynamo.reset()
+    model = Two(GCNConv)
+    compiled = torch.compile(model, backend="eager")
+    options = {"normalize": "sym", "add_self_loops": True}
+    graph = BitAdjacency.from_edge_index(DATA.edge_index, NODES, **options)  # traced in one piece
+    train(lambda x, _: compiled(x, graph), x, 30, model.parameters())
+    assert (model.first.role, model.first.is_trained) == ("first", True)
+    check(model, x)
+
+
+@FORMS
+@pytest.mark.parametrize("way", ["loop", "role"])
+def test_loops_without_a_model(x, way):
+    roles = ("first", "last") if way == "role" else (None, None)
+    first = GCNConv(FEATURES, HIDDEN, role=roles[0])
+    last = GCNConv(HIDDEN, CLASSES, role=roles[1])
+
+    def run(x, edges):
+        return last(first(x, edges).relu(), edges)
+
+    train(run, x, parameters=[*first.parameters(), *last.parameters()])
+    first.eval(), last.eval()
+    assert (first.role, last.role) == ("first", "last")
+    assert accuracy(run, x) > 0.85
+
+
+def graphs_of(number):
+    draw = torch.Generator().manual_seed(0)
+    for label in torch.arange(number) % 2:
+        nodes = int(torch.randint(4, 9, (1,), generator=draw))
+        x = torch.randn(nodes, 8, generator=draw) + 1.5 * label
+        edges = torch.randint(0, nodes, (2, 2 * nodes), generator=draw)
+        yield Data(x=x, edge_index=edges, y=label.view(1))
+
+
+class Pooled(nn.Module):
+    def __init__(self, kind):
+        super().__init__()
+        self.a, self.b, self.head = kind(8, 16), kind(16, 16), nn.Linear(16, 2)
+
+    def forward(self, x, edges, batch):
+        hidden = self.b(self.a(x, edges).relu(), edges).relu()
+        return self.head(global_mean_pool(hidden, batch))
+
+
+@pytest.mark.parametrize(("size", "lonely"), [(1, False), (1, True), (16, True)])
+def test_small_graphs_in_small_batches(size, lonely):
+    graphs = list(graphs_of(112))
+    model = Pooled(GCNConv)
+    if lonely:
+        model(torch.randn(1, 8), NONE, torch.zeros(1, dtype=torch.long)).sum().backward()
+        model.zero_grad()
+    optimizer, seen = torch.optim.Adam(model.parameters(), lr=0.01), 0
+    for _ in range(4 if size == 1 else 8):
+        for part in DataLoader(graphs[:64], size, shuffle=True):
+            scores = model(part.x, part.edge_index, part.batch)
+            (functional.cross_entropy(scores, part.y) * size / 16).backward()
+            seen += size
+            if seen % 16 == 0:
+                optimizer.step()
+                optimizer.zero_grad()
+    test = next(iter(DataLoader(graphs[64:], 64)))
+    scores = model.eval()(test.x, test.edge_index, test.batch)
+    assert float((scores.argmax(1) == test.y).float().mean()) > 0.8
+    bitgnn.freeze(model)

@@ -1,0 +1,381 @@
+"""All that torch offers around a module, before the first batch and behind it."""
+
+import copy
+import pickle
+import tempfile
+from functools import partial
+from pathlib import Path
+
+import pytest
+import torch
+import torch_geometric.nn as pyg
+from small_models import EDGES, WORDS, C, H, K, Net, X, Y, chain, roles, steps, two
+from torch import nn
+from torch.func import functional_call
+from torch.nn import functional
+from torch.nn.utils import parametrizations, parametrize, prune
+from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
+from torch.utils.checkpoint import checkpoint
+
+import bitgnn
+from bitgnn.nn import GCNConv, GraphConv, SAGEConv
+
+KINDS = pytest.mark.parametrize("kind", [GCNConv, SAGEConv, GraphConv])
+WIDTHS = pytest.mark.parametrize("width", [K, -1], ids=["known", "lazy"])
+WHEN = pytest.mark.parametrize("when", ["before", "after"])
+DATA = pytest.mark.parametrize("x", [X, WORDS], ids=["dense", "words"])
+
+
+@pytest.fixture(autouse=True)
+def _seed():
+    torch.manual_seed(0)
+
+
+def loss(model, x=X):
+    return functional.cross_entropy(model(x, EDGES), Y)
+
+
+def same(one, two):
+    """Equal states and equal results."""
+    first, second = one.state_dict(), two.state_dict()
+    assert first.keys() == second.keys()
+    assert all(torch.equal(first[name], second[name]) for name in first)
+    return torch.equal(one.eval()(X, EDGES), two.eval()(X, EDGES))
+
+
+@KINDS
+@WIDTHS
+@pytest.mark.parametrize("pair", [False, True], ids=["one", "pair"])
+def test_shapes_never_depend_on_data(kind, width, pair):
+    sizes = (width, width) if pair and kind is not GCNConv else width
+    layer = kind(sizes, C)
+    shapes = []
+    for x in (X, WORDS, X[:1], X):
+        layer(x, EDGES if len(x) > 1 else EDGES[:, :0]).sum().backward()
+        shapes.append({name: tuple(value.shape) for name, value in layer.state_dict().items()})
+    assert all(found == shapes[0] for found in shapes)
+    assert shapes[0] == {
+        n: tuple(v.shape) for n, v in kind((K, K) if sizes != width else K, C).state_dict().items()
+    }
+    theirs = getattr(pyg, kind.__name__)(K, C).state_dict()
+    assert {name: tuple(value.shape) for name, value in theirs.items()}.items() <= shapes[0].items()
+    for value in layer.buffers():
+        assert value.dtype in (torch.float32, torch.int64)
+
+
+@KINDS
+@WIDTHS
+@WHEN
+@pytest.mark.parametrize("way", ["deepcopy", "pickle", "saved", "state dict", "assigned"])
+def test_copies_train_alike(kind, width, when, way, tmp_path):
+    if way == "assigned" and when == "before":
+        width = K  # torch refuses to assign lazy parameters
+    layer = kind(width, C)
+    if when == "after":
+        loss(layer).backward()
+        layer.zero_grad()
+    if way == "deepcopy":
+        other = copy.deepcopy(layer)
+    elif way == "pickle":
+        other = pickle.loads(pickle.dumps(layer))
+    elif way == "saved":
+        torch.save(layer, tmp_path / "layer")
+        other = torch.load(tmp_path / "layer", weights_only=False)
+    else:
+        other = kind(-1, C)
+        other.load_state_dict(copy.deepcopy(layer.state_dict()), assign=way == "assigned")
+    for each in (layer, other):
+        torch.manual_seed(1)
+        steps(each, 3, X, EDGES)
+    if width == -1 and when == "before":  # each has drawn weights of its own
+        other.load_state_dict(layer.state_dict())
+    assert same(layer, other)
+
+
+@KINDS
+@DATA
+@WHEN
+@pytest.mark.parametrize("buffers", [False, True], ids=["", "use_buffers"])
+@pytest.mark.parametrize("moving", [False, True], ids=["mean", "moving"])
+def test_averaged_models(kind, x, when, buffers, moving):
+    model = two(kind)
+    if when == "after":
+        loss(model, x).backward()
+    how = {"multi_avg_fn": get_ema_multi_avg_fn(0.5)} if moving else {}
+    average = AveragedModel(model, use_buffers=buffers, **how)
+    for _ in range(5):
+        steps(model, 1, x, EDGES)
+        average.update_parameters(model)
+    inner = average.module
+    assert roles(inner.first, inner.last) == ["first", "last"]
+    assert inner.first.input_bits.kind == model.first.input_bits.kind
+    assert inner.first.letters == model.first.letters
+    with torch.no_grad():
+        found = average.eval()(x, EDGES)
+    assert torch.equal(bitgnn.freeze(inner, check=False)(x, EDGES), found)
+    if moving:
+        for _ in range(40):  # goes to where the model is
+            average.update_parameters(model)
+        torch.testing.assert_close(average(x, EDGES), model.eval()(x, EDGES))
+
+
+OPTIMISERS = {
+    "Adagrad": lambda p: torch.optim.Adagrad(p, lr=0.05),
+    "Adadelta": lambda p: torch.optim.Adadelta(p, lr=1.0),
+    "LBFGS": lambda p: torch.optim.LBFGS(p, lr=0.1, max_iter=2),
+    "fused AdamW": lambda p: torch.optim.AdamW(p, lr=0.01, fused=True),
+    "Rprop": torch.optim.Rprop,
+}
+
+
+@KINDS
+@DATA
+@pytest.mark.parametrize("name", OPTIMISERS)
+def test_optimisers_made_before_the_first_batch(kind, x, name):
+    model = two(kind)
+    optimizer = OPTIMISERS[name](list(model.parameters()))
+    start = {name: value.detach().clone() for name, value in model.named_parameters()}
+
+    def closure():
+        optimizer.zero_grad()
+        found = loss(model, x)
+        found.backward()
+        return found
+
+    for _ in range(3):
+        optimizer.step(closure)
+    optimizer.load_state_dict(copy.deepcopy(optimizer.state_dict()))
+    optimizer.step(closure)
+    assert loss(model, x).isfinite()
+    moved = {
+        name for name, value in model.named_parameters() if not torch.equal(value, start[name])
+    }
+    weights = {name for name in start if name.endswith("weight") and "lin" in name}
+    assert weights | {"last.gain_level"} <= moved
+
+
+@pytest.fixture(scope="module")
+def process_group():
+    with tempfile.TemporaryDirectory() as folder:
+        address = f"file://{Path(folder) / 'group'}"
+        torch.distributed.init_process_group("gloo", init_method=address, rank=0, world_size=1)
+        yield
+        torch.distributed.destroy_process_group()
+
+
+@KINDS
+@WHEN
+@pytest.mark.parametrize("how", ["layer", "model", "binarize", "example"])
+def test_distributed_data_parallel(kind, when, how, process_group):
+    float_kind = getattr(pyg, kind.__name__)
+    if how == "layer":
+        model = kind(K, C)
+    elif how == "model":
+        model = two(kind)
+    else:
+        example = (X, EDGES) if how == "example" else None
+        floats = Net(chain, first=float_kind(K, H), last=float_kind(H, C))
+        model = bitgnn.binarize(floats, example=example).train()
+    if when == "after":
+        loss(model).backward()
+        model.zero_grad(set_to_none=True)
+    parallel = nn.parallel.DistributedDataParallel(model)
+    for _ in range(3):
+        loss(parallel).backward()
+    assert all(parameter.grad is not None for parameter in model.parameters())
+    wanted = "only" if how == "layer" else ["first", "last"]
+    assert (model.role if how == "layer" else roles(model.first, model.last)) == wanted
+
+
+MAPS = {GCNConv: ("lin",), SAGEConv: ("lin_l", "lin_r"), GraphConv: ("lin_rel", "lin_root")}
+
+
+@KINDS
+@WHEN
+@DATA
+@pytest.mark.parametrize("precision", ["bin", "full", "FBF+FBF", "FFF+FFF"])
+def test_hooks_on_maps_are_called(kind, when, x, precision):
+    layer = kind(K, C, precision=precision)
+    if when == "after":
+        loss(layer, x).backward()
+    plain = copy.deepcopy(layer)
+    calls = []
+    for name in MAPS[kind]:
+        linear = getattr(layer, name)
+        linear.register_forward_pre_hook(lambda *_, name=name: calls.append((name, "in")))
+        linear.register_forward_hook(lambda *_, name=name: calls.append((name, "out")))
+        linear.register_full_backward_hook(lambda *_, name=name: calls.append((name, "back")))
+    out, expected = layer(x, EDGES), plain(x, EDGES)
+    torch.testing.assert_close(out, expected)
+    out.sum().backward()
+    assert sorted(calls) == sorted((n, w) for n in MAPS[kind] for w in ("in", "out", "back"))
+    torch.testing.assert_close(layer.eval()(x, EDGES), plain.eval()(x, EDGES))
+    getattr(layer, MAPS[kind][0]).register_forward_hook(lambda *given: 0 * given[-1])
+    assert not torch.allclose(layer(x, EDGES), plain(x, EDGES))
+
+
+CHANGES = {
+    "prune": lambda linear: prune.l1_unstructured(linear, "weight", 0.4),
+    "prune rows": lambda linear: prune.ln_structured(linear, "weight", 0.4, n=2, dim=0),
+    "weight norm": parametrizations.weight_norm,
+    "spectral norm": parametrizations.spectral_norm,
+    "old weight norm": nn.utils.weight_norm,
+    "own": lambda linear: parametrize.register_parametrization(linear, "weight", Doubled()),
+}
+
+
+class Doubled(nn.Module):
+    def forward(self, weight):
+        return 2.0 * weight
+
+
+@KINDS
+@WHEN
+@pytest.mark.parametrize("name", CHANGES)
+@pytest.mark.filterwarnings("ignore:.*weight_norm.*deprecated")
+def test_weights_that_are_made_anew_in_each_forward(kind, when, name):
+    model = two(kind)
+    if when == "after":
+        loss(model).backward()
+    for layer in (model.first, model.last):
+        for linear in MAPS[kind]:
+            CHANGES[name](getattr(layer, linear))
+    start = {name: value.detach().clone() for name, value in model.named_parameters()}
+    steps(model, 3, X, EDGES)
+    assert roles(model.first, model.last) == ["first", "last"]
+    for key, value in model.named_parameters():
+        if "lin" in key and "weight" in key:
+            assert not torch.equal(value, start[key]), key
+    weight = getattr(model.first, MAPS[kind][0]).weight
+    if name == "prune":
+        assert float((weight == 0).float().mean()) == pytest.approx(0.4, abs=0.01)
+    with torch.no_grad():
+        scores = model.eval()(X, EDGES)
+    assert torch.equal(bitgnn.freeze(model, check=False)(X, EDGES), scores)
+
+
+@KINDS
+@WHEN
+def test_functional_calls(kind, when):
+    model = two(kind)
+    if when == "after":
+        loss(model).backward()
+        model.zero_grad()
+    other = copy.deepcopy(model)
+    parameters = {name: value.detach().clone() for name, value in model.named_parameters()}
+    for value in parameters.values():
+        value.requires_grad_()
+    buffers = {name: value.clone() for name, value in model.named_buffers()}
+    before = copy.deepcopy(model.state_dict())
+    expected = loss(other)
+    expected.backward()
+    found = functional_call(model, (parameters, buffers), (X, EDGES))
+    out = functional.cross_entropy(found, Y)
+    out.backward()
+    assert torch.equal(out, expected)
+    for name, value in other.named_parameters():
+        torch.testing.assert_close(parameters[name].grad, value.grad)
+    assert all(parameter.grad is None for parameter in model.parameters())
+    if when == "after":  # what is learnt is in the buffers that were given
+        assert all(torch.equal(before[name], value) for name, value in model.state_dict().items())
+        assert float(buffers["first.input_bits.batches"]) == 2.0
+    with torch.no_grad():
+        swapped = functional_call(model.eval(), other.state_dict(), (X, EDGES))
+        assert torch.equal(swapped, other.eval()(X, EDGES))
+
+
+def dropping(net, x, edges, wrap=lambda part, *given: part(*given)):
+    """Two layers with dropout, each of them and the rest perhaps inside of a checkpoint."""
+
+    def rest(hidden):
+        return net.last(functional.dropout(hidden.relu(), 0.5, net.training), edges)
+
+    x = functional.dropout(x, 0.3, net.training).requires_grad_()
+    return wrap(rest, wrap(net.first, x, edges))
+
+
+@KINDS
+@DATA
+@WHEN
+@pytest.mark.parametrize("reentrant", [False, True], ids=["saved tensors", "reentrant"])
+def test_checkpointing_gives_the_same_results_and_gradients(kind, x, when, reentrant):
+    model = two(kind)
+    model.way = dropping
+    if when == "after":
+        steps(model, 3, x, EDGES)
+
+    def checkpointed(net, x, edges):
+        return dropping(net, x, edges, partial(checkpoint, use_reentrant=reentrant))
+
+    found = []
+    for way in (dropping, checkpointed):
+        net = copy.deepcopy(model)
+        net.way = way
+        net.zero_grad()
+        torch.manual_seed(5)
+        for _ in range(2):
+            out = net(x, EDGES)
+            functional.cross_entropy(out, Y).backward()
+        assert roles(net.first, net.last) == ["first", "last"]
+        gradients = {n: p.grad for n, p in net.named_parameters() if p.grad is not None}
+        found.append((out.detach(), gradients, net.state_dict()))
+    (plain, gradients, state), (out, others, after) = found
+    torch.testing.assert_close(out, plain)
+    torch.testing.assert_close(others, gradients)
+    for name in state:
+        if name.split(".")[-1] != "steps":
+            torch.testing.assert_close(after[name], state[name], msg=name)
+
+
+@KINDS
+@DATA
+@pytest.mark.parametrize("precision", ["bin", "full"])
+def test_monte_carlo_dropout_computes_the_same_without_gradients(kind, x, precision):
+    model = two(kind, precision=precision)
+    model.way = dropping
+    steps(model, 3, x, EDGES)
+    state, results = copy.deepcopy(model.state_dict()), []
+    for grad in (True, False):
+        model.load_state_dict(state)
+        torch.manual_seed(3)
+        with torch.set_grad_enabled(grad):
+            results.append(model(x, EDGES).detach())
+    torch.testing.assert_close(*results, rtol=0, atol=1e-5)
+    norms = [name for name in state if "norm" in name]
+    assert all(  # batch norms count as torch's do, inputs where gradients are recorded
+        torch.equal(state[name], value)
+        for name, value in model.state_dict().items()
+        if name not in norms
+    )
+
+
+@KINDS
+@WHEN
+def test_models_made_without_memory(kind, when):
+    model = two(kind)
+    if when == "after":
+        steps(model, 2, X, EDGES)
+    with torch.device("meta"):
+        empty = two(kind)
+    other = empty.to_empty(device="cpu")
+    other.load_state_dict(model.state_dict())
+    assert same(model, other)
+    assigned = copy.deepcopy(empty)
+    assigned.load_state_dict(model.state_dict(), assign=True)
+    assert same(model, assigned)
+
+
+@KINDS
+def test_checkpoints_of_pyg_and_of_trained_layers_fit(kind):
+    theirs, layer = getattr(pyg, kind.__name__)(K, C), kind(K, C)
+    layer.load_state_dict(theirs.state_dict())
+    steps(layer, 2, X, EDGES)
+    trained = copy.deepcopy(layer.state_dict())
+    layer.load_state_dict(theirs.state_dict())  # statistics stay
+    assert float(layer.input_bits.batches) == 2.0
+    theirs.load_state_dict({k: v for k, v in trained.items() if k in theirs.state_dict()})
+    with pytest.raises(RuntimeError, match="size mismatch"):
+        kind(K + 1, C).load_state_dict(trained)
+    del trained["input_bits.mean"]
+    with pytest.raises(RuntimeError, match=r"Missing key.*input_bits\.mean"):
+        kind(K, C).load_state_dict(trained)
