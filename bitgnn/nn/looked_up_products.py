@@ -10,9 +10,10 @@ from torch import Tensor, nn
 
 from bitgnn.nn.input_bits import InputBits
 from bitgnn.nn.map_linear import MapLinear, is_hooked, through
+from bitgnn.nn.norms import ENOUGH_ROWS
 from bitgnn.nn.precision import LayerPrecision
 from bitgnn.nn.seen_bits import NotesBits
-from bitgnn.nn.weight_decay import spare_from_decay
+from bitgnn.nn.weight_decay import give_to_decay, spare_from_decay
 from bitgnn.quantize import binary_sign
 from bitgnn.quantize.dropout import made_once
 from bitgnn.quantize.int8_linear import InputRows, int8_linear
@@ -142,7 +143,8 @@ class LookedUpProducts(NotesBits):
             (out,) = trained_products(rows, weight, operand, 1, *self._levels(*parts))
             outs = (out,) if len(parts) == 1 else out.split(weights[0].size(0), 1)
         else:
-            products = trained_products(rows, weight, operand, len(parts))
+            centres = rows.size(0) >= ENOUGH_ROWS
+            products = trained_products(rows, weight, operand, len(parts), centres=centres)
             outs = (part.norm(out) for part, out in zip(parts, products, strict=True))
         return tuple(self._finished(out, seen, part) for out, part in zip(outs, parts, strict=True))
 
@@ -151,6 +153,8 @@ class LookedUpProducts(NotesBits):
     ) -> Tensor:
         """Product of 8-bit rows behind its norm or gain."""
         weight = part.linear.weight
+        if self.training:
+            give_to_decay(weight)
         if learns:
             out: Tensor = part.norm(int8_linear(x, weight, rows))
             return out
@@ -159,6 +163,7 @@ class LookedUpProducts(NotesBits):
             gain = self.root_gain if part.is_root else self.output_gain
             if has_gain:
                 level = self.root_gain_level if part.is_root else self.gain_level
+                spare_from_decay(level)
         return int8_linear(x, weight, rows, level=level, output_gain=gain, norm=part.norm)
 
     def _finished(self, out: Tensor, seen: SeenInput, part: Part) -> Tensor:
