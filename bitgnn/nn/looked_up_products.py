@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from bitgnn.nn.input_bits import InputBits
 from bitgnn.nn.map_linear import MapLinear, is_hooked, through
+from bitgnn.nn.norms import ENOUGH_ROWS
 from bitgnn.nn.precision import LayerPrecision
 from bitgnn.nn.seen_bits import NotesBits
 from bitgnn.nn.weight_decay import give_to_decay, spare_from_decay
@@ -142,7 +143,8 @@ class LookedUpProducts(NotesBits):
             (out,) = trained_products(rows, weight, operand, 1, *self._levels(*parts))
             outs = (out,) if len(parts) == 1 else out.split(weights[0].size(0), 1)
         else:
-            products = trained_products(rows, weight, operand, len(parts))
+            centres = rows.size(0) >= ENOUGH_ROWS
+            products = trained_products(rows, weight, operand, len(parts), centres=centres)
             outs = (part.norm(out) for part, out in zip(parts, products, strict=True))
         return tuple(self._finished(out, seen, part) for out, part in zip(outs, parts, strict=True))
 

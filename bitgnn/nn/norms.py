@@ -35,7 +35,7 @@ class ProductNorm(nn.BatchNorm1d):
 
     def __init__(self, num_features: int) -> None:
         super().__init__(num_features)
-        self._before: tuple[Tensor, Tensor, Tensor] | None = None
+        self._before: Tensor | None = None
 
     def forward(self, input: Tensor) -> Tensor:
         """Normalise ``[N, C]`` floats; the result has their dtype."""
@@ -44,30 +44,44 @@ class ProductNorm(nn.BatchNorm1d):
         if not (self.training and few):
             out: Tensor = super().forward(input)
             return out
-        assert self.running_mean is not None
-        assert self.running_var is not None
-        assert self.num_batches_tracked is not None
-        held = self.running_mean, self.running_var
-        earlier, repeats = self._before, is_in_backward()
-        if earlier is None or not repeats:
-            earlier = held[0].clone(), held[1].clone(), self.num_batches_tracked.clone()
-        mean, variance, batches = earlier
-        x = input.to(torch.promote_types(input.dtype, mean.dtype))
+        repeats = self._before is not None and is_in_backward()
+        before = self._before if repeats else self._held()
+        assert before is not None
+        x = input.to(torch.promote_types(input.dtype, before.dtype))
+        mean, variance, batches = before.split([input.size(1), input.size(1), 1])
         batch_variance, batch_mean = torch.var_mean(x, 0, correction=0)
-        now = batch_mean, batch_variance
+        held, batch = (mean, variance), (batch_mean, batch_variance)
         share, first = rows / ENOUGH_ROWS, rows / (rows * (batches + 1) + 1)
         if not repeats:
             speed = 0.0 if self.momentum is None else min(self.momentum, share)
-            with torch.no_grad():
-                moved = _blended((mean, variance), now, first.clamp(min=speed))
-                for part, value in zip(held, moved, strict=True):
-                    part.copy_(value)
-                self.num_batches_tracked.add_(1)
+            self._move(held, batch, first.clamp(min=speed))
             if not torch.compiler.is_compiling():
-                self._before = earlier
-        mean, variance = _blended((mean, variance), now, first.clamp(min=share))
+                self._before = before
+        mean, variance = _blended(held, batch, first.clamp(min=share))
         scale = self.weight * torch.rsqrt(variance + self.eps)
         return (x * scale + (self.bias - mean * scale)).to(input.dtype)
+
+    def _held(self) -> Tensor:
+        """Running mean, variance and number of batches, ``[2 C + 1]``, as they are now."""
+        mean, variance, batches = self.running_mean, self.running_var, self.num_batches_tracked
+        assert mean is not None
+        assert variance is not None
+        assert batches is not None
+        # torch.compile computes clones again in the backward pass, when the buffers have moved on
+        # (pytorch/pytorch#197039); it keeps results of cat.
+        held = torch.cat([mean, variance, batches.view(1)])
+        return held.to(torch.promote_types(held.dtype, torch.float32))
+
+    @torch.no_grad()
+    def _move(self, held: Statistics, batch: Statistics, share: Tensor) -> None:
+        """Move the running statistics on."""
+        assert self.running_mean is not None
+        assert self.running_var is not None
+        assert self.num_batches_tracked is not None
+        mean, variance = _blended(held, batch, share)
+        self.running_mean.copy_(mean)
+        self.running_var.copy_(variance)
+        self.num_batches_tracked.add_(1)
 
     def _get_name(self) -> str:
         return nn.BatchNorm1d.__name__
@@ -76,9 +90,8 @@ class ProductNorm(nn.BatchNorm1d):
 def _blended(held: Statistics, batch: Statistics, share: Tensor) -> Statistics:
     """Mean and variance of rows of which ``share`` are the batch's."""
     apart = batch[0] - held[0]
-    mean = held[0] + share * apart
     within = held[1] + share * (batch[1] - held[1])
-    return mean, within + share * (1 - share) * apart.square()
+    return held[0] + share * apart, within + share * (1 - share) * apart.square()
 
 
 def is_in_backward() -> bool:

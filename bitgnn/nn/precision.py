@@ -63,7 +63,8 @@ class LayerPrecision:
         hardtanh: clip what the sign sees to [-1, 1]; this bounds the row scale.
         input_norm: of the layer's input: None, ``"batch"`` (batch norm without affine parameters)
             or ``"standardize"`` (per node, :class:`bitgnn.nn.NodeStandardize`).
-        hidden_norm: between the dense product and the aggregation: None or ``"batch"``.
+        hidden_norm: between the dense product and the aggregation: None or ``"batch"``, a batch
+            norm that blends fewer than 256 rows with its running statistics.
         output_norm: behind aggregation, bias and root term: None or ``"batch"``.
         inputs: bits that the dense product takes: ``"sign"`` of each value, or ``"looked_up"``,
             what :class:`bitgnn.nn.InputBits` finds in the data (the row scale is left out).

@@ -189,11 +189,14 @@ def trained_products(
     parts: int = 1,
     level: Tensor | None = None,
     log_gain: Tensor | None = None,
+    *,
+    centres: bool = True,
 ) -> tuple[Tensor, ...]:
     r"""Products as of :func:`looked_up_linear` in training, in front of batch norms or gains.
 
     The gradient of a batch norm's input sums to 0 over the batch, so that what is added to each bit
-    is left out of the gradient of the weights. The level of a gain gets :math:`\sum G Y / 10`, a
+    is left out of the gradient of the weights; not so with ``centres=False``, for norms that do not
+    centre these rows on themselves. The level of a gain gets :math:`\sum G Y / 10`, a
     tenth of the gradient of the gain's logarithm.
 
     ``weight`` is ``[parts * M, B]``, that of the first product in front; the results are ``parts``
@@ -205,7 +208,7 @@ def trained_products(
     assert bits.unit is not None
     with without_autocast(x):
         folded = _fold(weight, bits, bits.unit, log_gain)
-        operands = (bits, *folded, parts, level is None)
+        operands = (bits, *folded, parts, level is None and centres)
         outs: tuple[Tensor, ...] = _LookedUpLinear.apply(x, weight, level, operands)
     return outs
 
