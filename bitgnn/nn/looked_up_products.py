@@ -163,6 +163,7 @@ class LookedUpProducts(NotesBits):
             gain = self.root_gain if part.is_root else self.output_gain
             if has_gain:
                 level = self.root_gain_level if part.is_root else self.gain_level
+                assert level is not None
                 spare_from_decay(level)
         return int8_linear(x, weight, rows, level=level, output_gain=gain, norm=part.norm)
 

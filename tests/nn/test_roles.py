@@ -198,6 +198,20 @@ def test_a_trained_role_is_changed_by_nothing_but_a_reset():
     assert conv.role == "first"
 
 
+@LAYERS
+@pytest.mark.parametrize("detached", [False, True])
+def test_models_called_one_behind_the_other(kind, detached):
+    encoder = Net(lambda net, x, edges: net.conv(x, edges).relu(), conv=kind(K, H))
+    decoder = Net(lambda net, x, edges: net.conv(x, edges), conv=kind(H, C))
+    for _ in range(STEPS):
+        hidden = encoder(X, EDGES)
+        out = decoder(hidden.detach() if detached else hidden, EDGES)
+        (out.sum() + hidden.sum()).backward()
+    wanted = ["only", "only"] if detached else ["first", "last"]
+    assert roles(encoder.conv, decoder.conv) == wanted
+    assert encoder.conv.is_trained
+
+
 def test_a_dry_run_or_two_settles_no_role():
     conv = GCNConv(K, H)
     for _ in range(STEPS - 1):

@@ -14,7 +14,7 @@ from torch import nn
 from torch.func import functional_call
 from torch.nn import functional
 from torch.nn.utils import parametrizations, parametrize, prune
-from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
+from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn, update_bn
 from torch.utils.checkpoint import checkpoint
 
 import bitgnn
@@ -379,3 +379,57 @@ def test_checkpoints_of_pyg_and_of_trained_layers_fit(kind):
     del trained["input_bits.mean"]
     with pytest.raises(RuntimeError, match=r"Missing key.*input_bits\.mean"):
         kind(K, C).load_state_dict(trained)
+
+
+@KINDS
+@pytest.mark.parametrize("cast", ["half", "double", "float", "cpu"])
+def test_lazy_layers_are_cast_and_moved_before_they_know_their_width(kind, cast):
+    model = getattr(two(kind, -1), cast)()
+    dtype = next(p.dtype for p in model.parameters())
+    out = model(X.to(dtype), EDGES)
+    assert out.dtype == dtype
+    out.sum().backward()
+    assert model.first.input_bits.mean.dtype == torch.float32
+    assert copy.deepcopy(model)(X.to(dtype), EDGES).dtype == dtype
+
+
+@KINDS
+def test_averages_get_the_statistics_of_their_norms(kind):
+    model = two(kind)
+    average = AveragedModel(model)
+    for _ in range(3):
+        steps(model, 1, X, EDGES)
+        average.update_parameters(model)
+    before = copy.deepcopy(average.module.state_dict())
+    model = Net(lambda net, x, edges: net.inner(x, edges), inner=average).train()
+    model.forward = lambda x: average(x, EDGES)
+    update_bn([X, X], model)
+    for name, value in average.module.state_dict().items():
+        changes = "first" in name and "norm" in name and "running" in name
+        assert torch.equal(before[name], value) != changes or "num_batches" in name, name
+    assert average.eval()(X, EDGES).isfinite().all()
+
+
+@KINDS
+def test_layers_share_a_weight(kind):
+    model = Net(chain, first=kind(K, K), last=kind(K, K))
+    for name in MAPS[kind]:
+        getattr(model.last, name).weight = getattr(model.first, name).weight
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    model(X, EDGES).square().sum().backward()
+    optimizer.step()
+    for name in MAPS[kind]:
+        assert getattr(model.last, name).weight is getattr(model.first, name).weight
+    with torch.no_grad():
+        scores = model.eval()(X, EDGES)
+    assert torch.equal(bitgnn.freeze(model, check=False)(X, EDGES), scores)
+
+
+@KINDS
+@DATA
+def test_sparse_tensors_are_what_they_hold(kind, x):
+    model, other = two(kind), two(kind)
+    for features in (x.to_sparse(), x.to_sparse_csr(), x.to_sparse()):
+        torch.testing.assert_close(model(features, EDGES), other(x, EDGES))
+    assert model.first.input_bits.kind == other.first.input_bits.kind
+    assert same(model, other)
