@@ -10,6 +10,7 @@ from matplotlib.figure import Figure
 from PIL import Image
 
 from bench.charts import gaps_chart, models_chart, ratios_chart
+from bench.default_chart import defaults_chart
 from bench.tables.documents import read_records
 
 RESULTS = Path(__file__).resolve().parent / "results"
@@ -23,6 +24,7 @@ CHARTS: Mapping[str, tuple[str, Callable[..., Figure]]] = {
     "plain_loop": ("plain_loop", gaps_chart),
     "plain_loop_depth": ("plain_loop_depth", gaps_chart),
     "distilled": ("distilled", gaps_chart),
+    "default": ("default_cuda default_cpu", defaults_chart),
     "models_cpu": ("models_cpu", models_chart),
     "models_cuda": ("models_cuda", models_chart),
 }

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from operator import attrgetter
 from typing import Any
 
 import torch
@@ -23,12 +22,10 @@ OUTPUT_WINDOW = 4.0
 # Relative error from which on factors in place of edge weights are worth a warning.
 FACTORIZATION_WARNING = 1e-3
 
-_message_hooks = attrgetter(
-    *(
-        f"_{method}_forward_{hooks}"
-        for method in ("propagate", "message", "aggregate", "message_and_aggregate")
-        for hooks in ("pre_hooks", "hooks")
-    )
+_MESSAGE_HOOKS = tuple(
+    f"_{method}_forward_{hooks}"
+    for method in ("propagate", "message", "aggregate", "message_and_aggregate")
+    for hooks in ("pre_hooks", "hooks")
 )
 _MESSAGE_METHODS = ("message", "aggregate", "message_and_aggregate", "update")
 _INSPECTED: dict[str, list[int | str]] = {
@@ -131,7 +128,7 @@ class BinaryLayer(BinaryProduct):
     @property
     def _shows_messages(self) -> bool:
         """Whether somebody looks at single messages: an explainer, or a hook."""
-        return bool(self.explain) or any(_message_hooks(self))
+        return bool(self.explain) or any(getattr(self, name) for name in _MESSAGE_HOOKS)
 
     def _needs_edges(self, graph: Any) -> None:
         """Refuse a ready pattern where PyG's message passing runs."""

@@ -102,7 +102,7 @@ class ColumnStatistics(nn.Module):
     @property
     def is_lazy(self) -> bool:
         """True while the number of columns is not known."""
-        return bool(is_lazy(self.mean))
+        return isinstance(self._buffers["mean"], LazyColumns)
 
     def materialize(self, size: int) -> None:
         """Give lazy buffers their number of columns."""
@@ -194,7 +194,9 @@ class ColumnStatistics(nn.Module):
         if moments is None:
             return
         is_finite = torch.isfinite(moments.mean).all() & torch.isfinite(moments.variance).all()
-        with torch.inference_mode(self.rows.is_inference()):
+        # Compilers cannot ask a tensor for its mode.
+        mode = torch.compiler.is_compiling() or not self.rows.is_inference()
+        with torch.inference_mode(not mode):
             for held, found in zip(self.moments, moments, strict=True):
                 if found is not held:
                     held.copy_(torch.where(is_finite, found, held))

@@ -13,7 +13,7 @@ from bitgnn.nn.map_linear import MapLinear, is_hooked, through
 from bitgnn.nn.norms import ENOUGH_ROWS
 from bitgnn.nn.precision import LayerPrecision
 from bitgnn.nn.seen_bits import NotesBits
-from bitgnn.nn.weight_decay import spare_from_decay
+from bitgnn.nn.weight_decay import give_to_decay, spare_from_decay
 from bitgnn.quantize import binary_sign
 from bitgnn.quantize.dropout import made_once
 from bitgnn.quantize.int8_linear import InputRows, int8_linear
@@ -153,6 +153,8 @@ class LookedUpProducts(NotesBits):
     ) -> Tensor:
         """Product of 8-bit rows behind its norm or gain."""
         weight = part.linear.weight
+        if self.training:
+            give_to_decay(weight)
         if learns:
             out: Tensor = part.norm(int8_linear(x, weight, rows))
             return out
@@ -161,6 +163,7 @@ class LookedUpProducts(NotesBits):
             gain = self.root_gain if part.is_root else self.output_gain
             if has_gain:
                 level = self.root_gain_level if part.is_root else self.gain_level
+                spare_from_decay(level)
         return int8_linear(x, weight, rows, level=level, output_gain=gain, norm=part.norm)
 
     def _finished(self, out: Tensor, seen: SeenInput, part: Part) -> Tensor:

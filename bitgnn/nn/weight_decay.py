@@ -35,6 +35,12 @@ def spare_from_decay(weight: Tensor) -> None:
     setattr(weight, MARK, True)
 
 
+def give_to_decay(weight: Tensor) -> None:
+    """Take the mark of a weight away, whose size counts after all."""
+    if not torch.compiler.is_compiling():
+        vars(weight).pop(MARK, None)
+
+
 def _shift_gradients(optimizer: torch.optim.Optimizer) -> None:
     """Put gradients less ``weight_decay * p`` in place of those of marked parameters."""
     if not isinstance(optimizer, COUPLED):

@@ -123,7 +123,8 @@ class _LookedUpLinear(torch.autograd.Function):
                 grad_weight, weight.float(), 1.0, None, scale
             ).to(weight.dtype)
         if out is not None:
-            by_level = torch.mul(grad, out).view(grad.size(0), ctx.levels, -1)
+            each = grad.size(1) // ctx.levels
+            by_level = torch.mul(grad, out).view(grad.size(0), ctx.levels, each)
             grad_level = by_level.sum((0, 2)).div(GAIN_SPEED)
         return grad_x, grad_weight, grad_level, None
 

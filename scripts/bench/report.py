@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -38,6 +39,14 @@ def shown(value: Value | None, text: Callable[[Value], str] = str) -> str:
 def points(value: float | None) -> str:
     """Points to one decimal, without the sign of a zero."""
     return shown(value, lambda number: f"{number:.1f}".replace("-0.0", "0.0"))
+
+
+def mean_and_error(values: Sequence[float]) -> str:
+    """Mean of points, with its standard error where there are several."""
+    error = ""
+    if len(values) > 1:
+        error = f" ± {statistics.stdev(values) / len(values) ** 0.5:.1f}"
+    return f"{statistics.mean(values):.1f}{error}"
 
 
 def format_reached(part: float) -> str:

@@ -21,11 +21,17 @@ FLICKR_FEATURES, FLICKR_CLASSES, FLICKR_HIDDEN = 500, 7, 256
 REDDIT_FEATURES, REDDIT_CLASSES, REDDIT_HIDDEN, REDDIT_SAGE_HIDDEN = 602, 41, 128, 256
 EIGHTH = (29_120, 14_300_000, 2_707)
 """Nodes, edges and largest in-degree of Reddit, divided by 8."""
+ARXIV = (169_343, 1_166_243, 13_161)
+PRODUCTS = (2_449_029, 123_718_280, 17_481)
+PRODUCTS_EIGHTH = (306_129, 15_464_785, 2_185)
+"""Nodes, edges and largest in-degree of ogbn-arxiv, of ogbn-products and of that divided by 8."""
+ARXIV_FEATURES, ARXIV_CLASSES, ARXIV_HIDDEN = 128, 40, 256
+PRODUCTS_FEATURES, PRODUCTS_CLASSES, PRODUCTS_HIDDEN = 100, 47, 128
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class NodeTask:
-    """A graph with node features, as the benchmark needs it.
+    """A graph with node features, as the benchmark needs it; equal to itself alone.
 
     Attributes:
         name: shown in tables; says what is made up.
@@ -34,6 +40,8 @@ class NodeTask:
         num_classes: width of the output.
         hidden: hidden width.
         hidden_by_model: hidden widths of models that have another one here.
+        labelled: ``"y"``, int64 ``[N]``, and boolean masks ``"train"``, ``"val"``, ``"test"``;
+            empty where features or labels are made up.
     """
 
     name: str
@@ -42,6 +50,7 @@ class NodeTask:
     num_classes: int
     hidden: int = HIDDEN
     hidden_by_model: Mapping[str, int] = field(default_factory=dict)
+    labelled: Mapping[str, Tensor] = field(default_factory=dict)
 
     @property
     def num_nodes(self) -> int:
@@ -98,8 +107,16 @@ def _flickr(device: str, data_root: Path | None) -> NodeTask:
     return NodeTask(name, x, graph.edge_index().to(device), FLICKR_CLASSES, FLICKR_HIDDEN)
 
 
-def _reddit_like(size: tuple[int, int, int], name: str, device: str) -> NodeTask:
+def _made_up(
+    size: tuple[int, int, int],
+    name: str,
+    widths: tuple[int, int, int],
+    device: str,
+    by_model: Mapping[str, int] | None = None,
+) -> NodeTask:
+    """A synthetic graph without loops and duplicates; widths of features, hidden and classes."""
     nodes, edges, degree = size
+    features, hidden, classes = widths
     graph = heavy_tailed_graph(nodes, edges, max_degree=degree, seed=SEED, device=device)
     rows = torch.repeat_interleave(torch.arange(nodes, device=device), graph.rowptr.diff())
     # Ordered by row and column, so equal neighbours are duplicates: every form of the graph then
@@ -108,9 +125,21 @@ def _reddit_like(size: tuple[int, int, int], name: str, device: str) -> NodeTask
     distinct[1:] &= (graph.indices[1:] != graph.indices[:-1]) | (rows[1:] != rows[:-1])
     edge_index = torch.stack([graph.indices[distinct], rows[distinct]])
     generator = torch.Generator(device).manual_seed(SEED)
-    x = torch.randn(nodes, REDDIT_FEATURES, generator=generator, device=device)
-    wide = {"GraphSAGE": REDDIT_SAGE_HIDDEN}
-    return NodeTask(name, x, edge_index, REDDIT_CLASSES, REDDIT_HIDDEN, wide)
+    x = torch.randn(nodes, features, generator=generator, device=device)
+    return NodeTask(name, x, edge_index, classes, hidden, by_model or {})
+
+
+def _reddit_like(size: tuple[int, int, int], name: str, device: str) -> NodeTask:
+    widths = REDDIT_FEATURES, REDDIT_HIDDEN, REDDIT_CLASSES
+    return _made_up(size, name, widths, device, {"GraphSAGE": REDDIT_SAGE_HIDDEN})
+
+
+def _arxiv_like(size: tuple[int, int, int], name: str, device: str) -> NodeTask:
+    return _made_up(size, name, (ARXIV_FEATURES, ARXIV_HIDDEN, ARXIV_CLASSES), device)
+
+
+def _products_like(size: tuple[int, int, int], name: str, device: str) -> NodeTask:
+    return _made_up(size, name, (PRODUCTS_FEATURES, PRODUCTS_HIDDEN, PRODUCTS_CLASSES), device)
 
 
 def _tiny(device: str, data_root: Path | None) -> NodeTask:
@@ -131,6 +160,11 @@ GRAPHS: Mapping[str, Loader] = {
         EIGHTH, "synthetic, an eighth of Reddit", device
     ),
     "reddit": lambda device, root: _reddit_like(REDDIT, "synthetic, Reddit's size", device),
+    "arxiv": lambda device, root: _arxiv_like(ARXIV, "synthetic, arxiv's size", device),
+    "products_eighth": lambda device, root: _products_like(
+        PRODUCTS_EIGHTH, "synthetic, an eighth of products", device
+    ),
+    "products": lambda device, root: _products_like(PRODUCTS, "synthetic, products' size", device),
 }
 """Loaders by key: take the device and the data folder."""
 

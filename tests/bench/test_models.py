@@ -8,7 +8,6 @@ from rates import FixedRates
 import bench_models as models_command
 from bench.models import case as cases
 from bench.models.peers import Peer, peers
-from bench.tables.headline import headline_table
 from bench.tables.models import memory_table, models_table
 from bench_models import main as models_main
 
@@ -35,11 +34,6 @@ def main(folder):
     options = ["--quick", "--repeats", "7", "--threads", "1", "--output", str(output)]
     status = models_main([*options, "--only", "GCN"])
     return status, json.loads(output.read_text()) if output.exists() else None
-
-
-def headline_calls(record):
-    """The table of README, with a record of a GPU like this one."""
-    return headline_table([record, record, {"runs": []}])
 
 
 def test_a_run_leaves_record_and_table(tmp_path, capsys):
@@ -73,12 +67,11 @@ def test_a_run_leaves_record_and_table(tmp_path, capsys):
     entry["calls"] = {"model": {"median": 4e-6}, "pinned": {"median": 2e-6}}
     text = models_table(record)
     assert "1.00 µs (eager) | model 4.00 µs, pinned 2.00 µs | 30.0× | 2.50× |" in text
-    assert headline_calls(record).count("a call") == 1
     for ours in result["ours"]:
         del ours["calls"]
     del result["peer_calls"]
     assert "1.00 µs (eager) | 30.0× | 2.50× |" in models_table(record)
-    assert "a call" not in models_table(record) + headline_calls(record)
+    assert "a call" not in models_table(record)
     assert "| 20×: 150% packed |" in text
     memory = memory_table([record])
     assert "cpu: synthetic (300 nodes), bin" in memory

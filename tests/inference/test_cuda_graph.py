@@ -3,8 +3,10 @@
 import pytest
 import torch
 from changed_weights import CHANGES, change_weights
+from dense_features import NODES, network
 
 from bitgnn import BitTensor, freeze
+from bitgnn.bits import Int8Tensor
 from bitgnn.bits.tensor_version import Watch
 from bitgnn.inference import CudaGraphExecutor, cuda_graph
 from bitgnn.inference.cuda_graph import WARM_UPS, Captured
@@ -279,3 +281,19 @@ def test_captures_that_fail_or_stand_in_another(make_model, features, graph, mon
     assert run(x, adjacency).equal(kept)
     assert run(packed, adjacency).equal(expected)  # the next attempt succeeds
     assert run.num_graphs == 2
+
+
+def test_8_bit_rows_are_told_apart_by_their_scales(make_run, device):
+    model, x, edges = network("sage", "bin")
+    frozen = freeze(model, check=False).to(device)
+    x, graph = x.to(device), frozen.prepare_graph(edges.to(device), NODES)
+    run = make_run(frozen)
+    rows, others = frozen.pack_features(x), frozen.pack_features(x.flip(0))
+    for given, captures in ((rows, 1), (others, 2), (rows, 2)):
+        assert run(given, graph).equal(frozen(given, graph))
+        assert run.captures == captures
+    foreign = Int8Tensor.from_float(x, x.mean(0), x.std(0))
+    for call in (run, frozen.executor("auto"), frozen.executor("eager").pinned):
+        with pytest.raises(ValueError, match="x must be packed by the scales"):
+            call(foreign, graph)
+    assert run(rows, graph).equal(frozen(rows, graph))

@@ -26,13 +26,14 @@ def kinds_of(frozen):
 @pytest.mark.parametrize("num_layers", [1, 2, 3])
 @pytest.mark.parametrize("precision", ["bin", "full"])
 @pytest.mark.parametrize("kind", KINDS)
-def test_every_score_is_the_trained_one(kind, precision, num_layers, norm, tmp_path):
+def test_every_score_is_the_trained_one(kind, precision, num_layers, norm, device, tmp_path):
     model, x, edges = network(kind, precision, num_layers=num_layers, norm=norm)
+    model, x, edges = model.to(device), x.to(device), edges.to(device)
     expected = scores(model, x, edges)
     frozen = bitgnn.freeze(model, check=False)
     packed, graph = frozen.pack_features(x), frozen.prepare_graph(edges, NODES)
     assert type(packed) is Int8Tensor
-    copy = load(save(frozen, tmp_path / "model"))
+    copy = load(save(frozen, tmp_path / "model")).to(device)
     assert copy.report == frozen.report
     for form in (x, packed):
         for _ in range(3):  # recorded from the second call on
@@ -44,8 +45,9 @@ def test_every_score_is_the_trained_one(kind, precision, num_layers, norm, tmp_p
 
 @pytest.mark.parametrize("size", [1, 15, 16, 17, 130])
 @pytest.mark.parametrize("kind", KINDS)
-def test_rows_of_every_width(kind, size):
+def test_rows_of_every_width(kind, size, device):
     model, x, edges = network(kind, "bin", size=size)
+    model, x, edges = model.to(device), x.to(device), edges.to(device)
     frozen = bitgnn.freeze(model, check=False)
     packed = frozen.pack_features(x)
     assert packed.shape == (NODES, size)

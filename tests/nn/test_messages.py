@@ -66,8 +66,8 @@ def test_a_mask_of_zeros_removes_the_neighbours(graph, x, layer, precision):
     alone.explain = False
     if layer is GCNConv:  # Self loops stay, with the weights of the whole graph.
         adjacency = BitAdjacency.from_edge_index(graph, N, normalize="sym", add_self_loops=True)
-        sums_floats = precision in ("FBF+FBF", "FBF+FFF")
-        row = adjacency.row_scale * adjacency.col_scale if sums_floats else adjacency.row_scale
+        uses_col = conv._use_col or precision == "FBF+FFF"
+        row = adjacency.row_scale * adjacency.col_scale if uses_col else adjacency.row_scale
         loop_adjacency = BitAdjacency.from_edge_index(loops, N, edge_weight=row)
         if precision == "FBF+FFF":
             alone = layer(IN, OUT, precision="FBF+FBF")

@@ -194,16 +194,15 @@ def test_one_layer_applied_several_times(kind):
 
 @compiles_training
 @pytest.mark.filterwarnings("ignore:Using `torch.compile:UserWarning")  # torch's, of global hooks
-@FORMS
-def test_compiled_before_the_first_batch(x):
+def test_compiled_before_the_first_batch():
     torch._dynamo.reset()
     model = Two(GCNConv)
     compiled = torch.compile(model, backend="eager")
     options = {"normalize": "sym", "add_self_loops": True}
     graph = BitAdjacency.from_edge_index(DATA.edge_index, NODES, **options)  # traced in one piece
-    train(lambda x, _: compiled(x, graph), x, 30, model.parameters())
+    train(lambda x, _: compiled(x, graph), DENSE, 30, model.parameters())
     assert (model.first.role, model.first.is_trained) == ("first", True)
-    check(model, x)
+    check(model, DENSE)
 
 
 @FORMS

@@ -24,7 +24,7 @@ OPTIONS = {
 LOOKED_UP = {"inputs": "looked_up", "order": "aggregate_first"}
 
 
-@pytest.mark.parametrize("name", [*PRESETS, "FBB+BBB", "BFF+FBF"])
+@pytest.mark.parametrize("name", [*PRESETS, "FBB+BBB", "BFF+FBF", "FIF+FBF", "FIB+BBF"])
 def test_strings_round_trip(name):
     precision = LayerPrecision.parse(name)
     assert str(precision) == name
@@ -69,7 +69,10 @@ LayerPrecision("FBF", 1) -> TypeError: bspmm must be a string, got int
 LayerPrecision.parse("half") -> ValueError: 'fp32', 'full', 'bin' or letters .* got 'half'
 LayerPrecision.parse_linear("FBB+BBF") -> ValueError: or three letters .* got 'FBB[+]BBF'
 LayerPrecision("BFF", "FBF", **LOOKED_UP)
-    -> ValueError: 'looked_up' needs bits times binary weights, got 'BFF'
+    -> ValueError: 'looked_up' needs binary or 8-bit weights, got 'BFF'
+LayerPrecision("FIF", "FBF") -> ValueError: the letter I of 'FIF' needs inputs='looked_up'
+LayerPrecision("BIF", "FBF", **LOOKED_UP) -> ValueError: bmm must be three letters .*'BIF'.*FIB
+LayerPrecision("FIF", "FBF", shortcut=True) -> ValueError: shortcut needs inputs='looked_up'
 LayerPrecision.parse(1) -> TypeError: a string or a LayerPrecision, got int
 LayerPrecision.parse_linear(1) -> TypeError: a string or a LayerPrecision, got int
 LayerPrecision("FFF", "FFF", hardtanh=True, output_norm="batch")

@@ -1,5 +1,7 @@
 """The user's own loop: layers that were swapped learn, and a step waits for no device."""
 
+import copy
+
 import pytest
 import torch
 from torch import nn
@@ -9,6 +11,7 @@ from toy_problems import CLASSES, planted
 
 import bitgnn
 from bitgnn.nn import GCNConv, GraphConv, SAGEConv, default_precision
+from bitgnn.nn.input_statistics import OFTEN
 
 N, K, HIDDEN, OUT = 60, 40, 33, 5
 WAITING = {"_local_scalar_dense", "nonzero", "_unique2", "equal", "repeat_interleave"}
@@ -50,8 +53,8 @@ def _data(features, device):
     return x.to(device), edges.to(device), (torch.arange(N) % OUT).to(device)
 
 
-def _warm(model, x, edges, y):
-    """A step that has been done a few times, around an evaluation."""
+def _warm(model, x, edges, y, steps=3):
+    """A step that has been done some times, around an evaluation."""
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01, weight_decay=1e-3)
 
     def step():
@@ -65,7 +68,7 @@ def _warm(model, x, edges, y):
     with torch.no_grad():
         model(x, edges)
     model.train()
-    for _ in range(3):
+    for _ in range(steps):
         step()
     return step
 
@@ -92,9 +95,9 @@ def test_swapped_layers_learn_and_freeze_exactly(precision, features, kind):
     assert float((expected.argmax(1) == y)[data.test_mask].float().mean()) > 0.85
     assert expected.std(0).min() > 0.1
     first, second = model.first, model.second
-    assert (first.role, second.role) == ("hidden", None)
+    assert (first.role, second.role) == ("first", "last")
     assert (first.precision, second.precision) == (precision, precision)
-    assert first.input_bits.kind == ("pattern" if features == "bag" else "thermometer")
+    assert first.input_bits.kind == ("pattern" if features == "bag" else "rows")
     assert second.input_bits.kind == "activation"
     assert torch.equal(bitgnn.freeze(model)(x, edges), expected)
 
@@ -109,7 +112,8 @@ def test_weights_are_packed_once(kind):
     assert seen.names.count("pack_scaled") == seen.names.count("activation_bits") == 1
     assert "pack" not in seen.names
     assert seen.names.count("bspmm_fbf") == 4
-    assert not WAITING & set(seen.names)
+    # On a CPU values are asked for whether they are finite.
+    assert not (WAITING - {"_local_scalar_dense"}) & set(seen.names)
 
 
 @pytest.mark.cuda
@@ -118,7 +122,8 @@ def test_weights_are_packed_once(kind):
 @pytest.mark.parametrize("share", [0.0, 0.5])
 def test_a_gpu_is_not_waited_for(kind, features, share):
     x, edges, y = _data(features, "cuda")
-    step = _warm(Two(kind, share).cuda(), x, edges, y)
+    # Behind the first batches, whose values are asked for.
+    step = _warm(Two(kind, share).cuda(), x, edges, y, OFTEN)
     mode = torch.cuda.get_sync_debug_mode()
     torch.cuda.set_sync_debug_mode("error")
     try:
@@ -129,40 +134,60 @@ def test_a_gpu_is_not_waited_for(kind, features, share):
 
 @LAYERS
 @FEATURES
-def test_rows_that_are_not_finite_give_nan_in_training(kind, features):
+@pytest.mark.parametrize("bad", [float("nan"), float("inf"), -float("inf")], ids=str)
+def test_values_that_are_not_finite(kind, features, bad):
+    """Training refuses them by column; in evaluation the rows that they reach are NaN."""
     x, edges, _ = _data(features, "cpu")
     layer = kind(K, HIDDEN)
     layer(x, edges)
     edges = torch.stack([torch.arange(N), torch.arange(N).roll(1)])
-    expected = layer(x, edges)
-    for bad in (float("nan"), float("inf"), -float("inf")):
-        broken = x.clone()
-        broken[3, 7] = bad
-        out = layer(broken, edges)
-        is_nan = out.isnan().all(1)
-        # The node itself, and the one that it sends to.
-        assert is_nan.nonzero().view(-1).tolist() == [2, 3]
-        assert out.isnan().any(1).equal(is_nan)
-        assert expected.isfinite().all()
+    broken = x.clone()
+    broken[3, 7] = bad
+    state = copy.deepcopy(layer.state_dict())
+    with pytest.raises(ValueError, match=rf"^{kind.__name__}: x must be finite .* in columns 7$"):
+        layer(broken, edges)
+    for name, value in layer.state_dict().items():
+        assert torch.equal(state[name], value) or name == "steps"
+    layer.eval()
+    out, expected = layer(broken, edges), layer(x, edges)
+    with torch.no_grad():
+        assert torch.equal(layer(broken, edges).isnan(), out.isnan())
+    is_nan = out.isnan().all(1)
+    # The node itself, and the one that it sends to.
+    assert is_nan.nonzero().view(-1).tolist() == [2, 3]
+    assert out.isnan().any(1).equal(is_nan)
+    torch.testing.assert_close(out[~is_nan], expected[~is_nan])
 
 
-def test_dense_features_without_zeros_are_unchanged_by_a_dropout_that_is_not_there():
-    x, *_ = _data("dense", "cpu")
-    bits = GCNConv(K, OUT).input_bits
-    bits.look_up(x)
-    assert bool(bits.rare.any())
-    plain = bits.train()(x)
+@LAYERS
+@FEATURES
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64], ids=str)
+def test_other_floats_give_the_same_in_their_dtype(kind, features, dtype):
+    x, edges, _ = _data(features, "cpu")
+    x = x.bfloat16().half().float() if dtype == torch.float16 else x.bfloat16().float()
+    layer, other = Two(kind, 0.0), Two(kind, 0.0)
+    other.load_state_dict(layer.state_dict())
+    for mode in (True, False):
+        found = layer.train(mode)(x.to(dtype), edges)
+        expected = other.train(mode)(x, edges)
+        assert found.dtype == dtype
+        torch.testing.assert_close(found.float(), expected, rtol=0.05, atol=0.05)
+    assert layer.first.input_bits.kind == other.first.input_bits.kind
+    for value in layer.first.input_bits.buffers():
+        assert value.dtype == torch.float32
 
-    class Elsewhere(torch.Tensor):
-        """As on a GPU: nobody asks whether there are zeros."""
 
-        is_cuda = True
-
-    gone = bits._gone(x.as_subclass(Elsewhere))
-    assert gone is not None
-    assert not bool(gone.any())
-    bits._gone = lambda x: torch.zeros_like(x, dtype=torch.bool)
-    general = bits(x)
-    assert torch.equal(general.words, plain.words)
-    assert torch.equal(general.offset, plain.offset)
-    assert float(general.gain) == 1.0
+@LAYERS
+@pytest.mark.parametrize("rows", [0, 1, 2])
+@pytest.mark.parametrize("features", ["bag", "dense", "zeros", "constant"])
+def test_few_rows_and_columns_that_do_not_vary(kind, features, rows):
+    x, edges, y = _data("bag" if features == "bag" else "dense", "cpu")
+    x = x if features in ("bag", "dense") else torch.full_like(x, float(features != "zeros"))
+    model, none = Two(kind, 0.0), edges[:, :0]
+    model(x[:rows], none).sum().backward()
+    assert model.eval()(x[:rows], none).shape == (rows, OUT)
+    for _ in range(3):
+        functional.cross_entropy(model.train()(x, edges), y).backward()
+    out = model.eval()(x, edges)
+    assert bool(out.isfinite().all())
+    assert torch.equal(bitgnn.freeze(model, check=False)(x, edges), out.detach())

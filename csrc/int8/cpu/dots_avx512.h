@@ -23,9 +23,10 @@ inline void store_codes(int8_t* p, const Lanes& v) {
 }
 
 inline uint32_t ge_mask(const IntLanes& a, const IntLanes& b) {
-  const uint32_t lo = _mm512_cmp_epi32_mask(a.lo, b.lo, _MM_CMPINT_NLT);
-  const uint32_t hi = _mm512_cmp_epi32_mask(a.hi, b.hi, _MM_CMPINT_NLT);
-  return lo | (hi << 16);
+  const __mmask16 lo = _mm512_cmp_epi32_mask(a.lo, b.lo, _MM_CMPINT_NLT);
+  const __mmask16 hi = _mm512_cmp_epi32_mask(a.hi, b.hi, _MM_CMPINT_NLT);
+  // Joined as masks: GCC 12 stores 16 bits of one that it has no register for, but loads 32.
+  return _cvtmask32_u32(_mm512_kunpackw(hi, lo));
 }
 
 inline void make_code_panel(const int8_t* weight, int64_t outputs, int64_t pitch, void* panel) {
@@ -37,8 +38,8 @@ inline void make_code_panel(const int8_t* weight, int64_t outputs, int64_t pitch
     _mm512_storeu_si512(to + k, _mm512_xor_si512(_mm512_loadu_si512(to + k), offset));
 }
 
-// -128 times the sum of a row's codes, in every lane.
-inline __m512i code_start(const int8_t* codes, int64_t pitch) {
+// -128 times the sum of a row's codes, which may wrap around as the products that it starts do.
+inline int32_t code_start(const int8_t* codes, int64_t pitch) {
   __m512i sum = _mm512_setzero_si512();
   const __m512i factor = _mm512_set1_epi8(static_cast<char>(0x80));
   for (int64_t k = 0; k < pitch; k += 64) {
@@ -46,7 +47,7 @@ inline __m512i code_start(const int8_t* codes, int64_t pitch) {
     const __mmask64 valid = left < 64 ? (uint64_t{1} << left) - 1 : ~uint64_t{0};
     sum = _mm512_dpbusd_epi32(sum, factor, _mm512_maskz_loadu_epi8(valid, codes + k));
   }
-  return _mm512_set1_epi32(-_mm512_reduce_add_epi32(sum));
+  return static_cast<int32_t>(0u - static_cast<uint32_t>(_mm512_reduce_add_epi32(sum)));
 }
 
 class CodeRows {
@@ -54,8 +55,7 @@ class CodeRows {
   static int64_t scratch(int64_t rows, int64_t) { return rows; }
   CodeRows(const int8_t* codes, int64_t rows, int64_t pitch, int32_t* scratch)
       : codes_(codes), pitch_(pitch), starts_(scratch) {
-    for (int64_t r = 0; r < rows; ++r)
-      scratch[r] = _mm_cvtsi128_si32(_mm512_castsi512_si128(code_start(codes + r * pitch, pitch)));
+    for (int64_t r = 0; r < rows; ++r) scratch[r] = code_start(codes + r * pitch, pitch);
   }
 
   // No code follows the loop but stores: GCC would move parts of an epilogue into it.

@@ -17,16 +17,17 @@ constexpr int64_t kCodeBlockBytes = int64_t{1} << 17;
 // Codes of one row, with zeros up to the pitch.
 template <class T>
 void quantise_row(const T* x, const Int8PackArgs& a, int8_t* to) {
-  const auto codes_at = [&](int64_t k, const Lanes& value, const Lanes& centre, const Lanes& step,
-                            int8_t* out) { store_codes(out + k, mul(sub(value, centre), step)); };
+  const auto put = [](int8_t* p, const Lanes& value, const Lanes& centre, const Lanes& step) {
+    store_codes(p, mul(sub(value, centre), step));
+  };
   int64_t k = 0;
   for (; k + kWordBits <= a.size; k += kWordBits)
-    codes_at(k, load_values(x + k), load_lanes(a.centre + k), load_lanes(a.inverse_step + k), to);
+    put(to + k, load_values(x + k), load_lanes(a.centre + k), load_lanes(a.inverse_step + k));
   if (k == a.size) return;
   const int64_t count = a.size - k;
   alignas(64) int8_t last[kWordBits];
-  codes_at(0, load_converted(x + k, count), load_lanes(a.centre + k, count),
-           load_lanes(a.inverse_step + k, count), last);
+  put(last, load_converted(x + k, count), load_lanes(a.centre + k, count),
+      load_lanes(a.inverse_step + k, count));
   std::memcpy(to + k, last, static_cast<size_t>(int8_pitch(a.size) - k));
 }
 

@@ -30,8 +30,9 @@ cudaError_t with_int8_output(const Int8BmmArgs& a, const F& f) {
   }
 }
 
-// Terms of the columns from `first` on: `term` holds integer thresholds, `bias` shifts. Missing
-// scales and shifts are 1 and -0, which change no value. Whole warps participate.
+// Terms of the columns from `first` on: `term` is the largest sum below the integer threshold, or
+// one that lies just outside of all sums; `bias` is the shift. Missing scales and shifts are 1 and
+// -0, which change no value. Whole warps participate.
 template <Int8Output kOutput, int kColumns>
 __device__ __forceinline__ void load_columns(bmm::ColumnTable<kColumns>& table,
                                              const Int8BmmArgs& a, int64_t first, int thread,
@@ -40,7 +41,9 @@ __device__ __forceinline__ void load_columns(bmm::ColumnTable<kColumns>& table,
     const int64_t column = first + at;
     const bool exists = column < a.out_features;
     if constexpr (kOutput == Int8Output::kBits) {
-      table.term[at] = exists && a.threshold != nullptr ? __ldg(a.threshold + column) : 0;
+      const int64_t most = a.size * kLargestCode * kLargestCode;
+      const int64_t threshold = exists && a.threshold != nullptr ? __ldg(a.threshold + column) : 0;
+      table.term[at] = static_cast<int32_t>(max(-most - 1, min(most, threshold - 1)));
     } else {
       table.scale[at] = exists && a.scale != nullptr ? __ldg(a.scale + column) : 1.0f;
       table.bias[at] = exists && a.shift != nullptr ? __ldg(a.shift + column) : -0.0f;
@@ -87,17 +90,6 @@ __device__ __forceinline__ float2 load_addends(const Int8BmmArgs& a, bool pairs,
     if (column + 1 < a.out_features) found.y = __ldcs(from + 1);
   }
   return found;
-}
-
-__device__ __forceinline__ void store_values(const Int8BmmArgs& a, bool pairs, int64_t row,
-                                             int64_t column, float2 value) {
-  float* to = a.out_float + row * a.out_features + column;
-  if (pairs) {
-    if (column < a.out_features) *reinterpret_cast<float2*>(to) = value;
-  } else {
-    if (column < a.out_features) to[0] = value.x;
-    if (column + 1 < a.out_features) to[1] = value.y;
-  }
 }
 
 // Values of 32 columns from `first` of the table on, for rows g and g + 8 of the slab at `row`:
@@ -147,6 +139,26 @@ __device__ __forceinline__ void slab_values(SlabValues& value, const Int8BmmArgs
   for (int i = 0; i < 8; ++i) add_values(value[i / 2][i % 2], addend[i / 2][i % 2]);
 }
 
+// Writes them to rows that exist from `row` on and columns that exist from `column` on.
+__device__ __forceinline__ void store_values(const Int8BmmArgs& a, const SlabValues& value,
+                                             int64_t row, int64_t column, int lane) {
+  const bool pairs = has_pairs(a);
+#pragma unroll
+  for (int i = 0; i < 8; ++i) {
+    const int64_t at_row = row + fragment_group(lane) + i % 2 * 8;
+    const int64_t at = column + i / 2 * 8 + fragment_quad(lane) * 2;
+    if (at_row >= a.rows || at >= a.out_features) continue;
+    float* to = a.out_float + at_row * a.out_features + at;
+    const float2 v = value[i / 2][i % 2];
+    if (pairs) {
+      *reinterpret_cast<float2*>(to) = v;
+    } else {
+      to[0] = v.x;
+      if (at + 1 < a.out_features) to[1] = v.y;
+    }
+  }
+}
+
 // Sets the bits of 32 columns from 4 kFirst pairs of the part's columns on, see part_bits().
 template <int kFirst>
 __device__ __forceinline__ void compare_values(uint32_t& bits, const SlabValues& value,
@@ -169,15 +181,15 @@ __device__ __forceinline__ uint32_t part_bits(const Int8BmmArgs& a,
                                               const int32_t (&sum)[kColumns / 2], int first,
                                               int64_t row, int64_t column, int lane) {
   constexpr int kPairs = kColumns < 64 ? kColumns / 8 : 8;
-  const int quad = fragment_quad(lane);
   uint32_t bits = 0;
   if constexpr (kOutput == Int8Output::kBits) {
 #pragma unroll
     for (int j = 0; j < kPairs; ++j) {
-      const int2 limit = *reinterpret_cast<const int2*>(table.term + first + j * 8 + quad * 2);
+      const int2 below =
+          *reinterpret_cast<const int2*>(table.term + first + j * 8 + fragment_quad(lane) * 2);
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
-        if (sum[(first / 8 + j) * 4 + i] >= (i % 2 == 0 ? limit.x : limit.y))
+        if (sum[(first / 8 + j) * 4 + i] > (i % 2 == 0 ? below.x : below.y))
           bits |= 1u << (16 * (i / 2) + 2 * j + i % 2);
       }
     }
@@ -212,19 +224,12 @@ __device__ __forceinline__ void store_slab(const Int8BmmArgs& a,
                                            const int32_t (&sum)[kColumns / 2], int64_t row,
                                            int64_t column, int lane) {
   if constexpr (kOutput == Int8Output::kFloat) {
-    const bool pairs = has_pairs(a);
 #pragma unroll
     for (int first = 0; first < kColumns; first += 32) {
       if (column + first >= a.out_features) break;
       SlabValues value;
       slab_values(value, a, table, sum, first, row, column, lane);
-#pragma unroll
-      for (int i = 0; i < 8; ++i) {
-        const int64_t at = row + fragment_group(lane) + i % 2 * 8;
-        if (at < a.rows)
-          store_values(a, pairs, at, column + first + i / 2 * 8 + fragment_quad(lane) * 2,
-                       value[i / 2][i % 2]);
-      }
+      store_values(a, value, row, column + first, lane);
     }
   } else {
     uint32_t bits[bmm::slab_parts(kColumns)];

@@ -21,6 +21,15 @@ __device__ __forceinline__ int lane_column(int lane, int k) {
   return kVector ? lane * kLaneCodes + k : lane + k * kWarp;
 }
 
+// Value of a float16 or bfloat16, whose bits may have others above them.
+template <class T>
+__device__ __forceinline__ float half_value(uint32_t bits) {
+  if constexpr (std::is_same_v<T, __nv_bfloat16>)
+    return __uint_as_float(bits << 16);
+  else
+    return __half2float(__ushort_as_half(static_cast<unsigned short>(bits)));
+}
+
 // A lane's values of one row and chunk as they are in memory. Volatile loads stay ahead of the
 // waits that follow them. Rows are read once, so they do not displace other data in L2.
 template <class T, bool kVector>
@@ -59,15 +68,10 @@ struct LaneValues {
   }
 
   __device__ __forceinline__ float value(int k) const {
-    if constexpr (sizeof(T) == 4) {
+    if constexpr (sizeof(T) == 4)
       return __uint_as_float(raw[k]);
-    } else {
-      const uint32_t bits = kPairs ? raw[k / 2] >> (k % 2 * 16) : raw[k];
-      if constexpr (std::is_same_v<T, __nv_bfloat16>)
-        return __uint_as_float(bits << 16);
-      else
-        return __half2float(__ushort_as_half(static_cast<unsigned short>(bits)));
-    }
+    else
+      return half_value<T>(kPairs ? raw[k / 2] >> (k % 2 * 16) : raw[k]);
   }
 };
 
@@ -172,22 +176,27 @@ __device__ __forceinline__ void load_batch(LaneValues<T, kVector> (&to)[kBatch],
   }
 }
 
-// Calls f with a zero of the element type and whether rows consist of whole aligned vectors.
+// Calls f with a zero of the element type.
 template <class F>
-__device__ __forceinline__ void with_row_form(FloatType type, bool vectors, const F& f) {
-  if (type == FloatType::kFloat32) {
-    vectors ? f(float{}, std::true_type()) : f(float{}, std::false_type());
-  } else if (type == FloatType::kFloat16) {
-    vectors ? f(__half{}, std::true_type()) : f(__half{}, std::false_type());
-  } else {
-    vectors ? f(__nv_bfloat16{}, std::true_type()) : f(__nv_bfloat16{}, std::false_type());
-  }
+__device__ __forceinline__ void with_float_type(FloatType type, const F& f) {
+  if (type == FloatType::kFloat32)
+    f(float{});
+  else if (type == FloatType::kFloat16)
+    f(__half{});
+  else
+    f(__nv_bfloat16{});
 }
 
-// Whether that is so.
+// Whether rows consist of whole vectors of `bytes`, which are aligned.
+inline bool has_vectors(const Int8PackArgs& a, int64_t bytes) {
+  const int64_t size = element_bytes(a.type);
+  return a.size * size % bytes == 0 && a.row_stride * size % bytes == 0 &&
+         is_aligned(a.x, static_cast<size_t>(bytes));
+}
+
+// Whether a lane's values are such vectors.
 inline bool has_vector_rows(const Int8PackArgs& a) {
-  return a.size % kLaneCodes == 0 && a.row_stride % kLaneCodes == 0 &&
-         is_aligned(a.x, static_cast<size_t>(kLaneCodes * element_bytes(a.type)));
+  return has_vectors(a, kLaneCodes * element_bytes(a.type));
 }
 
 }  // namespace bitgnn::cuda::int8

@@ -30,9 +30,11 @@ int wgmma_columns(const Int8BmmArgs& args, const Context& context) {
 }
 
 // Whether rows are quantised once, into scratch memory, rather than by each of several blocks.
+// Kernels that quantise take no addends.
 bool packs_first(const Int8BmmArgs& args, int columns) {
   constexpr int64_t kMostReads = 2;
-  return args.pack != nullptr && ceil_div(args.out_features, columns) > kMostReads;
+  return args.pack != nullptr &&
+         (args.addend != nullptr || ceil_div(args.out_features, columns) > kMostReads);
 }
 
 }  // namespace

@@ -4,40 +4,62 @@ from __future__ import annotations
 
 import gc
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import partial
-from typing import Any
 
 import torch
-from torch import Tensor
+from torch_geometric.utils import is_sparse
 
-from bench.cases import (
-    WRONG,
-    Contender,
-    Record,
-    WrongResultError,
-    reason_of,
-    same_call,
-    time_in_turns,
+from bench.cases import WRONG, Contender, Record, time_in_turns
+from bench.models.contenders import (
+    OURS,
+    UNFROZEN,
+    fastest,
+    is_like,
+    our_contenders,
+    peer_contenders,
+    unfrozen_call,
 )
 from bench.models.floor import Rates, aggregations, floor
 from bench.models.goals import goals
-from bench.models.ours import EXECUTORS, FORMS, Frozen, check, freeze_network, make_executor
+from bench.models.networks import pyg_model
+from bench.models.ours import EXECUTORS, FORMS, Frozen, check, freeze_network
 from bench.models.peers import PYG, Peer, peers
 from bench.models.waits import add_calls
 from bench.tasks import NodeTask
 from bitgnn.inference import frozen_memory
-from bitgnn.measure.memory import cuda_peak_allocation, peak_allocation, stored_bytes
+from bitgnn.measure.memory import stored_bytes
 from bitgnn.measure.report import format_ratio, format_seconds
 from bitgnn.measure.timing import LONG_SECONDS, Clock, Timing
-from bitgnn.ops.buffers import no_buffer_cache
 
-OURS, UNFROZEN = "bitgnn", "bitgnn unfrozen"
 SCREENED_RATIO = 2.0
 """A peer this much slower than the fastest one is called once instead of in every round."""
 SMALL_BYTES = 2**26
 """Features of graphs that are also measured with cold caches."""
+
+
+@dataclass(frozen=True)
+class Networks:
+    """How networks of ours are made and judged.
+
+    Attributes:
+        forms: names of what is made.
+        freeze: a network of a kind and form for a task, frozen.
+        check: whether a frozen network with features in a form gives what the trained one does.
+        takes: whether a peer is measured beside them.
+        unfrozen: whether the networks before freezing are.
+    """
+
+    forms: tuple[str, ...]
+    freeze: Callable[[str, str, NodeTask], Frozen]
+    check: Callable[[Frozen, str, NodeTask], Record]
+    takes: Callable[[Peer], bool] = bool
+    unfrozen: bool = True
+
+
+PAPERS = Networks(FORMS, freeze_network, check)
 
 
 @dataclass(frozen=True)
@@ -49,19 +71,24 @@ class ModelCase:
         graph: key of the graph.
         load: the graph.
         rates: of the machine, None where they could not be measured.
+        networks: how ours are made and judged.
+        threads: of torch on a CPU, None for those that it has.
     """
 
     kind: str
     graph: str
     load: Callable[[], NodeTask]
     rates: Rates | None = None
+    networks: Networks = PAPERS
+    threads: int | None = None
 
     group = "models"
 
     @property
     def name(self) -> str:
-        """Model and graph."""
-        return f"{self.kind} on {self.graph}"
+        """Model and graph, and the threads where they are chosen."""
+        threads = "" if self.threads is None else f", threads: {self.threads}"
+        return f"{self.kind} on {self.graph}{threads}"
 
     def run(self, clock: Clock, repeats: int) -> Record:
         """Builds, checks and times every contender.
@@ -69,19 +96,27 @@ class ModelCase:
         What cannot be built, captured or run is recorded with its reason; a frozen network that
         differs from the network it was frozen from gets no times.
         """
+        with _threads(self.threads):
+            return self._run(clock, repeats)
+
+    def _run(self, clock: Clock, repeats: int) -> Record:
         task, start = self.load(), time.perf_counter()
+        freeze = self.networks.freeze
+        networks = {form: freeze(self.kind, form, task) for form in self.networks.forms}
         contenders: list[Contender] = []
-        for peer in peers(self.kind, task):
-            contenders += _peer_contenders(peer, task, clock)
-        networks = {form: freeze_network(self.kind, form, task) for form in FORMS}
-        checks: dict[str, dict[str, Any]] = {}
+        for peer in filter(self.networks.takes, peers(self.kind, task)):
+            contenders += peer_contenders(peer, task, clock)
+        checks: dict[str, Record] = {}
         for form, network in networks.items():
-            checks[form] = {name: check(network, name, task) for name in network.inputs}
-            unfrozen = Peer(UNFROZEN, form, partial(_unfrozen, network, task))
-            contenders += _peer_contenders(unfrozen, task, clock)
+            checks[form] = {
+                name: self.networks.check(network, name, task) for name in network.inputs
+            }
+            if self.networks.unfrozen:
+                unfrozen = Peer(UNFROZEN, form, partial(unfrozen_call, network, task))
+                contenders += peer_contenders(unfrozen, task, clock)
             for name in network.inputs:
                 is_right = checks[form][name]["passed"]
-                contenders += _our_contenders(form, name, network, task, clock, is_right)
+                contenders += our_contenders(form, name, network, task, clock, is_right)
         built = time.perf_counter() - start
         _time(contenders, task, clock, repeats)
         ours = [
@@ -90,7 +125,7 @@ class ModelCase:
             for name in network.inputs
         ]
         executors = EXECUTORS[clock.device]
-        best = {name: _fastest(contenders, family=PYG, executor=name) for name in executors}
+        best = {name: fastest(contenders, family=PYG, executor=name) for name in executors}
         record = {
             "graph": self.graph,
             "graph_name": task.name,
@@ -100,9 +135,12 @@ class ModelCase:
             "features": task.x.size(1),
             "hidden": task.hidden_channels(self.kind),
             "classes": task.num_classes,
+            "threads": torch.get_num_threads(),
             "checked": all(contender.failure != WRONG for contender in contenders),
             "checks": checks,
+            "training": {form: network.training for form, network in networks.items()},
             "ours": ours,
+            "peer_weight_bytes": sum(p.nbytes for p in pyg_model(self.kind, task).parameters()),
             "peer_calls": add_calls(ours, networks, best, clock),
             "contenders": [contender.record() for contender in contenders],
         }
@@ -122,11 +160,14 @@ class ModelCase:
     ) -> Record:
         """The best executor of one form of ours beside PyG's best, the floor and the goals."""
         x, adjacency = network.inputs[features]
-        of_form = [c for c in contenders if _is(c, family=OURS, form=form, features=features)]
-        ours, peer = _fastest(of_form), _fastest(contenders, family=PYG)
+        of_form = [c for c in contenders if is_like(c, family=OURS, form=form, features=features)]
+        ours, peer = fastest(of_form), fastest(contenders, family=PYG)
         seconds = None if ours is None else ours.median
         peer_seconds = None if peer is None else peer.median
         memory = of_form[0].details["memory"]
+        feature_bytes, predicted = stored_bytes(x), None
+        if not is_sparse(x):  # not counted from shapes
+            predicted = frozen_memory(network.model, x, adjacency).to_dict()
         lowest = None
         if self.rates is not None:
             widths = [task.x.size(1), task.hidden_channels(self.kind), task.num_classes]
@@ -135,7 +176,7 @@ class ModelCase:
             found = aggregations(network.model, widths, task.num_nodes, adjacency)
             weights = sum(buffer.nbytes for buffer in network.model.buffers())
             scores = task.num_nodes * task.num_classes * task.x.element_size()
-            lowest = floor(x.nbytes, weights, scores, found, self.rates)
+            lowest = floor(feature_bytes, weights, scores, found, self.rates)
         return {
             "form": form,
             "features": features,
@@ -147,7 +188,9 @@ class ModelCase:
             "floor": None if lowest is None else asdict(lowest),
             "times_the_floor": seconds / lowest.seconds if seconds and lowest else None,
             "memory": memory,
-            "predicted_memory": frozen_memory(network.model, x, adjacency).to_dict(),
+            "weight_bytes": network.model.nbytes,
+            "feature_bytes": feature_bytes,
+            "predicted_memory": predicted,
             "goals": [
                 {
                     "kind": goal.kind,
@@ -159,111 +202,28 @@ class ModelCase:
                     ),
                 }
                 for goal in goals(device, self.kind, self.graph, form, features)
+                if self.networks is PAPERS
             ],
         }
 
 
-def _is(contender: Contender, **wanted: str) -> bool:
-    return all(contender.details[name] == value for name, value in wanted.items())
-
-
-def _fastest(contenders: Iterable[Contender], **wanted: str) -> Contender | None:
-    """The fastest measured contender with these details."""
-    found = [c for c in contenders if c.median is not None and _is(c, **wanted)]
-    return min(found, key=lambda c: c.median or 0.0, default=None)
-
-
-def _contender(family: str, form: str, features: str, executor: str) -> Contender:
-    """One that is not made yet."""
-    details = {"family": family, "form": form, "features": features, "executor": executor}
-    name = f"{family} {form}, {features}, {executor}"
-    return Contender(name, family == OURS, lambda: print, details={**details, "memory": None})
-
-
-def _peer_contenders(peer: Peer, task: NodeTask, clock: Clock) -> list[Contender]:
-    """A peer with every way to run it on the device: eager, and on CUDA replayed as a graph."""
-    executors = EXECUTORS[clock.device]
-    found = [_contender(peer.family, peer.name, "floats", executor) for executor in executors]
-    failure = peer.missing
-    if peer.make is not None:
-        try:
-            call, kept = peer.make()
-            _check_shape(call(), task)
-            memory = _memory(call, kept, clock)
-        except Exception as error:
-            clock.recover()
-            failure = reason_of(error)
-    for contender in found:
-        contender.failure = failure
-        if failure is None:
-            contender.make, contender.details["memory"] = same_call(call), memory
-            contender.prepare(clock, captured=_is(contender, executor="cuda_graph"))
-    return found
-
-
-def _unfrozen(network: Frozen, task: NodeTask) -> tuple[Callable[[], Tensor], tuple[Any, ...]]:
-    """Our own layers before freezing: binary values computed in floats."""
-
-    @torch.inference_mode()
-    def call() -> Tensor:
-        scores: Tensor = network.emulated(task.x, network.graph)
-        return scores
-
-    return call, (network.emulated, task.x, network.graph)
-
-
-def _our_contenders(
-    form: str, features: str, network: Frozen, task: NodeTask, clock: Clock, is_right: bool
-) -> list[Contender]:
-    """A frozen network with each executor; all must give the same bits."""
-    x, graph = network.inputs[features]
-    eager = partial(network.model, x, graph)
-    expected = eager()
-    memory = _memory(eager, (network.model, graph, x), clock)
-
-    def make(contender: Contender) -> Callable[[], Tensor]:
-        if not is_right:
-            raise WrongResultError
-        executor = contender.details["executor"]
-        call = partial(make_executor(network.model, executor), x, graph)
-        scores = call()
-        _check_shape(scores, task)
-        if not torch.equal(scores, expected):
-            raise WrongResultError
-        # A captured graph cannot be captured again: inside of one stand the calls it consists of.
-        return call if executor == "eager" else eager
-
-    found = []
-    for executor in EXECUTORS[clock.device]:
-        contender = _contender(OURS, form, features, executor)
-        contender.details["memory"] = memory
-        contender.make = partial(make, contender)
-        contender.prepare(clock, captured=executor != "eager")
-        found.append(contender)
-    return found
-
-
-def _check_shape(scores: Tensor, task: NodeTask) -> None:
-    expected = (task.num_nodes, task.num_classes)
-    if tuple(scores.shape) != expected:
-        raise ValueError(f"scores must be {list(expected)}, got {list(scores.shape)}")
-
-
-def _memory(call: Callable[[], Any], kept: tuple[Any, ...], clock: Clock) -> dict[str, int]:
-    """Of a call that ran before: caches and layouts are part of what is stored."""
-    stored = stored_bytes(*kept)
-    if clock.device == "cuda":
-        peak = cuda_peak_allocation(call)
-    else:
-        with no_buffer_cache():  # results kept for reuse would not be seen
-            peak = peak_allocation(call)
-    return {"stored": stored, "peak_allocation": peak, "total": stored + peak}
+@contextmanager
+def _threads(number: int | None) -> Iterator[None]:
+    """Torch's threads inside; None leaves them as they are."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(number or before)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def _time(contenders: list[Contender], task: NodeTask, clock: Clock, repeats: int) -> None:
     """Times everything in the same rounds, but peers far behind the fastest one."""
     estimates = {c.name: c.ready.seconds for c in contenders if c.ready is not None}
-    of_pyg = [estimates[c.name] for c in contenders if c.name in estimates and _is(c, family=PYG)]
+    of_pyg = [
+        estimates[c.name] for c in contenders if c.name in estimates and is_like(c, family=PYG)
+    ]
     limit = max(LONG_SECONDS, SCREENED_RATIO * min(of_pyg, default=0.0))
     timed = []
     for contender in contenders:
@@ -275,7 +235,7 @@ def _time(contenders: list[Contender], task: NodeTask, clock: Clock, repeats: in
     time_in_turns(timed, clock, repeats)
     if task.x.nbytes > SMALL_BYTES:
         return
-    peer = _fastest(contenders, family=PYG)
+    peer = fastest(contenders, family=PYG)
     on_cuda = clock.device == "cuda"
     cold = [c for c in timed if (c is peer or c.ours) and c.in_graph == on_cuda]
     time_in_turns(cold, clock, repeats, "cold")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -18,6 +18,8 @@ from bitgnn.inference import FrozenModel
 FORMS = ("bin", "full")
 EXECUTORS = {"cpu": ("eager",), "cuda": ("eager", "cuda_graph")}
 """By device."""
+SPARSE = "sparse"
+"""Name of features in a sparse tensor of torch's."""
 TOLERANCE = 1e-4
 FLIPPED_BITS = 1e-6
 """Part of the hidden bits that may differ where they are signs of float sums."""
@@ -32,13 +34,16 @@ class Frozen:
     Attributes:
         model: the frozen network.
         emulated: the same network in floats.
-        inputs: features and prepared graph by name: ``"floats"``, ``"packed"``, and
-            ``"packed dense"`` where the packed form is the pattern of set bits instead of words.
+        inputs: features and prepared graph by name: ``"floats"``, ``"packed"``,
+            ``"packed dense"`` where the packed form is the pattern of set bits instead of words,
+            and ``"sparse"`` where they are also given as a sparse tensor.
+        training: how the network was trained, and what it reached.
     """
 
     model: FrozenModel
     emulated: Any
     inputs: dict[str, tuple[Any, Any]]
+    training: dict[str, Any] = field(default_factory=dict)
 
     @property
     def graph(self) -> Any:
@@ -50,12 +55,17 @@ def freeze_network(kind: str, form: str, task: NodeTask) -> Frozen:
     """A binary network with random weights and the task's own input statistics, frozen."""
     model = untrained_model(task, kind, form)
     packed = freeze(model, check=False)  # random weights
-    graph = packed.prepare_graph(task.edge_index, task.num_nodes)
-    bits = packed.pack_features(task.x)
+    return Frozen(packed, model, inputs_of(packed, task))
+
+
+def inputs_of(model: FrozenModel, task: NodeTask) -> dict[str, tuple[Any, Any]]:
+    """Features of a task in every form that a frozen network takes, with its prepared graph."""
+    graph = model.prepare_graph(task.edge_index, task.num_nodes)
+    bits = model.pack_features(task.x)
     inputs = {"floats": (task.x, graph), "packed": (bits, graph)}
     if isinstance(bits, BitAdjacency):
-        inputs["packed dense"] = (packed.pack_features(task.x, layout="dense"), graph)
-    return Frozen(packed, model, inputs)
+        inputs["packed dense"] = (model.pack_features(task.x, layout="dense"), graph)
+    return inputs
 
 
 def make_executor(model: FrozenModel, name: str) -> Callable[[Any, Any], Tensor]:

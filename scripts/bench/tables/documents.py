@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 
 from bench.report import Record
-from bench.tables.headline import headline_table
+from bench.tables.defaults import default_table, headline_table
 from bench.tables.models import memory_table, models_table
 from bench.tables.networks import bnn_table, parts_table
 from bench.tables.operators import (
@@ -22,6 +22,7 @@ from bench.tables.plain_loop import (
     depth_table,
     distilled_table,
     paper_table,
+    papers_networks_table,
     plain_loop_table,
     students_table,
     study_table,
@@ -29,7 +30,6 @@ from bench.tables.plain_loop import (
 from bench.tables.timings import (
     calls_table,
     decoder_speed_table,
-    default_speed_table,
     runs_table,
     sampling_table,
     stream_table,
@@ -53,6 +53,7 @@ ONE: Mapping[str, tuple[str, Callable[[Record], str]]] = {
     "layers": ("layers", partial(cases_table, subject="layer")),
     "conversion": ("conversion", conversion_table),
     "table3": ("table3", paper_table),
+    "papers_networks": ("papers_networks", papers_networks_table),
     "plain_loop": ("plain_loop", plain_loop_table),
     "plain_loop_depth": ("plain_loop_depth", plain_loop_table),
     "distilled": ("distilled", distilled_table),
@@ -62,8 +63,8 @@ ONE: Mapping[str, tuple[str, Callable[[Record], str]]] = {
     "distilled_again": ("distilled_again", variants_table),
     "distilled_images": ("distilled_images", students_table),
     "distilled_texts": ("distilled_texts", students_table),
-    "default_speed_cpu": ("default_speed_cpu", default_speed_table),
-    "default_speed_cuda": ("default_speed_cuda", default_speed_table),
+    "default_cpu": ("default_cpu", default_table),
+    "default_cuda": ("default_cuda", default_table),
     "depth": ("depth", depth_table),
     "decoder_cuda": ("decoder_cuda", decoder_speed_table),
     "tuner_runs": ("tuner_runs", runs_table),
@@ -74,7 +75,7 @@ ONE: Mapping[str, tuple[str, Callable[[Record], str]]] = {
 }
 """Tables of one record: its name, and what makes the table."""
 SEVERAL: Mapping[str, tuple[str, Callable[[Sequence[Record]], str]]] = {
-    "headline": ("models_cpu models_cuda distilled", headline_table),
+    "headline": ("default_cpu default_cuda", headline_table),
     "models_memory": ("models_c*", memory_table),
     "stream": ("stream_c*", stream_table),
 }

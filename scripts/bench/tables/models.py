@@ -22,12 +22,12 @@ FEATURES = {"floats": ("floats",), "packed": ("packed", "packed dense")}
 
 
 def best_of(result: Record, form: str, features: str) -> Record | None:
-    """Our fastest entry of a case from fp32 (``"floats"``) or packed features, None without any."""
+    """Our fastest entry of a case from fp32 (``"floats"``), packed or sparse features, or None."""
     found = [
         entry
         for entry in result["ours"]
         if entry["form"] == form
-        and entry["features"] in FEATURES[features]
+        and entry["features"] in FEATURES.get(features, (features,))
         and entry["seconds"] is not None
     ]
     return min(found, key=lambda entry: entry["seconds"], default=None)

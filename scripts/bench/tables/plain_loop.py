@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from functools import partial
 
-from bench.report import Record, points, shown, table, trained_on
+from bench.report import Record, mean_and_error, points, shown, table, trained_on
 
 Model = tuple[str, int, float]
 """Layer, number of layers, weight decay."""
@@ -80,6 +80,32 @@ def paper_table(record: Record) -> str:
     line = f"{trained_on(record, pyg=True)}; seeds: {'-'.join(map(str, counts))}."
     line += f" Frozen equals trained on every node in {equal} of {len(students)} students."
     return f"{line}\n\n{found}"
+
+
+def papers_networks_table(record: Record) -> str:
+    """One row a network and graph: test accuracies by the papers' recipe, with standard errors."""
+    scores: dict[tuple[str, str], dict[str, list[float]]] = {}
+    for run in record["runs"]:
+        if "failed" not in run:
+            forms = scores.setdefault((run["layer"], run["graph"]), {})
+            forms.setdefault(run["form"], []).append(run["test"])
+
+    def cell(form: str, key: tuple[str, str]) -> str:
+        return shown(scores[key].get(f"papers-{form}"), mean_and_error)
+
+    def paper(key: tuple[str, str]) -> str:
+        known = PAPER.get(key[1]) if key[0] == TUTORIAL[0] else None
+        return shown(known, lambda values: " / ".join(f"{value:.1f}" for value in values))
+
+    found = table(
+        scores,
+        ("network, graph", ", ".join),
+        *((f"{form}, %", partial(cell, form)) for form in ("fp32", "full", "bin")),
+        ("paper: fp32 / full / bin", paper),
+    )
+    checked = [run["differing_nodes"] == 0 for run in record["runs"] if "differing_nodes" in run]
+    line = f"{trained_on(record, pyg=True)}; seeds: {_seeds(record['runs'])}. Frozen equals trained"
+    return f"{line} on every node in {sum(checked)} of {len(checked)} runs.\n\n{found}"
 
 
 def distilled_table(record: Record) -> str:

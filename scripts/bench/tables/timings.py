@@ -1,4 +1,4 @@
-"""Tables of times: mini-batches, default models, decoders, calls of the tuner, trainings."""
+"""Tables of times: mini-batches, decoders, calls of the tuner, trainings."""
 
 from __future__ import annotations
 
@@ -13,12 +13,10 @@ from bench.report import (
     markdown_table,
     shown,
     table,
-    versions_of,
 )
 from bench.training_steps import AS_GRAPH
 from bitgnn.measure.report import format_bytes, format_ratio, format_seconds
 
-FORMS = (("default", "papers"), ("default, full", "papers, full"))
 PEER = "PyG"
 
 
@@ -47,23 +45,6 @@ def runs_table(record: Mapping[str, Any]) -> str:
     environments = [result["environment"] for result in record["results"]]
     machines = {f"{device_of(where)}, commit {commit_of(where)}" for where in environments}
     return f"{'; '.join(sorted(machines))}.\n\n{found}"
-
-
-def default_speed_table(record: Record) -> str:
-    """One row a graph: each layer's default model, and its time as a multiple of the papers'."""
-    rows: dict[str, list[str]] = {}
-    for case in record["cases"]:
-        title = f"{case['graph']} ({case['nodes']} × {case['features']})"
-        row = rows.setdefault(title, [title])
-        for ours, papers in FORMS:
-            time, other = (case["times"][form]["median"] for form in (ours, papers))
-            row += [format_seconds(time), format_ratio(time / other)]
-    header = ["graph (nodes × features)"]
-    for layer in dict.fromkeys(case["layer"] for case in record["cases"]):
-        header += [f"{layer} bin", "of the papers'", f"{layer} full", "of the papers'"]
-    device = device_of(record["environment"], capability=True)
-    where = f"{device}, {versions_of(record, pyg=False)}; medians"
-    return f"{where}.\n\n{markdown_table(header, list(rows.values()))}"
 
 
 def training_steps_table(record: Record) -> str:
@@ -115,18 +96,18 @@ def stream_table(records: Sequence[Record]) -> str:
             for result in record["results"]:
                 title = f"{result['model']}, {result['graph']}, {device_of(record['environment'])}"
                 medians = {name: c["median"] for name, c in result["contenders"].items()}
-                slowest = max(time for name, time in medians.items() if name.startswith(PEER))
+                fastest = min(time for name, time in medians.items() if name.startswith(PEER))
                 for name, median in medians.items():
                     share = f"{result['parts']['forward']['median'] / median:.0%}"
                     share = "" if name.startswith(PEER) else share
-                    yield title, name, median / result["batches"], slowest / median, share
+                    yield title, name, median / result["batches"], fastest / median, share
 
     return table(
         rows(),
         ("model, graph, machine", lambda row: row[0]),
         ("contender", lambda row: row[1]),
         ("a batch", lambda row: format_seconds(row[2])),
-        ("PyG's slowest form", lambda row: format_ratio(row[3])),
+        ("beside PyG's fastest", lambda row: format_ratio(row[3])),
         ("forward alone", lambda row: row[4]),
     )
 

@@ -1,4 +1,5 @@
-// Vector primitives on AVX-512 (F, BW, DQ, VL, VPOPCNTDQ, VNNI); same contract as vectors_portable.h.
+// Vector primitives on AVX-512 (F, BW, DQ, VL, VPOPCNTDQ, VNNI); same contract as
+// vectors_portable.h.
 #pragma once
 
 #include <immintrin.h>

@@ -55,15 +55,6 @@ __device__ __forceinline__ void copy_tile(uint32_t to, const CUtensorMap& map, i
       : "memory");
 }
 
-// Stores a box of a 2-D tensor, skipping what lies outside; see store_commit().
-__device__ __forceinline__ void store_tile(const CUtensorMap& map, uint32_t from, int column,
-                                           int row) {
-  asm volatile(
-      "cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%0, {%1, %2}], [%3];\n" ::"l"(&map),
-      "r"(column), "r"(row), "r"(from)
-      : "memory");
-}
-
 // Copies a box of a weight map; see encode_weights().
 __device__ __forceinline__ void copy_weights_tile(uint32_t to, const CUtensorMap& map, int word,
                                                   int tile, uint32_t barrier) {

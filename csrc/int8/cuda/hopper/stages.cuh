@@ -1,12 +1,10 @@
 // Shared memory of the warpgroup product of 8-bit rows: resident weights and rings of stages.
 //
-// Every consumer has a ring of its own. For each of its tiles of 64 rows it carries the chunks of
-// 128 codes and then, with staged results, a slot of the same size for every 32 outputs: it brings
-// their addends, if any, and takes float results to memory.
+// Every consumer has a ring of its own. For each of its tiles of 64 rows it brings the chunks of
+// 128 codes and then, with staged addends, a slot of the same size for every 32 outputs.
 #pragma once
 
 #include "core/cuda/hopper/async_copy.cuh"
-#include "core/cuda/hopper/box_copy.cuh"
 #include "core/cuda/hopper/ring.cuh"
 #include "core/cuda/hopper/wgmma_s8.cuh"
 #include "int8/cuda/epilogue.cuh"
@@ -18,6 +16,7 @@ constexpr int kStageBytes = kWgmmaRows * kSwizzleBytes;
 constexpr int kMostStages = 24;
 constexpr int kLeastStages = 2;  // of a ring
 constexpr int kMostChunks = 24;
+constexpr int kWarpBuffer = 8 * 1024;  // bytes of floats that a producer warp has in flight
 constexpr int kSlotColumns = kSwizzleBytes / static_cast<int>(sizeof(float));
 constexpr int kGroupThreads = 128;  // of a warpgroup
 constexpr int kGroupWarps = kGroupThreads / kWarp;
@@ -29,19 +28,16 @@ struct WgmmaPlan {
   int stages;  // of a ring
   int64_t row_tiles;
   int column_tiles;
-  bool vectors;  // float rows consist of whole aligned vectors
-  bool staged;   // results pass through the ring
-
-  // Tiles of the block's column tile: first, first + stride, ...
-  __device__ __forceinline__ int64_t first() const { return blockIdx.x / column_tiles; }
-  __device__ __forceinline__ int64_t stride() const { return gridDim.x / column_tiles; }
+  bool vectors;   // float rows consist of whole aligned vectors
+  bool buffered;  // and are copied to shared memory before they are quantised
+  bool staged;    // addends come through the ring
+  bool lines;     // float results are written as whole lines
 };
 
 struct WgmmaMaps {
   CUtensorMap weights;
   CUtensorMap rows;    // of codes
-  CUtensorMap addend;  // of staged results; boxes of a tile's rows
-  CUtensorMap out;     // boxes of a warp's rows
+  CUtensorMap addend;  // if staged
 };
 
 template <int kColumns>
@@ -72,21 +68,34 @@ struct StageRing {
 #endif
 };
 
+// Row tiles of a block: first, first + stride, ... below end. Consumers take them in turn.
+struct BlockTiles {
+  int64_t first;
+  int64_t stride;
+  int64_t end;
+
+  __device__ __forceinline__ explicit BlockTiles(const WgmmaPlan& plan)
+      : first(blockIdx.x / plan.column_tiles),
+        stride(gridDim.x / plan.column_tiles),
+        end(plan.row_tiles) {}
+};
+
 // A block's shared memory.
 template <int kColumns, int kRings>
 struct WgmmaMemory {
   unsigned char* weights;  // [chunks][kColumns][128], 1024-byte aligned
   unsigned char* stages;   // of all rings
   WgmmaTail<kColumns>& tail;
-  float* centres;  // [chunks * 128], then inverse steps likewise, if rows are floats
-  int slots;       // of results per tile
+  float* centres;          // [chunks * 128], then inverse steps likewise, if rows are floats
+  unsigned char* buffers;  // [producer warps][kWarpBuffer], if buffered
+  int slots;               // of staged addends per tile
 
   __device__ __forceinline__ WgmmaMemory(unsigned char* raw, const WgmmaPlan& plan, int slots)
-      : weights(reinterpret_cast<unsigned char*>((reinterpret_cast<uintptr_t>(raw) + 1023) &
-                                                 ~uintptr_t{1023})),
+      : weights(raw + (0u - shared_address(raw)) % 1024),  // the compiler sees shared memory
         stages(weights + plan.chunks * kColumns * kSwizzleBytes),
         tail(*reinterpret_cast<WgmmaTail<kColumns>*>(stages + kRings * plan.stages * kStageBytes)),
         centres(reinterpret_cast<float*>(&tail + 1)),
+        buffers(reinterpret_cast<unsigned char*>(centres + 2 * plan.chunks * kChunk)),
         slots(slots) {}
 
   __device__ __forceinline__ StageRing ring(int consumer, const WgmmaPlan& plan) const {

@@ -22,16 +22,16 @@ int64_t wgmma_bytes(int64_t size, bool floats) {
 
 // Stages of each ring.
 template <int kColumns, bool kFloats>
-int64_t wgmma_stages(int64_t size, const Context& context) {
+int64_t wgmma_stages(int64_t size, const Context& context, int64_t buffers = 0) {
   constexpr int kRings = WgmmaGroups<kColumns, kFloats>::kConsumers;
-  const int64_t left = context.device.shared_bytes - wgmma_bytes<kColumns>(size, kFloats);
+  const int64_t left = context.device.shared_bytes - wgmma_bytes<kColumns>(size, kFloats) - buffers;
   return std::min<int64_t>(left / kStageBytes, kMostStages) / kRings;
 }
 
-// Whether addends and float results can pass through the ring: their rows are whole 16-byte units.
-inline bool stages_results(const Int8BmmArgs& a) {
-  return int8_output(a) != Int8Output::kBits && a.out_features % 4 == 0 && is_aligned(a.addend) &&
-         is_aligned(a.out_float) && (a.pack == nullptr || a.addend == nullptr);
+// Whether addends come through the ring: their rows are whole 16-byte units.
+inline bool stages_addend(const Int8BmmArgs& a) {
+  return a.addend != nullptr && a.codes != nullptr && a.out_features % 4 == 0 &&
+         is_aligned(a.addend);
 }
 
 inline cudaError_t encode_maps(WgmmaMaps& maps, const Int8BmmArgs& a, int columns, bool staged) {
@@ -43,10 +43,8 @@ inline cudaError_t encode_maps(WgmmaMaps& maps, const Int8BmmArgs& a, int column
   cudaError_t status = encode(maps.weights, a.weight, a.out_features, words, columns);
   if (status == cudaSuccess && a.codes != nullptr)
     status = encode(maps.rows, a.codes, a.rows, words, kWgmmaRows);
-  if (status == cudaSuccess && staged && a.addend != nullptr)
+  if (status == cudaSuccess && staged)
     status = encode(maps.addend, a.addend, a.rows, a.out_features, kWgmmaRows);
-  if (status == cudaSuccess && staged && a.out_float != nullptr)
-    status = encode(maps.out, a.out_float, a.rows, a.out_features, kMmaRows);
   return status;
 }
 
@@ -55,17 +53,23 @@ cudaError_t launch_int8_wgmma(const Int8BmmArgs& a, const Context& context) {
   using Groups = WgmmaGroups<kColumns, kFloats>;
   WgmmaPlan plan{};
   plan.chunks = static_cast<int>(ceil_div(a.size, kChunk));
-  plan.stages = static_cast<int>(wgmma_stages<kColumns, kFloats>(a.size, context));
+  constexpr int64_t kUnit = 16, kLeastBufferedStages = 3;
+  int64_t buffers = kFloats ? int64_t{Groups::kProducers} * kGroupWarps * kWarpBuffer : 0;
+  plan.buffered = kFloats && has_vectors(*a.pack, kUnit) &&
+                  wgmma_stages<kColumns, kFloats>(a.size, context, buffers) >= kLeastBufferedStages;
+  if (!plan.buffered) buffers = 0;
+  plan.stages = static_cast<int>(wgmma_stages<kColumns, kFloats>(a.size, context, buffers));
   plan.row_tiles = ceil_div(a.rows, kWgmmaRows);
   plan.column_tiles = static_cast<int>(ceil_div(a.out_features, kColumns));
   plan.vectors = kFloats && has_vector_rows(*a.pack);
-  plan.staged = stages_results(a);
+  plan.staged = stages_addend(a);
+  plan.lines = a.out_features % 4 == 0 && is_aligned(a.out_float);
 
   WgmmaMaps maps{};
   cudaError_t status = encode_maps(maps, a, kColumns, plan.staged);
   const auto kernel = int8_wgmma_kernel<kOutput, kColumns, kFloats>;
   const int64_t bytes = wgmma_bytes<kColumns>(a.size, kFloats) +
-                        int64_t{Groups::kConsumers} * plan.stages * kStageBytes;
+                        int64_t{Groups::kConsumers} * plan.stages * kStageBytes + buffers;
   if (status == cudaSuccess) status = grant_shared_memory(kernel, bytes);
   if (status != cudaSuccess) return status;
   const int64_t workers =
