@@ -31,7 +31,8 @@ ZERO_STAYS = {
     Tensor.requires_grad_,
 }  # fmt: skip
 """Functions that leave a 0 a 0 and every entry where it is."""
-HOOKS = ("_forward_pre_hooks", "_forward_hooks")
+HOOKS = ("forward_pre_hooks", "forward_hooks")
+"""Ends of the names of what holds hooks: torch's, and those of PyG on messages."""
 CONTAINERS = (dict, OrderedDict, defaultdict, Counter, list, set, deque)
 MANY = 10_000
 """Entries of a container that is too large to look into."""
@@ -310,9 +311,8 @@ def _without_hooks(model: nn.Module) -> Iterator[None]:
     """Leave hooks of the user out, which may count or print; torch's own compute weights."""
     held: list[tuple[Any, Any]] = []
     for module in model.modules():
-        for name in HOOKS:
-            hooks = vars(module).get(name)
-            if hooks:
+        for name, hooks in vars(module).items():
+            if name.endswith(HOOKS) and hooks:
                 held.append((hooks, copy.copy(hooks)))
                 for key in [key for key, hook in hooks.items() if not _is_library(hook)]:
                     del hooks[key]
