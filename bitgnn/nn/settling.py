@@ -320,8 +320,10 @@ def _without_hooks(model: nn.Module) -> Iterator[None]:
         yield
     finally:
         for hooks, before in held:
+            # Those that lazy sizes took away meanwhile stay away.
+            left = {k: h for k, h in before.items() if k in hooks or not _is_library(h)}
             hooks.clear()
-            hooks.update(before)
+            hooks.update(left)
 
 
 def _is_library(hook: Any) -> bool:
