@@ -19,6 +19,7 @@ from bench.tasks import HIDDEN, QUICK_GRAPH, SEED, NodeTask, load_task
 from bitgnn.bits import BitAdjacency
 from bitgnn.measure.pyg import graph_forms
 from bitgnn.quantize import sgn
+from bitgnn.quantize.int8_linear import MOST, UNITS
 
 GOAL_GRAPH = "Cora"
 LAYERS = ("GCNConv", "SAGEConv", "GraphConv")
@@ -64,13 +65,19 @@ def _products(layer: Any, linears: Sequence[Any], x: Tensor) -> list[Tensor]:
     signs = [sgn(linear.weight).t() for linear in linears]
     bits = layer.input_bits
     if bits is not None:
-        seen = (x > 0).float()
-        if bits.kind == "thermometer":
-            seen = sgn(x[:, bits.columns] - bits.thresholds)
-        seen = seen if bits.bit_offset is None else seen + bits.bit_offset
-        gains = (layer.output_gain, layer.root_gain)[: len(signs)]
+        gains = [1.0 if g is None else g for g in (layer.output_gain, layer.root_gain)]
+        if bits.kind == "rows":
+            centre, inverse = bits.scales()
+            codes = ((x - centre) * inverse).round().clamp(-MOST, MOST)
+            found = []
+            for gain, linear in zip(gains, linears, strict=False):
+                step = linear.weight.abs().amax(1, keepdim=True) / MOST
+                weight = (linear.weight / step).round()
+                found.append(gain / UNITS * step.t() * (codes @ weight.t()))
+            return found
+        seen = (x > 0).float() + bits.bit_offset
         return [
-            bits.unit * gain * (seen @ weight) for gain, weight in zip(gains, signs, strict=True)
+            bits.unit * gain * (seen @ weight) for gain, weight in zip(gains, signs, strict=False)
         ]
     alpha = x.abs().mean(1, keepdim=True)
     products = [

@@ -24,7 +24,7 @@ CHARTS: Mapping[str, tuple[str, Callable[..., Figure]]] = {
     "plain_loop": ("plain_loop", gaps_chart),
     "plain_loop_depth": ("plain_loop_depth", gaps_chart),
     "distilled": ("distilled", gaps_chart),
-    "default": ("default_cuda default_cpu", defaults_chart),
+    "default": ("default_c*", defaults_chart),
     "models_cpu": ("models_cpu", models_chart),
     "models_cuda": ("models_cuda", models_chart),
 }

@@ -200,7 +200,7 @@ class LooksUp(LookedUpProducts):
         """Hear where an input comes from: see :func:`bitgnn.nn.settling.settle`."""
         if self.is_trained:
             return
-        if self._asked_role is None:
+        if self._asked_role is None and self._forms is not None:
             bits.set_reads(reads_bits)
             with torch.no_grad():
                 if float(self.feeds) == 0.0:
@@ -230,7 +230,8 @@ class LooksUp(LookedUpProducts):
     @property
     def _feeds_bits(self) -> bool:
         """True where a binary layer is known to read the result."""
-        assert self.input_bits is not None
+        if self._forms is None or self.input_bits is None:
+            return False
         return (self._state.read(self.feeds, self.input_bits.reads) or [0.0])[0] > 0
 
     def _form(self, feeds_bits: bool) -> Form:

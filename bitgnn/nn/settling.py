@@ -31,6 +31,8 @@ ZERO_STAYS = {
     Tensor.requires_grad_,
 }  # fmt: skip
 """Functions that leave a 0 a 0 and every entry where it is."""
+HOOKS = ("forward_pre_hooks", "forward_hooks")
+"""Ends of the names of what holds hooks: torch's, and those of PyG on messages."""
 CONTAINERS = (dict, OrderedDict, defaultdict, Counter, list, set, deque)
 MANY = 10_000
 """Entries of a container that is too large to look into."""
@@ -142,7 +144,7 @@ def follow(model: nn.Module, call: Callable[[], Any]) -> list[Read]:
     flow = DataFlow()
     _local.flow = flow
     try:
-        with _unchanged(model), flow:
+        with _unchanged(model), _without_hooks(model), flow:
             call()
     finally:
         _local.flow = None
@@ -306,6 +308,30 @@ def _unwrapped(module: Any) -> nn.Module:
             found: nn.Module = module
             return found
         module = inner
+
+
+@contextmanager
+def _without_hooks(model: nn.Module) -> Iterator[None]:
+    """Leave hooks of the user out, which may count or print; torch's own compute weights."""
+    held: list[tuple[Any, Any]] = []
+    for module in model.modules():
+        for name, hooks in vars(module).items():
+            if name.endswith(HOOKS) and hooks:
+                held.append((hooks, copy.copy(hooks)))
+                for key in [key for key, hook in hooks.items() if not _is_library(hook)]:
+                    del hooks[key]
+    try:
+        yield
+    finally:
+        for hooks, before in held:
+            hooks.clear()
+            hooks.update(before)
+
+
+def _is_library(hook: Any) -> bool:
+    """True for a hook of torch or PyG: lazy sizes, pruning, weight norms."""
+    kind = hook.__module__ if hasattr(hook, "__module__") else type(hook).__module__
+    return str(kind).partition(".")[0] in ("torch", "torch_geometric")
 
 
 def settle_by_call(model: nn.Module, call: Callable[[], Any]) -> None:

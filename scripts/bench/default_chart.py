@@ -22,7 +22,8 @@ Key = tuple[str, str]
 
 
 def defaults_chart(*records: Record) -> Figure:
-    """A panel of accuracies with standard errors, and one of times for each record."""
+    """A panel of accuracies with standard errors, and one of times for each record, GPUs first."""
+    records = tuple(sorted(records, key=lambda record: not record["benchmark"].endswith("cuda")))
     by_record = [{(row.model, row.graph): row for row in rows_of(record)} for record in records]
     keys = list(dict.fromkeys(key for rows in by_record for key in rows))
     figure = Figure(figsize=(12.5, 1.7 + 0.3 * len(keys)), layout="constrained")

@@ -140,12 +140,13 @@ def test_hooks_are_still_called():
     assert torch.equal(binary.layers[0](X, EDGES), plain(X, EDGES) + 1)
 
 
-def test_hooks_on_maps_inside_of_layers_are_warned_of():
-    model = Net(pyg.GCNConv(6, 6))
-    model.layers[0].lin.register_forward_hook(lambda *_: None)
-    with pytest.warns(UserWarning, match=r"hooks of lin in layer 'layers\.0' are not called in"):
-        binary = bitgnn.binarize(model, "full")
-    assert len(binary.layers[0].lin._forward_hooks) == 1
+@pytest.mark.parametrize("precision", ["full", "FBF+FBF"])
+def test_hooks_on_maps_inside_of_layers_are_called(precision):
+    model, called = Net(pyg.GCNConv(6, 6)), []
+    model.layers[0].lin.register_forward_hook(lambda *_: called.append("lin"))
+    binary = bitgnn.binarize(model, precision)
+    binary(X, EDGES)
+    assert called == ["lin"]
 
 
 @pytest.mark.parametrize("precision", ["full", "FBF+FBF"])

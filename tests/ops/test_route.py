@@ -156,6 +156,40 @@ def test_benchmarked_products_stay_where_they_were_measured(shape):
     assert "(bitgnn::cuda::bmm::BmmUnit)1" in logic.launches[-1].kernel, logic
 
 
+# Rows, outputs and features: kernels from codes and from float32, each to bits and to floats.
+PINNED_INT8 = {
+    (89250, 256, 500): ("wgmma", "wgmma", "wgmma", "wgmma"),
+    (2449029, 128, 100): ("wgmma", "wgmma", "wgmma", "pack wgmma"),
+    (169343, 256, 128): ("wgmma", "wgmma", "wgmma", "pack wgmma"),
+    (89250, 256, 1000): ("wgmma", "wgmma", "wgmma", "pack wgmma"),
+    (89250, 500, 1000): ("wgmma", "wgmma", "pack wgmma", "pack wgmma"),
+    (89250, 256, 4096): ("mma", "mma", "pack mma", "pack mma"),
+    (10, 5, 33): ("mma", "mma", "mma", "mma"),
+}
+
+
+@needs_library
+@pytest.mark.parametrize("shape", PINNED_INT8, ids=str)
+def test_8_bit_products_stay_where_they_were_measured(shape):
+    rows, outputs, size = shape
+    weight, scales = bytes_of(outputs, size), (floats(size), floats(size))
+    calls = (
+        ("bmm_iib", (bytes_of(rows, size), weight, size)),
+        ("bmm_iif", (bytes_of(rows, size), weight, size)),
+        ("bmm_fib", (floats(rows, size), *scales, weight)),
+        ("bmm_fif", (floats(rows, size), *scales, weight)),
+    )
+    for (name, arguments), expected in zip(calls, PINNED_INT8[shape], strict=True):
+        found = route(name, *arguments, device="H200")
+        steps = [
+            next(step for step in ("pack", "wgmma", "mma") if step in launch.kernel.split("<")[0])
+            for launch in found.launches
+        ]
+        assert " ".join(steps) == expected, (name, found)
+        ampere = route(name, *arguments, device="A100").launches[-1].kernel
+        assert "int8_mma_kernel" in ampere, (name, ampere)
+
+
 @needs_library
 def test_floats_are_packed_first_where_no_kernel_does_both():
     def kernels(x, outputs, device):

@@ -22,7 +22,6 @@ from bitgnn.convert.swap.keeping import (
     carry_over,
     carry_tree,
     copied,
-    uncalled_hooks,
     why_float,
 )
 from bitgnn.convert.swap.relu import relu_warnings, replace_activations
@@ -87,12 +86,6 @@ def binarize_graph_layers(
     graph_layers = [name for name, layer in known.items() if isinstance(layer, SUPPORTED)]
     left = {**_left(result, precisions, graph_layers), **skip, **kept}
     warned = relu_warnings(result)
-    for name in precisions:
-        layer = known[name] if name in graph_layers else result.get_submodule(name)
-        maps = uncalled_hooks(layer)
-        if maps:
-            what = f"hooks of {', '.join(maps)} in layer {name!r} are not called in binary products"
-            warned = (*warned, what)
     return result, BinarizeReport(swapped, left, warned, replaced, why)
 
 

@@ -73,25 +73,6 @@ def _is_harmless(kind: type, name: str, value: Any) -> bool:
     return made or is_special or name.startswith(("_orig_", "_jinja_")) or name in _HARMLESS
 
 
-def uncalled_hooks(layer: nn.Module) -> list[str]:
-    """The linear maps inside of a layer with hooks, which a binary product does not call."""
-    return [
-        name
-        for name, module in layer.named_modules()
-        if name and isinstance(module, _PRODUCTS) and _has_hooks(module)
-    ]
-
-
-def _has_hooks(layer: nn.Module) -> bool:
-    """Whether there are hooks on forward or backward, beside the layer's own."""
-    return any(
-        getattr(hook, "__self__", None) is not layer
-        for name, hooks in vars(layer).items()
-        if name.endswith("_hooks") and isinstance(hooks, dict) and "state_dict" not in name
-        for hook in hooks.values()
-    )
-
-
 def carry_over(layer: nn.Module, new: nn.Module) -> nn.Module:
     """Give a binary layer what the one it replaces has: parameters, hooks, attributes, mode.
 

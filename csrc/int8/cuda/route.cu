@@ -29,12 +29,18 @@ int wgmma_columns(const Int8BmmArgs& args, const Context& context) {
   return tiles(columns) >= context.device.sm_count / 4 ? columns : 0;
 }
 
-// Whether rows are quantised once, into scratch memory, rather than by each of several blocks.
-// Kernels that quantise take no addends.
-bool packs_first(const Int8BmmArgs& args, int columns) {
-  constexpr int64_t kMostReads = 2;
-  return args.pack != nullptr &&
-         (args.addend != nullptr || ceil_div(args.out_features, columns) > kMostReads);
+// Whether rows are quantised once, into scratch memory, rather than inside a product whose blocks
+// compute `columns` outputs each.
+bool packs_first(const Int8BmmArgs& args, bool hopper, int columns) {
+  if (args.pack == nullptr) return false;
+  if (args.addend != nullptr) return true;                     // products that quantise take none
+  const int64_t reads = ceil_div(args.out_features, columns);  // of every row
+  if (!hopper) return reads > 1;
+  // Writing floats holds up the only warpgroup that multiplies.
+  const bool writes_much = 4 * args.out_features * int64_t{sizeof(float)} >
+                           3 * args.size * element_bytes(args.pack->type);
+  if (args.out_float != nullptr) return reads > 1 || writes_much;
+  return reads > 2;
 }
 
 }  // namespace
@@ -48,7 +54,7 @@ cudaError_t multiply_int8(const Int8BmmArgs& given, const Context& context) {
       ceil_div(given.rows, kLargeRows) * ceil_div(given.out_features, kLargeColumns) <
           context.device.sm_count;
   Int8BmmArgs args = given;
-  if (packs_first(given, columns > 0 ? columns : kLargeColumns)) {
+  if (packs_first(given, columns > 0, columns > 0 ? columns : kLargeColumns)) {
     Int8PackArgs pack = *given.pack;
     pack.codes = static_cast<int8_t*>(
         context.workspace.take(static_cast<size_t>(pack.rows * int8_pitch(pack.size))));

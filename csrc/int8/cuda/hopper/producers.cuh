@@ -140,8 +140,7 @@ struct BufferedBatch {
 };
 
 // Quantises chunks of floats that are copied to buffers some chunks ahead: each of eight warps
-// takes eight rows. `start` returns once the scales are there. The consumer makes the codes visible
-// to the tensor cores.
+// takes eight rows. `start` returns once the scales are there.
 template <class T, int kColumns, class Start>
 __device__ __forceinline__ void quantise_buffered(const WgmmaMemory<kColumns, 1>& shared,
                                                   const WgmmaPlan& plan, const Int8PackArgs& pack,
