@@ -288,7 +288,9 @@ class LooksUp(LookedUpProducts):
         if is_compiled or self._asked_role is not None:
             return
         producers = found_producers(x) if x.requires_grad else []
-        if producers and not joins_features(x):
+        if self in producers and float(bits.reads) < 0.0:
+            producers = []  # applied to features before: its own results are rows like those
+        elif producers and not joins_features(x):
             bits.set_reads(True)
             bits.set_kept(kept_share(x))
         elif float(bits.reads) == 0.0:

@@ -154,17 +154,21 @@ def follow(model: nn.Module, call: Callable[[], Any]) -> list[Read]:
 def settle(reads: list[Read]) -> None:
     """Tell the layers of a pass where their inputs come from and who reads their results."""
     by_bits: dict[int, list[Read]] = {}
+    takes_bits: dict[int, bool] = {}
     for read in reads:
         by_bits.setdefault(id(read.bits), []).append(read)
     for same in by_bits.values():
         layer, bits, _, form = same[0]
         origins = [read.origin for read in same]
-        # One layer for several places takes bits if one of its inputs is made of them.
-        reads_bits = any(origin.layers and not origin.is_mixed for origin in origins)
+        # One layer for several places takes rows if one of its inputs is features, whose signs
+        # would say too little; its own results are such rows then, too.
+        reads_bits = all(origin.layers and not origin.is_mixed for origin in origins)
+        takes_bits[id(bits)] = reads_bits
         layer.tell_source(bits, reads_bits, min(origin.kept for origin in origins), form)
     for read in reads:
         for producer in read.origin.layers:
-            producer.tell_read_by_binary()
+            if producer is not read.layer or takes_bits[id(read.bits)]:
+                producer.tell_read_by_binary()
     for read in reads:
         read.layer.note_state()
 

@@ -188,7 +188,7 @@ def test_one_layer_applied_several_times(kind):
             return self.head(x)
 
     model = train(Thrice(), DENSE).eval()
-    assert model.conv.role == "inner"
+    assert model.conv.role == "only"
     assert accuracy(model, DENSE) > 0.85
 
 

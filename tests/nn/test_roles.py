@@ -108,18 +108,22 @@ def test_learnt_vectors_are_features(kind, call):
         assert net.last.input_bits.kind in (("rows", "pattern") if joins else ("activation",))
 
 
+@CALLS
 @LAYERS
-def test_a_layer_applied_several_times_stands_between_itself(kind):
+@pytest.mark.parametrize("front", ["float", "binary"])
+def test_a_layer_applied_several_times_takes_what_suits_all_of_its_inputs(kind, front, call):
     def forward(net, x, edges):
-        x = net.front(x).relu()
+        x = net.front(x).relu() if front == "float" else net.front(x, edges).relu()
         for _ in range(3):
             x = net.conv(x, edges).relu()
         return net.head(x)
 
-    for call in (lambda net: net(X, EDGES), lambda net: net.way(net, X, EDGES)):
-        net = Net(forward, front=nn.Linear(K, H), conv=kind(H, H), head=nn.Linear(H, C))
+    first = nn.Linear(K, H) if front == "float" else kind(K, H)
+    net = Net(forward, front=first, conv=kind(H, H), head=nn.Linear(H, C))
+    for _ in range(2):
         call(net)
-        assert net.conv.role == "inner"
+        assert net.conv.role == ("only" if front == "float" else "inner")
+        assert front == "float" or net.front.role == "first"
 
 
 @pytest.mark.parametrize("jk", [None, "cat", "max", "lstm"])
