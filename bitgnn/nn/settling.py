@@ -324,8 +324,9 @@ def _without_hooks(model: nn.Module) -> Iterator[None]:
         yield
     finally:
         for hooks, before in held:
-            # Those that lazy sizes took away meanwhile stay away.
+            # Hooks of lazy sizes, which are done, have taken themselves away.
             left = {k: h for k, h in before.items() if k in hooks or not _is_library(h)}
+            left.update(hooks)
             hooks.clear()
             hooks.update(left)
 

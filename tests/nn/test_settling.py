@@ -203,3 +203,21 @@ def test_a_report_shows_roles_and_inputs_at_any_time():
     assert [after] != before
     assert "first" in after
     assert "last" in after
+
+
+@pytest.mark.parametrize("width", [K, -1], ids=["known", "lazy"])
+def test_hooks_of_the_users_are_called_once(width):
+    net, calls = two(GCNConv, width), []
+    for name, module in net.named_modules():
+        if name in ("first", "first.lin", "last", "last.lin"):
+            module.register_forward_pre_hook(lambda *_, name=name: calls.append(name))
+            module.register_forward_hook(lambda *_, name=name: calls.append(name))
+    for _ in range(2):
+        calls.clear()
+        net(X, EDGES)
+        assert calls == [
+            name
+            for layer in ("first", "last")
+            for name in (layer, f"{layer}.lin", f"{layer}.lin", layer)
+        ]
+    assert roles(net.first, net.last) == ["first", "last"]
