@@ -200,8 +200,15 @@ def swapped_layer(model: nn.Module, name: str, precision: Precision, dropout: fl
 
 
 def own_letters(model: nn.Module) -> dict[str, str]:
-    """Letters of a model's tunable layers as it stands; those of PyG are floats."""
-    return {name: spelled(m, letters_of(m, {})) for name, m in tunable_layers(model).items()}
+    """Letters of a model's tunable layers as plans have them; those of PyG are floats.
+
+    Whether the first layer's weights are 8-bit or binary follows from its input: in a plan B stands
+    for both.
+    """
+    return {
+        name: spelled(m, letters_of(m, {})).replace("FI", "FB", 1)
+        for name, m in tunable_layers(model).items()
+    }
 
 
 def with_letters(
