@@ -233,7 +233,7 @@ class InputBits(ColumnStatistics):
             # Bits that the layer's own dropout takes are in the middle.
             raised = words | (all_words(size, words) ^ keep)
             words, gain = words & keep, 1.0 / probability
-        found = InputWords(words, size, True, gain, self._offset(moments), None, raised, True)
+        found = InputWords(words, size, True, gain, self._offset(moments), raised, True)
         return found._replace(total=total, window=window, unit=self._unit(moments))
 
     def extra_repr(self) -> str:

@@ -14,7 +14,7 @@ from bitgnn.quantize.linear import without_autocast
 from bitgnn.quantize.sign import sgn
 
 MOST_UNPACKED = 2**26
-"""Signs that the backward pass unpacks at a time, in whole rows: thermometers have many bits."""
+"""Signs that the backward pass unpacks at a time, in whole rows."""
 GAIN_SPEED = 10.0
 """Step of Adam in the logarithm of a gain, in learning rates."""
 MIDDLE = -0.5
@@ -28,7 +28,6 @@ class InputWords(NamedTuple):
     * ``zero_one``: bits stand for 0 and 1, else for -1 and +1.
     * ``gain``: number or scalar tensor that makes up for dropped bits in training.
     * ``offset``: float32 ``[B]``, added to the bits behind the gain.
-    * ``columns``: int64 ``[B]``, the feature each bit belongs to; None where they are the same.
     * ``raised``: of activations under a known dropout, the words with dropped bits set, which are
       not set in ``words``: the mean of both counts, so that dropped bits are in the middle.
     * ``is_centred``: bits of activations, which stand for -1/2 and +1/2.
@@ -43,7 +42,6 @@ class InputWords(NamedTuple):
     zero_one: bool
     gain: Tensor | float | None = None
     offset: Tensor | None = None
-    columns: Tensor | None = None
     raised: Tensor | None = None
     is_centred: bool = False
     total: Tensor | None = None
@@ -83,7 +81,7 @@ class _LookedUpLinear(torch.autograd.Function):
         has_shift = bits.has_shift and not is_normed
         ctx.save_for_backward(
             x if ctx.needs_input_grad[0] else None, weight, w_words, bits.words, bits.raised,
-            bits.offset if has_shift else None, bits.columns,
+            bits.offset if has_shift else None,
             None if is_number else bits.gain, scale, bits.window,
             outs[0] if ctx.needs_input_grad[2] else None,
         )  # fmt: skip
@@ -95,9 +93,7 @@ class _LookedUpLinear(torch.autograd.Function):
     @staticmethod
     @first_order
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        x, weight, w_words, words, raised, offset, columns, gain, scale, window, out = (
-            ctx.saved_tensors
-        )
+        x, weight, w_words, words, raised, offset, gain, scale, window, out = ctx.saved_tensors
         gain = ctx.gain if gain is None else gain
         grad = (grads[0] if len(grads) == 1 else torch.cat(grads, 1)).float()
         grad_x = grad_weight = grad_level = None
@@ -107,9 +103,7 @@ class _LookedUpLinear(torch.autograd.Function):
             # dropout that multiplies by the gain itself.
             slope = 1.0 if not ctx.zero_one else 2.0 if raised is None else 4.0 / gain
             grad_x = grad @ torch.ops.bitgnn.unpack(w_words, ctx.size, scale)
-            if columns is not None:
-                grad_x = torch.zeros_like(x, dtype=torch.float32).index_add_(1, columns, grad_x)
-            elif window is not None:
+            if window is not None:
                 grad_x = torch.ops.bitgnn.straight_through(grad_x, x.float(), slope, window)
             elif slope != 1.0:
                 grad_x *= slope
@@ -157,8 +151,8 @@ def looked_up_linear(
     r"""``u * sum_k bit_ik sgn(W_ok)``, behind gain and batch norm in evaluation.
 
     Backward: weights get :math:`1[|W| \le 1] \, u \, G^\top bits`, activations
-    :math:`u \, G \, \mathrm{sgn}(W)` where :math:`|x|` is inside the window, thermometers all of it
-    (clipped straight-through, Courbariaux et al. 2016). Gain and norm count as constants.
+    :math:`u \, G \, \mathrm{sgn}(W)` where :math:`|x|` is inside the window (clipped
+    straight-through, Courbariaux et al. 2016). Gain and norm count as constants.
 
     ``x [N, K]`` are the floats that the bits were made of, ``weight`` is ``[M, B]`` latent;
     ``output_gain [1]`` and ``norm`` are folded into the product ``[N, M]`` of the dtype of ``x``.

@@ -71,7 +71,7 @@ def test_centred_bits_of_a_dropped_activation(shape, dropped):
         torch.ops.bitgnn.pack(part.reshape(-1, shape[-1]), torch.full((shape[-1],), 1e-30))
         for part in (x.detach(), torch.where(kept, x.detach(), 1.0))
     )
-    drop = (2.0, None, None, raised) if dropped else ()
+    drop = (2.0, None, raised) if dropped else ()
     window = torch.tensor(1.0)
     bits = InputWords(words, shape[-1], True, *drop, is_centred=True, window=window)
     values = centred_bits(x, bits)
