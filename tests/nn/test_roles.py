@@ -229,17 +229,16 @@ def test_a_dry_run_or_two_settles_no_role():
     assert conv.is_trained
 
 
-@CALLS
 @NAMES
 @LAYERS
-def test_roles_by_hand(kind, precision, call):
+def test_roles_by_hand(kind, precision):
     forms = named_forms(precision)
     wanted = {"first": "hidden_rows", "inner": "hidden", "last": "last", "only": "last_rows"}
     for role, form in wanted.items():
         net = Net(chain, first=kind(K, H, precision=precision, role=role), last=kind(H, C))
-        for _ in range(2):
+        for call in (net, lambda *given, net=net: net.way(net, *given)):
             assert net.first.role == role
-            call(net)
+            call(X, EDGES)
             assert net.first.role == role
             assert net.first.letters == forms[form]
             net.first.reset_parameters()
