@@ -261,5 +261,4 @@ def check_trained(
 
 
 def _rows(seen: ConstantBits) -> str:
-    last = "batch of training looked at" if seen.training else "evaluation"
-    return f"{seen.rows} rows of the last {last}"
+    return f"{seen.rows} rows of the last batch of training looked at"

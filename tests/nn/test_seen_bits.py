@@ -8,7 +8,7 @@ from torch_geometric.nn import Sequential
 
 import bitgnn
 from bitgnn.nn import GCNConv
-from bitgnn.nn.seen_bits import EVERY, MOST, ConstantBits, SeenBits
+from bitgnn.nn.seen_bits import EVERY, ConstantBits, SeenBits
 
 N, K = 41, 37
 EDGES = torch.randint(0, N, (2, 120), generator=torch.Generator().manual_seed(1))
@@ -25,11 +25,10 @@ def bits():
     return found
 
 
-def look(seen, bits, training=False):
+def look(seen, bits):
     """A forward with these bits, looked at if it is due."""
-    x = bits.float()
-    assert seen.is_due(training, x)
-    seen.add(_words(bits), K, training, x)
+    if seen.is_due(bits.float()):
+        seen.add(_words(bits), K)
 
 
 def constant_of(bits):
@@ -40,37 +39,21 @@ def constant_of(bits):
 def test_bits_of_one_value_are_counted(bits, rows, device):
     seen = SeenBits()
     look(seen, bits[:rows].to(device))
-    assert seen.constant == ConstantBits(constant_of(bits[:rows]), K, rows, False)
+    assert seen.constant == ConstantBits(constant_of(bits[:rows]), K, rows)
 
 
-def test_batches_of_an_evaluation_add_up_and_training_begins_anew(bits):
+def test_one_of_sixteen_batches_replaces_what_was_known(bits):
     seen = SeenBits()
-    for row in range(8):
-        assert seen.constant is None
-        look(seen, bits[row : row + 1])
-    assert seen.constant == ConstantBits(constant_of(bits[:8]), K, 8, False)
-    look(seen, torch.ones_like(bits), training=True)
-    assert seen.constant == ConstantBits(K, K, N, True)
-    look(seen, bits)
-    assert seen.constant == ConstantBits(2, K, N, False)
-
-
-def test_few_forwards_are_looked_at():
-    seen, x = SeenBits(), torch.ones(N, K)
-    due = [seen.is_due(True, x) for _ in range(3 * EVERY)]
-    assert [step for step, is_due in enumerate(due) if is_due] == [0, EVERY, 2 * EVERY]
-    looked = 0
-    for _ in range(2 * MOST):
-        batch = x.clone()
-        if seen.is_due(False, batch):
-            seen.add(_words(batch > 0), K, False, batch)
-            looked += 1
-    assert looked == MOST
-    seen = SeenBits()
-    seen.add(_words(x > 0), K, False, x)
-    assert not seen.is_due(False, x)  # the very tensor
-    x[0] = -1
-    assert seen.is_due(False, x)  # which was written to
+    look(seen, bits[:7])
+    assert seen.constant is None
+    for _ in range(EVERY - 1):
+        look(seen, torch.ones_like(bits))
+    assert seen.constant is None
+    look(seen, torch.ones_like(bits))
+    assert seen.constant == ConstantBits(K, K, N)
+    for _ in range(EVERY):
+        look(seen, bits)
+    assert seen.constant == ConstantBits(2, K, N)
 
 
 def two_layers(precision):
@@ -96,19 +79,24 @@ def test_freeze_refuses_layers_that_never_looked():
     torch.testing.assert_close(frozen(CENTRED, EDGES), model(CENTRED, EDGES))
 
 
-@pytest.mark.parametrize("training", [True, False])
-def test_freeze_refuses_signs_that_are_all_one(training):
-    model = two_layers("FBF+FBF").train(training)
+def test_freeze_refuses_signs_that_are_all_one():
+    model = two_layers("FBF+FBF")
     model(CENTRED.abs(), EDGES)
-    last = "batch of training looked at" if training else "evaluation"
     with pytest.raises(
         ValueError,
         match=rf"\(GCNConv\) must have input bits that vary, got all {K} of them the "
-        rf"same in all {N} rows of the last {last}; centre what it reads, .* check=False",
+        rf"same in all {N} rows of the last batch of training looked at; centre .* check=False",
     ):
         bitgnn.freeze(model)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         bitgnn.freeze(model, check=False)
-        model.eval()(CENTRED, EDGES)
+
+
+def test_an_evaluation_never_stops_freeze():
+    model = two_layers("FBF+FBF")
+    model(CENTRED, EDGES)
+    model.eval()(CENTRED.abs(), EDGES)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
         bitgnn.freeze(model)
