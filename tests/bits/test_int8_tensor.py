@@ -5,6 +5,7 @@ import pickle
 import numpy as np
 import pytest
 import torch
+from row_processes import double_codes
 from safetensors.torch import load, save
 from torch.utils.data import DataLoader
 from wrong_calls import check_wrong_calls
@@ -169,14 +170,10 @@ def test_workers_of_loaders_carry_rows(size):
     assert bitgnn.cat(batches).equal(rows)
 
 
-def _double(_, rows):
-    rows.codes.mul_(2)
-
-
 def test_processes_share_rows():
     x = torch.arange(8.0).view(4, 2)
     rows = Int8Tensor.from_float(x, torch.zeros(2), torch.ones(2)).share_memory_()
-    torch.multiprocessing.spawn(_double, (rows,))
+    torch.multiprocessing.spawn(double_codes, (rows,))
     assert torch.equal(rows.to_float(), 2 * x)
 
 
