@@ -136,3 +136,11 @@ def aggregates_right(adjacency: BitAdjacency, bits: BitTensor) -> bool:
     return torch.equal(bspmm.bbb(bits, adjacency).to_float() > 0, sums >= 0) and torch.equal(
         bspmm.bbf(bits, adjacency), adjacency.row_scale[:, None] * sums
     )
+
+
+def thresholds_right(adjacency: BitAdjacency, bits: BitTensor, threshold: Tensor) -> bool:
+    """Whether BSpMM.BBB compares the scaled sums of signs with a threshold for each feature."""
+    assert adjacency.row_scale is not None
+    sums = adjacency.row_scale[:, None] * pattern_sums(adjacency, bits.to_float())
+    found = bspmm.bbb(bits, adjacency, threshold=threshold)
+    return torch.equal(found.to_float() > 0, sums >= threshold)

@@ -22,7 +22,9 @@ from bench.operators.case import (
     aggregates_right,
     multiplies_right,
     packs_right,
+    thresholds_right,
 )
+from bench.operators.int8 import int8_cases
 from bitgnn.bits import BitAdjacency, BitTensor
 from bitgnn.data import DataError
 from bitgnn.ops import add, bmm, bspmm, concat
@@ -55,6 +57,7 @@ def cases(sizes: Sizes, data_root: str | Path | None) -> Iterator[OperatorCase |
     yield from _pack_cases(sizes)
     yield from _bmm_cases(sizes)
     yield from _bmm_variants(*sizes.linear)
+    yield from int8_cases(*sizes.linear, "cpu")
     yield from _auxiliary_cases(sizes.linear[0], 128)
     try:
         flickr = load_flickr(data_root)
@@ -234,6 +237,15 @@ def _bspmm_cases(
                 check=partial(aggregates_right, adjacency, bits),
                 details={"nodes": graph.num_nodes, "edges": graph.num_edges},
             )
+        threshold = torch.randn(size) / 2
+        yield OperatorCase(
+            "BSpMM",
+            f"BBB with thresholds, H = {size}, {graph.name}",
+            partial(bspmm.bbb, bits, adjacency, threshold=threshold),
+            baselines,
+            check=partial(thresholds_right, adjacency, bits, threshold),
+            details={"nodes": graph.num_nodes, "edges": graph.num_edges},
+        )
 
 
 def _bspmm_variants(graph: Graph, size: int) -> Iterator[OperatorCase]:

@@ -14,6 +14,7 @@ from torch.nn import functional
 from bench.cases import Goal
 from bench.cuda_ceilings import Ceilings
 from bench.operators.case import SEED, OperatorCase, multiplies_right, packs_right
+from bench.operators.int8 import int8_cases
 from bitgnn.bits import BitTensor
 from bitgnn.ops import bmm
 
@@ -33,9 +34,10 @@ class Sizes:
         (19_717, 500, 64),
         (89_250, 500, 256),
     )
+    dense: tuple[tuple[int, int, int], ...] = ((89_250, 500, 256), (169_343, 128, 256))
 
 
-QUICK = Sizes((2000, 100), 32, (256, 128), ((100, 50, 16),))
+QUICK = Sizes((2000, 100), 32, (256, 128), ((100, 50, 16),), ((100, 48, 16),))
 
 # 1-bit operations a second, and times faster than cuBLAS fp16, to reach for cubes.
 SIGN_GOALS = {
@@ -54,6 +56,8 @@ def dense_cases(sizes: Sizes, ceilings: Ceilings) -> Iterator[OperatorCase]:
         yield from _cube_cases(side, ceilings)
     for n, k, m in sizes.linears:
         yield _linear_case(n, k, m, ceilings)
+    for n, k, m in sizes.dense:
+        yield from int8_cases(n, k, m, DEVICE, ceilings)
 
 
 def _pack_cases(sizes: Sizes, ceilings: Ceilings) -> Iterator[OperatorCase]:

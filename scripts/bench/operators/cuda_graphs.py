@@ -13,7 +13,13 @@ from torch import Tensor
 from bench.cases import Goal, Skipped
 from bench.cuda_ceilings import Ceilings, bit_ceiling
 from bench.graphs import REDDIT, Graph, heavy_tailed_graph, load_flickr
-from bench.operators.case import SEED, OperatorCase, aggregates_right, pattern_sums
+from bench.operators.case import (
+    SEED,
+    OperatorCase,
+    aggregates_right,
+    pattern_sums,
+    thresholds_right,
+)
 from bitgnn.bits import BitAdjacency, BitTensor, TernaryTensor
 from bitgnn.data import DataError, load
 from bitgnn.ops import bspmm
@@ -92,10 +98,14 @@ def _cases(graph: Graph, goals: Goals, ceilings: Ceilings) -> Iterator[OperatorC
             "cuSPARSE fp32": partial(torch.matmul, matrix, signs),
             "cuSPARSE fp16": partial(torch.matmul, half, signs.half()),
         }
+        threshold = torch.randn(width, device=DEVICE) / 2
         right = partial(aggregates_right, adjacency, bits)
-        for letters, ours, out_bytes in (
-            ("BBB", partial(bspmm.bbb, bits, adjacency), width / 8),
-            ("BBF", partial(bspmm.bbf, bits, adjacency), width * 4.0),
+        compares = partial(thresholds_right, adjacency, bits, threshold)
+        bounded = partial(bspmm.bbb, bits, adjacency, threshold=threshold)
+        for letters, ours, out_bytes, check in (
+            ("BBB", partial(bspmm.bbb, bits, adjacency), width / 8, right),
+            ("BBB with thresholds", bounded, width / 8, compares),
+            ("BBF", partial(bspmm.bbf, bits, adjacency), width * 4.0, right),
         ):
             seconds, binds = bit_ceiling(ceilings, n, graph.num_edges, width, out_bytes)
             yield OperatorCase(
@@ -108,7 +118,7 @@ def _cases(graph: Graph, goals: Goals, ceilings: Ceilings) -> Iterator[OperatorC
                 unit="edge",
                 ceiling_seconds=seconds,
                 binds=binds,
-                check=right,
+                check=check,
                 details={"nodes": n, "edges": graph.num_edges},
             )
         yield from _layout_cases(graph, adjacency, bits)
