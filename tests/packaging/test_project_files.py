@@ -53,8 +53,11 @@ def test_workflows_are_those_expected():
         assert True in workflow  # YAML's reading of the key `on`
         assert "contents" in workflow["permissions"]
         for job in workflow["jobs"].values():
-            assert set(job.get("needs", "").split()) <= set(workflow["jobs"])
+            needed = job.get("needs", [])
+            needed = needed.split() if isinstance(needed, str) else needed
+            assert set(needed) <= set(workflow["jobs"])
             assert "uses" not in job or (ROOT / job["uses"]).is_file()
+            assert "uses" in job or job["timeout-minutes"] <= 180
         for step in steps(workflow):
             assert ("uses" in step) != ("run" in step)
 
@@ -156,3 +159,10 @@ def test_contributing_names_what_exists():
         assert (ROOT / path).exists(), path
     for marker in re.findall(r"`(cuda|kernels|slow)`", text):
         assert f'"{marker}: ' in PROJECT
+
+
+def test_nothing_is_released_untested():
+    jobs = WORKFLOWS["release"]["jobs"]
+    assert "tests" in jobs["publish"]["needs"]
+    assert jobs["tests"]["uses"] == "./.github/workflows/ci.yml"
+    assert "workflow_call" in WORKFLOWS["ci"][True]
