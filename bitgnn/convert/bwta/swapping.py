@@ -226,7 +226,7 @@ def summarise_bwta(model: nn.Module, data: Any) -> Summary:
         notes.append("bits and packed bytes are those of the frozen form")
     notes += [f"{name}: full precision, {why}" for name, why in frozen.report.floats.items()]
     total = on_bits / whole if whole else None
-    return Summary(type(frozen.model).__name__, tuple(rows), total, None, tuple(notes))
+    return Summary(type(frozen.model).__name__, tuple(rows), total, tuple(notes))
 
 
 def _packed_row(name: str, module: nn.Module, weights: int) -> LayerSummary:
@@ -246,7 +246,6 @@ def _packed_row(name: str, module: nn.Module, weights: int) -> LayerSummary:
         packed_bytes=sum(held.values()),
         one_bit_share=1.0,
         measured_seconds=None,
-        theoretical_seconds=None,
     )
 
 
