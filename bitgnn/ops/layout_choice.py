@@ -1,4 +1,4 @@
-"""Adjacency arguments of BSpMM: choice of layout and method, and float matrices as CSR."""
+"""Adjacency arguments of BSpMM: choice of layout, and float matrices as CSR."""
 
 import math
 import warnings
@@ -11,28 +11,17 @@ from torch.utils.weak import WeakIdKeyDictionary
 from bitgnn._checks import name_type
 from bitgnn.bits import BitAdjacency, BitTensor
 from bitgnn.bits.contents import Contents
-from bitgnn.bits.layouts import FRDC_METHODS, ITEM_EDGES, default_slice_size
+from bitgnn.bits.layouts import ITEM_EDGES, default_slice_size
 from bitgnn.ops import _arguments
 
-METHODS = {"csr": ("carry_save",), "sliced": ("carry_save",), "frdc": FRDC_METHODS}
-"""Methods of each layout; the last one is the layout's default."""
+LAYOUTS = ("csr", "sliced", "frdc")
 
 
-def choose_layout(
-    function: str, x: BitTensor, adjacency: BitAdjacency, layout: str | None, method: str | None
-) -> tuple[str, str]:
-    """Settle layout and method; None picks. Duplicate edges turn "frdc" into "csr", warning."""
-    if layout is None:
-        layout = "frdc" if method in FRDC_METHODS else default_layout(x.words.size(1), adjacency)
-    valid = METHODS.get(layout)
-    if valid is None:
+def choose_layout(function: str, adjacency: BitAdjacency, layout: str) -> str:
+    """A layout that can be had: duplicate edges turn "frdc" into "csr", with a warning."""
+    if layout not in LAYOUTS:
         raise ValueError(
-            f"{function}: layout must be None or one of {list(METHODS)}, got {layout!r}"
-        )
-    if method is not None and method not in valid:
-        raise ValueError(
-            f"{function}: method must be None or one of {list(valid)} with layout {layout!r}, "
-            f"got {method!r}; valid combinations are {METHODS}"
+            f"{function}: layout must be None or one of {list(LAYOUTS)}, got {layout!r}"
         )
     if layout == "frdc" and adjacency.frdc() is None:
         warnings.warn(
@@ -41,8 +30,8 @@ def choose_layout(
             UserWarning,
             stacklevel=4,
         )
-        return "csr", METHODS["csr"][-1]
-    return layout, valid[-1] if method is None else method
+        return "csr"
+    return layout
 
 
 def default_layout(words: int, adjacency: BitAdjacency) -> str:
@@ -92,24 +81,20 @@ def _csr_microseconds(edges: int, words: int) -> float:
 
 
 def pattern_arguments(
-    function: str, x: BitTensor, adjacency: BitAdjacency, layout: str | None, method: str | None
+    function: str, x: BitTensor, adjacency: BitAdjacency, layout: str | None
 ) -> tuple[str, tuple[Any, ...]]:
     """Check both operands; the layout in use and what its operator takes behind x and size."""
     check_pattern(function, adjacency, x.words.size(0), x.words.device)
-    if layout is None and method is None:
+    if layout is None:
         layout = default_layout(x.words.size(1), adjacency)
     else:
-        layout, method = choose_layout(function, x, adjacency, layout, method)
+        layout = choose_layout(function, adjacency, layout)
     if layout == "sliced":
         return layout, adjacency.sliced().arguments
     if layout == "frdc":
         tiles = adjacency.frdc()
         assert tiles is not None, "choose_layout checked that tiles can hold the edges"
-        assert method is not None, "choose_layout settled it"
-        number = FRDC_METHODS.index(method)
-        return layout, (
-            tiles.tile_rowptr, tiles.tile_cols, tiles.tiles, tiles.num_rows, number,
-        )  # fmt: skip
+        return layout, (tiles.tile_rowptr, tiles.tile_cols, tiles.tiles, tiles.num_rows)
     return layout, (adjacency.rowptr, adjacency.indices)
 
 

@@ -13,7 +13,6 @@ import bitgnn.ops  # noqa: F401  (defines torch.ops.bitgnn)
 from bitgnn.bits import BitImages, BitTensor
 from bitgnn.bits.tensor import words_for
 from bitgnn.inference.step import Apply, Step, Tensors, derives_from
-from bitgnn.inference.steps.products import aggregate_bits
 from bitgnn.ops import conv
 from bitgnn.ops.linear import FEW_ROWS, LinearChain, make_chain
 
@@ -52,20 +51,15 @@ def joint_product(group: Sequence[Step], own: Sequence[Tensors]) -> Apply | None
     sum_bias, tensors, words = own[-2].get("bias"), own[-1], words_for(hidden_size)
     weight = tensors["weight"]
     rest = tuple(tensors.get(name) for name in ("weight_scale", "bias", "threshold", "flip"))
-    sums_to_floats = aggregate_bits(False, hidden_size, sum_bias)
     first_weight, first_size = own[0].get("weight"), group[0].attributes["size"]
 
     def join(first: Tensor, x: Tensor, *given: Any) -> Any:
         a, scale = given[-1], given[0] if len(given) > 1 else None
         neighbours = _bmm_bbb(first, first_weight, first_size) if products else first
-        layout = a.planned_layout(words)
         root_last = (x, weight, size, a.row_scale, sum_bias, scale, *rest)
-        if layout == "csr":
-            return _bspmm_bmm(neighbours, a.rowptr, a.indices, *root_last, trusted=True)
-        if layout == "sliced":
+        if a.reads_slices(words):
             return _bspmm_bmm_sliced(neighbours, *a.sliced().arguments, *root_last, trusted=True)
-        addend = sums_to_floats(neighbours, a)
-        return _bmm_add(x, weight, addend, size, scale, *rest, None, None, False, True)
+        return _bspmm_bmm(neighbours, a.rowptr, a.indices, *root_last, trusted=True)
 
     return join
 

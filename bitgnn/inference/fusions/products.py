@@ -96,7 +96,7 @@ def aggregated_product(group: Sequence[Step], own: Sequence[Tensors]) -> Apply |
     def bits(x: Tensor, *rest: Any) -> Any:
         """Two calls of operators where the graph is not CSR."""
         a = rest[-1]
-        if a.planned_layout(words) == "csr":
+        if not a.reads_slices(words):
             return _bmm_bspmm(
                 x, weight, size, a.rowptr, a.indices, *packed_bits, a.row_scale, None, *last, True,
                 to_bits, trusted=True,
