@@ -36,19 +36,21 @@ def choose_layout(function: str, adjacency: BitAdjacency, layout: str) -> str:
 
 def default_layout(words: int, adjacency: BitAdjacency) -> str:
     """CSR, or on a GPU "sliced" where it is expected to be faster and can be had."""
-    if not adjacency.indices.is_cuda or _csr_microseconds(adjacency.nnz, words) <= SLICED_START:
+    edges, device = adjacency.nnz, adjacency.device
+    if device.type != "cuda" or edges < LEAST_EDGES:
         return "csr"
     rows, columns = adjacency.shape
-    slices = max(1, -(-columns // default_slice_size(adjacency.device)))
-    csr, sliced = expected_microseconds(rows, slices, adjacency.nnz, words)
-    if csr <= sliced:
-        return "csr"
-    if expected_items(rows, slices, adjacency.nnz) > MAX_ITEMS:
+    slices = max(1, -(-columns // default_slice_size(device)))
+    count = torch.cuda.get_device_properties(device).multi_processor_count
+    csr, sliced = expected_microseconds(rows, slices, edges, words, count)
+    if csr <= sliced or expected_items(rows, slices, edges) > MAX_ITEMS:
         return "csr"
     can_build = not (torch.compiler.is_compiling() or torch.cuda.is_current_stream_capturing())
     return "sliced" if can_build or adjacency.has_sliced() else "csr"
 
 
+LEAST_EDGES = 1 << 17
+"""Edges whose gathers take less time on any GPU than the further launches of slices."""
 MAX_ITEMS = 2**31 // 8
 """Items whose places 32-bit numbers tell apart, with room for the error of the estimate."""
 
@@ -59,25 +61,29 @@ def expected_items(rows: int, slices: int, edges: int) -> float:
     return shares * (1.0 - math.exp(-edges / shares)) + edges / (2 * ITEM_EDGES)
 
 
-def expected_microseconds(rows: int, slices: int, edges: int, words: int) -> tuple[float, float]:
-    """Time of CSR and of the sliced layout, a fit to measurements of 13 graphs on an H200.
+def expected_microseconds(
+    rows: int, slices: int, edges: int, words: int, multiprocessors: int
+) -> tuple[float, float]:
+    """Time of CSR and of the sliced layout on a GPU of so many multiprocessors.
 
-    CSR gathers from the second-level cache and slows down as rows outgrow what it serves at full
-    rate. Slices gather pieces of four words out of shared memory, and pay for each item, a row's
-    share of a slice, whose count goes through memory.
+    All of them gather side by side, each at its own rate: CSR out of the second-level cache, slices
+    pieces of four words out of shared memory. Slices also pay for each item, a row's share of a
+    slice, whose count goes through memory, and there are as many slices as the shared memory of a
+    block asks for. The rates fit measurements of 13 graphs; rows that outgrow the second-level
+    cache, of which there was none, would favour slices more.
     """
-    items = expected_items(rows, slices, edges)
-    sliced = SLICED_START + -(-words // 4) * (1.4e-6 * edges + 55e-6 * items)
-    return _csr_microseconds(edges, words), sliced
+    csr = GATHER if words <= 4 else 1.58 * GATHER if words <= 8 else 2.11 * GATHER * -(-words // 16)
+    items = ITEM * expected_items(rows, slices, edges)
+    sliced = -(-words // 4) * (SLICED_GATHER * edges + items)
+    microseconds = 1e-3 / multiprocessors
+    return CSR_START + microseconds * csr * edges, SLICED_START + microseconds * sliced
 
 
-SLICED_START = 22.0
-"""Microseconds of the sliced layout on a graph without edges."""
-
-
-def _csr_microseconds(edges: int, words: int) -> float:
-    per_edge = 7.6e-6 if words <= 4 else 12e-6 if words <= 8 else 16e-6 * -(-words // 16)
-    return 6.0 + per_edge * edges
+CSR_START, SLICED_START = 6.0, 22.0
+"""Microseconds of the layouts' launches on a graph without edges."""
+GATHER, SLICED_GATHER, ITEM = 1.0, 0.185, 7.3
+"""Nanoseconds of one multiprocessor: for a neighbour's four words out of the second-level cache,
+for the same out of shared memory, and for an item."""
 
 
 def pattern_arguments(

@@ -218,7 +218,15 @@ def test_add_and_concat(scaled, device):
     ],
 )
 def test_default_layout_follows_density_and_width(rows, slices, edges, words, sliced_wins):
-    csr, sliced = expected_microseconds(rows, slices, edges, words)
+    csr, sliced = expected_microseconds(rows, slices, edges, words, 132)
     assert csr > 0
     assert sliced > 0
     assert (sliced < csr) == sliced_wins
+
+
+def test_fewer_multiprocessors_gain_from_slices_sooner():
+    graph = (20_000, 2, 2_000_000, 4)
+    found = {n: expected_microseconds(*graph, n) for n in (132, 66, 20)}
+    assert [sliced < csr for csr, sliced in found.values()] == [False, True, True]
+    for start, short, long in zip((6.0, 22.0), found[132], found[66], strict=True):
+        assert long - start == pytest.approx(2 * (short - start))

@@ -218,9 +218,7 @@ def summarise_bwta(model: nn.Module, data: Any) -> Summary:
         if isinstance(module, nn.Linear):
             whole += module.weight.numel()
             bits, share = FLOAT_BITS, 0.0
-        rows.append(
-            LayerSummary(name, "", bits, bits, None, FLOAT_BITS, size, size, share, None, None)
-        )
+        rows.append(LayerSummary(name, "", bits, bits, None, FLOAT_BITS, size, size, share, None))
     notes = ["1-bit ops: share of the linear layers' products; attention's own come beside"]
     if not isinstance(model, FrozenBWTA):
         notes.append("bits and packed bytes are those of the frozen form")
