@@ -10,7 +10,7 @@ from torch_geometric.data import Data
 from bitgnn import BitAdjacency, models
 from bitgnn.convert import freeze
 from bitgnn.inference import measured_memory, memory_report
-from bitgnn.inference.fusions.products import is_wide, row_order_of
+from bitgnn.inference.fusions.products import row_order_of
 from bitgnn.measure.memory import stored_bytes
 
 N, FEATURES, CLASSES = 6000, 300, 7
@@ -91,19 +91,6 @@ def test_graphs_that_are_ordered(rows, degree, is_ordered):
     rowptr = torch.arange(rows + 1) * degree
     adjacency = BitAdjacency(rowptr, torch.zeros(rows * degree, dtype=torch.int32), rows)
     assert (row_order_of(adjacency) is not None) == is_ordered
-
-
-@pytest.mark.parametrize(
-    ("columns", "size", "often", "expected"),
-    [
-        (48, 2000, False, False),
-        (49, 64, False, True),
-        (49, 1023, True, False),
-        (49, 1024, True, True),
-    ],
-)
-def test_rows_that_are_wide(columns, size, often, expected):
-    assert is_wide(columns, size, often) == expected
 
 
 def test_bytes_of_a_frozen_model_worked_out_by_hand(make_model, graph, features):
