@@ -20,7 +20,6 @@ from bitgnn.bits.edges import (
 )
 from bitgnn.bits.factors import factors_of
 from bitgnn.bits.layouts import (
-    FRDC_METHODS,
     INT32_MAX,
     FrdcLayout,
     SlicedLayout,
@@ -81,8 +80,7 @@ class BitAdjacency:
         """Relative Frobenius error of the factors on the edges; 0.0 where they are exact."""
         self._derived: dict[Hashable, Any] = {}
         self._watch: Watch | None = None
-        self._planned: dict[int, str] = {}
-        self._frdc_method = FRDC_METHODS[-1]
+        self._planned: set[int] = set()
 
     @classmethod
     def _trusted(cls, *parts: Any) -> BitAdjacency:
@@ -197,50 +195,17 @@ class BitAdjacency:
         """Its parts: row pointer, indices and both factors."""
         return self.rowptr, self.indices, self.row_scale, self.col_scale
 
-    def plan_layout(self, words: int, layout: str, method: str | None = None) -> None:
-        """Settle the layout in which frozen models aggregate packed rows of ``words`` words.
+    def plan_slices(self, words: int) -> None:
+        """Build slices now, over which frozen models aggregate rows of ``words`` words."""
+        self.sliced()
+        self._planned.add(words)
 
-        Args:
-            words: words of 32 bits a row.
-            layout: ``"csr"``, ``"sliced"`` or ``"frdc"``; what it needs is built at once.
-            method: on FRDC tiles, for rows of all widths; None for the default.
-
-        Raises:
-            ValueError: another layout or method, or the layout cannot hold the pattern.
-        """
-        name = "BitAdjacency.plan_layout"
-        if layout not in ("csr", "sliced", "frdc"):
-            raise ValueError(f"{name}: layout must be 'csr', 'sliced' or 'frdc', got {layout!r}")
-        method = FRDC_METHODS[-1] if method is None else method
-        if method not in FRDC_METHODS:
-            raise ValueError(f"{name}: method must be one of {list(FRDC_METHODS)}, got {method!r}")
-        if layout == "sliced":
-            self.sliced()
-        elif layout == "frdc":
-            if self.frdc() is None:
-                raise ValueError(f"{name}: layout 'frdc' cannot hold duplicate edges")
-            self._frdc_method = method
-        self._planned[words] = layout
-
-    @property
-    def frdc_arguments(self) -> tuple[Any, ...]:
-        """Arguments of operators on FRDC tiles, with the number of the method.
-
-        Raises:
-            ValueError: an edge occurs twice, which tiles cannot hold.
-        """
-        tiles = self.frdc()
-        if tiles is None:
-            raise ValueError("BitAdjacency.frdc_arguments: tiles cannot hold duplicate edges")
-        number = FRDC_METHODS.index(self._frdc_method)
-        return tiles.tile_rowptr, tiles.tile_cols, tiles.tiles, tiles.num_rows, number
-
-    def planned_layout(self, words: int) -> str:
-        """The layout settled for rows of ``words`` words, else ``"csr"``.
+    def reads_slices(self, words: int) -> bool:
+        """True if slices are planned for rows of ``words`` words.
 
         Compiled and exported programs take CSR: they see the tensors of :attr:`tensors` alone.
         """
-        return "csr" if torch.compiler.is_compiling() else self._planned.get(words, "csr")
+        return words in self._planned and not torch.compiler.is_compiling()
 
     def frdc(self) -> FrdcLayout | None:
         """The FRDC layout, kept after the first call; None where an edge occurs twice."""

@@ -9,8 +9,6 @@ from torch import Tensor
 TILE = 4
 """Rows and columns of an FRDC tile."""
 
-FRDC_METHODS = ("if_else", "and_andnot", "and_degree")
-"""Ways to reconcile 0/1 with +-1 on FRDC tiles, in the order of their number in the operators."""
 
 INT32_MAX = 2**31 - 1
 """Largest number that layouts keep in 32 bits."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -19,15 +19,7 @@ from bitgnn.convert.network.select import select_steps
 from bitgnn.convert.network.trace import evaluating, trace_model
 from bitgnn.convert.summary_table import LayerSummary, Summary
 from bitgnn.inference.bound_program import Features
-from bitgnn.inference.costs import (
-    Rates,
-    StepCost,
-    image_step_cost,
-    measured_rates,
-    median_seconds,
-    step_cost,
-    weights_of,
-)
+from bitgnn.inference.costs import StepCost, image_step_cost, step_cost, weights_of
 from bitgnn.inference.frozen_images import FrozenImages
 from bitgnn.inference.frozen_layers import FrozenBWTA, FrozenLayers
 from bitgnn.inference.frozen_model import FrozenModel
@@ -86,11 +78,10 @@ def summary(model: nn.Module, data: Any = None, *, repeats: int = REPEATS) -> Su
     of_images = isinstance(frozen, FrozenImages)
     costs: dict[str, StepCost] = {}
     measured: dict[str, float] = {}
-    rates, notes = None, []
+    notes = []
     if data is not None:
         inputs = _inputs(data)
         x, *graph = inputs
-        rates = measured_rates(x.device)
         prepared: Any = None
         if graph:
             edge_index, *weight = graph
@@ -100,17 +91,15 @@ def summary(model: nn.Module, data: Any = None, *, repeats: int = REPEATS) -> Su
                 prepared = frozen.prepare_graph(edge_index, x.shape[0], *weight)
         graphs = prepared.adjacencies if isinstance(prepared, PreparedGraph) else (prepared,)
         steps = frozen.steps(x, prepared)
-        results: dict[int, Any] = {0: x}
         for step, call, result in steps:
             if of_images:
-                cost = image_step_cost(frozen, step, results, result)
-                results[step.outputs[0]] = result
+                cost = image_step_cost(frozen, step, result)
             else:
                 cost = step_cost(frozen, step, x.shape[0], graphs)
             costs[step.layer] = costs.get(step.layer, StepCost()) + cost
             if is_frozen:
                 with torch.inference_mode():
-                    seconds = median_seconds(call, x.device, repeats)
+                    seconds = _median_seconds(call, x.device, repeats)
                 measured[step.layer] = measured.get(step.layer, 0.0) + seconds
         if not is_frozen:
             measured = _time_modules(model, inputs, {step.layer for step, _, _ in steps}, repeats)
@@ -120,11 +109,11 @@ def summary(model: nn.Module, data: Any = None, *, repeats: int = REPEATS) -> Su
         costs = _product_costs(frozen)
         notes.append("1-bit ops: of the dense products; give data for the whole")
     if not is_frozen:
-        notes.append("bits, packed bytes and theoretical times are those of the frozen form")
+        notes.append("bits and packed bytes are those of the frozen form")
     notes += [f"{name}: full precision, {why}" for name, why in frozen.report.floats.items()]
-    layers = _layers(frozen, costs, measured, rates)
+    layers = _layers(frozen, costs, measured)
     share = sum(costs.values(), StepCost()).one_bit_share
-    return Summary(type(model).__name__, layers, share, rates, tuple(notes))
+    return Summary(type(model).__name__, layers, share, tuple(notes))
 
 
 def _product_costs(frozen: FrozenModel) -> dict[str, StepCost]:
@@ -145,13 +134,13 @@ def _of_layers(model: FrozenLayers, data: Any) -> Summary:
     for name, layer in model.layers.items():
         costs = _product_costs(layer.frozen)
         whole = sum(costs.values(), whole)
-        found = _layers(layer.frozen, costs, {}, None)
+        found = _layers(layer.frozen, costs, {})
         rows += [
             replace(row, name=name if len(found) == 1 else f"{name}.{row.name}") for row in found
         ]
     notes = ["packed layers alone; 1-bit ops: of the dense products"]
     notes += [f"{name}: full precision, {why}" for name, why in model.report.floats.items()]
-    return Summary(type(model.model).__name__, tuple(rows), whole.one_bit_share, None, tuple(notes))
+    return Summary(type(model.model).__name__, tuple(rows), whole.one_bit_share, tuple(notes))
 
 
 def _inputs(data: Any) -> tuple[Any, ...]:
@@ -168,6 +157,23 @@ def _inputs(data: Any) -> tuple[Any, ...]:
     )
 
 
+def _now(device: torch.device) -> float:
+    """The clock, once the device has nothing left to do."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    return time.perf_counter()
+
+
+def _median_seconds(call: Callable[[], object], device: torch.device, repeats: int) -> float:
+    """Median time of a call, behind one untimed call."""
+    found = []
+    for _ in range(repeats + 1):
+        start = _now(device)
+        call()
+        found.append(_now(device) - start)
+    return statistics.median(found[1:])
+
+
 def _time_modules(
     model: nn.Module, inputs: tuple[Any, ...], names: Collection[str], repeats: int
 ) -> dict[str, float]:
@@ -176,16 +182,11 @@ def _time_modules(
     starts: dict[str, float] = {}
     device = inputs[0].device
 
-    def clock() -> float:
-        if device.type == "cuda":
-            torch.cuda.synchronize(device)
-        return time.perf_counter()
-
     def before(name: str, *_: Any) -> None:
-        starts[name] = clock()
+        starts[name] = _now(device)
 
     def after(name: str, *_: Any) -> None:
-        found.setdefault(name, []).append(clock() - starts[name])
+        found.setdefault(name, []).append(_now(device) - starts[name])
 
     modules = [(name, module) for name, module in model.named_modules() if name in names]
     handles = [module.register_forward_pre_hook(partial(before, n)) for n, module in modules]
@@ -204,7 +205,6 @@ def _layers(
     frozen: FrozenModel,
     costs: Mapping[str, StepCost],
     measured: Mapping[str, float],
-    rates: Rates | None,
 ) -> tuple[LayerSummary, ...]:
     by_layer: dict[str, list[Step]] = {}
     for step in frozen.program.steps:
@@ -222,7 +222,6 @@ def _layers(
                 sum(frozen.get_buffer(n).nbytes for step in steps for n in step.tensors.values()),
                 cost.one_bit_share,
                 measured.get(name),
-                None if rates is None or name not in costs else rates.seconds(cost),
             )
         )
     return tuple(layers)

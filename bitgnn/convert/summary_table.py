@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
-
-from bitgnn.inference.costs import Rates
 
 TABLE_WIDTH = 140
 MICRO = 1e6
@@ -31,7 +28,6 @@ class LayerSummary:
         packed_bytes: everything the frozen layer keeps.
         one_bit_share: part of the operations that are on bits, or None where there are none.
         measured_seconds: median time of the layer alone in the given model, if inputs were given.
-        theoretical_seconds: time of the frozen layer at the machine's rates, likewise.
     """
 
     name: str
@@ -44,7 +40,6 @@ class LayerSummary:
     packed_bytes: int
     one_bit_share: float | None
     measured_seconds: float | None
-    theoretical_seconds: float | None
 
 
 @dataclass(frozen=True)
@@ -55,14 +50,12 @@ class Summary:
         title: class of the model.
         layers: in the order they run.
         one_bit_share: part of all operations that are on bits.
-        rates: what theoretical times rest on; None without inputs.
         notes: what the table cannot say.
     """
 
     title: str
     layers: tuple[LayerSummary, ...]
     one_bit_share: float | None
-    rates: Rates | None
     notes: tuple[str, ...]
 
     @property
@@ -85,24 +78,14 @@ class Summary:
         }
 
     def __rich__(self) -> Table:
-        captions = list(self.notes)
         heads = ["layer", "letters", "activation", "weight", "aggregation", "output"]
         heads += ["float bytes", "packed bytes", "1-bit ops"]
-        if self.rates is not None:
-            heads += ["measured µs", "theoretical µs"]
-            slowest, fastest = (f(self.rates.bytes.values()) / 1e9 for f in (min, max))
-            captions.append(
-                "theoretical: bytes at "
-                f"{slowest:.3g} to {fastest:.3g} GB/s (torch's copies of as many) or operations at "
-                f"{self.rates.bit_operations / 1e12:.3g} T/s on bits and "
-                f"{self.rates.float_operations / 1e12:.3g} T/s on floats and "
-                f"{self.rates.int8_operations / 1e12:.3g} T/s on 8-bit integers (products of "
-                "1024 x 1024 matrices), whichever is longer; all measured here"
-            )
-        table = Table(title=self.title, caption="\n".join(captions))
+        times = [layer.measured_seconds for layer in self.layers]
+        if any(seconds is not None for seconds in times):
+            heads.append("measured µs")
+        table = Table(title=self.title, caption="\n".join(self.notes))
         for number, head in enumerate(heads):
             table.add_column(head, justify="right" if number > 1 else "left")
-        sums = {"measured_seconds": 0.0, "theoretical_seconds": 0.0}
         for layer in self.layers:
             bits = (
                 layer.activation_bits,
@@ -111,11 +94,10 @@ class Summary:
                 layer.output_bits,
             )
             texts = [layer.name, layer.letters, *("" if b is None else f"{b} bit" for b in bits)]
-            times = {name: getattr(layer, name) for name in sums}
-            sums = {name: sums[name] + (times[name] or 0.0) for name in sums}
-            table.add_row(*_cells(texts, layer, times.values())[: len(heads)])
+            table.add_row(*_cells(texts, layer, layer.measured_seconds)[: len(heads)])
         table.add_section()
-        table.add_row(*_cells(["whole", *[""] * 5], self, sums.values())[: len(heads)])
+        whole = sum(filter(None, times))
+        table.add_row(*_cells(["whole", *[""] * 5], self, whole)[: len(heads)])
         return table
 
     def __str__(self) -> str:
@@ -125,9 +107,7 @@ class Summary:
         return text
 
 
-def _cells(
-    texts: list[str], part: LayerSummary | Summary, times: Iterable[float | None]
-) -> list[str]:
+def _cells(texts: list[str], part: LayerSummary | Summary, seconds: float | None) -> list[str]:
     share = "" if part.one_bit_share is None else f"{100 * part.one_bit_share:.1f} %"
-    micro = ["" if seconds is None else f"{MICRO * seconds:.1f}" for seconds in times]
-    return [*texts, f"{part.float_bytes:,}", f"{part.packed_bytes:,}", share, *micro]
+    micro = "" if seconds is None else f"{MICRO * seconds:.1f}"
+    return [*texts, f"{part.float_bytes:,}", f"{part.packed_bytes:,}", share, micro]

@@ -11,10 +11,8 @@ from bitgnn.inference.graph import FloatAdjacency, GraphSpec, PreparedGraph
 from bitgnn.inference.memory import (
     MeasuredMemory,
     MemoryReport,
-    MemoryUse,
-    frozen_memory,
+    measured_memory,
     memory_report,
-    pyg_memory,
 )
 from bitgnn.inference.steps.floats import sign_threshold
 from bitgnn.inference.stream import Prediction, predict, stream
@@ -34,14 +32,12 @@ __all__ = [
     "GraphSpec",
     "MeasuredMemory",
     "MemoryReport",
-    "MemoryUse",
     "Prediction",
     "PreparedGraph",
-    "frozen_memory",
     "load",
+    "measured_memory",
     "memory_report",
     "predict",
-    "pyg_memory",
     "save",
     "sign_threshold",
     "stream",

@@ -84,7 +84,6 @@ class CalledProgram(BoundProgram):
         num_nodes: int,
         edge_weight: Tensor | None = None,
         layout: GraphLayout = "auto",
-        method: str | None = None,
         **inputs: Any,
     ) -> Graph:
         """Make the adjacencies once for many calls, as the trained layers did.
@@ -95,12 +94,7 @@ class CalledProgram(BoundProgram):
             edge_weight: ``[E]`` float weights beside an edge index.
             layout: how patterns are held. ``"csr"``, at four bytes an edge; ``"sliced"``, slices
                 beside the CSR that a GPU gathers from its shared memory, faster on dense graphs;
-                ``"frdc"``, 4 x 4 bit tiles beside the CSR, where no edge occurs twice (else CSR
-                alone, with a warning); ``"auto"``, CSR, and on a GPU slices where the graph is
-                dense enough for the width.
-            method: how 0/1 meets +-1 on tiles: ``"if_else"``, ``"and_andnot"`` or
-                ``"and_degree"``; None, the last of them. All
-                give the same bits.
+                ``"auto"``, CSR, and on a GPU slices where the graph is dense enough for the width.
             **inputs: further arguments of the trained forward, such as ``batch``, to be held
                 beside the graph; a call that names them as well replaces them.
 
@@ -111,7 +105,7 @@ class CalledProgram(BoundProgram):
             TypeError: the forward has no such argument.
             ValueError: the graph does not fit ``num_nodes``, the model has no graph,
                 ``edge_weight`` is given to a model whose layers take none, or there is no such
-                layout or method.
+                layout.
         """
         if not self.takes_graph:
             raise ValueError("FrozenModel.prepare_graph: this model has no graph layers")
@@ -125,12 +119,12 @@ class CalledProgram(BoundProgram):
             raise TypeError(
                 f"FrozenModel.prepare_graph: {unknown} must be inputs of the trained forward"
             )
-        check_layout("FrozenModel.prepare_graph", layout, method)
+        check_layout("FrozenModel.prepare_graph", layout)
         # Tensors made in inference mode would not tell when they are written to.
         with torch.inference_mode(False), torch.no_grad():
             made = tuple(spec.build(edge_index, num_nodes, edge_weight) for spec in self.graphs)
             for number, adjacency in enumerate(made):
-                lay_out(adjacency, layout, self._packed_widths(number), method)
+                lay_out(adjacency, layout, self._packed_widths(number))
         if len(made) == 1 and not self._needs_parts:
             return made[0]
         return PreparedGraph(made, edge_index, edge_weight, num_nodes, inputs)

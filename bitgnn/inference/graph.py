@@ -14,7 +14,6 @@ from torch_geometric.typing import SparseTensor
 from torch_geometric.utils import is_sparse, to_edge_index
 
 from bitgnn.bits import BitAdjacency, pytrees
-from bitgnn.bits.layouts import FRDC_METHODS
 from bitgnn.nn.aggregation import gcn_adjacency, neighbour_adjacency
 from bitgnn.ops.layout_choice import default_layout
 
@@ -274,48 +273,30 @@ pytrees.register(
 Graph = BitAdjacency | FloatAdjacency | PreparedGraph
 """Result of :meth:`~bitgnn.inference.FrozenModel.prepare_graph`."""
 
-GraphLayout = Literal["auto", "csr", "sliced", "frdc"]
+GraphLayout = Literal["auto", "csr", "sliced"]
 """How patterns are held: CSR, sliced where a graph on a GPU is dense; CSR alone; CSR with column
-slices beside it; CSR with 4 x 4 bit tiles beside it."""
+slices beside it."""
 
 
-def check_layout(who: str, layout: Any, method: Any) -> None:
-    """Refuse a layout that does not exist, or a method that is not one of its tiles."""
+def check_layout(who: str, layout: Any) -> None:
+    """Refuse a layout that does not exist."""
     layouts = get_args(GraphLayout)
     if layout not in layouts:
         raise ValueError(f"{who}: layout must be one of {list(layouts)}, got {layout!r}")
-    if method is None:
-        return
-    if method not in FRDC_METHODS:
-        raise ValueError(
-            f"{who}: method must be None or one of {list(FRDC_METHODS)}, got {method!r}"
-        )
-    if layout != "frdc":
-        raise ValueError(f"{who}: method {method!r} is one of layout 'frdc', got layout {layout!r}")
 
 
-def lay_out(
-    adjacency: Adjacency, layout: GraphLayout, widths: Iterable[int], method: str | None
-) -> None:
+def lay_out(adjacency: Adjacency, layout: GraphLayout, widths: Iterable[int]) -> None:
     """Plan the layout of a pattern for packed rows of these numbers of words.
 
     Where slices are the choice of ``"auto"``, a lack of memory for them leaves the graph in CSR.
     """
     if not isinstance(adjacency, BitAdjacency) or layout == "csr":
         return
-    if layout == "frdc" and adjacency.frdc() is None:
-        warnings.warn(
-            "prepare_graph: layout 'frdc' cannot hold duplicate edges; layout 'csr' serves instead",
-            UserWarning,
-            stacklevel=3,
-        )
-        return
     for words in widths:
-        chosen = default_layout(words, adjacency) if layout == "auto" else layout
-        if chosen == "csr":
+        if layout == "auto" and default_layout(words, adjacency) == "csr":
             continue
         try:
-            adjacency.plan_layout(words, chosen, method)
+            adjacency.plan_slices(words)
         except torch.OutOfMemoryError:
             if layout != "auto":
                 raise

@@ -1,1 +1,1 @@
-"""Measuring: timers, memory of a call, the machine it ran on, PyG's GCN to compare with."""
+"""Measuring: timers, memory of a call, the machine it ran on, graphs as PyG takes them."""

@@ -19,11 +19,10 @@ values (``TernaryTensor``).
   indices and float32 values is read as it is; other forms are converted on every call.
 - z = B: bit of ``result >= threshold[k]`` (0 without one), no bias; an empty row or a tie gives +1.
 
-Bits, and ternary values, over a pattern may choose ``layout`` "csr" or "sliced" (method
-"carry_save") or "frdc" (methods "if_else", "and_andnot", "and_degree", the three ways to reconcile
-0/1 with +-1, which a GPU does not tell apart); results are the same. None takes CSR, on a GPU
-"sliced" where a graph is dense enough to gain from gathers out of shared memory. FRDC cannot hold
-duplicate edges: CSR then serves, with a warning. A layout other than CSR is built on its first use,
+Bits, and ternary values, over a pattern may choose ``layout`` "csr", "sliced" or "frdc" (the
+paper's 4 x 4 tiles); results are the same. None takes CSR, on a GPU "sliced" where a graph is dense
+enough to gain from gathers out of shared memory. FRDC cannot hold duplicate edges: CSR then serves,
+with a warning. A layout other than CSR is built on its first use,
 which CUDA graph capture and ``torch.compile`` do not allow: call ``adjacency.sliced()`` or
 ``frdc()`` before; the default takes CSR there.
 
@@ -52,13 +51,12 @@ def bbb(
     adjacency: BitAdjacency,
     *,
     threshold: Tensor | None = None,
-    method: str | None = None,
     layout: str | None = None,
 ) -> BitTensor:
     """Bits over a pattern to bits; see the module for formula, shapes and errors."""
     name = "bspmm.bbb"
     _arguments.bit_matrix(name, "x", x)
-    layout, pattern = pattern_arguments(name, x, adjacency, layout, method)
+    layout, pattern = pattern_arguments(name, x, adjacency, layout)
     words = call(
         name, _BBB[layout], x.words, x.size, *pattern, adjacency.row_scale, threshold, trusted=True
     )
@@ -71,14 +69,13 @@ def bbf(
     *,
     bias: Tensor | None = None,
     integer: bool = False,
-    method: str | None = None,
     layout: str | None = None,
 ) -> Tensor:
     """Bits over a pattern to float32, or with ``integer`` to the int32 sums; see the module."""
     name = "bspmm.bbf"
     _arguments.bit_matrix(name, "x", x)
     _arguments.no_bias_with_integer(name, bias, integer)
-    layout, pattern = pattern_arguments(name, x, adjacency, layout, method)
+    layout, pattern = pattern_arguments(name, x, adjacency, layout)
     row = None if integer else adjacency.row_scale
     return call(name, _BBF[layout], x.words, x.size, *pattern, row, bias, integer, trusted=True)
 
@@ -88,13 +85,12 @@ def tbb(
     adjacency: BitAdjacency,
     *,
     threshold: Tensor | None = None,
-    method: str | None = None,
     layout: str | None = None,
 ) -> BitTensor:
     """Ternary values over a pattern to bits; see the module for formula, shapes and errors."""
     name = "bspmm.tbb"
     _arguments.ternary_matrix(name, "x", x)
-    layout, pattern = pattern_arguments(name, _planes(x), adjacency, layout, method)
+    layout, pattern = pattern_arguments(name, _planes(x), adjacency, layout)
     # A positive factor in front of a comparison with zero changes nothing.
     row = adjacency.row_scale if threshold is None else _ternary_factor(x, adjacency)
     if layout == "csr":
@@ -112,13 +108,12 @@ def tbf(
     *,
     bias: Tensor | None = None,
     integer: bool = False,
-    method: str | None = None,
     layout: str | None = None,
 ) -> Tensor:
     """Ternary values over a pattern to float32, or with ``integer`` to int32; see the module."""
     name = "bspmm.tbf"
     _arguments.ternary_matrix(name, "x", x)
-    layout, pattern = pattern_arguments(name, _planes(x), adjacency, layout, method)
+    layout, pattern = pattern_arguments(name, _planes(x), adjacency, layout)
     _arguments.vector(name, "bias", bias, x.size, x.device)
     _arguments.no_bias_with_integer(name, bias, integer)
     row = None if integer else _ternary_factor(x, adjacency)

@@ -1,4 +1,4 @@
-"""Adjacency arguments of BSpMM: choice of layout and method, and float matrices as CSR."""
+"""Adjacency arguments of BSpMM: choice of layout, and float matrices as CSR."""
 
 import math
 import warnings
@@ -11,28 +11,17 @@ from torch.utils.weak import WeakIdKeyDictionary
 from bitgnn._checks import name_type
 from bitgnn.bits import BitAdjacency, BitTensor
 from bitgnn.bits.contents import Contents
-from bitgnn.bits.layouts import FRDC_METHODS, ITEM_EDGES, default_slice_size
+from bitgnn.bits.layouts import ITEM_EDGES, default_slice_size
 from bitgnn.ops import _arguments
 
-METHODS = {"csr": ("carry_save",), "sliced": ("carry_save",), "frdc": FRDC_METHODS}
-"""Methods of each layout; the last one is the layout's default."""
+LAYOUTS = ("csr", "sliced", "frdc")
 
 
-def choose_layout(
-    function: str, x: BitTensor, adjacency: BitAdjacency, layout: str | None, method: str | None
-) -> tuple[str, str]:
-    """Settle layout and method; None picks. Duplicate edges turn "frdc" into "csr", warning."""
-    if layout is None:
-        layout = "frdc" if method in FRDC_METHODS else default_layout(x.words.size(1), adjacency)
-    valid = METHODS.get(layout)
-    if valid is None:
+def choose_layout(function: str, adjacency: BitAdjacency, layout: str) -> str:
+    """A layout that can be had: duplicate edges turn "frdc" into "csr", with a warning."""
+    if layout not in LAYOUTS:
         raise ValueError(
-            f"{function}: layout must be None or one of {list(METHODS)}, got {layout!r}"
-        )
-    if method is not None and method not in valid:
-        raise ValueError(
-            f"{function}: method must be None or one of {list(valid)} with layout {layout!r}, "
-            f"got {method!r}; valid combinations are {METHODS}"
+            f"{function}: layout must be None or one of {list(LAYOUTS)}, got {layout!r}"
         )
     if layout == "frdc" and adjacency.frdc() is None:
         warnings.warn(
@@ -41,25 +30,27 @@ def choose_layout(
             UserWarning,
             stacklevel=4,
         )
-        return "csr", METHODS["csr"][-1]
-    return layout, valid[-1] if method is None else method
+        return "csr"
+    return layout
 
 
 def default_layout(words: int, adjacency: BitAdjacency) -> str:
     """CSR, or on a GPU "sliced" where it is expected to be faster and can be had."""
-    if not adjacency.indices.is_cuda or _csr_microseconds(adjacency.nnz, words) <= SLICED_START:
+    edges, device = adjacency.nnz, adjacency.device
+    if device.type != "cuda" or edges < LEAST_EDGES:
         return "csr"
     rows, columns = adjacency.shape
-    slices = max(1, -(-columns // default_slice_size(adjacency.device)))
-    csr, sliced = expected_microseconds(rows, slices, adjacency.nnz, words)
-    if csr <= sliced:
-        return "csr"
-    if expected_items(rows, slices, adjacency.nnz) > MAX_ITEMS:
+    slices = max(1, -(-columns // default_slice_size(device)))
+    count = torch.cuda.get_device_properties(device).multi_processor_count
+    csr, sliced = expected_microseconds(rows, slices, edges, words, count)
+    if csr <= sliced or expected_items(rows, slices, edges) > MAX_ITEMS:
         return "csr"
     can_build = not (torch.compiler.is_compiling() or torch.cuda.is_current_stream_capturing())
     return "sliced" if can_build or adjacency.has_sliced() else "csr"
 
 
+LEAST_EDGES = 1 << 17
+"""Edges whose gathers take less time on any GPU than the further launches of slices."""
 MAX_ITEMS = 2**31 // 8
 """Items whose places 32-bit numbers tell apart, with room for the error of the estimate."""
 
@@ -70,46 +61,46 @@ def expected_items(rows: int, slices: int, edges: int) -> float:
     return shares * (1.0 - math.exp(-edges / shares)) + edges / (2 * ITEM_EDGES)
 
 
-def expected_microseconds(rows: int, slices: int, edges: int, words: int) -> tuple[float, float]:
-    """Time of CSR and of the sliced layout, a fit to measurements of 13 graphs on an H200.
+def expected_microseconds(
+    rows: int, slices: int, edges: int, words: int, multiprocessors: int
+) -> tuple[float, float]:
+    """Time of CSR and of the sliced layout on a GPU of so many multiprocessors.
 
-    CSR gathers from the second-level cache and slows down as rows outgrow what it serves at full
-    rate. Slices gather pieces of four words out of shared memory, and pay for each item, a row's
-    share of a slice, whose count goes through memory.
+    All of them gather side by side, each at its own rate: CSR out of the second-level cache, slices
+    pieces of four words out of shared memory. Slices also pay for each item, a row's share of a
+    slice, whose count goes through memory, and there are as many slices as the shared memory of a
+    block asks for. The rates fit measurements of 13 graphs; rows that outgrow the second-level
+    cache, of which there was none, would favour slices more.
     """
-    items = expected_items(rows, slices, edges)
-    sliced = SLICED_START + -(-words // 4) * (1.4e-6 * edges + 55e-6 * items)
-    return _csr_microseconds(edges, words), sliced
+    csr = GATHER if words <= 4 else 1.58 * GATHER if words <= 8 else 2.11 * GATHER * -(-words // 16)
+    items = ITEM * expected_items(rows, slices, edges)
+    sliced = -(-words // 4) * (SLICED_GATHER * edges + items)
+    microseconds = 1e-3 / multiprocessors
+    return CSR_START + microseconds * csr * edges, SLICED_START + microseconds * sliced
 
 
-SLICED_START = 22.0
-"""Microseconds of the sliced layout on a graph without edges."""
-
-
-def _csr_microseconds(edges: int, words: int) -> float:
-    per_edge = 7.6e-6 if words <= 4 else 12e-6 if words <= 8 else 16e-6 * -(-words // 16)
-    return 6.0 + per_edge * edges
+CSR_START, SLICED_START = 6.0, 22.0
+"""Microseconds of the layouts' launches on a graph without edges."""
+GATHER, SLICED_GATHER, ITEM = 1.0, 0.185, 7.3
+"""Nanoseconds of one multiprocessor: for a neighbour's four words out of the second-level cache,
+for the same out of shared memory, and for an item."""
 
 
 def pattern_arguments(
-    function: str, x: BitTensor, adjacency: BitAdjacency, layout: str | None, method: str | None
+    function: str, x: BitTensor, adjacency: BitAdjacency, layout: str | None
 ) -> tuple[str, tuple[Any, ...]]:
     """Check both operands; the layout in use and what its operator takes behind x and size."""
     check_pattern(function, adjacency, x.words.size(0), x.words.device)
-    if layout is None and method is None:
+    if layout is None:
         layout = default_layout(x.words.size(1), adjacency)
     else:
-        layout, method = choose_layout(function, x, adjacency, layout, method)
+        layout = choose_layout(function, adjacency, layout)
     if layout == "sliced":
         return layout, adjacency.sliced().arguments
     if layout == "frdc":
         tiles = adjacency.frdc()
         assert tiles is not None, "choose_layout checked that tiles can hold the edges"
-        assert method is not None, "choose_layout settled it"
-        number = FRDC_METHODS.index(method)
-        return layout, (
-            tiles.tile_rowptr, tiles.tile_cols, tiles.tiles, tiles.num_rows, number,
-        )  # fmt: skip
+        return layout, (tiles.tile_rowptr, tiles.tile_cols, tiles.tiles, tiles.num_rows)
     return layout, (adjacency.rowptr, adjacency.indices)
 
 

@@ -26,7 +26,7 @@ from bitgnn.bits import BitTensor
 from bitgnn.bits.tensor import WORD_BITS, words_for
 from bitgnn.ops import _arguments
 from bitgnn.ops._arguments import call
-from bitgnn.ops.reference.bmm import DIGITS, HIDDEN_TABLE, LAST_TABLE, SHIFTS, chain_words
+from bitgnn.ops.reference.bmm import DIGITS, HIDDEN_TABLE, SHIFTS, chain_words
 from bitgnn.ops.reference.pack import from_words
 
 MOST_FEATURES = 65024
@@ -35,12 +35,6 @@ LARGEST = 127 * 65536 + 127 * 256 + 127
 MOST_LAYERS = 8
 MOST_CHAIN_FEATURES = 1 << 14
 """Features and outputs of a layer of a chain."""
-FEW_ROWS = 128
-"""Rows up to which the launch is worth while whose clusters take 16 of them."""
-_BLOCKS = 8
-_BLOCK_BYTES = 227 * 1024
-_FEW_PITCH = 40
-_MANY_PITCH = 72
 
 
 def weight_digits(weight: Tensor) -> tuple[Tensor, Tensor]:
@@ -147,22 +141,16 @@ class LinearChain:
         """Features of the first layer."""
         return self.layers[0]
 
-    def fits(self, rows: int = 1) -> bool:
-        """Whether the launch on a GPU of compute capability 9.0 is for so many rows.
-
-        Clusters of eight blocks take 16 rows each, or 48 of many; they must hold the weights of all
-        layers and the bits of their rows.
-        """
-        # Upper bound on the words of weights and tables, over all layers, that one block holds.
-        words = 4
-        for size, outputs in zip(self.layers[0::4], self.layers[1::4], strict=True):
-            own = -(-outputs // (32 * _BLOCKS)) * 32
-            # Rows of weights lie an odd number of 16 bytes apart in shared memory.
-            pitch = (-(-chain_words(size) // 4) | 1) * 4
-            words += own * (pitch + LAST_TABLE) + 4
-        widest = max(map(chain_words, self.layers[0::4]))
-        pitch = _MANY_PITCH if rows > FEW_ROWS else _FEW_PITCH
-        return 4 * (words + 2 * pitch * widest) <= _BLOCK_BYTES
+    def fits(self) -> bool:
+        """True if the chain's device is a GPU that takes it in one launch; a row of zeros tells."""
+        if not self.image.is_cuda:
+            return False
+        row = self.image.new_zeros(1, words_for(self.size))
+        try:
+            torch.ops.bitgnn.linear_chain(row, self.image, list(self.layers))
+        except RuntimeError:
+            return False
+        return True
 
 
 def make_chain(

@@ -21,7 +21,7 @@ from torch_geometric.data import Data
 from torch_geometric.nn import GCNConv
 
 from bitgnn._files import write_atomically
-from bitgnn.inference import FrozenModel, MemoryUse, frozen_memory, pyg_memory, save
+from bitgnn.inference import FrozenModel, MeasuredMemory, measured_memory, save
 from bitgnn.measure.pyg import graph_forms
 from bitgnn.measure.report import (
     csv_text,
@@ -49,15 +49,14 @@ class FormResult:
     Attributes:
         form: name of the form.
         runs: its trainings.
-        memory: bytes of a forward pass from features as stored; None for floats where PyG's are
-            not counted.
+        memory: bytes of a forward pass from features as stored.
         timings: seconds of a forward pass by way of calling it.
         frozen: the packed model of the run with the best validation score; None for floats.
     """
 
     form: str
     runs: tuple[Run, ...]
-    memory: MemoryUse | None
+    memory: MeasuredMemory
     timings: dict[str, Timing]
     frozen: Any
 
@@ -109,24 +108,26 @@ def measured(
     return results
 
 
-def _frozen_calls(frozen: Any, data: Data) -> tuple[Calls, MemoryUse | None]:
+def _frozen_calls(frozen: Any, data: Data) -> tuple[Calls, MeasuredMemory]:
     """Forwards of a frozen model: features packed before, and features as floats."""
     if not isinstance(frozen, FrozenModel):  # packed layer by layer, around the model's own forward
-        return {FLOAT_FEATURES: partial(frozen, data.x, data.edge_index)}, None
+        calls: Calls = {FLOAT_FEATURES: partial(frozen, data.x, data.edge_index)}
+        return calls, measured_memory(frozen, data.x, data.edge_index)
     graph = frozen.prepare_graph(data.edge_index, data.x.size(0))
-    calls: Calls = {FLOAT_FEATURES: partial(frozen, data.x, graph)}
+    calls = {FLOAT_FEATURES: partial(frozen, data.x, graph)}
     if frozen.program.entry is None:  # nothing in front of the first layer can be packed before
-        return calls, frozen_memory(frozen, data.x, graph)
+        return calls, measured_memory(frozen, data.x, graph)
     packed = frozen.pack_features(data.x)
     calls["packed features"] = partial(frozen, packed, graph)
-    return calls, frozen_memory(frozen, packed, graph)
+    return calls, measured_memory(frozen, packed, graph)
 
 
-def _float_calls(model: nn.Module, data: Data) -> tuple[Calls, MemoryUse | None]:
+def _float_calls(model: nn.Module, data: Data) -> tuple[Calls, MeasuredMemory]:
     """The float model's forward for each form of the graph that is installed, caches filled."""
     sizes = [parameter.size(-1) for parameter in model.parameters() if parameter.dim() > 1]
     messages = FLOAT_BYTES * data.edge_index.size(1) * max([data.x.size(1), *sizes])
     calls: Calls = {}
+    uses = []
     for way, graph in graph_forms(data.edge_index, data.x.size(0)).items():
         if way == "edge_index" and messages > MESSAGE_LIMIT:
             continue
@@ -135,19 +136,15 @@ def _float_calls(model: nn.Module, data: Data) -> tuple[Calls, MemoryUse | None]
             if isinstance(layer, GCNConv):
                 layer.cached = True
         calls[way] = torch.inference_mode()(partial(own, data.x, graph))
-        calls[way]()
-    if not any(isinstance(layer, GCNConv) for layer in model.modules()):
-        return calls, None
-    num_edges = data.edge_index.size(1) + data.x.size(0)
-    uses = (pyg_memory(model, data.x, num_edges, way) for way in ("edge_index", "csr"))
+        uses.append(measured_memory(own, data.x, graph))
     return calls, min(uses, key=lambda use: use.peak)
 
 
 TITLES = {"gcn": "GCN", "sage": "GraphSAGE", "graphconv": "GraphConv", "indgcn": "inductive GCN"}
 """Models whose names are short, in text."""
-MEMORY = ("weights", "activations", "features", "adjacency", "peak")
+MEMORY = ("weights", "forward", "features", "adjacency", "peak")
 COLUMNS = (
-    "form", "seeds", "score_mean_percent", "score_std_points", "model_bytes", "activation_bytes",
+    "form", "seeds", "score_mean_percent", "score_std_points", "model_bytes", "forward_bytes",
     "feature_bytes", "graph_bytes", "peak_bytes", "latency_median_ms", "latency_of",
     "float_features_latency_median_ms",
 )  # fmt: skip
@@ -188,7 +185,7 @@ def result_record(
                 "score_mean_percent": result.mean,
                 "score_std_points": result.std,
                 "runs": [asdict(run) for run in result.runs],
-                "memory_bytes": None if result.memory is None else result.memory.to_dict(),
+                "memory_bytes": result.memory.to_dict(),
                 "latency": {way: timing.to_dict() for way, timing in result.timings.items()},
                 "frozen_equals_trained": not any(run.differing for run in result.runs),
             }
@@ -218,8 +215,7 @@ def _csv(results: Sequence[FormResult]) -> str:
     for result in results:
         way, timing = result.fastest
         from_floats = result.timings.get("float features", timing)
-        # Where the memory is not counted it is None, which has none of the attributes.
-        sizes = [getattr(result.memory, part, "") for part in MEMORY]
+        sizes = [getattr(result.memory, part) for part in MEMORY]
         score = f"{result.mean:.2f}", f"{result.std:.2f}"
         head = [form_label(result.form), len(result.runs), *score]
         times = [f"{1e3 * timing.median:.4f}", way, f"{1e3 * from_floats.median:.4f}"]
@@ -237,10 +233,8 @@ def result_table(config: ExperimentConfig, results: Sequence[FormResult], thread
     for result in results:
         timing = result.fastest[1]
         ratio = results[0].fastest[1].median / timing.median
-        sizes = ["", "", ""]
-        if result.memory is not None:
-            parts = ("weights", "activations", "peak")
-            sizes = [format_bytes(getattr(result.memory, part)) for part in parts]
+        parts = ("weights", "forward", "peak")
+        sizes = [format_bytes(getattr(result.memory, part)) for part in parts]
         table.add_row(
             form_label(result.form),
             f"{result.mean:.1f} ± {result.std:.1f}",
@@ -256,7 +250,7 @@ OTHER_COLORS = ("#6a9a5b", "#8a6fb0", "#c9a227", "#4fa3a0", "#b0647f")
 PARTS = {
     "features": ("features", "#3d7ea6"),
     "graph": ("adjacency", "#8fb8ce"),
-    "activations": ("activations", "#e0a458"),
+    "forward": ("forward", "#e0a458"),
     "weights": ("weights", "#d1603d"),
 }
 """Name, attribute and colour of each part of the memory."""
@@ -284,11 +278,10 @@ def draw_chart(title: str, results: Sequence[FormResult]) -> bytes:
 
     left = [0.0] * len(results)
     for part, (attribute, color) in PARTS.items():
-        # Where the memory is not counted it is None, which has none of the attributes.
-        sizes = [getattr(result.memory, attribute, 0) / 1024 for result in results]
+        sizes = [getattr(result.memory, attribute) / 1024 for result in results]
         memory.barh(names, sizes, left=left, color=color, height=0.6, label=part)
         left = [before + size for before, size in zip(left, sizes, strict=True)]
-    texts = ["" if r.memory is None else format_bytes(r.memory.peak) for r in results]
+    texts = [format_bytes(r.memory.peak) for r in results]
     _annotate(memory, texts, left)
     memory.set_title("Memory of a forward pass, KiB")
     memory.legend(fontsize=8, frameon=False, loc="center right")

@@ -18,7 +18,7 @@ from bitgnn.convert import ModelShape, Plan, freeze
 from bitgnn.convert.plan import Order
 from bitgnn.inference import FrozenModel
 from bitgnn.inference.frozen_model import Features, Graph
-from bitgnn.inference.memory import MemoryUse, frozen_memory
+from bitgnn.inference.memory import MeasuredMemory, measured_memory
 from bitgnn.tune.letters import LetterChoices, Pins, pinned_choices
 from bitgnn.tune.workload import Score, Workload
 
@@ -52,9 +52,9 @@ class Candidate:
         return partial(self.frozen, self.x, self.graph)
 
     @property
-    def memory(self) -> MemoryUse:
+    def memory(self) -> MeasuredMemory:
         """Bytes of a forward by purpose."""
-        return frozen_memory(self.frozen, self.x, self.graph)
+        return measured_memory(self.frozen, self.x, self.graph)
 
 
 def _kept(store: OrderedDict[Any, Any], key: Any, make: Callable[[], Any], most: int) -> Any:

@@ -44,7 +44,6 @@ struct SlotSumsArgs {
 struct FrdcArgs {
   AggregateArgs csr;  // rowptr points into tiles, indices are tile columns, edges counts tiles
   const int16_t* tiles;
-  Reconcile method;
 };
 
 // Column slices whose rows fit in shared memory; bitgnn/bits/layouts.py describes the layout.

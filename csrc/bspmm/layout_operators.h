@@ -16,10 +16,9 @@ struct BspmmLayoutOperators {
   using Problem = typename Problems::Problem;
 
   static Tensor frdc(const char* op, const Tensor& x, int64_t size, const Tensor& tile_rowptr,
-                     const Tensor& tile_cols, const Tensor& tiles, int64_t num_rows, int64_t method,
-                     Output output, const OptionalTensor& row, const OptionalTensor& bias,
+                     const Tensor& tile_cols, const Tensor& tiles, int64_t num_rows, Output output,
+                     const OptionalTensor& row, const OptionalTensor& bias,
                      const OptionalTensor& threshold, bool trusted) {
-    BITGNN_CHECK(method >= 0 && method <= 2, op, ": method must be 0, 1 or 2, got ", method);
     Problem p(x, op);
     p.indices = Problems::index_vector(p, tile_cols, ScalarType::Int, "tile_cols");
     p.csr.indices = p.indices.template const_data_ptr<int32_t>();
@@ -32,8 +31,7 @@ struct BspmmLayoutOperators {
     p.csr.rows = num_rows;
     if (!trusted) check_frdc(p);
     Tensor out = Problems::finish(p, output, row, bias, threshold);
-    const FrdcArgs args{p.csr, p.extra->template const_data_ptr<int16_t>(),
-                        static_cast<Reconcile>(method)};
+    const FrdcArgs args{p.csr, p.extra->template const_data_ptr<int16_t>()};
     if (out.numel() > 0) p.backend.aggregate_frdc(args);
     return out;
   }
@@ -48,18 +46,17 @@ struct BspmmLayoutOperators {
 
   static Tensor bbb_frdc(const Tensor& x, int64_t size, const Tensor& tile_rowptr,
                          const Tensor& tile_cols, const Tensor& tiles, int64_t num_rows,
-                         int64_t method, const OptionalTensor& row, const OptionalTensor& threshold,
-                         bool trusted) {
-    return frdc("bspmm_bbb_frdc", x, size, tile_rowptr, tile_cols, tiles, num_rows, method,
-                Output::kBits, row, {}, threshold, trusted);
+                         const OptionalTensor& row, const OptionalTensor& threshold, bool trusted) {
+    return frdc("bspmm_bbb_frdc", x, size, tile_rowptr, tile_cols, tiles, num_rows, Output::kBits,
+                row, {}, threshold, trusted);
   }
 
   static Tensor bbf_frdc(const Tensor& x, int64_t size, const Tensor& tile_rowptr,
                          const Tensor& tile_cols, const Tensor& tiles, int64_t num_rows,
-                         int64_t method, const OptionalTensor& row, const OptionalTensor& bias,
-                         bool integer, bool trusted) {
+                         const OptionalTensor& row, const OptionalTensor& bias, bool integer,
+                         bool trusted) {
     const char* op = "bspmm_bbf_frdc";
-    return frdc(op, x, size, tile_rowptr, tile_cols, tiles, num_rows, method,
+    return frdc(op, x, size, tile_rowptr, tile_cols, tiles, num_rows,
                 Problems::value_output(integer, row, bias, op), row, bias, {}, trusted);
   }
 

@@ -41,11 +41,7 @@ constexpr int64_t element_bytes(FloatType type) {
   }
 }
 
-// The three methods of the BitGNN paper (section 3.2.2) to multiply 0/1 with -1/+1 on FRDC tiles.
-enum class Reconcile : int { kIfElse = 0, kAndAndNot = 1, kAndDegree = 2 };
-
-constexpr int64_t kTileDim = 4;      // FRDC stores 4 x 4 tiles
-constexpr int64_t kTilesPerSet = 8;  // eight tiles make one 32-bit word per adjacency row
+constexpr int64_t kTileDim = 4;  // FRDC stores 4 x 4 tiles
 
 // Sliced layout: groups of one item per lane of a warp, reading kSliceStepEdges neighbours at a
 // time.

@@ -89,11 +89,11 @@ void define_operators(Library& m) {
 
   m.def(
       "bspmm_bbb_frdc(Tensor x, int size, Tensor tile_rowptr, Tensor tile_cols, Tensor tiles, "
-      "int num_rows, int method, Tensor? row=None, Tensor? threshold=None, bool trusted=False) -> "
+      "int num_rows, Tensor? row=None, Tensor? threshold=None, bool trusted=False) -> "
       "Tensor");
   m.def(
       "bspmm_bbf_frdc(Tensor x, int size, Tensor tile_rowptr, Tensor tile_cols, Tensor tiles, "
-      "int num_rows, int method, Tensor? row=None, Tensor? bias=None, bool integer=False, bool "
+      "int num_rows, Tensor? row=None, Tensor? bias=None, bool integer=False, bool "
       "trusted=False) "
       "-> Tensor");
 

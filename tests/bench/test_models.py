@@ -53,7 +53,6 @@ def test_a_run_leaves_record_and_table(tmp_path, capsys):
     assert all(len(call["seconds"]) == 7 for call in called)
     for ours in result["ours"]:
         assert ours["ratio"] == pytest.approx(ours["peer_seconds"] / ours["seconds"])
-        assert ours["predicted_memory"]["peak"] > 0
         assert ours["goals"] == []
     assert "GCN bin, synthetic (300 nodes)" in capsys.readouterr().out
     failed = [(c["form"], c["failure"]) for c in result["contenders"] if c["failure"]]

@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 from bitgnn import BitAdjacency
 from bitgnn.bits import layouts
 from bitgnn.bits.layouts import (
-    FRDC_METHODS,
     ITEM_EDGES,
     LANES,
     SMALL_ITEM_EDGES,
@@ -234,24 +233,10 @@ def test_layouts_are_kept_and_counted():
     assert adjacency.sliced(3) is not slices
 
 
-def test_planned_layouts():
+def test_planned_slices():
     _, adjacency = pattern_of(9, 9)
-    adjacency.plan_layout(4, "sliced")
+    adjacency.plan_slices(4)
     assert adjacency.has_sliced()
-    assert adjacency.planned_layout(4) == "sliced"
-    assert adjacency.planned_layout(3) == "csr"
-    assert adjacency.to("cpu").planned_layout(4) == "csr"
-    adjacency.plan_layout(2, "frdc", "if_else")
-    assert adjacency.planned_layout(2) == "frdc"
-    tiles = adjacency.frdc()
-    assert adjacency.frdc_arguments == (
-        tiles.tile_rowptr, tiles.tile_cols, tiles.tiles, 9, FRDC_METHODS.index("if_else"),
-    )  # fmt: skip
-    with pytest.raises(ValueError, match="must be 'csr', 'sliced' or 'frdc', got 'tiles'"):
-        adjacency.plan_layout(4, "tiles")
-    with pytest.raises(ValueError, match=r"method must be one of .* got 'carry_save'"):
-        adjacency.plan_layout(4, "frdc", "carry_save")
-    twice = BitAdjacency.from_edge_index(torch.zeros(2, 2, dtype=torch.int64), 1)
-    for use in (lambda: twice.plan_layout(1, "frdc"), lambda: twice.frdc_arguments):
-        with pytest.raises(ValueError, match="cannot hold duplicate edges"):
-            use()
+    assert adjacency.reads_slices(4)
+    assert not adjacency.reads_slices(3)
+    assert not adjacency.to("cpu").reads_slices(4)

@@ -120,7 +120,7 @@ class Sampler(
 
     def _layout(self, rest: str, n: int, m: int) -> dict[str, Any]:
         adjacency = self.adjacency(m, n, coalesce=rest.endswith("frdc"))
-        given: dict[str, Any] = {"num_rows": m, "method": self.integer(3)}
+        given: dict[str, Any] = {"num_rows": m}
         if rest.endswith("frdc"):
             tiles = adjacency.frdc()
             assert tiles is not None

@@ -12,6 +12,7 @@ from bitgnn.inference import load, save
 from bitgnn.inference.fusions import joint
 from bitgnn.models import GCN, GraphSAGE, GraphSAINT
 from bitgnn.nn import BinaryConv2d, BinaryLinear
+from bitgnn.ops.linear import LinearChain
 
 ROOTED = ["bmm_bbf", "bspmm_fbf", "bmm_add"]
 
@@ -136,7 +137,8 @@ def linear_network(step=None):
 @pytest.fixture
 def clusters(monkeypatch):
     """As on a GPU that has the launch: elsewhere its reference runs."""
-    monkeypatch.setattr(joint, "_has_clusters", lambda device: True)
+    monkeypatch.setattr(joint, "CHAINING", "cpu")
+    monkeypatch.setattr(LinearChain, "fits", lambda chain: True)
 
 
 @pytest.mark.parametrize("images", [0, 1, 5, 130])

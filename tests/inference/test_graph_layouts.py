@@ -1,13 +1,12 @@
-"""Frozen models over graphs in each layout and method: the same bits, what is used, refusals."""
+"""Frozen models over graphs in each layout: the same bits, what is used, refusals."""
 
 import pytest
 import torch
 from operator_calls import OperatorCalls
 
 from bitgnn.bits import BitAdjacency
-from bitgnn.bits.layouts import FRDC_METHODS
 from bitgnn.convert import freeze
-from bitgnn.inference import EagerExecutor, frozen_memory
+from bitgnn.inference import EagerExecutor, measured_memory
 from bitgnn.inference import graph as graph_module
 from bitgnn.models import GCN, GraphSAGE, GraphSAINT
 
@@ -21,7 +20,7 @@ MODELS = {
     "sage": (GraphSAGE, "bin", {}),
     "saint": (GraphSAINT, "bin", {}),
 }
-LAYOUTS = [("auto", None), ("sliced", None), *(("frdc", m) for m in (None, *FRDC_METHODS))]
+LAYOUTS = ["auto", "sliced"]
 
 
 def make(name):
@@ -35,13 +34,13 @@ def forms(frozen, x):
     return [x, frozen.pack_features(x, layout="dense"), frozen.pack_features(x)]
 
 
-@pytest.mark.parametrize(("layout", "method"), LAYOUTS)
+@pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("name", MODELS)
-def test_every_layout_gives_the_same(name, layout, method, graph, features, device):
+def test_every_layout_gives_the_same(name, layout, graph, features, device):
     frozen = make(name).to(device)
     x, edges = features.to(device), graph.unique(dim=1).to(device)
     plain = frozen.prepare_graph(edges, N, layout="csr")
-    adjacency = frozen.prepare_graph(edges, N, layout=layout, method=method)
+    adjacency = frozen.prepare_graph(edges, N, layout=layout)
     for form in forms(frozen, x):
         assert frozen(form, adjacency).equal(frozen(form, plain))
     for (step, _, found), (_, _, expected) in zip(
@@ -52,53 +51,40 @@ def test_every_layout_gives_the_same(name, layout, method, graph, features, devi
     assert EagerExecutor(frozen)(x, adjacency).equal(frozen(x, plain))
 
 
-@pytest.mark.parametrize("method", [None, *FRDC_METHODS])
-def test_layouts_are_used(method, graph, features):
+def test_layouts_are_used(graph, features):
     frozen, edges = make("bits"), graph.unique(dim=1)
     called = {}
-    for layout in ("csr", "sliced", "frdc"):
-        chosen = method if layout == "frdc" else None
-        adjacency = frozen.prepare_graph(edges, N, layout=layout, method=chosen)
+    for layout in ("csr", "sliced"):
+        adjacency = frozen.prepare_graph(edges, N, layout=layout)
         with OperatorCalls() as operators:
             frozen(features, adjacency)
         called[layout] = [name for name in operators.names if "bspmm" in name]
     assert called == {
         "csr": ["bmm_bspmm"] * 3,
         "sliced": ["bspmm_bbb_sliced", "bspmm_bbb_sliced", "bspmm_bbf_sliced"],
-        "frdc": ["bspmm_bbb_frdc", "bspmm_bbb_frdc", "bspmm_bbf_frdc"],
     }
-    numbers = {args[6] for name, args, _ in operators.calls if "frdc" in name}
-    assert numbers == {FRDC_METHODS.index(method or "and_degree")}
     plain = frozen.prepare_graph(edges, N, layout="csr")
-    bare, found = (frozen_memory(frozen, features, held) for held in (plain, adjacency))
-    assert found.adjacency == bare.adjacency + adjacency.frdc().nbytes
+    bare, found = (measured_memory(frozen, features, held) for held in (plain, adjacency))
+    assert found.adjacency >= bare.adjacency + adjacency.derived_nbytes
 
 
-def test_duplicate_edges_and_edges_of_no_layout(graph, features):
-    frozen = make("bin")
-    repeated = torch.cat([graph, graph[:, :1]], dim=1)
-    with pytest.warns(UserWarning, match="layout 'frdc' cannot hold duplicate edges"):
-        held = frozen.prepare_graph(repeated, N, layout="frdc")
-    assert frozen(features, held).equal(frozen(features, repeated))
-    for options, message in (
-        ({"layout": "coo"}, r"layout must be one of \['auto', 'csr', 'sliced', 'frdc'\]"),
-        ({"layout": "frdc", "method": "or"}, "method must be None or one of"),
-        ({"method": "if_else"}, "method 'if_else' is one of layout 'frdc', got layout 'auto'"),
-    ):
-        with pytest.raises(ValueError, match=f"FrozenModel.prepare_graph: {message}"):
-            frozen.prepare_graph(graph, N, **options)
+@pytest.mark.parametrize("layout", ["coo", "frdc", None])
+def test_layouts_that_no_graph_has(layout, graph):
+    message = r"FrozenModel.prepare_graph: layout must be one of \['auto', 'csr', 'sliced'\], got "
+    with pytest.raises(ValueError, match=f"{message}{layout!r}"):
+        make("bin").prepare_graph(graph, N, layout=layout)
 
 
 def test_auto_without_memory_for_slices_stays_in_csr(graph, monkeypatch):
-    def fail(self, words, layout, method):
+    def fail(self, words):
         raise torch.OutOfMemoryError("no memory")
 
     monkeypatch.setattr(graph_module, "default_layout", lambda words, adjacency: "sliced")
-    monkeypatch.setattr(BitAdjacency, "plan_layout", fail)
+    monkeypatch.setattr(BitAdjacency, "plan_slices", fail)
     frozen = make("bin")
     with pytest.warns(ResourceWarning, match="no memory to build the sliced layout"):
         adjacency = frozen.prepare_graph(graph, N)
-    assert adjacency.planned_layout(5) == "csr"
+    assert not adjacency.reads_slices(5)
     with pytest.raises(torch.OutOfMemoryError):
         frozen.prepare_graph(graph, N, layout="sliced")
 

@@ -116,7 +116,7 @@ WRITES = {
 }
 
 
-@pytest.mark.parametrize("layout", ["csr", "sliced", "frdc"])
+@pytest.mark.parametrize("layout", ["csr", "sliced"])
 @pytest.mark.parametrize("write", WRITES)
 def test_a_graph_that_is_changed(frozen, on_device, graph, device, layout, write):
     edges = graph.unique(dim=1).to(device)

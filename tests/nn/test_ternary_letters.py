@@ -101,7 +101,7 @@ def test_frozen_models_are_equal_bit_for_bit(
     torch.testing.assert_close(found, model(x, graph), **tolerance)
     plain = torch.unique(graph, dim=1)
     first = frozen(x, frozen.prepare_graph(plain, NODES))
-    for layout in ("csr", "sliced", "frdc"):
+    for layout in ("csr", "sliced"):
         assert torch.equal(frozen(x, frozen.prepare_graph(plain, NODES, layout=layout)), first)
     bitgnn.save(frozen, tmp_path)
     assert torch.equal(bitgnn.load(tmp_path)(x, frozen.prepare_graph(plain, NODES)), first)
@@ -122,13 +122,12 @@ def test_frozen_models_on_a_gpu(graph: Tensor) -> None:
 
 @pytest.mark.cuda
 @pytest.mark.parametrize(("kind", "precision"), EXACT)
-@pytest.mark.parametrize("layout", ["csr", "sliced", "frdc"])
+@pytest.mark.parametrize("layout", ["csr", "sliced"])
 @pytest.mark.parametrize("name", ["cuda_graph", "auto"])
 def test_executors_in_every_layout(name: str, layout: str, kind: type, precision: str) -> None:
     nodes, graph = 300, odd_graph(300, 900, seed=3)
     model, x = trained(kind, precision, graph, nodes, 75, 40, 5)
     frozen = bitgnn.freeze(model)
-    graph = torch.unique(graph, dim=1)  # an edge twice fits no tiles
     on_gpu = copy.deepcopy(frozen).cuda()
     adjacency = on_gpu.prepare_graph(graph.cuda(), nodes, layout=layout)
     here = frozen.prepare_graph(graph, nodes)

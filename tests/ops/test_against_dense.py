@@ -10,16 +10,7 @@ from bitgnn.ops.layout_choice import expected_microseconds
 from bitgnn.ops.pack import pack, unpack
 
 SHAPES = [(1, 1, 1), (5, 33, 7), (40, 128, 65), (17, 1433, 16)]
-LAYOUTS = [
-    (None, None),
-    ("csr", None),
-    ("csr", "carry_save"),
-    ("sliced", None),
-    ("frdc", None),
-    (None, "if_else"),
-    ("frdc", "and_andnot"),
-    ("frdc", "and_degree"),
-]
+LAYOUTS = [None, "csr", "sliced", "frdc"]
 
 
 def sgn(x: Tensor) -> Tensor:
@@ -113,23 +104,22 @@ def graph(request, device):
     return torch.randn(n, k, device=device), adjacency, pattern.to(device)
 
 
-@pytest.mark.parametrize(("layout", "method"), LAYOUTS)
-def test_bspmm_bits_over_pattern(layout, method, graph):
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_bspmm_bits_over_pattern(layout, graph):
     x, adjacency, pattern = graph
     packed = BitTensor.from_float(x)
     sums = pattern @ sgn(x)
     value = adjacency.row_scale.double().unsqueeze(1) * sums
     offset = torch.randn(x.size(1), device=x.device)
-    chosen = {"layout": layout, "method": method}
-    close(bspmm.bbf(packed, adjacency, **chosen), value)
-    close(bspmm.bbf(packed, adjacency, bias=offset, **chosen), value + offset)
-    integers = bspmm.bbf(packed, adjacency, integer=True, **chosen)
+    close(bspmm.bbf(packed, adjacency, layout=layout), value)
+    close(bspmm.bbf(packed, adjacency, bias=offset, layout=layout), value + offset)
+    integers = bspmm.bbf(packed, adjacency, integer=True, layout=layout)
     assert integers.dtype == torch.int32
     assert torch.equal(integers.double(), sums)
     # Ties and empty rows give +1.
-    found = bspmm.bbb(packed, adjacency, **chosen)
+    found = bspmm.bbb(packed, adjacency, layout=layout)
     assert torch.equal(found.to_float(), sgn(value).float())
-    bits_agree(bspmm.bbb(packed, adjacency, threshold=offset, **chosen), value - offset)
+    bits_agree(bspmm.bbb(packed, adjacency, threshold=offset, layout=layout), value - offset)
 
 
 def test_bspmm_floats_over_pattern(graph):
@@ -176,7 +166,7 @@ def test_duplicate_edges_count_and_turn_frdc_into_csr(device):
     with pytest.warns(UserWarning, match="bspmm.bbf: layout 'frdc' cannot hold duplicate edges"):
         assert bspmm.bbf(x, adjacency, layout="frdc").tolist() == [[0.0], [0.0], [1.0]]
     with pytest.warns(UserWarning, match="coalesce=True"):
-        assert bspmm.bbb(x, adjacency, method="if_else").to_float().tolist() == [[1.0]] * 3
+        assert bspmm.bbb(x, adjacency, layout="frdc").to_float().tolist() == [[1.0]] * 3
 
 
 @pytest.mark.parametrize("layout", ["csr", "sliced", "frdc"])
@@ -228,7 +218,15 @@ def test_add_and_concat(scaled, device):
     ],
 )
 def test_default_layout_follows_density_and_width(rows, slices, edges, words, sliced_wins):
-    csr, sliced = expected_microseconds(rows, slices, edges, words)
+    csr, sliced = expected_microseconds(rows, slices, edges, words, 132)
     assert csr > 0
     assert sliced > 0
     assert (sliced < csr) == sliced_wins
+
+
+def test_fewer_multiprocessors_gain_from_slices_sooner():
+    graph = (20_000, 2, 2_000_000, 4)
+    found = {n: expected_microseconds(*graph, n) for n in (132, 66, 20)}
+    assert [sliced < csr for csr, sliced in found.values()] == [False, True, True]
+    for start, short, long in zip((6.0, 22.0), found[132], found[66], strict=True):
+        assert long - start == pytest.approx(2 * (short - start))

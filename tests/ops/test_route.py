@@ -217,15 +217,13 @@ def test_rows_of_tiles_and_ragged_ternary_planes_share_kernels():
     indices = torch.empty(9000, dtype=torch.int32, device=META)
     tile_rowptr, tile_cols = rowptr[:251], indices[:4000]
     tiles = torch.empty(4000, dtype=torch.int16, device=META)
-    for method in range(3):
-        found = route(
-            "bspmm_bbb_frdc", words(1000, 128), 128, tile_rowptr, tile_cols, tiles, 1000, method,
-            device="H200",
-        )  # fmt: skip
-        first, second = found.launches
-        assert "count_tile_edges" in first.kernel
-        assert "TileRows" in second.kernel
-        assert found.scratch_bytes == 4000
+    found = route(
+        "bspmm_bbb_frdc", words(1000, 128), 128, tile_rowptr, tile_cols, tiles, 1000, device="H200"
+    )
+    first, second = found.launches
+    assert "count_tile_edges" in first.kernel
+    assert "TileRows" in second.kernel
+    assert found.scratch_bytes == 4000
     for size, copied in ((33, False), (20, True), (64, False), (65, True), (128, False)):
         planes = words(1000, 2, size)
         found = route("bspmm_tbf", planes, size, rowptr, indices, device="H200")

@@ -76,10 +76,6 @@ bspmm.bfb(WB, MATRIX)
     -> ValueError: bspmm.bfb: adjacency must have 5 columns like the rows of x, got 6
 bspmm.bbb(XB, ADJACENCY, layout="coo")
     -> ValueError: layout must be None or one of \['csr', 'sliced', 'frdc'\], got 'coo'
-bspmm.bbf(XB, ADJACENCY, layout="csr", method="if_else")
-    -> ValueError: method must be None or one of \['carry_save'\] with layout 'csr', got 'if_else';
-        valid
-bspmm.bbf(XB, ADJACENCY, method="xor") -> ValueError: bspmm.bbf: method must be .* got 'xor'
 bspmm.fbf(X.int(), ADJACENCY) -> TypeError: bspmm.fbf: x .*got torch.int32
 bspmm.fbb(NAN, ADJACENCY, check_finite=True) -> ValueError: bspmm.fbb: x must be finite
 bspmm.bbf(XB, ADJACENCY, bias=torch.ones(6))

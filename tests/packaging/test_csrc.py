@@ -110,8 +110,6 @@ ops.reference.bmm.HIDDEN_TABLE whole_model/linear_chain.h kHiddenTable
 ops.reference.bmm.LAST_TABLE whole_model/linear_chain.h kLastTable
 ops.reference.sampling.MOST_DRAWS sampling/cpu/operators.cpp kMostDraws
 inference.fusions.products.MOST_NARROW_COLUMNS pairs/cuda/narrow/route.cu kMostColumns
-inference.fusions.products.MOST_OFTEN_FEATURES pairs/cuda/narrow/table.cuh kMostFeatures
-inference.fusions.products.OFTEN pairs/cuda/narrow/route.cu kWideUses
 """
 
 

@@ -218,15 +218,13 @@ def summarise_bwta(model: nn.Module, data: Any) -> Summary:
         if isinstance(module, nn.Linear):
             whole += module.weight.numel()
             bits, share = FLOAT_BITS, 0.0
-        rows.append(
-            LayerSummary(name, "", bits, bits, None, FLOAT_BITS, size, size, share, None, None)
-        )
+        rows.append(LayerSummary(name, "", bits, bits, None, FLOAT_BITS, size, size, share, None))
     notes = ["1-bit ops: share of the linear layers' products; attention's own come beside"]
     if not isinstance(model, FrozenBWTA):
         notes.append("bits and packed bytes are those of the frozen form")
     notes += [f"{name}: full precision, {why}" for name, why in frozen.report.floats.items()]
     total = on_bits / whole if whole else None
-    return Summary(type(frozen.model).__name__, tuple(rows), total, None, tuple(notes))
+    return Summary(type(frozen.model).__name__, tuple(rows), total, tuple(notes))
 
 
 def _packed_row(name: str, module: nn.Module, weights: int) -> LayerSummary:
@@ -246,7 +244,6 @@ def _packed_row(name: str, module: nn.Module, weights: int) -> LayerSummary:
         packed_bytes=sum(held.values()),
         one_bit_share=1.0,
         measured_seconds=None,
-        theoretical_seconds=None,
     )
 
 

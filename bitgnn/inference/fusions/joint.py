@@ -13,9 +13,8 @@ import bitgnn.ops  # noqa: F401  (defines torch.ops.bitgnn)
 from bitgnn.bits import BitImages, BitTensor
 from bitgnn.bits.tensor import words_for
 from bitgnn.inference.step import Apply, Step, Tensors, derives_from
-from bitgnn.inference.steps.products import aggregate_bits
 from bitgnn.ops import conv
-from bitgnn.ops.linear import FEW_ROWS, LinearChain, make_chain
+from bitgnn.ops.linear import LinearChain, make_chain
 
 _bmm_bbb = torch.ops.bitgnn.bmm_bbb.default
 _bmm_bbf = torch.ops.bitgnn.bmm_bbf.default
@@ -31,8 +30,10 @@ FRAGMENT = 4
 """Columns of one access of a GPU: each map's columns start with a whole one."""
 MOST_NEIGHBOURS = 64
 """Mean degree up to which rows are short; beyond, the order of edges costs less than slots do."""
+CHAINING = "cuda"
+"""Type of devices whose launches cost enough to take several layers at once."""
 MOST_ROWS = 2048
-"""Rows up to which one launch is faster than one of each layer, where many fit."""
+"""Rows up to which one launch is faster than one of each layer."""
 MOST_BYTES = 512 << 10
 """Of weights: larger ones come faster through all multiprocessors, layer by layer, than through a
 cluster."""
@@ -52,20 +53,15 @@ def joint_product(group: Sequence[Step], own: Sequence[Tensors]) -> Apply | None
     sum_bias, tensors, words = own[-2].get("bias"), own[-1], words_for(hidden_size)
     weight = tensors["weight"]
     rest = tuple(tensors.get(name) for name in ("weight_scale", "bias", "threshold", "flip"))
-    sums_to_floats = aggregate_bits(False, hidden_size, sum_bias)
     first_weight, first_size = own[0].get("weight"), group[0].attributes["size"]
 
     def join(first: Tensor, x: Tensor, *given: Any) -> Any:
         a, scale = given[-1], given[0] if len(given) > 1 else None
         neighbours = _bmm_bbb(first, first_weight, first_size) if products else first
-        layout = a.planned_layout(words)
         root_last = (x, weight, size, a.row_scale, sum_bias, scale, *rest)
-        if layout == "csr":
-            return _bspmm_bmm(neighbours, a.rowptr, a.indices, *root_last, trusted=True)
-        if layout == "sliced":
+        if a.reads_slices(words):
             return _bspmm_bmm_sliced(neighbours, *a.sliced().arguments, *root_last, trusted=True)
-        addend = sums_to_floats(neighbours, a)
-        return _bmm_add(x, weight, addend, size, scale, *rest, None, None, False, True)
+        return _bspmm_bmm(neighbours, a.rowptr, a.indices, *root_last, trusted=True)
 
     return join
 
@@ -132,11 +128,11 @@ def chained_products(group: Sequence[Step], own: Sequence[Tensors]) -> Apply | N
         return None
     if not all(tensors.keys() <= names for tensors, names in zip(own, allowed, strict=True)):
         return None
-    chain = _chain_of(group, own) if _has_clusters(own[0]["weight"].device) else None
+    may_chain = own[0]["weight"].device.type == CHAINING
+    chain = _chain_of(group, own) if may_chain else None
     if chain is None:
         return None
     image, layers = chain.image, list(chain.layers)
-    most_rows = MOST_ROWS if chain.fits(MOST_ROWS) else FEW_ROWS
     *hidden, last = [
         (tensors["weight"], step.attributes["size"])
         for step, tensors in zip(group, own, strict=True)
@@ -146,7 +142,7 @@ def chained_products(group: Sequence[Step], own: Sequence[Tensors]) -> Apply | N
 
     @derives_from([tensor for tensors in own for tensor in tensors.values()])
     def run(words: Tensor) -> Any:
-        if words.size(0) <= most_rows:
+        if words.size(0) <= MOST_ROWS:
             return _linear_chain(words, image, layers)
         for weight, comparison in zip(hidden, compared, strict=True):
             words = _bmm_bbb(words, *weight, None, None, None, *comparison)
@@ -173,7 +169,3 @@ def _chain_of(group: Sequence[Step], own: Sequence[Tensors]) -> LinearChain | No
     except ValueError:
         return None
     return chain if chain.image.nbytes <= MOST_BYTES and chain.fits() else None
-
-
-def _has_clusters(device: torch.device) -> bool:
-    return device.type == "cuda" and torch.cuda.get_device_capability(device) == (9, 0)

@@ -1,8 +1,4 @@
-"""One call for a product of bits with the packing in front of it or the aggregation behind it.
-
-Results of kernels for single calls and of the one for whole models are the same bits only if both
-tell wide rows from narrow ones where csrc/pairs/cuda/narrow/route.cu does.
-"""
+"""One call for a product of bits with the packing in front of it or the aggregation behind it."""
 
 from __future__ import annotations
 
@@ -30,10 +26,6 @@ Packing = tuple[Tensor | None, Tensor | None, bool]
 """Threshold and gain of a packing step, and whether it measures the row scale."""
 MOST_NARROW_COLUMNS = 48
 """Columns up to which rows are narrow whatever reads them."""
-MOST_OFTEN_FEATURES = 1023
-"""Features of a product up to which rows of more columns are narrow if they are read often."""
-OFTEN = 16
-"""Edges for each row from which on rows are read often."""
 ORDERED_ROWS, ORDERED_EDGES, ORDERED_DEGREE = 1 << 15, 1 << 23, 4
 """Sums of narrow rows gain from an order from so many rows on, or so many edges. Rows of a smaller
 mean degree are left as they lie: they gain little, and batches of sampled neighbours, which are
@@ -96,7 +88,7 @@ def aggregated_product(group: Sequence[Step], own: Sequence[Tensors]) -> Apply |
     def bits(x: Tensor, *rest: Any) -> Any:
         """Two calls of operators where the graph is not CSR."""
         a = rest[-1]
-        if a.planned_layout(words) == "csr":
+        if not a.reads_slices(words):
             return _bmm_bspmm(
                 x, weight, size, a.rowptr, a.indices, *packed_bits, a.row_scale, None, *last, True,
                 to_bits, trusted=True,
@@ -106,14 +98,6 @@ def aggregated_product(group: Sequence[Step], own: Sequence[Tensors]) -> Apply |
         return aggregate(_bmm_fbb(x, weight, None, None, None, None, x_threshold, None, False), a)
 
     return bits
-
-
-def is_wide(columns: int, size: int, often: bool) -> bool:
-    """Whether rows of a product of ``size`` features are summed in the order of wide ones.
-
-    ``often`` says that the rows a pattern gathers are read often on the average.
-    """
-    return columns > MOST_NARROW_COLUMNS and (not often or size > MOST_OFTEN_FEATURES)
 
 
 def row_order_of(adjacency: BitAdjacency) -> Tensor | None:
@@ -152,7 +136,7 @@ def narrow_sums(group: Sequence[Step], own: Sequence[Tensors]) -> Apply | None:
         root_weight, root_last = root["weight"], (root.get("weight_scale"), root.get("bias"))
     elif ends:
         head = HEADS[ends[0].kind]
-    columns, is_cuda = weight.size(0), weight.is_cuda
+    is_cuda = weight.is_cuda
     reads_scale = packing is None and step.attributes["scaled"]
     place = 1 if reads_scale else 0
 
@@ -164,8 +148,7 @@ def narrow_sums(group: Sequence[Step], own: Sequence[Tensors]) -> Apply | None:
             added = (rest[place], root_weight, root_size, root_scale, *root_last)
         # Compiled programs must not depend on the size of the graph that they are made with.
         can_order = is_cuda and not torch.compiler.is_compiling()
-        is_ordered = can_order and not is_wide(columns, size, a.nnz >= OFTEN * a.num_cols)
-        order = row_order_of(a) if is_ordered else None
+        order = row_order_of(a) if can_order else None  # sums of wide rows leave it aside
         return _bmm_bspmm_narrow(
             x, weight, size, a.rowptr, a.indices, rest[0] if reads_scale else None, w_scale,
             *packed, a.row_scale, a.col_scale, bias, head, *added, order=order, shift=shift,

@@ -35,16 +35,10 @@ _pack_ternary = torch.ops.bitgnn.pack_ternary.default
 _bmm_tbb = torch.ops.bitgnn.bmm_tbb.default
 _bspmm_tbb = torch.ops.bitgnn.bspmm_tbb.default
 _bspmm_tbf = torch.ops.bitgnn.bspmm_tbf.default
-_TO_BITS = {
-    "csr": torch.ops.bitgnn.bspmm_bbb.default,
-    "sliced": torch.ops.bitgnn.bspmm_bbb_sliced.default,
-    "frdc": torch.ops.bitgnn.bspmm_bbb_frdc.default,
-}
-_TO_FLOATS = {
-    "csr": torch.ops.bitgnn.bspmm_bbf.default,
-    "sliced": torch.ops.bitgnn.bspmm_bbf_sliced.default,
-    "frdc": torch.ops.bitgnn.bspmm_bbf_frdc.default,
-}
+_bspmm_bbb = torch.ops.bitgnn.bspmm_bbb.default
+_bspmm_bbb_sliced = torch.ops.bitgnn.bspmm_bbb_sliced.default
+_bspmm_bbf = torch.ops.bitgnn.bspmm_bbf.default
+_bspmm_bbf_sliced = torch.ops.bitgnn.bspmm_bbf_sliced.default
 _OPERATORS = {
     letters: getattr(torch.ops.bitgnn, f"bspmm_{letters}").default
     for letters in ("fbb", "fbf", "bfb", "bff", "ffb", "fff")
@@ -127,8 +121,7 @@ def _read_pattern_product(s: StepReader) -> Read:
     if s.checks:
         raise ValueError("no program holds this step: it is made when features come as a pattern")
     size, columns, half = s.attributes["out"], s.take("columns"), s.take("half_sum")
-    aggregate = _TO_BITS["csr"]
-    return [Register("bits", size)], lambda x: aggregate(
+    return [Register("bits", size)], lambda x: _bspmm_bbb(
         columns, size, x.rowptr, x.indices, None, half, trusted=True
     )
 
@@ -142,16 +135,14 @@ def aggregate_bits(to_bits: bool, size: int, last: Tensor | None) -> Apply:
     ``last`` ``[size]`` is the threshold of packed results or the bias of floats. Takes words
     ``[N, W]``, the pattern, and whether its row factor acts; gives words or float32 ``[M, size]``.
     """
-    operators, words = _TO_BITS if to_bits else _TO_FLOATS, words_for(size)
-    csr, sliced, frdc = (operators[layout] for layout in ("csr", "sliced", "frdc"))
+    words, csr = words_for(size), _bspmm_bbb if to_bits else _bspmm_bbf
+    sliced = _bspmm_bbb_sliced if to_bits else _bspmm_bbf_sliced
 
     def aggregate(x: Tensor, a: BitAdjacency, use_row: bool = True) -> Any:
-        layout, row = a.planned_layout(words), a.row_scale if use_row else None
-        if layout == "csr":
-            return csr(x, size, a.rowptr, a.indices, row, last, trusted=True)
-        if layout == "sliced":
+        row = a.row_scale if use_row else None
+        if a.reads_slices(words):
             return sliced(x, size, *a.sliced().arguments, row, last, trusted=True)
-        return frdc(x, size, *a.frdc_arguments, row, last, trusted=True)
+        return csr(x, size, a.rowptr, a.indices, row, last, trusted=True)
 
     return aggregate
 
@@ -231,7 +222,7 @@ def _read_ternary_rows(s: StepReader) -> Read:
 
     def sums(x: Tensor, a: BitAdjacency) -> Any:
         row = a.row_scale
-        if a.planned_layout(2 * words) == "csr":
+        if not a.reads_slices(2 * words):
             factor = scale.expand(a.shape[0]).contiguous() if row is None else row * scale
             pattern = (x.view(-1, 2, words), size, a.rowptr, a.indices, factor)
             if to_bits:

@@ -17,10 +17,8 @@ SUM_SLOTS = 8
 """Partial sums of a piece: slot ``s`` takes edges ``s, s + 8, s + 16, ...`` in that order."""
 SUM_PIECE = 128
 """Edges of a piece; the pieces of a row are added up from the first to the last."""
-NUM_METHODS = 3
-"""Ways to reconcile a 0/1 pattern with +-1 activations; they differ in cost, not in result."""
 
-_TILES = "tile_rowptr:_ tile_cols:T tiles:T num_rows:int method:int"
+_TILES = "tile_rowptr:_ tile_cols:T tiles:T num_rows:int"
 _TO_BITS = "row?:P-1 threshold?:size trusted=False -> bits:P-1,size"
 _TO_VALUES = "row?:P-1 bias?:size integer=False trusted=False -> value:P-1,size"
 
@@ -251,8 +249,6 @@ def _compressed(a: Arguments, rows: Tensor, columns: Tensor, num_rows: int) -> A
 
 def tile_edges(a: Arguments) -> Arguments:
     """The edges of FRDC tiles: bit ``4 * r + c`` is (row r, column c)."""
-    if not 0 <= a.method < NUM_METHODS:
-        raise ValueError(f"method must lie in [0, {NUM_METHODS}), got {a.method}")
     device = a.tiles.device
     tile_rows = torch.repeat_interleave(
         torch.arange(len(a.tile_rowptr) - 1, device=device), a.tile_rowptr.diff().long()

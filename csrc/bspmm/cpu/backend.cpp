@@ -105,7 +105,7 @@ void Backend::aggregate_dense(const AggregateArgs& given) const {
 }
 
 void Backend::aggregate_frdc(const bitgnn::FrdcArgs& given) const {
-  const FrdcArgs a{csr_args(given.csr), given.tiles, given.method};
+  const FrdcArgs a{csr_args(given.csr), given.tiles};
   split_balanced(a.csr, (a.csr.rows + kTileDim - 1) / kTileDim, kernels().aggregate_frdc, a);
 }
 

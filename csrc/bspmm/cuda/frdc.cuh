@@ -30,8 +30,7 @@ static __global__ void __launch_bounds__(kTileThreads)
   }
 }
 
-// A unit is a tile of the row's tile row, with up to four of its edges. The ways to reconcile 0/1
-// with -1/+1 give the same integers, so there is one kernel for all of them.
+// A unit is a tile of the row's tile row, with up to four of its edges.
 struct TileRows {
   static constexpr int kUnitPlanes = 3;
   static constexpr bool kHalved = false;

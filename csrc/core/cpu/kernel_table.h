@@ -65,7 +65,6 @@ struct CsrArgs : AggregateArgs {
 struct FrdcArgs {
   CsrArgs csr;
   const int16_t* tiles;
-  Reconcile method;
 };
 
 // Sums of narrow rows: v = (row_scale * out_scale) * (sum of factor * dot), with a shift

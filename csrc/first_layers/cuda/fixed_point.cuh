@@ -50,13 +50,6 @@ __device__ __forceinline__ uint32_t high_bytes(uint32_t first, uint32_t second) 
   return __byte_perm(first, second, 0x7531);
 }
 
-// Sets every byte to 0xff if its sign bit is set, otherwise to 0.
-__device__ __forceinline__ uint32_t byte_signs(uint32_t bytes) {
-  uint32_t signs;
-  asm("prmt.b32 %0, %1, 0, 0xba98;\n" : "=r"(signs) : "r"(bytes));
-  return signs;
-}
-
 // Union of the bits set in several q, as they are and with negative q inverted; tells how few bytes
 // hold every q.
 struct FixedBits {

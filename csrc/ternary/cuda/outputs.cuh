@@ -78,12 +78,4 @@ __device__ __forceinline__ float product_scale(const float* x_scale, const float
   return y_scale != nullptr ? __fmul_rn(x, load_in_place(y_scale)) : x;
 }
 
-template <class T>
-__device__ __forceinline__ uint32_t two_values(float scale, int32_t first, int32_t second) {
-  const T pair[2] = {ternary_value<T>(scale, first), ternary_value<T>(scale, second)};
-  uint32_t word;
-  memcpy(&word, pair, sizeof(word));
-  return word;
-}
-
 }  // namespace bitgnn::cuda::ternary

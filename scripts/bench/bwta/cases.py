@@ -63,16 +63,13 @@ Product = tuple[int, int, int, int]
 SCORES: tuple[Product, ...] = (
     *((1, length, length, HEAD_SIZE) for length in LENGTHS),
     (BATCH * HEADS, 512, 512, HEAD_SIZE),
-    (1, 2048, 2048, 2048),
 )
-"""Matrices, queries, keys, features: one head of every length, a batch of heads, 2048 cubed."""
+"""Matrices, queries, keys, features: one head of every length and a batch of heads."""
 MIXTURES: tuple[Product, ...] = (
     *((1, length, HEAD_SIZE, length) for length in LENGTHS),
     (BATCH * HEADS, 512, HEAD_SIZE, 512),
-    (1, 2048, 2048, 2048),
 )
 """Matrices, queries, features, keys."""
-PRODUCT_GOALS: dict[Product, float] = {(1, 2048, 2048, 2048): 6e-6}
 ATTENTION_GOALS = {2048: 200e-6}
 CPU_LINEARS: dict[Shape, float | None] = {
     (128, 3072, 768): 10.0,
@@ -192,7 +189,7 @@ def _gemv_contenders(inputs: int, outputs: int, count: int) -> Iterator[Contende
 
 
 def product_cases(quick: bool = False) -> Iterator[Case]:
-    """Products of attention from packed operands: one head, many heads, and square matrices."""
+    """Products of attention from packed operands: one head and many heads."""
     for batch, rows, columns, size in ((1, 32, 32, 64),) if quick else SCORES:
         yield _product_case("queries and keys", _scores, batch, rows, columns, size)
     for batch, rows, columns, size in ((1, 32, 64, 32),) if quick else MIXTURES:
@@ -207,12 +204,10 @@ def _product_case(
     columns: int,
     size: int,
 ) -> Case:
-    goal = PRODUCT_GOALS.get((batch, rows, columns, size))
     return Case(
         f"{name}, packed before, fp16 out",
         f"{f'{batch} of ' if batch > 1 else ''}[{rows}, {size}] x [{columns}, {size}]",
         partial(make, batch, rows, columns, size),
-        () if goal is None else (Goal("seconds", goal),),
         details={"operations": 2.0 * batch * rows * columns * size},
     )
 

@@ -10,7 +10,6 @@ from dataclasses import asdict, dataclass
 from functools import partial
 
 import torch
-from torch_geometric.utils import is_sparse
 
 from bench.cases import WRONG, Contender, Record, time_in_turns
 from bench.models.contenders import (
@@ -29,7 +28,6 @@ from bench.models.ours import EXECUTORS, FORMS, Frozen, check, freeze_network
 from bench.models.peers import PYG, Peer, peers
 from bench.models.waits import add_calls
 from bench.tasks import NodeTask
-from bitgnn.inference import frozen_memory
 from bitgnn.measure.memory import stored_bytes
 from bitgnn.measure.report import format_ratio, format_seconds
 from bitgnn.measure.timing import LONG_SECONDS, Clock, Timing
@@ -165,9 +163,7 @@ class ModelCase:
         seconds = None if ours is None else ours.median
         peer_seconds = None if peer is None else peer.median
         memory = of_form[0].details["memory"]
-        feature_bytes, predicted = stored_bytes(x), None
-        if not is_sparse(x):  # not counted from shapes
-            predicted = frozen_memory(network.model, x, adjacency).to_dict()
+        feature_bytes = stored_bytes(x)
         lowest = None
         if self.rates is not None:
             widths = [task.x.size(1), task.hidden_channels(self.kind), task.num_classes]
@@ -190,7 +186,6 @@ class ModelCase:
             "memory": memory,
             "weight_bytes": network.model.nbytes,
             "feature_bytes": feature_bytes,
-            "predicted_memory": predicted,
             "goals": [
                 {
                     "kind": goal.kind,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -10,8 +12,25 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from bench.tasks import SEED, NodeTask
-from bitgnn.measure.pyg import PyGGCN
 from bitgnn.quantize import sgn
+
+
+class PyGGCN(nn.Module):
+    """PyG's ``GCNConv`` with cached normalisation and, unless signs follow, ReLU in between."""
+
+    def __init__(self, sizes: Sequence[int], relu: bool = True) -> None:
+        super().__init__()
+        self.convs = nn.ModuleList(
+            torch_geometric.nn.GCNConv(inputs, outputs, cached=True)
+            for inputs, outputs in pairwise(sizes)
+        )
+        self.relu = relu
+
+    def forward(self, x: Tensor, graph: Any) -> Tensor:
+        """Class scores ``[N, C]``; the first call fixes the graph."""
+        for i, conv in enumerate(self.convs):
+            x = conv(x.relu() if self.relu and i > 0 else x, graph)
+        return x
 
 
 class PyGGraphSAINT(nn.Module):

@@ -28,7 +28,7 @@ from bench.operators.int8 import int8_cases
 from bitgnn.bits import BitAdjacency, BitTensor
 from bitgnn.data import DataError
 from bitgnn.ops import add, bmm, bspmm, concat
-from bitgnn.ops.layout_choice import METHODS
+from bitgnn.ops.layout_choice import LAYOUTS
 
 PACK_BYTES = 100_000_000
 
@@ -249,7 +249,7 @@ def _bspmm_cases(
 
 
 def _bspmm_variants(graph: Graph, size: int) -> Iterator[OperatorCase]:
-    """All eight letters, and every layout and method of the two on bits."""
+    """All eight letters, and every layout of the two on bits."""
     adjacency = symmetric_adjacency(graph)
     values = edge_values(adjacency, graph)
     matrix = torch_csr(graph, values, torch.int32)
@@ -264,11 +264,9 @@ def _bspmm_variants(graph: Graph, size: int) -> Iterator[OperatorCase]:
         "FFB": lambda: bspmm.ffb(x, matrix),
         "FFF": lambda: bspmm.fff(x, matrix),
     }
-    for layout, methods in METHODS.items():
-        for method in methods:
-            for letters, function in (("BBB", bspmm.bbb), ("BBF", bspmm.bbf)):
-                call = partial(function, bits, adjacency, layout=layout, method=method)
-                variants[f"{letters} {layout} {method}"] = call
+    for layout in LAYOUTS:
+        for letters, function in (("BBB", bspmm.bbb), ("BBF", bspmm.bbf)):
+            variants[f"{letters} {layout}"] = partial(function, bits, adjacency, layout=layout)
     baselines = _sparse_baselines(graph, values, x)
     for letters, ours in variants.items():
         yield OperatorCase(

@@ -23,7 +23,7 @@ from bench.operators.case import (
 from bitgnn.bits import BitAdjacency, BitTensor, TernaryTensor
 from bitgnn.data import DataError, load
 from bitgnn.ops import bspmm
-from bitgnn.ops.layout_choice import METHODS
+from bitgnn.ops.layout_choice import LAYOUTS
 
 DEVICE = "cuda"
 QUICK_SIZE = (2_000, 40_000, 500)
@@ -139,19 +139,17 @@ def _half(matrix: Tensor) -> Tensor:
 
 
 def _layout_cases(graph: Graph, adjacency: BitAdjacency, bits: BitTensor) -> Iterator[OperatorCase]:
-    """Every layout and method of BBB beside the default choice."""
-    methods: dict[str, Callable[[], Any]] = {
-        f"{layout} {method}": partial(bspmm.bbb, bits, adjacency, layout=layout, method=method)
-        for layout, names in METHODS.items()
-        for method in names
+    """Every layout of BBB beside the default choice."""
+    layouts: dict[str, Callable[[], Any]] = {
+        layout: partial(bspmm.bbb, bits, adjacency, layout=layout) for layout in LAYOUTS
     }
     if adjacency.frdc() is None:
-        methods = {name: fn for name, fn in methods.items() if not name.startswith("frdc")}
+        del layouts["frdc"]
     yield OperatorCase(
         "BSpMM layouts",
         f"BBB default, H = {bits.size}, {graph.name}",
         partial(bspmm.bbb, bits, adjacency),
-        methods,
+        layouts,
         goal=NEAR_BEST,
         work=graph.num_edges,
         unit="edge",

@@ -165,7 +165,6 @@ def memory_table(records: Sequence[Record]) -> str:
         ("from fp32", lambda row: format_bytes(row[2])),
         ("packed, fastest", lambda row: format_bytes(row[3])),
         ("smallest", lambda row: f"{format_bytes(row[4])} ({row[5]['features']})"),
-        ("predicted", lambda row: format_bytes(row[5]["predicted_memory"]["peak"])),
         ("ratio", lambda row: format_ratio(row[1] / row[4])),
         ("goal", lambda row: shown(row[6], lambda goal: f"≤ {format_bytes(goal)}")),
     )

@@ -74,26 +74,4 @@ cudaError_t encode_boxes(CUtensorMap& map, const BoxedTensor& t) {
   return result == CUDA_SUCCESS ? cudaSuccess : cudaErrorInvalidValue;
 }
 
-cudaError_t encode_planes(CUtensorMap& map, const PlanesMap& planes, int box_rows) {
-  static const EncodeTiled encode = find_encoder();
-  if (encode == nullptr) return cudaErrorNotSupported;
-  const auto bytes = [](int64_t words) { return static_cast<cuuint64_t>(words) * sizeof(int32_t); };
-  // A dimension of size one accepts any valid stride.
-  const auto stride = [&](int64_t words, int64_t size) { return size > 1 ? bytes(words) : 16; };
-  const cuuint64_t sizes[5] = {
-      static_cast<cuuint64_t>(planes.words), static_cast<cuuint64_t>(planes.planes),
-      static_cast<cuuint64_t>(planes.rows), static_cast<cuuint64_t>(planes.batches[1]),
-      static_cast<cuuint64_t>(planes.batches[0])};
-  const cuuint64_t strides[4] = {bytes(planes.words), stride(planes.row_stride, planes.rows),
-                                 stride(planes.batch_strides[1], planes.batches[1]),
-                                 stride(planes.batch_strides[0], planes.batches[0])};
-  const cuuint32_t box[5] = {16, 1, static_cast<cuuint32_t>(box_rows), 1, 1};
-  const cuuint32_t steps[5] = {1, 1, 1, 1, 1};
-  const CUresult result =
-      encode(&map, CU_TENSOR_MAP_DATA_TYPE_INT32, 5, const_cast<int32_t*>(planes.from), sizes,
-             strides, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_64B,
-             CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
-  return result == CUDA_SUCCESS ? cudaSuccess : cudaErrorInvalidValue;
-}
-
 }  // namespace bitgnn::cuda

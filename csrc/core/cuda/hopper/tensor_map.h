@@ -31,18 +31,4 @@ struct BoxedTensor {
 };
 cudaError_t encode_boxes(CUtensorMap& map, const BoxedTensor& tensor);
 
-// Rows of one or two consecutive bit planes, in two levels of batches: coordinates word, plane,
-// row, batch 1, batch 0. Boxes are 64 bytes of one plane of `box_rows` rows, with the 64-byte
-// swizzle; strides are in words and multiples of four.
-struct PlanesMap {
-  const int32_t* from;
-  int64_t words;  // of a plane
-  int64_t planes;
-  int64_t rows;
-  int64_t row_stride;
-  int64_t batches[2];
-  int64_t batch_strides[2];
-};
-cudaError_t encode_planes(CUtensorMap& map, const PlanesMap& planes, int box_rows);
-
 }  // namespace bitgnn::cuda

@@ -15,23 +15,6 @@ __device__ __forceinline__ uint64_t plain_descriptor(uint32_t shared_address, in
          ((shared_address & 0x3ffff) >> 4);
 }
 
-// Columns of 32 bytes with the 32-byte swizzle: in every eight, columns 4 to 7 have their halves
-// swapped.
-__device__ __forceinline__ uint64_t swizzled_descriptor_32(uint32_t shared_address) {
-  constexpr uint64_t kEightColumns = 256 >> 4;
-  constexpr uint64_t kSwizzle32 = 3;
-  return (kSwizzle32 << 62) | (kEightColumns << 32) | (uint64_t{1} << 16) |
-         ((shared_address & 0x3ffff) >> 4);
-}
-
-// Columns of 64 bytes as the TMA writes them with its 64-byte swizzle.
-__device__ __forceinline__ uint64_t swizzled_descriptor_64(uint32_t shared_address) {
-  constexpr uint64_t kEightColumns = 512 >> 4;
-  constexpr uint64_t kSwizzle64 = 2;
-  return (kSwizzle64 << 62) | (kEightColumns << 32) | (uint64_t{1} << 16) |
-         ((shared_address & 0x3ffff) >> 4);
-}
-
 // d (+)= popc(a & b) for 64 rows by `columns` over 256 bits. Fragments are those of
 // core/cuda/mma_b1.cuh; warp w of the group holds rows 16 w to 16 w + 15. The last arguments are
 // the operands after the sums.
@@ -50,7 +33,6 @@ BITGNN_WGMMA_REGISTERS(32, 16, "%16, %17, %18, %19", 20, 21)
 BITGNN_WGMMA_REGISTERS(64, 32, "%32, %33, %34, %35", 36, 37)
 BITGNN_WGMMA_REGISTERS(96, 48, "%48, %49, %50, %51", 52, 53)
 BITGNN_WGMMA_REGISTERS(128, 64, "%64, %65, %66, %67", 68, 69)
-BITGNN_WGMMA_REGISTERS(256, 128, "%128, %129, %130, %131", 132, 133)
 #undef BITGNN_WGMMA_REGISTERS
 
 #endif

@@ -1,5 +1,4 @@
 // Chooses and launches the kernel for batched products of ternary and boolean rows.
-#include "ternary/cuda/hopper/matmul_wgmma.cuh"
 #include "ternary/cuda/launch.h"
 #include "ternary/cuda/matmul/routes.h"
 #include "ternary/cuda/matmul/tiles.cuh"
@@ -25,24 +24,6 @@ bool suits_narrow(const TernaryMatmulArgs& a) {
   return a.boolean && has_near_rows(a.x, 1 << 8) && has_near_rows(a.y, 1 << 8);
 }
 
-// True if TMA can read the operand: it is aligned and no dimension is broadcast with stride 0.
-bool suits_copies(const TernaryOperand& x, const int64_t (&batches)[2], int64_t rows) {
-  return begins_at(x, 4) && (rows == 1 || x.row_stride != 0) &&
-         (batches[0] == 1 || x.batch_strides[0] != 0) &&
-         (batches[1] == 1 || x.batch_strides[1] != 0);
-}
-
-// True for shapes whose warpgroup tiles, with the ternary operand as rows, keep at least half of
-// the multiprocessors busy.
-bool suits_planes(const TernaryMatmulArgs& a, const Context& context) {
-  const int64_t rows = a.boolean ? a.columns : a.rows, columns = a.boolean ? a.rows : a.columns;
-  const int64_t tiles =
-      a.batches[0] * a.batches[1] * ceil_div(rows, kPlaneRows) * ceil_div(columns, kPlaneColumns);
-  return context.device.is_hopper() && a.size > 0 && words_for(a.size) % 4 == 0 &&
-         2 * tiles >= context.device.sm_count && suits_copies(a.x, a.batches, a.rows) &&
-         suits_copies(a.y, a.batches, a.columns);
-}
-
 template <class T>
 cudaError_t multiply_tiles(const TernaryMatmulArgs& a, const Context& context) {
   const auto kernel = a.boolean ? ternary_matmul_kernel<T, true> : ternary_matmul_kernel<T, false>;
@@ -60,12 +41,7 @@ cudaError_t multiply_tiles(const TernaryMatmulArgs& a, const Context& context) {
 cudaError_t matmul_ternary(const TernaryMatmulArgs& a, const Context& context) {
   if (a.batches[0] * a.batches[1] * a.rows * a.columns == 0) return cudaSuccess;
   if (suits_short(a)) return multiply_ternary_short(a, context);
-  // Warpgroup tiles have 128 ternary rows; with few columns most of a tile would be empty.
-  constexpr int64_t kFewColumns = 64;
-  const bool narrow = suits_narrow(a);
-  if (narrow && a.columns <= kFewColumns) return multiply_ternary_narrow(a, context);
-  if (suits_planes(a, context)) return multiply_ternary_planes(a, context);
-  if (narrow) return multiply_ternary_narrow(a, context);
+  if (suits_narrow(a)) return multiply_ternary_narrow(a, context);
   return with_result_type(a.type,
                           [&](auto zero) { return multiply_tiles<decltype(zero)>(a, context); });
 }

@@ -9,11 +9,8 @@ namespace bitgnn::cuda::ternary {
 // Ternary rows of few words, read straight from global memory.
 cudaError_t multiply_ternary_short(const TernaryMatmulArgs& args, const Context& context);
 
-// Boolean rows with few ternary columns, read straight from global memory.
+// Boolean rows, read straight from global memory; meant for few ternary columns.
 cudaError_t multiply_ternary_narrow(const TernaryMatmulArgs& args, const Context& context);
-
-// Warpgroup products on Hopper.
-cudaError_t multiply_ternary_planes(const TernaryMatmulArgs& args, const Context& context);
 
 // True if every row and matrix of the operand starts at a multiple of `words` words.
 inline bool begins_at(const TernaryOperand& x, int64_t words) {
