@@ -32,7 +32,7 @@ from tqdm import tqdm
 
 TABLE = Path(__file__).with_suffix(".yaml")
 ROOT = Path(__file__).parent.parent
-COPIED = ("bitgnn", "tests", "scripts", "configs", "pyproject.toml")
+COPIED = ("bitgnn", "tests", "scripts", "pyproject.toml")
 PRELOADED = ("pytest", "hypothesis", "numpy", "scipy", "torch", "torch_geometric")
 """Imported once; the children that run tests are forked with them."""
 ARROW = " => "

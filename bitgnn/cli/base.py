@@ -25,7 +25,7 @@ OWN_PROCESS = "own process"
 app = typer.Typer(
     name="bitgnn",
     help="Binary graph neural networks on real bits.",
-    epilog="Examples: bitgnn demo; bitgnn train --data Cora; bitgnn tune --data Cora --budget 60s. "
+    epilog="Examples: bitgnn demo; bitgnn distill --data Cora; bitgnn tune --data Cora. "
     "Exit status: 0 done, 1 an error, 2 a mistyped command, 3 no plan keeps the limits of tune, "
     "130 interrupted.",
     invoke_without_command=True,
@@ -67,13 +67,15 @@ def running(threads: int | None = None) -> Iterator[Console]:
             import torch
             from rich.console import Console
 
-            from bitgnn.train import MENDABLE
+            from bitgnn._files import OutputError
+            from bitgnn.data import DataError
 
+            mendable = (DataError, OutputError, OSError, ValueError)
             if threads is not None:
                 torch.set_num_threads(threads)
             try:
                 yield Console()
-            except MENDABLE as error:
+            except mendable as error:
                 say(f"error: {error}")
                 raise typer.Exit(1) from None
     except KeyboardInterrupt as stopped:  # while importing, too
