@@ -12,10 +12,7 @@ from bitgnn.cli.base import LIMITS_MISSED, OWN_PROCESS, app, running
 DEMO_FOLDER = Path("bitgnn-demo")
 DISTILL_FOLDER = Path("bitgnn-distill")
 TUNE_FOLDER = Path("bitgnn-tune")
-GRAPH = (
-    "Graph: the name of a data set, an .npz file, a folder of graph.safetensors and graph.json, or "
-    "a class of PyG as package.module:Class"
-)
+GRAPH = "Graph: the name of a data set, an .npz file, or a class of PyG as package.module:Class"
 
 Output = Annotated[Path | None, typer.Option("--output", "-o", help="Folder for the results.")]
 Threads = Annotated[int | None, typer.Option(min=1, help="Threads of torch (default: all).")]

@@ -50,8 +50,7 @@ def load(
     Raw files are looked for in ``ROOT/<folder>`` and ``ROOT/<collection>/<folder>``, for example
     ``ROOT/Photo/raw`` and ``ROOT/amazon/Photo/raw``. A folder that cannot be written is copied
     (raw files only) to the user's cache folder, because PyG writes ``processed/`` beside ``raw/``.
-    Files that are nowhere are downloaded from where PyG's class says, with a progress bar; an
-    interrupted download goes on at the next call, and files appear when they are whole.
+    Files that are nowhere are downloaded from where PyG's class says; an interruption leaves none.
 
     The files are read by PyG's and ogb's own code. Planetoid's raw files and Penn94's splits are
     pickles, which can run any code when they are read: others than the published ones, told by

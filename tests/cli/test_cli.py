@@ -4,10 +4,11 @@ import json
 
 import pytest
 import torch
+from torch_geometric.datasets import Planetoid
 
 import bitgnn
 from bitgnn._files import alone_in
-from bitgnn.data import load_digits_graph, pyg_datasets
+from bitgnn.data import load_digits_graph
 from bitgnn.distillation import demo
 from bitgnn.inference import load
 
@@ -67,10 +68,7 @@ def test_a_frozen_model_that_differs_ends_the_demo(tmp_path, monkeypatch):
 
 
 def test_files_that_cannot_be_used_are_one_line_and_kept(refused, tmp_path, monkeypatch):
-    def offline(*_, **__):
-        raise ConnectionError("offline")
-
-    monkeypatch.setattr(pyg_datasets, "download_file", offline)
+    monkeypatch.setattr(Planetoid, "url", "http://127.0.0.1:9")
     (tmp_path / "file").write_text("mine")
     assert "cannot be written" in refused("demo", "-o", tmp_path / "file")
     assert (tmp_path / "file").read_text() == "mine"
