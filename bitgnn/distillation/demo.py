@@ -79,9 +79,9 @@ class Form:
 
     @property
     def score(self) -> str:
-        """Mean and sample standard deviation of the accuracies."""
-        spread = statistics.stdev(self.scores) if len(self.scores) > 1 else 0.0
-        return f"{statistics.mean(self.scores):.1f} ± {spread:.1f}"
+        """Mean accuracy, with the sample standard deviation where there are several."""
+        spread = f" ± {statistics.stdev(self.scores):.1f}" if len(self.scores) > 1 else ""
+        return f"{statistics.mean(self.scores):.1f}{spread}"
 
 
 def run_demo(output: Path, seeds: int, console: Console) -> list[Form]:
