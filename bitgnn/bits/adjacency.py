@@ -137,7 +137,7 @@ class BitAdjacency:
     def _from_edges(
         cls, edges: Edges, symmetric: bool, mean: bool, add_self_loops: bool, name: str
     ) -> BitAdjacency:
-        """Build from edges; a mean of a symmetric normalisation divides that."""
+        """Build from edges; a mean divides the symmetric normalisation, if there is one."""
         if edges.num_rows != edges.num_cols and (add_self_loops or symmetric):
             raise ValueError(
                 f"{name}: self loops and normalize='sym' need as many sources as destinations, "
@@ -174,7 +174,7 @@ class BitAdjacency:
         return sum(tensor.nbytes for tensor in self.tensors if tensor is not None)
 
     def to(self, device: torch.device | str, non_blocking: bool = False) -> BitAdjacency:
-        """The same adjacency on another device; layouts are planned and built there anew."""
+        """Copy to another device; layouts are planned and built there anew."""
         rowptr, indices, *scales = (
             None if tensor is None else tensor.to(device, non_blocking=non_blocking)
             for tensor in self.tensors
@@ -198,7 +198,7 @@ class BitAdjacency:
         return self.rowptr, self.indices, self.row_scale, self.col_scale
 
     def plan_layout(self, words: int, layout: str, method: str | None = None) -> None:
-        """Settle the layout in which frozen models aggregate packed rows of ``words`` words.
+        """Choose the layout in which frozen models aggregate packed rows of ``words`` words.
 
         Args:
             words: words of 32 bits a row.
@@ -236,14 +236,14 @@ class BitAdjacency:
         return tiles.tile_rowptr, tiles.tile_cols, tiles.tiles, tiles.num_rows, number
 
     def planned_layout(self, words: int) -> str:
-        """The layout settled for rows of ``words`` words, else ``"csr"``.
+        """The layout chosen for rows of ``words`` words, else ``"csr"``.
 
         Compiled and exported programs take CSR: they see the tensors of :attr:`tensors` alone.
         """
         return "csr" if torch.compiler.is_compiling() else self._planned.get(words, "csr")
 
     def frdc(self) -> FrdcLayout | None:
-        """The FRDC layout, kept after the first call; None where an edge occurs twice."""
+        """The FRDC layout, kept after the first call; None if an edge occurs twice."""
         found: FrdcLayout | None = self._kept(
             "frdc", lambda: build_frdc(self.rowptr, self.indices, self.num_cols)
         )
@@ -266,7 +266,7 @@ class BitAdjacency:
         return found
 
     def has_sliced(self) -> bool:
-        """Whether the sliced layout of the device's own size has been built."""
+        """True if the sliced layout of the device's own size has been built."""
         return self._fits() and ("sliced", default_slice_size(self.device)) in self._derived
 
     def transposed(self) -> tuple[Tensor, Tensor]:
@@ -313,7 +313,7 @@ class BitAdjacency:
         return self._derived[key]
 
     def _fits(self) -> bool:
-        """Whether the layouts come from these very tensors, unchanged since.
+        """True if the layouts come from these very tensors, unchanged since.
 
         A compiler sees neither versions nor addresses; while it looks, nothing is written.
         """

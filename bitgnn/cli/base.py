@@ -1,4 +1,4 @@
-"""The command itself: its entry point, and how its jobs begin and end."""
+"""The command: its entry point, and the beginning and end of its jobs."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def common(context: typer.Context, version: Version = False) -> None:
 
 @contextmanager
 def running(threads: int | None = None) -> Iterator[Console]:
-    """Run a job: what a user can mend becomes one line and exit status 1, Ctrl-C a status.
+    """Run a job: errors that a user can fix become one line and exit status 1.
 
     An interrupt with a message, which says what is kept, is printed as one line, too. Yields where
     jobs print their results.
@@ -85,13 +85,13 @@ def running(threads: int | None = None) -> Iterator[Console]:
 
 
 def say(text: object) -> None:
-    """Print one line, whatever breaks of lines the text has."""
+    """Print a text in one line."""
     typer.echo(f"bitgnn: {' '.join(str(text).split())}", err=True)
 
 
 @contextmanager
 def warnings_in_one_line() -> Iterator[None]:
-    """Print what the package warns of without the line of code that Python adds."""
+    """Print warnings of the package without the line of code that Python adds."""
     show: Any = warnings.showwarning
 
     def in_one_line(message: Any, category: type[Warning], *rest: Any) -> None:

@@ -1,4 +1,4 @@
-"""The commands: their options, and what the rest of the package does with them."""
+"""The commands and their options."""
 
 from __future__ import annotations
 

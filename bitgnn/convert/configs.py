@@ -151,7 +151,7 @@ class ImageConfig(Config):
 
 @dataclass(frozen=True)
 class BWTAConfig(Config):
-    """Which linear layers and attention become BWTA (binary weights, ternary activations), and how.
+    """Choice of linear layers and attention that become BWTA (binary weights, ternary activations).
 
     Attributes:
         layers: share of the linear layers, in (0, 1]: those whose output changes least on the

@@ -115,7 +115,7 @@ class RawFiles:
 
 @contextlib.contextmanager
 def without_leftovers(folder: Path) -> Iterator[None]:
-    """When the block inside fails, remove folders that are empty and were not there before."""
+    """Remove new empty folders if the block inside fails."""
     existing = folder
     while not existing.exists():
         existing = existing.parent

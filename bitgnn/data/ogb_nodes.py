@@ -103,7 +103,7 @@ def _downloaded(dataset_class: Any, files: RawFiles, root: Path) -> Path:
 
 @contextlib.contextmanager
 def _without_questions() -> Iterator[None]:
-    """Let ogb ask no question on the terminal."""
+    """Keep ogb from asking questions on the terminal."""
     import ogb.nodeproppred.dataset_pyg as module
 
     asks = module.decide_download

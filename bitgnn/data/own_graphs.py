@@ -28,7 +28,7 @@ def is_own_graph(name: str) -> bool:
 
 
 def graph_title(name: str) -> str:
-    """A short name for messages and folders: of a path the last part without its ending."""
+    """A short name for messages and folders: a path's last part without its ending."""
     if is_import_path(name):
         return name.rpartition(":")[2]
     return Path(name).resolve().stem if is_own_graph(name) else name
@@ -41,7 +41,7 @@ def read_graph(
     split: Split = None,
     seed: int = 0,
 ) -> Data:
-    """A graph of one's own.
+    """Read a graph of one's own.
 
     * ``FILE.npz`` in the form of public files: ``adj_data``, ``adj_indices``, ``adj_indptr``,
       ``adj_shape`` (CSR; its values are not read, and as in PyG's reader loops are left out and
@@ -136,7 +136,7 @@ def _from_class(name: str, root: str | os.PathLike[str] | None) -> Found:
 
 
 def _checked(found: Found, source: str) -> Data:
-    """The graph, all of whose parts fit together."""
+    """The graph, after checking that its parts fit together."""
     missing = [name for name in ("x", "edge_index", "y") if name not in found]
     if missing:
         raise FileError(f"{source}: {', '.join(missing)} missing")
@@ -178,7 +178,7 @@ def _edges(where: str, edge_index: Tensor, nodes: int) -> Tensor:
 
 
 def check_nodes(where: str, edge_index: Tensor, nodes: int, error: type[Exception]) -> None:
-    """Refuse numbers of nodes that there are not."""
+    """Refuse node indices out of range."""
     if edge_index.numel():
         least, greatest = (int(end) for end in edge_index.aminmax())
         if not 0 <= least <= greatest < nodes:

@@ -1,4 +1,4 @@
-"""The real data sets by name, read by PyG's classes: files whole or absent, pickles known."""
+"""Real data sets by name, read by PyG's classes; only known pickles are opened."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class Source(RawFiles):
 
 
 def normalized_name(name: str) -> str:
-    """``name`` as it is compared: case, hyphens, underscores and spaces do not matter."""
+    """``name`` for comparisons, without case, hyphens, underscores and spaces."""
     return name.lower().translate(str.maketrans("", "", "-_ "))
 
 
@@ -115,7 +115,7 @@ FLICKR_STRUCTURE = RawFiles(
 
 
 def read_source(source: Source, root: str | os.PathLike[str] | None) -> Data:
-    """The graph of a data set, downloaded where it is not at hand, as PyG gives it."""
+    """The graph of a data set as PyG gives it, downloaded if it is not at hand."""
     folder = data_root(root)
     found = source.find(folder)
     if found is not None:
@@ -195,7 +195,7 @@ def check_pickles(paths: Iterable[str | os.PathLike[str]]) -> None:
 
 
 class _AtomicFiles:
-    """Mixed in front of a PyG data set class: it works in folders that are renamed when done."""
+    """Mixin for PyG data set classes: files are made in folders that are renamed when done."""
 
     _working_on = ""
 
@@ -207,17 +207,17 @@ class _AtomicFiles:
 
     @property
     def processed_dir(self) -> str:
-        """Folder of what PyG made of the raw files, or the one in which it is making it."""
+        """Folder of PyG's processed files, or the one in which they are being made."""
         folder: str = super().processed_dir  # type: ignore[misc]
         return folder + self._suffix(PROCESSED)
 
     def download(self) -> None:
-        """As in PyG, which takes part of a file for the whole after an interruption."""
+        """Download into a folder of its own: PyG takes part of a file for the whole."""
         with self._gather("raw"):
             super().download()  # type: ignore[misc]
 
     def _process(self) -> None:
-        """As in PyG, which unpickles notes on transforms: no more than text is let through."""
+        """Refuse PyG's notes on transforms where they are pickles of more than text."""
         for name in ("pre_transform.pt", "pre_filter.pt"):
             note = Path(self.processed_dir, name)
             if note.exists():
@@ -225,7 +225,7 @@ class _AtomicFiles:
         super()._process()  # type: ignore[misc]
 
     def process(self) -> None:
-        """As in PyG, with raw files that are pickles checked."""
+        """Check raw files that are pickles, then process them as PyG does."""
         check_pickles(self.raw_paths)  # type: ignore[attr-defined]
         with self._gather(PROCESSED):
             super().process()  # type: ignore[misc]

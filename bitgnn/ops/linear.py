@@ -148,7 +148,7 @@ class LinearChain:
         return self.layers[0]
 
     def fits(self, rows: int = 1) -> bool:
-        """Whether the launch on a GPU of compute capability 9.0 is for so many rows.
+        """True if the launch on a GPU of compute capability 9.0 is for so many rows.
 
         Clusters of eight blocks take 16 rows each, or 48 of many; they must hold the weights of all
         layers and the bits of their rows.
@@ -171,7 +171,7 @@ def make_chain(
     scale: Tensor | None = None,
     bias: Tensor | None = None,
 ) -> LinearChain:
-    """Weights and comparisons of layers as one image.
+    """Pack weights and comparisons of layers into one buffer.
 
     Args:
         hidden: of each layer but the last the weights ``[M, K]`` and int32 ``[M, 2]``: limit and

@@ -31,12 +31,12 @@ FEW = 0.1
 
 
 def _may_swap(module: nn.Module) -> bool:
-    """Whether a layer is torch's, or a user's kind of it."""
+    """True for a layer of torch or a user's subclass of one."""
     return isinstance(module, SWAPPED) and not type(module).__module__.startswith("bitgnn.")
 
 
 def is_for_images(model: nn.Module) -> bool:
-    """Whether a model has layers of torch to swap and none of graphs."""
+    """True if a model has layers of torch to swap and no graph layers."""
     modules = list(model.modules())
     if any(isinstance(module, MessagePassing) for module in modules):
         return False
@@ -96,7 +96,7 @@ def _left(
     firsts: list[str],
     lasts: list[str],
 ) -> dict[str, str]:
-    """Why layers that could be binary stay as they are, by name; the first reason counts."""
+    """Reasons why layers that could be binary stay in floats, by name; the first reason counts."""
     found = {name: why_float(layer) for name, layer in known.items()}
     sizes: dict[nn.Module, int] = {
         layer: layer.weight.numel()
@@ -120,7 +120,7 @@ def _left(
 
 
 def _why_not_first(layer: nn.Module) -> str | None:
-    """Why a layer cannot read fixed point, or None where it can."""
+    """Reason why a layer cannot read fixed point, or None if it can."""
     if isinstance(layer, nn.Conv2d) and layer.groups > 1:
         return f"as a first layer it has no fixed-point form in {layer.groups} groups"
     weights = next(layer.parameters())[0].numel()

@@ -1,4 +1,4 @@
-"""Finds and takes out what makes every sign of a binary layer +1: a ReLU in front of it."""
+"""Finds and removes ReLUs before binary layers, which make every sign +1."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def _feeders_of(model: nn.Module, traced: Traced) -> list[tuple[str, str]]:
 
 
 def _feeding_calls(model: nn.Module) -> dict[str, list[int]]:
-    """Calls of ReLU directly in front of a sign: numbers, in order, by the module of their code.
+    """Numbers of the ReLU calls directly before a sign, by the module whose code has them.
 
     Those of a module whose own forward cannot be followed are left out.
     """
@@ -156,13 +156,13 @@ class _OwnForward(fx.Tracer):
 
 
 def _own_graph(module: nn.Module, training: bool) -> fx.Graph:
-    """The module's own forward in a mode; its mode is left as it was."""
+    """Trace the module's own forward in a mode; the module's mode is restored."""
     with attributes_kept(module), evaluating(module):
         return _OwnForward().trace(module.train(training))
 
 
 def _own_calls(module: nn.Module) -> int:
-    """Number of ReLU calls in the module's own forward; 0 where that cannot be told."""
+    """Number of ReLU calls in the module's own forward; 0 if that is unknown."""
     try:
         counts = {sum(map(_is_relu_call, _own_graph(module, m).nodes)) for m in (True, False)}
         return counts.pop() if len(counts) == 1 else 0
@@ -171,7 +171,7 @@ def _own_calls(module: nn.Module) -> int:
 
 
 def _without_relu_calls(module: nn.Module, places: Collection[int], clip: bool) -> None:
-    """Take ReLU calls, counted in order, out of a module's own forward, or clip in their place.
+    """Remove ReLU calls, counted in order, from a module's own forward, or clip instead.
 
     The module gets a subclass of its class, of the same name, whose forward is the traced one, once
     for training and once for evaluation: what its code reads of the object, such as a rate of
