@@ -115,8 +115,9 @@ class ImageConfig(Config):
 
     Attributes:
         skip: module names to leave alone; a string is one name.
-        activation: what becomes of ReLU modules and calls in front of a sign: ``"drop"``,
-            ``"hardtanh"`` or ``"keep"``.
+        activation: what becomes of ReLU modules before a sign: ``"drop"``, ``"hardtanh"`` or
+            ``"keep"``. A ReLU that the forward calls as a function gets a batch norm behind it,
+            unless this is ``"keep"``.
         input_step: the fixed-point step of binary layers that read the input, a power of two; None
             binarises it as well. The default reaches from -8 to 8 in 16 bits.
         scale: multiply by the mean magnitude of each output's weights; without it residual sums

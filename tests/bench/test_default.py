@@ -1,4 +1,4 @@
-"""The benchmark of default networks: a run on the CPU, trainings that are kept, tables and chart."""
+"""The benchmark of default networks: a CPU run, trainings that are kept, tables and chart."""
 
 import json
 

@@ -15,7 +15,7 @@ from bitgnn.convert.network.trace import trace_model
 from bitgnn.convert.network.values import Value
 from bitgnn.convert.reporting import BinarizeReport
 from bitgnn.convert.swap.keeping import carry_over, copied, why_float
-from bitgnn.convert.swap.relu import relu_warnings, replace_activations
+from bitgnn.convert.swap.relu import normalise_calls, relu_warnings, replace_activations
 from bitgnn.convert.walker import check_names, outermost, put_everywhere
 from bitgnn.nn import BinaryConv2d, BinaryLinear
 
@@ -85,7 +85,9 @@ def binarize_images(model: nn.Module, config: ImageConfig) -> tuple[nn.Module, B
         if isinstance(module, OTHER_LAYERS):
             left.setdefault(name, f"{type(module).__name__} has no binary form here")
     # As in bitgnn.models: nothing stands between the sums, or their norm, and the sign.
-    replaced = replace_activations(result, config.activation, calls=True)
+    replaced = replace_activations(result, config.activation)
+    if config.activation != "keep":
+        replaced |= normalise_calls(result)
     return result, BinarizeReport(layers, left, relu_warnings(result), replaced)
 
 
