@@ -198,7 +198,7 @@ class BitAdjacency:
         return self.rowptr, self.indices, self.row_scale, self.col_scale
 
     def plan_layout(self, words: int, layout: str, method: str | None = None) -> None:
-        """Choose the layout in which frozen models aggregate packed rows of ``words`` words.
+        """Settle the layout in which frozen models aggregate packed rows of ``words`` words.
 
         Args:
             words: words of 32 bits a row.

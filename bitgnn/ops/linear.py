@@ -148,7 +148,7 @@ class LinearChain:
         return self.layers[0]
 
     def fits(self, rows: int = 1) -> bool:
-        """True if the launch on a GPU of compute capability 9.0 is for so many rows.
+        """Whether the launch on a GPU of compute capability 9.0 is for so many rows.
 
         Clusters of eight blocks take 16 rows each, or 48 of many; they must hold the weights of all
         layers and the bits of their rows.
