@@ -236,14 +236,14 @@ class BitAdjacency:
         return tiles.tile_rowptr, tiles.tile_cols, tiles.tiles, tiles.num_rows, number
 
     def planned_layout(self, words: int) -> str:
-        """The layout chosen for rows of ``words`` words, else ``"csr"``.
+        """The layout settled for rows of ``words`` words, else ``"csr"``.
 
         Compiled and exported programs take CSR: they see the tensors of :attr:`tensors` alone.
         """
         return "csr" if torch.compiler.is_compiling() else self._planned.get(words, "csr")
 
     def frdc(self) -> FrdcLayout | None:
-        """The FRDC layout, kept after the first call; None if an edge occurs twice."""
+        """The FRDC layout, kept after the first call; None where an edge occurs twice."""
         found: FrdcLayout | None = self._kept(
             "frdc", lambda: build_frdc(self.rowptr, self.indices, self.num_cols)
         )
