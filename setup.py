@@ -23,7 +23,6 @@ from pathlib import Path
 from typing import Any
 
 from setuptools import setup
-from setuptools.command.build_py import build_py
 
 ROOT = Path(__file__).resolve().parent
 CSRC = ROOT / "csrc"
@@ -165,17 +164,6 @@ def checked_build() -> type:
     return CheckedBuild
 
 
-class BuildWithConfigs(build_py):
-    """Puts the experiments' configurations into the package, where the command finds them."""
-
-    def run(self) -> None:
-        """As in setuptools, then copy them."""
-        super().run()
-        if not self.editable_mode:
-            target = Path(self.build_lib) / "bitgnn" / "configs"
-            shutil.copytree(ROOT / "configs", target, dirs_exist_ok=True)
-
-
 def build_options(modules: list[Any]) -> dict[str, Any]:
     """Keyword arguments of setup() that only a compiled wheel needs."""
     if not modules:
@@ -187,6 +175,4 @@ def build_options(modules: list[Any]) -> dict[str, Any]:
     }
 
 
-options = build_options(extensions(build_mode()))
-options["cmdclass"] = {"build_py": BuildWithConfigs, **options.get("cmdclass", {})}
-setup(**options)
+setup(**build_options(extensions(build_mode())))

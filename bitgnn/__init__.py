@@ -22,7 +22,6 @@ if TYPE_CHECKING:
         models,
         nn,
         quantize,
-        train,
         tune,
     )
     from bitgnn.convert import (
@@ -46,7 +45,7 @@ __all__ = [
 
 # Imported on first use: these need PyTorch Geometric, whose import takes seconds.
 _SUBMODULES = (
-    "convert", "data", "distillation", "exchange", "inference", "models", "nn", "quantize", "train",
+    "convert", "data", "distillation", "exchange", "inference", "models", "nn", "quantize",
     "tune",
 )  # fmt: skip
 _LAZY = {"distill": "distillation", "load": "inference", "save": "inference"} | dict.fromkeys(

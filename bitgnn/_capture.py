@@ -17,7 +17,7 @@ the very stream that another thread works on: what it launches would be captured
 
 @contextmanager
 def capturing(graph: torch.cuda.CUDAGraph) -> Iterator[None]:
-    """Capture what is launched on the current device; the current stream stays, come what may."""
+    """Capture launches on the current device; the current stream is restored after errors, too."""
     current = torch.cuda.current_stream()
     stream = torch.cuda.Stream(priority=PRIORITY)
     was_enabled = gc.isenabled()

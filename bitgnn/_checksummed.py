@@ -39,13 +39,13 @@ SAVES = 1000
 
 
 def sealed(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Values of JSON with a checksum over all of them, in place of an older one; in their order."""
+    """Add a checksum to JSON values, replacing an older one; their order stays."""
     plain = json.loads(json.dumps({key: v for key, v in values.items() if key != SEAL}))
     return {**plain, SEAL: _digest(plain)}
 
 
 def check_seal(values: Any, source: object) -> dict[str, Any]:
-    """The values that :func:`sealed` was given, without the checksum; no others."""
+    """Return the values that :func:`sealed` was given, or raise if the checksum does not fit."""
     if not isinstance(values, dict) or SEAL not in values:
         raise FileError(f"{source}: has no checksum: damaged, or of an older version")
     plain = {key: value for key, value in values.items() if key != SEAL}
@@ -170,7 +170,7 @@ def read_sealed(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
 
 
 def _canonical(values: Mapping[str, Any]) -> str:
-    """The JSON that checksums are of, whatever spaces a file has; the order of keys counts."""
+    """Canonical JSON for checksums: without spaces, keys in their order."""
     return json.dumps(values, separators=(",", ":"), allow_nan=False)
 
 
@@ -183,7 +183,7 @@ def _header_length(data: bytes | bytearray) -> int:
 
 
 def _seal_place(data: bytearray) -> slice | None:
-    """Where the checksum stands in a tensor file, if it has one."""
+    """Position of the checksum in a tensor file, or None without one."""
     # Quotes inside of names are escaped, so that no name looks like this.
     key = f'"{SEAL}":"'.encode()
     found = data.find(key, 8, 8 + min(_header_length(data), HEADER_BYTES))
@@ -194,7 +194,7 @@ def _seal_place(data: bytearray) -> slice | None:
 
 
 def _entry(entry: Any, manifest: Path) -> dict[str, Any]:
-    """What a manifest says of its tensor file, which is a file of the same folder."""
+    """The manifest's entry for its tensor file, which lies in the same folder."""
     known = {"file": str, "bytes": int, "sha256": str}
     if not isinstance(entry, dict) or any(
         not isinstance(entry.get(key), kind) for key, kind in known.items()
@@ -229,7 +229,7 @@ def _named(manifest: Path, prefix: str) -> str | None:
 
 
 def _remove_named(folder: Path, manifest: Path, prefix: str) -> None:
-    """Remove the tensor file of a manifest that a killed process did not put in place."""
+    """Remove the tensor file of a manifest that a killed process left behind."""
     file = _named(manifest, prefix)
     if file is not None:
         with contextlib.suppress(OSError):

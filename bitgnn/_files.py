@@ -67,7 +67,7 @@ def write_atomically(path: Path, data: bytes, *, durable: bool = False) -> None:
 
 
 def temporaries(folder: Path, name: str) -> list[Path]:
-    """What killed calls of :func:`atomic_file` left of files whose final names match a pattern."""
+    """Leftovers of killed :func:`atomic_file` calls whose final names match a pattern."""
     return sorted(folder.glob(f".{name}.{'[0-9a-f]' * 8}{TEMPORARY}"))
 
 
@@ -120,7 +120,7 @@ def locked(folder: Path, *, wait: bool = False) -> Iterator[bool]:
 
 @contextlib.contextmanager
 def alone_in(folder: Path) -> Iterator[None]:
-    """Keep other jobs out of an output folder, which is made where it is missing.
+    """Make an output folder and keep other jobs out of it.
 
     Raises :class:`OutputError` where another one is at work, or the folder cannot be made.
     """

@@ -31,7 +31,7 @@ def _leave(number: int, frame: FrameType | None) -> None:
 
 @contextmanager
 def ctrl_c_ends_silently() -> Iterator[None]:
-    """End the process without a word at Ctrl-C: for imports, which may catch any exception."""
+    """End the process silently at Ctrl-C: for imports, which may catch any exception."""
     before = signal.signal(signal.SIGINT, _leave)
     try:
         yield
@@ -64,12 +64,12 @@ def ctrl_c_always_stops() -> Iterator[None]:
 
 
 def is_import_path(name: str) -> bool:
-    """Whether ``name`` reads like ``package.module:Name``."""
+    """True if ``name`` reads like ``package.module:Name``."""
     return IMPORT_PATH.fullmatch(name) is not None
 
 
 def imported(name: str) -> Any:
-    """The object of an import path; modules in the working directory are found, after all others.
+    """Import an object by its path; the working directory is searched last.
 
     Raises ``ValueError`` where the module cannot be imported or has no such object.
     """
@@ -89,7 +89,7 @@ def imported(name: str) -> Any:
 
 
 def with_signature(forward: F) -> F:
-    """A function's ``forward`` that holds its signature.
+    """Attach a signature to a function.
 
     ``torch.autograd.Function.apply`` binds arguments to it; working it out takes as long as to
     launch several operators.

@@ -1,4 +1,4 @@
-"""The torch and the compiled operators that are there: checked, found, loaded, told of."""
+"""The installed torch and the compiled operators: checked, loaded, reported."""
 
 import ctypes
 import os
@@ -53,7 +53,7 @@ def check_torch() -> None:
 
 
 def _survive_forks() -> None:
-    """Let forked processes compute with one thread where their parent's pools may have started.
+    """Use one thread in forked processes whose parent may have started thread pools.
 
     The threads of a pool do not survive a fork, and OpenMP would wait for them for ever.
     """
@@ -93,7 +93,7 @@ def load_libraries(folder: Path | None = None) -> tuple[Path | None, Path | None
 
 
 def _load(folder: Path, name: str) -> tuple[Path | None, str]:
-    """Load ``folder/name*.so``; path or None, and the problem."""
+    """Load ``folder/name*.so``; return its path or None, and the problem."""
     found = sorted(folder.glob(f"{name}*.so"))
     if not found:
         return None, f"No compiled library {name}* lies in {folder}. {_CURES[name]}"
@@ -109,7 +109,7 @@ def _load(folder: Path, name: str) -> tuple[Path | None, str]:
 
 @cache
 def load_for_dry_runs() -> str:
-    """Load the CUDA library where torch may have no CUDA; what is wrong, empty when nothing is.
+    """Load the CUDA library without CUDA in torch; return the problem, empty if there is none.
 
     Kernels cannot run then, but launchers can say what they would launch. The runtime library of
     CUDA must be there: torch's wheels with CUDA and the CUDA toolkit bring it.
@@ -140,7 +140,7 @@ def load_for_dry_runs() -> str:
 
 @dataclass(frozen=True)
 class LibraryInfo:
-    """What was loaded: paths and CPU capabilities ("portable", "avx2", "avx512") are None without.
+    """The loaded libraries; paths and CPU capabilities ("portable", "avx2", "avx512") may be None.
 
     ``problem`` is what is missing, why, and the cure, empty when nothing is; ``disabled`` whether
     the environment switched the compiled operators off.
@@ -155,7 +155,7 @@ class LibraryInfo:
 
 
 def library_info() -> LibraryInfo:
-    """Which compiled libraries are in use."""
+    """Describe the compiled libraries in use."""
     cpu, cuda, problem = load_libraries()
     if cpu is not None and not torch.cuda.is_available():
         problem = ""  # at most one of the CUDA library, which nothing would call

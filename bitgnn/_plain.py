@@ -74,7 +74,7 @@ class _Loader(yaml.SafeLoader):
 
 
 def _expanded(node: Any, sizes: dict[int, int], depth: int) -> int:
-    """Number of values below a node, those of an alias counted wherever it stands."""
+    """Number of values below a node; those of an alias count each time it occurs."""
     if depth > DEPTH:
         raise ValueError(f"nested more than {DEPTH} deep")
     if isinstance(node, yaml.MappingNode):
@@ -126,7 +126,7 @@ def _line(error: BaseException) -> str:
 
 
 def record_job(file: Path, wanted: Mapping[str, Any], is_begun: bool) -> None:
-    """Write down what the folder of a file is for, or compare it with what is written there.
+    """Record the job of a folder, or compare it with the recorded one.
 
     A folder without work in it takes any job. Raises :class:`OutputError` where it holds work of
     another one, or cannot be read or written.

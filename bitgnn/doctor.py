@@ -85,7 +85,7 @@ def report() -> str:
 
 
 def missing() -> list[str]:
-    """What keeps bitgnn from working or from working fast, each with its cure; often empty."""
+    """List what keeps bitgnn from working, or from working fast, each with its cure."""
     problems = [
         f"{name} is not installed: pip install {name}"
         for name in REQUIRED
@@ -100,7 +100,7 @@ def missing() -> list[str]:
 
 
 def _operators(info: _library.LibraryInfo) -> dict[str, str]:
-    """What works of each compiled library, tried in a process of its own: it may die."""
+    """Try each compiled library in a process of its own, which may crash."""
     libraries = {"cpu": info.cpu_library}
     if torch.cuda.is_available():
         libraries["cuda"] = info.cuda_library

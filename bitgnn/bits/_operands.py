@@ -70,7 +70,7 @@ def check_scale(
 def check_binarised(
     function: str, x: Tensor, features: str, threshold: Tensor | None, check_finite: bool
 ) -> None:
-    """Require a threshold for each of the features ``x.size(1)``, and finite ``x`` where asked."""
+    """Require a threshold for each of ``x.size(1)`` features, and finite ``x`` if asked."""
     if threshold is not None:
         check_scale(function, "threshold", threshold, x.size(1), x.device, f" like x's {features}")
     if check_finite and not bool(torch.isfinite(x).all()):

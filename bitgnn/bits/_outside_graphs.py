@@ -13,5 +13,5 @@ if TYPE_CHECKING:
 
 @torch.compiler.disable(reason="what is kept beside a pattern is nothing a graph can hold")
 def transposed(adjacency: BitAdjacency) -> tuple[Tensor, Tensor]:
-    """As :meth:`BitAdjacency.transposed`."""
+    """Implement :meth:`BitAdjacency.transposed`."""
     return adjacency._kept_transposed()

@@ -1,4 +1,4 @@
-"""Packed tensors as a repr shows them: kind, shape, bytes, device and the first values."""
+"""The repr of packed tensors: kind, shape, bytes, device and the first values."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ROWS, COLUMNS = 3, 6
 
 
 def described(packed: PackedRows) -> str:
-    """One line about a packed tensor, and where its values can be read the first of them."""
+    """Describe a packed tensor in one line, with its first values if they can be read."""
     shape = " x ".join(map(str, packed.shape))
     scale = "" if getattr(packed, "scale", None) is None else ", scaled"
     line = f"{packed.NAME}({shape}, {packed.nbytes} bytes{scale}, device={packed.device})"

@@ -135,7 +135,7 @@ class BitAdjacency:
     def _from_edges(
         cls, edges: Edges, symmetric: bool, mean: bool, add_self_loops: bool, name: str
     ) -> BitAdjacency:
-        """Build from edges; a mean of a symmetric normalisation divides that."""
+        """Build from edges; a mean divides the symmetric normalisation, if there is one."""
         if edges.num_rows != edges.num_cols and (add_self_loops or symmetric):
             raise ValueError(
                 f"{name}: self loops and normalize='sym' need as many sources as destinations, "
@@ -172,7 +172,7 @@ class BitAdjacency:
         return sum(tensor.nbytes for tensor in self.tensors if tensor is not None)
 
     def to(self, device: torch.device | str, non_blocking: bool = False) -> BitAdjacency:
-        """The same adjacency on another device; layouts are planned and built there anew."""
+        """Copy to another device; layouts are planned and built there anew."""
         rowptr, indices, *scales = (
             None if tensor is None else tensor.to(device, non_blocking=non_blocking)
             for tensor in self.tensors
@@ -231,7 +231,7 @@ class BitAdjacency:
         return found
 
     def has_sliced(self) -> bool:
-        """Whether the sliced layout of the device's own size has been built."""
+        """True if the sliced layout of the device's own size has been built."""
         return self._fits() and ("sliced", default_slice_size(self.device)) in self._derived
 
     def transposed(self) -> tuple[Tensor, Tensor]:
@@ -278,7 +278,7 @@ class BitAdjacency:
         return self._derived[key]
 
     def _fits(self) -> bool:
-        """Whether the layouts come from these very tensors, unchanged since.
+        """True if the layouts come from these very tensors, unchanged since.
 
         A compiler sees neither versions nor addresses; while it looks, nothing is written.
         """

@@ -1,4 +1,4 @@
-"""Tells whether the bytes of tensors on the CPU are those of a moment ago, whoever wrote to them.
+"""Detects changed bytes of CPU tensors, whoever wrote to them.
 
 A write through ``.data``, a numpy array or another library that shares the memory raises no version
 of a tensor: only its bytes tell. Of a GPU nothing is asked, which would mean waiting for it.
@@ -27,7 +27,7 @@ _compare.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t]
 
 
 class Contents:
-    """The bytes of tensors as they are now; of those that are not on the CPU it knows nothing.
+    """Snapshot of the bytes of CPU tensors; tensors elsewhere are not looked at.
 
     Shapes, strides and dtypes are the caller's to compare.
     """
@@ -38,25 +38,25 @@ class Contents:
         self._parts = tuple(map(_taken, tensors))
 
     def are_those_of(self, tensors: tuple[Tensor | None, ...]) -> bool:
-        """Whether these tensors, in place of those given before, hold the same bytes."""
+        """True if these tensors hold the same bytes as those given before."""
         return all(map(_is_same, self._parts, tensors))
 
 
 def scalar_bytes(scalar: Tensor) -> bytes:
-    """The bytes of a 0-d tensor on the CPU, read without an operator; none of other devices."""
+    """Bytes of a 0-d CPU tensor, read without an operator; empty for other devices."""
     if scalar.device.type != "cpu":
         return b""
     return ctypes.string_at(scalar.data_ptr(), scalar.element_size())
 
 
 def plain(tensor: Tensor) -> Tensor:
-    """The tensor that holds the values: PyG's ``EdgeIndex`` wraps another."""
+    """The tensor that holds the values; PyG's ``EdgeIndex`` wraps one."""
     inner = getattr(tensor, "_data", None)
     return inner if isinstance(inner, Tensor) else tensor
 
 
 def _taken(tensor: Tensor | None) -> Any:
-    """A flat copy or a hash; None for what is not looked at."""
+    """A flat copy or a hash of a tensor; None if it is not looked at."""
     if tensor is None or not _has_bytes(tensor := plain(tensor)):
         return None
     block = _block(tensor)
@@ -81,7 +81,7 @@ def _has_bytes(tensor: Tensor) -> bool:
 
 
 def _block(tensor: Tensor) -> Tensor:
-    """All elements in one dimension: as they lie where there are no gaps, else a copy."""
+    """All elements in one dimension: a view if there are no gaps, else a copy."""
     tensor = tensor.detach()
     if tensor.is_contiguous():
         return tensor.view(-1)
@@ -92,7 +92,7 @@ def _block(tensor: Tensor) -> Tensor:
 
 
 def _hash(block: Tensor) -> int:
-    """A sum of words times odd factors, chunk by chunk: no change of one word leaves it as it is.
+    """Sum of words times odd factors, by chunks: a change of any one word changes it.
 
     Others do by a chance of about ``2**-64``. It is computed modulo ``2**64``.
     """

@@ -1,4 +1,4 @@
-"""Reads a graph in any of the forms users hold it into edges, and sorts these into CSR."""
+"""Reads graphs of all forms into edges, and sorts these into CSR."""
 
 from typing import Any, NamedTuple
 
@@ -138,7 +138,7 @@ def check_range(index: Tensor, limit: int, what: str, limit_name: str) -> None:
 
 
 def check_csr(rowptr: Any, indices: Any, num_cols: int, row_scale: Any, col_scale: Any) -> None:
-    """Require a pattern in CSR and, where given, a factor of each row and of each column."""
+    """Require a pattern in CSR and, if given, a factor for each row and column."""
     _check_vector("rowptr", rowptr, (torch.int32, torch.int64), rowptr, None)
     _check_vector("indices", indices, (torch.int32,), rowptr, None)
     if rowptr.numel() == 0:
@@ -163,7 +163,7 @@ def check_csr(rowptr: Any, indices: Any, num_cols: int, row_scale: Any, col_scal
 def _check_vector(
     name: str, tensor: Any, dtypes: tuple[torch.dtype, ...], like: Tensor, size: int | None
 ) -> None:
-    """Require a vector of one of the dtypes, of a size where one is given, beside ``like``."""
+    """Require a vector of one of the dtypes, of the given size, on the device of ``like``."""
     if not isinstance(tensor, Tensor) or tensor.dtype not in dtypes:
         raise TypeError(
             f"BitAdjacency: {name} must be a tensor of {' or '.join(map(str, dtypes))}, "
@@ -181,7 +181,7 @@ def _check_vector(
 
 
 def drop_duplicates(edges: Edges) -> Edges:
-    """Each edge once; weights of its duplicates add up."""
+    """Merge duplicate edges; their weights add up."""
     key = edges.rows * edges.num_cols + edges.columns
     unique, owner = torch.unique(key, return_inverse=True)
     weight = edges.weight
@@ -192,7 +192,7 @@ def drop_duplicates(edges: Edges) -> Edges:
 
 
 def drop_zeros(edges: Edges) -> Edges:
-    """The edges without those of weight 0, which are no entries of a pattern."""
+    """Drop edges of weight 0, which are no entries of a pattern."""
     if edges.weight is None:
         return edges
     kept = edges.weight != 0
@@ -203,7 +203,7 @@ def drop_zeros(edges: Edges) -> Edges:
 
 
 def add_remaining_self_loops(edges: Edges) -> Edges:
-    """Exactly one self loop for each node, of weight 1 or of the node's last loop.
+    """Give each node exactly one self loop, of weight 1 or that of its last loop.
 
     As ``torch_geometric.utils.add_remaining_self_loops``; the graph must be square.
     """
@@ -227,7 +227,7 @@ def add_remaining_self_loops(edges: Edges) -> Edges:
 
 
 def pattern_of(edges: Edges, self_loops: bool = False) -> tuple[Tensor, Tensor]:
-    """Row pointer, int32 where it fits, and int32 columns, ascending in each row; duplicates stay.
+    """Row pointer, int32 if it fits, and ascending int32 columns of each row; duplicates stay.
 
     Weights are left out. ``self_loops`` of a square pattern take the place of those that are
     there, one a node. On the CPU the operator's counting sorts make it, else one sort of keys.
@@ -254,7 +254,7 @@ def pattern_of(edges: Edges, self_loops: bool = False) -> tuple[Tensor, Tensor]:
 
 
 def _is_counted(edges: Edges) -> bool:
-    """Whether the compiled operator takes these edges."""
+    """True if the compiled operator takes these edges."""
     largest = max(len(edges.rows) + edges.num_rows, edges.num_rows + 1, edges.num_cols + 1)
     return (
         edges.rows.device.type == "cpu"

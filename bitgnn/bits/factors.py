@@ -1,4 +1,4 @@
-"""Factors of an adjacency: normalisation with the meaning of PyG, and factorised edge weights."""
+"""Factors of an adjacency: PyG's normalisation, and factorised edge weights."""
 
 from typing import NamedTuple
 
@@ -24,7 +24,7 @@ class Factors(NamedTuple):
 
 
 def factors_of(edges: Edges, count: Tensor, symmetric: bool, mean: bool) -> Factors:
-    """The normalisation, if any, times the factorised weights of the edges.
+    """The normalisation, if any, times the factorised edge weights.
 
     ``count`` ``[M]`` is the number of edges into a node, those of weight 0 among them: a mean
     divides by it, a symmetric normalisation by degrees.
@@ -43,7 +43,7 @@ def factors_of(edges: Edges, count: Tensor, symmetric: bool, mean: bool) -> Fact
 
 
 def _times(a: Tensor | None, b: Tensor | None) -> Tensor | None:
-    """The product of factors, None being 1."""
+    """Product of factors; None stands for 1."""
     if a is None or b is None:
         return b if a is None else a
     return a * b
@@ -115,7 +115,7 @@ def _scatter_sum(value: Tensor, index: Tensor, size: int) -> Tensor:
 def _average(
     rows: Tensor, columns: Tensor, weight: Tensor, row: Tensor, col: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Each factor as the mean of what its edges ask for, in turn, a few times over."""
+    """Fit row and column factors in turns, each the mean over its edges."""
     row_count = torch.bincount(rows, minlength=len(row))
     col_count = torch.bincount(columns, minlength=len(col))
     for _ in range(_SWEEPS):
@@ -129,7 +129,7 @@ def _average(
 def _rank_one(
     rows: Tensor, columns: Tensor, weight: Tensor, num_rows: int, num_cols: int
 ) -> tuple[Tensor, Tensor]:
-    """Row and column factors that fit a spanning forest of the edges, whatever the others say.
+    """Row and column factors that fit a spanning forest of the edges exactly.
 
     Rows and columns are the nodes of a bipartite graph. Node ``u`` holds a potential relative to
     its root, ``value[u] = factor[u] * value[root[u]]``, with value r for a row and 1/c for a

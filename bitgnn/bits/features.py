@@ -1,4 +1,4 @@
-"""BitFeatures and Int8Features: packed rows that are torch.Tensors, as PyG asks of features."""
+"""BitFeatures and Int8Features: packed rows that are torch.Tensors, as PyG expects."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class _Features:
 
     @classmethod
     def _shell(cls, packed: Tensor, count: int) -> Any:
-        """A tensor of the shape of the rows that holds nothing yet."""
+        """An empty tensor of the shape of the rows."""
         shape = (*packed.shape[:-1], count)
         self = _TensorClass._make_wrapper_subclass(
             cls, shape, dtype=packed.dtype, device=packed.device
@@ -78,7 +78,7 @@ class _Features:
         return torch.Size((*self._packed.shape[:-1], self._features))
 
     def new(self, storage: torch.UntypedStorage) -> _Destination:
-        """Memory for rows like these; ``view`` or ``resize_`` makes them of it."""
+        """Allocate memory for rows like these; ``view`` or ``resize_`` shapes it."""
         return _Destination(self, storage)
 
 
@@ -167,7 +167,7 @@ class _Destination:
         return like._mapped(empty, by_row=True)
 
     def resize_(self, *shape: int) -> Any:
-        """As :meth:`view`."""
+        """Behave as :meth:`view` does."""
         return self.view(shape)
 
 

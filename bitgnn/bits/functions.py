@@ -20,7 +20,7 @@ _ROWS_AT_ONCE = 1 << 14
 
 
 def cat(tensors: Sequence[Packed], dim: int = 0, *, out: Packed | None = None) -> Packed:
-    """Rows of several packed tensors behind each other, as ``torch.cat``.
+    """Join the rows of packed tensors, as ``torch.cat``.
 
     Args:
         tensors: ``[N_i, ...]`` of one kind, of equal sizes but for the first, on one device; with
@@ -42,7 +42,7 @@ def cat(tensors: Sequence[Packed], dim: int = 0, *, out: Packed | None = None) -
 
 
 def stack(tensors: Sequence[Packed], dim: int = 0, *, out: Packed | None = None) -> Packed:
-    """Packed rows or images as those of one packed tensor, as ``torch.stack``.
+    """Stack packed rows or images into one packed tensor, as ``torch.stack``.
 
     Args:
         tensors: of one kind, shape and device; rows of ``BitTensor``, single images of
@@ -170,7 +170,7 @@ def set_bits(bits: BitTensor) -> BitAdjacency:
 
 
 def select_rows(pattern: BitAdjacency, rows: Tensor) -> BitAdjacency:
-    """Rows of a pattern without factors, in the order given, columns as they are.
+    """Select rows of a pattern without factors, in the given order.
 
     Args:
         pattern: ``[M, N]``, as :func:`set_bits` makes it.

@@ -125,7 +125,7 @@ class Int8Tensor(PackedRows):
         return self.codes[..., : self.size].to(torch.float32) * self.step + self.centre
 
     def as_features(self) -> Int8Features:
-        """The same rows as a ``torch.Tensor`` too, as ``Data(x=rows)`` holds them."""
+        """View the rows as the ``torch.Tensor`` subclass that ``Data(x=rows)`` holds."""
         from bitgnn.bits.features import Int8Features
 
         return Int8Features._made(*self._state())
@@ -286,7 +286,7 @@ def _checked_fingerprint(owner: str, centre: Tensor, step: Tensor) -> int | None
 
 
 def _has_values(tensor: Tensor) -> bool:
-    """Whether the host can read it now: not while a program is traced or captured."""
+    """True if the host can read the values now, outside of traces and captures."""
     is_real = type(tensor) in (Tensor, torch.nn.Parameter) and not tensor.is_meta
     if not is_real or torch.compiler.is_compiling():
         return False

@@ -238,7 +238,7 @@ def build_sliced(
 
 
 class _Items:
-    """Where every item goes: its lane, and the place of its count.
+    """Destination of every item: its lane, and the place of its count.
 
     Lanes are numbered through all groups; a slice starts with a group of its own.
     """

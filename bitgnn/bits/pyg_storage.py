@@ -1,4 +1,4 @@
-"""Packed rows in PyG's Data and HeteroData: held as tensors, which PyG cuts, joins and counts."""
+"""Packed rows in PyG's Data and HeteroData, which cut, join and count them as tensors."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _STORAGE = "torch_geometric.data.storage"
 
 
 class _State:
-    """Whether PyG's storages know packed rows."""
+    """True once PyG's storages know packed rows."""
 
     is_known = False
 

@@ -1,4 +1,4 @@
-"""Registers the classes of this package as pytrees, so that programs take them as inputs."""
+"""Registers classes of this package as pytrees, so that programs take them as inputs."""
 
 from __future__ import annotations
 

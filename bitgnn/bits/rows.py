@@ -1,4 +1,4 @@
-"""Packed tensors as torch.Tensors behave: rows, moves, copies, pickles, values and a repr."""
+"""Packed tensors that behave as torch.Tensor: rows, moves, copies, pickles, values, repr."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class PackedRows:
     ROW_DIMS: ClassVar[int]
     """Dimensions of the packed values of one row."""
     ANY_DIMS: ClassVar[bool] = False
-    """Whether rows may lie in more dimensions than one."""
+    """True if rows may lie in more dimensions than one."""
     FIELDS: ClassVar[tuple[str, ...]]
     """Attributes in the order of the constructor's arguments."""
     ROW_FIELDS: ClassVar[tuple[str, ...]] = ("words", "scale")
@@ -55,16 +55,16 @@ class PackedRows:
 
     @classmethod
     def _trusted(cls, *state: Any) -> Self:
-        """Values without checks, for results of operators."""
+        """Build without checks, from results of operators."""
         raise NotImplementedError
 
     @classmethod
     def _made(cls, *state: Any) -> Self:
-        """The same of the kind that is cut, copied or moved."""
+        """Build a tensor of the same kind from other parts."""
         return cls._trusted(*state)
 
     def as_features(self) -> Any:
-        """The same rows as a ``torch.Tensor`` too, where there is such a kind.
+        """View the rows as a ``torch.Tensor`` subclass, where there is one.
 
         Raises:
             TypeError: there is none.
@@ -86,7 +86,7 @@ class PackedRows:
         return [part for part in self._state() if isinstance(part, Tensor)]
 
     def _mapped(self, f: Callable[[Tensor], Tensor], by_row: bool = False) -> Self:
-        """The same with ``f`` of each tensor, or of those alone that have a part for each row."""
+        """Apply ``f`` to each tensor, or only to those that have an entry a row."""
         names = self.ROW_FIELDS if by_row else self.FIELDS
         return self._made(
             *(
@@ -113,7 +113,7 @@ class PackedRows:
 
     @classmethod
     def _check_parts(cls, name: str, parts: list[Any]) -> None:
-        """Check of a kind before parts are joined."""
+        """Check parts before they are joined."""
 
     @property
     def _packed(self) -> Tensor:
@@ -146,7 +146,7 @@ class PackedRows:
 
     @property
     def is_cuda(self) -> bool:
-        """Whether the packed values are on a GPU."""
+        """True if the packed values are on a GPU."""
         return self._packed.is_cuda
 
     @property
@@ -155,15 +155,15 @@ class PackedRows:
         return sum(part.nbytes for part in self._tensors())
 
     def is_contiguous(self, memory_format: torch.memory_format = torch.contiguous_format) -> bool:
-        """Whether every tensor held is contiguous."""
+        """True if every tensor held is contiguous."""
         return all(part.is_contiguous() for part in self._tensors())
 
     def is_pinned(self) -> bool:
-        """Whether the packed values are in page-locked memory."""
+        """True if the packed values are in page-locked memory."""
         return self._packed.is_pinned()
 
     def is_shared(self) -> bool:
-        """Whether the packed values are in memory that processes share."""
+        """True if the packed values are in memory that processes share."""
         return self._packed.is_shared()
 
     def _has_rows(self) -> bool:
@@ -175,7 +175,7 @@ class PackedRows:
         non_blocking: bool = False,
         copy: bool = False,
     ) -> Self:
-        """The same values on another device; None, as for ``torch.Tensor``, is that of now.
+        """Copy to another device; None, as for ``torch.Tensor``, keeps the present one.
 
         Raises:
             TypeError: ``device`` is no device; packed values have no other dtype.
@@ -186,13 +186,13 @@ class PackedRows:
         return self._mapped(lambda part: part.to(device, non_blocking=non_blocking, copy=copy))
 
     def cpu(self) -> Self:
-        """The same values on the CPU."""
+        """Copy to the CPU."""
         return self.to("cpu")
 
     def cuda(
         self, device: torch.device | str | int | None = None, non_blocking: bool = False
     ) -> Self:
-        """The same values on a GPU, the current one where none is named."""
+        """Copy to a GPU, the current one if none is named."""
         return self.to("cuda" if device is None else device, non_blocking)
 
     def clone(self, *, memory_format: torch.memory_format = torch.preserve_format) -> Self:
@@ -200,15 +200,15 @@ class PackedRows:
         return self._mapped(lambda part: part.clone(memory_format=memory_format))
 
     def detach(self) -> Self:
-        """A view; there are no gradients to leave behind but those of a scale."""
+        """A view without the gradient of the scale."""
         return self._mapped(Tensor.detach)
 
     def contiguous(self, memory_format: torch.memory_format = torch.contiguous_format) -> Self:
-        """The same with every tensor contiguous, copied where it is not."""
+        """Make every tensor contiguous; contiguous ones are not copied."""
         return self._mapped(Tensor.contiguous)
 
     def pin_memory(self) -> Self:
-        """The same in page-locked memory, which a GPU copies from without waiting."""
+        """Copy to page-locked memory, from which a GPU copies without waiting."""
         return self._mapped(Tensor.pin_memory)
 
     def share_memory_(self) -> Self:
@@ -218,7 +218,7 @@ class PackedRows:
         return self
 
     def record_stream(self, stream: torch.Stream) -> None:
-        """Keep the memory until what ``stream`` has queued is done."""
+        """Keep the memory until the work queued on ``stream`` is done."""
         for part in self._tensors():
             part.record_stream(stream)
 
@@ -276,7 +276,7 @@ class PackedRows:
             raise ValueError(f"{name}: dim must be 0, since features are packed, got {dim}")
 
     def equal(self, other: Any) -> bool:
-        """Whether kind, sizes, values and scales (present in both or neither) are the same."""
+        """True if kind, sizes, values and scales (present in both or neither) are equal."""
         if not isinstance(other, PackedRows) or self.NAME != other.NAME:
             return False
         return all(_same(a, b) for a, b in zip(self._state(), other._state(), strict=True))

@@ -63,7 +63,7 @@ class PackedSigns(PackedRows):
         return self
 
     def _hold(self, words: Tensor, count: int, scale: Tensor | None, rows: str, shown: str) -> None:
-        """Keep words of a shape, called ``rows`` in front of the features, and check a scale."""
+        """Check and store words, with rows of shape ``rows``, and a scale."""
         num_words = words_for(count)
         if count < 0 or words.dim() != 1 + self.ROW_DIMS or words.size(-1) != num_words:
             raise ValueError(
@@ -162,7 +162,7 @@ class BitTensor(PackedSigns):
         return result
 
     def as_features(self) -> BitFeatures:
-        """The same bits as a ``torch.Tensor`` too, as ``Data(x=bits)`` holds them."""
+        """View the bits as the ``torch.Tensor`` subclass that ``Data(x=bits)`` holds."""
         from bitgnn.bits.features import BitFeatures
 
         return BitFeatures._made(self.words, self.size, self.scale)

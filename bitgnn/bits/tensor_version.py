@@ -1,4 +1,4 @@
-"""Tells whether tensors were written to or replaced since something was made of them."""
+"""Detects in-place writes to the tensors that a cached value depends on."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from bitgnn.bits.contents import Contents, plain
 
 
 class Watch:
-    """Tensors as they are now.
+    """Snapshot of tensors and the writes to them.
 
     A write raises the version, a move of the storage changes the address, which nothing else gets
     while it is held here. Tensors made in inference mode count no writes: see :func:`counted`.
@@ -32,7 +32,7 @@ class Watch:
         self._places = [tensor.data_ptr() for tensor in self._held]
 
     def unchanged(self, tensors: Sequence[Tensor | None] | None = None) -> bool:
-        """Whether nothing wrote to the tensors since, and ``tensors``, if given, are the same."""
+        """True if no tensor was written to since, and ``tensors``, if given, are the same."""
         return (
             (tensors is None or are_same(tensors, self._tensors))
             and [tensor._version for tensor in self._counted] == self._versions
@@ -42,12 +42,12 @@ class Watch:
 
 
 def are_same(found: Sequence[Any], expected: Sequence[Any]) -> bool:
-    """Whether these are the very objects expected, in their order."""
+    """True if these are the very objects expected, in order."""
     return len(found) == len(expected) and all(map(is_, found, expected))
 
 
 def counted(tensor: Tensor) -> Tensor:
-    """The tensor itself, or a copy where it was made in inference mode: the copy counts writes."""
+    """The tensor, or a copy that counts writes if it was made in inference mode."""
     if not tensor.is_inference():
         return tensor
     with torch.inference_mode(False):
@@ -55,7 +55,7 @@ def counted(tensor: Tensor) -> Tensor:
 
 
 class Made(NamedTuple):
-    """A result with the tensors it was made of, as they were then."""
+    """A result and a snapshot of the tensors that it was made of."""
 
     tensors: tuple[weakref.ref[Tensor] | None, ...]
     states: tuple[Any, ...]
@@ -64,7 +64,7 @@ class Made(NamedTuple):
 
 
 class TensorMemory:
-    """Results made of tensors, kept as long as these live and nothing writes to them.
+    """Cache of results, valid as long as their tensors live and are not written to.
 
     On the CPU the bytes are compared, so that writes which no version counts are noticed: through
     ``.data``, a numpy array, or another library. On a GPU these are not. Tensors are told apart by
@@ -122,7 +122,7 @@ class TensorMemory:
 
 
 def _is_counted(tensor: Any) -> bool:
-    """Whether writes to it are noticed: a dense tensor that counts them."""
+    """True if the tensor counts writes to it, as dense ones do."""
     if tensor is None:
         return True
     is_dense = isinstance(tensor, Tensor) and tensor.layout == torch.strided

@@ -1,4 +1,4 @@
-"""TernaryTensor and BooleanTensor: rows of {-1, 0, +1} and {0, 1}, with what each row holds."""
+"""TernaryTensor and BooleanTensor: rows of {-1, 0, +1} and {0, 1}, with counts of set bits."""
 
 from __future__ import annotations
 
@@ -160,7 +160,7 @@ class TernaryTensor(_CountedRows):
 
     @classmethod
     def from_columns(cls, x: Tensor, scale: Tensor | float) -> TernaryTensor:
-        """The same of ``x`` transposed, ``[..., L, D]`` to ``[..., D, L]``, without copying it."""
+        """Pack ``x`` ``[..., L, D]`` transposed to ``[..., D, L]``, without copying it."""
         factor = _quantised("TernaryTensor.from_columns", x, scale, 2)
         words, counts = torch.ops.bitgnn.pack_ternary_columns(x, factor)
         return cls._trusted(words, x.size(-2), counts, factor)
@@ -263,7 +263,7 @@ def _check_scale(function: str, name: str, scale: Any, device: torch.device) -> 
 
 
 def _quantised(function: str, x: Any, scale: Tensor | float, dimensions: int) -> Tensor:
-    """Check what is made ternary; its scale as a tensor."""
+    """Check floats to be made ternary; return their scale as a tensor."""
     is_dense = isinstance(x, Tensor) and x.layout == torch.strided
     if not is_dense or x.dtype not in QUANTISED:
         raise TypeError(f"{function}: x must be float32, float16 or bfloat16, got {name_type(x)}")

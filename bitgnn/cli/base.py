@@ -1,4 +1,4 @@
-"""The command itself: its entry point, and how its jobs begin and end."""
+"""The command: its entry point, and the beginning and end of its jobs."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ OWN_PROCESS = "own process"
 app = typer.Typer(
     name="bitgnn",
     help="Binary graph neural networks on real bits.",
-    epilog="Examples: bitgnn demo; bitgnn train --data Cora; bitgnn tune --data Cora --budget 60s. "
+    epilog="Examples: bitgnn demo; bitgnn distill --data Cora; bitgnn tune --data Cora. "
     "Exit status: 0 done, 1 an error, 2 a mistyped command, 3 no plan keeps the limits of tune, "
     "130 interrupted.",
     invoke_without_command=True,
@@ -56,7 +56,7 @@ def common(context: typer.Context, version: Version = False) -> None:
 
 @contextmanager
 def running(threads: int | None = None) -> Iterator[Console]:
-    """Run a job: what a user can mend becomes one line and exit status 1, Ctrl-C a status.
+    """Run a job: errors that a user can fix become one line and exit status 1.
 
     An interrupt with a message, which says what is kept, is printed as one line, too. Yields where
     jobs print their results.
@@ -67,13 +67,15 @@ def running(threads: int | None = None) -> Iterator[Console]:
             import torch
             from rich.console import Console
 
-            from bitgnn.train import MENDABLE
+            from bitgnn._files import OutputError
+            from bitgnn.data import DataError
 
+            mendable = (DataError, OutputError, OSError, ValueError)
             if threads is not None:
                 torch.set_num_threads(threads)
             try:
                 yield Console()
-            except MENDABLE as error:
+            except mendable as error:
                 say(f"error: {error}")
                 raise typer.Exit(1) from None
     except KeyboardInterrupt as stopped:  # while importing, too
@@ -83,13 +85,13 @@ def running(threads: int | None = None) -> Iterator[Console]:
 
 
 def say(text: object) -> None:
-    """Print one line, whatever breaks of lines the text has."""
+    """Print a text in one line."""
     typer.echo(f"bitgnn: {' '.join(str(text).split())}", err=True)
 
 
 @contextmanager
 def warnings_in_one_line() -> Iterator[None]:
-    """Print what the package warns of without the line of code that Python adds."""
+    """Print warnings of the package without the line of code that Python adds."""
     show: Any = warnings.showwarning
 
     def in_one_line(message: Any, category: type[Warning], *rest: Any) -> None:

@@ -1,4 +1,4 @@
-"""The commands: their options, and what the rest of the package does with them."""
+"""The commands and their options."""
 
 from __future__ import annotations
 
@@ -10,13 +10,9 @@ import typer
 from bitgnn.cli.base import LIMITS_MISSED, OWN_PROCESS, app, running
 
 DEMO_FOLDER = Path("bitgnn-demo")
-TRAIN_FOLDER = Path("bitgnn-train")
 DISTILL_FOLDER = Path("bitgnn-distill")
 TUNE_FOLDER = Path("bitgnn-tune")
-GRAPH = (
-    "Graph: the name of a data set, an .npz file, a folder of graph.safetensors and graph.json, or "
-    "a class of PyG as package.module:Class"
-)
+GRAPH = "Graph: the name of a data set, an .npz file, or a class of PyG as package.module:Class"
 
 Output = Annotated[Path | None, typer.Option("--output", "-o", help="Folder for the results.")]
 Threads = Annotated[int | None, typer.Option(min=1, help="Threads of torch (default: all).")]
@@ -54,47 +50,9 @@ def demo(
 ) -> None:
     """Train a GCN on a graph of digits in three precisions, freeze, check and measure it."""
     with running(threads) as console:
-        from bitgnn.train import demo_config
-        from bitgnn.train.command import run_experiment
+        from bitgnn.distillation.demo import run_demo
 
-        run_experiment(demo_config(seeds), output or DEMO_FOLDER, None, "cpu", console)
-
-
-@app.command(short_help="Train a model and its binary forms over several seeds.")
-def train(
-    config: Annotated[
-        str,
-        typer.Option(
-            "--config", "-c", help="YAML file, or the name of a built-in one such as sage_flickr."
-        ),
-    ] = "gcn",
-    data: Annotated[
-        str | None, typer.Option(help=f"{GRAPH} (default: the configuration's).")
-    ] = None,
-    data_root: DataRoot = None,
-    output: Output = None,
-    seeds: Annotated[
-        int | None, typer.Option(min=1, help="Number of repeats (default: the configuration's).")
-    ] = None,
-    threads: Threads = None,
-    device: TrainDevice = "auto",
-) -> None:
-    """Train the forms of a configuration over its seeds, freeze, check and measure them.
-
-    The float model is trained first and teaches its binary forms, as `bitgnn distill` does it.
-    Checkpoints stay in the output folder; the same command goes on where it was stopped or killed.
-    """
-    with running(threads) as console:
-        from bitgnn.train import find_config, load_config
-        from bitgnn.train.command import run_experiment
-
-        experiment = load_config(find_config(config))
-        if seeds is not None:
-            experiment = experiment.model_copy(update={"seeds": seeds})
-        if data is not None:
-            experiment = experiment.on(data)
-        folder = output or TRAIN_FOLDER / experiment.name
-        run_experiment(experiment, folder, data_root, device, console)
+        run_demo(output or DEMO_FOLDER, seeds, console)
 
 
 @app.command(short_help="Teach a binary model by a float one.")

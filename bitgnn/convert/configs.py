@@ -115,8 +115,9 @@ class ImageConfig(Config):
 
     Attributes:
         skip: module names to leave alone; a string is one name.
-        activation: what becomes of ReLU modules and calls in front of a sign: ``"drop"``,
-            ``"hardtanh"`` or ``"keep"``.
+        activation: what becomes of ReLU modules before a sign: ``"drop"``, ``"hardtanh"`` or
+            ``"keep"``. A ReLU that the forward calls as a function gets a batch norm behind it,
+            unless this is ``"keep"``.
         input_step: the fixed-point step of binary layers that read the input, a power of two; None
             binarises it as well. The default reaches from -8 to 8 in 16 bits.
         scale: multiply by the mean magnitude of each output's weights; without it residual sums
@@ -151,7 +152,7 @@ class ImageConfig(Config):
 
 @dataclass(frozen=True)
 class BWTAConfig(Config):
-    """Which linear layers and attention become BWTA (binary weights, ternary activations), and how.
+    """Choice of linear layers and attention that become BWTA (binary weights, ternary activations).
 
     Attributes:
         layers: share of the linear layers, in (0, 1]: those whose output changes least on the

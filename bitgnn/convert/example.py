@@ -1,4 +1,4 @@
-"""The example that binarize() is given: how a forward takes it, and one run on it."""
+"""The example input of binarize(): how a forward takes it, and one run on it."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ KINDS = (Tensor, BaseData, tuple, list, dict)
 
 
 def is_example(value: Any) -> bool:
-    """Whether a value is what a model takes, and no precision or configuration."""
+    """True if a value is an input of a model, not a precision or configuration."""
     return isinstance(value, KINDS)
 
 
 def run_example(model: nn.Module, example: Any) -> None:
-    """Call a model once, so that its layers see their input, find their role and start scales.
+    """Call a model once, so that layers see their input, find their role and start scales.
 
     It runs in evaluation with gradients recorded and none computed. Modes, other buffers, cached
     graphs and the state of torch's random numbers are what they were.
@@ -62,7 +62,7 @@ def run_example(model: nn.Module, example: Any) -> None:
 
 @contextmanager
 def _settling(model: nn.Module) -> Iterator[None]:
-    """Evaluation, but for layers and scales that the example tells something."""
+    """Evaluation mode, except for layers and scales that learn from the example."""
     with evaluating(model), torch.enable_grad():
         for module in model.modules():
             if isinstance(module, LooksUp):

@@ -181,7 +181,7 @@ def freeze(
 
 
 def _layerwise(model: nn.Module, plan: Planned, reason: str, check: bool) -> FrozenLayers:
-    """Pack each binary layer by itself, since the forward has no trace for that reason."""
+    """Pack each binary layer by itself, because the forward has no trace."""
     copied, letters, floats = packed_copy(model, plan)
     own_code = {f"forward of {type(model).__name__}": f"it runs as its own code, {reason}"}
     report = FreezeReport(letters=letters, floats={**own_code, **floats})
@@ -235,7 +235,7 @@ def packed_copy(
 
 
 def has_binary_layers(model: nn.Module, plan: Planned) -> bool:
-    """Whether a layer of a model computes with bits."""
+    """True if a layer of a model computes with bits."""
     return any(_is_binary(module, plan) for module in model.modules())
 
 
@@ -247,7 +247,7 @@ def _is_binary(module: nn.Module, plan: Planned) -> bool:
 
 
 def _has_two_widths(layer: nn.Module) -> bool:
-    """Whether a layer of a bipartite graph reads two matrices that cannot be one."""
+    """True if a layer of a bipartite graph reads two matrices that cannot be the same."""
     neighbours, root = row_of(layer).maps(layer)
     return root is not None and neighbours.in_channels != root.in_channels
 
@@ -283,7 +283,7 @@ def _check_input(network: Network) -> None:
 
 
 def _nothing(model: nn.Module) -> str:
-    """Error message for a model without binary layers: the layers it has."""
+    """Error message for a model without binary layers: lists its layers."""
     found: dict[str, str] = {}
     for name, layer in model.named_modules():
         inside = any(name.startswith(f"{other}.") for other in found)

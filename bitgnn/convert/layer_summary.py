@@ -126,7 +126,7 @@ def _product_costs(frozen: FrozenModel) -> dict[str, StepCost]:
 
 
 def _of_layers(model: FrozenLayers, data: Any) -> Summary:
-    """The packed layers of a model that runs the user's own forward."""
+    """Packed layers of a model that keeps the user's own forward."""
     if data is not None:
         raise ValueError("summary: data must be None for a forward of the user's own, got some")
     rows: list[LayerSummary] = []
@@ -144,7 +144,7 @@ def _of_layers(model: FrozenLayers, data: Any) -> Summary:
 
 
 def _inputs(data: Any) -> tuple[Any, ...]:
-    """Features and graph from whatever form they are given in."""
+    """Features and graph from any form in which they are given."""
     if isinstance(data, Features | BitImages):
         return (data,)
     if hasattr(data, "x") and hasattr(data, "edge_index"):

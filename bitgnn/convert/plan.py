@@ -1,4 +1,4 @@
-"""Plan: which letters, order and form of features a model is frozen with, as a document."""
+"""Plan: letters, orders and form of features with which a model is frozen, as a document."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ JSON_SUFFIX = ".json"
 
 
 def is_plan_path(value: Any) -> TypeGuard[str]:
-    """Whether a value is a string with a plan's suffix, which no letters have."""
+    """True if a value is a string with a plan's suffix, which letters never have."""
     return isinstance(value, str) and value.endswith((*YAML_SUFFIXES, JSON_SUFFIX))
 
 
@@ -57,7 +57,7 @@ class LayerShape:
 
 @dataclass(frozen=True)
 class ModelShape:
-    """Identity of a model as far as a plan goes: classes and widths, not weights.
+    """Identity of a model for plans: classes and widths, not weights.
 
     Attributes:
         type: class name of the model.
@@ -103,7 +103,7 @@ class ModelShape:
 
 @dataclass(frozen=True)
 class Plan:
-    """How to freeze a model, see :func:`bitgnn.freeze`.
+    """Letters and other choices with which :func:`bitgnn.freeze` freezes a model.
 
     Attributes:
         letters: by layer name: ``"FBB+BBB"`` (BMM+BSpMM) of a graph layer, ``"FBB"`` of a linear
@@ -182,7 +182,7 @@ class Plan:
 
     @classmethod
     def from_dict(cls, content: Any) -> Plan:
-        """Read plain values, nothing taken for granted.
+        """Read and check plain values.
 
         Raises:
             ValueError: an entry is missing, unknown or wrong; the message names it.

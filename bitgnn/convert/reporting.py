@@ -1,4 +1,4 @@
-"""report_of(): what binarize() changed and what each layer is now; freeze()'s check of training."""
+"""report_of(): changes of binarize() and the present layers; freeze()'s check of training."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def _named(name: str) -> str:
 
 
 def _table(rows: Sequence[tuple[str, ...]]) -> list[str]:
-    """Rows with aligned columns, without those that are empty below their head."""
+    """Rows with aligned columns; columns without entries are left out."""
     columns = [column for column in zip(*rows, strict=True) if any(column[1:])]
     widths = [max(map(len, column)) for column in columns]
     return [

@@ -1,4 +1,4 @@
-"""Walks over a model's modules: those to swap or to pack, and others put in their places."""
+"""Walks over a model's modules: finds those to swap or pack, and replaces them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from torch import nn
 
 
 def outermost(model: nn.Module, wanted: Callable[[nn.Module], bool]) -> dict[str, nn.Module]:
-    """Modules by name, those inside of others of them left out."""
+    """Outermost matching modules by name."""
     found: dict[str, nn.Module] = {}
     for name, module in model.named_modules():
         if wanted(module) and not is_inside(name, found):
@@ -18,7 +18,7 @@ def outermost(model: nn.Module, wanted: Callable[[nn.Module], bool]) -> dict[str
 
 
 def is_inside(name: str, others: Collection[str]) -> bool:
-    """Whether a module is part of another by name; everything is part of the model itself."""
+    """True if a module is part of another by name; every module is part of the model."""
     return any(name != other and (not other or name.startswith(f"{other}.")) for other in others)
 
 
@@ -47,7 +47,7 @@ PARALLEL = (nn.DataParallel, nn.parallel.DistributedDataParallel)
 
 
 def is_compiled(module: nn.Module) -> bool:
-    """Whether a module is the result of ``torch.compile``."""
+    """True if a module is the result of ``torch.compile``."""
     # The class itself is in a module of torch whose import takes seconds.
     return type(module).__name__ == "OptimizedModule"
 

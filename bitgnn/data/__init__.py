@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from bitgnn.data.features import PackedFeatureStore
     from bitgnn.data.loading import dataset_names, load, load_digits_graph, load_pyg
     from bitgnn.data.neighbor_sampler import NeighborLoader, NeighborSampler
-    from bitgnn.data.own_graphs import read_graph, write_graph
+    from bitgnn.data.own_graphs import read_graph
     from bitgnn.data.splits import per_class_split
     from bitgnn.data.synthetic_graphs import synthetic
 
@@ -25,7 +25,6 @@ _LAZY = {
     "per_class_split": "splits",
     "read_graph": "own_graphs",
     "synthetic": "synthetic_graphs",
-    "write_graph": "own_graphs",
 }
 
 __all__ = [
@@ -40,7 +39,6 @@ __all__ = [
     "per_class_split",
     "read_graph",
     "synthetic",
-    "write_graph",
 ]
 
 

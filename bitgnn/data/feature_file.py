@@ -40,7 +40,7 @@ class _Kind(NamedTuple):
 
     size: int
     is_scaled: bool
-    """Whether bits have a scale of each row."""
+    """True if bits have a scale of each row."""
     fingerprint: str
     """That of the scales of 8-bit rows, 16 digits; empty for bits."""
 
@@ -77,7 +77,7 @@ class _Kind(NamedTuple):
 def write_features(
     path: str | os.PathLike[str], blocks: Iterable[Any], edge_index: Tensor | None = None
 ) -> None:
-    """As :meth:`PackedFeatureStore.write`."""
+    """Implement :meth:`PackedFeatureStore.write`."""
     target = Path(path)
     first, rows, digest = None, 0, hashlib.sha256()
     with atomic_file(target) as file, tempfile.TemporaryFile(dir=target.parent) as scales:
@@ -121,7 +121,7 @@ def write_features(
 
 
 class FeatureFile:
-    """Packed features of a file, mapped into memory: what is read of them is what is loaded."""
+    """Packed features of a file, mapped into memory and loaded when they are read."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
@@ -153,7 +153,7 @@ class FeatureFile:
         return FeatureFile, (self.path,)
 
     def _int8_features(self, codes: Tensor, centre: Tensor, step: Tensor) -> Int8Features:
-        """8-bit rows with scales in memory, which the file's fingerprint must be that of."""
+        """8-bit rows with scales in memory, which must have the file's fingerprint."""
         try:
             check_scales(str(self.path), centre, step)
         except ValueError as error:

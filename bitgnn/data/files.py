@@ -1,19 +1,14 @@
-"""Raw files of data sets: found, downloaded with resumption, copied out of read-only folders."""
+"""Raw files of data sets: found, and copied out of read-only folders."""
 
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
-import re
 import shutil
 import stat
-import urllib.request
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-from urllib.error import HTTPError
 
 from bitgnn._files import atomic_file
 
@@ -23,12 +18,6 @@ WRITE_BITS = 0o222
 PROCESSED = "processed"
 """Folder of what PyG and ogb make of the raw files."""
 CHUNK_BYTES = 1 << 20
-TIMEOUT_SECONDS = 60.0
-PART = ".part"
-# Content that the part belongs to, as the server named it.
-VALIDATOR = ".part.etag"
-PARTIAL_CONTENT = 206
-RANGE_NOT_SATISFIABLE = 416
 
 
 class DataError(RuntimeError):
@@ -41,12 +30,12 @@ def data_root(root: str | os.PathLike[str] | None) -> Path:
 
 
 def _cache_folder() -> Path:
-    """Where copies of read-only files and what is made from them are kept."""
+    """Folder for copies of read-only files and for what is made from them."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "bitgnn"
 
 
 def _is_writable(folder: Path) -> bool:
-    """Whether files may be added to ``folder``, or to its nearest parent that exists.
+    """True if files may be added to ``folder``, or to its nearest parent that exists.
 
     A folder without any write permission counts as read-only: root passes ``os.access`` everywhere.
     """
@@ -83,7 +72,7 @@ class RawFiles:
         return [file for file in self.files if not (base / self.folder / file).is_file()]
 
     def download_base(self, root: Path) -> Path:
-        """Where a download belongs: below ``root``, or in the cache if that is read-only."""
+        """Folder for a download: below ``root``, or in the cache if that is read-only."""
         return (root if _is_writable(root) else _cache_folder()) / self.collection
 
     def writable(self, base: Path) -> Path:
@@ -114,7 +103,7 @@ class RawFiles:
         return cache
 
     def advice(self, root: Path) -> str:
-        """Which files to put where."""
+        """A sentence that says which files belong where."""
         folder = self.download_base(root) / self.folder
         names = ", ".join(Path(file).name for file in self.files)
         inner = sorted({str(folder / Path(file).parent) for file in self.files})
@@ -126,7 +115,7 @@ class RawFiles:
 
 @contextlib.contextmanager
 def without_leftovers(folder: Path) -> Iterator[None]:
-    """When the block inside fails, remove folders that are empty and were not there before."""
+    """Remove new empty folders if the block inside fails."""
     existing = folder
     while not existing.exists():
         existing = existing.parent
@@ -140,95 +129,3 @@ def without_leftovers(folder: Path) -> Iterator[None]:
             with contextlib.suppress(OSError):  # not empty, or never made
                 path.rmdir()
         raise
-
-
-def download_file(url: str, folder: str, log: bool = True, filename: str | None = None) -> str:
-    """Fetch ``url`` into ``folder``, made if needed, and return the file's path.
-
-    It takes the place of PyG's ``download_url``, whose file is there, but not whole, after an
-    interruption. Here bytes gather in ``<file>.part``; a later call goes on behind them if the
-    server still holds the same content (by its ``ETag``). The file appears when its length is
-    the one the server announced; one that is there is not fetched again.
-    """
-    if filename is None:
-        filename = url.rpartition("/")[2].partition("?")[0] or "download"
-    path = Path(folder) / filename
-    if path.exists():
-        return str(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(path.name + PART)
-    validator = path.with_name(path.name + VALIDATOR)
-    with part.open("ab") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise OSError(f"another process is downloading {path}") from error
-        try:
-            _fetch(url, file, validator, path.name if log else None)
-        except BaseException:
-            if file.tell() == 0:
-                part.unlink()
-            raise
-        file.flush()
-        part.replace(path)
-    validator.unlink(missing_ok=True)
-    return str(path)
-
-
-def _fetch(url: str, file: Any, validator: Path, title: str | None) -> None:
-    """Complete ``file``, which may hold the beginning of the content already."""
-    known = validator.read_text() if validator.is_file() else ""
-    start = file.tell() if known else 0
-    headers = {"User-Agent": "bitgnn"}
-    if start:
-        headers |= {"Range": f"bytes={start}-", "If-Range": known}
-    request = urllib.request.Request(url, headers=headers)
-    try:
-        response = urllib.request.urlopen(request, timeout=TIMEOUT_SECONDS)
-    except HTTPError as error:
-        if error.code == RANGE_NOT_SATISFIABLE and _total(error.headers) == start:
-            return
-        raise
-    with response:
-        if response.headers.get_content_type() == "text/html":
-            raise OSError(f"{url} gives a web page instead of a file")
-        if response.status != PARTIAL_CONTENT:
-            start = 0
-        file.truncate(start)  # what is written goes to the end
-        tag = response.headers.get("ETag", "")
-        # A weak tag promises the same meaning, not the same bytes.
-        if tag and not tag.startswith("W/"):
-            validator.write_text(tag)
-        else:
-            validator.unlink(missing_ok=True)
-        total = _total(response.headers)
-        _copy_body(response, file, start, total, title)
-    if total is not None and file.tell() != total:
-        raise OSError(
-            f"{url} announced {total} bytes and ended after {file.tell()}; try again to go on"
-        )
-
-
-def _total(headers: Any) -> int | None:
-    """Length of the whole content, if the server says."""
-    found = re.search(r"/(\d+)$", headers.get("Content-Range", ""))
-    length = found.group(1) if found else headers.get("Content-Length")
-    return None if length is None else int(length)
-
-
-def _copy_body(response: Any, file: Any, start: int, total: int | None, title: str | None) -> None:
-    """Append a response to ``file``, with a progress bar on standard error if it has a title."""
-    from rich import progress
-    from rich.console import Console
-
-    columns = ("{task.description}", progress.BarColumn(), progress.DownloadColumn())
-    with progress.Progress(
-        *columns,
-        progress.TransferSpeedColumn(),
-        console=Console(stderr=True),
-        disable=title is None,
-    ) as bar:
-        task = bar.add_task(title or "", total=total, completed=start)
-        while chunk := response.read(CHUNK_BYTES):
-            file.write(chunk)
-            bar.advance(task, len(chunk))

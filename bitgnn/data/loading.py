@@ -50,8 +50,7 @@ def load(
     Raw files are looked for in ``ROOT/<folder>`` and ``ROOT/<collection>/<folder>``, for example
     ``ROOT/Photo/raw`` and ``ROOT/amazon/Photo/raw``. A folder that cannot be written is copied
     (raw files only) to the user's cache folder, because PyG writes ``processed/`` beside ``raw/``.
-    Files that are nowhere are downloaded from where PyG's class says, with a progress bar; an
-    interrupted download goes on at the next call, and files appear when they are whole.
+    Files that are nowhere are downloaded from where PyG's class says; an interruption leaves none.
 
     The files are read by PyG's and ogb's own code. Planetoid's raw files and Penn94's splits are
     pickles, which can run any code when they are read: others than the published ones, told by
@@ -99,7 +98,7 @@ def load(
 def _read(
     name: str, root: str | os.PathLike[str] | None, seed: int, features: str | None
 ) -> tuple[Any, str, bool]:
-    """A graph as its source gives it, what to call it, and whether something is made up."""
+    """Graph as its source gives it, its title, and True if something is made up."""
     key = normalized_name(name)
     ogb = {normalized_name(known): known for known in OGB_NAMES}
     made = {normalized_name(f"{SYNTHETIC}-{size}"): size for size in NAMED_SIZES}
@@ -161,7 +160,7 @@ def _ready(
     train_per_class: int,
     val_per_class: int,
 ) -> Data:
-    """A copy of ``data`` with everything in the form promised; tensors are shared."""
+    """A checked copy of ``data`` with split; tensors are shared."""
     if not (split is None or split == "random" or isinstance(split, int)):
         raise ValueError(f"split must be a number, 'random' or None, got {split!r}")
     for key, what in (
@@ -198,7 +197,7 @@ def _ready(
 
 
 def _labels(y: Tensor, nodes: int, title: str) -> Tensor:
-    """One class a node; where labels are floats, NaN means none."""
+    """Labels as one class a node; in floats NaN means none."""
     y = y.squeeze(1) if y.dim() == 2 and y.size(1) == 1 else y
     if y.dim() != 1 or y.size(0) != nodes:
         raise DataError(

@@ -85,7 +85,7 @@ class NeighborSampler(torch_geometric.sampler.NeighborSampler):
     def _sample(
         self, seed: Tensor | Mapping[NodeType, Tensor], seed_time: Any = None, **_: Any
     ) -> SamplerOutput | HeteroSamplerOutput:
-        """What PyG's ``sample_from_nodes`` and ``sample_from_edges`` call for their seeds."""
+        """Sample for PyG's ``sample_from_nodes`` and ``sample_from_edges``."""
         if seed_time is not None:
             raise NotImplementedError(
                 "NeighborSampler: temporal sampling is not supported; use PyG's with pyg-lib"

@@ -1,4 +1,4 @@
-"""Graphs in ``.npz`` files: never pickles, and no array larger than it says and is allowed."""
+"""Graphs in ``.npz`` files, without pickles and within bounds of size."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ DAMAGED = (
 
 
 def read_npz(path: Path) -> Found:
-    """What a file holds of a graph; see :func:`bitgnn.data.read_graph` for the keys."""
+    """Read the parts of a graph from a file; :func:`bitgnn.data.read_graph` lists the keys."""
     sparse = [f"{prefix}_{part}" for prefix in (ATTRIBUTES, ADJACENCY) for part in CSR]
     arrays = _read_arrays(path, [*sparse, *(key for keys in KEYS.values() for key in keys)])
     found: Found = {}
@@ -78,7 +78,7 @@ def read_npz(path: Path) -> Found:
 
 
 def _read_arrays(path: Path, keys: Iterable[str]) -> dict[str, np.ndarray]:
-    """Those arrays of a file that have one of the keys, as booleans, int64 and float32."""
+    """Read the arrays of a file under these keys, as booleans, int64 and float32."""
     if not path.is_file():
         raise FileError(f"{path}: no such file")
     found = {}

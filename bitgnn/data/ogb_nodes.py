@@ -16,7 +16,7 @@ from torch_geometric.data.storage import GlobalStorage
 from torch_geometric.utils import to_undirected
 
 from bitgnn.data.files import DataError, RawFiles, data_root, without_leftovers
-from bitgnn.data.pyg_datasets import INCOMPLETE, resumable_downloads
+from bitgnn.data.pyg_datasets import INCOMPLETE
 from bitgnn.data.splits import MASKS
 
 COLLECTION = "ogb"
@@ -84,15 +84,15 @@ def _downloaded(dataset_class: Any, files: RawFiles, root: Path) -> Path:
     unpacked = staging / files.folder
     with without_leftovers(staging):
         try:
-            # What an interruption left; the archive itself, or its beginning, is kept.
-            shutil.rmtree(unpacked, ignore_errors=True)
-            with _ogb_downloads(dataset_class), torch.serialization.safe_globals(KEPT):
+            shutil.rmtree(staging, ignore_errors=True)  # an interruption may have left part of it
+            with _without_questions(), torch.serialization.safe_globals(KEPT):
                 dataset_class(files.title, root=str(staging))
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.rmtree(target, ignore_errors=True)
             unpacked.replace(target)
             shutil.rmtree(staging)
         except Exception as error:
+            shutil.rmtree(staging, ignore_errors=True)
             reason = str(error) or type(error).__name__
             raise DataError(
                 f"{files.title}: files not found under {root} and not downloaded ({reason}). "
@@ -102,14 +102,13 @@ def _downloaded(dataset_class: Any, files: RawFiles, root: Path) -> Path:
 
 
 @contextlib.contextmanager
-def _ogb_downloads(dataset_class: Any) -> Iterator[None]:
-    """Let ogb's downloads go on where they stopped and ask no question on the terminal."""
+def _without_questions() -> Iterator[None]:
+    """Keep ogb from asking questions on the terminal."""
     import ogb.nodeproppred.dataset_pyg as module
 
     asks = module.decide_download
     try:
         module.decide_download = lambda url: True
-        with resumable_downloads(dataset_class.__module__):
-            yield
+        yield
     finally:
         module.decide_download = asks

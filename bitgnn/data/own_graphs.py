@@ -1,46 +1,34 @@
-"""A user's own graph: an ``.npz`` file, a folder of safetensors and JSON, or a class of PyG."""
+"""A user's own graph: an ``.npz`` file or a class of PyG."""
 
 from __future__ import annotations
 
-import hashlib
 import inspect
-import json
 import os
 from pathlib import Path
 from typing import Any
 
-import safetensors
-import safetensors.torch
 import torch
 from torch import Tensor
 from torch_geometric.data import Data, Dataset
 from torch_geometric.utils import to_undirected
 
-from bitgnn._files import FileError, read_regular, write_atomically
+from bitgnn._files import FileError
 from bitgnn._interpreter import imported, is_import_path, warn
-from bitgnn._plain import read_json
 from bitgnn.data.files import DataError, data_root
-from bitgnn.data.npz_graphs import ARRAY_BYTES, BOTH_WAYS, Found, read_npz
+from bitgnn.data.npz_graphs import BOTH_WAYS, Found, read_npz
 from bitgnn.data.splits import MASKS, Split, public_split, share_split
 
 NPZ = ".npz"
-TENSOR_FILE, DESCRIPTION_FILE = "graph.safetensors", "graph.json"
-FORMAT = 1
 TENSORS = ("x", "edge_index", "y", *MASKS)
 
 
 def is_own_graph(name: str) -> bool:
-    """Whether ``name`` is a path or an import path, and not the name of a known data set."""
-    return (
-        is_import_path(name)
-        or name.lower().endswith(NPZ)
-        or os.sep in name
-        or (Path(name) / DESCRIPTION_FILE).is_file()
-    )
+    """True if ``name`` is a path or an import path, not the name of a known data set."""
+    return is_import_path(name) or name.lower().endswith(NPZ) or os.sep in name
 
 
 def graph_title(name: str) -> str:
-    """A short name for messages and folders: of a path the last part without its ending."""
+    """A short name for messages and folders: a path's last part without its ending."""
     if is_import_path(name):
         return name.rpartition(":")[2]
     return Path(name).resolve().stem if is_own_graph(name) else name
@@ -53,7 +41,7 @@ def read_graph(
     split: Split = None,
     seed: int = 0,
 ) -> Data:
-    """A graph of one's own.
+    """Read a graph of one's own.
 
     * ``FILE.npz`` in the form of public files: ``adj_data``, ``adj_indices``, ``adj_indptr``,
       ``adj_shape`` (CSR; its values are not read, and as in PyG's reader loops are left out and
@@ -62,7 +50,6 @@ def read_graph(
       ``edge_index`` ``[2, E]`` from source to target, or ``edges`` ``[E, 2]`` that go both ways;
       ``y`` (or ``labels``, ``node_labels``); ``train_mask``, ``val_mask`` and ``test_mask``
       ``[N]``, or several splits ``[N, S]`` (``train_masks`` ``[S, N]``). Both forms mix.
-    * a folder of ``graph.safetensors`` and ``graph.json``, see :func:`write_graph`.
     * ``package.module:Class``: a data set of PyG that holds one graph, or a function that makes
       one, called with ``root`` if it takes that. Modules in the working directory are found.
 
@@ -90,8 +77,6 @@ def read_graph(
     source = os.fspath(name)
     if is_import_path(source):
         found = _from_class(source, root)
-    elif Path(source).is_dir():
-        found = _from_folder(Path(source))
     else:
         found = read_npz(Path(source))
     data = _checked(found, source)
@@ -115,36 +100,6 @@ def read_graph(
         data[key] = mask
     data.name, data.synthetic = graph_title(source), False
     return data
-
-
-def write_graph(data: Data, folder: str | os.PathLike[str]) -> Path:
-    """Write a graph into a folder that :func:`read_graph` and the commands take.
-
-    ``graph.safetensors`` holds ``x``, ``edge_index``, ``y`` and, all or none, the three masks;
-    ``graph.json`` holds ``format``, which is 1, and ``sha256`` of the tensor file, which other
-    writers may leave out.
-
-    Args:
-        data: the graph; further attributes are not written.
-        folder: made where it is missing; files of these names are replaced.
-
-    Returns:
-        The folder.
-
-    Raises:
-        FileError: the graph is none that can be read back; the message names folder and attribute.
-        OSError: the folder cannot be written.
-    """
-    path = Path(folder)
-    checked = _checked(_attributes(data), str(path))
-    tensors = {key: checked[key].cpu().contiguous() for key in TENSORS if key in checked}
-    content = safetensors.torch.save(tensors)
-    digest = hashlib.sha256(content).hexdigest()
-    description = {"format": FORMAT, "sha256": digest}
-    path.mkdir(parents=True, exist_ok=True)
-    write_atomically(path / TENSOR_FILE, content)
-    write_atomically(path / DESCRIPTION_FILE, json.dumps(description, indent=2).encode() + b"\n")
-    return path
 
 
 def one_graph(dataset: Any, title: str) -> Data:
@@ -173,42 +128,15 @@ def _from_class(name: str, root: str | os.PathLike[str] | None) -> Found:
             f"({type(error).__name__}: {error})"
         ) from error
     try:
-        return _attributes(one_graph(dataset, name))
+        data = one_graph(dataset, name)
     except TypeError as error:
         raise DataError(f"{name}: {error}") from error
-
-
-def _attributes(data: Data) -> Found:
     tensors = {key: getattr(data, key, None) for key in TENSORS}
     return {key: (key, t) for key, t in tensors.items() if isinstance(t, Tensor)}
 
 
-def _from_folder(folder: Path) -> Found:
-    file = folder / DESCRIPTION_FILE
-    try:
-        description = read_json(file)
-        content = read_regular(folder / TENSOR_FILE, limit=ARRAY_BYTES)
-    except OSError as error:
-        raise FileError(f"{error.filename}: cannot be read ({error.strerror})") from error
-    if not isinstance(description, dict) or description.get("format") != FORMAT:
-        raise FileError(f"{file}: format must be {FORMAT}")
-    digest = hashlib.sha256(content).hexdigest()
-    if description.get("sha256", digest) != digest:
-        raise FileError(f"{folder / TENSOR_FILE}: was altered, its sha256 in {file.name} differs")
-    try:
-        tensors = safetensors.torch.load(content)
-    except (safetensors.SafetensorError, ValueError, KeyError) as error:
-        raise FileError(f"{folder / TENSOR_FILE}: cannot be read ({error})") from error
-    unknown = sorted(tensors.keys() - set(TENSORS))
-    if unknown:
-        raise FileError(
-            f"{folder / TENSOR_FILE}: {unknown[0]} is unknown, known are {', '.join(TENSORS)}"
-        )
-    return {key: (key, tensor) for key, tensor in tensors.items()}
-
-
 def _checked(found: Found, source: str) -> Data:
-    """The graph, all of whose parts fit together."""
+    """The graph, after checking that its parts fit together."""
     missing = [name for name in ("x", "edge_index", "y") if name not in found]
     if missing:
         raise FileError(f"{source}: {', '.join(missing)} missing")
@@ -250,7 +178,7 @@ def _edges(where: str, edge_index: Tensor, nodes: int) -> Tensor:
 
 
 def check_nodes(where: str, edge_index: Tensor, nodes: int, error: type[Exception]) -> None:
-    """Refuse numbers of nodes that there are not."""
+    """Refuse node indices out of range."""
     if edge_index.numel():
         least, greatest = (int(end) for end in edge_index.aminmax())
         if not 0 <= least <= greatest < nodes:

@@ -1,4 +1,4 @@
-"""The real data sets by name, read by PyG's classes: files whole or absent, pickles known."""
+"""Real data sets by name, read by PyG's classes; only known pickles are opened."""
 
 from __future__ import annotations
 
@@ -7,26 +7,16 @@ import hashlib
 import json
 import os
 import shutil
-import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
 import torch_geometric.datasets
-from torch_geometric.data import Data, download
-from torch_geometric.io import fs
+from torch_geometric.data import Data
 
-from bitgnn.data.files import (
-    PROCESSED,
-    DataError,
-    RawFiles,
-    data_root,
-    download_file,
-    without_leftovers,
-)
+from bitgnn.data.files import PROCESSED, DataError, RawFiles, data_root, without_leftovers
 from bitgnn.data.splits import MASKS
 from bitgnn.data.synthetic_graphs import class_features
 
@@ -86,7 +76,7 @@ class Source(RawFiles):
 
 
 def normalized_name(name: str) -> str:
-    """``name`` as it is compared: case, hyphens, underscores and spaces do not matter."""
+    """``name`` for comparisons, without case, hyphens, underscores and spaces."""
     return name.lower().translate(str.maketrans("", "", "-_ "))
 
 
@@ -125,7 +115,7 @@ FLICKR_STRUCTURE = RawFiles(
 
 
 def read_source(source: Source, root: str | os.PathLike[str] | None) -> Data:
-    """The graph of a data set, downloaded where it is not at hand, as PyG gives it."""
+    """The graph of a data set as PyG gives it, downloaded if it is not at hand."""
     folder = data_root(root)
     found = source.find(folder)
     if found is not None:
@@ -141,10 +131,14 @@ def read_source(source: Source, root: str | os.PathLike[str] | None) -> Data:
                 f"{hint if made.exists() else ''}"
             ) from error
     base = source.download_base(folder)
+    raw = base / source.folder / "raw"
+    is_new = not raw.exists()
     with without_leftovers(base / source.folder):
         try:
             return source.read(base)
         except Exception as error:
+            if is_new:  # a connection that broke off may have left part of a file
+                shutil.rmtree(raw, ignore_errors=True)
             reason = str(error) or type(error).__name__
             raise DataError(
                 f"{source.title}: raw files not found under {folder} and not downloaded "
@@ -201,30 +195,29 @@ def check_pickles(paths: Iterable[str | os.PathLike[str]]) -> None:
 
 
 class _AtomicFiles:
-    """Mixed in front of a PyG data set class: it works in folders that are renamed when done."""
+    """Mixin for PyG data set classes: files are made in folders that are renamed when done."""
 
     _working_on = ""
 
     @property
     def raw_dir(self) -> str:
-        """Where raw files are, or are being gathered."""
+        """Folder of the raw files, or the one in which they are being gathered."""
         folder: str = super().raw_dir  # type: ignore[misc]
-        return folder + INCOMPLETE * (self._working_on == "raw")
+        return folder + self._suffix("raw")
 
     @property
     def processed_dir(self) -> str:
-        """Where PyG keeps what it made of the raw files, or is making it."""
+        """Folder of PyG's processed files, or the one in which they are being made."""
         folder: str = super().processed_dir  # type: ignore[misc]
-        # Processes that make the same files at a time keep out of each other's way.
-        return folder + f"{INCOMPLETE}.{os.getpid()}" * (self._working_on == PROCESSED)
+        return folder + self._suffix(PROCESSED)
 
     def download(self) -> None:
-        """As in PyG, with progress, resumption and verified lengths."""
-        with self._gather("raw"), resumable_downloads(type(self).__mro__[2].__module__):
+        """Download into a folder of its own: PyG takes part of a file for the whole."""
+        with self._gather("raw"):
             super().download()  # type: ignore[misc]
 
     def _process(self) -> None:
-        """As in PyG, which unpickles notes on transforms: no more than text is let through."""
+        """Refuse PyG's notes on transforms where they are pickles of more than text."""
         for name in ("pre_transform.pt", "pre_filter.pt"):
             note = Path(self.processed_dir, name)
             if note.exists():
@@ -232,10 +225,14 @@ class _AtomicFiles:
         super()._process()  # type: ignore[misc]
 
     def process(self) -> None:
-        """As in PyG, with raw files that are pickles checked."""
+        """Check raw files that are pickles, then process them as PyG does."""
         check_pickles(self.raw_paths)  # type: ignore[attr-defined]
         with self._gather(PROCESSED):
             super().process()  # type: ignore[misc]
+
+    def _suffix(self, kind: str) -> str:
+        # Processes that make the same files at a time keep out of each other's way.
+        return f"{INCOMPLETE}.{os.getpid()}" if self._working_on == kind else ""
 
     @contextlib.contextmanager
     def _gather(self, kind: str) -> Iterator[None]:
@@ -245,52 +242,18 @@ class _AtomicFiles:
         try:
             staging.mkdir(parents=True, exist_ok=True)
             yield
-        except BaseException:
-            if kind == PROCESSED:  # a download goes on later, this begins anew
-                shutil.rmtree(staging, ignore_errors=True)
-            raise
+            final.mkdir(parents=True, exist_ok=True)
+            for path in staging.iterdir():
+                path.replace(final / path.name)
         finally:
             self._working_on = ""
-        final.mkdir(parents=True, exist_ok=True)
-        for path in staging.iterdir():
-            path.replace(final / path.name)
-        staging.rmdir()
+            shutil.rmtree(staging, ignore_errors=True)
 
 
 def atomic_dataset(dataset_class: type) -> type:
     """A subclass of a PyG data set class, of its name, whose files appear whole or not at all.
 
-    What is downloaded lies in ``raw.incomplete`` until it is complete, so that an interruption
-    leaves nothing that looks finished and a later call goes on; what is made of it lies in
-    ``processed.incomplete.PID``.
+    They are downloaded and made in ``raw.incomplete.PID`` and ``processed.incomplete.PID``, so that
+    an interruption leaves nothing that looks finished.
     """
     return type(dataset_class.__name__, (_AtomicFiles, dataset_class), {})
-
-
-@contextlib.contextmanager
-def resumable_downloads(module_name: str) -> Iterator[None]:
-    """While inside, what ``module_name`` fetches goes through :func:`download_file`.
-
-    PyG's ``download_url`` takes a part for the whole after an interruption; its ``fs.cp`` shows no
-    progress. The names are looked up in the modules at each call, so replacing them there is
-    enough.
-    """
-    copy, module = fs.cp, sys.modules[module_name]
-
-    def cp(source: str, target: str, *args: Any, **kwargs: Any) -> None:
-        if source.startswith(("http://", "https://")) and not args and not kwargs:
-            download_file(source, target)
-        else:
-            copy(source, target, *args, **kwargs)
-
-    replaced: list[tuple[Any, str, Any]] = [(fs, "cp", cp)]
-    owners = [owner for owner in (download, module) if hasattr(owner, "download_url")]
-    replaced += [(owner, "download_url", download_file) for owner in owners]
-    originals = [(owner, name, getattr(owner, name)) for owner, name, _ in replaced]
-    try:
-        for owner, name, value in replaced:
-            setattr(owner, name, value)
-        yield
-    finally:
-        for owner, name, value in originals:
-            setattr(owner, name, value)

@@ -63,14 +63,14 @@ class Batched(Problem):
 
     @abstractmethod
     def split(self, batch: Any, name: str) -> tuple[Any, Tensor]:
-        """What the model takes of a batch of the argument ``name``, and its labels."""
+        """Split a batch of the argument ``name`` into the model's inputs and the labels."""
 
     def config(self, precision: Any) -> Any:
         """The configuration that a precision stands for."""
         return precision
 
     def binary(self, model: nn.Module, precision: Any) -> nn.Module:
-        """The binary form of a model, its scales started on the first batch."""
+        """The binary form of a model; its scales start from the first batch."""
         config = self.config(precision)
         if isinstance(config, BWTAConfig) and config.calibration is None:
             args, named = arguments_of(model, self.example)
@@ -167,7 +167,7 @@ class Texts(Batched):
 def batched_problem(
     data: Any, model: nn.Module, loader: Any, validation: Any, seed: int
 ) -> Batched | None:
-    """The problem that a loader or dataset of images or texts poses; None for everything else."""
+    """The problem of a loader or dataset of images or texts; None for other data."""
     if isinstance(data, Iterator):
         return None
     if isinstance(data, Tensor | Mapping):
@@ -233,13 +233,13 @@ def _loaders(data: Any, validation: Any, seed: int) -> tuple[Iterable[Any], Iter
 
 
 def _training(samples: Any, options: dict[str, Any], shuffle: bool = True) -> DataLoader[Any]:
-    """Batches to train on; a last one of a single row, which batch norms refuse, is left out."""
+    """Training batches without a last one of a single row, which batch norms refuse."""
     alone = len(samples) > 1 and len(samples) % options["batch_size"] == 1
     return DataLoader(samples, shuffle=shuffle, drop_last=alone, **options)
 
 
 def _samples(loader: Any) -> Any:
-    """The dataset behind a loader that neither chooses nor batches samples in a way of its own."""
+    """Dataset of a loader with standard sampling and batching; other loaders are refused."""
     plain = isinstance(loader, DataLoader) and loader.batch_size is not None
     if plain and isinstance(loader.sampler, RandomSampler | SequentialSampler):
         return loader.dataset
@@ -250,7 +250,7 @@ def _samples(loader: Any) -> Any:
 
 
 def _known_labels(samples: Any) -> Tensor:
-    """Labels where a dataset tells them without its samples; values without meaning elsewhere."""
+    """Labels if the dataset has them apart from its samples, else placeholders."""
     y = getattr(samples, "targets", None)
     if y is None and getattr(samples, "tensors", None):
         y = samples.tensors[-1]

@@ -1,4 +1,4 @@
-"""How a model takes what a graph or a batch holds, and refusals of data that no model takes."""
+"""Calls of a model with the contents of a graph or batch; refusal of data that no model takes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ MATRIX = 2
 
 
 class DistillError(ValueError):
-    """Model or data cannot be distilled; the message names what, what it was and must be."""
+    """Model or data cannot be distilled; the message names argument, found and expected."""
 
 
 def arguments_of(forward: Callable[..., Any], data: Inputs) -> tuple[list[Any], dict[str, Any]]:
@@ -106,7 +106,7 @@ def tensors_of(data: Inputs) -> dict[str, Any]:
 
 
 def moved(data: Any, device: torch.device) -> Any:
-    """Data whose tensors are on a device; the given object stays where it is."""
+    """Copy of the data on a device."""
     if isinstance(data, Tensor):
         return data.to(device)
     if isinstance(data, Mapping):
@@ -117,7 +117,7 @@ def moved(data: Any, device: torch.device) -> Any:
 
 
 def check_graph(data: BaseData, name: str = "data") -> None:
-    """Refuse features that no layer can learn from, and edges between nodes that there are not."""
+    """Refuse features from which no layer can learn, and edges of missing nodes."""
     x = getattr(data, "x", None)
     if x is None:
         raise DistillError(f"{name}.x is missing; layers need features [N, F]")
@@ -146,7 +146,7 @@ def check_range(indices: Tensor, count: int, what: str) -> None:
 
 
 def columns_of(model: nn.Module, data: Inputs, rows: int, what: str) -> int:
-    """Columns of a model's scores, of which there must be a row for each of ``rows`` ``what``."""
+    """Columns of a model's scores, which must have a row for each of ``rows`` ``what``."""
     was = model.training
     try:
         with torch.no_grad():
@@ -174,12 +174,12 @@ def _shapes(data: Inputs) -> str:
 
 
 def is_dataset(data: Any) -> bool:
-    """Whether samples are taken by number; everything else is iterated over in batches."""
+    """True for indexable samples; everything else is iterated over in batches."""
     return hasattr(data, "__getitem__") and hasattr(data, "__len__")
 
 
 def check_anew(data: Any, name: str) -> None:
-    """Refuse a single batch, an iterator, and what cannot be iterated over."""
+    """Refuse a single batch, an iterator, and objects that cannot be iterated over."""
     is_one = isinstance(data, Tensor | Mapping | BaseData | str)
     if is_one or not (is_dataset(data) or isinstance(data, Iterable)):
         raise DistillError(f"{name} must be a loader or a dataset, got {name_type(data)}")
@@ -191,7 +191,7 @@ def check_anew(data: Any, name: str) -> None:
 
 
 def length_of(loader: Any) -> int:
-    """Batches of an epoch; those of a loader that does not tell are counted."""
+    """Number of batches of an epoch, counted if the loader has no length."""
     try:
         return max(len(loader), 1)
     except TypeError:

@@ -1,4 +1,4 @@
-"""Epochs that do the same work on the same tensors, as a CUDA graph."""
+"""Runs epochs that repeat the same work on the same tensors as a CUDA graph."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SKIPPED = ("_parameters", "_buffers", "_modules")
 
 
 class RepeatedEpoch:
-    """Calls a function once an epoch; on a GPU, a graph of what it launches soon takes its place.
+    """Calls a function once an epoch; on a GPU a CUDA graph of it soon takes over.
 
     A graph repeats what was launched, not what Python did. So an epoch is watched first, and stays
     a function for good if in it the host waited for the GPU, drew random numbers, or left an
@@ -46,7 +46,7 @@ class RepeatedEpoch:
 
     @property
     def is_captured(self) -> bool:
-        """Whether a graph has taken the function's place."""
+        """True once a CUDA graph replaces the function."""
         return self._graph is not None
 
     def __call__(self) -> Tensor:
@@ -64,7 +64,7 @@ class RepeatedEpoch:
         return result
 
     def _watched(self) -> tuple[Tensor, bool]:
-        """An epoch, and whether a graph would do the same."""
+        """Run an epoch and check if a graph would repeat it."""
         mode = torch.cuda.get_sync_debug_mode()
         with warnings.catch_warnings(record=True) as told:
             warnings.simplefilter("always")
@@ -84,7 +84,7 @@ class RepeatedEpoch:
         return result, not waits and are_same(before, after)
 
     def _capture(self) -> None:
-        """Take the function's place, unless the GPU has no memory for a graph or refuses one."""
+        """Capture the function, unless the GPU has no memory for a graph or refuses it."""
         self._set_capturable(True)
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.device(self._device):
@@ -100,13 +100,13 @@ class RepeatedEpoch:
         self._graph, self._held = graph, kept_adjacencies()
 
     def _set_capturable(self, value: bool) -> None:
-        """Say whether a graph holds the optimizer's steps; it warns where that is not so."""
+        """Set the optimizer's ``capturable`` flag, without which its steps warn in a graph."""
         for group in self._optimizer.param_groups:
             group["capturable"] = value
 
 
 def python_state(model: nn.Module) -> Iterator[tuple[Any, int]]:
-    """What Python knows that may change what a model does: values, with the sizes of containers."""
+    """Python state that may change a model's forward: values, and sizes of containers."""
     drawn = np.random.get_state(legacy=False)["state"]  # noqa: NPY002
     yield random.getstate(), 0
     yield drawn["key"].tobytes(), drawn["pos"]
@@ -119,7 +119,7 @@ def python_state(model: nn.Module) -> Iterator[tuple[Any, int]]:
 
 
 def _drawn(value: Any) -> Any:
-    """How far a generator of random numbers has got; None of anything else."""
+    """State of a random generator; None for anything else."""
     if isinstance(value, random.Random):
         return value.getstate()
     if isinstance(value, np.random.Generator):
@@ -130,7 +130,7 @@ def _drawn(value: Any) -> Any:
 
 
 def are_same(before: list[tuple[Any, int]], after: list[tuple[Any, int]]) -> bool:
-    """Whether the values are the same objects, or equal plain ones, and as large as before."""
+    """True if the values are the same objects, or equal plain ones, of unchanged sizes."""
     return len(before) == len(after) and all(
         _is_same(old, new) and size == other
         for (old, size), (new, other) in zip(before, after, strict=True)

@@ -42,7 +42,7 @@ def write_checkpoint(path: Path, groups: Groups, values: Mapping[str, Any]) -> N
 
 
 def read_checkpoint(path: Path) -> tuple[Groups, dict[str, Any]] | None:
-    """What :func:`write_checkpoint` was given; None where there is no file."""
+    """Read what :func:`write_checkpoint` wrote; None if there is no file."""
     if not path.is_file():
         return None
     try:
@@ -115,7 +115,7 @@ def set_random_state(
 
 @contextmanager
 def seeded(seed: int, device: torch.device) -> Iterator[None]:
-    """Seed the generators of torch, numpy and Python, and leave them as they were in the end."""
+    """Seed the generators of torch, numpy and Python, and restore them afterwards."""
     state = random_state(device)
     try:
         seed_everything(seed)
@@ -136,7 +136,7 @@ class RunLog:
         self.jsonl = base.with_name(base.name + ".jsonl")
 
     def restart(self, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Put ``rows``, the epochs finished so far, in place of what the files hold."""
+        """Replace the contents of the files by ``rows``, the epochs finished so far."""
         write_atomically(self.csv, _csv(rows, has_header=True).encode())
         write_atomically(self.jsonl, _jsonl(rows).encode())
 

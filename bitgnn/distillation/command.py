@@ -28,7 +28,7 @@ class DistillInterrupted(KeyboardInterrupt):
 
 @dataclass(frozen=True)
 class DistillCommand:
-    """What the command line says, in the words of ``bitgnn distill --help``."""
+    """Options of the command line, named as in ``bitgnn distill --help``."""
 
     data: str
     model: NamedModel = field(default_factory=NamedModel)

@@ -100,7 +100,7 @@ def fit(
 
 
 def _why_over(session: Fit, spent: float, budget: float | None) -> str:
-    """Why no other epoch follows; empty where one does."""
+    """Reason why training ends here; empty if it goes on."""
     if session.epoch >= session.recipe.epochs:
         return ALL_EPOCHS
     if budget is not None and spent >= budget:
@@ -114,7 +114,7 @@ def _why_over(session: Fit, spent: float, budget: float | None) -> str:
 
 
 def step_epoch(session: Fit, problem: Problem, ask: Ask, progress: float) -> None:
-    """Train and validate once, ``progress`` being the share of the training that is over.
+    """Train and validate once; ``progress`` is the share of the training that is over.
 
     The epoch's seconds are left open.
     """
@@ -130,7 +130,7 @@ def step_epoch(session: Fit, problem: Problem, ask: Ask, progress: float) -> Non
 
 
 def _epoch(session: Fit, problem: Problem, ask: Ask) -> Tensor:
-    """The work of an epoch; gives its row of the history, rate and seconds left open."""
+    """Run one epoch; return its row of the history, without rate and seconds."""
     recipe, model, objective = session.recipe, session.model, problem.objective
     model.train()
     weight = recipe.teacher_weight if ask is not None else 0.0
@@ -171,7 +171,7 @@ def _epoch(session: Fit, problem: Problem, ask: Ask) -> Tensor:
 
 @contextmanager
 def scaled_dropout(factor: float, on_cpu: bool = False) -> Iterator[None]:
-    """Let functions and modules of dropout act with ``factor`` times their ``p``, 1 at most.
+    """Scale the ``p`` of all dropouts by ``factor``, to 1 at most.
 
     The operations behind them are exchanged, in the whole process: a mode that looks at every
     function of torch takes as long as a small graph's forward. ``on_cpu`` draws for plain tensors
@@ -194,7 +194,7 @@ def _exchange(operations: dict[str, Callable[..., Any]]) -> None:
 
 
 def _scaled(operation: Callable[..., Any], factor: float) -> Callable[..., Any]:
-    """An operation with ``factor`` times the probability; one that torch refuses stays wrong."""
+    """An operation with ``factor`` times its probability; invalid ones stay invalid."""
     is_plain = operation.__name__ == PLAIN
 
     @functools.wraps(operation)

@@ -1,4 +1,4 @@
-"""The problems beside nodes: whole graphs with labels, and links between nodes."""
+"""Further problems: whole graphs with labels, and links between nodes."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def _check_graphs(graphs: Sequence[Any], like: BaseData, name: str) -> None:
 
 
 def _labels_of(graphs: Sequence[BaseData], name: str) -> Tensor:
-    """Labels of graphs, ``[n]`` of one each, else ``[n, C]``."""
+    """Labels of graphs: ``[n]``, or ``[n, C]`` if each has several."""
     found: list[Tensor] = []
     for graph in graphs:
         if getattr(graph, "y", None) is None:
@@ -133,7 +133,7 @@ def _labels_of(graphs: Sequence[BaseData], name: str) -> Tensor:
 
 
 def has_links(data: Any) -> bool:
-    """Whether a graph names pairs of nodes as labels."""
+    """True if a graph's labels are pairs of nodes."""
     names = ("edge_label_index", "pos_edge_label_index")
     return any(getattr(data, name, None) is not None for name in names)
 
@@ -176,7 +176,7 @@ class LinkPairs(Problem):
         self.val_pairs = self._labelled(positive, negative)
 
     def _drawn(self, positive: Tensor) -> Tensor:
-        """As many pairs that are no edges."""
+        """Sample as many non-edges."""
         graph: Any = self.graph
         return negative_sampling(graph.edge_index, graph.num_nodes, positive.size(1))
 
@@ -188,7 +188,7 @@ class LinkPairs(Problem):
         return pairs, y
 
     def parts(self) -> Iterator[Part]:
-        """The graph with its positive pairs and as many drawn ones."""
+        """The graph with its positive pairs and as many sampled ones."""
         pairs, y = self._labelled(self.positive, self._drawn(self.positive))
         yield Part(self.graph, None, None, y, pairs=pairs)
 

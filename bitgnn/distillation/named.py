@@ -61,7 +61,7 @@ def named_device(name: str) -> torch.device:
 
 
 def named_graph(name: str, root: str | None, seed: int) -> Data:
-    """The graph of a data set's name, or where one of the user's own is, split with the seed.
+    """Load a data set by name or a graph of the user's own, split with the seed.
 
     Only one of the user's own may have labels of other kinds than classes. ``root`` is the folder
     of the data sets; None takes ``BITGNN_DATA``, else ``./data``.
@@ -77,7 +77,7 @@ def sizes(title: str, data: Data) -> str:
 
 
 def distilled(*arguments: Any, **named: Any) -> Distilled:
-    """:func:`bitgnn.distill`, in which Ctrl-C is an error in every case: the same call goes on."""
+    """Call :func:`bitgnn.distill`; Ctrl-C always raises, and the same call goes on."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="distill: stopped by Ctrl-C")
         result = distill(*arguments, **named)
@@ -88,7 +88,7 @@ def distilled(*arguments: Any, **named: Any) -> Distilled:
 
 @dataclass(frozen=True)
 class NamedModel:
-    """A float model in the words of a command line: a name of PyG's or this package's, or a path.
+    """A float model as the command line names it: of PyG, of this package, or an import path.
 
     ``hidden`` and ``layers`` are the width of hidden layers and the number of layers, ``state`` a
     file of safetensors with trained weights.
@@ -101,11 +101,11 @@ class NamedModel:
 
     @property
     def is_trained(self) -> bool | None:
-        """Whether it comes trained, as distill() takes it; None where its scores tell."""
+        """True or False as distill() takes ``trained``; None if the scores decide."""
         return None if self.state is not None or is_import_path(self.model) else False
 
     def make(self, data: Data, seed: int, device: torch.device) -> nn.Module:
-        """The model for the numbers of features and classes of a graph, weights drawn anew."""
+        """Make the model for a graph's numbers of features and classes, with fresh weights."""
         kind: Any = {**PYG, **OWN}.get(self.model) or getattr(models, self.model, None)
         if is_import_path(self.model):
             kind = imported(self.model)
@@ -128,7 +128,7 @@ class NamedModel:
         return model.to(device)
 
     def _made(self, kind: Any, data: Data) -> Any:
-        """Made with those sizes that its signature names; a model that is made already stays."""
+        """Call ``kind`` with the sizes in its signature; a ready-made model stays."""
         classes = data.y.size(1) if data.y.dim() == 2 else 1
         if not data.y.is_floating_point():
             classes = int(data.y.max()) + 1

@@ -48,12 +48,12 @@ class Objective(ABC):
         """Loss of ``[n, C]`` scores against labels."""
 
     def wanted(self, scores: Tensor, sharpen: float) -> Tensor:
-        """What a teacher with these scores asks for."""
+        """Targets from a teacher's scores."""
         del sharpen
         return scores.float()
 
     def teacher(self, scores: Tensor, wanted: Tensor) -> Tensor:
-        """Loss against what the teacher asks for; 0 is the least where it is reached."""
+        """Loss against the teacher's targets; 0 where they are reached."""
         return self.labels(scores, wanted)
 
     @abstractmethod
@@ -61,7 +61,7 @@ class Objective(ABC):
         """The metric, a float64 scalar."""
 
     def successes(self, scores: Tensor, y: Tensor) -> Tensor | None:
-        """What each row adds to the metric; None where it is no mean over rows."""
+        """Contribution of each row to the metric; None if the metric is no mean over rows."""
         del scores, y
         return None
 
@@ -70,7 +70,7 @@ class Objective(ABC):
         return y.view(rows, -1).to(torch.get_default_dtype())
 
     def check(self, y: Tensor, outputs: int, name: str) -> None:
-        """Refuse labels of rows that are not trained on and cannot be scored."""
+        """Refuse validation and test labels that cannot be scored."""
         del y, outputs, name
 
     def chance(self, y: Tensor) -> float:
@@ -164,7 +164,7 @@ class MultiLabel(Objective):
         return 2 * hits / (said.sum() + true.sum()).clamp(min=1)
 
     def chance(self, y: Tensor) -> float:
-        """F1 of saying yes everywhere."""
+        """F1 of predicting every label."""
         share = float((y > 0).sum()) / max(int(torch.isfinite(y).sum()), 1)
         return 2 * share / (1 + share)
 
@@ -207,7 +207,7 @@ class Values(Objective):
 
 
 class Links(MultiLabel):
-    """Whether pairs of nodes are linked: binary cross-entropy, area under the ROC curve."""
+    """Link prediction: binary cross-entropy, area under the ROC curve."""
 
     metric = "AUC"
     CHANCE = 0.55
@@ -223,7 +223,7 @@ class Links(MultiLabel):
 
 
 def objective_of(y: Tensor, outputs: int) -> Objective:
-    """The objective that training labels imply, ``outputs`` being the columns of the scores.
+    """The objective that training labels imply, for scores of ``outputs`` columns.
 
     int64 ``[n]`` are classes; floats ``[n, C]`` of 0, 1 and NaN are labels of their own; other
     floats are values.
@@ -262,7 +262,7 @@ def objective_of(y: Tensor, outputs: int) -> Objective:
 
 @dataclass(frozen=True)
 class Smoothing:
-    """How a teacher's probabilities were spread over the graph.
+    """Spread of a teacher's probabilities over the graph.
 
     ``P <- (1 - share) A P + share P0``, ten times, with the normalised adjacency A of a GCN
     (Gasteiger et al. 2019); with ``labels`` the rows of training nodes in P0 are their labels
@@ -288,7 +288,7 @@ class Smoothing:
 def smoothed(
     logs: Tensor, edge_index: Any, y: Tensor, train: Tensor, val: Tensor
 ) -> tuple[Tensor, Smoothing]:
-    """The way of smoothing that is best on validation nodes; none where it gains little.
+    """The best smoothing on validation nodes, or none if it gains little.
 
     ``logs`` and the result are ``[N, C]`` logarithms of the teacher's probabilities; ``edge_index``
     is ``[2, E]``, or a sparse adjacency whose rows are destinations.

@@ -37,7 +37,7 @@ Results = dict[str, tuple[Tensor, Tensor]]
 
 @dataclass(frozen=True)
 class Part:
-    """What one step sees: a graph or batch as models take it, on the device.
+    """Data of one step: a graph or batch as models take it, on the device.
 
     ``rows`` are those of the scores that the teacher is asked for, ``labelled`` those with a
     training label, which is in ``y``; None is all. ``nodes`` are the numbers of ``rows`` in the
@@ -53,12 +53,12 @@ class Part:
 
 
 class Problem(ABC):
-    """Data with labels, and how a model is scored on it."""
+    """Data with labels, and the score of a model on it."""
 
     keeps_weights: ClassVar[bool] = False
-    """Whether a student starts from the teacher's weights, not from fresh ones."""
+    """True if a student starts from the teacher's weights, not from fresh ones."""
     repeats: bool = False
-    """Whether each epoch sees the same tensors."""
+    """True if each epoch sees the same tensors."""
     teacher_options: Mapping[str, Any] = {}
     student_options: Mapping[str, Any] = {}
     """What is special about the recipes of both."""
@@ -83,7 +83,7 @@ class Problem(ABC):
         """Scores and labels of validation and test rows, in evaluation."""
 
     def overfit(self, model: nn.Module) -> tuple[float, int] | None:
-        """Score of the training rows less that of the validation rows, and how many train.
+        """Training score minus validation score, and the number of training rows.
 
         None where training rows are drawn anew or too many to look at.
         """
@@ -91,7 +91,7 @@ class Problem(ABC):
         return None
 
     def wanted(self, teacher: nn.Module, sharpen: float, smooth: bool) -> tuple[Tensor | None, str]:
-        """What the teacher asks of all rows at once, and how it was smoothed.
+        """The teacher's targets for all rows, and the smoothing applied to them.
 
         None where each part asks the teacher itself.
         """
@@ -102,7 +102,7 @@ class Problem(ABC):
 def held_out(
     rows: Tensor, y: Tensor, share: float | None, seed: int, what: str
 ) -> tuple[Tensor, Tensor]:
-    """Training and validation rows, drawn from training rows alone; a warning says so.
+    """Split training rows into training and validation, with a warning.
 
     Of classes in ``y``, the labels of all rows, each gives its share; ``what`` is missing.
     """
@@ -133,7 +133,7 @@ def held_out(
 
 
 def rows_of(value: Any, count: int, name: str, device: torch.device) -> Tensor:
-    """Indices of a bool mask ``[count]``, or int64 indices as they are."""
+    """Indices of a bool mask ``[count]``; int64 indices stay."""
     if not isinstance(value, Tensor):
         raise DistillError(f"{name} must be a mask or indices, got {type(value).__name__}")
     rows = value
@@ -233,7 +233,7 @@ class Nodes(Problem):
             raise DistillError("loader must give a batch at least, got none")
 
     def _part(self, batch: Any) -> Iterator[Part]:
-        """A batch, unless it is of no nodes."""
+        """The batch, or None if it is empty."""
         if not isinstance(batch, BaseData) or getattr(batch, "x", None) is None:
             raise DistillError(
                 f"loader must give parts of the graph, with x, got {name_type(batch)}"
@@ -263,14 +263,14 @@ class Nodes(Problem):
 
     @torch.no_grad()
     def overfit(self, model: nn.Module) -> tuple[float, int]:
-        """Score of the training nodes less that of the validation nodes, and how many train."""
+        """Training score minus validation score, and the number of training nodes."""
         scores, score = call(model, self.graph), self.objective.score
         train, val = (score(scores[rows], self.y[rows]) for rows in (self.train, self.val))
         return float(train - val), self.train.numel()
 
     @torch.no_grad()
     def wanted(self, teacher: nn.Module, sharpen: float, smooth: bool) -> tuple[Tensor | None, str]:
-        """The teacher's answer on the whole graph, smoothed if it is about classes."""
+        """The teacher's scores on the whole graph, smoothed if they are of classes."""
         scores = call(teacher, self.graph)
         edge_index = getattr(self.graph, "edge_index", None)
         if self.objective.metric != "accuracy" or edge_index is None or not smooth:

@@ -1,4 +1,4 @@
-"""How teacher and student are trained: the recipe, its rules, and what a teacher knows and asks."""
+"""Training of teacher and student: the recipe, its rules, and the teacher's targets."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ LEAST = 1e-12
 
 
 class DistillRecipe(BaseModel):
-    """How teacher and student are trained, by Adam.
+    """Recipe by which teacher and student are trained, with Adam.
 
     Attributes:
         epochs: passes over the training data.
@@ -64,7 +64,7 @@ class DistillRecipe(BaseModel):
 
 
 def dropout_for(overfit: float, labelled: int) -> float:
-    """What is left of the model's dropout for a student.
+    """A student's share of the model's dropout.
 
     A teacher that scores as well on rows it has not seen does not overfit, nor will a binary
     student, which dropout would only cost accuracy. The more rows are labelled, the less a
@@ -74,7 +74,7 @@ def dropout_for(overfit: float, labelled: int) -> float:
 
 
 def recipe_for(problem: Problem, epochs: int | None) -> tuple[DistillRecipe, DistillRecipe]:
-    """The recipes of teacher and student; what they depend on is a property of the data.
+    """The recipes of teacher and student, derived from properties of the data.
 
     Whole graphs have 200 epochs, batches about 2 000 steps; each kind of problem says itself
     what is special about it.
@@ -94,7 +94,7 @@ def recipe_for(problem: Problem, epochs: int | None) -> tuple[DistillRecipe, Dis
 
 
 class Standing(NamedTuple):
-    """How a model does on validation rows: the metric and the loss of labels.
+    """A model's validation metric and loss.
 
     ``chance`` is the score of a model that knows nothing of its input, such as the commonest class,
     and ``constant`` the loss that the best constant scores have.
@@ -114,7 +114,7 @@ def results_of(problem: Problem, model: nn.Module) -> Results:
 
 
 def standing(problem: Problem, model: nn.Module) -> Standing:
-    """How a model does on validation rows."""
+    """Measure a model on the validation rows."""
     objective = problem.objective
     scores, y = results_of(problem, model)["val"]
     return Standing(
@@ -127,7 +127,7 @@ def standing(problem: Problem, model: nn.Module) -> Standing:
 
 
 def judged(problem: Problem, model: nn.Module, found: Standing) -> tuple[bool, str]:
-    """Whether a model is trained, by its standing and that of copies with fresh weights, and why.
+    """Judge from copies with fresh weights if a model is trained, and say why.
 
     A trained one beats chance, or the loss of constant scores; and its score and the logarithm of
     its loss are better than the copies' means by five standard deviations, both together: fresh
@@ -162,7 +162,7 @@ def judged(problem: Problem, model: nn.Module, found: Standing) -> tuple[bool, s
 def asking(
     problem: Problem, teacher: nn.Module, recipe: DistillRecipe
 ) -> tuple[Callable[[Part], Tensor], str]:
-    """What the teacher wants of a part, and how it was smoothed."""
+    """The teacher's targets for a part, and the smoothing applied to them."""
     wanted, smoothing = problem.wanted(teacher, recipe.sharpen, recipe.smooth)
 
     @torch.no_grad()

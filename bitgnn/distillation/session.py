@@ -1,4 +1,4 @@
-"""A training in progress: its best state, and checkpoints from which it goes on as one unit."""
+"""A training in progress: its best state, and checkpoints that restore all of it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ CHECKPOINT_SHARE = 0.05
 
 
 class BestState:
-    """The model's state at the best epoch so far, first one first.
+    """Best state so far; ties keep the earlier epoch.
 
     With ``patience`` an epoch counts only while at most so many have passed since the best one,
     so the choice is that of a training stopped at the exact epoch even where the device is asked
@@ -49,7 +49,7 @@ class BestState:
 
     @torch.no_grad()
     def offer(self, epoch: Tensor, value: Tensor) -> None:
-        """Keep the present state if ``value`` (lower is better) beats all before.
+        """Keep the present state if ``value`` (lower is better) is a new best.
 
         Both are scalars on the model's device; ``epoch`` counts from 0, int64.
         """
@@ -82,7 +82,7 @@ def _state(model: nn.Module) -> dict[str, Any]:
 
 
 def _groups(model: nn.Module) -> list[dict[str, Any]]:
-    """Parameters to train; learnt scales of activations move in units of where they start.
+    """Parameter groups; learnt scales of activations move in units of their start.
 
     Steps of Adam are as large as the rate, which would take a small scale below zero at once. Units
     are powers of two, so that scales of a size share a step of the optimizer.
@@ -144,11 +144,11 @@ class Fit:
 
     @property
     def seconds(self) -> float:
-        """Of all finished epochs."""
+        """Seconds of all finished epochs."""
         return float(self.table()[:, -1].sum())
 
     def set_rate(self, rate: float) -> None:
-        """Set the learning rate of all parameters, of some in units of their own."""
+        """Set the learning rate of all groups, in units of each."""
         for group in self.optimizer.param_groups:
             own = rate * group.get("unit", 1.0)
             if isinstance(group["lr"], Tensor):
@@ -157,7 +157,7 @@ class Fit:
                 group["lr"] = own
 
     def settle(self, since: float) -> float:
-        """Wait for a GPU, count the wait to the last epoch, and tell the time."""
+        """Wait for the GPU, add the wait to the last epoch, and return the time."""
         if self.device.type == "cuda" and self.history:
             torch.cuda.synchronize(self.device)
             self.history[-1][-1] += time.perf_counter() - since
@@ -187,7 +187,7 @@ class Fit:
         write_checkpoint(path, groups, values)
 
     def resume(self, path: Path) -> None:
-        """Go on from a checkpoint, if there is one; of one that does not fit nothing is taken."""
+        """Resume from a checkpoint, if there is one; one that does not fit changes nothing."""
         found = read_checkpoint(path)
         if found is None:
             return
@@ -220,7 +220,7 @@ class Fit:
 
 
 class Keeper:
-    """Checkpoint and log of a training, which goes on from the checkpoint where there is one.
+    """Checkpoint and log of a training, from which it is resumed.
 
     They are written as often as takes at most 5 % of the time: after every epoch, unless epochs are
     shorter than 20 times what writing takes (a few milliseconds for small graphs). ``base`` is the
@@ -237,7 +237,7 @@ class Keeper:
         self._last = time.perf_counter()
 
     def epoch_done(self) -> None:
-        """Keep the epoch just finished if it is time."""
+        """Write a checkpoint after an epoch if it is time."""
         if time.perf_counter() - self._last >= self._pause:
             self.keep()
             self._pause = (time.perf_counter() - self._last) / CHECKPOINT_SHARE

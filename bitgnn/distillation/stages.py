@@ -1,4 +1,4 @@
-"""The stages of a student's training: what is binary in each, from one to the next."""
+"""The stages of a student's training, which make more of it binary step by step."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def _binarised(layer: BinaryLayer, x: Tensor) -> Tensor:
 
 
 def _weight(layer: BinaryLayer) -> Tensor:
-    """Weights of the magnitude that their signs have in the binary layer."""
+    """Weights scaled to the magnitude that their signs have in the binary layer."""
     weight = layer.weight
     if layer.scale:
         return weight
@@ -95,7 +95,7 @@ class Stage:
 
 
 def stages_of(student: nn.Module, recipe: DistillRecipe, problem: Problem) -> list[Stage]:
-    """The stages of the scheme of a student in its last form, ``recipe`` being of all together.
+    """The stages of a student's scheme; ``recipe`` is that of the whole training.
 
     Binary convolutions and linear layers: signs of activations with float weights for half of the
     epochs, then signs of both (Martinez et al., "Training Binary Neural Networks with
@@ -147,7 +147,7 @@ def _shortened(recipe: DistillRecipe, epochs: int) -> DistillRecipe:
 
 @dataclass(frozen=True)
 class Taught:
-    """What the stages left behind: their epochs in a row, seconds of all, and why each ended.
+    """Result of all stages: history, seconds, and the reason why each ended.
 
     ``interrupted`` says whether Ctrl-C ended the last one early.
     """

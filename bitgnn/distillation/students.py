@@ -63,7 +63,7 @@ def binary_student(model: nn.Module, precision: Any, problem: Problem) -> nn.Mod
 
 
 def _example(model: nn.Module, problem: Problem) -> Any:
-    """What the forward takes, as :func:`bitgnn.binarize` wants it."""
+    """Example input in the form that :func:`bitgnn.binarize` takes."""
     args, named = arguments_of(model, problem.example)
     if not named:
         return tuple(args)
@@ -119,7 +119,7 @@ def _grow(
     growing: set[str],
     factor: float,
 ) -> torch.Size:
-    """Run a model whose layers become wider in place, as their inputs arrive; the result's shape.
+    """Run a model and widen its layers in place as inputs arrive; return the result's shape.
 
     ``places`` has the dimension of each layer's input that holds its channels; those in ``growing``
     give ``factor`` times as many.
@@ -162,7 +162,7 @@ def _grow(
 
 
 def fresh(model: nn.Module) -> nn.Module:
-    """A copy whose layers start anew, as far as they know how."""
+    """A copy with reset parameters, as far as layers have ``reset_parameters``."""
     result = copy.deepcopy(model)
     for module in result.modules():
         reset = getattr(module, "reset_parameters", None)
@@ -172,7 +172,7 @@ def fresh(model: nn.Module) -> nn.Module:
 
 
 def _layers(model: nn.Module) -> dict[str, nn.Module]:
-    """Layers with sizes; a graph layer answers for what is inside of it."""
+    """Layers with sizes; those inside a graph layer are left to it."""
     sized = {
         name: module
         for name, module in model.named_modules()
@@ -195,7 +195,7 @@ def _layers(model: nn.Module) -> dict[str, nn.Module]:
 
 
 def _key(module: nn.Module, names: tuple[str, ...]) -> str | None:
-    """The first of the names by which the layer says a size."""
+    """The first attribute name under which the layer has a size."""
     return next((name for name in names if getattr(module, name, None) is not None), None)
 
 
@@ -211,7 +211,7 @@ def _first(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 
 
 def _arriving(size: Any, key: str, x: Any, place: int) -> Any:
-    """The size of what arrives, in the form in which a layer says it."""
+    """Input size, in the form in which a layer states it."""
     if key == "normalized_shape":
         return tuple(x.shape[-len(size) :])
     if isinstance(size, tuple | list):
@@ -226,7 +226,7 @@ def _arriving(size: Any, key: str, x: Any, place: int) -> Any:
 def _flow(
     model: nn.Module, data: Inputs, layers: dict[str, nn.Module]
 ) -> tuple[dict[str, int], set[str], torch.Size]:
-    """Of the layers that ran the dimension of channels, those of the result, and its shape."""
+    """Channel dimensions of the layers that ran and of the result, and the result's shape."""
     places: dict[str, int] = {}
     names = {module: name for name, module in layers.items()}
 
@@ -254,7 +254,7 @@ def _flow(
 
 
 def _remade(module: nn.Module, sizes: dict[str, Any], name: str) -> nn.Module:
-    """A layer of the same class and arguments but for its sizes."""
+    """A layer of the same class and arguments with other sizes."""
     wanted: dict[str, Any] = {}
     parameters = inspect.signature(type(module).__init__).parameters
     for key, parameter in list(parameters.items())[1:]:

@@ -269,7 +269,7 @@ def _check_options(**options: Any) -> None:
 
 
 def _changed(recipe: DistillRecipe, fields: Mapping[str, Any]) -> DistillRecipe:
-    """A recipe with some fields of one's own."""
+    """The recipe with the user's own fields."""
     try:
         return DistillRecipe(**{**recipe.model_dump(), **fields})
     except ValidationError as error:
@@ -288,7 +288,7 @@ def _claimed(folder: Path, held: ExitStack) -> Path:
 
 
 def _problem(model: nn.Module, data: Any, loader: Any, validation: Any, seed: int) -> Problem:
-    """The kind of problem that data and model are about."""
+    """The problem that data and model pose."""
     if isinstance(data, BaseData) and not isinstance(data, Data):
         raise DistillError(f"data must be homogeneous, got {type(data).__name__}")
     if isinstance(data, Data) and (has_links(data) or isinstance(model, GAE)):
@@ -314,7 +314,7 @@ def _problem(model: nn.Module, data: Any, loader: Any, validation: Any, seed: in
 
 
 def _fingerprint(model: nn.Module, example: Inputs) -> str:
-    """Tells trainings of other weights or other data apart."""
+    """Fingerprint of weights and data, which identifies a training."""
     found = hashlib.sha256()
     tensors = {**model.state_dict(), **tensors_of(example)}
     for name, value in tensors.items():

@@ -68,7 +68,7 @@ def _role(root: nn.Module, norm: fx.Node) -> str:
 
 
 def _of_reader(root: nn.Module, user: fx.Node) -> str:
-    """What one reader takes."""
+    """The part of the norm that one reader takes."""
     if user.op == "output":
         return "affine"
     if user.op == "call_module":
@@ -130,7 +130,7 @@ def affine_of(norm: Norm) -> dict[str, Tensor]:
 
 
 def can_hold(norm: Norm) -> bool:
-    """Whether a norm has what a threshold, or scale and bias, are written into."""
+    """True if a norm can hold a threshold, or scale and bias."""
     if norm.weight is None or norm.bias is None or norm.running_var is None:
         return False
     return bool((torch.sqrt(_unit_variance(norm) + norm.eps) == 1).all())

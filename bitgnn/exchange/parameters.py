@@ -191,7 +191,7 @@ def _taken(tensors: dict[str, Tensor], layer: Layer) -> dict[str, Tensor]:
 
 
 def _describe(function: str, model: nn.Module) -> list[Layer]:
-    """What the JSON says of each layer, in the order of the model's modules."""
+    """JSON entries of all layers, in the order of the model's modules."""
     if not isinstance(model, nn.Module):
         raise TypeError(f"{function}: model must be a torch.nn.Module, got {type(model).__name__}")
     if not any(isinstance(m, BinaryConv2d | BinaryLinear) for m in model.modules()):
@@ -207,7 +207,7 @@ def _describe(function: str, model: nn.Module) -> list[Layer]:
 
 
 def _described(module: nn.Module, role: str | None) -> Layer:
-    """Entries of one module; none where it holds no tensors."""
+    """Entries of one module; empty if it holds no tensors."""
     if isinstance(module, BinaryConv2d | BinaryLinear):
         is_convolution = isinstance(module, BinaryConv2d)
         layer: Layer = {
@@ -235,7 +235,7 @@ def _state(module: nn.Module) -> Tensors:
 
 
 def _dtype(tensor: Tensor) -> str:
-    """A dtype as the JSON has it: ``float32``."""
+    """Name of a dtype in the JSON: ``float32``."""
     return str(tensor.dtype).removeprefix("torch.")
 
 
@@ -284,7 +284,7 @@ def _check_finite(tensors: Mapping[str, Tensor]) -> None:
 
 
 def _importer(layer: Layer, module: Any, found: Tensors) -> Callable[[], None]:
-    """What writes the tensors of a layer into its module; everything can be written."""
+    """Function that writes a layer's tensors into its module, after checking that they fit."""
     state = _state(module)
     device = next(iter(state.values())).device
     found = {name: tensor.to(device) for name, tensor in found.items()}

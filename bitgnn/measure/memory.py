@@ -45,7 +45,7 @@ def peak_allocation(fn: Callable[[], Any]) -> int:
 
 
 def cuda_peak_request(fn: Callable[[], Any], device: torch.device) -> tuple[int, int]:
-    """Most bytes that ``fn()`` asked of a device at once, and what their blocks had more."""
+    """Peak of the bytes that ``fn()`` requests on a device, and the overhead of their blocks."""
     torch.cuda.synchronize(device)
     torch.cuda.reset_peak_memory_stats(device)
     before = torch.cuda.memory_stats(device)
@@ -61,7 +61,7 @@ def cuda_peak_request(fn: Callable[[], Any], device: torch.device) -> tuple[int,
 
 
 def cuda_peak_allocation(fn: Callable[[], Any]) -> int:
-    """What :func:`peak_allocation` counts, of torch's CUDA allocator on the current device."""
+    """Measure :func:`peak_allocation` with torch's CUDA allocator on the current device."""
     return sum(cuda_peak_request(fn, torch.device("cuda", torch.cuda.current_device())))
 
 

@@ -1,4 +1,4 @@
-"""Results for people and machines: what they ran on, JSON, CSV, PNG, times and sizes as text."""
+"""Results for people and machines: environment, JSON, CSV, PNG, times and sizes as text."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ def png(figure: Figure) -> bytes:
 
 
 def open_frame(*panels: Axes) -> None:
-    """Draw no line on top of and to the right of panels."""
+    """Remove the top and right lines of panels."""
     for axes in panels:
         axes.spines[["top", "right"]].set_visible(False)
 

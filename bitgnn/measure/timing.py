@@ -66,7 +66,7 @@ class Timing:
 
     @property
     def noisy(self) -> bool:
-        """Whether the 90 % quantile exceeds the 10 % quantile by more than a quarter."""
+        """True if the 90 % quantile exceeds the 10 % quantile by more than a quarter."""
         return self.quantile(0.9) > NOISY_RATIO * self.quantile(0.1)
 
     def to_dict(self) -> dict[str, Any]:
@@ -113,7 +113,7 @@ class Clock:
         self._repeat_seconds = repeat_seconds
 
     def elapsed(self, run: Callable[[], Any]) -> float:
-        """Seconds until everything that ``run`` began is done."""
+        """Seconds until all work that ``run`` began is done."""
         if self.device == "cuda":
             begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
             begin.record()
@@ -126,7 +126,7 @@ class Clock:
         return time.perf_counter() - start
 
     def recover(self) -> None:
-        """Give memory back behind a failure; raises where the device is of no use any more."""
+        """Free memory after a failure; raises if the device is unusable."""
         gc.collect()
         if self.device == "cuda":
             torch.cuda.synchronize()
@@ -193,7 +193,7 @@ class Clock:
         return {n: Timing(tuple(seconds[n]), chosen[n].calls, cold) for n in done}, failed
 
     def _evictor(self) -> Callable[[], Any]:
-        """A function that pushes everything else out of the caches by streaming a larger buffer."""
+        """A function that evicts the caches by streaming a larger buffer."""
         if self.device == "cuda":
             size = torch.cuda.get_device_properties(torch.cuda.current_device()).L2_cache_size
         else:
@@ -257,7 +257,7 @@ def glance(run: Callable[[], Any], device: torch.device) -> float:
 
 
 def gpu_seconds(run: Callable[[], Any], device: torch.device) -> float | None:
-    """Median seconds that a GPU works on one forward: inside of a CUDA graph, host left out.
+    """Median seconds of one forward on a GPU inside a CUDA graph, without the host.
 
     None on a CPU, and for what cannot be captured.
     """
@@ -305,7 +305,7 @@ def measure_in_turns(
 
 
 def noise(timings: Sequence[Timing]) -> str | None:
-    """What to say of a machine that was not quiet while it was timed; None of a quiet one."""
+    """Warning about a machine that was busy while it was timed; None if it was quiet."""
     noisy = sum(timing.noisy for timing in timings)
     reasons = []
     if noisy > NOISY_SHARE * len(timings):

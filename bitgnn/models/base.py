@@ -157,7 +157,7 @@ class NodeModel(nn.Module):
         return self._scores(x, edge_index, edge_weight)
 
     def _features(self, x: Any) -> Any:
-        """Features as floats; refuses a wrong kind or shape, of which a trace has neither."""
+        """Check features and return them as floats; a trace skips the checks."""
         x = unpacked(x)
         if isinstance(x, fx.Proxy):
             return x

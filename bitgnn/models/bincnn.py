@@ -1,4 +1,4 @@
-"""BinCNN, a classifier of vehicles, and the four ways in which it takes its images."""
+"""BinCNN, a classifier of vehicles, and its four binarisations of images."""
 
 from __future__ import annotations
 

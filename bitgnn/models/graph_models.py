@@ -33,10 +33,10 @@ def standardized(
 
 
 class _Stack(NodeModel):
-    """Layers in a row, and the form of it that takes means over neighbours."""
+    """A stack of layers, and its form with means over neighbours."""
 
     def _sizes(self) -> list[tuple[int, int]]:
-        """Features that each layer takes and gives."""
+        """Input and output features of each layer."""
         hidden = [self.hidden_channels] * (self.num_layers - 1)
         return list(itertools.pairwise([self.in_channels, *hidden, self.out_channels]))
 
@@ -65,7 +65,7 @@ class _Stack(NodeModel):
         return self.precisions[layer].bspmm[2] == "B"
 
     def _scores_of_means(self, x: Tensor, edge_index: Any) -> Tensor:
-        """ReLU and dropout stand behind every layer that hands over floats."""
+        """Apply the layers, with ReLU and dropout after those that return floats."""
         for i, conv in enumerate(self.convs):
             x = conv(x, edge_index)
             if i < self.num_layers - 1 and not self._gives_bits(i):
@@ -216,7 +216,7 @@ class GraphSAGE(_Stack):
 
 
 class GraphSAINT(NodeModel):
-    r"""Two :class:`bitgnn.nn.GraphConv` layers whose outputs together meet one float linear map.
+    r"""Two :class:`bitgnn.nn.GraphConv` layers whose joined outputs feed a float linear map.
 
     .. math:: h_1 = conv_1(x), \quad h_2 = conv_2(h_1), \quad y = W\,[h_1 \,\|\, h_2] + b
 

@@ -20,7 +20,7 @@ ALEXNET_CHANNELS = (128, 256, 256, 256, 256)
 
 
 class ImageNetwork(nn.Module):
-    """Base of the networks: layers on images, then layers on what they leave as one vector.
+    """Base of the networks: layers on images, then layers on the flattened result.
 
     Args:
         image: channels, height and width of an image.
@@ -109,7 +109,7 @@ class Layers:
         self._input_step = input_step
 
     def _options(self) -> dict[str, Any]:
-        """Of the next layer: the first one of a binary network takes fixed point."""
+        """Options of the next layer; the first one of a binary network takes fixed point."""
         step, self._input_step = self._input_step, None
         return {"bias": False, **({"scale": False, "input_step": step} if self.binary else {})}
 
@@ -124,7 +124,7 @@ class Layers:
         return layer
 
     def convolve(self, outputs: int, kernel: int = 3, stride: int = 1, pool: int = 1) -> None:
-        """Add a convolution with all that belongs to it, and a max pool where ``pool`` is not 1."""
+        """Add a convolution with norm and activation, and a max pool if ``pool`` is not 1."""
         layer = self.convolution(outputs, kernel, stride)
         # In full precision the norm directly behind the convolution is what compilers fold.
         tail: list[nn.Module] = [nn.BatchNorm2d(outputs)]
@@ -141,7 +141,7 @@ class Layers:
         self.layers += [layer, *tail]
 
     def parts(self, widths: Iterable[int]) -> tuple[nn.Sequential, nn.Sequential]:
-        """The layers so far, and linear ones of ``widths`` behind them; the last gives scores.
+        """The layers so far, followed by linear layers of ``widths``; the last gives scores.
 
         Binary scores are sums behind a batch norm too.
         """

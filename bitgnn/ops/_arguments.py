@@ -28,7 +28,7 @@ _OVERLOADS: dict[str, Any] = {}
 
 
 def is_compiled(operator: str) -> bool:
-    """Whether an operator checks its arguments itself, as its reference does not."""
+    """True if an operator checks its arguments itself, as its reference does not."""
     if operator not in _OVERLOADS:
         if not torch._C._dispatch_has_kernel_for_dispatch_key(f"bitgnn::{operator}", "CPU"):
             return False
@@ -69,7 +69,7 @@ def float_matrix(
 
 
 def packable_matrix(function: str, name: str, x: Tensor, check_finite: bool = False) -> None:
-    """Require what can be packed: a dense floating-point or uint8 matrix."""
+    """Require a matrix that can be packed: dense, floating-point or uint8."""
     float_matrix(function, name, x, check_finite, also=(torch.uint8,))
 
 
@@ -128,7 +128,7 @@ def vector(
 
 
 def no_bias_with_integer(function: str, bias: Tensor | None, integer: bool) -> None:
-    """Integer results are plain sums."""
+    """Refuse a bias with integer results, which are plain sums."""
     if integer and bias is not None:
         raise ValueError(
             f"{function}: bias must be None with integer=True, which returns plain sums"

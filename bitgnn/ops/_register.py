@@ -66,7 +66,7 @@ def _csr_from_edges(
 
 
 def _announced(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
-    """The reference, telling once per device type that no compiled kernel serves it."""
+    """The reference, which warns once per device type that no compiled kernel exists."""
 
     def fallback(*arguments: Any, **keywords: Any) -> Any:
         device = arguments[0].device.type

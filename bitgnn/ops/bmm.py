@@ -214,7 +214,7 @@ def tbb(
 
 
 def _stored(name: str, operand: str, bits: BitTensor, transposed: bool) -> BitTensor:
-    """An operand with its rows along K, whichever way it is stored."""
+    """An operand with its rows along K, however it is stored."""
     if not transposed:
         return bits
     _arguments.bit_matrix(name, operand, bits)
@@ -224,7 +224,7 @@ def _stored(name: str, operand: str, bits: BitTensor, transposed: bool) -> BitTe
 
 
 def check_operands(name: str, letters: str, x: Any, w: Any, check_finite: bool = False) -> int:
-    """Check both operands, which have these letters; rows of the weight."""
+    """Check both operands for their letters; return the rows of the weight."""
     is_packed = letters == "BB" and isinstance(x, BitTensor) and isinstance(w, BitTensor)
     if is_packed and w.size == x.size and w.words.device == x.words.device:
         return w.words.size(0)

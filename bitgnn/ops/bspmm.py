@@ -215,7 +215,7 @@ def _planes(x: TernaryTensor) -> BitTensor:
 
 
 def _ternary_factor(x: TernaryTensor, adjacency: BitAdjacency) -> Tensor | None:
-    """What sums are multiplied by: float32 ``[M]`` or None."""
+    """Factor of the sums: float32 ``[M]`` or None."""
     if x.scale is None or adjacency.row_scale is None:
         return adjacency.row_scale if x.scale is None else x.scale.repeat(adjacency.shape[0])
     return adjacency.row_scale * x.scale

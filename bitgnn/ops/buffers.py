@@ -23,7 +23,7 @@ def release_buffers() -> None:
 
 @contextmanager
 def no_buffer_cache() -> Iterator[None]:
-    """Take no results from the cache of buffers meanwhile.
+    """Bypass the cache of buffers inside the block.
 
     Every result then comes from PyTorch's allocator, which counts it; see :func:`release_buffers`.
     """

@@ -16,7 +16,7 @@ _OPS = torch.ops.bitgnn
 
 
 def bbb(a: BitTensor, b: BitTensor) -> BitTensor:
-    """Bits of a, then bits of b; two scales of a row do not make one, so none is kept."""
+    """Bits of a, then bits of b; scales are dropped, as a row has only one."""
     _arguments.bit_pair("concat.bbb", a, b)
     _same_rows("concat.bbb", a.words.size(0), b.words.size(0))
     words = _OPS.concat_bbb(a.words, b.words, a.size, b.size)

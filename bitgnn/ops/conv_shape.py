@@ -69,7 +69,7 @@ def conv_shape(
 
 
 def whole_pair(function: str, name: str, value: Pair, least: int) -> tuple[int, int]:
-    """Height and width of what is given as one or both; ints that are at least ``least``."""
+    """Height and width given as one int or two, each at least ``least``."""
     both = value if isinstance(value, tuple | list) else (value, value)
     if not (len(both) == 2 and all(isinstance(v, int) and not isinstance(v, bool) for v in both)):
         raise TypeError(f"{function}: {name} must be an int or a pair of them, got {value!r}")
@@ -93,7 +93,7 @@ def check_operands(
     dilation: Pair,
     groups: int,
 ) -> ConvShape:
-    """Check operands and numbers; what the operator takes for them."""
+    """Check operands and numbers; return the operator's arguments."""
     check_images(function, "x", x)
     check_images(function, "w", w)
     _arguments.same_device(function, "w", w.device, x.device)
@@ -151,7 +151,7 @@ def check_fixed_operands(
     padding: Pair | str,
     dilation: Pair,
 ) -> ConvShape:
-    """Check operands and numbers of a first layer; what the operator takes for them."""
+    """Check operands and numbers of a first layer; return the operator's arguments."""
     if not (isinstance(x, Tensor) and x.dtype in FIRST_DTYPES and x.layout == torch.strided):
         raise TypeError(
             f"{function}: x must be dense float32, float16, bfloat16 or uint8, got {name_type(x)}"
@@ -184,7 +184,7 @@ def check_addend(
     places: tuple[int, int],
     steps: tuple[int, int],
 ) -> None:
-    """Require an addend of at most so many channels whose pixels at the steps are the places."""
+    """Require an addend whose strided pixels match the result, with at most as many channels."""
     if not (isinstance(addend, Tensor) and addend.dtype in (torch.int16, torch.int32)):
         raise TypeError(f"{name}: addend must be an int16 or int32 tensor, got {name_type(addend)}")
     if not (
@@ -208,7 +208,7 @@ def pool_window(
     size: Sequence[int],
     device: torch.device,
 ) -> tuple[tuple[int, int] | None, Tensor | None]:
-    """What a convolution's operator takes to pool its bits: the window and words of the flip."""
+    """Pooling arguments of a convolution: the window, and the words of the flip."""
     _arguments.vector(name, "pool_flip", flip, channels, device, torch.bool)
     if pool is None and flip is not None:
         raise ValueError(f"{name}: pool_flip must be left out where there is no pool")

@@ -162,7 +162,7 @@ def _hidden_product(
     scale: bool,
     *given: Any,
 ) -> tuple[Any, ...]:
-    """Check operands and options; what both operators take in front of the bias."""
+    """Check operands and options; return the arguments of both operators up to the bias."""
     if hidden not in allowed:
         choice = " or ".join(map(repr, allowed))
         raise ValueError(f"{name}: hidden must be {choice}, got {hidden!r}")

@@ -56,7 +56,7 @@ MAX_ITEMS = 2**31 // 8
 
 
 def expected_items(rows: int, slices: int, edges: int) -> float:
-    """Shares of rows in slices that hold a neighbour, large ones cut; columns being random."""
+    """Expected number of (row, slice) pairs that hold a neighbour, for random columns."""
     shares = max(1, rows * slices)
     return shares * (1.0 - math.exp(-edges / shares)) + edges / (2 * ITEM_EDGES)
 
@@ -89,7 +89,7 @@ for the same out of shared memory, and for an item."""
 def pattern_arguments(
     function: str, x: BitTensor, adjacency: BitAdjacency, layout: str | None
 ) -> tuple[str, tuple[Any, ...]]:
-    """Check both operands; the layout in use and what its operator takes behind x and size."""
+    """Check both operands; return the layout and its operator's arguments after x and size."""
     check_pattern(function, adjacency, x.words.size(0), x.words.device)
     if layout is None:
         layout = default_layout(x.words.size(1), adjacency)

@@ -159,7 +159,7 @@ def make_chain(
     scale: Tensor | None = None,
     bias: Tensor | None = None,
 ) -> LinearChain:
-    """Weights and comparisons of layers as one image.
+    """Pack weights and comparisons of layers into one buffer.
 
     Args:
         hidden: of each layer but the last the weights ``[M, K]`` and int32 ``[M, 2]``: limit and

@@ -93,7 +93,7 @@ def kernel(
     threshold: Tensor | None = None,
     flip: Tensor | None = None,
 ) -> PatchKernel:
-    """A kernel for patches, with the comparison that :func:`bbb` makes; for once, not each call.
+    """Prepare a kernel for patches and the comparison of :func:`bbb`, once for all calls.
 
     Args:
         w: ``[O, C, kh, kw]`` of at most 32 taps.

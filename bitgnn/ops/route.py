@@ -1,4 +1,4 @@
-"""Which kernels a call runs on a GPU, and how much scratch memory it takes, without a GPU."""
+"""Kernels and scratch memory of a call on a GPU, told without one."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from bitgnn._library import load_for_dry_runs
 
 @dataclass(frozen=True)
 class DeviceDescription:
-    """What the choice of kernels depends on.
+    """Properties of a GPU on which the choice of kernels depends.
 
     Attributes:
         capability: 10 * major + minor compute capability.
@@ -60,7 +60,7 @@ class KernelLaunch:
 
 @dataclass(frozen=True)
 class Route:
-    """What a call does.
+    """Kernels and scratch memory of a call.
 
     Attributes:
         launches: in order. Grids of kernels that fill the device may be larger than real ones:
@@ -137,7 +137,7 @@ def _launch(line: str) -> KernelLaunch:
 
 
 def _without_parameters(kernel: str) -> str:
-    """``void f<2>(int)`` as ``f<2>``: what stands in front of the parentheses that enclose all."""
+    """Strip return type and parameters: ``void f<2>(int)`` becomes ``f<2>``."""
     depth = 0
     for place, letter in enumerate(kernel):
         depth += (letter == "<") - (letter == ">")
@@ -169,7 +169,7 @@ def _description(device: str | torch.device | DeviceDescription | None) -> Devic
 
 
 def _unbacked(value: Any) -> Any:
-    """A tensor with addresses but without memory, as nothing of it is read."""
+    """A tensor with addresses but without memory; it is never read."""
     if not isinstance(value, Tensor):
         return value
     if value.numel() == 1:  # operators read scales on the host

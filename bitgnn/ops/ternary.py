@@ -68,7 +68,7 @@ def linear(
     activation: str = "ternary",
     dtype: torch.dtype | None = None,
 ) -> Tensor:
-    """A linear layer of floats that are made ternary on the way.
+    """Linear layer of floats, which are quantised to ternary values.
 
     ``((scale * w_scale[o]) * dot) + bias[o]`` with ``dot`` the product of ``ternary(x, scale)`` (or
     ``bool(x, scale)``) and the row ``o`` of ``w``.
@@ -238,7 +238,7 @@ def attention_floats(
     causal: bool = False,
     dtype: torch.dtype | None = None,
 ) -> Tensor:
-    """:func:`attention` of floats that are made ternary on the way.
+    """:func:`attention` of floats, which are quantised to ternary values.
 
     The result is that of :func:`attention` on ``TernaryTensor.from_float(q, q_scale)``, the same of
     k and ``TernaryTensor.from_columns(v, v_scale)``. On Hopper heads of 33 to 64 features and up to
@@ -348,5 +348,5 @@ def _linear_scale(name: str, scale: Tensor | float, device: torch.device) -> Ten
 
 @lru_cache(maxsize=256)
 def _number(name: str, scale: float, device: torch.device) -> Tensor:
-    """A number as a tensor, which nothing may write to."""
+    """A number as a read-only tensor."""
     return scale_tensor(name, "scale", scale, device)

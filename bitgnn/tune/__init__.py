@@ -33,7 +33,7 @@ def __dir__() -> list[str]:
 
 
 class _Tuner(ModuleType):
-    """A module to be called: a function of the same name would hide the package or be hidden."""
+    """A callable module: a function of the same name would hide the package or be hidden."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Tune a model; arguments, result and errors of :func:`bitgnn.tune.tuner.tune`."""

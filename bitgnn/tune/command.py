@@ -24,7 +24,7 @@ WRITING_SECONDS, WRITING_SHARE = 4.0, 0.1
 
 @dataclass(frozen=True)
 class TuneCommand:
-    """What the command line says, in the words of ``bitgnn tune --help``.
+    """Options of the command line, named as in ``bitgnn tune --help``.
 
     ``spent`` seconds of the budget are gone already, such as for starting.
     """

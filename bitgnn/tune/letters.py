@@ -1,4 +1,4 @@
-"""Which letters the layers of a model may have together, and those that a user fixes by pins.
+"""Letters that the layers of a model may have together, and those that a user pins.
 
 The last letter of a layer is the first one of its readers, through what stands between them: a
 dropout or a join of columns hands bits on as they are; a sum of layers may be read as floats or by
@@ -51,7 +51,7 @@ _PATTERN = re.compile(rf"[{LETTERS}{TERNARY}*]{{3}}(\+[{LETTERS}{TERNARY}*]{{3}}
 
 @dataclass(frozen=True)
 class LayerRule:
-    """What the letters of a layer depend on.
+    """Properties of a layer on which its letters depend.
 
     Its product and its aggregation may take ternary activations, where so marked.
     """
@@ -76,7 +76,7 @@ class LayerRule:
 
 
 def layer_rules(model: nn.Module) -> tuple[LayerRule, ...]:
-    """The tunable layers of a model in the order in which data pass them."""
+    """The tunable layers of a model in the order of the dataflow."""
     if isinstance(model, HasPrecision):
         rules = _model_rules(model)
     else:
@@ -90,7 +90,7 @@ def layer_rules(model: nn.Module) -> tuple[LayerRule, ...]:
 
 
 def _model_rules(model: nn.Module) -> tuple[LayerRule, ...]:
-    """A model that makes what stands between its layers fit their letters."""
+    """Rules for a model that adapts the parts between its layers to their letters."""
     layers = {n: m for n, m in tunable_layers(model).items() if isinstance(m, MessagePassing)}
     last = list(layers)[-1] if layers and getattr(model, "gives_scores", True) else None
     rules: list[LayerRule] = []
@@ -135,7 +135,7 @@ def _traced_rules(model: nn.Module, network: Network) -> tuple[LayerRule, ...]:
 
 
 def _ternary(layer: nn.Module) -> tuple[bool, bool]:
-    """Whether a layer has the scales of ternary activations in its product and aggregation."""
+    """True if a layer has scales of ternary activations in product and aggregation."""
     input_scale, hidden_scale = (
         quantizer is not None and bool(quantizer.is_set)
         for quantizer in (getattr(layer, name, None) for name in QUANTIZERS)
@@ -144,7 +144,7 @@ def _ternary(layer: nn.Module) -> tuple[bool, bool]:
 
 
 def _entry(output: Value, name: str, layers: Mapping[Value, str]) -> list[Value]:
-    """What a layer reads of others."""
+    """Values outside a layer that it reads."""
     read: list[Value] = []
     stack, seen = [output], {output}
     while stack:
@@ -161,7 +161,7 @@ def _entry(output: Value, name: str, layers: Mapping[Value, str]) -> list[Value]
 
 
 def _sources(values: list[Value], layers: Mapping[Value, str]) -> tuple[tuple[str, ...], Between]:
-    """The tunable layers behind some values, and the least permissive thing on the way there."""
+    """The tunable layers that feed some values, and the strictest operation in between."""
     found: set[str] = set()
     worst: Between = "nothing"
     reads_floats = False
@@ -194,14 +194,14 @@ def _kind_of_way(value: Value) -> Between:
 
 
 class LetterChoices:
-    """Every choice of letters that fits together, in a fixed order."""
+    """All compatible choices of letters, in a fixed order."""
 
     def __init__(self, rules: tuple[LayerRule, ...], patterns: Mapping[str, str]) -> None:
         self.rules = rules
         self.patterns = dict(patterns)
 
     def options(self, layer: int, chosen: Mapping[str, str]) -> tuple[str, ...]:
-        """Letters that a layer may have behind those chosen for the layers in front of it."""
+        """Letters that a layer may have after those chosen for earlier layers."""
         rule = self.rules[layer]
         handed_over = {name: letters[-1] for name, letters in chosen.items()}
         return _spelled(rule, rule.activations(handed_over), self.patterns.get(rule.name))
@@ -267,7 +267,7 @@ def _spelled(rule: LayerRule, firsts: str, pattern: str | None) -> tuple[str, ..
 
 
 def _matches(letters: str, pattern: str) -> bool:
-    """Whether letters fit a pattern in which ``*`` is any of them."""
+    """True if letters fit a pattern in which ``*`` stands for any letter."""
     return len(letters) == len(pattern) and all(
         wanted in ("*", found) for found, wanted in zip(letters, pattern, strict=True)
     )

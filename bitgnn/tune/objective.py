@@ -43,7 +43,7 @@ class ObjectiveError(ValueError):
 
 @dataclass(frozen=True)
 class Measures:
-    """What a plan costs and keeps.
+    """Measurements of a plan.
 
     Attributes:
         accuracy: score on the validation nodes, from 0 to 1.
@@ -56,12 +56,12 @@ class Measures:
     memory: float
 
     def dominates(self, other: Measures) -> bool:
-        """Whether it is nowhere worse than another, and somewhere better."""
+        """True if it is nowhere worse than another, and somewhere better."""
         pairs = list(zip(self._costs, other._costs, strict=True))
         return all(a <= b for a, b in pairs) and any(a < b for a, b in pairs)
 
     def rank(self, objective: Objective) -> tuple[float, ...]:
-        """Sorts the best in front: by the objective, then by what is left."""
+        """Sort key, best first: by the objective, then by the other measures."""
         drop, latency, memory = self._costs
         orders = {
             "latency": (latency, drop, memory),
@@ -119,13 +119,13 @@ class Constraint:
         return cls(what, limit)  # type: ignore[arg-type]
 
     def value(self, measures: Measures, reference: float) -> float:
-        """What is limited, of a plan, ``reference`` being the score to compare with."""
+        """The limited quantity of a plan; losses count from the score ``reference``."""
         if self.what == "accuracy drop":
             return round(reference - measures.accuracy, DIGITS)
         return measures.latency if self.what == "latency" else measures.memory
 
     def is_met(self, measures: Measures, reference: float) -> bool:
-        """Whether a plan keeps the limit; a score that is not a number never does."""
+        """True if a plan keeps the limit; a NaN score never does."""
         return self.value(measures, reference) <= self.limit
 
     def show(self, value: float) -> str:
@@ -143,7 +143,7 @@ class Constraint:
 
 @dataclass(frozen=True)
 class Goal:
-    """What plans are compared by; losses of accuracy count from the score ``reference``."""
+    """Objective and limits of plans; losses of accuracy count from the score ``reference``."""
 
     objective: Objective
     constraints: tuple[Constraint, ...]
@@ -151,7 +151,7 @@ class Goal:
 
     @classmethod
     def read(cls, objective: str, limits: str | Constraint | Iterable[str | Constraint]) -> Goal:
-        """What a user says; a single limit needs no list."""
+        """Read objective and limits as a user writes them; a single limit needs no list."""
         several = [limits] if isinstance(limits, str | Constraint) else limits
         constraints = tuple(Constraint.parse(limit) for limit in several)
         if objective not in get_args(Objective):
@@ -161,16 +161,16 @@ class Goal:
         return cls(objective, constraints)  # type: ignore[arg-type]
 
     def meets(self, measures: Measures) -> bool:
-        """Whether every limit is kept."""
+        """True if every limit is kept."""
         return all(limit.is_met(measures, self.reference) for limit in self.constraints)
 
     def preference(self, measures: Measures) -> tuple[float, ...]:
-        """Sorts the best in front: those that keep every limit, then those that miss by least."""
+        """Sort key, best first: plans that keep every limit, then those that miss by least."""
         excess = [self._excess(limit, measures) for limit in self.constraints]
         return max([0.0, *excess]), *measures.rank(self.objective)
 
     def explain_unmet(self, points: Iterable[Measures]) -> str:
-        """Which limits no plan keeps, and by how much the nearest one misses them.
+        """Name the limits that no plan keeps, and by how much the nearest one misses them.
 
         Of every limit that cannot be kept alone, the nearest value. Where each can be kept alone:
         the limit that a plan which keeps the others misses by the smallest share, or what the plan
@@ -218,7 +218,7 @@ class Goal:
         return f"has {limit.show(value)}, {limit.show(value - limit.limit)} too much"
 
     def _excess(self, limit: Constraint, measures: Measures) -> float:
-        """By what share of itself a limit is missed; below 0 where it is kept."""
+        """Relative excess over a limit; below 0 if the limit is kept."""
         value = limit.value(measures, self.reference)
         unit = limit.limit or 0.01 * max(abs(self.reference), 1.0)
         return math.inf if math.isnan(value) else (value - limit.limit) / unit
@@ -248,7 +248,7 @@ def parse_seconds(text: str | float) -> float:
 
 
 def age_of_process() -> float:
-    """Seconds since this process began; 0 where the system does not tell."""
+    """Seconds since this process began; 0 if the system does not tell."""
     try:
         fields = PROCESS_FILE.read_text().rpartition(")")[2].split()
         began = int(fields[BEGIN_FIELD]) / os.sysconf("SC_CLK_TCK")
@@ -258,7 +258,7 @@ def age_of_process() -> float:
 
 
 class Budget:
-    """Seconds that are left, of which ``spent`` are gone already; None is no limit.
+    """A time limit in seconds, ``spent`` of them used already; None is no limit.
 
     It expects of a piece of work what those of its kind took so far.
     """
@@ -281,12 +281,12 @@ class Budget:
 
     @property
     def left(self) -> float:
-        """Seconds that are left; below 0 where it took longer."""
+        """Seconds left; below 0 if the limit is exceeded."""
         return self.seconds - self.spent
 
     @property
     def seconds_left(self) -> float | None:
-        """The same, at least 0; None without a limit."""
+        """Seconds left, at least 0; None without a limit."""
         return None if math.isinf(self.seconds) else max(0.0, self.left)
 
     def left_until(self, share: float) -> float:
@@ -298,13 +298,13 @@ class Budget:
         return Budget(max(0.0, self.left_until(share) / parts), self._clock)
 
     def fits(self, kind: str, share: float = 1.0) -> bool:
-        """Whether another piece of work of a kind is expected to end before a share is used up.
+        """True if another piece of work of a kind should end before a share is used up.
 
         The first one of its kind fits as long as any time is left.
         """
         return self._expected.get(kind, 0.0) < self.left_until(share)
 
     def did(self, kind: str, seconds: float) -> None:
-        """Note how long a piece of work took."""
+        """Record the duration of a piece of work."""
         before = self._expected.get(kind, seconds)
         self._expected[kind] = SMOOTHING * seconds + (1 - SMOOTHING) * before

@@ -41,7 +41,7 @@ RECOMMENDED, NEAREST = "*", "nearest"
 
 
 def result_table(result: TuneResult, most: int) -> Table:
-    """The baseline, then at most so many plans, the best first; the front is marked."""
+    """The baseline, then at most ``most`` plans, best first; the front is marked."""
     is_kept = result.missed is None
     title = f"{result.workload['model']}: best {result.objective}"
     table = Table(box=SIMPLE_HEAD, title=title, caption=_caption(result))
@@ -82,7 +82,7 @@ def _cells(plan: Plan) -> list[str]:
 
 
 def _caption(result: TuneResult) -> str:
-    """What the marks mean, and what losses of accuracy count from."""
+    """Explain the marks, and the score from which losses of accuracy count."""
     chosen = f"{RECOMMENDED}: recommended"
     if result.missed is not None:
         chosen = f"{NEAREST}: closest to the limits, which no plan is known to keep"
@@ -136,7 +136,7 @@ def _finite(value: float | None) -> float | None:
 
 
 def _csv(result: TuneResult) -> str:
-    """Every point, then every plan as the search saw it, in the weights of another one."""
+    """Every point, then every plan of the search, scored with another plan's weights."""
     front = {id(point) for point in result.front}
     rows: list[Sequence[Any]] = [COLUMNS]
     for point in result.points:
@@ -260,6 +260,6 @@ def _mark(marker: str, color: str, label: str) -> Line2D:
 
 
 def _tick(value: float) -> str:
-    """Such as ``200 µs``."""
+    """Label of a tick, such as ``200 µs``."""
     number, unit = format_seconds(value).split()
     return f"{float(number):g} {unit}"

@@ -1,4 +1,4 @@
-"""TuneResult: the distilled plans beside the float model, and which one to take and why."""
+"""TuneResult: the distilled plans and the float model, and a recommendation with reasons."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ LEAST_POINTS = 0.005
 
 @dataclass(frozen=True)
 class Point:
-    """A distilled plan, or the float model beside it, with everything measured.
+    """A distilled plan, or the float model, with all measurements.
 
     Attributes:
         name: what to call it.
@@ -65,7 +65,7 @@ class Point:
         return None if self.student is None else self.student.workload.widen
 
     def __str__(self) -> str:
-        """A plan in words, with the width where it is another one."""
+        """A plan in words, with the width if that is not the model's."""
         if self.plan is None:
             return self.name
         wider = "" if self.widen == 1 else f", {self.widen:g} times the hidden channels"
@@ -84,7 +84,7 @@ class Point:
 
 @dataclass(frozen=True, eq=False)
 class TuneResult:
-    """What :func:`bitgnn.tune` found.
+    """Result of :func:`bitgnn.tune`.
 
     Attributes:
         recommended: the best plan that keeps every limit; where :attr:`missed` is not None, the one
@@ -179,7 +179,7 @@ class TuneResult:
 
     @cached_property
     def reasons(self) -> tuple[str, ...]:
-        """Why the recommended plan, in sentences; the first one says whether limits are missed."""
+        """Reasons for the recommended plan, in sentences; the first says if limits are missed."""
         return tuple(_reasons(self))
 
     def freeze(self) -> FrozenModel:
@@ -187,18 +187,18 @@ class TuneResult:
         return self.recommended.freeze()
 
     def meets(self, point: Point) -> bool:
-        """Whether a point keeps every limit."""
+        """True if a point keeps every limit."""
         return self.goal.meets(point.measures)
 
     def verdict(self, point: Point) -> str:
-        """Whether a point keeps every limit, in a word."""
+        """One word that says if a point keeps every limit."""
         if not self.meets(point):
             return "missed"
         return "kept" if self.missed is None or not self.meets(self.recommended) else "unknown"
 
     @cached_property
     def missed(self) -> str | None:
-        """Which limits the recommended plan misses, or why nobody can tell; None if it keeps all.
+        """Limits that the recommended plan misses, or why that is unknown; None if it keeps all.
 
         A loss of accuracy says nothing where the teacher was not trained for as long as it should
         be.
@@ -251,7 +251,7 @@ class LimitsMissed(ObjectiveError):
 
 
 def _reasons(result: TuneResult) -> Iterator[str]:
-    """Why the recommended plan, in sentences; the first one says whether limits are missed."""
+    """Reasons for the recommended plan, in sentences; the first one says if limits are missed."""
     best = result.recommended
     found = best.measures
     facts = (
@@ -300,7 +300,7 @@ def _reasons(result: TuneResult) -> Iterator[str]:
 
 
 def _change(result: TuneResult, accuracy: float) -> str:
-    """An accuracy beside the one that the loss is counted from."""
+    """An accuracy and the one from which the loss counts."""
     drop = 100 * (result.reference - accuracy)
     if abs(drop) < LEAST_POINTS:
         return "the same as the float model"
@@ -309,7 +309,7 @@ def _change(result: TuneResult, accuracy: float) -> str:
 
 
 def _passed_over(result: TuneResult) -> Iterator[str]:
-    """Which faster or smaller plan was passed over, and why."""
+    """Name the faster or smaller plan that was passed over, and why."""
 
     def rank(point: Point) -> tuple[float, ...]:
         return point.measures.rank(result.objective)

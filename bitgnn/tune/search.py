@@ -1,4 +1,4 @@
-"""Search: scores letters, times their plans briefly, and measures those that could be best."""
+"""Search: scores letters, times their plans briefly, and measures the promising ones."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ class Search:
         return True
 
     def _refresh(self) -> None:
-        """Take what is in the store, of this and other processes."""
+        """Take new trials from the store, of this and other processes."""
         plans_by_letters, measured = self.store.news()
         for key, (plans, size) in plans_by_letters.items():
             self.by_letters.setdefault(key, plans)
@@ -146,7 +146,7 @@ class Search:
                 plans[place] = replace(other, timing=trial.timing)
 
     def _all_choices(self) -> Iterator[tuple[dict[str, str], Any]]:
-        """Every choice that is not known, from another beginning in each process of a file.
+        """Every unknown choice; processes that share a file begin at different ones.
 
         The model's own letters come first, which lose least: there may be time for no others.
         """
@@ -205,7 +205,7 @@ class Search:
         self.store.study.tell(trial, values)
 
     def _worthwhile(self, plans: list[Plan]) -> list[Plan]:
-        """Plans of some letters that are looked at: one of letters that seem to miss the limit."""
+        """Plans of some letters to try; only one if the letters seem to miss the limit."""
         first = plans[0]
         try:
             accurate = Measures(self.accuracy.of(first).validation, 0.0, 0.0)
@@ -242,13 +242,13 @@ class Search:
             self.store.drop(asked)
 
     def _optimistic(self, trial: Trial) -> Measures:
-        """What a plan may measure at best."""
+        """Optimistic bound on a plan's measurements."""
         if trial.timing is not None:
             return trial.measures
         return replace(trial.measures, latency=OPTIMISM * trial.estimate)
 
     def _open(self) -> list[Trial]:
-        """Plans that can be measured and are not."""
+        """Plans that can be measured and have not been."""
         return [t for t in self.trials if t.timing is None and t.plan not in self.failed]
 
     def _contenders(self) -> list[Trial]:
@@ -270,7 +270,7 @@ class Search:
         return [trial for trial in front if trial.timing is None]
 
     def _affordable(self, batch: list[Trial]) -> list[Trial]:
-        """As many as fit in the time; the first one of all does in any case."""
+        """The plans that fit in the time; the very first one always does."""
         left = self.budget.left_until(MEASURED_BY)
         kept: list[Trial] = []
         for trial in batch:

@@ -1,4 +1,4 @@
-"""Space: every plan that a model allows, in a fixed order, made ready to run and scored."""
+"""Space: all plans that a model allows, in a fixed order, made ready and scored."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ MOST_ORDERED = 4
 
 @dataclass(frozen=True)
 class Candidate:
-    """A frozen model with everything a forward needs, features in the form that a plan asks for."""
+    """A frozen model with the inputs of a forward, features in the plan's form."""
 
     frozen: FrozenModel
     x: Features
@@ -42,7 +42,7 @@ class Candidate:
 
     @cached_property
     def run(self) -> Callable[[], Tensor]:
-        """One forward as the model is run without a word on how."""
+        """One forward in the default way."""
         # Without the candidate itself in the call, its memory is given back with its last user.
         return partial(self.frozen.executor(), self.x, self.graph)
 
@@ -58,7 +58,7 @@ class Candidate:
 
 
 def _kept(store: OrderedDict[Any, Any], key: Any, make: Callable[[], Any], most: int) -> Any:
-    """What is stored under a key, made where it is not."""
+    """Value stored under a key, made if there is none."""
     if key not in store:
         store[key] = make()
     store.move_to_end(key)
@@ -121,7 +121,7 @@ class Space:
 
     @property
     def layers(self) -> tuple[str, ...]:
-        """Names of the tunable layers in the order in which data pass them."""
+        """Names of the tunable layers in the order of the dataflow."""
         return tuple(rule.name for rule in self.choices.rules)
 
     @property
@@ -130,7 +130,7 @@ class Space:
         return len(self.choices)
 
     def options(self, layer: str, chosen: Mapping[str, str]) -> tuple[str, ...]:
-        """Letters that a layer may have behind those chosen for the layers in front of it.
+        """Letters that a layer may have after those chosen for earlier layers.
 
         Asked layer by layer in the order of :attr:`layers`, this makes any choice of the space.
         """
@@ -167,7 +167,7 @@ class Space:
             yield from self.plans(letters)
 
     def _orders(self, native: Mapping[str, Order]) -> list[dict[str, Order]]:
-        """All orders of few layers; of many, freezing's choice and its one-layer variations."""
+        """All orders of few layers, else freezing's choice and its one-layer variations."""
         allowed: list[Order] = [order for order in ORDERS if order in self._allowed("order")]
         if len(native) <= MOST_ORDERED:
             combined = itertools.product(allowed, repeat=len(native))
@@ -181,7 +181,7 @@ class Space:
         return self.allow.get(name, CHOICES[name])
 
     def _known(self, letters: Mapping[str, str]) -> tuple[Mapping[str, Order], list[Any]]:
-        """The order of each layer that has a choice, as freezing takes it; forms of features."""
+        """Freezing's order of each layer that has a choice, and the forms of features."""
         if letters not in self.choices:
             raise ValueError(f"tune: letters {dict(letters)} are no choice of this space")
         key = " ".join(letters[name] for name in self.layers)

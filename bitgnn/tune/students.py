@@ -133,7 +133,7 @@ def _first_budget(log: Path, seconds: float | None) -> float | None:
 
 @dataclass(frozen=True)
 class Baseline:
-    """A float model in the form of the graph that is fastest for it, which its name says.
+    """A float model with its fastest form of the graph, which its name says.
 
     Attributes:
         run: one forward.
@@ -148,12 +148,12 @@ class Baseline:
 
 
 def baseline_of(workload: Workload) -> Baseline:
-    """The float model of a workload, with the graph whose second forward takes least time."""
+    """The float model of a workload, with the form of the graph that is fastest."""
     model = copy.deepcopy(workload.model).eval()  # it keeps graphs
     clock = Clock(workload.device.type)
 
     def forward(graph: Any) -> Callable[[], Tensor]:
-        """A forward whose graph PyG's layers normalise once, as where a user has them keep it."""
+        """A forward in which PyG's layers cache the normalised graph."""
         for layer in model.modules():
             if isinstance(layer, torch_geometric.nn.GCNConv):
                 layer.cached = layer.normalize
@@ -175,7 +175,7 @@ def baseline_of(workload: Workload) -> Baseline:
 
 @torch.no_grad()
 def _logits(model: nn.Module, x: Tensor, graph: Any) -> Tensor:
-    """``[N, C]`` logits of a model in evaluation mode, which is left in its own."""
+    """``[N, C]`` logits of a model in evaluation; its mode is restored."""
     with evaluating(model):
         logits: Tensor = model(x, graph)
     return logits

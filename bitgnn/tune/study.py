@@ -40,12 +40,12 @@ ATTEMPTS, PAUSE_SECONDS = 5, 0.4
 
 
 class StorageError(FileError):
-    """A file that holds no search, a damaged one, or that of another model, graph or machine."""
+    """A file holds no search, a damaged one, or that of another model, graph or machine."""
 
 
 @dataclass(frozen=True)
 class Trial:
-    """One plan and what is known of it.
+    """One plan and its results.
 
     Attributes:
         score: of its letters, without training.
@@ -64,12 +64,12 @@ class Trial:
 
     @property
     def latency(self) -> float:
-        """Measured seconds where there are any, else the estimate."""
+        """Measured seconds, else the estimate."""
         return self.estimate if self.timing is None else self.timing.median
 
     @property
     def measures(self) -> Measures:
-        """What limits and objectives ask for."""
+        """Measurements that limits and objectives compare."""
         return Measures(self.score.validation, self.latency, self.memory)
 
     def to_dict(self) -> dict[str, Any]:
@@ -109,12 +109,12 @@ def letters_key(letters: Mapping[str, str]) -> str:
 
 
 def attributes_of(kind: str, plans: Sequence[Trial], size: int) -> dict[str, Any]:
-    """What a trial of the study holds: plans that were looked at, and how many there are."""
+    """Attributes of the study's trials: plans that were tried, and their number."""
     return {"kind": kind, "size": size, "plans": [plan.to_dict() for plan in plans]}
 
 
 def fastest(plans: Sequence[Trial]) -> tuple[Trial, list[float]]:
-    """The fastest of some plans, and of it what the study's directions are of."""
+    """The fastest of some plans, and its values in the study's directions."""
     best = min(plans, key=lambda trial: trial.latency)
     return best, [best.score.validation, best.latency, best.memory]
 
@@ -142,7 +142,7 @@ def environment_of(device: torch.device) -> dict[str, Any]:
 
 
 def signature_of(workload: Workload) -> str:
-    """A text that differs for another model, other weights, data, metric, machine or versions."""
+    """A text that identifies model, weights, data, metric, machine and versions."""
     digest = hashlib.sha256(str(ModelShape.of(workload.model)).encode())
     for name, tensor in workload.model.state_dict().items():
         digest.update(name.encode())
@@ -164,7 +164,7 @@ def signature_of(workload: Workload) -> str:
 
 
 class TrialStore:
-    """Trials of one workload, kept in an SQLite file where one is named, else in memory alone.
+    """Trials of one workload, kept in an SQLite file or in memory.
 
     Processes that name the same file share its trials; each width has a study of its own there.
     Each letter choice is one trial of the study with its plans and brief timings, each measured
@@ -220,7 +220,7 @@ class TrialStore:
         raise StorageError(f"{self.path}: cannot be used ({reason})")
 
     def news(self) -> tuple[dict[str, tuple[list[Trial], int]], list[Trial]]:
-        """Trials finished since the last call: by letters, plans looked at and how many there are.
+        """Trials finished since the last call: by letters, plans tried and their number.
 
         And those that were measured as a whole.
         """
@@ -276,27 +276,27 @@ class TrialStore:
 
     @property
     def has_front(self) -> bool:
-        """Whether a call before has measured the Pareto front."""
+        """True if an earlier call has measured the Pareto front."""
         if self.path is None:
             return False
         with self._errors_named():
             return bool(self.study.user_attrs.get("front"))
 
     def add_front(self) -> None:
-        """Keep that the Pareto front is measured: going on would choose other plans each time."""
+        """Record that the Pareto front is measured, so that a later call keeps its plans."""
         if self.path is not None:
             with self._errors_named():
                 self.study.set_user_attr("front", True)
 
     def drop(self, asked: optuna.Trial) -> None:
-        """Close a trial that came to nothing."""
+        """Close a trial without a result."""
         from optuna.trial import TrialState
 
         self.study.tell(asked, state=TrialState.FAIL)
 
 
 def check_file(path: Path) -> None:
-    """Refuse what cannot be a file of trials, before anything is added to it."""
+    """Refuse a file that holds no trials before anything is added to it."""
     if path.is_dir():
         raise StorageError(f"{path}: is a folder; name a file for the trials")
     if not path.exists() or path.stat().st_size == 0:

@@ -52,7 +52,7 @@ LEAST_SECONDS = 1e-3
 
 
 class TuneInterrupted(KeyboardInterrupt):
-    """A search was stopped by its user; the message says what is kept and how to go on.
+    """A search was interrupted; the message says what is kept and how to go on.
 
     Attributes:
         trials: plans that were looked at.
@@ -196,7 +196,7 @@ class _Tuning:
         return self._result(self._distilled(self._finalists()))
 
     def _search(self, widen: float) -> None:
-        """Distill the first student of a width and look at all plans in its weights."""
+        """Distill the first student of a width and search all plans with its weights."""
         self._say(f"distilling bin, hidden channels × {widen:g}")
         first = self._teach(widen, None, self.budget.part(SEARCHED_BY).part(TAUGHT_SHARE))
         if self.baseline is None:
@@ -218,7 +218,7 @@ class _Tuning:
         return self.students.teach(widen, plan, None if math.isinf(seconds) else seconds)
 
     def _finalists(self) -> list[tuple[Trial, Student | None]]:
-        """One plan of each choice of letters and width worth distilling, with its student if any.
+        """One plan for each promising choice of letters and width, with its student if any.
 
         Those of "bin" that the search has distilled already, then the Pareto front of the search,
         best first.
@@ -245,7 +245,7 @@ class _Tuning:
         return done + [(trial, None) for trial in front[:FINALISTS]]
 
     def _distilled(self, finalists: Sequence[tuple[Trial, Student | None]]) -> list[Point]:
-        """The finalists in their own letters, as long as there is time; not measured yet."""
+        """Distill the finalists in their own letters while there is time."""
         points: list[Point] = []
         took = {first.workload.widen: first.seconds for first, _ in self.firsts}
         for number, (trial, student) in enumerate(finalists):
@@ -315,7 +315,7 @@ class _Tuning:
             Console(stderr=True).print(text, highlight=False)
 
     def interrupted(self, folder: Path | None) -> TuneInterrupted:
-        """What was finished before Ctrl-C, and how to go on."""
+        """Say what was finished before Ctrl-C, and how to go on."""
         trials = [trial for _, search in self.firsts for trial in search.trials]
         students, plans = f"students: {self.students.taught}", f"plans looked at: {len(trials)}"
         goes_on = "the same call goes on from there"

@@ -112,7 +112,7 @@ class Workload:
 
     @property
     def device(self) -> torch.device:
-        """Where model and data are."""
+        """Device of model and data."""
         return self.x.device
 
     @property
@@ -148,7 +148,7 @@ class Workload:
         return Score(self.score(logits), test)
 
     def _score(self, logits: Tensor, mask: Tensor) -> float:
-        """Of the nodes of a mask; area under the curve of one class alone is NaN."""
+        """Score on the nodes of a mask; the area under the curve of a single class is NaN."""
         logits, y = logits[mask], self.y[mask]
         if self.metric == "accuracy":
             return float(Classes().score(logits, y))
@@ -156,7 +156,7 @@ class Workload:
         return float(roc_auc(margin[y == 1], margin[y == 0]))
 
     def _checked(self) -> Workload:
-        """Itself, if the model can be frozen and fits the data, with the weights it takes."""
+        """The workload, after checking that the model can be frozen and fits the data."""
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="freeze: parts", category=UserWarning)
             frozen = freeze(self.model, Plan(own_letters(self.model)), check=False)

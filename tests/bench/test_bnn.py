@@ -1,12 +1,9 @@
-"""The benchmark of binary networks: weights, wrong results, kernels."""
-
-import json
+"""The benchmark of binary networks: like networks are compared, wrong results get no time."""
 
 import pytest
 import torch
 
 from bench.cases import WrongResultError
-from bench.kernels import Kernel, kernels_of_calls
 from bench.networks.networks import (
     NETWORKS,
     frozen_network,
@@ -14,7 +11,6 @@ from bench.networks.networks import (
     our_call,
     plain_network,
 )
-from bench_bnn import main as bnn_main
 
 
 def weights_of(network):
@@ -57,34 +53,3 @@ def test_a_wrong_frozen_network_is_refused():
         our_call(model, lambda x: -frozen(x), x)
     with pytest.raises(WrongResultError):
         our_call(model, lambda x: frozen(x)[:, 1:], x)
-
-
-def test_kernels_are_medians_over_calls():
-    begins = [0.0, 10.0, 100.0, 111.0, 200.0, 212.0]
-    kernels = [
-        Kernel(
-            "void (anonymous namespace)::a<1>(int)" if place % 2 == 0 else "b",
-            begin,
-            begin + 5.0 + place,
-        )
-        for place, begin in enumerate(begins)
-    ]
-    found = kernels_of_calls(kernels[::-1], 3)
-    assert [kernel["name"] for kernel in found] == ["a<1>", "b"]
-    assert [kernel["seconds"] for kernel in found] == pytest.approx([7e-6, 8e-6])
-    assert [kernel["step"] for kernel in found] == pytest.approx([7e-6, 12e-6])
-    assert kernels_of_calls([], 3) == []
-    with pytest.raises(ValueError, match="6 kernels are not those of 4 like calls"):
-        kernels_of_calls(kernels, 4)
-
-
-@pytest.mark.cuda
-def test_a_run_on_a_gpu(tmp_path):
-    output = tmp_path / "bnn.json"
-    options = ["--quick", "--repeats", "7", "--device", "cuda", "--output", str(output)]
-    assert bnn_main(options) == 0
-    record = json.loads(output.read_text())
-    groups = {result["group"] for result in record["results"]}
-    assert {"network, latency", "linear, bits in and out"} <= groups
-    for result in record["results"]:
-        assert [c["failure"] for c in result["contenders"]] == [None] * len(result["contenders"])

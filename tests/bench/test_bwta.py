@@ -4,9 +4,8 @@ import pytest
 import torch
 
 from bench.bwta import cases as bwta_cases
-from bench.bwta.cases import attention_cases, gemv_cases, linear_cases, product_cases
+from bench.bwta.cases import linear_cases
 from bench.cases import WrongResultError
-from bitgnn.measure.timing import Clock
 
 
 def test_a_wrong_layer_gets_no_time(monkeypatch):
@@ -15,12 +14,3 @@ def test_a_wrong_layer_gets_no_time(monkeypatch):
     (ours,) = [entry for entry in case.contenders() if entry.name == "packing and product"]
     with pytest.raises(WrongResultError):
         ours.make()
-
-
-@pytest.mark.cuda
-@pytest.mark.parametrize("cases", [gemv_cases, product_cases, attention_cases])
-def test_cases_of_a_gpu(cases):
-    for case in cases(quick=True):
-        result = case.run(Clock("cuda"), 7)
-        assert result["checked"]
-        assert result["ratio"] is not None

@@ -1,4 +1,4 @@
-"""The benchmark of default networks: a run on the CPU, what is left to train, tables and chart."""
+"""The benchmark of default networks: a CPU run, trainings that are kept, tables and chart."""
 
 import json
 
@@ -12,15 +12,8 @@ from bench.models import case as cases
 from bench.models import defaults
 from bench.models.peers import Peer, peers
 from bench.tables.defaults import default_table, headline_table
-from bench.tables.plain_loop import papers_networks_table
 
 GRAPH = "block model, 5 classes"
-MACHINE = {
-    "gpu": "Some GPU",
-    "versions": {"torch": "2.13.0", "torch-geometric": "2.8.1"},
-    "commit": "0123456789abcdef",
-    "date": "2026-01-02T03:04:05+00:00",
-}
 
 
 @pytest.fixture
@@ -82,36 +75,6 @@ def test_a_run_leaves_models_with_accuracy_time_and_bytes(tmp_path, capsys, smal
     assert defaults_chart(record).axes
 
 
-@pytest.mark.parametrize(
-    ("name", "on_cpu", "on_cuda"),
-    [
-        ("torch CSR int32 fp32", True, True),
-        ("SparseTensor fp16", False, True),
-        ("edge_index bf16", True, False),
-        ("edge_index fp32", False, False),
-        ("torch.compile, edge_index fp32", False, True),
-    ],
-)
-def test_peers_that_may_be_the_fastest_are_timed(name, on_cpu, on_cuda):
-    peer = Peer("PyG", name, None)
-    assert (defaults.is_contender(False, peer), defaults.is_contender(True, peer)) == (
-        on_cpu,
-        on_cuda,
-    )
-    assert not defaults.is_contender(True, Peer("Bi-GCN emulated", name, None))
-
-
-def test_trainings_that_are_left_follow_the_timed_graphs():
-    timed = {**defaults.plain_case("GCN", "Cora", "bin", 0), "test": 80.0}
-    done = {**defaults.plain_case("GCN", "Cora", "fp32", 1), "test": 81.0}
-    results = [{"training": {"bin": timed}}, {"training": {"bin": {}}}, {"name": "a product"}]
-    left = list(bench_default._left({"results": results, "trainings": [done]}, 2))
-    assert left == [
-        defaults.plain_case("GCN", "Cora", "fp32", 0),
-        defaults.plain_case("GCN", "Cora", "bin", 1),
-    ]
-
-
 def test_trainings_become_part_of_the_record(tmp_path, monkeypatch, small):
     done = []
 
@@ -136,27 +99,6 @@ def test_trainings_become_part_of_the_record(tmp_path, monkeypatch, small):
     assert f"| GCN, {GRAPH} | 51.0 ± 0.6 | " in text
     calls = "a call: PyG's best | from floats"
     assert f"| GPU: PyG's best | from floats | packed | {calls} | CPU: PyG's best |" in text
-
-
-def test_trainings_of_plain_loops_count_where_the_model_is_the_same():
-    same = {**defaults.plain_case("GraphSAGE", "CS, dense 128", "fp32", 3), "test": 90.0}
-    others = [{**same, name: value} for name, value in (
-        ("layers", 3), ("layer", "GraphConv"), ("form", "full"), ("weight_decay", 0.0),
-        ("graph", "Tolokers"),
-    )]  # fmt: skip
-    assert bench_default._of_interest([*others, same]) == [same]
-
-
-def test_the_papers_networks_are_trained_by_their_recipe(small, monkeypatch):
-    monkeypatch.setitem(plain_loop.RECIPES["GCNConv"], "epochs", 2)
-    cases = [{**defaults.plain_case("GCN", GRAPH, f"papers-{form}", 0)} for form in ("fp32", "bin")]
-    runs = [plain_loop.run((case, None, "cpu")) for case in cases]
-    assert "differing_nodes" not in runs[0]
-    assert runs[1]["differing_nodes"] == 0
-    runs.append({**runs[1], "seed": 1, "test": runs[1]["test"] + 2.0})
-    text = papers_networks_table({"environment": MACHINE, "runs": runs})
-    row = f"| GCNConv, {GRAPH} | {runs[0]['test']:.1f} |  | {runs[1]['test'] + 1:.1f} ± 1.0 |  |"
-    assert row in text
 
 
 def test_a_changed_weight_gives_a_frozen_model_no_times(small):

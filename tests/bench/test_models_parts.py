@@ -3,15 +3,12 @@
 import pytest
 import torch
 from rates import FixedRates
-from torch import nn
 
 from bench.models import case as cases
-from bench.models import peers as models_peers
-from bench.models.floor import Aggregation, aggregations, floor
+from bench.models.floor import Aggregation, floor
 from bench.models.networks import published_bi_gcn
 from bench.models.ours import freeze_network
-from bench.models.peers import peers
-from bench.tasks import MODELS, synthetic_task
+from bench.tasks import synthetic_task
 from bitgnn.models import GCN
 
 
@@ -41,19 +38,6 @@ def test_published_bi_gcn_is_our_full_form():
     torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("kind", MODELS)
-def test_every_peer_says_why_it_is_missing_or_gives_scores(kind, monkeypatch):
-    monkeypatch.setattr(models_peers, "WITH_TORCH_SPARSE", False)
-    task = synthetic_task()
-    found = {f"{peer.family} {peer.name}": peer for peer in peers(kind, task)}
-    assert found["PyG SparseTensor"].missing == "torch-sparse is not installed"
-    compiled = found["PyG torch.compile, edge_index fp32"]
-    assert (compiled.make is None) == (kind != "GCN")
-    forward, kept = found["PyG edge_index bf16"].make()
-    assert forward().dtype == torch.bfloat16
-    assert any(isinstance(part, nn.Module) for part in kept)
-
-
 def test_floor_adds_the_longer_of_bytes_and_gathers():
     parts = [Aggregation(1000, 10, 4.0, 100), Aggregation(10, 10, 2.0, 100)]
     found = floor(50, 30, 20, parts, FixedRates())
@@ -61,13 +45,3 @@ def test_floor_adds_the_longer_of_bytes_and_gathers():
     assert found.seconds == pytest.approx(1.0 + 10.0 + 40.0 + 14.0)
     assert found.bytes == 50 + 30 + 20 + 180 + 140
     assert found.gathered_bytes == 4020
-
-
-@pytest.mark.parametrize(("form", "row_bytes"), [("bin", [8.0, 7.0]), ("full", [132.0, 11.0])])
-def test_aggregations_follow_the_letters(form, row_bytes):
-    # 1433 features leave 64 bits or 16-bit sums; 64 leave 7 sums of 8 bits; "full" has scales.
-    task = synthetic_task(features=1433)
-    network = freeze_network("GCN", form, task)
-    found = aggregations(network.model, [1433, 64, 7], task.num_nodes, network.graph)
-    assert [part.row_bytes for part in found] == row_bytes
-    assert all(part.edges == task.num_edges + task.num_nodes for part in found)

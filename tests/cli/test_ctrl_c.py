@@ -72,7 +72,7 @@ def test_other_exceptions_of_destructors_are_printed_as_ever(monkeypatch):
 
 def test_interrupt_while_a_job_imports_is_a_status(run, monkeypatch):
     def stopped(name, *arguments):
-        if name == "bitgnn.train":
+        if name == "bitgnn.data":
             raise KeyboardInterrupt
         return whole(name, *arguments)
 

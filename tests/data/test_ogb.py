@@ -70,13 +70,12 @@ def archive(tmp_path, raw, server, monkeypatch):
 @needs_ogb
 def test_download(archive, server, raw):
     server.cut = 1
-    with pytest.raises(DataError, match=r"not downloaded .*try again to go on.*Put RELEASE_v1"):
+    with pytest.raises(DataError, match=r"not downloaded .*Put RELEASE_v1"):
         load("ogbn-arxiv", archive)
-    assert not (archive / "ogb" / "ogbn_arxiv").exists()
+    assert not (archive / "ogb").exists()
     for _ in range(2):
         assert load("ogbn-arxiv", archive).x.shape == raw.x.shape
     assert len(server.requests) == 2
-    assert server.requests[1][1].startswith("bytes=")
     assert [path.name for path in (archive / "ogb").iterdir()] == ["ogbn_arxiv"]
 
 

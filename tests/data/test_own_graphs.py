@@ -8,11 +8,10 @@ import zipfile
 
 import numpy as np
 import pytest
-import safetensors.torch
 import torch
 
 from bitgnn import FileError
-from bitgnn.data import DataError, load, npz_graphs, read_graph, write_graph
+from bitgnn.data import DataError, load, npz_graphs, read_graph
 from bitgnn.data.own_graphs import graph_title, is_own_graph
 from bitgnn.data.splits import MASKS, share_split
 
@@ -248,43 +247,10 @@ def test_damaged_files(file, tmp_path):
         read_graph(tmp_path / "pipe.npz")
 
 
-def test_folders_go_there_and_back_and_damage_is_named(file, tmp_path):
-    data = read_graph(file(**GRAPH))
-    folder = write_graph(data, tmp_path / "graph")
-    again = read_graph(folder)
-    assert all(torch.equal(again[key], data[key]) for key in GRAPH)
-    assert again.name == "graph"
-    tensors, description = folder / "graph.safetensors", folder / "graph.json"
-    content, whole = tensors.read_bytes(), description.read_bytes()
-    plain, unreadable = b'{"format": 1}', r"graph\.safetensors: cannot be read"
-    strange = safetensors.torch.save({"weights": torch.ones(1)})
-    description.write_bytes(plain)
-    assert torch.equal(load(str(folder)).x, data.x)
-    for text, held, said in (
-        (whole, content[:-1] + b"\xff", "was altered, its sha256"),
-        (plain, content[:100], unreadable),
-        (plain, strange, "weights is unknown, known are x, edge_index"),
-        (b'{"format": 2}', content, r"graph\.json: format must be 1"),
-        (plain, None, unreadable),
-        (None, content, r"graph\.json: cannot be read"),
-    ):
-        for path, written in ((description, text), (tensors, held)):
-            path.unlink(missing_ok=True)
-            if written is not None:
-                path.write_bytes(written)
-        with pytest.raises(FileError, match=said):
-            read_graph(folder)
-    data.edge_index = data.edge_index + NODES
-    with pytest.raises(FileError, match="edge_index: must hold nodes"):
-        write_graph(data, tmp_path / "other")
-    assert not (tmp_path / "other").exists()
-
-
 def test_names_of_data_sets_and_of_own_graphs(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "Cora").mkdir()
     assert not is_own_graph("Cora")
-    (tmp_path / "Cora" / "graph.json").touch()
-    assert all(map(is_own_graph, ("Cora", "a.npz", "a/b", "package.module:Name")))
+    assert all(map(is_own_graph, ("a.npz", "a/b", "package.module:Name")))
     titles = [graph_title(name) for name in ("a/b.npz", "package.module:Name", "Photo")]
     assert titles == ["b", "Name", "Photo"]

@@ -1,4 +1,4 @@
-"""The script that distills networks of images."""
+"""Students of one teacher: a stopped run goes on, an interrupted student is no result."""
 
 import sys
 from dataclasses import replace
@@ -40,22 +40,6 @@ CASE = {
 }  # fmt: skip
 
 
-def test_students_of_several_widths_learn_from_one_teacher(script, tmp_path):
-    case = CASE
-    found = script.run((case, None, "cpu"), tmp_path)
-    assert found["teacher_seconds"] > 0
-    assert list(found["students"]) == case["forms"]
-    teachers = {student["teacher"] for student in found["students"].values()}
-    assert len(teachers) == 1
-    for student in found["students"].values():
-        assert student["test"] == student["trained"]  # frozen and trained agree
-        assert student["gap"] == pytest.approx(100 * (student["teacher"] - student["test"]))
-        assert len(student["history"]) == 2
-    rows = script.mean_scores([found])
-    assert [row["form"] for row in rows] == case["forms"]
-    assert rows[0]["runs"] == 1
-
-
 def test_a_stopped_run_keeps_its_teacher_and_its_students(script, tmp_path, monkeypatch):
     distill, calls = bitgnn.distill, []
 
@@ -87,15 +71,3 @@ def test_an_interrupted_student_is_no_result(script, tmp_path, monkeypatch):
     with pytest.raises(KeyboardInterrupt):
         script.run((CASE, None, "cpu"), tmp_path)
     assert not list(tmp_path.rglob("*.json"))
-
-
-def test_every_network_takes_the_images_of_its_data(script):
-    for network in script.NETWORKS.values():
-        images = drawn(2)[0]
-        if network.dataset == "mnist":
-            images = images[:, :1, :28, :28]
-        batches = script.Batches(images, torch.tensor([0, 1]), network)
-        ((x, y),) = batches
-        assert x.shape == images.shape
-        assert network.build().eval()(x).shape == (2, 10)
-        assert sorted(y.tolist()) == [0, 1]

@@ -42,7 +42,7 @@ def test_import_loads_nothing_heavy(tmp_path):
         ([], 0),
         (["--version"], 0),
         (["tune", "--help"], 0),
-        (["train", "--size", "3"], 2),
+        (["distill", "--size", "3"], 2),
     ],
 )
 def test_command_line_is_read_without_torch(tmp_path, arguments, status):

@@ -28,13 +28,6 @@ def test_tests_run_against_the_installation():
     assert bitgnn.__version__ == metadata.version("bitgnn")
 
 
-def test_built_in_configurations_are_installed():
-    package = Path(bitgnn.__file__).resolve().parent
-    folder = (ROOT if package.is_relative_to(ROOT) else package) / "configs"
-    names = {file.name for file in (ROOT / "configs").glob("*.yaml")}
-    assert {file.name for file in folder.glob("*.yaml")} == names
-
-
 @pytest.mark.skipif(WITHOUT_BINARIES, reason="built with BITGNN_BUILD=none")
 def test_compiled_library_is_loaded():
     info = library_info()

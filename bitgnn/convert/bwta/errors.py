@@ -1,4 +1,4 @@
-"""Modules of a model that can become BWTA, and the error in their output if they do."""
+"""Modules that can become BWTA, and the error that this causes in their output."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def candidates(model: nn.Module) -> dict[str, nn.Module]:
 
 
 def bwta_form(module: Any, activation: Kind, level: int | None) -> nn.Module:
-    """A BWTA layer with a module's own parameters, not copies of them, and scales not set."""
+    """A BWTA layer that shares a module's parameters; its scales are not set."""
     new: nn.Module
     kind: Kind
     if isinstance(module, nn.MultiheadAttention):
@@ -56,7 +56,7 @@ def bwta_form(module: Any, activation: Kind, level: int | None) -> nn.Module:
 
 
 def start_scales(model: nn.Module) -> None:
-    """Let quantisers whose scale is not set, in evaluation, take it from what they see next."""
+    """Let quantisers without a scale take it, in evaluation, from their next input."""
     for quantizer in activation_quantizers(model).values():
         quantizer.train(not (quantizer.is_set or quantizer.level is None))
 

@@ -1,4 +1,4 @@
-"""BWTA layers in the place of float ones, packed ones in the place of those, and their summary."""
+"""Swaps float layers for BWTA layers and these for packed ones; their summary."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ FLOAT_BITS, TERNARY_BITS, FLOAT_BYTES = 32, 2, 4
 
 
 def binarize_bwta(model: nn.Module, config: BWTAConfig) -> tuple[nn.Module, BinarizeReport]:
-    """A copy of ``model`` with BWTA layers in the place of linear and attention ones.
+    """A copy of ``model`` with BWTA layers in place of linear and attention layers.
 
     The report on what was replaced comes with it; the model stays unchanged.
 
@@ -106,7 +106,7 @@ def _body(model: nn.Module, known: list[str]) -> list[str]:
 
 
 def _wanted(model: nn.Module, config: BWTAConfig, known: list[str], body: list[str]) -> list[str]:
-    """Names of the layers among which to choose, or a ValueError where there are none."""
+    """Names of the layers to choose from; a ValueError if there are none."""
     unknown = sorted({*(config.names or ()), *config.skip} - dict(model.named_modules()).keys())
     if unknown:
         raise ValueError(
@@ -147,7 +147,7 @@ def _of_larger_error(
 
 
 def _swap_attention(model: nn.Module, config: BWTAConfig) -> dict[str, str]:
-    """Quantise attention between its projections; what was done by name."""
+    """Quantise attention between its projections; return the changes by name."""
     done = []
     for name, module in model.named_modules():
         if isinstance(module, BWTAAttention) and module.level is None and name not in config.skip:
@@ -160,7 +160,7 @@ def _swap_attention(model: nn.Module, config: BWTAConfig) -> dict[str, str]:
 
 
 def has_bwta(model: nn.Module) -> bool:
-    """Whether a model has BWTA layers, at whatever level."""
+    """True if a model has BWTA layers, at any level."""
     return any(isinstance(module, TRAINED) for module in model.modules())
 
 

@@ -70,7 +70,7 @@ class Demands:
             self._visit(value)
 
     def wants_signs(self, value: Value) -> None:
-        """Note that a reader looks at the signs of ``value``."""
+        """Note that a reader takes the signs of ``value``."""
         target = canonical(value)
         if is_pool(target) or is_bit_flatten(target):
             self.wants_signs(target.inputs[0])
@@ -80,16 +80,16 @@ class Demands:
             wanted.append(target)
 
     def is_needed(self, value: Value) -> bool:
-        """Whether anybody reads a value in any form."""
+        """True if a value has a reader in any form."""
         return value in self.floats or value in self.sums or bool(self.signs.get(value))
 
     def writes_sums(self, value: Value) -> bool:
-        """Whether an operator writes the integers of a value, perhaps beside its bits."""
+        """True if an operator writes the integers of a value, with or without its bits."""
         several = value in self.floats or len(self.signs.get(value, ())) > 1
         return value in self.sums or (value in self.residuals and several)
 
     def writes_bits(self, base: Value) -> bool:
-        """Whether the operator of ``base`` itself writes the bits its readers want."""
+        """True if the operator of ``base`` writes the bits that its readers want."""
         wanted = self.signs.get(base, [])
         if base in self.residuals or base in self.sums:
             return bool(wanted)
@@ -103,7 +103,7 @@ class Demands:
         )
 
     def why_no_integers(self, value: Value) -> str:
-        """Why a sum is no residual sum in integers."""
+        """Reason why a sum cannot be a residual sum of integers."""
         for part in value.inputs:
             source = part.inputs[0] if part.kind == "shortcut" else part
             if source in self.bounds:
@@ -215,7 +215,7 @@ class Demands:
 
 
 def is_bit_flatten(value: Value) -> bool:
-    """Whether bits of rows are best taken from those of images, in another order.
+    """True if bits of rows are best taken from those of images, reordered.
 
     They are where the images come packed, or have whole words of channels: other words would hold
     padding for the most part.
@@ -227,7 +227,7 @@ def is_bit_flatten(value: Value) -> bool:
 
 
 def signs_beside(value: Value) -> tuple[Value, float] | None:
-    """The signs that a sum adds to its first part and their factor, where that is all it does."""
+    """The signs that a sum adds to its first part, and their factor; None for other sums."""
     if value.kind != "add" or not value.inputs[1].is_function("scale"):
         return None
     (signs,) = value.inputs[1].inputs
@@ -235,7 +235,7 @@ def signs_beside(value: Value) -> tuple[Value, float] | None:
 
 
 def is_standardized(value: Value) -> bool:
-    """Whether a value is the standardisation of each row, whose signs compare with its mean."""
+    """True if a value is a standardised row, whose signs compare with its mean."""
     return value.is_function("standardize")
 
 

@@ -38,7 +38,7 @@ OPERATIONS_OF_BYTE = 14
 
 
 def fold_linear_maps(network: Network, fixed: Collection[str] = ()) -> dict[str, str]:
-    """Compose linear maps in a network where that saves work; its values change in place.
+    """Compose linear maps of a network, in place, if that saves work.
 
     Maps of the layers in ``fixed`` stay where they are. The result says for each layer whose map
     moved what it was composed with.
@@ -60,7 +60,7 @@ def fold_linear_maps(network: Network, fixed: Collection[str] = ()) -> dict[str,
 
 
 def binarised(scores: Value) -> set[Value]:
-    """Values that signs or codes behind them depend on, or that the user's own code reads."""
+    """Values on which later signs or codes depend, or that the user's own code reads."""
     found: set[Value] = set()
     for value in reversed(ordered(scores)):
         if value in found or value.kind == "call" or value.name == "sign":
@@ -71,7 +71,7 @@ def binarised(scores: Value) -> set[Value]:
 
 
 def _fold(scores: Value, linear: Value) -> list[str] | None:
-    """Move one linear map forwards; the layers it met, or None where that would save nothing."""
+    """Move one linear map forwards; return the layers it met, or None if that saves nothing."""
     readers = readers_of(scores)
     (source,) = linear.inputs
     if source.size is None or not _is_finite(linear):
@@ -85,7 +85,7 @@ def _fold(scores: Value, linear: Value) -> list[str] | None:
 
 
 def _aggregate_first(scores: Value, aggregate: Value) -> bool:
-    """Aggregate what a linear map reads, where that has fewer columns than its results."""
+    """Aggregate before a linear map if its input has fewer columns than its output."""
     (linear,) = aggregate.inputs
     if linear.kind != "linear" or "bias" in linear.tensors or readers_of(scores)[linear] > 1:
         return False
@@ -96,7 +96,7 @@ def _aggregate_first(scores: Value, aggregate: Value) -> bool:
 
 
 def exchanged(value: Value) -> Value:
-    """What an aggregation of mapped values or a map of aggregated ones is the other way round."""
+    """Swap an aggregation and a linear map."""
     (inner,) = value.inputs
     tensors, layer = {**inner.tensors, **value.tensors}, value.layer
     if inner.kind == "linear":
@@ -109,7 +109,7 @@ def exchanged(value: Value) -> Value:
 
 
 def _replace(scores: Value, target: Value, value: Value) -> bool:
-    """Let ``target``, which others read, compute what ``value`` does, if that is less work."""
+    """Let ``target`` compute ``value`` if that is less work; its readers stay."""
     before, kept = sum(map(_bytes, ordered(scores))), replace(target)
     replace_with(target, value)
     if sum(map(_bytes, ordered(scores))) < before:
@@ -119,7 +119,7 @@ def _replace(scores: Value, target: Value, value: Value) -> bool:
 
 
 def replace_with(target: Value, value: Value) -> None:
-    """Let a value that others read be computed as another one."""
+    """Compute a value as another one; its readers stay."""
     for entry in fields(Value):
         if entry.name != "layer":
             setattr(target, entry.name, getattr(value, entry.name))
@@ -131,7 +131,7 @@ def _is_finite(linear: Value) -> bool:
 
 @dataclass
 class _Terms:
-    """The summands that the linear map of ``layer``, with ``size`` outputs, falls apart into.
+    """Summands of the linear map of ``layer``, with ``size`` outputs.
 
     Attributes:
         constant: what is added, float64 ``[size]``.
@@ -167,7 +167,7 @@ class _Terms:
             self.linears[value] = weight if known is None else known + weight
 
     def _push_inside(self, value: Value, weight: Tensor) -> bool:
-        """Move the map in front of what computes the value; False where it is not linear."""
+        """Move the map before the operation of a value; False if that is not linear."""
         kind, tensors = value.kind, value.tensors
         if kind == "cat" and all(part.size is not None for part in value.inputs):
             sizes = [part.size for part in value.inputs if part.size is not None]
@@ -275,7 +275,7 @@ def _affine(value: Value) -> tuple[Tensor, Tensor] | None:
 
 
 def _bytes(value: Value) -> float:
-    """Bytes of memory traffic that a node's share of a value takes, operations included."""
+    """Memory traffic of a value in bytes a node, with operations converted to bytes."""
 
     def row(source: Value) -> float:
         size = source.size or 0

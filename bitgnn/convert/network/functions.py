@@ -1,4 +1,4 @@
-"""Rules of functions, methods and modules of one value: which value a call gives."""
+"""Rules for calls of functions, methods and modules: the value that each gives."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class RowMaximum(NamedTuple):
 
 
 def part_of(name: str, x: Any, part: Any) -> Any:
-    """One of the two results of ``max``, by its place or name."""
+    """One of the two results of ``max``, by position or name."""
     is_plain = isinstance(part, int | str) and part in (0, 1, -1, -2, *RowMaximum._fields)
     if not isinstance(x, RowMaximum) or not is_plain:
         raise Unsupported(UNKNOWN)

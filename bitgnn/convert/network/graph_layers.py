@@ -1,4 +1,4 @@
-"""Graph layers with a binary form: a row each of what conversion knows, and their values."""
+"""Graph layers with a binary form: their rules of conversion, and their values."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class GraphLayer:
         return frozenset((*weights, *(f"{name}.bias" for name in self.further), self.bias))
 
     def maps(self, layer: Any) -> tuple[Any, Any]:
-        """The map of the neighbours and that of the node itself, if any."""
+        """The map of the neighbours and that of the root node, if any."""
         has_root = bool(self.root) and getattr(layer, "root_weight", True)
         return getattr(layer, self.neighbours), getattr(layer, self.root) if has_root else None
 
@@ -88,7 +88,7 @@ class GraphLayer:
         return found
 
     def binary_form(self, layer: Any, **options: Any) -> nn.Module:
-        """A layer of the binary class with the arguments of another one, and further ones."""
+        """A layer of the binary class with the arguments of another layer, and further ones."""
         own = {name: getattr(layer, name) for name in self.options}
         has_bias = self.bias_of(layer) is not None
         return self.binary(layer.in_channels, layer.out_channels, bias=has_bias, **own, **options)

@@ -1,4 +1,4 @@
-"""Steps of binary products of images: to bits, to integer sums, to floats; pools behind them."""
+"""Steps of binary products of images: to bits, integer sums and floats, and pools after them."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def _rows_behind_images(weight: Tensor, channels: int) -> tuple[Tensor, int]:
 
 
 class ImageProducts(Registers):
-    """Registers of networks of images: products, integer sums, and the signs behind pools."""
+    """Registers of networks of images: products, integer sums, and signs after pools."""
 
     def _image_product(self, value: Value, target: Value | None) -> int:
         """A binary product to the bits of a target, or to floats; the register it writes."""
@@ -226,7 +226,7 @@ class ImageProducts(Registers):
         self._pooled(register, target)
 
     def _patches_reader(self, base: Value, target: Value) -> Value | None:
-        """The convolution that alone reads some signs, if it had better patches."""
+        """The only reader of some signs, if it is a convolution that should read patches."""
         if base.rank != IMAGES or any(link.kind == "max_pool" for link in collapse(target)[1]):
             return None
         target, demands = canonical(target), self.demands
@@ -266,6 +266,6 @@ def _prepared(
     flip: Tensor | None = None,
     **options: Any,
 ) -> Tensor:
-    """Tables that kernels on a GPU would otherwise make of weights and comparison at each call."""
+    """Tables of weights and comparison that GPU kernels would otherwise make at each call."""
     images = BitImages(words, value.tensors["weight"].size(1))
     return conv.prepare(images, threshold=threshold, flip=flip, **options)

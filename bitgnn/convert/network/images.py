@@ -98,7 +98,7 @@ def _adaptive_avg_pool(name: str, value: Any, output_size: Any) -> Value:
 
 
 def _shortcut(name: str, value: Any, layer: ChannelShortcut) -> Value:
-    """Every so many pixels, with zero channels appended."""
+    """Strided pixels with zero channels appended."""
     value = with_size(of_rank(value, IMAGES), layer.in_channels, name)
     return _of_images("shortcut", name, value, layer.out_channels, stride=_pair(layer.stride))
 

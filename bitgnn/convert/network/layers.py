@@ -1,4 +1,4 @@
-"""Linear layers as values, parts that graph layers share with them, and looked-up inputs."""
+"""Linear layers as values, parts shared with graph layers, and looked-up inputs."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def weight_of(linear: Any, name: str) -> Tensor:
 
 
 def scale_of(name: str, layer: Any, quantizer: str, is_ternary: bool) -> Tensor | None:
-    """The learnt scale ``[1]`` of a layer's ternary values; None where there are none."""
+    """The learnt scale ``[1]`` of a layer's ternary values, or None."""
     if not is_ternary:
         return None
     found = getattr(layer, quantizer, None)

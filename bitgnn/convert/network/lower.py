@@ -1,4 +1,4 @@
-"""Reads a trace into values: which layers, functions and calls make the scores."""
+"""Reads a trace into values: the layers, functions and calls that make the scores."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _LINEAR = (nn.Linear, torch_geometric.nn.Linear)
 
 
 def is_image_network(model: nn.Module) -> bool:
-    """Whether a model belongs to this family: convolutions, or linear layers of torch's signature.
+    """True if a model has convolutions, or linear layers of torch's signature.
 
     Graph layers, and ``bitgnn.nn.Linear`` with its letters, belong to the other one, which also
     takes a ``BinaryLinear`` with a scale between them.
@@ -161,7 +161,7 @@ class _Lowering:
         return value
 
     def _letters(self, module: nn.Module, value: Value) -> str | None:
-        """The letters of a binary layer; None for what is none."""
+        """The letters of a binary layer; None for other modules."""
         if self.of_images:
             is_fixed = value.attributes.get("input_step") is not None
             return None if value.kind != "product" else f"{'F' if is_fixed else 'B'}BF"
@@ -172,7 +172,7 @@ class _Lowering:
         return f"{letters.bmm}+{letters.bspmm}" if is_graph else letters.bmm
 
     def _own_module(self, name: str, module: nn.Module, args: Any, kwargs: Any, reason: str) -> Any:
-        """A module that no trace goes into: its own code, with the binary layers in it packed."""
+        """A module that is not traced: its own code, with the binary layers in it packed."""
         # That file freezes every layer through this one.
         from bitgnn.convert.freezing import packed_copy
 
@@ -214,7 +214,7 @@ class _Lowering:
     def _call(
         self, name: str, function: Callable[..., Any], args: Any, kwargs: Any, reason: str
     ) -> Any:
-        """The user's own code, as it is; computed now where it does not depend on the input."""
+        """A call of the user's own code; computed now if it does not depend on the input."""
         inputs: list[Value] = []
         parts: set[str] = set()
 
@@ -248,7 +248,7 @@ class _Lowering:
 
 
 def _mapped(arguments: Any, place: Callable[[Any], Any]) -> Any:
-    """Arguments of a call with something else in the place of each leaf."""
+    """Replace each leaf in the arguments of a call."""
     if isinstance(arguments, tuple) and hasattr(arguments, "_fields"):
         return type(arguments)(*(_mapped(item, place) for item in arguments))
     if isinstance(arguments, tuple | list):  # those of torch.fx become plain ones

@@ -1,4 +1,4 @@
-"""Passes over a network in front of packing: the order of float maps, and the output."""
+"""Passes over a network before packing: the order of float maps, and the output."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ TRANSFORM, AGGREGATE = "transform_first", "aggregate_first"
 
 
 def settle_orders(network: Network, order: Mapping[str, str], fold: bool) -> None:
-    """Bring float maps into the order a plan names, elsewhere into that with less work.
+    """Put float maps into the order that a plan names, else into the one with less work.
 
     ``order`` is ``"transform_first"`` or ``"aggregate_first"`` by layer. With ``fold``, maps are
     composed and exchanged where the plan says nothing; of images, a batch norm behind the last
@@ -66,7 +66,7 @@ def settle_orders(network: Network, order: Mapping[str, str], fold: bool) -> Non
 
 
 def _find_orders(network: Network) -> dict[str, tuple[str, Value]]:
-    """Layers that may do either first: what they do, and the value behind both maps."""
+    """Layers that may map or aggregate first: the present order, and the value after both."""
     scores = network.scores
     assert scores is not None
     fixed, readers = binarised(scores), readers_of(scores)
@@ -114,7 +114,7 @@ def _fold_last_norm(network: Network) -> None:
 
 
 def set_output(network: Network, output: Output | None) -> None:
-    """Give a network the end that is asked for; None keeps what the forward returns.
+    """Set the output of a network; None keeps the forward's own.
 
     Raises:
         ValueError: there is no such output, or the forward already returns classes.
@@ -146,7 +146,7 @@ def set_output(network: Network, output: Output | None) -> None:
 
 
 def _keep_own_code(network: Network, scores: Value) -> None:
-    """Largest features, and classes that something reads, are computed as the user does it."""
+    """Keep the user's code for largest features and for classes with further readers."""
     values = ordered(scores)
     for source in (source for value in values for source in value.inputs):
         if source.kind == "classes":
@@ -168,7 +168,7 @@ def _keep_own_code(network: Network, scores: Value) -> None:
 
 
 def _reads_signs(value: Value) -> bool:
-    """Whether signs or codes are taken; so do binary layers that run as their own code."""
+    """True if a value reads signs or codes, as binary layers that run as their own code do."""
     if value.call is None:
         return value.kind in BINARY_KINDS
     module: Any = value.call.function

@@ -60,7 +60,7 @@ def functions_of(links: Iterable[Value], rank: int | None = None) -> list[Functi
 
 
 def _applied(link: Value, on_images: bool, v: Tensor) -> Tensor:
-    """A function of channels ``[1, C]``, of images with the very arithmetic of images."""
+    """Apply a function to channels ``[1, C]``, for images with the arithmetic of images."""
     if on_images:
         v = v[:, :, None, None].expand(1, -1, _SIDE, _SIDE)
         v = v.contiguous(memory_format=torch.channels_last)
@@ -87,7 +87,7 @@ def comparison(target: Value, device: torch.device, of_sums: bool) -> Comparison
 
 
 def folded(functions: Sequence[Function], size: int, device: torch.device) -> Comparison:
-    """Comparison of ``[size]`` channels for the sign behind functions monotone in each of them."""
+    """Comparison of ``[size]`` channels for the sign after functions monotone in each channel."""
     if not functions:
         return None, None
 
@@ -114,7 +114,7 @@ def folded_scale(
 
 
 def _plain(threshold: Tensor, flipped: Tensor) -> Comparison:
-    """None in place of zeros and of no flipped channel."""
+    """Replace zeros, or no flipped channel, by None."""
     has_flips = bool(flipped.any())
     if not has_flips and bool((threshold == 0).all()):
         return None, None
@@ -136,7 +136,7 @@ class Bits(NamedTuple):
 
 
 class Registers:
-    """A program under way: its steps, their registers, and the signs that are packed on demand.
+    """A program being written: its steps, their registers, and signs packed on demand.
 
     Register 0 holds the features; ``specs`` are the adjacencies in use.
     """
@@ -203,7 +203,7 @@ class Registers:
         return written
 
     def graph(self, spec: GraphSpec | None) -> int:
-        """The number of an adjacency; layers that make the same of the graph share one."""
+        """Number of an adjacency; layers with the same graph options share one."""
         assert spec is not None
         if spec not in self.specs:
             self.specs.append(spec)

@@ -1,4 +1,4 @@
-"""Turns values into steps: bits where readers look at signs alone, floats or integers elsewhere."""
+"""Turns values into steps: bits if readers take only signs, else floats or integers."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def select_steps(network: Network) -> FrozenModel:
 
 
 def _reads_input(value: Value) -> bool:
-    """Whether a value is made of nothing but the input, flattened or not."""
+    """True if a value is the input, flattened or not."""
     return all(p.kind == "input" or (p.kind == "flatten" and _reads_input(p)) for p in value.inputs)
 
 

@@ -111,7 +111,7 @@ def trace_model(model: nn.Module) -> Traced:
 
 
 def _form(graph: fx.Graph, argument: str) -> list[str]:
-    """Everything a trace does, as if one argument were None."""
+    """Trace as if one argument were None."""
     names: dict[fx.Node, str | None] = {}
     found: list[str] = []
     for node in graph.nodes:
@@ -125,7 +125,7 @@ def _form(graph: fx.Graph, argument: str) -> list[str]:
 
 
 def _same_layers(root: nn.Module, fixed: Mapping[str, Any], graph: fx.Graph) -> bool:
-    """Whether a forward runs the same layers without edge weights."""
+    """True if a forward runs the same layers without edge weights."""
     try:
         without = traced_graph(root, {**fixed, EDGE_WEIGHT: None})[0]
     except Exception:
@@ -135,19 +135,19 @@ def _same_layers(root: nn.Module, fixed: Mapping[str, Any], graph: fx.Graph) -> 
 
 
 def has_forward(model: nn.Module) -> bool:
-    """Whether a model's class, or somebody on it, defines what a call does."""
+    """True if a model's class, or a patch of the instance, defines its forward."""
     unset = nn.Module.forward
     return getattr(type(model), "forward", unset) is not unset or "forward" in vars(model)
 
 
 def is_default_check(node: fx.Node) -> bool:
-    """Whether fx only checks here that an optional argument keeps its default."""
+    """True if fx only checks here that an optional argument keeps its default."""
     checks = ("_assert_is_none", "_assert")
     return node.op == "call_function" and getattr(node.target, "__name__", "") in checks
 
 
 def _spelled_out(model: nn.Module) -> tuple[nn.Module, str]:
-    """The model, or a wrapper that gives its forward named arguments or makes it a submodule."""
+    """The model, or a wrapper that names the arguments of its forward."""
     names: Sequence[str] = FORWARD_ARGUMENTS
     if isinstance(model, torch_geometric.nn.Sequential):
         names = list(model.signature.param_dict)
@@ -173,7 +173,7 @@ def _spelled_out(model: nn.Module) -> tuple[nn.Module, str]:
 
 @contextmanager
 def evaluating(model: nn.Module) -> Iterator[None]:
-    """Every module in evaluation, then as it was."""
+    """Put every module into evaluation, and back afterwards."""
     modes = [(module, module.training) for module in model.modules()]
     model.eval()
     try:
@@ -225,7 +225,7 @@ class Arguments:
         first = ("features", *_GRAPH_ROLES)
 
         def place(argument: Argument) -> tuple[int, int]:
-            """As the forward takes them; attributes of a ``Data`` object with the graph first."""
+            """Sort key: order of the forward; attributes of a ``Data`` object, graph first."""
             role = argument.role
             if argument.in_data:
                 return -1, first.index(role) if role in first else len(first)
@@ -238,7 +238,7 @@ class Arguments:
         }
 
     def _placeholder(self, node: fx.Node) -> set[str]:
-        """Take an argument down; the attributes that are read of it if it is a ``Data`` object."""
+        """Record an argument; return the attributes read of it if it is a ``Data`` object."""
         target, users = str(node.target), _users(node)
         if target.startswith("*"):
             if users:
@@ -263,7 +263,7 @@ class Arguments:
     def _is_mapping(
         self, target: str, attributes: Mapping[fx.Node, str | None], is_data: bool
     ) -> bool:
-        """Whether an argument, or an attribute of it, holds tensors by type of nodes or edges."""
+        """True if an argument, or an attribute of it, holds tensors by node or edge type."""
         # PyG's names of such mappings end so.
         if any(name.endswith("_dict") for name in (target, *filter(None, attributes.values()))):
             return True

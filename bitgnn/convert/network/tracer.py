@@ -1,4 +1,4 @@
-"""The tracer behind freeze(): what stays whole, and what stands in the way of a trace."""
+"""The tracer of freeze(): modules that stay whole, and obstacles to a trace."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class NotTraced(ValueError):
 
 
 def obstacle(error: BaseException) -> str:
-    """Where and why a trace failed: the deepest line of the user's own code, and the cause."""
+    """Describe a failed trace: the deepest line of the user's own code, and the cause."""
     text = str(error).strip()
     why = text.splitlines()[0] if text else "no reason given"
     if not isinstance(error, ValueError):
@@ -91,7 +91,7 @@ def obstacle(error: BaseException) -> str:
 
 
 def stays_whole(module: nn.Module) -> bool:
-    """Whether a trace takes a module as one step: layers, norms, activations."""
+    """True if a trace keeps a module whole: layers, norms, activations."""
     if isinstance(module, nn.Sequential | nn.ModuleList):
         return False
     return isinstance(module, _WHOLE_CLASSES) or type(module).__module__.startswith(_WHOLE_PACKAGES)
@@ -147,7 +147,7 @@ def _trace(
 
 @contextmanager
 def attributes_kept(root: nn.Module) -> Iterator[None]:
-    """Put back what code that runs inside sets, appends or deletes in the modules of ``root``.
+    """Undo changes that the code inside makes to attributes of the modules of ``root``.
 
     A trace runs the user's forward on stand-ins for tensors, and a forward may keep what it sees.
     """
@@ -176,7 +176,7 @@ def attributes_kept(root: nn.Module) -> Iterator[None]:
 
 @contextmanager
 def _functions_whole(root: nn.Module) -> Iterator[None]:
-    """PyG's functions stay whole where modules hold them as attributes, and its aggregations.
+    """Keep PyG's aggregations, and its functions that modules hold as attributes, whole.
 
     Those check their arguments in front of what torch.fx takes for the call of a module.
     """
@@ -223,7 +223,7 @@ def _proxies(*arguments: Any) -> list[fx.Proxy]:
 
 @contextmanager
 def _types_told(root: nn.Module) -> Iterator[None]:
-    """A forward that asks for types hears of tensors what it would hear in a call."""
+    """Let ``isinstance`` in a forward see proxies as tensors."""
     scopes = {
         id(scope): scope
         for module in root.modules()

@@ -1,4 +1,4 @@
-"""The dataflow of a network between tracing and packing: values and what computes them."""
+"""The dataflow of a network between tracing and packing: values and their operations."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _KEEP_SIZE = ("function", "max_pool", "avg_pool", "adaptive_avg_pool", "mean_pix
 
 
 class Unsupported(Exception):
-    """This module computes something that only its own code can; the message says what."""
+    """A module has no rule here, and only its own code can run it; the message says why."""
 
 
 @dataclass(eq=False)
@@ -63,17 +63,17 @@ class Value:
 
     @property
     def binary_weight(self) -> bool:
-        """Whether a product's weight is used by its signs."""
+        """True if a product uses the signs of its weight."""
         return "float_weight" not in self.tensors
 
     def is_function(self, name: str) -> bool:
-        """Whether it is the function of that name."""
+        """True if the value is the function of that name."""
         return self.kind == "function" and self.name == name
 
 
 @dataclass
 class Network:
-    """Everything the scores depend on, and by name what became of layers and other parts.
+    """All values on which the scores depend, and reports on layers and other parts by name.
 
     Attributes:
         outputs: what each layer hands on.
@@ -118,7 +118,7 @@ def readers_of(scores: Value) -> Counter[Value]:
 
 
 def is_unit(value: Value) -> bool:
-    """Whether every entry is +1 or -1, whatever the input."""
+    """True if every entry is +1 or -1 for any input."""
     if value.kind == "cat":
         return all(map(is_unit, value.inputs))
     if value.is_function("hardtanh"):
@@ -128,7 +128,7 @@ def is_unit(value: Value) -> bool:
 
 
 def is_nowhere_negative(value: Value) -> bool:
-    """Whether no entry is below 0, so that a sign would make every one of them +1."""
+    """True if no entry is negative, so that every sign would be +1."""
     known = FUNCTIONS.get(value.name) if value.kind == "function" else None
     return known is not None and known.is_nowhere_negative(value.attributes)
 
@@ -141,7 +141,7 @@ def canonical(value: Value) -> Value:
 
 
 def is_pool(value: Value) -> bool:
-    """Whether a value is a max pooling that bits can do."""
+    """True if a value is a max pooling that bits support."""
     a = value.attributes
     return value.kind == "max_pool" and not a["ceil_mode"] and a["dilation"] == [1, 1]
 
@@ -156,7 +156,7 @@ def collapse(value: Value) -> tuple[Value, list[Value]]:
 
 
 def _settle(value: Value, field: str, found: int, kinds: Container[str]) -> None:
-    """Set what is not known yet of a value, and of those that it has it from."""
+    """Set an unknown property of a value and of those from which it inherits it."""
     while getattr(value, field) is None:
         setattr(value, field, found)
         if value.kind in kinds:
@@ -164,7 +164,7 @@ def _settle(value: Value, field: str, found: int, kinds: Container[str]) -> None
 
 
 def with_size(value: Value, size: int, name: str) -> Value:
-    """A value whose features or channels, where they were not known, are these."""
+    """The value with its number of features or channels, if that was unknown."""
     _settle(value, "size", size, _KEEP_SIZE)
     if value.size != size:
         what = "channels" if value.rank == IMAGES else "features"
@@ -173,7 +173,7 @@ def with_size(value: Value, size: int, name: str) -> Value:
 
 
 def of_rank(value: Any, rank: int) -> Value:
-    """A value whose number of dimensions, where it was not known, is this."""
+    """The value with its number of dimensions, if that was unknown."""
     if not isinstance(value, Value):
         raise Unsupported("it takes something else than a matrix or images")
     _settle(value, "rank", rank, ("function",))

@@ -161,7 +161,7 @@ def _nothing_to_swap(model: nn.Module, linear: Collection[str], kept: Mapping[st
 
 
 def _left(model: nn.Module, swapped: Collection[str], inside: Collection[str]) -> dict[str, str]:
-    """Why layers that nobody asked about stay in floats."""
+    """Reasons why the other layers stay in floats."""
     found: dict[str, str] = {}
     for name, module in model.named_modules():
         if name in swapped or is_inside(name, inside):

@@ -15,7 +15,7 @@ from bitgnn.convert.network.trace import trace_model
 from bitgnn.convert.network.values import Value
 from bitgnn.convert.reporting import BinarizeReport
 from bitgnn.convert.swap.keeping import carry_over, copied, why_float
-from bitgnn.convert.swap.relu import relu_warnings, replace_activations
+from bitgnn.convert.swap.relu import normalise_calls, relu_warnings, replace_activations
 from bitgnn.convert.walker import check_names, outermost, put_everywhere
 from bitgnn.nn import BinaryConv2d, BinaryLinear
 
@@ -31,12 +31,12 @@ FEW = 0.1
 
 
 def _may_swap(module: nn.Module) -> bool:
-    """Whether a layer is torch's, or a user's kind of it."""
+    """True for a layer of torch or a user's subclass of one."""
     return isinstance(module, SWAPPED) and not type(module).__module__.startswith("bitgnn.")
 
 
 def is_for_images(model: nn.Module) -> bool:
-    """Whether a model has layers of torch to swap and none of graphs."""
+    """True if a model has layers of torch to swap and no graph layers."""
     modules = list(model.modules())
     if any(isinstance(module, MessagePassing) for module in modules):
         return False
@@ -85,7 +85,9 @@ def binarize_images(model: nn.Module, config: ImageConfig) -> tuple[nn.Module, B
         if isinstance(module, OTHER_LAYERS):
             left.setdefault(name, f"{type(module).__name__} has no binary form here")
     # As in bitgnn.models: nothing stands between the sums, or their norm, and the sign.
-    replaced = replace_activations(result, config.activation, calls=True)
+    replaced = replace_activations(result, config.activation)
+    if config.activation != "keep":
+        replaced |= normalise_calls(result)
     return result, BinarizeReport(layers, left, relu_warnings(result), replaced)
 
 
@@ -96,7 +98,7 @@ def _left(
     firsts: list[str],
     lasts: list[str],
 ) -> dict[str, str]:
-    """Why layers that could be binary stay as they are, by name; the first reason counts."""
+    """Reasons why layers that could be binary stay in floats, by name; the first reason counts."""
     found = {name: why_float(layer) for name, layer in known.items()}
     sizes: dict[nn.Module, int] = {
         layer: layer.weight.numel()
@@ -120,7 +122,7 @@ def _left(
 
 
 def _why_not_first(layer: nn.Module) -> str | None:
-    """Why a layer cannot read fixed point, or None where it can."""
+    """Reason why a layer cannot read fixed point, or None if it can."""
     if isinstance(layer, nn.Conv2d) and layer.groups > 1:
         return f"as a first layer it has no fixed-point form in {layer.groups} groups"
     weights = next(layer.parameters())[0].numel()

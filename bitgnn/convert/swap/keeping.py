@@ -1,4 +1,4 @@
-"""State that a swap keeps: reasons to leave a layer alone, and what its successor takes over."""
+"""State that a swap keeps: reasons to leave a layer alone, and hand-over to its successor."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _TENSORS = frozenset({"weight", "bias"})
 
 
 def why_float(layer: nn.Module) -> str | None:
-    """Why a binary layer could not take the place of this one; None where it can."""
+    """Reason why no binary layer can replace this one, or None if one can."""
     if isinstance(layer, LazyModuleMixin) and layer.has_uninitialized_params():
         return "it has no weight yet; run the model once in front of binarize()"
     if any(parametrize.is_parametrized(module) for module in layer.modules()):
@@ -74,7 +74,7 @@ def _is_harmless(kind: type, name: str, value: Any) -> bool:
 
 
 def carry_over(layer: nn.Module, new: nn.Module) -> nn.Module:
-    """Give a binary layer what the one it replaces has: parameters, hooks, attributes, mode.
+    """Copy parameters, hooks, attributes and mode to a binary layer from the one it replaces.
 
     The parameters become the very objects of ``layer``, so that tied ones stay tied and
     ``requires_grad`` stays.
@@ -99,7 +99,7 @@ def carry_over(layer: nn.Module, new: nn.Module) -> nn.Module:
 
 
 def _carry_attributes(layer: nn.Module, new: nn.Module) -> None:
-    """Hooks, and attributes that the new layer lacks; not what is bound to the old one."""
+    """Copy hooks, and attributes that the new layer lacks and that are not bound to the old one."""
     attributes, successors = vars(layer), vars(new)
     for name, value in attributes.items():
         if name.endswith(("_hooks", "_hooks_with_kwargs", "_hooks_always_called")):
@@ -112,7 +112,7 @@ def _carry_attributes(layer: nn.Module, new: nn.Module) -> None:
 
 
 def copied(model: nn.Module) -> Any:
-    """A deep copy, of computed weights too, which torch refuses to copy.
+    """A deep copy, including computed weights, which torch refuses to copy.
 
     Hooks compute them anew when the copy is called.
     """

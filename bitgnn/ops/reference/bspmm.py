@@ -240,7 +240,7 @@ def bspmm_slots(a: Arguments) -> Tensor:
 
 
 def _compressed(a: Arguments, rows: Tensor, columns: Tensor, num_rows: int) -> Arguments:
-    """Edges sorted by row, with their row pointer, in the place of a layout."""
+    """Edges sorted by row, with their row pointer, in place of a layout."""
     order = torch.argsort(rows, stable=True)
     rowptr = torch.zeros(num_rows + 1, dtype=torch.int64, device=rows.device)
     rowptr[1:] = torch.bincount(rows, minlength=num_rows).cumsum(0)

@@ -29,7 +29,7 @@ def window_places(
     padding: Sequence[int] = (0, 0, 0, 0),
     dilation: Sequence[int] = (1, 1),
 ) -> tuple[int, int]:
-    """Height and width of a window's places on images of a size; padding is of four sides."""
+    """Output height and width of a convolution or pool; ``padding`` has four sides."""
     height, width = (
         (size[i] + padding[2 * i] + padding[2 * i + 1] - dilation[i] * (kernel[i] - 1) - 1)
         // stride[i]

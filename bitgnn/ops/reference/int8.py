@@ -29,7 +29,7 @@ def padded(codes: Tensor) -> Tensor:
 
 
 def check_size(name: str, size: int) -> None:
-    """Require so few features that int32 holds every product."""
+    """Require few enough features for int32 to hold every product."""
     if not 0 <= size <= MOST_FEATURES:
         raise RuntimeError(f"{name}: size must lie between 0 and {MOST_FEATURES}, got {size}")
 

@@ -21,7 +21,7 @@ Key = tuple[int, int]
 
 
 def _unknown_sizes(a: Arguments) -> tuple[list[Tensor] | Tensor, ...]:
-    """Empty results, whose sizes only the draws tell."""
+    """Empty results of unknown sizes."""
     relations = len(a.colptrs)
     hops = len(a.fanouts) // relations if relations else 0
 

@@ -110,7 +110,7 @@ class Operator:
         return made if len(made) > 1 else made[0]
 
     def _sizes(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        """What each capital letter stands for, all operands being checked."""
+        """Values of all capital letters; checks all operands."""
         sizes: dict[str, Any] = {}
         held = {name: given[name] for name in self.operands if given[name] is not None}
         for name, tensor in held.items():
@@ -179,7 +179,7 @@ def operator(
 
 
 def changed(a: Arguments, **values: Any) -> Arguments:
-    """Arguments with others in their place or beside them."""
+    """Arguments with some replaced or added."""
     return Arguments(**{**vars(a), **values})
 
 
@@ -228,7 +228,7 @@ def _parsed(
 
 
 def _size(size: str, given: Mapping[str, Any], sizes: Mapping[str, Any]) -> Any | None:
-    """What a size stands for, None where an operand that would set it is left out."""
+    """Value of a size, or None if the operand that sets it is left out."""
     total: Any = 0
     for unit, held, term in _SIZE.findall(size):
         name = held or term.lstrip("+-")

@@ -91,7 +91,7 @@ def pack_bool(a: Arguments) -> tuple[Tensor, Tensor]:
 
 @operator("x scale", lambda a: _empty_rows(a.x.transpose(-1, -2), 2))
 def pack_ternary_columns(a: Arguments) -> tuple[Tensor, Tensor]:
-    """The same as :func:`pack_ternary` of x transposed: x ``[..., L, D]``, bits along L."""
+    """Pack x ``[..., L, D]`` along L, as :func:`pack_ternary` packs x transposed."""
     return pack_ternary(a.x.transpose(-1, -2), a.scale)
 
 
@@ -204,7 +204,7 @@ def softmax_table(scale: float, entries: int) -> list[float]:
 def _attended(
     scores: Tensor, allowed: Tensor, table: Tensor, bool_scale: float, size: int
 ) -> Tensor:
-    """Which keys ``[N, L]`` have their bit set, by the exact sum of the powers of each row."""
+    """Mask of the keys ``[N, L]`` with their bit set, by the exact sum of powers of each row."""
     lowest = torch.iinfo(torch.int64).min // 2
     highest = torch.where(allowed, scores, lowest).amax(1, keepdim=True)
     distance = torch.where(allowed, highest - scores, 2 * size + 1)  # which is dropped
@@ -218,7 +218,7 @@ def _attended(
 
 
 def _allowed(a: Arguments, batch: int, queries: int) -> Tensor:
-    """Which keys each query may attend to, ``[B, N, L]``."""
+    """Mask of the keys that each query may attend to, ``[B, N, L]``."""
     allowed = torch.ones(batch, queries, a.length, dtype=torch.bool, device=a.q.device)
     if a.mask is not None:
         allowed &= from_words(a.mask, a.length).unsqueeze(1)
@@ -229,7 +229,7 @@ def _allowed(a: Arguments, batch: int, queries: int) -> Tensor:
 
 
 def _attended_values(a: Arguments, size: int) -> Tensor:
-    """A result without values; the heads of a query lie behind each other."""
+    """An empty result; the heads of a query are adjacent."""
     return _empty(a.q, a.dtype, a.q.size(0), a.q.size(2), a.q.size(1), size).transpose(1, 2)
 
 
