@@ -199,7 +199,7 @@ class InputBits(ColumnStatistics):
             keeps = fast_dropout(torch.ones_like(values), dropout) > 0
             codes[:, : x.size(1)].masked_fill_(~keeps, 0)
             gain = 1.0 / (1.0 - dropout)
-        return InputRows(codes, x.size(1), centre, inverse, gain, values.sum(1))
+        return InputRows(codes, x.size(1), inverse, gain, values.sum(1))
 
     def _gain(self) -> float | None:
         """Factor that makes up in training for what dropout in front takes."""
@@ -215,26 +215,27 @@ class InputBits(ColumnStatistics):
         words, total = torch.ops.bitgnn.pack_scaled(*operands)
         factor = WINDOW / math.sqrt(max(x.numel(), 1))
         window = torch.linalg.vector_norm(x) * factor if has_gradient else None
-        gain = self._gain()
+        gain, kept = self._gain(), 1.0
         if dropout > 0.0:
-            keep, probability = keep_words(words.size(0), size, dropout, words)
-            words = words & keep
-            gain = (1.0 if gain is None else gain) / probability
+            keep, kept = keep_words(words.size(0), size, dropout, words)
+            words, gain = words & keep, (1.0 if gain is None else gain) / kept
         found = InputWords(words, size, True, gain, self._offset(moments))
-        return found._replace(total=total, window=window, unit=self._unit(moments))
+        return found._replace(total=total, window=window, unit=self._unit(moments), kept=kept)
 
     def _activation(self, x: Tensor, dropout: float, moments: Moments) -> InputWords:
         """Bits of an activation; entries that dropout in front took are bits that are not set."""
         size, factor = x.size(1), WINDOW / math.sqrt(max(x.numel(), 1))
-        words, _, total, window = torch.ops.bitgnn.activation_bits(x, None, TINY, factor)
-        gain, raised = self._gain(), None
+        words, total, window = torch.ops.bitgnn.activation_bits(x, TINY, factor)
+        gain, raised, kept = self._gain(), None, 1.0
         if dropout > 0.0:
-            keep, probability = keep_words(words.size(0), size, dropout, words)
-            # Bits that the layer's own dropout takes are in the middle.
-            raised = words | (all_words(size, words) ^ keep)
-            words, gain = words & keep, 1.0 / probability
+            keep, kept = keep_words(words.size(0), size, dropout, words)
+            if gain is None:
+                # Bits that the layer's own dropout takes are in the middle.
+                raised = words | (all_words(size, words) ^ keep)
+            # Behind another dropout both take bits in its way.
+            words, gain = words & keep, (1.0 if gain is None else gain) / kept
         found = InputWords(words, size, True, gain, self._offset(moments), raised, True)
-        return found._replace(total=total, window=window, unit=self._unit(moments))
+        return found._replace(total=total, window=window, unit=self._unit(moments), kept=kept)
 
     def extra_repr(self) -> str:
         """Form of the input, and number of columns."""
