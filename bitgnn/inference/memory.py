@@ -16,6 +16,7 @@ from bitgnn.inference.bound_program import Features, Inputs, Packed
 from bitgnn.inference.frozen_model import FrozenModel, Graph
 from bitgnn.inference.graph import GraphLayout, PreparedGraph
 from bitgnn.inference.rehearsal import CallMemory, rehearse
+from bitgnn.inference.sparse_features import require_dense
 from bitgnn.measure.memory import cuda_peak_request, peak_allocation, stored_bytes
 from bitgnn.measure.report import format_bytes
 from bitgnn.ops.buffers import no_buffer_cache
@@ -176,9 +177,11 @@ def frozen_memory(
 
     Raises:
         RuntimeError: ``device`` is given, and there is no library of CUDA kernels to ask.
+        TypeError: ``x`` is a sparse tensor.
         ValueError: the model calls code of the user's own, whose memory is not known, or does not
             take ``x`` in this form, or there is no such device.
     """
+    require_dense("frozen_memory", x)
     if _has_calls(model):
         raise ValueError("frozen_memory: the memory of a call of the user's own is not known")
     kernels: str | torch.device | DeviceDescription | None = device
@@ -284,7 +287,7 @@ def memory_report(
         The report.
 
     Raises:
-        TypeError: ``model`` is not a module, or ``data`` holds no features.
+        TypeError: ``model`` is not a module, or ``data`` holds no features or sparse ones.
         ValueError: there is no such form of features, the model cannot take it, or what the model
             itself refuses.
     """
@@ -305,6 +308,7 @@ def memory_report(
             "memory_report: data must be a Data with x, or a pair of features and graph, "
             f"got {type(data).__name__}"
         )
+    require_dense("memory_report", x)
     is_packed = isinstance(x, Packed)
     if isinstance(model, FrozenModel):
         if not is_packed and (features or model.features) == "packed":

@@ -26,9 +26,11 @@ class CsrRows {
   using Sum = std::conditional_t<std::is_same_v<T, double>, double, float>;
 
  public:
-  CsrRows(const CsrPackArgs& a, const int32_t* empty_row)
+  // `threshold` is that of all columns if it is above 0.
+  CsrRows(const CsrPackArgs& a, const int32_t* empty_row, float threshold)
       : a_(a),
         empty_row_(empty_row),
+        threshold_(threshold),
         indices_(static_cast<const Index*>(a.indices)),
         values_(static_cast<const T*>(a.values)) {}
 
@@ -37,20 +39,20 @@ class CsrRows {
     const int64_t words = words_for(a_.cols);
     int32_t* out = a_.words + row * words;
     std::copy_n(empty_row_, words, out);
-    bool inside = true, ascends = true;
-    int64_t before = -1;
-    for (int64_t e = begin; e < end; ++e) {
-      const auto column = static_cast<int64_t>(indices_[e]);
-      if (static_cast<uint64_t>(column) >= static_cast<uint64_t>(a_.cols)) {
-        inside = false;
-        continue;
-      }
-      ascends = ascends && before < column;
-      before = column;
-      decide(out, column, value(e));
+    bool ascends = true;
+    for (int64_t e = begin + 1; e < end; ++e) ascends = ascends & (indices_[e - 1] < indices_[e]);
+    bool inside = begin == end || (is_column(begin) && is_column(end - 1));
+    if (!ascends)
+      for (int64_t e = begin; e < end; ++e) inside = inside & is_column(e);
+    if (!inside) return false;
+    if (!ascends) {
+      add_up(out, begin, end);
+    } else if (threshold_ > 0.0f) {
+      set_present(out, begin, end);
+    } else {
+      for (int64_t e = begin; e < end; ++e) decide(out, indices_[e], value(e));
     }
-    if (inside && !ascends) add_up(out, begin, end);
-    return inside;
+    return true;
   }
 
  private:
@@ -64,6 +66,27 @@ class CsrRows {
     set_bit(out, static_cast<uint64_t>(column), sum >= static_cast<Sum>(threshold));
   }
 
+  bool is_column(int64_t e) const {
+    return static_cast<uint64_t>(static_cast<int64_t>(indices_[e])) <
+           static_cast<uint64_t>(a_.cols);
+  }
+
+  // A row that is 0 but for values above one threshold. Neighbours share a word, and each waits for
+  // the one before: several parts of the row side by side do not.
+  void set_present(int32_t* out, int64_t begin, int64_t end) const {
+    constexpr int kParts = 4;
+    const int64_t part = (end - begin) / kParts;
+    const auto set = [&](int64_t e) {
+      const auto column = static_cast<uint64_t>(indices_[e]);
+      const auto bit = static_cast<uint32_t>(value(e) >= static_cast<Sum>(threshold_));
+      int32_t& word = out[column / kWordBits];
+      word = static_cast<int32_t>(static_cast<uint32_t>(word) | bit << (column % kWordBits));
+    };
+    for (int64_t e = begin; e < begin + part; ++e)
+      for (int p = 0; p < kParts; ++p) set(e + p * part);
+    for (int64_t e = begin + kParts * part; e < end; ++e) set(e);
+  }
+
   // A row whose columns may occur twice.
   void add_up(int32_t* out, int64_t begin, int64_t end) {
     sums_.resize(static_cast<size_t>(a_.cols));
@@ -75,6 +98,7 @@ class CsrRows {
 
   const CsrPackArgs& a_;
   const int32_t* empty_row_;
+  float threshold_;
   const Index* indices_;
   const T* values_;
   std::vector<Sum> sums_;  // zeros between rows
@@ -82,10 +106,14 @@ class CsrRows {
 
 template <class T, class Index>
 void pack_rows(const CsrPackArgs& a, const RowPointers& rowptr, const int32_t* empty_row) {
+  const float* threshold = a.threshold;
+  const bool is_one = threshold != nullptr && a.cols > 0 &&
+                      std::all_of(threshold, threshold + a.cols,
+                                  [&](float entry) { return entry == threshold[0]; });
   std::atomic<bool> inside{true};
   const int64_t work = words_for(a.cols) + a.entries / std::max<int64_t>(a.rows, 1);
   split(a.rows, grain(work, kGrain), [&](int64_t begin, int64_t end) {
-    CsrRows<T, Index> rows(a, empty_row);
+    CsrRows<T, Index> rows(a, empty_row, is_one ? threshold[0] : 0.0f);
     bool fits = true;
     for (int64_t row = begin; row < end; ++row)
       fits = rows.pack(row, rowptr[row], rowptr[row + 1]) && fits;
