@@ -291,9 +291,10 @@ class _Watch:
             return
         # torch hands a hook for all modules the positional arguments alone.
         kwargs = sys._getframe(1).f_locals.get("kwargs") or {}
-        settle_by_call(root, lambda: root.forward(*args, **kwargs))
+        is_settled = settle_by_call(root, lambda: root.forward(*args, **kwargs))
         for layer in young:
-            self.remove(layer)
+            if is_settled or layer.is_trained:
+                self.remove(layer)
 
 
 def _unwrapped(module: Any) -> nn.Module:
@@ -337,16 +338,17 @@ def _is_library(hook: Any) -> bool:
     return str(kind).partition(".")[0] in ("torch", "torch_geometric")
 
 
-def settle_by_call(model: nn.Module, call: Callable[[], Any]) -> None:
-    """Settle the layers of a model by a forward; one that raises settles nothing.
+def settle_by_call(model: nn.Module, call: Callable[[], Any]) -> bool:
+    """Settle the layers of a model by a forward; False if that raises, which settles nothing.
 
     The real forward, which follows, raises the same.
     """
     try:
         reads = follow(model, call)
     except Exception:  # the user's own code
-        return
+        return False
     settle(reads)
+    return True
 
 
 watch = _Watch()
