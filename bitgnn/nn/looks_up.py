@@ -21,6 +21,7 @@ from bitgnn.nn.precision import (
     chosen_precision,
     named_forms,
 )
+from bitgnn.nn.repeats import is_in_backward, is_recorded, is_reentrant
 from bitgnn.nn.roles import found_producers, joins_features, kept_share, leave_mark
 from bitgnn.nn.settling import current_flow, watch
 from bitgnn.ops.reference.pairs import MAX_NARROW_SIZE
@@ -118,6 +119,7 @@ class LooksUp(LookedUpProducts):
             for name in ("feeds", "steps"):
                 module.register_buffer(name, torch.zeros((), dtype=torch.float32))
             self._state, self._counted = HostState(), HostState()
+            self._fed = False
             self._begin()
 
     def _begin(self) -> None:
@@ -270,18 +272,34 @@ class LooksUp(LookedUpProducts):
             return
         flow = current_flow()
         if flow is None:
+            self._check_repeat()
             self._ask_autograd(x, bits)
         bits.choose(x.reshape(-1, x.size(-1)))
         if flow is not None:
             flow.read(self, bits, x)
 
+    def _check_repeat(self) -> None:
+        """Refuse checkpointing where the two runs of a forward would differ by their roles."""
+        if self._forms is None or torch.compiler.is_compiling() or self.is_trained:
+            return
+        again = is_in_backward()
+        if not again and not is_reentrant():
+            return
+        if self.role is None or (again and self._feeds_bits != self._fed):
+            raise RuntimeError(
+                f"{type(self).__name__}: role must be known before the layer runs in a checkpoint, "
+                f"which runs it twice; pass role= (one of {tuple(ROLES)}), call the layers inside "
+                "of one nn.Module, or run the first batch without checkpointing"
+            )
+
     def _ask_autograd(self, x: Tensor, bits: InputBits) -> None:
         """Count the first steps of training, and read the data flow from their graphs."""
         is_compiled = torch.compiler.is_compiling()
-        if self._forms is None or not torch.is_grad_enabled():
+        if self._forms is None or is_in_backward() or not is_recorded():
             return
         if not is_compiled and self.is_trained:
             return
+        self._fed = self._feeds_bits
         if bits is self.input_bits:
             with torch.no_grad():
                 self.steps.add_(1.0)
