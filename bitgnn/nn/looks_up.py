@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable
 from typing import Any, Literal
 
@@ -23,7 +24,8 @@ from bitgnn.nn.precision import (
 )
 from bitgnn.nn.repeats import is_in_backward, is_recorded, is_reentrant
 from bitgnn.nn.roles import found_producers, joins_features, kept_share, leave_mark
-from bitgnn.nn.settling import current_flow, watch
+from bitgnn.nn.settling import current_flow
+from bitgnn.nn.waiting import watch
 from bitgnn.ops.reference.pairs import MAX_NARROW_SIZE
 from bitgnn.quantize.looked_up_linear import InputWords, output_affine
 
@@ -76,6 +78,8 @@ class LooksUp(LookedUpProducts):
     root_norm: nn.Module | None
     feeds: Tensor
     steps: Tensor
+    waits_for_model = False
+    """True until the model around the layer, if there is one, has told the roles."""
 
     def _choose_precision(
         self, precision: str | LayerPrecision | None, role: Role | None = None
@@ -133,7 +137,7 @@ class LooksUp(LookedUpProducts):
                 self.steps.zero_()
             if self._asked_role is not None:
                 self._take_role(self._asked_role)
-            watch.add(self)  # type: ignore[arg-type]
+            watch.add(self)
 
     @property
     def has_role(self) -> bool:
@@ -258,6 +262,16 @@ class LooksUp(LookedUpProducts):
 
     def _products(self) -> Iterable[nn.Module]:
         raise NotImplementedError
+
+    def _meet_model(self) -> None:
+        """At the start of a forward that a compiler traces: let a first pass find the roles."""
+        if self._forms is None or not (self.training and self.waits_for_model):
+            return
+        # A compiler traces the hooks, too, from where it has given a frame up.
+        if torch.compiler.is_compiling() or "torch._dynamo" in sys.modules:
+            from bitgnn.nn import _outside_graphs
+
+            _outside_graphs.meet_model(self)
 
     def _look(self, x: Tensor, bits: InputBits | None, *linears: Any) -> None:
         """Before the product: check the width, and in training ask where the input comes from."""
@@ -403,4 +417,4 @@ class LooksUp(LookedUpProducts):
         """A copy waits for its model like the layer itself."""
         super().__setstate__(state)  # type: ignore[misc]
         if self._forms is not None and not self.is_trained:
-            watch.add(self)  # type: ignore[arg-type]
+            watch.add(self)
