@@ -14,6 +14,7 @@ from bitgnn.bits.tensor_version import Watch, counted
 from bitgnn.inference.frozen import Frozen
 from bitgnn.inference.program import Executable, Program, compile_steps, runner_of
 from bitgnn.inference.recording import CALLS_TO_RECORD, Recordings
+from bitgnn.inference.sparse_features import is_sparse, packed_entries, require_dense
 from bitgnn.inference.step import Register, Step, StepKind
 from bitgnn.inference.steps import KINDS
 from bitgnn.inference.steps.calls import FloatCall, call_kind
@@ -141,6 +142,8 @@ class BoundProgram(Frozen):
         """
         for _ in range(CALLS_TO_RECORD):
             result = self(x, graph)
+        if is_sparse(x):  # whose bits are packed anew
+            return partial(self, x, graph)
         recording = self._recordings.find(x, graph)
         bound = None if recording is None else recording.bound_to(x)
         # Scores of float64 features, say, are converted behind it.
@@ -180,6 +183,7 @@ class BoundProgram(Frozen):
         """The calls for features in this form, and their slots with the features filled in."""
         if x.device != self._device:
             raise ValueError(f"FrozenModel: x must be on {self._device}, got {x.device}")
+        require_dense("FrozenModel", x)
         if self._is_stale():
             self._bind()
         given: list[Any]
@@ -205,6 +209,17 @@ class BoundProgram(Frozen):
                     )
                 given.append(x.scale)
         return executable, given + [None] * (executable.num_slots - len(given))
+
+    def _bits_of_entries(self, name: str, x: Any) -> Any:
+        """The bits of a sparse tensor where the model reads nothing else; else ``x`` itself."""
+        if not is_sparse(x) or self.program.entry != 1:
+            return x
+        step = self._entry_step
+        if step.kind != "pack" or x.device != self._device:
+            return x
+        size, threshold = step.attributes["size"], self._read_by(step).get("threshold")
+        words = packed_entries(name, x, size, threshold)
+        return x if words is None else BitTensor._trusted(words, size)
 
     def _codes_of(self, x: Inputs) -> Tensor:
         """The codes of 8-bit rows, which must be packed with the scales of this model."""

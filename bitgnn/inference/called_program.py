@@ -33,12 +33,11 @@ from bitgnn.inference.own_call import (
     hand_out,
 )
 from bitgnn.inference.program import Program
+from bitgnn.inference.sparse_features import PACKABLE
 from bitgnn.inference.steps.calls import EDGE_INDEX, EDGE_WEIGHT, FloatCall
 
 _READY_GRAPHS = (type(None), *get_args(Graph))
 _PACKED = (BitTensor, BitFeatures, BitAdjacency, Int8Tensor, Int8Features)
-_PACKABLE = (torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.uint8)
-"""What packing to bits reads."""
 _PACKABLE_ROWS = (torch.float32, torch.float16, torch.bfloat16)
 """What packing to 8-bit rows reads."""
 
@@ -66,7 +65,7 @@ class CalledProgram(BoundProgram):
         # Types of features that the first step reads as they are.
         self._ready_types: tuple[torch.dtype, ...] = (torch.float32,)
         if program.entry == 1:
-            self._ready_types = _PACKABLE if self._own_rows is None else _PACKABLE_ROWS
+            self._ready_types = PACKABLE if self._own_rows is None else _PACKABLE_ROWS
 
     @property
     def takes_graph(self) -> bool:
@@ -162,9 +161,10 @@ class CalledProgram(BoundProgram):
         Args:
             x: ``[N, in_channels]`` floats as the trained model takes them, or the result of
                 :meth:`~bitgnn.inference.FrozenModel.pack_features`; only the latter for a model
-                frozen with ``features="packed"``. Integers, bools, numpy arrays and sparse tensors
-                become floats first, ``[*, N, in_channels]`` runs matrix by matrix. Models that look
-                nodes up in an embedding take what it takes.
+                frozen with ``features="packed"``. Integers, bools and numpy arrays become floats
+                first, sparse tensors dense ones, unless their bits are all that is read: those are
+                packed from the entries. ``[*, N, in_channels]`` runs matrix by matrix. Models that
+                look nodes up in an embedding take what it takes.
             adjacency: the graph from :meth:`prepare_graph`; an edge index or sparse tensor is
                 converted, which is remembered for as long as a dense tensor is the same one and
                 not written to. None for a network without a graph.
@@ -186,11 +186,15 @@ class CalledProgram(BoundProgram):
         """
         if out is not None and any(given.name == "out" for given in self.own_call.inputs):
             kwargs["out"], out = out, None
-        if args or kwargs or not self._is_ready(x, adjacency):
+        read = self._read_entries(x)
+        if args or kwargs or not self._is_ready(read, adjacency):
             result = self._run_own_call(x, adjacency, args, kwargs)
         else:
-            result = as_given(x, self._run_recorded(x, adjacency, self._run_ready))
+            result = as_given(x, self._run_recorded(read, adjacency, self._run_ready))
         return result if out is None else hand_out("FrozenModel", result, out)
+
+    def _read_entries(self, x: Any) -> Any:
+        return x if self.features == "packed" else self._bits_of_entries("FrozenModel", x)
 
     def _is_ready(self, x: Any, adjacency: Any) -> bool:
         """Whether features and graph are in the form that steps read."""
@@ -221,7 +225,8 @@ class CalledProgram(BoundProgram):
         """Run with the arguments of the trained forward."""
         is_ready = isinstance(adjacency, Graph)
         call = self.own_call.sort_call(x, adjacency, args, kwargs, is_ready)
-        features = as_features(call.x, self.in_channels, self._ready_types)
+        features = self._read_entries(call.x)
+        features = as_features(features, self.in_channels, self._ready_types)
         num_nodes = features.shape[-2] if self.in_channels else features.shape[0]
         graph = self._graph_of(call, num_nodes)
         if not (self.in_channels and isinstance(features, Tensor) and features.dim() > 2):

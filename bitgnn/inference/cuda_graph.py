@@ -19,6 +19,7 @@ from bitgnn.inference.bound_program import Inputs
 from bitgnn.inference.frozen_model import FrozenModel
 from bitgnn.inference.graph import Graph
 from bitgnn.inference.own_call import hand_out
+from bitgnn.inference.sparse_features import require_dense
 
 WARM_UPS = 2
 """Eager calls before a capture: they build layouts and load kernels, which it could not."""
@@ -204,6 +205,7 @@ class CudaGraphExecutor:
                 "CudaGraphExecutor: x must be a tensor or the result of pack_features, "
                 f"got {type(x).__name__}"
             )
+        require_dense("CudaGraphExecutor", x)
         if not isinstance(adjacency, Graph | None):
             raise TypeError(
                 "CudaGraphExecutor: adjacency must come from prepare_graph, got "

@@ -18,6 +18,7 @@ from bitgnn.inference.frozen import FreezeReport
 from bitgnn.inference.graph import Graph, GraphSpec
 from bitgnn.inference.own_call import PLAIN_CALL, OwnCall
 from bitgnn.inference.program import Program, Runner
+from bitgnn.inference.sparse_features import is_sparse
 from bitgnn.inference.step import Step
 from bitgnn.inference.steps.calls import CALLS, FloatCall, describe_call, read_calls
 
@@ -65,7 +66,8 @@ class FrozenModel(CalledProgram):
         """Pack raw features once for many calls, as bits or as 8-bit rows.
 
         Args:
-            x: ``[N, in_channels]`` floats.
+            x: ``[N, in_channels]`` floats, dense or in a sparse tensor, whose entries alone are
+                read where the model reads nothing but bits of ``x >= threshold``.
             check_finite: raise where ``x`` holds NaN or infinity.
             layout: ``"dense"`` for packed words; ``"sparse"`` for the pattern of set bits, which
                 only models whose first product returns bits can use; ``"auto"`` for the smaller
@@ -103,10 +105,16 @@ class FrozenModel(CalledProgram):
 
     def _packed(self, name: str, x: Tensor, check_finite: bool) -> list[Any]:
         """What the step that packs features writes of ``x``."""
-        if check_finite and x.is_floating_point() and not bool(torch.isfinite(x).all()):
-            raise ValueError(f"{name}: x must be finite, got NaN or infinity")
         if self.program.entry is None:
             raise ValueError(f"{name}: this model takes floats, {self._why_floats()}")
+        entries = x.to_sparse_coo().coalesce().values() if is_sparse(x) else x
+        if check_finite and x.is_floating_point() and not bool(torch.isfinite(entries).all()):
+            raise ValueError(f"{name}: x must be finite, got NaN or infinity")
+        if is_sparse(x):
+            bits = self._bits_of_entries(name, x)
+            if isinstance(bits, BitTensor):
+                return [bits.words]
+            x = x.to_dense()
         values: dict[int, Any] = {0: x}
         for step in self.program.steps[: self.program.entry]:
             self._run_alone(step, values, ())

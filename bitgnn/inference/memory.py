@@ -13,6 +13,7 @@ from bitgnn.bits import BitTensor, Int8Tensor
 from bitgnn.inference.bound_program import Features, Packed
 from bitgnn.inference.frozen_model import FrozenModel, Graph
 from bitgnn.inference.graph import GraphLayout
+from bitgnn.inference.sparse_features import require_dense
 from bitgnn.measure.memory import cuda_peak_request, peak_allocation, stored_bytes
 from bitgnn.measure.report import format_bytes
 from bitgnn.ops.buffers import no_buffer_cache
@@ -115,7 +116,7 @@ def memory_report(
         The report.
 
     Raises:
-        TypeError: ``model`` is not a module, or ``data`` holds no features.
+        TypeError: ``model`` is not a module, or ``data`` holds no features or sparse ones.
         ValueError: there is no such form of features, the model cannot take it, or what the model
             itself refuses.
     """
@@ -136,6 +137,7 @@ def memory_report(
             "memory_report: data must be a Data with x, or a pair of features and graph, "
             f"got {type(data).__name__}"
         )
+    require_dense("memory_report", x)
     is_packed = isinstance(x, Packed)
     if isinstance(model, FrozenModel):
         if not is_packed and (features or model.features) == "packed":

@@ -14,7 +14,7 @@ from torch_geometric.nn.dense.linear import is_uninitialized_parameter
 
 from bitgnn._checks import name_type
 from bitgnn.nn.bwta_linear import ActivationQuantizer
-from bitgnn.nn.float_inputs import require_floats
+from bitgnn.nn.float_inputs import refuse_transforms, require_floats
 from bitgnn.nn.looks_up import GAINS, LooksUp
 from bitgnn.nn.map_linear import MapLinear, through
 from bitgnn.nn.norms import ProductNorm
@@ -126,6 +126,7 @@ class BinaryProduct(LooksUp):
         """Input of the sign: ``x`` behind norm and hardtanh."""
         if not isinstance(x, Tensor):
             raise TypeError(f"{type(self).__name__}: x must be a tensor, got {name_type(x)}")
+        refuse_transforms(type(self).__name__)
         if x.layout != torch.strided:
             # A missing entry is a 0, whose sign is +1: the signs are dense.
             x = x.to_dense()

@@ -69,6 +69,19 @@ def require_floats(owner: str, name: str, x: Any) -> None:
         raise TypeError(f"{owner}: {name} must hold floats, got {x.dtype}; call {name}.float()")
 
 
+def refuse_transforms(owner: str) -> None:
+    """Refuse to run inside of a transform of ``torch.func``.
+
+    Surrogate gradients, statistics that are kept and operators on packed bits have no rules there.
+    """
+    if not torch.compiler.is_compiling() and torch._C._are_functorch_transforms_active():
+        raise RuntimeError(
+            f"{owner}: a binary layer must not be called inside of a transform of torch.func "
+            "(grad, vjp, jvp, vmap, jacrev); call backward() or torch.autograd.grad, one input at "
+            "a time, or use precision 'fp32'"
+        )
+
+
 def as_pair(owner: str, x: Any) -> tuple[Any, Any]:
     """Features of sources and destinations, one of them perhaps None; the same for one tensor."""
     if isinstance(x, Tensor):

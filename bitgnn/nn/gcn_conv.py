@@ -117,6 +117,7 @@ class GCNConv(BinaryLayer, torch_geometric.nn.GCNConv):
             ValueError: ``x`` is a pair or its width is not ``in_channels``, the graph does not
                 fit, or an F adjacency letter is given a ``BitAdjacency``.
         """
+        self._meet_model()
         x, letters = float_features(type(self).__name__, x), self.letters
         ready = isinstance(edge_index, BitAdjacency)
         if isinstance(x, tuple | list) or (letters.is_float and not ready):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import Literal
 
 import torch
@@ -13,7 +14,15 @@ import bitgnn.ops  # noqa: F401  (defines torch.ops.bitgnn)
 from bitgnn.bits.int8 import inverse_step
 from bitgnn.nn.host_state import HostState
 from bitgnn.nn.input_statistics import OFTEN, TINY, ColumnStatistics, Moments
-from bitgnn.nn.norms import is_in_backward
+from bitgnn.nn.repeats import (
+    Call,
+    find_call,
+    is_in_backward,
+    is_recorded,
+    may_repeat,
+    no_calls,
+    remember,
+)
 from bitgnn.quantize.dropout import all_words, fast_dropout, filled, keep_words
 from bitgnn.quantize.int8_linear import UNITS, InputRows
 from bitgnn.quantize.looked_up_linear import MIDDLE, InputWords
@@ -68,9 +77,9 @@ class InputBits(ColumnStatistics):
         for name in STATES:
             self.register_buffer(name, torch.zeros((), dtype=torch.float32))
         self._host = HostState()
-        # Of the last batch, whether it counted and whether it is kept, for checkpointing, which
-        # runs it again inside of the backward pass.
-        self._last: tuple[Moments, bool, bool] | None = None
+        # Statistics of batches that checkpointing runs again inside of the backward pass, None for
+        # the running ones as they are now.
+        self._calls = no_calls()
 
     def reset_parameters(self) -> None:
         """Forget everything that was seen."""
@@ -122,6 +131,8 @@ class InputBits(ColumnStatistics):
         """
         if torch.compiler.is_compiling() or self._commits > OFTEN or self.only_rows:
             return
+        if is_in_backward():  # the first run has chosen
+            return
         if x.is_cuda and torch.cuda.is_current_stream_capturing():
             return
         if self.kind == "activation" or (x.size(0) == 0 and self._commits == 0):
@@ -172,16 +183,29 @@ class InputBits(ColumnStatistics):
         """Statistics to quantise ``x`` with; kept where a training step records gradients."""
         if not self.training or self.kind == "activation":
             return self.moments
-        if self._last is not None and is_in_backward():
-            found, is_due, is_kept = self._last
+        call = find_call(self._calls, x.size(0), partial(_key, x)) if is_in_backward() else None
+        if call is None:
+            found = self.merged(x) if self.is_due else None
+            is_kept = is_recorded()
+            if may_repeat():
+                remember(self._calls, Call(x.size(0), _key(x), found, is_kept))
+            if is_kept:
+                self._keep(found)
         else:
-            is_due, is_kept = self.is_due, False
-            found = self.merged(x) if is_due else self.moments
-        if torch.is_grad_enabled() and not is_kept:
-            self.commit(found if is_due else None)
-            is_kept = True
-        self._last = None if torch.compiler.is_compiling() else (found, is_due, is_kept)
-        return found
+            found = call.state
+            if torch.is_grad_enabled() and not call.is_recorded:
+                self._keep(found)
+                call.is_recorded = True
+        return self.moments if found is None else found
+
+    def _keep(self, found: Moments | None) -> None:
+        """Commit a batch; calls that were made with the statistics so far remember these."""
+        older = [call for call in self._calls if call.state is None]
+        if found is not None and older:
+            before = Moments(*(held.clone() for held in self.moments))
+            for call in older:
+                call.state = before
+        self.commit(found)
 
     def forward(self, x: Tensor, dropout: float = 0.0) -> InputWords | InputRows:
         """Operand of a product with ``x`` ``[N, K]``; ``dropout`` drops entries in training."""
@@ -199,7 +223,7 @@ class InputBits(ColumnStatistics):
             keeps = fast_dropout(torch.ones_like(values), dropout) > 0
             codes[:, : x.size(1)].masked_fill_(~keeps, 0)
             gain = 1.0 / (1.0 - dropout)
-        return InputRows(codes, x.size(1), centre, inverse, gain, values.sum(1))
+        return InputRows(codes, x.size(1), inverse, gain, values.sum(1))
 
     def _gain(self) -> float | None:
         """Factor that makes up in training for what dropout in front takes."""
@@ -215,26 +239,27 @@ class InputBits(ColumnStatistics):
         words, total = torch.ops.bitgnn.pack_scaled(*operands)
         factor = WINDOW / math.sqrt(max(x.numel(), 1))
         window = torch.linalg.vector_norm(x) * factor if has_gradient else None
-        gain = self._gain()
+        gain, kept = self._gain(), 1.0
         if dropout > 0.0:
-            keep, probability = keep_words(words.size(0), size, dropout, words)
-            words = words & keep
-            gain = (1.0 if gain is None else gain) / probability
+            keep, kept = keep_words(words.size(0), size, dropout, words)
+            words, gain = words & keep, (1.0 if gain is None else gain) / kept
         found = InputWords(words, size, True, gain, self._offset(moments))
-        return found._replace(total=total, window=window, unit=self._unit(moments))
+        return found._replace(total=total, window=window, unit=self._unit(moments), kept=kept)
 
     def _activation(self, x: Tensor, dropout: float, moments: Moments) -> InputWords:
         """Bits of an activation; entries that dropout in front took are bits that are not set."""
         size, factor = x.size(1), WINDOW / math.sqrt(max(x.numel(), 1))
-        words, _, total, window = torch.ops.bitgnn.activation_bits(x, None, TINY, factor)
-        gain, raised = self._gain(), None
+        words, total, window = torch.ops.bitgnn.activation_bits(x, TINY, factor)
+        gain, raised, kept = self._gain(), None, 1.0
         if dropout > 0.0:
-            keep, probability = keep_words(words.size(0), size, dropout, words)
-            # Bits that the layer's own dropout takes are in the middle.
-            raised = words | (all_words(size, words) ^ keep)
-            words, gain = words & keep, 1.0 / probability
+            keep, kept = keep_words(words.size(0), size, dropout, words)
+            if gain is None:
+                # Bits that the layer's own dropout takes are in the middle.
+                raised = words | (all_words(size, words) ^ keep)
+            # Behind another dropout both take bits in its way.
+            words, gain = words & keep, (1.0 if gain is None else gain) / kept
         found = InputWords(words, size, True, gain, self._offset(moments), raised, True)
-        return found._replace(total=total, window=window, unit=self._unit(moments))
+        return found._replace(total=total, window=window, unit=self._unit(moments), kept=kept)
 
     def extra_repr(self) -> str:
         """Form of the input, and number of columns."""
@@ -242,3 +267,8 @@ class InputBits(ColumnStatistics):
         if kind is None:
             return "not looked at yet"
         return kind if is_lazy(self.mean) else f"{kind}, {self.mean.numel()} columns"
+
+
+def _key(x: Tensor) -> Tensor:
+    """Means of columns, which tell batches apart."""
+    return x.detach().float().mean(0).nan_to_num()

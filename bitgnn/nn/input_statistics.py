@@ -59,9 +59,10 @@ class ColumnStatistics(nn.Module):
     r"""Mean, variance and share of positive entries of each input column.
 
     A batch of :math:`n` rows is merged into statistics of :math:`r` rows with the weight
-    :math:`n / (n + r)`; :math:`r` grows to 99 n at most, so that late batches go on counting.
-    Few rows weigh little beside many, whichever came first. The first 64 batches all count, behind
-    them every 16th.
+    :math:`n / (n + r)`. Few rows weigh little beside many, whichever came first. :math:`r` grows
+    to 99 n at most, so that late batches go on counting; where it is more, a batch takes a
+    hundredth of it, so that a small last batch of an epoch leaves what large ones have told. The
+    first 64 batches all count, behind them every 16th.
 
     Buffers have their shapes from construction, or are torch's lazy ones for ``size`` -1; all are
     float32, so that averages of models, DDP and state dicts handle them.
@@ -164,7 +165,10 @@ class ColumnStatistics(nn.Module):
             variance,
             held.present.lerp((found >= TINY).float().mean(0), weight),
             held.negative.lerp((found < 0).float().mean(), weight),
-            (held.rows + number).clamp(max=MEMORY * number),
+            torch.maximum(
+                (held.rows + number).clamp(max=(MEMORY - 1.0) * number),
+                held.rows * (1.0 - 1.0 / MEMORY),
+            ),
             held.batches + 1.0,
         )
 

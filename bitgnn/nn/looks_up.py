@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable
 from typing import Any, Literal
 
@@ -21,8 +22,10 @@ from bitgnn.nn.precision import (
     chosen_precision,
     named_forms,
 )
+from bitgnn.nn.repeats import is_in_backward, is_recorded, is_reentrant
 from bitgnn.nn.roles import found_producers, joins_features, kept_share, leave_mark
-from bitgnn.nn.settling import current_flow, watch
+from bitgnn.nn.settling import current_flow
+from bitgnn.nn.waiting import watch
 from bitgnn.ops.reference.pairs import MAX_NARROW_SIZE
 from bitgnn.quantize.looked_up_linear import InputWords, output_affine
 
@@ -75,6 +78,8 @@ class LooksUp(LookedUpProducts):
     root_norm: nn.Module | None
     feeds: Tensor
     steps: Tensor
+    waits_for_model = False
+    """True until the model around the layer, if there is one, has told the roles."""
 
     def _choose_precision(
         self, precision: str | LayerPrecision | None, role: Role | None = None
@@ -118,6 +123,7 @@ class LooksUp(LookedUpProducts):
             for name in ("feeds", "steps"):
                 module.register_buffer(name, torch.zeros((), dtype=torch.float32))
             self._state, self._counted = HostState(), HostState()
+            self._fed = False
             self._begin()
 
     def _begin(self) -> None:
@@ -131,7 +137,7 @@ class LooksUp(LookedUpProducts):
                 self.steps.zero_()
             if self._asked_role is not None:
                 self._take_role(self._asked_role)
-            watch.add(self)  # type: ignore[arg-type]
+            watch.add(self)
 
     @property
     def has_role(self) -> bool:
@@ -257,6 +263,16 @@ class LooksUp(LookedUpProducts):
     def _products(self) -> Iterable[nn.Module]:
         raise NotImplementedError
 
+    def _meet_model(self) -> None:
+        """At the start of a forward that a compiler traces: let a first pass find the roles."""
+        if self._forms is None or not (self.training and self.waits_for_model):
+            return
+        # A compiler traces the hooks, too, from where it has given a frame up.
+        if torch.compiler.is_compiling() or "torch._dynamo" in sys.modules:
+            from bitgnn.nn import _outside_graphs
+
+            _outside_graphs.meet_model(self)
+
     def _look(self, x: Tensor, bits: InputBits | None, *linears: Any) -> None:
         """Before the product: check the width, and in training ask where the input comes from."""
         for linear in linears:
@@ -270,18 +286,34 @@ class LooksUp(LookedUpProducts):
             return
         flow = current_flow()
         if flow is None:
+            self._check_repeat()
             self._ask_autograd(x, bits)
         bits.choose(x.reshape(-1, x.size(-1)))
         if flow is not None:
             flow.read(self, bits, x)
 
+    def _check_repeat(self) -> None:
+        """Refuse checkpointing where the two runs of a forward would differ by their roles."""
+        if self._forms is None or torch.compiler.is_compiling() or self.is_trained:
+            return
+        again = is_in_backward()
+        if not again and not is_reentrant():
+            return
+        if self.role is None or (again and self._feeds_bits != self._fed):
+            raise RuntimeError(
+                f"{type(self).__name__}: role must be known before the layer runs in a checkpoint, "
+                f"which runs it twice; pass role= (one of {tuple(ROLES)}), call the layers inside "
+                "of one nn.Module, or run the first batch without checkpointing"
+            )
+
     def _ask_autograd(self, x: Tensor, bits: InputBits) -> None:
         """Count the first steps of training, and read the data flow from their graphs."""
         is_compiled = torch.compiler.is_compiling()
-        if self._forms is None or not torch.is_grad_enabled():
+        if self._forms is None or is_in_backward() or not is_recorded():
             return
         if not is_compiled and self.is_trained:
             return
+        self._fed = self._feeds_bits
         if bits is self.input_bits:
             with torch.no_grad():
                 self.steps.add_(1.0)
@@ -385,4 +417,4 @@ class LooksUp(LookedUpProducts):
         """A copy waits for its model like the layer itself."""
         super().__setstate__(state)  # type: ignore[misc]
         if self._forms is not None and not self.is_trained:
-            watch.add(self)  # type: ignore[arg-type]
+            watch.add(self)

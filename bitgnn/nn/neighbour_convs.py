@@ -114,6 +114,7 @@ class SAGEConv(NeighbourLayer, torch_geometric.nn.SAGEConv):
             ValueError: the width of ``x`` or the graph does not fit, or a letter or aggregation
                 that needs float edges is given a ``BitAdjacency``.
         """
+        self._meet_model()
         x = float_features(type(self).__name__, x)
         if self.letters.is_float and not isinstance(edge_index, BitAdjacency):
             if self.dropout > 0.0:
@@ -203,6 +204,7 @@ class GraphConv(NeighbourLayer, torch_geometric.nn.GraphConv):
             edge_weight: ``[E]`` float weights beside an edge index.
             size: nodes of both sides of a bipartite graph.
         """
+        self._meet_model()
         x = float_features(type(self).__name__, x)
         if self.letters.is_float and not isinstance(edge_index, BitAdjacency):
             if self.dropout > 0.0:

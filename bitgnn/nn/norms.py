@@ -4,6 +4,17 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
+
+from bitgnn.nn.repeats import (
+    Call,
+    find_call,
+    is_in_backward,
+    is_recorded,
+    may_repeat,
+    no_calls,
+    remember,
+)
 
 ENOUGH_ROWS = 256
 """Number of rows that are normalised by their own statistics alone."""
@@ -30,33 +41,41 @@ class ProductNorm(nn.BatchNorm1d):
     ``repr`` the module is ``BatchNorm1d``.
 
     A forward inside a backward pass is activation checkpointing at work: it starts from the
-    statistics that the last forward started from, so that it repeats it, and leaves them alone.
+    statistics that the forward on the same input started from, and leaves them alone.
     """
 
     def __init__(self, num_features: int) -> None:
         super().__init__(num_features)
-        self._before: Tensor | None = None
+        self._calls = no_calls()
 
     def forward(self, input: Tensor) -> Tensor:
         """Normalise ``[N, C]`` floats; the result has their dtype."""
         rows = input.size(0)
         few = input.dim() == MATRIX and 0 < rows < ENOUGH_ROWS
         if not (self.training and few):
+            if self.training and is_in_backward():  # the first run has moved the statistics
+                assert self.running_mean is not None
+                assert self.running_var is not None
+                copies = self.running_mean.clone(), self.running_var.clone()
+                return functional.batch_norm(
+                    input, *copies, self.weight, self.bias, True, 0.0, self.eps
+                )
             out: Tensor = super().forward(input)
             return out
-        repeats = self._before is not None and is_in_backward()
-        before = self._before if repeats else self._held()
-        assert before is not None
+        before = self._held()
         x = input.to(torch.promote_types(input.dtype, before.dtype))
-        mean, variance, batches = before.split([input.size(1), input.size(1), 1])
         batch_variance, batch_mean = torch.var_mean(x, 0, correction=0)
+        key = batch_mean.detach()
+        call = find_call(self._calls, rows, lambda: key) if is_in_backward() else None
+        before = before if call is None else call.state
+        mean, variance, batches = before.split([input.size(1), input.size(1), 1])
         held, batch = (mean, variance), (batch_mean, batch_variance)
         share, first = rows / ENOUGH_ROWS, rows / (rows * (batches + 1) + 1)
-        if not repeats:
+        if call is None:
             speed = 0.0 if self.momentum is None else min(self.momentum, share)
             self._move(held, batch, first.clamp(min=speed))
-            if not torch.compiler.is_compiling():
-                self._before = before
+            if may_repeat():
+                remember(self._calls, Call(rows, key, before, is_recorded()))
         mean, variance = _blended(held, batch, first.clamp(min=share))
         scale = self.weight * torch.rsqrt(variance + self.eps)
         return (x * scale + (self.bias - mean * scale)).to(input.dtype)
@@ -92,10 +111,3 @@ def _blended(held: Statistics, batch: Statistics, share: Tensor) -> Statistics:
     apart = batch[0] - held[0]
     within = held[1] + share * (batch[1] - held[1])
     return held[0] + share * apart, within + share * (1 - share) * apart.square()
-
-
-def is_in_backward() -> bool:
-    """True while autograd runs a backward pass in this thread."""
-    if torch.compiler.is_compiling():
-        return False
-    return bool(torch._C._current_graph_task_id() != -1)

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import copy
-import sys
 import threading
-import weakref
 from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -13,7 +11,6 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.nn.modules.module import register_module_forward_pre_hook
 from torch.nn.parameter import is_lazy
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves
@@ -144,7 +141,7 @@ def follow(model: nn.Module, call: Callable[[], Any]) -> list[Read]:
     flow = DataFlow()
     _local.flow = flow
     try:
-        with _unchanged(model), _without_hooks(model), flow:
+        with _unchanged(model), _without_hooks(model), _unseen_by_checkpoints(), flow:
             call()
     finally:
         _local.flow = None
@@ -206,6 +203,16 @@ def _unchanged(model: nn.Module) -> Iterator[None]:
                         buffers[name] = buffer
 
 
+@contextmanager
+def _unseen_by_checkpoints() -> Iterator[None]:
+    """Keep what a pass saves for its gradients from a checkpoint around it, which counts."""
+    if torch._C._autograd._top_saved_tensors_default_hooks(True) is None:
+        yield
+        return
+    with torch.autograd.graph.saved_tensors_hooks(lambda saved: saved, lambda saved: saved):
+        yield
+
+
 def _own(module: nn.Module) -> list[Any]:
     return [t for t in (*module._parameters.values(), *module._buffers.values()) if t is not None]
 
@@ -245,71 +252,6 @@ def _put_back(value: Any, before: Any) -> None:
         value.extend(before) if isinstance(value, deque) else value.update(before)
 
 
-class _Watch:
-    """Calls the pass when a model with layers of unknown role first trains.
-
-    A hook of torch for all modules sees the outermost call; it is there as long as there are such
-    layers.
-    """
-
-    def __init__(self) -> None:
-        self._young: weakref.WeakSet[nn.Module] = weakref.WeakSet()
-        self._barren: weakref.WeakSet[nn.Module] = weakref.WeakSet()
-        self._lock = threading.RLock()
-        self._handle: Any = None
-
-    def add(self, layer: nn.Module) -> None:
-        """Wait for the model of a layer."""
-        with self._lock:
-            self._young.add(layer)
-            self._barren.clear()
-            if self._handle is None:
-                self._handle = register_module_forward_pre_hook(self._before)
-
-    def remove(self, layer: nn.Module) -> None:
-        """Stop waiting: the role of a layer is known."""
-        with self._lock:
-            self._young.discard(layer)
-            if not self._young and self._handle is not None:
-                self._handle.remove()
-                self._handle = None
-
-    def _before(self, module: nn.Module, args: Any) -> None:
-        if torch.compiler.is_compiling() or not module.training or module in self._barren:
-            return
-        if current_flow() is not None:
-            return
-        with self._lock:
-            young = [m for m in module.modules() if m in self._young]
-            if not young:
-                self._barren.add(module)
-                if not self._young:
-                    self.remove(module)
-                return
-        root = _unwrapped(module)
-        if root in young:  # a layer alone tells nothing of who reads it
-            return
-        # torch hands a hook for all modules the positional arguments alone.
-        kwargs = sys._getframe(1).f_locals.get("kwargs") or {}
-        settle_by_call(root, lambda: root.forward(*args, **kwargs))
-        for layer in young:
-            self.remove(layer)
-
-
-def _unwrapped(module: Any) -> nn.Module:
-    """The user's module inside of torch.compile's and data-parallel wrappers."""
-    while True:
-        inner = module._modules.get("_orig_mod")
-        if inner is None and isinstance(
-            module, nn.DataParallel | nn.parallel.DistributedDataParallel
-        ):
-            inner = module.module
-        if inner is None:
-            found: nn.Module = module
-            return found
-        module = inner
-
-
 @contextmanager
 def _without_hooks(model: nn.Module) -> Iterator[None]:
     """Leave hooks of the user out, which may count or print; torch's own compute weights."""
@@ -337,16 +279,14 @@ def _is_library(hook: Any) -> bool:
     return str(kind).partition(".")[0] in ("torch", "torch_geometric")
 
 
-def settle_by_call(model: nn.Module, call: Callable[[], Any]) -> None:
-    """Settle the layers of a model by a forward; one that raises settles nothing.
+def settle_by_call(model: nn.Module, call: Callable[[], Any]) -> bool:
+    """Settle the layers of a model by a forward; False if that raises, which settles nothing.
 
     The real forward, which follows, raises the same.
     """
     try:
         reads = follow(model, call)
     except Exception:  # the user's own code
-        return
+        return False
     settle(reads)
-
-
-watch = _Watch()
+    return True

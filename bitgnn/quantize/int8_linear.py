@@ -24,7 +24,7 @@ class InputRows(NamedTuple):
     """Input as 8-bit rows.
 
     * ``codes``: int8 ``[N, P]``, P a multiple of 16; ``size``: K, the columns before the padding.
-    * ``centre``, ``inverse_step``: float32 ``[K]``; a code is ``(x - centre) * inverse_step``,
+    * ``inverse_step``: float32 ``[K]``; a code is the distance from the column's centre times it,
       rounded.
     * ``gain``: number that makes up for codes that dropout has set to 0 in training.
     * ``total``: float32 ``[N]``, finite where all of a row is.
@@ -32,7 +32,6 @@ class InputRows(NamedTuple):
 
     codes: Tensor
     size: int
-    centre: Tensor
     inverse_step: Tensor
     gain: float
     total: Tensor

@@ -26,27 +26,30 @@ class InputWords(NamedTuple):
 
     * ``words``: int32 ``[N, ceil(B / 32)]``; ``size``: B.
     * ``zero_one``: bits stand for 0 and 1, else for -1 and +1.
-    * ``gain``: number or scalar tensor that makes up for dropped bits in training.
+    * ``gain``: number that makes up for dropped bits in training.
     * ``offset``: float32 ``[B]``, added to the bits behind the gain.
-    * ``raised``: of activations under a known dropout, the words with dropped bits set, which are
-      not set in ``words``: the mean of both counts, so that dropped bits are in the middle.
+    * ``raised``: of activations under the layer's own dropout alone, the words with dropped bits
+      set, which are not set in ``words``: the mean of both counts, so that dropped bits are in the
+      middle.
     * ``is_centred``: bits of activations, which stand for -1/2 and +1/2.
     * ``total``: float32 ``[N]``, finite where all of a row is; None where nobody asks.
     * ``unit``: scalar tensor, factor u of products with the bits.
     * ``window``: scalar tensor, half-width of the part of the axis where what the bits were made of
       gets a gradient; None is all of it.
+    * ``kept``: share of the bits that the layer's own dropout keeps.
     """
 
     words: Tensor
     size: int
     zero_one: bool
-    gain: Tensor | float | None = None
+    gain: float | None = None
     offset: Tensor | None = None
     raised: Tensor | None = None
     is_centred: bool = False
     total: Tensor | None = None
     window: Tensor | None = None
     unit: Tensor | None = None
+    kept: float = 1.0
 
     @property
     def step(self) -> float:
@@ -77,15 +80,14 @@ class _LookedUpLinear(torch.autograd.Function):
             if bits.raised is not None:
                 out = torch.ops.bitgnn.bmm_add(bits.raised, words, out, bits.size, None, by)
             outs.append(out.to(x.dtype))
-        is_number = isinstance(bits.gain, float)
         has_shift = bits.has_shift and not is_normed
         ctx.save_for_backward(
             x if ctx.needs_input_grad[0] else None, weight, w_words, bits.words, bits.raised,
             bits.offset if has_shift else None,
-            None if is_number else bits.gain, scale, bits.window,
+            scale, bits.window,
             outs[0] if ctx.needs_input_grad[2] else None,
         )  # fmt: skip
-        ctx.size, ctx.step, ctx.gain = bits.size, bits.step, bits.gain if is_number else None
+        ctx.size, ctx.step, ctx.gain, ctx.kept = bits.size, bits.step, bits.gain, bits.kept
         ctx.levels = 1 if level is None else level.numel()
         ctx.zero_one, ctx.counts_up = bits.zero_one, bits.zero_one and has_shift
         return tuple(outs)
@@ -93,15 +95,15 @@ class _LookedUpLinear(torch.autograd.Function):
     @staticmethod
     @first_order
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        x, weight, w_words, words, raised, offset, gain, scale, window, out = ctx.saved_tensors
-        gain = ctx.gain if gain is None else gain
+        x, weight, w_words, words, raised, offset, scale, window, out = ctx.saved_tensors
         grad = (grads[0] if len(grads) == 1 else torch.cat(grads, 1)).float()
         grad_x = grad_weight = grad_level = None
         # The output is a multiple of signs times sgn(W), and something that counts as constant.
         if x is not None:
-            # A bit that is set makes up two signs, or one in each of two products, behind a known
-            # dropout that multiplies by the gain itself.
-            slope = 1.0 if not ctx.zero_one else 2.0 if raised is None else 4.0 / gain
+            # A bit that is set makes up two signs, or one in each of two products. What the layer's
+            # own dropout takes and its gain cancel out in the mean.
+            slope = 1.0 if not ctx.zero_one else 2.0 if raised is None else 4.0
+            slope *= ctx.kept
             grad_x = grad @ torch.ops.bitgnn.unpack(w_words, ctx.size, scale)
             if window is not None:
                 grad_x = torch.ops.bitgnn.straight_through(grad_x, x.float(), slope, window)
@@ -111,7 +113,7 @@ class _LookedUpLinear(torch.autograd.Function):
         if ctx.needs_input_grad[1]:
             grad_weight = _times_signs(grad.t(), words, raised, ctx.size, ctx.counts_up)
             if offset is not None:
-                sums = grad.sum(0) if gain is None else grad.sum(0) / gain
+                sums = grad.sum(0) if ctx.gain is None else grad.sum(0) / ctx.gain
                 grad_weight.addr_(sums, offset, alpha=1.0 / ctx.step)
             grad_weight = torch.ops.bitgnn.straight_through(
                 grad_weight, weight.float(), 1.0, None, scale
@@ -165,7 +167,7 @@ def looked_up_linear(
         else:
             offset = bits.offset
             if bits.raised is not None:
-                assert isinstance(bits.gain, float)
+                assert bits.gain is not None
                 offset = filled(bits.size, -0.5 * bits.gain, weight)
             kinds = (bits.zero_one, offset)
             scale, shift = output_affine(weight, unit, *kinds, output_gain, norm, bits.gain)
@@ -211,11 +213,9 @@ def _fold(
     weight: Tensor, bits: InputWords, unit: Tensor, log_gain: Tensor | None = None
 ) -> tuple[Tensor, Tensor, Tensor | None]:
     """Words, scale and shift of a weight without a norm."""
-    step, gain = bits.step, bits.gain
-    if isinstance(gain, float):
-        step, gain = step * gain, None
+    step = bits.step if bits.gain is None else bits.step * bits.gain
     operands = (weight.detach().float(), unit.float(), step, bits.zero_one)
-    words, scale, shift = torch.ops.bitgnn.fold_weight(*operands, bits.offset, gain, log_gain)
+    words, scale, shift = torch.ops.bitgnn.fold_weight(*operands, bits.offset, log_gain)
     return words, scale, shift if bits.has_shift else None
 
 
@@ -226,7 +226,7 @@ def output_affine(
     offset: Tensor | None,
     output_gain: Tensor | None = None,
     norm: torch.nn.BatchNorm1d | None = None,
-    bit_gain: Tensor | float | None = None,
+    bit_gain: float | None = None,
 ) -> tuple[Tensor, Tensor]:
     r"""Scale and shift ``[M]`` with which ``scale * dot + shift`` is the product, gain and norm.
 
@@ -273,10 +273,9 @@ class _CentredBits(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, bits: InputWords) -> Tensor:
         ctx.save_for_backward(x if bits.window is not None else None, bits.window)
-        # Behind a known dropout, which multiplies by the gain itself.
-        ctx.gain = 1.0 if bits.raised is not None or bits.gain is None else bits.gain
-        out = unpacked(bits.words, bits.raised, bits.size)
         gain = 1.0 if bits.gain is None else bits.gain
+        ctx.gain = gain * bits.kept
+        out = unpacked(bits.words, bits.raised, bits.size)
         out.mul_(bits.step * gain)
         if bits.has_shift:
             out.add_(bits.step * gain + MIDDLE)

@@ -13,6 +13,7 @@
 #include "conv/pool_operators.h"
 #include "first_layers/operators.h"
 #include "int8/operators.h"
+#include "pack/csr_operators.h"
 #include "pack/join_operators.h"
 #include "pack/operators.h"
 #include "pack/patch_operators.h"
@@ -32,6 +33,7 @@ void add_all(Table& table) {
   table.template add<&PackOperators<Backend>::pack>("pack");
   table.template add<&PackOperators<Backend>::pack_scaled>("pack_scaled");
   table.template add<&PackOperators<Backend>::pack_standardized>("pack_standardized");
+  table.template add<&CsrPackOperators<Backend>::pack>("pack_csr");
   table.template add<&PackOperators<Backend>::unpack>("unpack");
   table.template add<&PackOperators<Backend>::transpose_bits>("transpose_bits");
   table.template add<&PatchOperators<Backend>::pack>("pack_patches");
@@ -109,7 +111,6 @@ void add_all(Table& table) {
   table.template add<&QuantiseOperators<Backend>::scale_sums>("scale_sums");
   table.template add<&LookedUpOperators<Backend>::fold_weight>("fold_weight");
   table.template add<&LookedUpOperators<Backend>::activation_bits>("activation_bits");
-  table.template add<&LookedUpOperators<Backend>::kept_share>("kept_share");
   table.template add<&LookedUpOperators<Backend>::unpack_pair>("unpack_pair");
   table.template add<&LookedUpOperators<Backend>::row_signs>("row_signs");
   table.template add<&LookedUpOperators<Backend>::straight_through>("straight_through");

@@ -19,6 +19,9 @@ void define_operators(Library& m) {
   m.def("pack(Tensor x, Tensor? threshold=None) -> Tensor");
   m.def("pack_scaled(Tensor x, Tensor? threshold=None, Tensor? gain=None) -> (Tensor, Tensor)");
   m.def("pack_standardized(Tensor x, bool relu=False, bool scaled=False) -> (Tensor, Tensor)");
+  m.def(
+      "pack_csr(Tensor rowptr, Tensor indices, Tensor values, int size, Tensor? threshold=None) "
+      "-> Tensor");
   m.def("pack_int8(Tensor x, Tensor centre, Tensor inverse_step) -> Tensor");
   m.def("unpack(Tensor words, int size, Tensor? scale=None) -> Tensor");
   m.def("transpose_bits(Tensor words, int size) -> Tensor");
@@ -228,13 +231,8 @@ void define_operators(Library& m) {
   m.def("scale_sums(Tensor sums, Tensor scale, Tensor weight_scale, Tensor? bias=None) -> Tensor");
   m.def(
       "fold_weight(Tensor weight, Tensor unit, float step, bool zero_one, Tensor? offset=None, "
-      "Tensor? gain=None, Tensor? log_gain=None) -> (Tensor, Tensor, Tensor)");
-  m.def(
-      "activation_bits(Tensor x, Tensor? mask, float threshold, float factor) "
-      "-> (Tensor, Tensor, Tensor, Tensor)");
-  m.def(
-      "kept_share(Tensor words, int size, Tensor present, float weight, float most) "
-      "-> (Tensor, Tensor)");
+      "Tensor? log_gain=None) -> (Tensor, Tensor, Tensor)");
+  m.def("activation_bits(Tensor x, float threshold, float factor) -> (Tensor, Tensor, Tensor)");
   m.def("unpack_pair(Tensor words, Tensor raised, int size) -> Tensor");
   m.def("row_signs(Tensor x, Tensor total) -> Tensor");
   m.def(

@@ -19,6 +19,22 @@ struct PackArgs {
   float* scale;            // [rows] or null
 };
 
+// Packing of rows [rows, cols] given by their entries: bit = sum of the column's entries >=
+// threshold, of a column without entries 0 >= threshold.
+struct CsrPackArgs {
+  const void* rowptr;   // [rows + 1]
+  const void* indices;  // [entries]
+  bool rowptr64;        // int64, else int32
+  bool indices64;
+  const void* values;  // [entries]
+  FloatType type;
+  int64_t rows;
+  int64_t cols;
+  int64_t entries;
+  const float* threshold;  // [cols] or null (0)
+  int32_t* words;          // [rows, words_for(cols)]
+};
+
 // Packing of rows standardized by s(u) = (u - mean) / (std + kStandardizeEpsilon) of each row,
 // where u is x or, with `relu`, max(x, 0): bit = u >= mean, scale = mean |s(u)|. The mean comes
 // from a float64 sum and is rounded to float32; a row with a non-finite mean has no bits set and

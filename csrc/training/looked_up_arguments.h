@@ -10,15 +10,14 @@
 namespace bitgnn {
 
 // Weights [outputs, size] to words, with scale and shift of their product: with
-// s = unit * step * gain * exp(log_gain), scale[o] = s and shift[o] = s * sum_k sgn(W[o, k]) *
-// (zero_one + offset[k] / (step * gain)), in float64 and rounded once. Offsets are multiples of a
-// power of two, so that their sums are exact in any order. Optional: offset, gain,
-// log_gain. Outputs are divided into parts of equal size, one for each log_gain.
+// s = unit * step * exp(log_gain), scale[o] = s and shift[o] = s * sum_k sgn(W[o, k]) *
+// (zero_one + offset[k] / step), in float64 and rounded once. Offsets are multiples of a power of
+// two, so that their sums are exact in any order. Optional: offset, log_gain. Outputs are divided
+// into parts of equal size, one for each log_gain.
 struct FoldWeightArgs {
   const float* weight;
   const float* unit;      // a single number
   const float* offset;    // [size]
-  const float* gain;      // a single number
   const float* log_gain;  // [parts]
   int32_t* words;
   float* scale;
@@ -28,13 +27,11 @@ struct FoldWeightArgs {
   bool zero_one;
 };
 
-// x [rows, cols] to words x >= threshold, and the same with the bits of dropped entries set; bad[i]
-// is 0, or NaN if row i has NaN or infinity; norm = factor * sqrt(sum of x^2), summed in float64.
+// x [rows, cols] to words x >= threshold; bad[i] is 0, or NaN if row i has NaN or infinity; norm =
+// factor * sqrt(sum of x^2), summed in float64.
 struct ActivationBitsArgs {
   const float* x;
-  const bool* mask;  // true where kept; null if all are
   int32_t* words;
-  int32_t* raised;
   float* bad;
   float* norm;  // a single number
   int64_t rows, cols;
@@ -69,33 +66,9 @@ struct StraightThroughArgs {
   float slope;
 };
 
-// late = present[0] moved by `weight` toward the share of the bits that are set; gain =
-// present[1] / late, between 1 and `most`. In float64, and rounded once.
-struct KeptShareArgs {
-  const int32_t* words;
-  const float* present;  // [3]: share of late, in evaluation, at first
-  float* late;
-  float* gain;  // both a single number
-  int64_t rows, size;
-  double weight, most;
-};
-
-BITGNN_BOTH_SIDES void finish_kept_share(const KeptShareArgs& a, double set) {
-  const double bits = static_cast<double>(a.rows) * static_cast<double>(a.size);
-  const double before = a.present[0], share = bits > 0.0 ? set / bits : 0.0;
-  const double late = before + a.weight * (share - before);
-  *a.late = static_cast<float>(late);
-  // Nothing was set, neither in evaluation: the quotient is NaN, which fmax leaves out.
-  *a.gain = static_cast<float>(fmin(fmax(a.present[1] / late, 1.0), a.most));
-}
-
-// Scale of the outputs of one part, and what offsets are divided by.
-BITGNN_BOTH_SIDES double folded_step(const FoldWeightArgs& a) {
-  return a.gain == nullptr ? a.step : a.step * static_cast<double>(*a.gain);
-}
-
+// Scale of the outputs of one part.
 BITGNN_BOTH_SIDES double folded_scale(const FoldWeightArgs& a, int64_t output) {
-  const double scale = static_cast<double>(*a.unit) * folded_step(a);
+  const double scale = static_cast<double>(*a.unit) * a.step;
   if (a.log_gain == nullptr) return scale;
   return scale * exp(static_cast<double>(a.log_gain[output / (a.outputs / a.parts)]));
 }
@@ -103,7 +76,7 @@ BITGNN_BOTH_SIDES double folded_scale(const FoldWeightArgs& a, int64_t output) {
 // The shift from the sum of an output's signs and that of its signs times offsets.
 BITGNN_BOTH_SIDES double folded_shift(const FoldWeightArgs& a, double scale, double signs,
                                       double offsets) {
-  return scale * ((a.zero_one ? signs : 0.0) + offsets / folded_step(a));
+  return scale * ((a.zero_one ? signs : 0.0) + offsets / a.step);
 }
 
 BITGNN_BOTH_SIDES float sign_of_bit(const int32_t* words, int64_t row, int64_t column,

@@ -35,7 +35,6 @@ struct LookedUpOperators {
   static std::tuple<Tensor, Tensor, Tensor> fold_weight(const Tensor& weight_in, const Tensor& unit,
                                                         double step, bool zero_one,
                                                         const OptionalTensor& offset_in,
-                                                        const OptionalTensor& gain,
                                                         const OptionalTensor& log_gain_in) {
     const char* op = "fold_weight";
     const Backend backend(weight_in, op, "weight");
@@ -54,7 +53,6 @@ struct LookedUpOperators {
     a.weight = weight.template const_data_ptr<float>();
     a.unit = number(backend, unit, op, "unit");
     a.offset = offset.get();
-    a.gain = number(backend, gain, op, "gain");
     a.log_gain = log_gain.get();
     a.words = words.template mutable_data_ptr<int32_t>();
     a.scale = scale.template mutable_data_ptr<float>();
@@ -65,57 +63,24 @@ struct LookedUpOperators {
     return {words, scale, shift};
   }
 
-  static std::tuple<Tensor, Tensor, Tensor, Tensor> activation_bits(const Tensor& x_in,
-                                                                    const OptionalTensor& mask_in,
-                                                                    double threshold,
-                                                                    double factor) {
+  static std::tuple<Tensor, Tensor, Tensor> activation_bits(const Tensor& x_in, double threshold,
+                                                            double factor) {
     const char* op = "activation_bits";
     const Backend backend(x_in, op, "x");
     const Tensor x = matrix(backend, x_in, op, "x");
-    OptionalTensor mask;
-    if (mask_in.has_value()) {
-      check_operand(backend, *mask_in, ScalarType::Bool, 2, op, "mask");
-      check_size(mask_in->size(0), x.size(0), op, "rows of mask");
-      check_size(mask_in->size(1), x.size(1), op, "columns of mask");
-      mask = as_contiguous(*mask_in);
-    }
     ActivationBitsArgs a{};
     a.rows = x.size(0), a.cols = x.size(1);
     Tensor words = backend.empty({a.rows, words_for(a.cols)}, ScalarType::Int);
-    Tensor raised = backend.empty({a.rows, words_for(a.cols)}, ScalarType::Int);
     Tensor bad = backend.empty({a.rows}, ScalarType::Float);
     Tensor norm = backend.empty_of({}, ScalarType::Float);
     a.x = x.template const_data_ptr<float>();
-    a.mask = data_or_null<bool>(mask);
     a.words = words.template mutable_data_ptr<int32_t>();
-    a.raised = raised.template mutable_data_ptr<int32_t>();
     a.bad = bad.template mutable_data_ptr<float>();
     a.norm = norm.template mutable_data_ptr<float>();
     a.threshold = static_cast<float>(threshold);
     a.factor = factor;
     backend.activation_bits(a);
-    return {words, raised, bad, norm};
-  }
-
-  static std::tuple<Tensor, Tensor> kept_share(const Tensor& words_in, int64_t size,
-                                               const Tensor& present_in, double weight,
-                                               double most) {
-    const char* op = "kept_share";
-    const Backend backend(words_in, op, "words");
-    const Tensor words = bit_rows(backend, words_in, size, op, "words");
-    const FloatVector present(backend, present_in, 3, op, "present");
-    BITGNN_CHECK(most >= 1.0, op, ": most must be at least 1, got ", most);
-    Tensor late = backend.empty_of({}, ScalarType::Float);
-    Tensor gain = backend.empty_of({}, ScalarType::Float);
-    KeptShareArgs a{};
-    a.words = words.template const_data_ptr<int32_t>();
-    a.present = present.get();
-    a.late = late.template mutable_data_ptr<float>();
-    a.gain = gain.template mutable_data_ptr<float>();
-    a.rows = words.size(0), a.size = size;
-    a.weight = weight, a.most = most;
-    backend.kept_share(a);
-    return {late, gain};
+    return {words, bad, norm};
   }
 
   static Tensor unpack_pair(const Tensor& words_in, const Tensor& raised_in, int64_t size) {

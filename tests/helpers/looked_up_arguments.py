@@ -2,14 +2,11 @@
 
 from typing import Any
 
-import torch
 from draws import Draws
 
 __all__ = ["LOOKED_UP", "LookedUpArguments"]
 
-LOOKED_UP = (
-    "activation_bits", "fold_weight", "kept_share", "row_signs", "straight_through", "unpack_pair"
-)  # fmt: skip
+LOOKED_UP = ("activation_bits", "fold_weight", "row_signs", "straight_through", "unpack_pair")
 
 
 class LookedUpArguments(Draws):
@@ -24,23 +21,17 @@ class LookedUpArguments(Draws):
 
         if name == "unpack_pair":
             return {"words": self.bits(n, k), "raised": self.bits(n, k), "size": k}
-        if name == "kept_share":
-            present = torch.rand(3, generator=self.generator)
-            given = {"words": self.bits(n, k), "size": k, "present": present}
-            return {**given, "weight": (0.1, 1.0)[self.integer(2)], "most": 20.0}
         x = self.matrix(n, k)
         if name == "fold_weight":
             parts = 2 if n and n % 2 == 0 else 1
             offset = take((self.floats(k) * 2**16).round() / 2**16)
             log_gain = take(self.floats(parts))
             return {
-                "weight": x, "unit": self.positive(), "offset": offset,
-                "gain": take(self.positive()), "log_gain": log_gain,
+                "weight": x, "unit": self.positive(), "offset": offset, "log_gain": log_gain,
                 "step": (0.5, 1.0)[self.integer(2)], "zero_one": bool(self.integer(2)),
             }  # fmt: skip
         if name == "activation_bits":
-            mask = take(torch.rand(n, k, generator=self.generator) < 0.5)
-            return {"x": x, "mask": mask, "threshold": 0.5, "factor": 0.3}
+            return {"x": x, "threshold": 0.5, "factor": 0.3}
         if name == "row_signs":
             return {"x": x, "total": self.floats(n)}
         window, scale = take(self.positive()), take(self.floats(n))

@@ -62,6 +62,8 @@ class Sampler(
             return self._pool_arguments(k, optional)
         if name == "pack_patches":
             return self._patch_arguments(k, optional)
+        if name == "pack_csr":
+            return self._csr_pack_arguments(n, k, optional)
         if name == "pack_images":
             x = self.matrix(n * k, 12).reshape(n, k, 3, 4)
             return {"x": x, "threshold": self.floats(k)} if optional else {"x": x}
@@ -117,6 +119,21 @@ class Sampler(
             else:
                 given[parameter.name] = self.floats(lengths[parameter.name])
         return {key: value for key, value in given.items() if key in parameters}
+
+    def _csr_pack_arguments(self, n: int, k: int, optional: bool | None) -> dict[str, Any]:
+        """Entries in any order, columns that occur twice and zeros among them."""
+        entries = self.integer(3 * n + 1) if k else 0
+        rows = torch.randint(max(n, 1), (entries,), generator=self.generator).bincount(minlength=n)
+        kinds = [(torch.int32, torch.int64)[self.integer(2)] for _ in range(2)]
+        take = bool(self.integer(2)) if optional is None else optional
+        indices = torch.randint(max(k, 1), (entries,), generator=self.generator)
+        return {
+            "rowptr": torch.cat([torch.zeros(1), rows.cumsum(0)]).to(kinds[0]),
+            "indices": indices.to(kinds[1]),
+            "values": self.matrix(1, entries).view(-1),
+            "size": k,
+            "threshold": self.floats(k) if take else None,
+        }
 
     def _layout(self, rest: str, n: int, m: int) -> dict[str, Any]:
         adjacency = self.adjacency(m, n, coalesce=rest.endswith("frdc"))

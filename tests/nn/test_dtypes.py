@@ -1,5 +1,7 @@
 """The dtype of an input never decides in silence: all floats are taken, integers are refused."""
 
+import copy
+
 import pytest
 import torch
 from torch import nn
@@ -7,6 +9,7 @@ from torch.nn import functional
 
 import bitgnn.nn as bits
 from bitgnn import BitAdjacency, freeze
+from bitgnn.bits import Int8Tensor
 from bitgnn.models import GCN, MLP, GraphSAGE
 from bitgnn.nn import BWTALinear, BWTASelfAttention, Linear, NodeStandardize
 from bitgnn.quantize import binary_sign, row_scale
@@ -176,3 +179,18 @@ def test_what_is_made_once_does_not_depend_on_the_default_dtype_then(wide):
         layer = bits.GCNConv(53, 4, dropout=0.5)
         layer(x, graph).sum().backward()
         assert layer.eval()(x, graph).is_floating_point()
+
+
+@pytest.mark.parametrize("layer", GRAPH_LAYERS)
+@pytest.mark.parametrize("mode", ["train", "eval"])
+def test_rows_of_other_scales_count_as_the_floats_they_stand_for(layer, mode):
+    torch.manual_seed(0)
+    x, edges = torch.randn(50, 12), torch.randint(0, 50, (2, 150))
+    net = getattr(bits, layer)(12, 4, precision="bin", role="only")
+    net(x, edges)
+    packed = Int8Tensor.from_float(x * 3.0, torch.full((12,), 0.25), torch.full((12,), 0.125))
+    found, expected = copy.deepcopy(net).train(mode == "train"), net.train(mode == "train")
+    assert torch.equal(found(packed, edges), expected(packed.to_float(), edges))
+    assert torch.equal(found(packed.as_features(), edges), expected(packed.to_float(), edges))
+    for own, other in zip(found.buffers(), expected.buffers(), strict=True):
+        assert torch.equal(own, other)

@@ -186,12 +186,13 @@ def test_activations_are_halves_of_both_signs():
 
 
 @pytest.mark.parametrize("where", ["in front", "layer", "both"])
-@pytest.mark.parametrize("kind", ["rows", "pattern"])
+@pytest.mark.parametrize("kind", ["rows", "pattern", "activation"])
 def test_product_under_dropout_is_the_evaluated_one_on_average(where, kind):
-    x = torch.randn(N, K) if kind == "rows" else words_of(0.1, 40)
+    x = words_of(0.1, 40) if kind == "pattern" else torch.randn(N, K)
     product = int8_linear if kind == "rows" else looked_up_linear
     size, in_front = x.size(1), where != "layer"
     bits, total, runs, weight = InputBits("Layer", size), 0.0, 300, torch.randn(8, x.size(1))
+    bits.set_reads(kind == "activation")
     bits.set_kept(0.5 if in_front else 1.0)
     for _ in range(runs):
         seen = functional.dropout(x, 0.5) if in_front else x
@@ -205,6 +206,25 @@ def test_product_under_dropout_is_the_evaluated_one_on_average(where, kind):
     assert float(slope) == pytest.approx(1.0, abs=0.1)
     error = (total / runs - slope * expected).square().mean().sqrt() / expected.std()
     assert float(error) < 0.2
+
+
+@pytest.mark.parametrize("kind", ["pattern", "activation"])
+def test_gradients_do_not_grow_with_the_dropout_of_the_layer(kind):
+    x = words_of(0.1, 40) if kind == "pattern" else torch.randn(N, K)
+    bits, weight = InputBits("Layer", x.size(1)), torch.randn(8, x.size(1))
+    bits.set_reads(kind == "activation")
+    bits.set_kept(0.5)
+    found = []
+    for dropout in (0.0, 0.5):
+        bits.reset_parameters()
+        bits.set_reads(kind == "activation")
+        bits.set_kept(0.5)
+        seen = x.clone().requires_grad_()
+        bits.choose(seen)
+        looked_up_linear(seen, weight, bits(seen, dropout)).sum().backward()
+        found.append(seen.grad)
+    assert found[0].abs().sum() > 0
+    assert torch.allclose(found[0], found[1])
 
 
 @pytest.mark.parametrize("share", [0.0, 0.3, 1.0, 2.0])

@@ -57,8 +57,8 @@ def test_merging_keeps_nothing_by_itself():
 
 def test_late_batches_go_on_counting():
     statistics = seen(*[torch.zeros(10, K)] * 300)
-    assert float(statistics.rows) == 10 * MEMORY
-    weight = 1 / (MEMORY + 1)
+    assert float(statistics.rows) == 10 * (MEMORY - 1)
+    weight = 1 / MEMORY
     assert torch.allclose(statistics.merged(torch.ones(10, K)).mean, torch.tensor(weight))
     # One made-up row behind many rows, and many behind one.
     assert float(seen(torch.zeros(999, K), torch.ones(1, K)).mean[0]) == pytest.approx(
@@ -164,3 +164,37 @@ def test_reset_forgets_everything():
     assert statistics.is_due
     for name, value in fresh.state_dict().items():
         assert torch.equal(value, statistics.state_dict()[name])
+
+
+def test_a_small_last_batch_leaves_what_large_ones_have_told():
+    torch.manual_seed(0)
+    large, small = torch.randn(1000, 3) + 1.0, torch.randn(2, 3) * 50.0
+    seen = ColumnStatistics("Layer", 3)
+    for _ in range(30):
+        for x in (large, large, small):
+            seen.commit(seen.merged(x))
+    other = torch.randn(1000, 3) - 1.0
+    before = seen.mean.clone()
+    found = seen.merged(other)
+    assert torch.allclose(before, large.mean(0), atol=0.5)
+    assert torch.allclose(found.mean, before + (other.mean(0) - before) / 60, atol=0.02)
+
+
+@pytest.mark.parametrize("rows", [2**24, 2**24 + 1, 10**9, 10**12])
+@pytest.mark.parametrize("size", [1, 300])
+def test_rows_are_counted_without_end(rows, size):
+    torch.manual_seed(0)
+    seen = ColumnStatistics("Layer", 2)
+    seen.commit(seen.merged(torch.randn(size, 2)))
+    seen.rows.fill_(rows)
+    x = torch.randn(size, 2) + 5.0
+    found = seen.merged(x)
+    weight = size / (rows + size)
+    assert torch.allclose(
+        (found.mean - seen.mean).double(), weight * (x.mean(0) - seen.mean).double(), atol=1e-7
+    )
+    assert float(found.rows) == pytest.approx(0.99 * rows, rel=1e-6)
+    # Batches of this size take over in the end, with a weight of 1 / 100.
+    for _ in range(6000):
+        seen.rows.copy_(seen.merged(x).rows)
+    assert float(seen.rows) == pytest.approx(99 * size, rel=0.02)

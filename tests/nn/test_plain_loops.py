@@ -191,7 +191,6 @@ def test_one_layer_applied_several_times(kind):
 
 
 @compiles_training
-@pytest.mark.filterwarnings("ignore:Using `torch.compile:UserWarning")  # torch's, of global hooks
 def test_compiled_before_the_first_batch():
     torch._dynamo.reset()
     model = Two(GCNConv)

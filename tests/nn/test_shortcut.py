@@ -73,7 +73,10 @@ def test_centred_bits_of_a_dropped_activation(shape, dropped):
     )
     drop = (2.0, None, raised) if dropped else ()
     window = torch.tensor(1.0)
-    bits = InputWords(words, shape[-1], True, *drop, is_centred=True, window=window)
+    kept_share = 0.5 if dropped else 1.0
+    bits = InputWords(
+        words, shape[-1], True, *drop, is_centred=True, window=window, kept=kept_share
+    )
     values = centred_bits(x, bits)
     expected = torch.where(x > 0, 0.5, -0.5) * kept * (2.0 if dropped else 1.0)
     assert torch.equal(values, expected)

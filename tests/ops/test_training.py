@@ -134,7 +134,7 @@ def test_many_looked_up_values(name, rows, size, device, sampler, assert_kernel_
 def test_rows_that_are_not_finite_are_told(bad, device):
     x = torch.randn(6, 70)
     x[2, 69] = bad
-    told = OPS.activation_bits(x.to(device), None, 0.0, 1.0)[2].cpu()
+    told = OPS.activation_bits(x.to(device), 0.0, 1.0)[1].cpu()
     assert told.isnan().nonzero().view(-1).tolist() == [2]
     assert told.nan_to_num().eq(0).all()
     signs = OPS.row_signs(torch.ones(6, 70, device=device), x.sum(1).to(device)).cpu()
@@ -148,21 +148,6 @@ def test_values_on_the_edges(device):
     assert OPS.row_signs(x, torch.zeros(1, device=device)).tolist() == [[1, 1, 1, -1, -1, 1]]
     passed = OPS.straight_through(torch.ones_like(x), x, 3.0, half)
     assert passed.tolist() == [[3, 3, 3, 3, 0, 0]]
-    words, _, _, norm = OPS.activation_bits(x[:, :4].contiguous(), None, 0.5, 2.0)
+    words, _, norm = OPS.activation_bits(x[:, :4].contiguous(), 0.5, 2.0)
     assert words.tolist() == [[4]]
     assert float(norm) == pytest.approx(math.sqrt(2))
-
-
-@pytest.mark.parametrize(
-    ("present", "weight", "late", "gain"),
-    [
-        ([0.0, 0.0, 0.0], 1.0, 1.0, 1.0),
-        ([0.5, 0.8, 0.0], 0.0, 0.5, 1.6),
-        ([0.0, 0.0, 0.0], 0.0, 0.0, 1.0),
-        ([0.0, 0.5, 0.0], 0.0, 0.0, 20.0),
-    ],
-)
-def test_gain_of_missing_bits(present, weight, late, gain, device):
-    words = OPS.pack(torch.ones(4, 40)).to(device)
-    found = OPS.kept_share(words, 40, torch.tensor(present).to(device), weight, 20.0)
-    assert [float(number) for number in found] == pytest.approx([late, gain])

@@ -212,13 +212,10 @@ OPS.shift_signs(SMALL.double()) -> Exception: shift_signs: weight must .*[Ff]loa
 OPS.fold_weight(ROWS.half(), ONE, 1.0, True) -> Exception: fold_weight: weight must .*[Ff]loat
 OPS.fold_weight(ROWS, ROWS, 1.0, True) -> Exception: fold_weight: unit must .*0
 OPS.fold_weight(ROWS, ONE, 1.0, True, ROWS[0, :3]) -> RuntimeError: fold_weight: offset must
-OPS.fold_weight(ROWS, ONE, 1.0, True, None, None, torch.ones(3))
+OPS.fold_weight(ROWS, ONE, 1.0, True, None, torch.ones(3))
     -> Exception: fold_weight: log_gain must .*divides 4, got 3
-OPS.activation_bits(ROWS, ROWS, 0.0, 1.0) -> Exception: activation_bits: mask must be [Bb]ool
-OPS.activation_bits(ROWS, ROWS[:2] > 0, 0.0, 1.0) -> RuntimeError: activation_bits: .*mask
-OPS.kept_share(ROW_WORDS, 40, ONE, 1.0, 2.0) -> Exception: kept_share: present must
-OPS.kept_share(ROW_WORDS, 40, ROWS[0, :3], 1.0, math.nan)
-    -> Exception: kept_share: most must be at least 1, got nan
+OPS.activation_bits(ROWS.half(), 0.0, 1.0) -> Exception: activation_bits: x must .*[Ff]loat
+OPS.activation_bits(ROWS[0], 0.0, 1.0) -> RuntimeError: activation_bits: x must have 2 dimensions
 OPS.unpack_pair(ROW_WORDS, ROW_WORDS[:2], 40) -> RuntimeError: unpack_pair: .*raised
 OPS.row_signs(ROWS, ROWS[0]) -> RuntimeError: row_signs: total must
 OPS.straight_through(ROWS, ROWS[:2], 1.0) -> RuntimeError: straight_through: x must

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from bitgnn.ops.reference.pack import decide, from_words, signs, to_words
+from bitgnn.ops.reference.pack import check_csr, decide, from_words, signs, to_words
 from bitgnn.ops.reference.table import CSR, SLICES, Arguments, changed, operator
 from bitgnn.ops.reference.ternary import ternary_values
 
@@ -24,21 +24,9 @@ _TO_VALUES = "row?:P-1 bias?:size integer=False trusted=False -> value:P-1,size"
 
 
 def check_edges(a: Arguments, num_cols: int) -> None:
-    """Require a pattern whose edges stay inside ``num_cols`` columns, unless it is trusted.
-
-    Raises:
-        ValueError: ``rowptr`` does not ascend from 0 to the number of edges, or an index lies
-            outside.
-    """
-    if a.trusted:
-        return
-    rowptr, indices = a.rowptr, a.indices
-    if int(rowptr[0]) != 0 or bool((rowptr.diff() < 0).any()):
-        raise ValueError("rowptr must begin with 0 and never descend")
-    if int(rowptr[-1]) != len(indices):
-        raise ValueError(f"the last entry of rowptr must be {len(indices)}, got {int(rowptr[-1])}")
-    if len(indices) and (int(indices.min()) < 0 or int(indices.max()) >= num_cols):
-        raise ValueError(f"indices must lie in [0, {num_cols})")
+    """As :func:`~bitgnn.ops.reference.pack.check_csr`, unless the pattern is trusted."""
+    if not a.trusted:
+        check_csr(a.rowptr, a.indices, num_cols)
 
 
 def row_sums(

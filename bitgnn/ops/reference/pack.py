@@ -102,6 +102,47 @@ def pack_scaled(a: Arguments) -> tuple[Tensor, Tensor]:
     return pack(a.x, a.threshold), row_scale(a.x, a.threshold, a.gain)
 
 
+@operator("rowptr:P indices:E values:E size:int threshold?:size -> bits:P-1,size")
+def pack_csr(a: Arguments) -> Tensor:
+    """Words as :func:`pack` of the matrix ``[P - 1, size]`` given by its entries.
+
+    Row pointer and columns are int32 or int64. Entries that share a place are added up in float32,
+    those of float64 in float64; a place without one is 0. On a GPU, where nobody waits for a check
+    of values, entries outside of the matrix are left out.
+
+    Raises:
+        ValueError: ``rowptr`` does not ascend from 0 to the number of entries, or a column lies
+            outside.
+    """
+    _check_packable(a.values)
+    for name in ("rowptr", "indices"):
+        dtype = getattr(a, name).dtype
+        if dtype not in (torch.int32, torch.int64):
+            raise TypeError(f"pack_csr: {name} must be int32 or int64, got {dtype}")
+    check_csr(a.rowptr, a.indices, a.size)
+    wide = torch.float64 if a.values.dtype == torch.float64 else torch.float32
+    rows, degree = a.rowptr.numel() - 1, a.rowptr.diff().long()
+    places = torch.arange(rows, device=degree.device).repeat_interleave(degree), a.indices.long()
+    dense = torch.zeros(rows, a.size, dtype=wide, device=degree.device)
+    dense.index_put_(places, a.values.to(wide), accumulate=True)
+    return to_words(binarise(dense, a.threshold))
+
+
+def check_csr(rowptr: Tensor, indices: Tensor, num_cols: int) -> None:
+    """Require edges that stay inside ``num_cols`` columns.
+
+    Raises:
+        ValueError: ``rowptr`` does not ascend from 0 to the number of edges, or an index lies
+            outside.
+    """
+    if int(rowptr[0]) != 0 or bool((rowptr.diff() < 0).any()):
+        raise ValueError("rowptr must begin with 0 and never descend")
+    if int(rowptr[-1]) != len(indices):
+        raise ValueError(f"the last entry of rowptr must be {len(indices)}, got {int(rowptr[-1])}")
+    if len(indices) and (int(indices.min()) < 0 or int(indices.max()) >= num_cols):
+        raise ValueError(f"indices must lie in [0, {num_cols})")
+
+
 @operator(
     "x:N,K relu=False scaled=False",
     lambda a: (

@@ -5,7 +5,7 @@ import math
 import torch
 from torch import Tensor
 
-from bitgnn.ops.reference.pack import from_words, signs, to_words, words_for
+from bitgnn.ops.reference.pack import signs, to_words, words_for
 from bitgnn.ops.reference.table import Arguments, operator
 
 MOST_LEVEL = 2**24
@@ -129,81 +129,51 @@ def scale_sums(a: Arguments) -> Tensor:
 
 
 @operator(
-    "weight:M,B unit step:float zero_one:bool offset?:B gain? log_gain?",
+    "weight:M,B unit step:float zero_one:bool offset?:B log_gain?",
     lambda a: (_words_like(a.weight), *(_floats(a.weight, a.weight.size(0)) for _ in range(2))),
 )
 def fold_weight(a: Arguments) -> tuple[Tensor, Tensor, Tensor]:
     r"""Words of weights ``[M, B]``, and scale and shift ``[M]`` of their products in training.
 
-    With :math:`s_o = unit \cdot step \cdot gain \cdot e^{log\_gain}` they are :math:`s_o` and
-    :math:`s_o \sum_k \mathrm{sgn}(W_{ok}) (zero\_one + offset_k / (step \cdot gain))`, in float64
-    and rounded once; sums of offsets that are multiples of a power of two are exact. ``log_gain``
-    has one entry for each of several parts with equally many outputs; ``unit`` and ``gain`` are
-    numbers.
+    With :math:`s_o = unit \cdot step \cdot e^{log\_gain}` they are :math:`s_o` and
+    :math:`s_o \sum_k \mathrm{sgn}(W_{ok}) (zero\_one + offset_k / step)`, in float64 and rounded
+    once; sums of offsets that are multiples of a power of two are exact. ``log_gain`` has one entry
+    for each of several parts with equally many outputs; ``unit`` is a number.
     """
     weight, log_gain = a.weight, a.log_gain
     _check_floats("fold_weight", weight=weight, offset=a.offset, log_gain=log_gain)
-    _check_numbers("fold_weight", unit=a.unit, gain=a.gain)
+    _check_numbers("fold_weight", unit=a.unit)
     parts = 1 if log_gain is None else log_gain.numel()
     if parts == 0 or weight.size(0) % parts:
         raise ValueError(
             f"fold_weight: log_gain must have a number of entries that divides {weight.size(0)}, "
             f"got {parts}"
         )
-    by = a.step if a.gain is None else a.step * a.gain.double()
-    scale = (a.unit.double() * by).expand(weight.size(0))
+    scale = (a.unit.double() * a.step).expand(weight.size(0))
     if log_gain is not None:
         scale = scale * log_gain.double().exp().repeat_interleave(weight.size(0) // parts)
     ones = torch.where(weight >= 0, 1.0, -1.0).double()
     sums = ones.sum(1) if a.zero_one else 0.0
     if a.offset is not None:
-        sums = sums + torch.mv(ones, a.offset.double()) / by
+        sums = sums + torch.mv(ones, a.offset.double()) / a.step
     return to_words(weight >= 0), scale.float().contiguous(), (scale * sums).float()
 
 
 @operator(
-    "x:N,K mask*:N,K threshold:float factor:float",
-    lambda a: (_words_like(a.x), _words_like(a.x), _floats(a.x, a.x.size(0)), _floats(a.x)),
+    "x:N,K threshold:float factor:float",
+    lambda a: (_words_like(a.x), _floats(a.x, a.x.size(0)), _floats(a.x)),
 )
-def activation_bits(a: Arguments) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    r"""Words of ``x >= threshold``, the same with dropped bits set, bad rows, and the norm.
+def activation_bits(a: Arguments) -> tuple[Tensor, Tensor, Tensor]:
+    r"""Words of ``x >= threshold``, bad rows, and the norm, of float32 ``x [N, K]``.
 
-    ``x`` is float32 ``[N, K]``, ``mask`` bool ``[N, K]`` what a dropout has kept, None all of it.
-    Both words are ``[N, ceil(K / 32)]``; the bad rows float32 ``[N]``, 0, or NaN where a row has
-    NaN or infinity; the norm, without dimensions, is :math:`factor \sqrt{\sum x^2}`, summed in
-    float64.
+    Words are ``[N, ceil(K / 32)]``; the bad rows float32 ``[N]``, 0, or NaN where a row has NaN or
+    infinity; the norm, without dimensions, is :math:`factor \sqrt{\sum x^2}`, summed in float64.
     """
     _check_floats("activation_bits", x=a.x)
-    if a.mask is not None and a.mask.dtype != torch.bool:
-        raise TypeError(f"activation_bits: mask must be bool, got {a.mask.dtype}")
     bits = a.x >= a.threshold
-    raised = bits if a.mask is None else bits | ~a.mask
     bad = torch.where(a.x.isfinite().all(1), 0.0, torch.nan).float()
     norm = (a.x.double().square().sum().sqrt() * a.factor).float()
-    return to_words(bits), to_words(raised), bad, norm
-
-
-@operator(
-    "words:N,W(size) size:int present weight:float most:float",
-    lambda a: (_floats(a.words), _floats(a.words)),
-)
-def kept_share(a: Arguments) -> tuple[Tensor, Tensor]:
-    """Share of set bits of late, and the gain that makes up for those that are missing.
-
-    ``present`` holds three shares: of late, in evaluation, and one that does not count. The first
-    moves by ``weight`` toward that of ``words``; the gain is the quotient of the second and the
-    result, between 1 and ``most``. Both are float32 without dimensions, computed in float64.
-    """
-    _check_floats("kept_share", present=a.present)
-    if a.present.shape != (3,):
-        raise ValueError(f"kept_share: present must have 3 entries, got {list(a.present.shape)}")
-    if not a.most >= 1:
-        raise ValueError(f"kept_share: most must be at least 1, got {a.most}")
-    share = from_words(a.words, a.size).sum().double() / max(a.words.size(0) * a.size, 1)
-    before, evaluated, _ = a.present.double()
-    late = before + a.weight * (share - before)
-    gain = (evaluated / late).nan_to_num(nan=1.0, posinf=a.most, neginf=1.0).clamp(1.0, a.most)
-    return late.float(), gain.float()
+    return to_words(bits), bad, norm
 
 
 @operator("words:N,W(size) raised:N,W(size) size:int -> floats:N,size")

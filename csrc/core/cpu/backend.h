@@ -46,6 +46,7 @@ class Backend {
 
   void pack(const PackArgs& a, int64_t rows) const;
   void pack_standardized(const StandardizedPackArgs& a, int64_t rows) const;
+  void pack_csr(const CsrPackArgs& a) const;
   void unpack(const int32_t* words, int64_t rows, int64_t size, const float* scale,
               float* out) const;
   void transpose_bits(const int32_t* words, int64_t rows, int64_t size, int32_t* out) const;
@@ -95,7 +96,6 @@ class Backend {
   void scale_sums(const ScaleSumsArgs& a) const;
   void fold_weight(const FoldWeightArgs& a) const;
   void activation_bits(const ActivationBitsArgs& a) const;
-  void kept_share(const KeptShareArgs& a) const;
   void unpack_pair(const UnpackPairArgs& a) const;
   void row_signs(const RowSignsArgs& a) const;
   void straight_through(const StraightThroughArgs& a) const;

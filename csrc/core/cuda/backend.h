@@ -88,6 +88,7 @@ class Backend {
   void pack_standardized(const StandardizedPackArgs& a, int64_t rows) const {
     launch(pack::pack_standardized, a, rows);
   }
+  void pack_csr(const CsrPackArgs& a) const { launch(pack::pack_csr, a); }
   void unpack(const int32_t* words, int64_t rows, int64_t size, const float* scale,
               float* out) const {
     launch(pack::unpack, words, rows, size, scale, out);
@@ -158,7 +159,6 @@ class Backend {
   void scale_sums(const ScaleSumsArgs& a) const { launch(training::scale_sums, a); }
   void fold_weight(const FoldWeightArgs& a) const { launch(training::fold_weight, a); }
   void activation_bits(const ActivationBitsArgs& a) const { launch(training::activation_bits, a); }
-  void kept_share(const KeptShareArgs& a) const { launch(training::kept_share, a); }
   void unpack_pair(const UnpackPairArgs& a) const { launch(training::unpack_pair, a); }
   void row_signs(const RowSignsArgs& a) const { launch(training::row_signs, a); }
   void straight_through(const StraightThroughArgs& a) const {

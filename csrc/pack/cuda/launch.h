@@ -9,6 +9,9 @@ namespace bitgnn::cuda::pack {
 // Packs `rows` rows; see PackArgs.
 cudaError_t pack(const PackArgs& args, int64_t rows, const Context& context);
 
+// See CsrPackArgs.
+cudaError_t pack_csr(const CsrPackArgs& args, const Context& context);
+
 // Packs `rows` rows; see StandardizedPackArgs.
 cudaError_t pack_standardized(const StandardizedPackArgs& args, int64_t rows,
                               const Context& context);

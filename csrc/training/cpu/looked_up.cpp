@@ -1,9 +1,6 @@
 // CPU backend of what products of looked-up bits take in training.
-#include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <limits>
-#include <numeric>
 #include <vector>
 
 #include "core/cpu/backend.h"
@@ -32,18 +29,6 @@ void pack_floats(const Backend& backend, const float* x, int64_t rows, int64_t c
   a.threshold = threshold;
   a.words = words;
   backend.pack(a, rows);
-}
-
-// The bits of up to 32 entries that are false.
-uint32_t dropped_bits(const bool* mask, int64_t count) {
-  constexpr uint64_t kLowBits = 0x0101010101010101, kGather = 0x0102040810204080;
-  uint32_t bits = 0;
-  for (int64_t first = 0; first < count; first += 8) {
-    uint64_t eight = kLowBits;
-    std::memcpy(&eight, mask + first, static_cast<size_t>(std::min<int64_t>(8, count - first)));
-    bits |= static_cast<uint32_t>((~eight & kLowBits) * kGather >> 56) << first;
-  }
-  return bits;
 }
 
 // Sum of squares in several lanes, which the compiler makes vectors of.
@@ -84,16 +69,7 @@ void Backend::activation_bits(const ActivationBitsArgs& a) const {
   const std::vector<float> threshold(static_cast<size_t>(a.cols), a.threshold);
   pack_floats(*this, a.x, a.rows, a.cols, threshold.data(), a.words);
   std::vector<double> squares(static_cast<size_t>(a.rows));
-  const int64_t words = words_for(a.cols);
   for_rows(a.rows, a.cols, [&](int64_t row) {
-    for (int64_t word = 0; word < words; ++word) {
-      const int64_t at = row * words + word, first = word * kWordBits;
-      const uint32_t dropped =
-          a.mask == nullptr
-              ? 0
-              : dropped_bits(a.mask + row * a.cols + first, std::min(kWordBits, a.cols - first));
-      a.raised[at] = a.words[at] | static_cast<int32_t>(dropped);
-    }
     // Squares of floats do not overflow in float64.
     const double sum = sum_of_squares(a.x + row * a.cols, a.cols);
     squares[static_cast<size_t>(row)] = sum;
@@ -102,18 +78,6 @@ void Backend::activation_bits(const ActivationBitsArgs& a) const {
   double sum = 0.0;
   for (const double square : squares) sum += square;
   *a.norm = static_cast<float>(std::sqrt(sum) * a.factor);
-}
-
-void Backend::kept_share(const KeptShareArgs& a) const {
-  const int64_t words = words_for(a.size);
-  std::vector<int64_t> set(static_cast<size_t>(a.rows));
-  for_rows(a.rows, words, [&](int64_t row) {
-    int64_t count = 0;
-    for (int64_t i = row * words; i < (row + 1) * words; ++i)
-      count += __builtin_popcount(static_cast<unsigned>(a.words[i]));
-    set[static_cast<size_t>(row)] = count;
-  });
-  finish_kept_share(a, static_cast<double>(std::accumulate(set.begin(), set.end(), int64_t{0})));
 }
 
 void Backend::unpack_pair(const UnpackPairArgs& a) const {

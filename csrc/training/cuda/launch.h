@@ -13,7 +13,6 @@ cudaError_t centre_gradients(const CentreGradientsArgs& args, const Context& con
 cudaError_t scale_sums(const ScaleSumsArgs& args, const Context& context);
 cudaError_t fold_weight(const FoldWeightArgs& args, const Context& context);
 cudaError_t activation_bits(const ActivationBitsArgs& args, const Context& context);
-cudaError_t kept_share(const KeptShareArgs& args, const Context& context);
 cudaError_t unpack_pair(const UnpackPairArgs& args, const Context& context);
 cudaError_t row_signs(const RowSignsArgs& args, const Context& context);
 cudaError_t straight_through(const StraightThroughArgs& args, const Context& context);

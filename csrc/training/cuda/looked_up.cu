@@ -72,15 +72,10 @@ __global__ void __launch_bounds__(kQuantiseThreads)
       const int64_t k = word * kWarp + lane, i = row * a.cols + k;
       const bool inside = k < a.cols;
       const float value = inside ? a.x[i] : 0.0f;
-      const bool is_dropped = inside && a.mask != nullptr && !a.mask[i];
       finite = finite && isfinite(value);
       sum += static_cast<double>(value) * static_cast<double>(value);
       const unsigned bits = __ballot_sync(kFullWarp, inside && value >= a.threshold);
-      const unsigned dropped = __ballot_sync(kFullWarp, is_dropped);
-      if (lane == 0) {
-        a.words[row * words + word] = static_cast<int32_t>(bits);
-        a.raised[row * words + word] = static_cast<int32_t>(bits | dropped);
-      }
+      if (lane == 0) a.words[row * words + word] = static_cast<int32_t>(bits);
     }
     finite = __all_sync(kFullWarp, finite);
     if (lane == 0) a.bad[row] = finite ? 0.0f : nanf("");
@@ -93,23 +88,6 @@ __global__ void __launch_bounds__(kQuantiseThreads)
     norm_kernel(const double* partial, int blocks, double factor, float* norm) {
   const double sum = sum_of_blocks(partial, blocks);
   if (threadIdx.x == 0) *norm = static_cast<float>(sqrt(sum) * factor);
-}
-
-__global__ void __launch_bounds__(kQuantiseThreads)
-    count_bits_kernel(const int32_t* words, int64_t number, double* partial) {
-  const int64_t step = static_cast<int64_t>(gridDim.x) * kQuantiseThreads;
-  int64_t set = 0;
-  for (int64_t i = static_cast<int64_t>(blockIdx.x) * kQuantiseThreads + threadIdx.x; i < number;
-       i += step)
-    set += __popc(words[i]);
-  const double sum = block_sum(static_cast<double>(set));
-  if (threadIdx.x == 0) partial[blockIdx.x] = sum;
-}
-
-__global__ void __launch_bounds__(kQuantiseThreads)
-    kept_share_kernel(const KeptShareArgs a, const double* partial, int blocks) {
-  const double sum = sum_of_blocks(partial, blocks);
-  if (threadIdx.x == 0) finish_kept_share(a, sum);
 }
 
 __global__ void __launch_bounds__(kQuantiseThreads) unpack_pair_kernel(const UnpackPairArgs a) {
@@ -156,15 +134,6 @@ cudaError_t activation_bits(const ActivationBitsArgs& a, const Context& context)
   double* const partial = block_sums(blocks, context);
   activation_bits_kernel<<<blocks, kQuantiseThreads, 0, context.stream>>>(a, partial);
   norm_kernel<<<1, kQuantiseThreads, 0, context.stream>>>(partial, blocks, a.factor, a.norm);
-  return cudaGetLastError();
-}
-
-cudaError_t kept_share(const KeptShareArgs& a, const Context& context) {
-  const int64_t words = a.rows * words_for(a.size);
-  const int blocks = blocks_of(ceil_div(words, kQuantiseThreads), context);
-  double* const partial = block_sums(blocks, context);
-  count_bits_kernel<<<blocks, kQuantiseThreads, 0, context.stream>>>(a.words, words, partial);
-  kept_share_kernel<<<1, kQuantiseThreads, 0, context.stream>>>(a, partial, blocks);
   return cudaGetLastError();
 }
 
