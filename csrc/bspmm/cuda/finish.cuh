@@ -136,6 +136,16 @@ __device__ __forceinline__ void finish_integers(const AggregateArgs& a, int64_t 
              make_int4(sums[0], sums[1], sums[2], sums[3]));
 }
 
+// The same in 16 bits.
+__device__ __forceinline__ void finish_shorts(const AggregateArgs& a, int64_t row, int64_t word,
+                                              int first, const int (&sums)[4], bool valid) {
+  const int64_t feature = word * kWordBits + first;
+  const int16_t narrow[4] = {static_cast<int16_t>(sums[0]), static_cast<int16_t>(sums[1]),
+                             static_cast<int16_t>(sums[2]), static_cast<int16_t>(sums[3])};
+  store_quad(a.out_short + row * a.features + feature, narrow, features_left(a, feature, valid),
+             make_short4(narrow[0], narrow[1], narrow[2], narrow[3]));
+}
+
 // Writes the values or bits of four features of a word from their sums; eight adjacent lanes share
 // a word.
 __device__ __forceinline__ void finish_floats(const AggregateArgs& a, int64_t row, float scale,
@@ -243,12 +253,16 @@ __device__ __forceinline__ void finish_planes(const AggregateArgs& a, const Boun
   lanes.for_quads(planes, left, [&](int r, int w, int first, const int (&counts)[4], bool valid) {
     const int source = r * Lanes::kSplits * Lanes::kColumns;
     valid = valid && chunk + w < words;
-    if (a.out_int != nullptr) {
+    if (a.out_int != nullptr || a.out_short != nullptr) {
       const int row_degree = __shfl_sync(kFullWarp, degree, source);
       int sums[4];
 #pragma unroll
       for (int k = 0; k < 4; ++k) sums[k] = signed_sum<kHalved>(counts[k], row_degree);
-      finish_integers(a, first_row + r, chunk + w, first, sums, valid);
+      // Planes do not count as far as the degrees whose sums need more than 16 bits.
+      if (a.out_short != nullptr)
+        finish_shorts(a, first_row + r, chunk + w, first, sums, valid);
+      else
+        finish_integers(a, first_row + r, chunk + w, first, sums, valid);
       return;
     }
     const float row_scale = __shfl_sync(kFullWarp, scale, source);

@@ -111,9 +111,13 @@ __device__ __forceinline__ void add_hub(const Source& source, const AggregateArg
       if (valid) sums[i] = signed_sum<Source::kHalved>(counts[k + i], row.extent.degree);
       values[i] = __int2float_rn(sums[i]);
     }
-    if (a.out_int != nullptr)
-      finish_integers(a, row.row, chunk + k / kWarp, k % kWarp, sums, valid);
-    else
+    const bool longer = a.out_short != nullptr && row.extent.degree > kMostShortDegree;
+    const int64_t place = longer ? long_row_place(row.extent.begin) : row.row;
+    if (a.out_short != nullptr)
+      finish_shorts(a, row.row, chunk + k / kWarp, k % kWarp, sums, valid);
+    if (longer || (a.out_short == nullptr && a.out_int != nullptr))
+      finish_integers(a, place, chunk + k / kWarp, k % kWarp, sums, valid);
+    if (a.out_short == nullptr && a.out_int == nullptr)
       finish_floats(a, row.row, scale, chunk + k / kWarp, k % kWarp, values, valid);
   }
   __syncthreads();
