@@ -43,6 +43,14 @@ REDUCED = {
         ["ops/test_ternary_attention_cuda.py"],
         "limits or views or (alike and 13)",
     ),
+    "thresholds of aggregations": (
+        ["ops/test_bspmm.py"],
+        "degrees_decide and (most or odd) and (33 or 256)",
+    ),
+    "sums and 8-bit products": (
+        ["ops/test_int8_joint.py"],
+        "every_length and dtype0 and (264 or 72)",
+    ),
     "rounding in training": (["ops/test_training.py"], "many_values and (4096 or 8193)"),
     "looked-up products in training": (["ops/test_training.py"], "many_looked_up and cuda"),
 }

@@ -1,4 +1,4 @@
-"""Pairs of operators in one call: BMM + ADD and BMM + BSpMM.
+"""Pairs of operators in one call: BMM + ADD, BMM + BSpMM and BSpMM + BMM.
 
 ``x`` ``[N, K]`` is a ``BitTensor`` or a dense matrix that is binarised inside, ``w`` ``[M, K]`` a
 ``BitTensor``. Both pairs equal the two operators one after the other (see ``bmm``, ``bspmm`` and
@@ -13,10 +13,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bitgnn.bits import BitAdjacency, BitTensor
+from bitgnn.bits import BitAdjacency, BitTensor, Int8Tensor
 from bitgnn.ops import _arguments
 from bitgnn.ops._arguments import call
 from bitgnn.ops.bmm import check_operands
+from bitgnn.ops.int8 import check_rows
 from bitgnn.ops.layout_choice import check_pattern
 
 
@@ -230,3 +231,44 @@ def bspmm_bmm_bits(
         w.scale if scale else None, bias, threshold, flip, trusted=True,
     )  # fmt: skip
     return BitTensor._trusted(words, rows)
+
+
+def bspmm_bmm_iib(
+    neighbours: BitTensor,
+    adjacency: BitAdjacency,
+    x: Int8Tensor,
+    w: Tensor,
+    *,
+    sum_bias: Tensor | None = None,
+    scale: Tensor | None = None,
+    shift: Tensor | None = None,
+    threshold: Tensor | None = None,
+) -> BitTensor:
+    """Bits ``[R, M]`` of ``bmm.iif(x, w) + bspmm.bbf(neighbours, adjacency) >= threshold``.
+
+    Args:
+        neighbours: signs ``[N, M]`` to aggregate; a scale they hold does not act.
+        adjacency: the pattern ``[R, N]``; its row factors act, column factors cannot.
+        x: the nodes' own 8-bit rows ``[R, K]``.
+        w: int8 weights ``[M, 16 * ceil(K / 16)]``, as of ``bmm.iif``.
+        sum_bias: float32 ``[M]``, added to the sums.
+        scale: float32 ``[M]``, factors of the product.
+        shift: float32 ``[M]``, added to the product.
+        threshold: float32 ``[M]``, 0 without one.
+    """
+    name = "fused.bspmm_bmm_iib"
+    _arguments.bit_matrix(name, "neighbours", neighbours)
+    check_rows(name, x, w)
+    check_pattern(name, adjacency, neighbours.words.size(0), neighbours.words.device)
+    _arguments.same_device(name, "x", x.codes.device, neighbours.words.device)
+    if neighbours.size != w.size(0):
+        raise ValueError(
+            f"{name}: neighbours must hold {w.size(0)} features like w, got {neighbours.size}"
+        )
+    if x.codes.size(0) != adjacency.shape[0]:
+        raise ValueError(f"{name}: x must have {adjacency.shape[0]} rows, got {x.codes.size(0)}")
+    words = call(
+        name, "bspmm_bmm_iib", neighbours.words, adjacency.rowptr, adjacency.indices, x.codes, w,
+        x.size, adjacency.row_scale, sum_bias, scale, shift, threshold, trusted=True,
+    )  # fmt: skip
+    return BitTensor._trusted(words, w.size(0))

@@ -60,7 +60,7 @@ def iif(
 ) -> Tensor:
     """8-bit rows times 8-bit weights to float32; see the module for formula and errors."""
     name = "bmm.iif"
-    _check_rows(name, x, w)
+    check_rows(name, x, w)
     if addend is not None:
         _check_addend(name, addend, x, w)
     values: Tensor = call(name, "bmm_iif", x.codes, w, x.size, scale, shift, addend)
@@ -72,7 +72,7 @@ def iib(
 ) -> BitTensor:
     """8-bit rows times 8-bit weights to bits; see the module for formula and errors."""
     name = "bmm.iib"
-    _check_rows(name, x, w)
+    check_rows(name, x, w)
     words = call(name, "bmm_iib", x.codes, w, x.size, threshold, flip)
     return BitTensor._trusted(words, w.size(0))
 
@@ -88,7 +88,7 @@ def add_iib(
 ) -> BitTensor:
     """A product of 8-bit rows plus an addend to bits; see the module for formula and errors."""
     name = "bmm.add_iib"
-    _check_rows(name, x, w)
+    check_rows(name, x, w)
     _check_addend(name, addend, x, w)
     words = call(name, "bmm_add_iib", x.codes, w, addend, x.size, scale, shift, threshold)
     return BitTensor._trusted(words, w.size(0))
@@ -126,7 +126,8 @@ def fib(
     return BitTensor._trusted(words, w.size(0))
 
 
-def _check_rows(name: str, x: Int8Tensor, w: Tensor) -> None:
+def check_rows(name: str, x: Int8Tensor, w: Tensor) -> None:
+    """Require 8-bit rows ``[N, K]`` and weights that fit them."""
     if not isinstance(x, Int8Tensor):
         raise TypeError(f"{name}: x must be an Int8Tensor, got {name_type(x)}")
     if x.codes.dim() != 2:

@@ -10,6 +10,12 @@ namespace bitgnn {
 // Element type of the gathered rows of an aggregation.
 enum class RowType : int { kBits, kFloat32, kFloat16, kBFloat16, kInt8, kInt16 };
 
+// Largest degree whose sums of +-1 fit in 16 bits. Rows of more neighbours start further apart than
+// that, so row_begin / (kMostShortDegree + 1) tells them apart.
+constexpr int64_t kMostShortDegree = 0x7fff;
+
+constexpr int64_t long_row_place(int64_t row_begin) { return row_begin / (kMostShortDegree + 1); }
+
 // Sum of the neighbours' rows over a pattern: v = row_scale * sum + bias, stored as a value or bit.
 struct AggregateArgs {
   const void* rowptr;  // [rows + 1], int32 or int64
@@ -30,6 +36,9 @@ struct AggregateArgs {
   float* out_float;   // [rows, features]; exactly one of the three outputs is set
   int32_t* out_int;   // [rows, features]
   int32_t* out_bits;  // [rows, words_for(features)]
+  // [rows, features], for CUDA alone, and then out_int [long_row_place(edges) + 1, features] takes
+  // the rows of more than kMostShortDegree neighbours.
+  int16_t* out_short;
 };
 
 // Sums of narrow float rows in the summation order of bspmm/narrow_sums.h: v = row_scale * sum +

@@ -80,6 +80,7 @@ void add_all(Table& table) {
   table.template add<&FusedOperators<Backend>::bmm_bspmm>("bmm_bspmm");
   table.template add<&NarrowOperators<Backend>::bmm_bspmm_narrow>("bmm_bspmm_narrow");
   table.template add<&JointOperators<Backend>::csr>("bspmm_bmm");
+  table.template add<&JointOperators<Backend>::int8>("bspmm_bmm_iib");
   table.template add<&JointOperators<Backend>::sliced>("bspmm_bmm_sliced");
 
   table.template add<&ConvOperators<Backend>::bbb>("conv_bbb");

@@ -143,6 +143,10 @@ void define_operators(Library& m) {
       "Tensor? x_scale=None, Tensor? w_scale=None, Tensor? bias=None, Tensor? threshold=None, "
       "Tensor? flip=None, bool trusted=False) -> Tensor";
   m.def(("bspmm_bmm(Tensor neighbours, Tensor rowptr, Tensor indices, " + joint).c_str());
+  m.def(
+      "bspmm_bmm_iib(Tensor neighbours, Tensor rowptr, Tensor indices, Tensor codes, "
+      "Tensor weight, int size, Tensor? row=None, Tensor? sum_bias=None, Tensor? scale=None, "
+      "Tensor? shift=None, Tensor? threshold=None, bool trusted=False) -> Tensor");
   m.def(("bspmm_bmm_sliced(Tensor neighbours, Tensor rowptr, Tensor local_indices, "
          "Tensor group_steps, Tensor group_places, Tensor slice_groups, Tensor row_slots, "
          "Tensor row_items, int slice_size, int places, " +

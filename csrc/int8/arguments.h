@@ -32,6 +32,18 @@ struct Int8PackArgs {
   int8_t* codes;              // [rows, int8_pitch(size)], 16-byte aligned
 };
 
+// Addends in the form of sums of neighbours' bits, for CUDA alone: the outputs out_short and
+// out_int of AggregateArgs. addend[i, o] = row_scale[i] * float(sum[i, o]) + bias[o], every step
+// rounded.
+struct NeighbourSums {
+  const int16_t* sums;  // [rows, out_features], or null: there are none
+  const int32_t* long_sums;
+  const void* rowptr;  // [rows + 1], int32 or int64
+  bool rowptr64;
+  const float* row_scale;  // [rows] or null (1)
+  const float* bias;       // [out_features] or null: not added
+};
+
 // Product of 8-bit rows: with dot[i, o] = sum of codes[i, k] * weight[o, k], an exact int32,
 //   value = scale[o] * float(dot) + shift[o] + addend[i, o], every step rounded to float32;
 // out_float holds the values; out_bits holds dot >= threshold[o], inverted where flip[o], or, with
@@ -47,6 +59,7 @@ struct Int8BmmArgs {
   const float* scale;            // [out_features] or null (1)
   const float* shift;            // [out_features] or null: not added
   const float* addend;           // [rows, out_features] or null: not added
+  NeighbourSums neighbours;      // in place of an addend
   const int32_t* threshold;      // [out_features] or null (0); for bits without an addend
   const bool* flip;              // [out_features] or null; for bits without an addend
   const float* value_threshold;  // [out_features] or null (0); for bits with an addend

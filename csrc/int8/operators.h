@@ -76,9 +76,10 @@ struct Int8Operators {
     return codes;
   }
 
-  // Completes arguments that have rows and a size.
-  static Tensor multiply(const Backend& backend, Int8BmmArgs& args, const Tensor& weight_in,
-                         const Finish& finish, const char* op) {
+  // Completes arguments that have rows and a size, and calls run() with the output allocated.
+  template <class Run>
+  static Tensor multiply_with(const Backend& backend, Int8BmmArgs& args, const Tensor& weight_in,
+                              const Finish& finish, const char* op, const Run& run) {
     const Tensor weight = code_rows(backend, weight_in, args.size, op, "weight");
     const int64_t outputs = weight.size(0);
     const FloatVector scale(backend, finish.scale, outputs, op, "scale");
@@ -107,8 +108,13 @@ struct Int8Operators {
       args.out_bits = out.template mutable_data_ptr<int32_t>();
     else
       args.out_float = out.template mutable_data_ptr<float>();
-    if (out.numel() > 0) backend.multiply_int8(args);
+    if (out.numel() > 0) run();
     return out;
+  }
+
+  static Tensor multiply(const Backend& backend, Int8BmmArgs& args, const Tensor& weight,
+                         const Finish& finish, const char* op) {
+    return multiply_with(backend, args, weight, finish, op, [&] { backend.multiply_int8(args); });
   }
 
   static Tensor multiply_codes(const Tensor& codes_in, const Tensor& weight, int64_t size,

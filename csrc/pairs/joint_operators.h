@@ -1,10 +1,11 @@
-// A sum of packed neighbours plus a product of packed rows in one operator, for any backend: the
-// output bits of GraphSAGE and GraphConv layers.
+// A sum of packed neighbours plus a product of packed or 8-bit rows in one operator, for any
+// backend: the output bits of GraphSAGE and GraphConv layers.
 #pragma once
 
 #include "bmm/operators.h"
 #include "bspmm/arguments.h"
 #include "bspmm/layout_operators.h"
+#include "int8/operators.h"
 
 namespace bitgnn::ops {
 
@@ -54,6 +55,29 @@ struct JointOperators {
     set_factors(p, row, sum_bias);
     return join(p, x, w, size, x_scale, w_scale, bias, threshold, flip,
                 [&](const BmmArgs& product) { p.backend.aggregate_product(p.csr, product); });
+  }
+
+  static Tensor int8(const Tensor& neighbours, const Tensor& rowptr, const Tensor& indices,
+                     const Tensor& codes_in, const Tensor& weight, int64_t size,
+                     const OptionalTensor& row, const OptionalTensor& sum_bias,
+                     const OptionalTensor& scale, const OptionalTensor& shift,
+                     const OptionalTensor& threshold, bool trusted) {
+    Problem p(neighbours, "bspmm_bmm_iib", "neighbours");
+    check_int8_size(size, p.op, "size");
+    Problems::set_csr(p, rowptr, indices);
+    check_dim(weight, 2, p.op, "weight");
+    Problems::set_bits(p, neighbours, weight.size(0), "neighbours");
+    Problems::check_csr(p, p.csr.cols, trusted);
+    set_factors(p, row, sum_bias);
+    const Tensor codes = code_rows(p.backend, codes_in, size, p.op, "codes");
+    check_size(codes.size(0), p.csr.rows, p.op, "rows of codes");
+    Int8BmmArgs args{};
+    args.codes = codes.template const_data_ptr<int8_t>();
+    args.rows = codes.size(0);
+    args.size = size;
+    return Int8Operators<Backend>::multiply_with(
+        p.backend, args, weight, {scale, shift, {}, {}, {}, threshold, Output::kBits}, p.op,
+        [&] { p.backend.aggregate_product(p.csr, args); });
   }
 
   static Tensor sliced(const Tensor& neighbours, const Tensor& rowptr, const Tensor& local_indices,

@@ -9,7 +9,7 @@ from torch import Tensor
 from bitgnn.bits.int8 import MOST
 from bitgnn.ops.reference.int8 import padded
 
-INT8 = ("pack_int8", "bmm_iif", "bmm_iib", "bmm_add_iib", "bmm_fif", "bmm_fib")
+INT8 = ("pack_int8", "bmm_iif", "bmm_iib", "bmm_add_iib", "bmm_fif", "bmm_fib", "bspmm_bmm_iib")
 
 
 class Int8Arguments(Draws):
@@ -32,6 +32,8 @@ class Int8Arguments(Draws):
         if name == "pack_int8":
             return given
         given["weight"] = self.codes(m, k)
+        if name == "bspmm_bmm_iib":
+            return given | self._summed_arguments(n, k, m, optional)
         if name == "bmm_add_iib":
             given["addend"] = self.floats(n, m) * 1000
         given_size = {} if "x" in given else {"size": k}
@@ -53,3 +55,14 @@ class Int8Arguments(Draws):
             if (bool(self.integer(2)) if optional is None else optional)
         }
         return given | given_size | kept
+
+    def _summed_arguments(self, n: int, k: int, m: int, optional: bool | None) -> dict[str, Any]:
+        """Neighbours of n rows whose signs of m features are summed, and vectors of both parts."""
+        adjacency = self.adjacency(n, n + 3, coalesce=False)
+        given: dict[str, Any] = {"neighbours": self.bits(n + 3, m), "size": k}
+        given |= {"rowptr": adjacency.rowptr, "indices": adjacency.indices}
+        vectors = {"row": n, "sum_bias": m, "scale": m, "shift": m, "threshold": m}
+        for vector, length in vectors.items():
+            if bool(self.integer(2)) if optional is None else optional:
+                given[vector] = self.floats(length) * (1 if vector == "row" else 1000)
+        return given

@@ -7,7 +7,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from bitgnn import BitTensor
 from bitgnn.convert import freeze
-from bitgnn.inference import frozen_memory, memory_report
+from bitgnn.inference import memory_report
 
 BITS, SCALED = ["BBB+BBB", "BBF+FBF"], ["FBF+FBF", "FBF+FBF"]
 
@@ -124,7 +124,6 @@ def test_rooms_for_dense_features_alone_say_so(frozen, held, edges):
     graph, sparse = frozen.prepare_graph(edges, N), held.to_sparse_csr()
     message = r"x must be dense or the result of pack_features, got a tensor of layout .*csr"
     for call in (
-        lambda: frozen_memory(frozen, sparse, graph),
         lambda: memory_report(frozen, (sparse, graph)),
         lambda: frozen.groups(sparse),
         lambda: frozen.steps(sparse, graph),

@@ -10,7 +10,8 @@ CUDA = torch.device("cuda")
 NAN, INF = float("nan"), float("inf")
 # Rows around what bytes count, and what a lane, two lanes, a warp and a block of a GPU take.
 BYTES = [0, 1, 2, 125, 126, 127, 128, 129, 254, 255, 256, 257, 700]
-LANES = [0, 1, 4, 5, 15, 16, 30, 31, 32, 33, 60, 61, 255, 256, 257, 511, 512, 513, 1025, 5425]
+LANES = [0, 1, 4, 5, 15, 16, 30, 31, 32, 33, 60, 61, 62, 63, 64, 65]
+LANES += [255, 256, 257, 511, 512, 513, 1025, 5425]
 
 
 def pattern(nodes, most, lengths, steps, dtype):
@@ -111,3 +112,34 @@ def test_every_length_of_a_row(letter, features, dtype):
         for _ in range(2):
             found = operator(*arguments, **moved).cpu()
             torch.testing.assert_close(found, expected, rtol=0, atol=0, equal_nan=True)
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("features", [1, 31, 33, 129, 256, 300])
+@pytest.mark.parametrize("factors", ["none", "mean", "root", "most", "odd"])
+def test_thresholds_where_degrees_decide(factors, features):
+    """A table of least counts serves rows whose factor is that of their degree, and no others."""
+    generator, nodes = torch.Generator().manual_seed(features), 33_000
+    rowptr, columns = pattern(nodes, 40, LANES, (1, 132, 1511), torch.int32)
+    degrees = rowptr.diff()
+    mean = torch.where(degrees > 0, 1 / degrees.float(), 0.0)
+    # Products that overflow, and factors for which a bit is no step of the count.
+    odd = torch.tensor([-0.5, 0.0, NAN, INF, -INF, 3e38, 1e-40, 1.0])
+    row = {
+        "none": None,
+        "mean": mean,
+        "root": degrees.float().rsqrt().nan_to_num(posinf=0.0),
+        "most": torch.where(torch.arange(nodes) % 7 == 0, -3 * mean, mean),
+        "odd": odd[degrees % len(odd)],
+    }[factors]
+    threshold = torch.randn(features, generator=generator)
+    special = [INF, -INF, NAN, 0.0, -0.0, 1.0, -1.0, 3e38]
+    threshold[: len(special)] = torch.tensor(special[:features])
+    threshold = threshold[torch.randperm(features, generator=generator)]
+    x = torch.ops.bitgnn.pack(torch.randn(nodes, features, generator=generator))
+    expected = torch.ops.bitgnn.bspmm_bbb(x, features, rowptr, columns, row, threshold)
+    arguments = (x.to(CUDA), features, rowptr.to(CUDA), columns.to(CUDA))
+    row = None if row is None else row.to(CUDA)
+    for _ in range(2):
+        found = torch.ops.bitgnn.bspmm_bbb(*arguments, row, threshold.to(CUDA)).cpu()
+        assert torch.equal(found, expected)

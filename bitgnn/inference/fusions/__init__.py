@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 
-from bitgnn.inference.fusions.int8 import packed_int8_product
+from bitgnn.inference.fusions.int8 import joint_int8_product, packed_int8_product
 from bitgnn.inference.fusions.joint import (
     chained_products,
     joint_product,
@@ -26,6 +26,7 @@ _PACK = "pack(?:_scaled)? "
 _LAST = "|".join((*HEADS, "bmm_add"))
 FUSIONS: tuple[tuple[str, Fusion], ...] = (
     ("pack_int8 bmm_ii[bf]", packed_int8_product),
+    ("bspmm_bbf bmm_add_iib", joint_int8_product),
     ("(?:bmm_bbb )+bmm_bbf", chained_products),
     (rf"(?:{_PACK})?bmm_bbf bspmm_fbf(?: (?:{_LAST}))?", narrow_sums),
     (rf"(?:{_PACK})?bmm_bb[bf] bspmm_[bf]b[bf]", aggregated_product),

@@ -20,6 +20,7 @@ from bitgnn.ops.reference.bspmm import (
     row_sums,
     slice_edges,
 )
+from bitgnn.ops.reference.int8 import bmm_add_iib
 from bitgnn.ops.reference.pack import decide, row_scale, signs, to_words
 from bitgnn.ops.reference.table import (
     COMPARED,
@@ -97,6 +98,23 @@ def bspmm_bmm(a: Arguments) -> Tensor:
     float step is rounded on its own in the order of ``bspmm_bbf`` and :func:`bmm_add`.
     """
     return _sums_and_product(a)
+
+
+@operator(
+    f"neighbours:_,W(M) {CSR} codes:P-1,C(size) weight:M,C(size) size:int row?:P-1 sum_bias?:M "
+    "scale?:M shift?:M threshold?:M trusted=False -> bits:P-1,M"
+)
+def bspmm_bmm_iib(a: Arguments) -> Tensor:
+    """Words of ``scale * dot + shift + (row * sum + sum_bias) >= threshold``; NaN gives 0.
+
+    ``sum`` is that of the words of ``neighbours`` over the pattern, ``dot`` of 8-bit rows; every
+    float step is rounded on its own in the order of ``bspmm_bbf`` and ``bmm_add_iib``.
+    """
+    check_edges(a, a.neighbours.size(0))
+    sums = bspmm_bbf(
+        a.neighbours, a.weight.size(0), a.rowptr, a.indices, a.row, a.sum_bias, trusted=True
+    )
+    return bmm_add_iib(a.codes, a.weight, sums, a.size, a.scale, a.shift, a.threshold)
 
 
 @operator(f"neighbours:_,W(M) {SLICES} {_JOINT}")

@@ -18,6 +18,7 @@ struct NeighbourRows {
   static constexpr int kRows = kTernary ? 2 : 1;  // packed rows per neighbour
 
   AggregateArgs a;
+  BoundTable bounds{};
 
   __device__ __forceinline__ RowExtent extent(int64_t row) const {
     const int64_t begin = row_pointer(a, row);

@@ -36,13 +36,13 @@ inline int splits_for(const AggregateArgs& args, int columns, const Device& devi
 }
 
 template <class Source, int kWords, int kColumns, int kSplits = 1>
-cudaError_t launch_splits(const AggregateArgs& args, int splits, const Context& context) {
+cudaError_t launch_splits(const Source& source, int splits, const Context& context) {
+  const AggregateArgs& args = source.a;
   if (splits > kSplits) {
     if constexpr (2 * kSplits * kColumns <= kWarp)
-      return launch_splits<Source, kWords, kColumns, 2 * kSplits>(args, splits, context);
+      return launch_splits<Source, kWords, kColumns, 2 * kSplits>(source, splits, context);
   }
   constexpr bool kMany = kSplits >= kManySplits || kSplits * kColumns == kWarp;
-  const Source source{args};
   if (kSplits * kColumns * args.rows <= context.device.sm_count * kWaveLanes) {
     using Short = std::conditional_t<kMany, ManyEach<true>, FewEach<true>>;
     return launch_rows<Short, kWords, kSplits, kColumns>(source, args, context);
@@ -53,33 +53,34 @@ cudaError_t launch_splits(const AggregateArgs& args, int splits, const Context& 
 
 // Rows with few neighbours: two lanes each.
 template <class Source, int kColumns>
-cudaError_t launch_short(const AggregateArgs& args, const Context& context) {
+cudaError_t launch_short(const Source& source, const Context& context) {
   constexpr int kSplits = kShortLanes / kColumns;
   using Short =
       std::conditional_t<kSplits == 1, ShortRows<31, 5, 4, 256, 4>, ShortRows<15, 4, 4, 256, 4>>;
-  return launch_spread<Short, kAccessWords, kSplits, kColumns>(Source{args}, context);
+  return launch_spread<Short, kAccessWords, kSplits, kColumns>(source, context);
 }
 
-template <class Source, int kWords, int kColumns>
-cudaError_t launch(const AggregateArgs& args, const Context& context) {
+template <int kWords, int kColumns, class Source>
+cudaError_t launch(const Source& source, const Context& context) {
+  const AggregateArgs& args = source.a;
   const int splits = splits_for(args, kColumns, context.device);
   if constexpr (kWords == kAccessWords && kColumns <= kShortLanes) {
     const bool short_rows = args.rows >= kSpreadRows && args.edges <= kFewNeighbours * args.rows;
     if (short_rows || splits * kColumns <= kShortLanes)
-      return launch_short<Source, kColumns>(args, context);
-    return launch_splits<Source, kWords, kColumns, 2 * kShortLanes / kColumns>(args, splits,
+      return launch_short<Source, kColumns>(source, context);
+    return launch_splits<Source, kWords, kColumns, 2 * kShortLanes / kColumns>(source, splits,
                                                                                context);
   } else {
-    return launch_splits<Source, kWords, kColumns>(args, splits, context);
+    return launch_splits<Source, kWords, kColumns>(source, splits, context);
   }
 }
 
 template <class Source>
-cudaError_t launch_vectors(const AggregateArgs& args, const Context& context) {
-  const int64_t words = words_for(args.features);
-  if (words <= 4) return launch<Source, 4, 1>(args, context);
-  if (words <= 8) return launch<Source, 4, 2>(args, context);
-  return launch<Source, 4, 4>(args, context);
+cudaError_t launch_vectors(const Source& source, const Context& context) {
+  const int64_t words = words_for(source.a.features);
+  if (words <= 4) return launch<4, 1>(source, context);
+  if (words <= 8) return launch<4, 2>(source, context);
+  return launch<4, 4>(source, context);
 }
 
 }  // namespace bitgnn::cuda::bspmm

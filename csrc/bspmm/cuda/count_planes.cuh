@@ -188,17 +188,6 @@ __device__ __forceinline__ auto fold_lanes(const CountPlanes<kWords, kPlanes>& o
   }
 }
 
-// The lane of kLanes that keeps `word` of kWords after fold_lanes; the lowest if several do.
-template <int kLanes, int kWords>
-__device__ __forceinline__ int owner_split(int word) {
-  if constexpr (kLanes == 1 || kWords == 1) {
-    return 0;
-  } else {
-    return (word >= kWords / 2 ? 1 : 0) +
-           2 * owner_split<kLanes / 2, kWords / 2>(word % (kWords / 2));
-  }
-}
-
 // The first word of kWords that `lane` of kLanes keeps after fold_lanes.
 template <int kLanes, int kWords>
 __device__ __forceinline__ int kept_word(int lane) {

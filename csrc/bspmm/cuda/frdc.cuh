@@ -37,6 +37,7 @@ struct TileRows {
 
   FrdcArgs a;
   const int32_t* degrees;  // [rows]
+  BoundTable bounds{};
 
   // `begin` is four times the first tile, plus the row's place in its tiles.
   __device__ __forceinline__ RowExtent extent(int64_t row) const {

@@ -16,18 +16,18 @@ bool suits_padding(const AggregateArgs& a) {
 }  // namespace
 
 cudaError_t aggregate_bits(const AggregateArgs& args, const Context& context) {
+  CsrRows source{args};
+  cudaError_t status = cudaSuccess;
+  if (!reads_in(args, kAccessWords) && suits_padding(args)) status = pad_table(source.a, context);
+  if (status == cudaSuccess) status = make_bounds(source.a, context, source.bounds);
+  if (status != cudaSuccess) return status;
+  if (reads_in(source.a, kAccessWords)) return launch_vectors(source, context);
   const int64_t words = words_for(args.features);
-  if (reads_in(args, kAccessWords)) return launch_vectors<CsrRows>(args, context);
-  if (suits_padding(args)) {
-    AggregateArgs padded = args;
-    const cudaError_t status = pad_table(padded, context);
-    return status == cudaSuccess ? launch_vectors<CsrRows>(padded, context) : status;
-  }
   if (reads_in(args, 2))
-    return words <= 2 ? launch<CsrRows, 2, 1>(args, context) : launch<CsrRows, 2, 4>(args, context);
-  if (words <= 1) return launch<CsrRows, 1, 1>(args, context);
-  if (words <= 8) return launch<CsrRows, 1, 4>(args, context);
-  return launch<CsrRows, 1, 16>(args, context);
+    return words <= 2 ? launch<2, 1>(source, context) : launch<2, 4>(source, context);
+  if (words <= 1) return launch<1, 1>(source, context);
+  if (words <= 8) return launch<1, 4>(source, context);
+  return launch<1, 16>(source, context);
 }
 
 }  // namespace bitgnn::cuda::bspmm

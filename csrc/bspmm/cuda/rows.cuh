@@ -54,11 +54,12 @@ __device__ __forceinline__ void add_long_row(const Source& source, const Aggrega
   const Lanes lanes(threadIdx.x % kWarp);
   CountPlanes<kWords, sum_planes<Source, kLongUnits, kLongPlanes>()> planes;
   planes.clear();
+  const float scale = row_factor(a, row.row, true);
   if (chunk + lanes.word() < words_for(a.features))
     source.template count<kBatch>(planes, row.extent, lanes.split(), row.extent.units,
                                   Lanes::kSplits, chunk + lanes.word());
-  finish_planes<Lanes, Source::kHalved>(a, lanes, lanes.fold(planes), row.row, row.extent.degree,
-                                        true, chunk);
+  finish_planes<Lanes, Source::kHalved>(a, source.bounds, lanes, lanes.fold(planes), row.row, scale,
+                                        row.extent.degree, true, chunk);
 }
 
 // Counts a hub with the whole block, a share of its units per warp, into counts [kRowWords * 32].
@@ -81,7 +82,7 @@ __device__ __forceinline__ void count_hub(const Source& source, const AggregateA
     if (chunk + lanes.word() < words_for(a.features))
       source.template count<kBatch>(planes, extent, static_cast<int>(begin) + lanes.split(),
                                     static_cast<int>(end), Lanes::kSplits, chunk + lanes.word());
-    lanes.for_quads(lanes.fold(planes),
+    lanes.for_quads(lanes.fold(planes), kFullWarp,
                     [&](int, int word, int first, const int (&count)[4], bool valid) {
                       for (int k = 0; k < 4; ++k)
                         if (valid && count[k] != 0)
@@ -99,22 +100,32 @@ __device__ __forceinline__ void add_hub(const Source& source, const AggregateArg
   constexpr int kRowWarps = kThreads / kWarp;
   const int warp = threadIdx.x / kWarp;
   const Lanes lanes(threadIdx.x % kWarp);
+  const float scale = row_factor(a, row.row, true);
   count_hub<kBatch, kWords, kColumns, kThreads>(source, a, row.extent, counts, chunk);
   for (int word = warp * 4; word < Lanes::kRowWords; word += kRowWarps * 4) {
     const int k = (word + lanes.lane / 8) * kWarp + lanes.lane % 8 * 4;
     const bool valid = k < Lanes::kRowWords * kWarp;
-    int count[4] = {};
-    if (valid)
-      for (int i = 0; i < 4; ++i) count[i] = counts[k + i];
-    finish_quad<Source::kHalved>(a, row.row, chunk + k / kWarp, k % kWarp, count, row.extent.degree,
-                                 valid);
+    int sums[4] = {};
+    float values[4];
+    for (int i = 0; i < 4; ++i) {
+      if (valid) sums[i] = signed_sum<Source::kHalved>(counts[k + i], row.extent.degree);
+      values[i] = __int2float_rn(sums[i]);
+    }
+    const bool longer = a.out_short != nullptr && row.extent.degree > kMostShortDegree;
+    const int64_t place = longer ? long_row_place(row.extent.begin) : row.row;
+    if (a.out_short != nullptr)
+      finish_shorts(a, row.row, chunk + k / kWarp, k % kWarp, sums, valid);
+    if (longer || (a.out_short == nullptr && a.out_int != nullptr))
+      finish_integers(a, place, chunk + k / kWarp, k % kWarp, sums, valid);
+    if (a.out_short == nullptr && a.out_int == nullptr)
+      finish_floats(a, row.row, scale, chunk + k / kWarp, k % kWarp, values, valid);
   }
   __syncthreads();
 }
 
 // Source provides kUnitPlanes, the planes of a unit's count; kHalved, true if results are half of
-// the sums; extent(row); and count<batch>(planes, extent, first unit, end, stride, first word) for
-// one lane.
+// the sums; bounds; extent(row); and count<batch>(planes, extent, first unit, end, stride, first
+// word) for one lane.
 template <class Source, class Short, int kWords, int kSplits, int kColumns>
 __global__ void __launch_bounds__(Short::kThreads, Short::kBlocks)
     aggregate_rows(const __grid_constant__ Source source, const __grid_constant__ AggregateArgs a) {
@@ -136,13 +147,14 @@ __global__ void __launch_bounds__(Short::kThreads, Short::kBlocks)
   const RowExtent extent = exists ? source.extent(row) : RowExtent{0, 0, 0};
   const bool is_short = extent.units <= Short::kUnits * kSplits;
   {
+    const float scale = row_factor(a, row, exists && is_short);
     CountPlanes<kWords, sum_planes<Source, Short::kUnits, Short::kPlanes>()> planes;
     planes.clear();
     if (is_short && chunk + lanes.word() < words_for(a.features))
       source.template count<Short::kBatch>(planes, extent, lanes.split(), extent.units, kSplits,
                                            chunk + lanes.word());
-    finish_planes<Lanes, Source::kHalved>(a, lanes, lanes.fold(planes), row, extent.degree,
-                                          exists && is_short, chunk);
+    finish_planes<Lanes, Source::kHalved>(a, source.bounds, lanes, lanes.fold(planes), row, scale,
+                                          extent.degree, exists && is_short, chunk);
   }
   if (!__syncthreads_or(!is_short)) return;
   // Long rows fill the list from the front, hubs from the back.

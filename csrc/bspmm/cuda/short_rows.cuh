@@ -63,13 +63,14 @@ __global__ void __launch_bounds__(Short::kThreads, Short::kBlocks)
       (block * (Short::kThreads / kWarp) + thread / kWarp) * Lanes::kRows + lanes.row();
   const RowExtent extent = row < a.rows ? source.extent(row) : RowExtent{0, 0, 0};
   const bool wanted = row < a.rows && extent.units <= kShortUnits;
+  const float scale = row_factor(a, row, wanted);
   CountPlanes<kWords, sum_planes<Source, Short::kUnits, Short::kPlanes>()> planes;
   planes.clear();
   if (wanted && chunk + lanes.word() < words_for(a.features))
     source.template count<Short::kBatch>(planes, extent, lanes.split(), extent.units, kSplits,
                                          chunk + lanes.word());
-  finish_planes<Lanes, Source::kHalved>(a, lanes, lanes.fold(planes), row, extent.degree, wanted,
-                                        chunk);
+  finish_planes<Lanes, Source::kHalved>(a, source.bounds, lanes, lanes.fold(planes), row, scale,
+                                        extent.degree, wanted, chunk);
 }
 
 template <class Short, int kWords, int kSplits, int kColumns, class Source>

@@ -7,8 +7,10 @@ namespace {
 
 template <int kColumns>
 cudaError_t merge_slots(const SlicedArgs& args, const uint32_t* partials, const Context& context) {
-  return launch_rows<ShortRows<16, 5, 4, 256, 4>, 1, 2, kColumns>(SlotRows{args, partials},
-                                                                  args.csr, context);
+  SlotRows source{args, partials};
+  const cudaError_t status = make_bounds(args.csr, context, source.bounds);
+  if (status != cudaSuccess) return status;
+  return launch_rows<ShortRows<16, 5, 4, 256, 4>, 1, 2, kColumns>(source, args.csr, context);
 }
 
 }  // namespace

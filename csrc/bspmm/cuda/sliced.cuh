@@ -236,6 +236,7 @@ struct SlotRows {
 
   SlicedArgs a;
   const uint32_t* partials;
+  BoundTable bounds{};
 
   __device__ __forceinline__ RowExtent extent(int64_t row) const {
     const int begin = a.row_slots[row];

@@ -22,8 +22,8 @@ cudaError_t aggregate_ternary(const AggregateArgs& args, const Context& context)
     const cudaError_t status = pad_table(planes, context, access);
     if (status != cudaSuccess) return status;
   }
-  return narrow ? launch<TernaryRows, kNarrowWords, 1>(planes, context)
-                : launch_vectors<TernaryRows>(planes, context);
+  return narrow ? launch<kNarrowWords, 1>(TernaryRows{planes}, context)
+                : launch_vectors(TernaryRows{planes}, context);
 }
 
 }  // namespace bitgnn::cuda::bspmm

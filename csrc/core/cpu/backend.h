@@ -67,6 +67,7 @@ class Backend {
   bool suits_head(const NarrowCall&, Head head) const { return head == Head::kClasses; }
   void aggregate_narrow(const NarrowCall& a) const;
   void aggregate_product(const AggregateArgs& sums, const bitgnn::BmmArgs& product) const;
+  void aggregate_product(const AggregateArgs& sums, const bitgnn::Int8BmmArgs& product) const;
   void aggregate_product(const SlicedArgs& sums, const bitgnn::BmmArgs& product) const;
   void bits_linear(const BitsLinearArgs& a) const;
   void aggregate_slots(const SlotSumsArgs& a) const;

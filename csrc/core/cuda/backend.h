@@ -122,6 +122,9 @@ class Backend {
   void aggregate_product(const AggregateArgs& sums, const BmmArgs& product) const {
     launch(pairs::aggregate_product, sums, product);
   }
+  void aggregate_product(const AggregateArgs& sums, const Int8BmmArgs& product) const {
+    launch(pairs::aggregate_product_int8, sums, product);
+  }
   void aggregate_product(const SlicedArgs& sums, const BmmArgs& product) const {
     check_slice_size(sums, "bspmm_bmm_sliced");
     launch(pairs::aggregate_product_sliced, sums, product);

@@ -6,8 +6,9 @@
 
 namespace bitgnn::cuda::int8 {
 
-// kBits compares the sums as integers; kValueBits compares floats.
-enum class Int8Output : int { kFloat, kBits, kValueBits };
+// kBits compares the sums as integers; kValueBits compares floats, kSumBits those whose addend
+// comes as NeighbourSums.
+enum class Int8Output : int { kFloat, kBits, kValueBits, kSumBits };
 
 inline Int8Output int8_output(const Int8BmmArgs& a) {
   if (a.out_float != nullptr) return Int8Output::kFloat;
@@ -32,7 +33,7 @@ cudaError_t with_int8_output(const Int8BmmArgs& a, const F& f) {
 
 // Terms of the columns from `first` on: `term` is the largest sum below the integer threshold, or
 // one that lies just outside of all sums; `bias` is the shift. Missing scales and shifts are 1 and
-// -0, which change no value. Whole warps participate.
+// -0, which change no value. With NeighbourSums, `term` is their bias. Whole warps participate.
 template <Int8Output kOutput, int kColumns>
 __device__ __forceinline__ void load_columns(bmm::ColumnTable<kColumns>& table,
                                              const Int8BmmArgs& a, int64_t first, int thread,
@@ -48,7 +49,10 @@ __device__ __forceinline__ void load_columns(bmm::ColumnTable<kColumns>& table,
       table.scale[at] = exists && a.scale != nullptr ? __ldg(a.scale + column) : 1.0f;
       table.bias[at] = exists && a.shift != nullptr ? __ldg(a.shift + column) : -0.0f;
     }
-    if constexpr (kOutput == Int8Output::kValueBits)
+    if constexpr (kOutput == Int8Output::kSumBits)
+      table.term[at] = __float_as_int(
+          exists && a.neighbours.bias != nullptr ? __ldg(a.neighbours.bias + column) : -0.0f);
+    if constexpr (kOutput == Int8Output::kValueBits || kOutput == Int8Output::kSumBits)
       table.threshold[at] =
           exists && a.value_threshold != nullptr ? __ldg(a.value_threshold + column) : 0.0f;
     if constexpr (kOutput != Int8Output::kFloat) {

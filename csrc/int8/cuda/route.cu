@@ -45,6 +45,12 @@ bool packs_first(const Int8BmmArgs& args, bool hopper, int columns) {
 
 }  // namespace
 
+bool adds_neighbour_sums(const Int8BmmArgs& args, const Context& context) {
+  constexpr int64_t kUnitSums = 8;  // of 16 bytes
+  return args.codes != nullptr && args.out_features % kUnitSums == 0 &&
+         wgmma_columns(args, context) > 0;
+}
+
 cudaError_t multiply_int8(const Int8BmmArgs& given, const Context& context) {
   if (given.rows == 0 || given.out_features == 0) return cudaSuccess;
   constexpr int kLargeRows = 128, kLargeColumns = 128, kSmallColumns = 32;

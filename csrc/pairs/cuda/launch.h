@@ -2,6 +2,7 @@
 #pragma once
 
 #include "core/cuda/launch.h"
+#include "int8/arguments.h"
 #include "pairs/arguments.h"
 
 namespace bitgnn::cuda::pairs {
@@ -16,6 +17,8 @@ cudaError_t aggregate_narrow(const NarrowCall& call, const Context& context);
 // the comparison and the output are the product's.
 cudaError_t aggregate_product(const AggregateArgs& sums, const BmmArgs& product,
                               const Context& context);
+cudaError_t aggregate_product_int8(const AggregateArgs& sums, const Int8BmmArgs& product,
+                                   const Context& context);
 cudaError_t aggregate_product_sliced(const SlicedArgs& sums, const BmmArgs& product,
                                      const Context& context);
 

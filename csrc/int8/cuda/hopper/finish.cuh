@@ -4,6 +4,7 @@
 
 #include <cstddef>
 
+#include "bspmm/arguments.h"
 #include "int8/cuda/hopper/stages.cuh"
 
 namespace bitgnn::cuda::int8 {
@@ -93,6 +94,56 @@ __device__ __forceinline__ void add_staged(SlabValues& value, const unsigned cha
                                         ((i / 2 * 32 + fragment_quad(lane) * 8) ^ group * 16)));
 }
 
+// A lane's two rows of a slab, as neighbours' sums need them.
+struct SumRows {
+  float scale[2];
+  const int32_t* longer[2];  // sums of a row whose degree is above kMostShortDegree, else null
+
+  __device__ __forceinline__ void load(const Int8BmmArgs& a, int64_t row, int lane) {
+    const NeighbourSums& n = a.neighbours;
+    const auto pointer = [&](int64_t i) {
+      return n.rowptr64 ? __ldg(static_cast<const long long*>(n.rowptr) + i)
+                        : static_cast<long long>(__ldg(static_cast<const int*>(n.rowptr) + i));
+    };
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int64_t at = row + fragment_group(lane) + half * 8;
+      scale[half] = 1.0f;
+      longer[half] = nullptr;
+      if (at >= a.rows) continue;
+      if (n.row_scale != nullptr) scale[half] = __ldg(n.row_scale + at);
+      const int64_t begin = pointer(at);
+      if (pointer(at + 1) - begin > kMostShortDegree)
+        longer[half] = n.long_sums + long_row_place(begin) * a.out_features;
+    }
+  }
+};
+
+// Adds the addends of 16 rows and 32 columns, from `first` of the table and `column` on. Their sums
+// are in `rows`, the warp's part of a slot for twice as many columns.
+template <int kColumns>
+__device__ __forceinline__ void add_sums(SlabValues& value, const Int8BmmArgs& a,
+                                         const bmm::ColumnTable<kColumns>& table, const SumRows& of,
+                                         const unsigned char* rows, int first, int64_t column,
+                                         int lane) {
+  const int group = fragment_group(lane), pair = fragment_quad(lane) * 2;
+  const auto* biases = reinterpret_cast<const float*>(table.term);
+#pragma unroll
+  for (int i = 0; i < 8; ++i) {
+    const int j = i / 2, half = i % 2;
+    const int unit = first % kSumSlotColumns / 8 + j;
+    const auto two = *reinterpret_cast<const short2*>(rows + (group + half * 8) * kSwizzleBytes +
+                                                      ((unit ^ group) * 16 + pair * 2));
+    int2 sum = make_int2(two.x, two.y);
+    const int64_t at = column + j * 8 + pair;
+    if (of.longer[half] != nullptr && at < a.out_features)
+      sum = *reinterpret_cast<const int2*>(of.longer[half] + at);
+    const float2 bias = *reinterpret_cast<const float2*>(biases + first + j * 8 + pair);
+    add_values(value[j][half], make_float2(int8_value(of.scale[half], bias.x, sum.x),
+                                           int8_value(of.scale[half], bias.y, sum.y)));
+  }
+}
+
 // Writes the slab of a warp; staged addends come from the ring. `scratch` is 2 KB of the warp, used
 // if there are none.
 template <Int8Output kOutput, int kColumns, int kRings>
@@ -100,7 +151,8 @@ __device__ __forceinline__ void finish_slab(const WgmmaMemory<kColumns, kRings>&
                                             const Int8BmmArgs& a, const WgmmaPlan& plan,
                                             unsigned char* scratch,
                                             const int32_t (&sum)[kColumns / 2], int64_t row,
-                                            int64_t column, StageRing& ring, int lane) {
+                                            int64_t column, StageRing& ring, const SumRows& of,
+                                            int lane) {
   const auto& table = shared.tail.columns;
   uint32_t bits[bmm::slab_parts(kColumns)] = {};
   if constexpr (kOutput == Int8Output::kBits) {
@@ -112,7 +164,14 @@ __device__ __forceinline__ void finish_slab(const WgmmaMemory<kColumns, kRings>&
       const int first = slot * kSlotColumns;
       if (column + first >= a.out_features) break;
       SlabValues value;
-      if (plan.staged) {
+      bool releases = plan.staged;
+      if constexpr (kOutput == Int8Output::kSumBits) {
+        scaled_values(value, table, sum, first, lane);
+        const bool opens = first % kSumSlotColumns == 0;
+        if (opens) ring.wait_full();
+        releases = !opens || column + first + kSlotColumns >= a.out_features;
+        add_sums(value, a, table, of, ring.stage() + first_byte, first, column + first, lane);
+      } else if (plan.staged) {
         scaled_values(value, table, sum, first, lane);
         ring.wait_full();
         scratch = ring.stage() + first_byte;
@@ -130,7 +189,7 @@ __device__ __forceinline__ void finish_slab(const WgmmaMemory<kColumns, kRings>&
       } else {
         compare_values<1>(bits[slot / 2], value, table.threshold + slot / 2 * 64, lane);
       }
-      if (plan.staged) {
+      if (releases) {
         // An arrival may overtake reads. Stored values depend on them; bits are not stored yet.
         if constexpr (kOutput != Int8Output::kFloat) wgmma_write_fence();
         __syncwarp();

@@ -40,9 +40,10 @@ __device__ __forceinline__ void copy_rows(const WgmmaMemory<kColumns, kRings>& s
       copy(maps.rows, chunk * kSwizzleWords, tile);
       ring.advance();
     }
+    const int first_word = static_cast<int>(column) * kSlotColumns / plan.slot_columns;
     for (int slot = 0; slot < shared.slots; ++slot) {
       ring.wait_empty();
-      copy(maps.addend, static_cast<int>(column) + slot * kSlotColumns, tile);
+      copy(maps.addend, first_word + slot * kSlotColumns, tile);
       ring.advance();
     }
   }

@@ -1,7 +1,8 @@
 // Shared memory of the warpgroup product of 8-bit rows: resident weights and rings of stages.
 //
 // Every consumer has a ring of its own. For each of its tiles of 64 rows it brings the chunks of
-// 128 codes and then, with staged addends, a slot of the same size for every 32 outputs.
+// 128 codes and then, with staged addends, a slot of the same size for every 32 outputs, or for 64
+// if addends have 16 bits.
 #pragma once
 
 #include "core/cuda/hopper/async_copy.cuh"
@@ -18,7 +19,8 @@ constexpr int kLeastStages = 2;  // of a ring
 constexpr int kMostChunks = 24;
 constexpr int kWarpBuffer = 8 * 1024;  // bytes of floats that a producer warp has in flight
 constexpr int kSlotColumns = kSwizzleBytes / static_cast<int>(sizeof(float));
-constexpr int kGroupThreads = 128;  // of a warpgroup
+constexpr int kSumSlotColumns = 2 * kSlotColumns;  // where addends have 16 bits
+constexpr int kGroupThreads = 128;                 // of a warpgroup
 constexpr int kGroupWarps = kGroupThreads / kWarp;
 static_assert(kChunk == kSwizzleBytes, "a stage holds a chunk of every row");
 
@@ -28,16 +30,17 @@ struct WgmmaPlan {
   int stages;  // of a ring
   int64_t row_tiles;
   int column_tiles;
-  bool vectors;   // float rows consist of whole aligned vectors
-  bool buffered;  // and are copied to shared memory before they are quantised
-  bool staged;    // addends come through the ring
-  bool lines;     // float results are written as whole lines
+  bool vectors;      // float rows consist of whole aligned vectors
+  bool buffered;     // and are copied to shared memory before they are quantised
+  bool staged;       // addends come through the ring
+  int slot_columns;  // outputs of a slot
+  bool lines;        // float results are written as whole lines
 };
 
 struct WgmmaMaps {
   CUtensorMap weights;
   CUtensorMap rows;    // of codes
-  CUtensorMap addend;  // if staged
+  CUtensorMap addend;  // if staged; two 16-bit sums count as a word
 };
 
 template <int kColumns>

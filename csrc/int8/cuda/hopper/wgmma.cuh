@@ -32,6 +32,9 @@ __device__ __forceinline__ void consume(const WgmmaMemory<kColumns, kConsumers>&
   bool has_weights = false;
   for (int64_t tile = tiles.first + consumer * tiles.stride; tile < tiles.end;
        tile += kConsumers * tiles.stride) {
+    const int64_t row = tile * kWgmmaRows + warp * kMmaRows;
+    SumRows of;
+    if constexpr (kOutput == Int8Output::kSumBits) of.load(a, row, lane);
     int32_t sum[kColumns / 2];
     start_sums<kOutput>(sum, shared.tail.columns, lane);
     if (kTurns && tile != tiles.first) group_sync(turn, kTurnThreads);
@@ -83,9 +86,8 @@ __device__ __forceinline__ void consume(const WgmmaMemory<kColumns, kConsumers>&
     // rows. They are read back from there, so they are in place by then.
     const bool keeps = kOutput == Int8Output::kFloat && !plan.staged;
     if (!keeps && lane == 0) barrier_arrive(before);
-    const int64_t row = tile * kWgmmaRows + warp * kMmaRows;
     finish_slab<kOutput>(shared, a, plan, stage + warp * kMmaRows * kSwizzleBytes, sum, row, column,
-                         ring, lane);
+                         ring, of, lane);
     __syncwarp();
     if (keeps && lane == 0) barrier_arrive(before);
   }
@@ -130,7 +132,7 @@ __global__ void __launch_bounds__(WgmmaGroups<kColumns, kFloats>::kThreads, 1)
   const int column_tile = static_cast<int>(blockIdx.x) % plan.column_tiles;
   const int64_t column = static_cast<int64_t>(column_tile) * kColumns;
   const auto columns = static_cast<int>(min(a.out_features - column, int64_t{kColumns}));
-  const int slots = plan.staged ? (columns + kSlotColumns - 1) / kSlotColumns : 0;
+  const int slots = plan.staged ? (columns + plan.slot_columns - 1) / plan.slot_columns : 0;
   const WgmmaMemory<kColumns, Groups::kConsumers> shared(raw, plan, slots);
   const int thread = static_cast<int>(threadIdx.x);
   let_next_start();

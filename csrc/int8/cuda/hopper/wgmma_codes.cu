@@ -16,6 +16,8 @@ bool holds_wgmma(int64_t size, int columns, const Context& context) {
 }
 
 cudaError_t int8_wgmma_codes(const Int8BmmArgs& args, int columns, const Context& context) {
+  if (args.neighbours.sums != nullptr)
+    return launch_int8_wgmma<Int8Output::kSumBits, false>(args, columns, context);
   return with_int8_output(args, [&](auto output) {
     return launch_int8_wgmma<decltype(output)::value, false>(args, columns, context);
   });

@@ -30,6 +30,7 @@ int64_t wgmma_stages(int64_t size, const Context& context, int64_t buffers = 0) 
 
 // Whether addends come through the ring: their rows are whole 16-byte units.
 inline bool stages_addend(const Int8BmmArgs& a) {
+  if (a.neighbours.sums != nullptr) return true;
   return a.addend != nullptr && a.codes != nullptr && a.out_features % 4 == 0 &&
          is_aligned(a.addend);
 }
@@ -44,7 +45,9 @@ inline cudaError_t encode_maps(WgmmaMaps& maps, const Int8BmmArgs& a, int column
   if (status == cudaSuccess && a.codes != nullptr)
     status = encode(maps.rows, a.codes, a.rows, words, kWgmmaRows);
   if (status == cudaSuccess && staged)
-    status = encode(maps.addend, a.addend, a.rows, a.out_features, kWgmmaRows);
+    status = a.neighbours.sums != nullptr
+                 ? encode(maps.addend, a.neighbours.sums, a.rows, a.out_features / 2, kWgmmaRows)
+                 : encode(maps.addend, a.addend, a.rows, a.out_features, kWgmmaRows);
   return status;
 }
 
@@ -63,6 +66,7 @@ cudaError_t launch_int8_wgmma(const Int8BmmArgs& a, const Context& context) {
   plan.column_tiles = static_cast<int>(ceil_div(a.out_features, kColumns));
   plan.vectors = kFloats && has_vector_rows(*a.pack);
   plan.staged = stages_addend(a);
+  plan.slot_columns = kOutput == Int8Output::kSumBits ? kSumSlotColumns : kSlotColumns;
   plan.lines = a.out_features % 4 == 0 && is_aligned(a.out_float);
 
   WgmmaMaps maps{};
