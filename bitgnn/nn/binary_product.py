@@ -70,6 +70,23 @@ class BinaryProduct(LooksUp):
         self.input_norm = _input_norm(type(self).__name__, kinds.input_norm, in_channels)
         self.hidden_norm = None if kinds.hidden_norm is None else ProductNorm(out_channels)
         self.output_norm = None if kinds.output_norm is None else nn.BatchNorm1d(out_channels)
+        self._spread_thresholds()
+
+    def _spread_thresholds(self) -> None:
+        r"""Start the biases of a named precision's hidden norm at quantiles of N(0, 1 / in).
+
+        With all thresholds at the mean, signs of one feature are one bit over and over, and those
+        of a few tell little more than their own. Many features have many directions instead.
+        """
+        norm: Any = getattr(self, "hidden_norm", None)
+        weight: Any = next(iter(self._products())).weight
+        if self._forms is None or norm is None or is_uninitialized_parameter(weight):
+            return
+        size = norm.bias.numel()
+        places = (torch.arange(size, dtype=torch.float64) + 0.5) / max(size, 1)
+        deviation = 1.0 / math.sqrt(max(weight.size(1), 1))
+        with torch.no_grad():
+            norm.bias.copy_(deviation * torch.special.ndtri(places))
 
     @property
     def precision(self) -> str:
@@ -100,6 +117,7 @@ class BinaryProduct(LooksUp):
             part = getattr(self, name, None)
             if isinstance(part, nn.BatchNorm1d | ActivationQuantizer):
                 part.reset_parameters()
+        self._spread_thresholds()
         if getattr(self, "input_bits", None) is not None:
             self._begin()
 
@@ -116,6 +134,8 @@ class BinaryProduct(LooksUp):
         if is_uninitialized_parameter(linear.weight):
             linear.initialize_parameters(linear, (x,))
             self._reset_product(linear)
+            if linear is next(iter(self._products())):
+                self._spread_thresholds()
         weight: Tensor = linear.weight
         width = weight.size(1)
         if x.dim() == 0 or x.size(-1) != width:

@@ -16,7 +16,7 @@ from bitgnn.nn.seen_bits import NotesBits
 from bitgnn.nn.weight_decay import give_to_decay, spare_from_decay
 from bitgnn.quantize import binary_sign
 from bitgnn.quantize.dropout import made_once
-from bitgnn.quantize.int8_linear import InputRows, int8_linear
+from bitgnn.quantize.int8_linear import InputRows, int8_linear, on_columns
 from bitgnn.quantize.looked_up_linear import (
     GAIN_SPEED,
     InputWords,
@@ -155,6 +155,7 @@ class LookedUpProducts(NotesBits):
         weight = part.linear.weight
         if self.training:
             give_to_decay(weight)
+        weight = on_columns(weight, rows.inverse_step)
         if learns:
             out: Tensor = part.norm(int8_linear(x, weight, rows))
             return out

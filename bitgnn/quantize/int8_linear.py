@@ -16,6 +16,8 @@ from bitgnn.quantize.looked_up_linear import GAIN_SPEED
 UNITS = 32.0
 """Steps of an 8-bit row in one standard deviation of its column: 127 steps are 4 deviations."""
 MOST = 127
+MOST_FAVOUR = 4.0
+"""Factor of a column's weights at most."""
 MOST_UNPACKED = 2**26
 """Codes that the backward pass makes floats of at a time, in whole rows."""
 
@@ -35,6 +37,21 @@ class InputRows(NamedTuple):
     inverse_step: Tensor
     gain: float
     total: Tensor
+
+
+def on_columns(weight: Tensor, inverse_step: Tensor) -> Tensor:
+    r"""Weights of 8-bit rows, ``[M, K]``, from weights of the features themselves.
+
+    Rows hold columns in units of their standard deviations :math:`\sigma_k`. Latent weights act on
+    the features as PyG's do, so that columns that vary little, often noise, start with little say:
+    :math:`W_{ok} \, \mathrm{clamp}(\sigma_k / \sigma, 1/4, 4)` with the geometric mean
+    :math:`\sigma`. Within these bounds columns of another scale altogether are learnt from, too.
+    """
+    varies = inverse_step > 0
+    logarithms = torch.where(varies, -inverse_step.log(), 0.0)
+    middle = logarithms.sum() / varies.sum().clamp(min=1)
+    ratio = torch.where(varies, logarithms - middle, 0.0).exp()
+    return weight * ratio.clamp(1.0 / MOST_FAVOUR, MOST_FAVOUR)
 
 
 def int8_affine(

@@ -222,3 +222,35 @@ def test_weights_of_a_pattern_get_the_gradient_of_few_rows():
     signs = torch.where(weight >= 0, 1.0, -1.0).requires_grad_()
     norm(bits.unit * (x + bits.bit_offset) @ signs.t()).backward(given)
     torch.testing.assert_close(layer.lin.weight.grad, signs.grad * (weight.abs() <= 1))
+
+
+@LAYERS
+def test_thresholds_start_spread_by_the_number_of_features(kind):
+    def spread(layer):
+        return layer.hidden_norm.bias.detach().clone()
+
+    torch.manual_seed(0)
+    one, four = kind(1, 1001), kind(4, 1001)
+    quantiles = torch.tensor([0.1, 0.5, 0.9])
+    expected = torch.tensor([-1.2816, 0.0, 1.2816])
+    torch.testing.assert_close(spread(one).quantile(quantiles), expected, atol=0.01, rtol=0.0)
+    torch.testing.assert_close(spread(one), 2 * spread(four))
+    lazy = kind(-1, 1001)
+    assert not spread(lazy).any()
+    lazy(torch.randn(5, 4), torch.tensor([[0, 1], [1, 0]]))
+    torch.testing.assert_close(spread(lazy), spread(four))
+    nn.init.ones_(four.hidden_norm.bias)
+    four.reset_parameters()
+    torch.testing.assert_close(spread(four), spread(lazy))
+
+
+@LAYERS
+def test_one_feature_gives_bits_that_differ(kind):
+    torch.manual_seed(0)
+    layer = kind(1, 16, role="first")
+    x, edges = torch.randn(400, 1), torch.arange(400).repeat(2, 1)
+    signs = []
+    layer.hidden_norm.register_forward_hook(lambda module, args, out: signs.append(out >= 0))
+    layer(x, edges)
+    columns = torch.unique(signs[0].float(), dim=1).size(1)
+    assert columns >= 14

@@ -6,7 +6,7 @@ from torch import nn
 
 from bitgnn.ops.int8 import quantise_weight
 from bitgnn.quantize import int8_linear as int8
-from bitgnn.quantize.int8_linear import UNITS, InputRows, int8_affine, int8_linear
+from bitgnn.quantize.int8_linear import UNITS, InputRows, int8_affine, int8_linear, on_columns
 
 OUT = 5
 SIZES = [(rows, size) for rows in (0, 1, 7) for size in (0, 1, 16, 33)]
@@ -130,3 +130,15 @@ def test_a_derivative_of_the_gradient_is_refused():
     (gradient,) = torch.autograd.grad(out.square().sum(), x, create_graph=True)
     with pytest.raises(RuntimeError, match=r"^Int8Linear: its gradient is a surrogate"):
         gradient.square().sum().backward()
+
+
+def test_weights_act_on_features_of_their_own_scale_within_bounds():
+    deviations = torch.tensor([1.0, 2.0, 0.5, 100.0, 0.01])
+    inverse_step = torch.cat([UNITS / deviations, torch.zeros(1)])
+    weight = torch.randn(3, 6)
+    expected = weight * torch.tensor([1.0, 2.0, 0.5, 4.0, 0.25, 1.0])
+    torch.testing.assert_close(on_columns(weight, inverse_step), expected)
+    torch.testing.assert_close(on_columns(weight, inverse_step / 1000.0), expected)
+    constant = torch.zeros(6)
+    assert torch.equal(on_columns(weight, constant), weight)
+    assert on_columns(torch.zeros(3, 0), torch.zeros(0)).shape == (3, 0)
