@@ -140,7 +140,10 @@ def load_for_dry_runs() -> str:
 
 @dataclass(frozen=True)
 class LibraryInfo:
-    """The loaded libraries; paths and CPU capabilities ("portable", "avx2", "avx512") may be None.
+    """The loaded libraries; paths and CPU capability may be None.
+
+    Capabilities are "portable", "avx2", "avx512" and "amx", which is "avx512" with 8-bit products
+    on AMX tiles.
 
     ``problem`` is what is missing, why, and the cure, empty when nothing is; ``disabled`` whether
     the environment switched the compiled operators off.

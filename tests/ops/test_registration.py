@@ -19,7 +19,7 @@ from bitgnn.ops.reference import OPERATORS
 from bitgnn.ops.reference.table import HOST_TABLE, TABLE
 
 REFERENCES = {name: row.reference for name, row in (TABLE | HOST_TABLE).items()}
-CAPABILITIES = ("portable", "avx2", "avx512")
+CAPABILITIES = ("portable", "avx2", "avx512", "amx")
 
 
 def run(program, environment, *options, **more):

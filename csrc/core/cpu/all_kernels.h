@@ -29,7 +29,7 @@ constexpr KernelTable kernel_table(const char* capability) {
       pack,
       pack_panels,
       bmm,
-      kCodeBytes,
+      code_panel_bytes,
       pack_int8,
       code_panels,
       multiply_int8,

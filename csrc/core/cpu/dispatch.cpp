@@ -6,6 +6,12 @@
 
 #include "core/cpu/kernel_table.h"
 
+#if defined(__x86_64__) && defined(__linux__)
+#include <cpuid.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
+
 namespace bitgnn::cpu {
 namespace {
 
@@ -14,19 +20,37 @@ struct Candidate {
   bool supported;
 };
 
+#if defined(__x86_64__)
+// True if the CPU has AMX tiles of 8-bit integers, and Linux lets this process use their registers,
+// which it must be asked for.
+bool has_tiles() {
+#if defined(__linux__)
+  constexpr unsigned kTileBits = (1u << 24) | (1u << 25);  // AMX-TILE and AMX-INT8
+  constexpr long kRequestPermission = 0x1023, kTileData = 18;
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  return __get_cpuid_count(7, 0, &a, &b, &c, &d) != 0 && (d & kTileBits) == kTileBits &&
+         syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
+#else
+  return false;
+#endif
+}
+#endif
+
 // Slowest first.
 const Candidate* candidates(int* count) {
 #if defined(__x86_64__)
+  static const bool has_avx512 =
+      __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+      __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
+      __builtin_cpu_supports("avx512vpopcntdq") && __builtin_cpu_supports("avx512vnni");
   static const Candidate all[] = {
       {&kPortableKernels, true},
       {&kAvx2Kernels, __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
                           __builtin_cpu_supports("popcnt") && __builtin_cpu_supports("bmi2")},
-      {&kAvx512Kernels,
-       __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-           __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
-           __builtin_cpu_supports("avx512vpopcntdq") && __builtin_cpu_supports("avx512vnni")},
+      {&kAvx512Kernels, has_avx512},
+      {&kAmxKernels, has_avx512 && has_tiles()},
   };
-  *count = 3;
+  *count = 4;
 #else
   static const Candidate all[] = {{&kPortableKernels, true}};
   *count = 1;

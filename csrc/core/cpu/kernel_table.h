@@ -138,9 +138,9 @@ struct KernelTable {
   void (*pack_panels)(const int32_t* w, int64_t out_features, int64_t words, bool parities,
                       int32_t* to, int64_t begin, int64_t end);
   void (*bmm)(const BmmArgs&, int64_t begin, int64_t end, int64_t panel_begin, int64_t panel_end);
-  int64_t code_bytes;  // bytes of an 8-bit weight in a panel
+  int64_t (*code_panel_bytes)(int64_t pitch);
   void (*pack_int8)(const Int8PackArgs&, int64_t begin, int64_t end);
-  // Panels [begin, end) of weights [out_features, pitch], of 32 * pitch * code_bytes bytes each.
+  // Panels [begin, end) of weights [out_features, pitch], of code_panel_bytes(pitch) bytes each.
   void (*code_panels)(const int8_t* weight, int64_t out_features, int64_t pitch, char* to,
                       int64_t begin, int64_t end);
   void (*multiply_int8)(const Int8BmmArgs&, int64_t begin, int64_t end, int64_t panel_begin,
@@ -190,6 +190,7 @@ extern const KernelTable kPortableKernels;
 #if defined(__x86_64__)
 extern const KernelTable kAvx2Kernels;
 extern const KernelTable kAvx512Kernels;
+extern const KernelTable kAmxKernels;
 #endif
 
 // The table in use: the best that the CPU supports, or the one that BITGNN_CPU_CAPABILITY names.

@@ -1,4 +1,4 @@
-// The CPU kernels compiled for AVX-512 with VPOPCNTDQ and VNNI.
+// The CPU kernels compiled for AVX-512 with VPOPCNTDQ and VNNI, and those of 8-bit rows for AMX.
 #if defined(__x86_64__)
 
 #include <immintrin.h>
@@ -24,9 +24,32 @@
 //
 #include "core/cpu/all_kernels.h"
 
+#include "core/cpu/simd/target_end.h"
+//
+#include "core/cpu/simd/target_amx.h"
+
+#undef BITGNN_ISA
+#define BITGNN_ISA amx
+#include "int8/cpu/dots_amx.h"
+//
+#include "int8/cpu/kernel.h"
+
 namespace bitgnn::cpu {
+namespace {
+
+constexpr KernelTable amx_table() {
+  KernelTable table = avx512::kernel_table("amx");
+  table.code_panel_bytes = amx::code_panel_bytes;
+  table.pack_int8 = amx::pack_int8;
+  table.code_panels = amx::code_panels;
+  table.multiply_int8 = amx::multiply_int8;
+  return table;
+}
+
+}  // namespace
 
 const KernelTable kAvx512Kernels = avx512::kernel_table("avx512");
+const KernelTable kAmxKernels = amx_table();
 
 }  // namespace bitgnn::cpu
 

@@ -37,7 +37,7 @@ void Backend::multiply_int8(const bitgnn::Int8BmmArgs& given) const {
   const int64_t panel_work = pitch * kWordBits;
   std::optional<Tensor> held;
   if (rows > kRowsInPlace) {
-    held = empty({panels, panel_work * kernels().code_bytes}, ScalarType::Char);
+    held = empty({panels, kernels().code_panel_bytes(pitch)}, ScalarType::Char);
     auto* to = reinterpret_cast<char*>(held->mutable_data_ptr<int8_t>());
     split(panels, grain(panel_work, kQuantiseGrain), kernels().code_panels, a.weight,
           a.out_features, pitch, to);

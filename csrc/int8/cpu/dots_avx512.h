@@ -8,6 +8,7 @@
 namespace bitgnn::cpu::avx512 {
 
 constexpr int64_t kCodeBytes = 1;
+constexpr int64_t kCodeStep = kInt8RowBytes;
 constexpr int kCodeTileRows = 8;
 
 inline __m128i to_codes(__m512 v) {
@@ -58,9 +59,15 @@ class CodeRows {
     for (int64_t r = 0; r < rows; ++r) scratch[r] = code_start(codes + r * pitch, pitch);
   }
 
+  void dots(int64_t row, int64_t count, const void* panel, int32_t* to) const {
+    if (count == kCodeTileRows) return tile<kCodeTileRows>(row, panel, to);
+    for (int64_t r = 0; r < count; ++r) tile<1>(row + r, panel, to + r * kWordBits);
+  }
+
+ private:
   // No code follows the loop but stores: GCC would move parts of an epilogue into it.
   template <int R>
-  void dots(int64_t row, const void* panel, int32_t* to) const {
+  void tile(int64_t row, const void* panel, int32_t* to) const {
     const auto* w = static_cast<const char*>(panel);
     const int8_t* x = codes_ + row * pitch_;
     __m512i lo[R], hi[R];
@@ -81,7 +88,6 @@ class CodeRows {
     for (int r = 0; r < R; ++r) store_ints(to + r * kWordBits, {lo[r], hi[r]});
   }
 
- private:
   const int8_t* codes_;
   int64_t pitch_;
   const int32_t* starts_;

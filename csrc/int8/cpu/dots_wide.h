@@ -7,7 +7,8 @@
 
 namespace bitgnn::cpu::BITGNN_ISA {
 
-constexpr int64_t kCodeBytes = 2;  // of a weight in a panel
+constexpr int64_t kCodeBytes = 2;             // of a weight in a panel
+constexpr int64_t kCodeStep = kInt8RowBytes;  // codes of a step of a product
 constexpr int kCodeTileRows = kFixedRows;
 
 // Rearranges weights [outputs, pitch] of at most 32 outputs, with zeros for missing ones, as
@@ -30,16 +31,21 @@ class CodeRows {
     for (int64_t k = 0; k < rows * pitch; ++k) to[k] = codes[k];
   }
 
-  // Writes the 32 products of each of R rows with a panel.
+  // Writes the 32 products of each of `count` rows, at most kCodeTileRows, with a panel.
+  void dots(int64_t row, int64_t count, const void* panel, int32_t* to) const {
+    if (count == kCodeTileRows) return tile<kCodeTileRows>(row, panel, to);
+    for (int64_t r = 0; r < count; ++r) tile<1>(row + r, panel, to + r * kWordBits);
+  }
+
+ private:
   template <int R>
-  void dots(int64_t row, const void* panel, int32_t* to) const {
+  void tile(int64_t row, const void* panel, int32_t* to) const {
     const int64_t whole = 0;
     fixed_dots<R>(codes_ + row * pitch_, pitch_, &whole, 1, pitch_ / 2,
                   static_cast<const int16_t*>(panel),
                   [to](int r, const IntLanes& dot) { store_ints(to + r * kWordBits, dot); });
   }
 
- private:
   const int16_t* codes_;
   int64_t pitch_;
 };

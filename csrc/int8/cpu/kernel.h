@@ -14,6 +14,13 @@ namespace {
 constexpr int64_t kMostCodeRows = 16 * kCodeTileRows;  // of a block
 constexpr int64_t kCodeBlockBytes = int64_t{1} << 17;
 
+// Codes of a row with those that pad it to whole steps, which weights of 0 multiply.
+constexpr int64_t padded_codes(int64_t pitch) {
+  return (pitch + kCodeStep - 1) / kCodeStep * kCodeStep;
+}
+
+int64_t code_panel_bytes(int64_t pitch) { return padded_codes(pitch) * kWordBits * kCodeBytes; }
+
 // Codes of one row, with zeros up to the pitch.
 template <class T>
 void quantise_row(const T* x, const Int8PackArgs& a, int8_t* to) {
@@ -31,9 +38,8 @@ void quantise_row(const T* x, const Int8PackArgs& a, int8_t* to) {
   std::memcpy(to + k, last, static_cast<size_t>(int8_pitch(a.size) - k));
 }
 
-// Writes the codes of rows [begin, end) from `to` on.
-void quantise_rows(const Int8PackArgs& a, int64_t begin, int64_t end, int8_t* to) {
-  const int64_t pitch = int8_pitch(a.size);
+// Writes the codes of rows [begin, end) from `to` on, each `pitch` bytes behind the last one.
+void quantise_rows(const Int8PackArgs& a, int64_t begin, int64_t end, int64_t pitch, int8_t* to) {
   with_type_of<float, Half, BFloat16>(a.type, [&](auto zero) {
     const auto* x = static_cast<const decltype(zero)*>(a.x);
     for (int64_t i = begin; i < end; ++i, to += pitch) quantise_row(x + i * a.row_stride, a, to);
@@ -41,7 +47,8 @@ void quantise_rows(const Int8PackArgs& a, int64_t begin, int64_t end, int8_t* to
 }
 
 void pack_int8(const Int8PackArgs& a, int64_t begin, int64_t end) {
-  quantise_rows(a, begin, end, a.codes + begin * int8_pitch(a.size));
+  const int64_t pitch = int8_pitch(a.size);
+  quantise_rows(a, begin, end, pitch, a.codes + begin * pitch);
 }
 
 void code_panels(const int8_t* weight, int64_t out_features, int64_t pitch, char* to, int64_t begin,
@@ -49,7 +56,7 @@ void code_panels(const int8_t* weight, int64_t out_features, int64_t pitch, char
   for (int64_t p = begin; p < end; ++p)
     make_code_panel(weight + p * kWordBits * pitch,
                     std::min(kWordBits, out_features - p * kWordBits), pitch,
-                    to + p * kWordBits * pitch * kCodeBytes);
+                    to + p * code_panel_bytes(pitch));
 }
 
 // Epilogue of one panel of 32 outputs, loaded once for all rows of a block.
@@ -101,18 +108,13 @@ struct Int8Epilogue {
 void multiply_code_rows(const Int8BmmArgs& a, const CodeRows& codes, int64_t first, int64_t rows,
                         int64_t panel, Ahead& ahead) {
   const Int8Epilogue epilogue(a, panel);
-  const char* w = a.panels + panel * kWordBits * int8_pitch(a.size) * kCodeBytes;
+  const char* w = a.panels + panel * code_panel_bytes(int8_pitch(a.size));
   alignas(64) int32_t dots[kCodeTileRows * kWordBits];
-  int64_t row = 0;
-  for (; row + kCodeTileRows <= rows; row += kCodeTileRows) {
+  for (int64_t row = 0; row < rows; row += kCodeTileRows) {
+    const int64_t count = std::min<int64_t>(kCodeTileRows, rows - row);
     ahead.step();
-    codes.dots<kCodeTileRows>(row, w, dots);
-    for (int64_t r = 0; r < kCodeTileRows; ++r)
-      epilogue(first + row + r, load_ints(dots + r * kWordBits));
-  }
-  for (; row < rows; ++row) {
-    codes.dots<1>(row, w, dots);
-    epilogue(first + row, load_ints(dots));
+    codes.dots(row, count, w, dots);
+    for (int64_t r = 0; r < count; ++r) epilogue(first + row + r, load_ints(dots + r * kWordBits));
   }
 }
 
@@ -142,27 +144,33 @@ inline bool are_far_floats(const Int8BmmArgs& a, int64_t rows) {
          rows * a.size * element_bytes(a.pack->type) >= kFarBytes;
 }
 
+inline std::unique_ptr<CacheLine[]> code_lines(int64_t bytes) {
+  constexpr auto kBytes = static_cast<int64_t>(sizeof(CacheLine));
+  return std::unique_ptr<CacheLine[]>(new CacheLine[static_cast<size_t>(bytes / kBytes + 1)]);
+}
+
 void multiply_int8(const Int8BmmArgs& a, int64_t begin, int64_t end, int64_t panel_begin,
                    int64_t panel_end) {
   if (a.panels == nullptr) return multiply_codes_in_place(a, begin, end, panel_begin, panel_end);
-  const int64_t pitch = int8_pitch(a.size);
+  const bool packs = a.pack != nullptr;
+  const int64_t pitch = packs ? padded_codes(int8_pitch(a.size)) : int8_pitch(a.size);
   const int64_t fitting = kCodeBlockBytes / std::max<int64_t>(1, pitch * kCodeBytes);
   const int64_t block =
       std::clamp<int64_t>(fitting / kCodeTileRows * kCodeTileRows, kCodeTileRows, kMostCodeRows);
-  const std::unique_ptr<int32_t[]> scratch(
-      new int32_t[static_cast<size_t>(CodeRows::scratch(block, pitch))]);
-  const std::unique_ptr<int8_t[]> own(
-      a.pack != nullptr ? new int8_t[static_cast<size_t>(block * pitch)] : nullptr);
+  const auto scratch = code_lines(CodeRows::scratch(block, pitch) * 4);
+  const auto own = code_lines(packs ? block * pitch : 0);
   const bool far = are_far_floats(a, end - begin);
   for (int64_t first = begin, last = begin; first < end; first = last) {
     last = std::min(end, first + block);
-    if (a.pack != nullptr) quantise_rows(*a.pack, first, last, own.get());
-    const int8_t* read = a.pack != nullptr ? own.get() : a.codes + first * pitch;
-    const CodeRows codes(read, last - first, pitch, scratch.get());
+    auto* const packed = reinterpret_cast<int8_t*>(own.get());
+    if (packs) quantise_rows(*a.pack, first, last, pitch, packed);
+    const CodeRows codes(packs ? packed : a.codes + first * pitch, last - first, pitch,
+                         reinterpret_cast<int32_t*>(scratch.get()));
     Ahead ahead;
     if (far)
       ahead = Ahead(floats_at(*a.pack, last), floats_at(*a.pack, std::min(last + block, end)));
-    ahead.spread((last - first) / kCodeTileRows * (panel_end - panel_begin));
+    const int64_t tiles = (last - first + kCodeTileRows - 1) / kCodeTileRows;
+    ahead.spread(tiles * (panel_end - panel_begin));
     for (int64_t panel = panel_begin; panel < panel_end; ++panel)
       multiply_code_rows(a, codes, first, last - first, panel, ahead);
   }

@@ -1,4 +1,4 @@
-// Ends the region that target_avx2.h or target_avx512.h opened.
+// Ends the region that target_avx2.h, target_avx512.h or target_amx.h opened.
 
 #if defined(__clang__)
 #pragma clang attribute pop
