@@ -109,6 +109,7 @@ class _Tracer(fx.Tracer):
         return stays_whole(m)
 
     def call_module(self, m: nn.Module, forward: Any, args: Any, kwargs: Any) -> Any:
+        self.create_arg((args, kwargs))  # attributes of proxies get their nodes here, not inside
         before = set(self.graph.nodes)
         try:
             return super().call_module(m, forward, args, kwargs)
