@@ -121,7 +121,7 @@ def _completed(entry: Any, layer: nn.Module) -> dict[str, Any]:
     found = {"takes_pairs": isinstance(layer, MessagePassing) and follows}
     found["reads_destinations"] = bool(getattr(layer, "root_weight", True))
     widths = {n: getattr(layer, n) for n in ("in_channels", "out_channels") if hasattr(layer, n)}
-    return {"frozen": entry, **found, **widths}
+    return {"packed": {"frozen": entry, **found, **widths}}
 
 
 _PLAIN = ("in_channels", "out_channels", "takes_pairs", "reads_destinations")
@@ -244,7 +244,7 @@ class FrozenLayers(OwnForward):
         return {name: module for name, module in found if isinstance(module, FrozenLayer)}
 
     def _structure(self) -> dict[str, Any]:
-        return {"layers": parts_of(self.model, "packed")}
+        return {"layers": parts_of(self.model)}
 
     @classmethod
     def _built(
@@ -252,10 +252,10 @@ class FrozenLayers(OwnForward):
     ) -> nn.Module:
         # Earlier files have the frozen model alone, and take the rest from the trained layer.
         layers = {
-            name: entry if "frozen" in entry else _completed(entry, model.get_submodule(name))
+            name: _completed(entry, model.get_submodule(name)) if "program" in entry else entry
             for name, entry in description["layers"].items()
         }
-        made = with_parts(model, "packed", layers, state)
+        made = with_parts(model, layers, state)
         try:
             made.load_state_dict(dict(state), assign=False)
         except RuntimeError as error:

@@ -133,8 +133,8 @@ def describe_call(call: FloatCall) -> dict[str, Any]:
     except Unsavable as reason:
         if not isinstance(call.function, nn.Module):
             raise
-        packed = parts_of(call.function, "packed")
-        function = {"own": call.name, "packed": packed, "why": str(reason)}
+        parts = parts_of(call.function)
+        function = {"own": call.name, "parts": parts, "why": str(reason)}
     check_attribute(function, args[1] if len(args) > 1 else None)
     return {
         "name": call.name,
@@ -156,11 +156,11 @@ def _own_function(
     description: Mapping[str, Any], tensors: Mapping[str, Tensor], model: nn.Module | None
 ) -> nn.Module:
     """A copy of a module of the user's, with packed layers in their places."""
-    name, packed = str(description["own"]), description["packed"]
+    name = str(description["own"])
     if model is None:
         raise ValueError(f"the model must be given for its {name!r}")
     module = model if name == type(model).__name__ else model.get_submodule(name)
-    made = with_parts(module, "packed", packed, tensors, "function.")
+    made = with_parts(module, description["parts"], tensors, "function.")
     return made.requires_grad_(False).eval()
 
 

@@ -7,6 +7,7 @@ file as parameters. Neither a constructor of the class nor any code of a user ru
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import math
 import sys
@@ -151,26 +152,31 @@ def read_structure(
     return made.eval()
 
 
-def parts_of(module: nn.Module, entry: str) -> dict[str, Any]:
-    """Plain values of the parts of one form by name, whatever the module around them is."""
-    form = FORMS[entry]
-    found = module.named_modules()
-    return {name: form.describe(part) for name, part in found if isinstance(part, form.kind)}
+def parts_of(module: nn.Module) -> dict[str, Any]:
+    """Plain values of the parts that have a form of this package, by name.
+
+    Whatever is around them, and those that plain values do not tell, a model has to give.
+    """
+    found: dict[str, Any] = {}
+    for name, part in module.named_modules():
+        for entry, form in FORMS.items():
+            is_inside = any(not other or name.startswith(f"{other}.") for other in found)
+            if isinstance(part, form.kind) and not is_inside:
+                with contextlib.suppress(ValueError):
+                    found[name] = {entry: form.describe(part)}
+    return found
 
 
 def with_parts(
-    module: nn.Module,
-    entry: str,
-    parts: Mapping[str, Any],
-    state: Mapping[str, Tensor],
-    prefix: str = "",
+    module: nn.Module, parts: Mapping[str, Any], state: Mapping[str, Tensor], prefix: str = ""
 ) -> nn.Module:
-    """A copy of a module with parts of one form in the places of others, by name."""
-    read = FORMS[entry].read
-    replaced = {
-        name: read(part, inside(state, f"{prefix}{name}." if name else prefix))
-        for name, part in parts.items()
-    }
+    """A copy of a module with the parts that :func:`parts_of` told in their places."""
+    replaced: dict[str, nn.Module] = {}
+    for name, description in parts.items():
+        ((entry, held),) = description.items()
+        replaced[name] = FORMS[entry].read(
+            held, inside(state, f"{prefix}{name}." if name else prefix)
+        )
     return copy_with(module, replaced)
 
 
