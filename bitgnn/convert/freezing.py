@@ -175,7 +175,7 @@ def freeze(
     ways = [a for a in network.own_call.arguments if a.role == "fixed" or a.missing == "decided"]
     if (methods or ways) and not of_images and output is None and features is None:
         frozen.keep_own_form(own_form(model, planned), methods)
-    tell(model, frozen.report)
+    tell(model, frozen)
     return frozen
 
 

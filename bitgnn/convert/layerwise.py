@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import inspect
 import logging
+from dataclasses import replace
 from typing import Any
 
 import torch_geometric.nn
@@ -21,7 +22,7 @@ from bitgnn.convert.network.select import select_steps
 from bitgnn.convert.network.trace import evaluating, trace_model
 from bitgnn.convert.network.tracer import NotTraced, stays_whole
 from bitgnn.convert.reporting import check_trained
-from bitgnn.inference import FreezeReport, FrozenModel
+from bitgnn.inference import FreezeReport, Frozen, FrozenModel
 from bitgnn.inference.frozen_layers import FrozenLayer, FrozenLayers
 from bitgnn.inference.steps.calls import is_unsaved
 from bitgnn.inference.steps.structure import copy_with
@@ -34,7 +35,7 @@ def layerwise(model: nn.Module, plan: Planned, reason: str, check: bool) -> Froz
     layers = own_form(model, plan, reason)
     if check:
         check_trained(model, layers.report.letters, plan)
-    tell(model, layers.report)
+    tell(model, layers)
     return layers
 
 
@@ -137,8 +138,11 @@ def _joined(*names: str) -> str:
     return ".".join(name for name in names if name)
 
 
-def tell(model: nn.Module, report: FreezeReport) -> None:
-    """Log what was done and warn of what stays in floats unasked."""
+def tell(model: nn.Module, frozen: Frozen) -> None:
+    """Complete the report, log what was done and warn of what stays in floats unasked."""
+    whole = frozen.nbytes or 1
+    shares = {name: size / whole for name, size in frozen.float_bytes().items()}
+    report = frozen.report = replace(frozen.report, shares=shares)
     _log.info("freeze:\n%s", report)
     unasked = {
         name: why

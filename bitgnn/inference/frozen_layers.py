@@ -14,7 +14,7 @@ from torch_geometric.utils import is_sparse, to_edge_index
 
 from bitgnn.bits.tensor_version import TensorMemory
 from bitgnn.inference.bwta.architecture import build, describe, frozen_layers
-from bitgnn.inference.frozen import FreezeReport, Frozen, each_once, under_all_names
+from bitgnn.inference.frozen import FreezeReport, Frozen, each_once, float_bytes_of, under_all_names
 from bitgnn.inference.frozen_model import FrozenModel
 from bitgnn.inference.steps.structure import FORMS, Form, inside, parts_of, with_parts
 
@@ -242,6 +242,11 @@ class FrozenLayers(OwnForward):
         """The packed layers by name."""
         found = self.model.named_modules()
         return {name: module for name, module in found if isinstance(module, FrozenLayer)}
+
+    def float_bytes(self) -> dict[str, int]:
+        """Bytes of what is not packed, by module."""
+        found = float_bytes_of(self.model)
+        return {name or type(self.model).__name__: size for name, size in found.items()}
 
     def _structure(self) -> dict[str, Any]:
         return {"layers": parts_of(self.model)}

@@ -11,6 +11,7 @@ from torch.nn.modules.lazy import LazyModuleMixin
 from torch.nn.utils import parametrize
 from torch.utils._pytree import tree_leaves
 from torch_geometric.nn import MessagePassing
+from torch_geometric.nn.aggr import MultiAggregation
 
 from bitgnn.convert.network.graph_layers import SUPPORTED, row_of
 from bitgnn.nn.binary_product import LOOKED_UP, NORMS, QUANTIZERS, STATE
@@ -54,9 +55,9 @@ def why_float(layer: nn.Module) -> str | None:
 
 
 def _joins(layer: Any) -> bool:
-    """Whether a layer's product takes more than it is given, several aggregations side by side."""
-    given = layer.in_channels[0] if isinstance(layer.in_channels, tuple) else layer.in_channels
-    return bool(row_of(layer).maps(layer)[0].in_channels != given)
+    """Whether a layer's product takes several aggregations side by side."""
+    aggregation = layer.aggr_module
+    return isinstance(aggregation, MultiAggregation) and aggregation.get_out_channels(1) != 1
 
 
 def _changed_names(layer: nn.Module) -> list[str]:
