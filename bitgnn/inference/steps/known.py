@@ -81,6 +81,9 @@ _PYG = """
 _OWN = "GCNConv SAGEConv GraphConv Linear BinaryLinear NodeStandardize"
 _TENSOR = """
     abs acos add addmm all amax amin any arange argmax argmin argsort asin atan atan2 bmm cat
+    addcdiv addcmul aminmax bincount bucketize cdist count_nonzero cross hstack isin kron
+    moveaxis nanmean nansum narrow nonzero ravel searchsorted select sinc std_mean swapdims
+    unique unique_consecutive var_mean vstack
     ceil celu chunk clamp clamp_max clamp_min clip concat cos cosh cummax cumprod cumsum deg2rad
     diff div dot einsum eq erf erfc exp expm1 eye flatten flip floor floor_divide fmod full
     full_like gather ge gt heaviside hypot index_select inner isfinite isinf isnan le lerp

@@ -185,7 +185,8 @@ def copy_with(model: nn.Module, replaced: Mapping[str, nn.Module]) -> nn.Module:
     memo: dict[int, Any] = {id(model.get_submodule(name)): new for name, new in replaced.items()}
     # Results that a model keeps of its last training step cannot be copied with their history.
     for module in model.modules():
-        for part in tree_leaves([v for k, v in vars(module).items() if k not in _OF_MODULES]):
+        held = (v for k, v in vars(module).items() if k not in ("_modules", "_parameters"))
+        for part in tree_leaves(list(held)):
             if isinstance(part, Tensor) and part.grad_fn is not None:
                 memo[id(part)] = part.detach()
     return copy.deepcopy(model, memo)
