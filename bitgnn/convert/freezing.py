@@ -12,24 +12,28 @@ import torch_geometric.nn
 from torch import nn
 from torch_geometric.nn import MessagePassing
 
-import bitgnn.nn
-from bitgnn._interpreter import warn
 from bitgnn.convert.bwta import freeze_bwta, has_bwta
-from bitgnn.convert.network.graph_layers import SUPPORTED, row_of
-from bitgnn.convert.network.layers import Planned, letters_of
+from bitgnn.convert.layerwise import (
+    has_binary_layers,
+    layerwise,
+    own_form,
+    own_methods,
+    tell,
+)
+from bitgnn.convert.network.graph_layers import SUPPORTED
+from bitgnn.convert.network.layers import Planned
 from bitgnn.convert.network.lower import is_image_network, lower_images, lower_trace
-from bitgnn.convert.network.passes import BEHIND_SIGNS, Output, set_output, settle_orders
-from bitgnn.convert.network.registers import ALSO_FLOATS, BY_LETTERS, FIRST_LAYER
+from bitgnn.convert.network.passes import Output, set_output, settle_orders
 from bitgnn.convert.network.select import select_steps
-from bitgnn.convert.network.trace import evaluating, trace_model
+from bitgnn.convert.network.trace import trace_model
 from bitgnn.convert.network.tracer import NotTraced
 from bitgnn.convert.network.values import Network, ordered
 from bitgnn.convert.plan import Plan, is_plan_path, tunable_layers
-from bitgnn.convert.reporting import check_trained
+from bitgnn.convert.reporting import ATTRIBUTE, check_trained
 from bitgnn.convert.swap.graphs import HasPrecision, planned_form, with_options
 from bitgnn.convert.walker import unwrapped
-from bitgnn.inference import FeatureForm, FreezeReport, Frozen, FrozenModel
-from bitgnn.inference.frozen_layers import FrozenLayer, FrozenLayers, copy_with
+from bitgnn.inference import FeatureForm, Frozen
+from bitgnn.inference.steps.calls import is_unsaved
 from bitgnn.nn import LayerPrecision
 from bitgnn.nn.precision import model_letters
 
@@ -130,139 +134,70 @@ def freeze(
         transformer = freeze_bwta(model)
         _log.info("freeze:\n%s", transformer.report)
         return transformer
-    document = None
-    if is_image_network(model):
-        if plan is not None:
-            raise ValueError(
-                "freeze: plan must be None for a network of images, whose layers have one form"
-            )
-        network = lower_images(trace_model(model))
-        if not network.letters:
-            raise ValueError(_nothing(model))
-        _check_input(network)
-    else:
-        if isinstance(plan, os.PathLike) or is_plan_path(plan):
-            plan = Plan.load(plan)
-        if isinstance(plan, Plan):
-            document = plan
-            plan.check_model(model)
-            model, plan = planned_form(model, plan.letters)
-        elif isinstance(plan, str) and isinstance(model, HasPrecision):
-            model, plan = model.with_precision(plan), None
-        planned = _planned(model, plan)
-        asks = any(option is not None for option in (document, output, features))
-        try:
-            network = lower_trace(trace_model(model), planned)
-            if network.inside and not asks and network.letters.keys() <= network.inside:
-                # Nothing is left to fuse, and what runs the user's own forward can be saved.
-                reason = "its binary layers belong to graph layers without a binary form"
-                raise NotTraced(f"freeze: {reason}", reason)
-        except NotTraced as error:
-            # What no trace can follow is, more often than not, a model that was never binarised.
-            if not has_binary_layers(model, planned):
-                raise ValueError(f"{_nothing(model)} ({error})") from error
-            if asks:
-                raise ValueError(
-                    f"{error}; plan must then name letters alone, and output and features be None"
-                ) from error
-            return _layerwise(model, planned, error.reason, check)
-        if not network.letters and document is None and not has_binary_layers(model, planned):
-            raise ValueError(_nothing(model))
-        if check:
+    document, of_images = None, is_image_network(model)
+    if of_images and plan is not None:
+        raise ValueError(
+            "freeze: plan must be None for a network of images, whose layers have one form"
+        )
+    if isinstance(plan, os.PathLike) or is_plan_path(plan):
+        plan = Plan.load(plan)
+    if isinstance(plan, Plan):
+        document = plan
+        plan.check_model(model)
+        model, plan = planned_form(model, plan.letters)
+    elif isinstance(plan, str) and isinstance(model, HasPrecision):
+        model, plan = model.with_precision(plan), None
+    planned = _planned(model, plan)
+    asks = any(option is not None for option in (document, output, features))
+    is_binary = has_binary_layers(model, planned)
+    if not is_binary and document is None and not hasattr(model, ATTRIBUTE):
+        raise ValueError(_nothing(model))
+    try:
+        network = _network(model, planned, of_images, asks)
+        if check and not of_images:
             check_trained(model, network.letters, planned)
-    set_output(network, output)
-    settle_orders(network, {} if document is None else document.order, fold)
-    frozen = select_steps(network)
+        set_output(network, output)
+        settle_orders(network, {} if document is None else document.order, fold)
+        frozen = select_steps(network)
+        if not network.letters and not asks and is_unsaved(frozen.calls):
+            reason = "no layer of it is binary, and this can be saved"
+            raise NotTraced(f"freeze: {reason}", reason)
+    except NotTraced as error:
+        if asks:
+            raise ValueError(
+                f"{error}; plan must then name letters alone, and output and features be None"
+            ) from error
+        return layerwise(model, planned, error.reason, check)
     if document is not None:
         features = features or document.features
     frozen.set_features(features or "floats")
-    _report(model, frozen.report)
+    methods = own_methods(model)
+    ways = [a for a in network.own_call.arguments if a.role == "fixed" or a.missing == "decided"]
+    if (methods or ways) and not of_images and output is None and features is None:
+        frozen.keep_own_form(own_form(model, planned), methods)
+    tell(model, frozen)
     return frozen
 
 
-def _layerwise(model: nn.Module, plan: Planned, reason: str, check: bool) -> FrozenLayers:
-    """Pack each binary layer by itself, because the forward has no trace."""
-    copied, letters, floats = packed_copy(model, plan)
-    own_code = {f"forward of {type(model).__name__}": f"it runs as its own code, {reason}"}
-    report = FreezeReport(letters=letters, floats={**own_code, **floats})
-    layers = FrozenLayers(copied, report)
-    if check:
-        check_trained(model, letters, plan)
-    _report(model, report)
-    return layers
+def _network(model: nn.Module, plan: Planned, of_images: bool, asks: bool) -> Network:
+    """The values of a forward; NotTraced where each of its layers is to be packed by itself.
 
-
-def packed_copy(
-    model: nn.Module, plan: Planned, prefix: str = ""
-) -> tuple[nn.Module, dict[str, str], dict[str, str]]:
-    """A copy of a module in evaluation with each binary layer packed by itself.
-
-    The encoder of PyG's auto-encoders is packed as a whole where it can be traced.
-
-    Returns:
-        The copy; operator letters of the packed layers; why others stay as they were. Names begin
-        with ``prefix``, that of the module.
+    ``asks`` says that an option needs a trace.
     """
-    replaced: dict[str, nn.Module] = {}
-    letters: dict[str, str] = {}
-    floats: dict[str, str] = {}
-    for name, module in model.named_modules():
-        if any(name == other or name.startswith(f"{other}.") for other in replaced):
-            continue
-        encoder = getattr(module, "encoder", None)
-        is_coder = isinstance(module, torch_geometric.nn.GAE)
-        if is_coder and isinstance(encoder, nn.Module) and has_binary_layers(encoder, plan):
-            place = f"{name}.encoder" if name else "encoder"
-            frozen = _frozen(encoder, plan)
-            if frozen is not None:
-                replaced[place] = FrozenLayer(frozen, encoder)
-                for layer, its_letters in frozen.report.letters.items():
-                    letters[_joined(prefix, place, layer)] = its_letters
-        elif _is_binary(module, plan):
-            full = _joined(prefix, name)
-            if isinstance(module, SUPPORTED) and _has_two_widths(module):
-                floats[full] = "its sources and destinations have different widths"
-                continue
-            frozen = _frozen(module, plan)
-            if frozen is None or frozen.calls is not None:
-                floats[full] = "it runs as its own code, in floats"
-                continue
-            replaced[name] = FrozenLayer(frozen, module)
-            letters[full] = " ".join(frozen.letters)
-    with evaluating(model):
-        copied = copy_with(model, replaced).requires_grad_(False).eval()
-    return copied, letters, floats
-
-
-def has_binary_layers(model: nn.Module, plan: Planned) -> bool:
-    """True if a layer of a model computes with bits."""
-    return any(_is_binary(module, plan) for module in model.modules())
-
-
-def _is_binary(module: nn.Module, plan: Planned) -> bool:
-    if isinstance(module, bitgnn.nn.BinaryLinear):
-        return True
-    kinds = (*SUPPORTED, bitgnn.nn.Linear)
-    return isinstance(module, kinds) and not letters_of(module, plan).is_float
-
-
-def _has_two_widths(layer: nn.Module) -> bool:
-    """True if a layer of a bipartite graph reads two matrices that cannot be the same."""
-    neighbours, root = row_of(layer).maps(layer)
-    return root is not None and neighbours.in_channels != root.in_channels
-
-
-def _frozen(module: nn.Module, plan: Planned) -> FrozenModel | None:
-    """The frozen form of one module alone, None where it has none."""
-    try:
-        network = lower_trace(trace_model(module), plan)
-    except NotTraced:
-        return None
-    return select_steps(network) if network.letters else None
-
-
-def _joined(*names: str) -> str:
-    return ".".join(name for name in names if name)
+    if of_images:
+        network = lower_images(trace_model(model))
+        _check_input(network)
+        reason = "its binary layers are inside of modules that no trace goes into"
+        is_needed = bool(network.letters) or not has_binary_layers(model, plan)
+    else:
+        network = lower_trace(trace_model(model), plan)
+        # Nothing is left to fuse, and what runs the user's own forward can be saved.
+        reason = "its binary layers belong to graph layers without a binary form"
+        inside = bool(network.inside) and network.letters.keys() <= network.inside
+        is_needed = asks or not inside
+    if not is_needed:
+        raise NotTraced(f"freeze: {reason}", reason)
+    return network
 
 
 def _check_input(network: Network) -> None:
@@ -276,10 +211,14 @@ def _check_input(network: Network) -> None:
         while sources and sources[0].kind == "function":
             sources = list(sources[0].inputs)
         if network.features in sources:
-            raise ValueError(
+            raise NotTraced(
                 f"freeze: layer {value.layer!r} ({type(layer).__name__}) reads the input, and a "
                 "frozen network takes images [N, C, H, W] or rows [N, K]"
             )
+    assert network.own_call is not None
+    others = [a.name for a in network.own_call.arguments if a.role not in ("features", "fixed")]
+    if others:
+        raise NotTraced(f"freeze: it takes {', '.join(others)} beside its images or rows")
 
 
 def _nothing(model: nn.Module) -> str:
@@ -295,19 +234,6 @@ def _nothing(model: nn.Module) -> str:
         f"freeze: {type(model).__name__} has no binary layer; binarize() it and train it first, "
         f"its layers are {seen or 'none that could be binary'}"
     )
-
-
-def _report(model: nn.Module, report: FreezeReport) -> None:
-    """Log what was done and warn of what stays in floats unasked."""
-    _log.info("freeze:\n%s", report)
-    unasked = {
-        name: why
-        for name, why in report.floats.items()
-        if not why.startswith((BY_LETTERS, ALSO_FLOATS, FIRST_LAYER, BEHIND_SIGNS))
-    }
-    if unasked:
-        places = "; ".join(f"{name}: {why}" for name, why in unasked.items())
-        warn(f"freeze: parts of {type(model).__name__} stay in full precision: {places}")
 
 
 def _check_devices(model: nn.Module) -> None:

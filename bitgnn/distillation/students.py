@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.nn import GAE, MessagePassing
 
-from bitgnn.convert import Plan, binarize
+from bitgnn.convert import Plan, binarize, report_of
 from bitgnn.convert.configs import Config, GraphConfig
 from bitgnn.convert.example import run_example
 from bitgnn.convert.swap.graphs import with_letters
@@ -45,21 +45,29 @@ def binary_student(model: nn.Module, precision: Any, problem: Problem) -> nn.Mod
                 run_example(result, _example(model, problem))
             return result
         if isinstance(problem, Batched):
-            return problem.binary(model, precision)
+            return _with_bits(problem.binary(model, precision))
         if isinstance(precision, Config) and not isinstance(precision, GraphConfig):
             raise DistillError(
                 f"precision must be a GraphConfig for graphs, got {type(precision).__name__}"
             )
         if not isinstance(model, GAE):
-            return binarize(model, precision, example=_example(model, problem))
+            return _with_bits(binarize(model, precision, example=_example(model, problem)))
         result = binarize(model, precision)
         example = _example(model.encoder, problem)
-        result.encoder = binarize(model.encoder, precision, example=example)
+        result.encoder = _with_bits(binarize(model.encoder, precision, example=example))
         return result
     except DistillError:
         raise
     except ValueError as error:
         raise DistillError(str(error)) from error
+
+
+def _with_bits(student: nn.Module) -> nn.Module:
+    """A student with a binary layer at least: one that stayed as it is has nothing to learn."""
+    report = report_of(student)
+    if not report.swapped:
+        raise DistillError(f"binarize: {report.warnings[-1]}")
+    return student
 
 
 def _example(model: nn.Module, problem: Problem) -> Any:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from bitgnn.bits import BitAdjacency, BitImages, BitTensor, Int8Tensor
 from bitgnn.bits.tensor_version import Watch, counted
-from bitgnn.inference.frozen import Frozen
+from bitgnn.inference.frozen import Frozen, float_bytes_of
 from bitgnn.inference.program import Executable, Program, compile_steps, runner_of
 from bitgnn.inference.recording import CALLS_TO_RECORD, Recordings
 from bitgnn.inference.sparse_features import is_sparse, packed_entries, require_dense
@@ -149,6 +149,19 @@ class BoundProgram(Frozen):
         # Scores of float64 features, say, are converted behind it.
         is_whole = bound is not None and bound().dtype == result.dtype
         return bound if bound is not None and is_whole else partial(self, x, graph)
+
+    def float_bytes(self) -> dict[str, int]:
+        """Bytes of what is not packed, by layer or module."""
+        found: dict[str, int] = {}
+        for step in self.program.steps:
+            if step.kind == "call":
+                call = self.calls[step.attributes["call"]]  # type: ignore[index]
+                found[step.layer] = found.get(step.layer, 0) + sum(float_bytes_of(call).values())
+            elif step.layer not in self.report.letters:
+                held = (self._buffers[name] for name in step.tensors.values())
+                size = sum(tensor.nbytes for tensor in held if tensor is not None)
+                found[step.layer] = found.get(step.layer, 0) + size
+        return {name: size for name, size in found.items() if size}
 
     def _tensors(self) -> dict[str, Tensor]:
         return {name: tensor for name, tensor in self._buffers.items() if tensor is not None}

@@ -13,7 +13,7 @@ from torch.utils._pytree import tree_map
 from bitgnn.bits import BitAdjacency, BitFeatures, BitTensor, Int8Features, Int8Tensor
 from bitgnn.bits.tensor import words_for
 from bitgnn.bits.tensor_version import TensorMemory
-from bitgnn.inference.bound_program import BoundProgram, FeatureForm, Features
+from bitgnn.inference.bound_program import FeatureForm, Features
 from bitgnn.inference.graph import (
     FloatAdjacency,
     Graph,
@@ -26,12 +26,14 @@ from bitgnn.inference.graph import (
 from bitgnn.inference.own_call import (
     PLAIN_CALL,
     Call,
+    OtherForm,
     OwnCall,
     as_features,
     as_given,
     as_tensor,
     hand_out,
 )
+from bitgnn.inference.own_form import WithOwnForm
 from bitgnn.inference.program import Program
 from bitgnn.inference.sparse_features import PACKABLE
 from bitgnn.inference.steps.calls import EDGE_INDEX, EDGE_WEIGHT, FloatCall
@@ -42,7 +44,7 @@ _PACKABLE_ROWS = (torch.float32, torch.float16, torch.bfloat16)
 """What packing to 8-bit rows reads."""
 
 
-class CalledProgram(BoundProgram):
+class CalledProgram(WithOwnForm):
     """Base of :class:`~bitgnn.inference.FrozenModel`: its graph and its call."""
 
     def __init__(
@@ -224,7 +226,12 @@ class CalledProgram(BoundProgram):
     def _run_own_call(self, x: Any, adjacency: Any, args: Any, kwargs: Any) -> Any:
         """Run with the arguments of the trained forward."""
         is_ready = isinstance(adjacency, Graph)
-        call = self.own_call.sort_call(x, adjacency, args, kwargs, is_ready)
+        try:
+            call = self.own_call.sort_call(x, adjacency, args, kwargs, is_ready)
+        except OtherForm:
+            if self.own_form is None or is_ready:
+                raise
+            return self._run_own_form(x, adjacency, *args, **kwargs)
         features = self._read_entries(call.x)
         features = as_features(features, self.in_channels, self._ready_types)
         num_nodes = features.shape[-2] if self.in_channels else features.shape[0]

@@ -16,7 +16,7 @@ from bitgnn.inference.frozen import each_once
 from bitgnn.inference.frozen_images import FrozenImages
 from bitgnn.inference.frozen_layers import FrozenBWTA, FrozenLayers, OwnForward
 from bitgnn.inference.frozen_model import FrozenModel
-from bitgnn.inference.steps.calls import FloatCall, describe_call
+from bitgnn.inference.steps.calls import FloatCall, describe_call, needs_model
 from bitgnn.inference.steps.known import Unsavable
 
 FORMAT_VERSION = 4
@@ -116,12 +116,13 @@ def load(path: str | os.PathLike[str], model: nn.Module | None = None) -> Any:
     folder = Path(path)
     description, tensors = read_folder(folder, DESCRIPTION_FILE, "checkpoint", _checked)
     kind = KINDS[description["kind"]]
-    if model is None and kind is FrozenLayers:
+    needs = kind is FrozenLayers or needs_model(description.get("calls"))
+    if model is None and needs:
         raise ValueError(
             f"load: model must be a model of the architecture that {folder} was frozen from, whose "
-            "forward no file holds, got None"
+            "own code no file holds, got None"
         )
-    if model is not None and not issubclass(kind, OwnForward):
+    if model is not None and not needs and not issubclass(kind, OwnForward):
         raise ValueError(f"load: model must be None, {folder} holds a whole {kind.__name__}")
     if model is None and kind is FrozenBWTA:
         check_needs_no_model(description, folder)

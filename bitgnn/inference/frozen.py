@@ -30,6 +30,7 @@ class FreezeReport:
             changed places with an aggregation; those layers have no float results of their own.
         orders: what comes first, ``"transform_first"`` or ``"aggregate_first"``, in each layer
             whose float maps of features and graph may change places.
+        shares: by module, the part of the model's bytes that its floats take.
     """
 
     letters: Mapping[str, str] = field(default_factory=dict)
@@ -37,6 +38,7 @@ class FreezeReport:
     floats: Mapping[str, str] = field(default_factory=dict)
     folded: Mapping[str, str] = field(default_factory=dict)
     orders: Mapping[str, str] = field(default_factory=dict)
+    shares: Mapping[str, float] = field(default_factory=dict)
 
     def __str__(self) -> str:
         lines = [
@@ -45,9 +47,12 @@ class FreezeReport:
         ]
         lines += [f"{name}: full precision, {reason}" for name, reason in self.floats.items()]
         lines += [f"{name}: {what}" for name, what in self.folded.items()]
+        lines += [
+            f"{name}: {100 * n:.1f} % of the bytes, in floats" for name, n in self.shares.items()
+        ]
         return "\n".join(lines)
 
-    def description(self) -> dict[str, dict[str, str]]:
+    def description(self) -> dict[str, dict[str, Any]]:
         """Plain values that :meth:`from_description` reads."""
         return {name: dict(value) for name, value in asdict(self).items()}
 
@@ -56,14 +61,15 @@ class FreezeReport:
         """The inverse; a ``ValueError`` where an entry is missing or no mapping of strings."""
         names = {"letters", "boundaries", "floats"}
         # Reports of earlier versions know of nothing folded or ordered.
-        later = {"folded", "orders"}
+        later = {"folded", "orders", "shares"}
         if not isinstance(description, dict) or description.keys() - later != names:
             raise ValueError(f"a report must have the entries {sorted(names)}")
-        for part in description.values():
+        for entry, part in description.items():
+            kind = float if entry == "shares" else str
             if not isinstance(part, dict) or not all(
-                isinstance(text, str) for item in part.items() for text in item
+                isinstance(name, str) and isinstance(value, kind) for name, value in part.items()
             ):
-                raise ValueError("the entries of a report must map strings to strings")
+                raise ValueError("the entries of a report must map strings to strings or shares")
         return cls(**description)
 
 
@@ -85,6 +91,25 @@ def each_once(state: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], dict[str,
 def under_all_names(tensors: Mapping[str, Tensor], shared: Mapping[str, str]) -> dict[str, Tensor]:
     """The inverse of :func:`each_once`."""
     return {**tensors, **{name: tensors[other] for name, other in shared.items()}}
+
+
+def float_bytes_of(model: nn.Module) -> dict[str, int]:
+    """Bytes of the modules that hold tensors, what is inside of others or frozen left out."""
+    found: dict[str, int] = {}
+    seen: set[int] = set()
+    frozen: list[str] = []
+    for name, module in model.named_modules():
+        if isinstance(module, Frozen):
+            frozen.append(f"{name}.")
+        if f"{name}.".startswith(tuple(frozen)):
+            continue
+        own = [*module.parameters(recurse=False), *module.buffers(recurse=False)]
+        size = sum(tensor.nbytes for tensor in own if tensor.data_ptr() not in seen)
+        seen |= {tensor.data_ptr() for tensor in own}
+        if size:
+            owner = next((o for o in found if name.startswith(f"{o}.")), name)
+            found[owner] = found.get(owner, 0) + size
+    return found
 
 
 class Frozen(nn.Module):
@@ -122,6 +147,10 @@ class Frozen(nn.Module):
     def nbytes(self) -> int:
         """Bytes of all tensors; what several names share counts once."""
         return sum(tensor.nbytes for tensor in each_once(self.state_dict())[0].values())
+
+    def float_bytes(self) -> dict[str, int]:
+        """Bytes of what is not packed, by layer or module."""
+        return {}
 
     def executor(self, name: str = "auto", **options: Any) -> Callable[..., Any]:
         """A way to run this model again and again, called as the model itself.

@@ -2,43 +2,54 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 from torch_geometric.nn import MessagePassing
 from torch_geometric.typing import SparseTensor
 from torch_geometric.utils import is_sparse, to_edge_index
 
 from bitgnn.bits.tensor_version import TensorMemory
 from bitgnn.inference.bwta.architecture import build, describe, frozen_layers
-from bitgnn.inference.frozen import FreezeReport, Frozen, each_once, under_all_names
+from bitgnn.inference.frozen import FreezeReport, Frozen, each_once, float_bytes_of, under_all_names
 from bitgnn.inference.frozen_model import FrozenModel
+from bitgnn.inference.steps.structure import FORMS, Form, inside, parts_of, with_parts
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
 PAIR = 2
+FORWARD = "source_to_target"
 
 
 class FrozenLayer(nn.Module):
     """A layer, or a part of a model, in its frozen form and in its place.
 
     A frozen model has one set of nodes. Of a bipartite graph both sets together are one: rows of
-    bits, their sums and means do not depend on the nodes beside them.
+    bits, their sums and means do not depend on the nodes beside them. ``sources_alone`` is the
+    layer without its map of the destinations, for pairs that lack their features.
     """
 
-    def __init__(self, frozen: FrozenModel, layer: nn.Module) -> None:
+    frozen: FrozenModel
+    sources_alone: FrozenModel | None
+
+    def __init__(
+        self, frozen: FrozenModel, layer: nn.Module, sources_alone: FrozenModel | None = None
+    ) -> None:
         super().__init__()
         self.frozen = frozen
+        self.sources_alone = sources_alone
+        if sources_alone is not None:
+            _share(frozen, sources_alone)
         self._joined = TensorMemory()
         for name in ("in_channels", "out_channels"):
             if hasattr(layer, name):
                 setattr(self, name, getattr(layer, name))
         self.takes_pairs = isinstance(layer, MessagePassing) and all(
-            spec.kind == "neighbours" and spec.flow == "source_to_target" for spec in frozen.graphs
+            spec.kind == "neighbours" and spec.flow == FORWARD for spec in frozen.graphs
         )
         self.reads_destinations = bool(getattr(layer, "root_weight", True))
 
@@ -48,6 +59,8 @@ class FrozenLayer(nn.Module):
             return self.frozen(x, *args, **kwargs)
         if len(x) == PAIR and x[0] is x[1]:
             return self.frozen(x[0], *args, **kwargs)
+        if len(x) == PAIR and x[0] is not None and x[1] is None:
+            return self._of_sources(x[0], *args, **kwargs)
         if len(x) != PAIR or not self.takes_pairs or any(side is None for side in x):
             raise ValueError(
                 "FrozenLayer: x must be a tensor, or a pair of those of sources and destinations "
@@ -62,6 +75,57 @@ class FrozenLayer(nn.Module):
             destinations = sources.new_zeros(destinations.size(0), sources.size(1))
         joined = torch.cat([sources, destinations])
         return self.frozen(joined, graph, *args, **kwargs)[len(sources) :]
+
+    def _of_sources(self, sources: Tensor, *args: Any, size: Any = None, **kwargs: Any) -> Any:
+        """The layer on a pair of sources and None: as many destinations as PyG takes it to have."""
+        alone = self.sources_alone
+        frozen = self.frozen if alone is None or not self.reads_destinations else alone
+        count = sources.size(0) if size is None or size[1] is None else int(size[1])
+        missing = max(0, count - sources.size(0))
+        padded = functional.pad(sources, (0, 0, 0, missing)) if missing else sources
+        return frozen(padded, *args, **kwargs)[:count]
+
+
+def _share(frozen: FrozenModel, other: FrozenModel) -> None:
+    """Let a model have the tensors that are the same in another one."""
+    held = list(frozen.named_buffers())
+    for name, tensor in list(other.named_buffers()):
+        same = (t for _, t in held if t.dtype == tensor.dtype and t.equal(tensor))
+        owner, _, last = name.rpartition(".")
+        setattr(other.get_submodule(owner), last, next(same, tensor))
+
+
+def _describe(layer: FrozenLayer) -> dict[str, Any]:
+    plain = {name: getattr(layer, name) for name in _PLAIN if hasattr(layer, name)}
+    found = layer.named_children()
+    parts = {name: part.description() for name, part in found if isinstance(part, FrozenModel)}
+    return {**parts, **plain}
+
+
+def _read(description: Any, state: Mapping[str, Tensor]) -> FrozenLayer:
+    parts = {
+        name: FrozenModel.from_description(description[name], inside(state, f"{name}."))
+        for name in ("frozen", "sources_alone")
+        if name in description
+    }
+    made = FrozenLayer(parts["frozen"], nn.Identity(), parts.get("sources_alone"))
+    for name in _PLAIN:
+        if name in description:
+            setattr(made, name, description[name])
+    return made
+
+
+def _completed(entry: Any, layer: nn.Module) -> dict[str, Any]:
+    """The plain values of a packed layer from those of its frozen model alone."""
+    follows = all(g["kind"] == "neighbours" and g["flow"] == FORWARD for g in entry["graphs"])
+    found = {"takes_pairs": isinstance(layer, MessagePassing) and follows}
+    found["reads_destinations"] = bool(getattr(layer, "root_weight", True))
+    widths = {n: getattr(layer, n) for n in ("in_channels", "out_channels") if hasattr(layer, n)}
+    return {"packed": {"frozen": entry, **found, **widths}}
+
+
+_PLAIN = ("in_channels", "out_channels", "takes_pairs", "reads_destinations")
+FORMS["packed"] = Form(FrozenLayer, _describe, _read)
 
 
 def _joined_graph_of(edges: Any, num_sources: int, num_destinations: int) -> Any:
@@ -179,24 +243,24 @@ class FrozenLayers(OwnForward):
         found = self.model.named_modules()
         return {name: module for name, module in found if isinstance(module, FrozenLayer)}
 
+    def float_bytes(self) -> dict[str, int]:
+        """Bytes of what is not packed, by module."""
+        found = float_bytes_of(self.model)
+        return {name or type(self.model).__name__: size for name, size in found.items()}
+
     def _structure(self) -> dict[str, Any]:
-        return {"layers": {name: held.frozen.description() for name, held in self.layers.items()}}
+        return {"layers": parts_of(self.model)}
 
     @classmethod
     def _built(
         cls, description: Mapping[str, Any], state: Mapping[str, Tensor], model: Any
     ) -> nn.Module:
-        replaced: dict[str, nn.Module] = {}
-        for name, entry in description["layers"].items():
-            prefix = f"{name}.frozen."
-            own = {
-                key.removeprefix(prefix): tensor
-                for key, tensor in state.items()
-                if key.startswith(prefix)
-            }
-            frozen = FrozenModel.from_description(entry, own)
-            replaced[name] = FrozenLayer(frozen, model.get_submodule(name))
-        made = copy_with(model, replaced)
+        # Earlier files have the frozen model alone, and take the rest from the trained layer.
+        layers = {
+            name: _completed(entry, model.get_submodule(name)) if "program" in entry else entry
+            for name, entry in description["layers"].items()
+        }
+        made = with_parts(model, layers, state)
         try:
             made.load_state_dict(dict(state), assign=False)
         except RuntimeError as error:
@@ -230,15 +294,3 @@ class FrozenBWTA(OwnForward):
         cls, description: Mapping[str, Any], state: Mapping[str, Tensor], model: Any
     ) -> nn.Module:
         return build(description, state, model)
-
-
-def copy_with(model: nn.Module, replaced: Mapping[str, nn.Module]) -> nn.Module:
-    """A copy of a model with other modules, by name, in the places of some that are not copied."""
-    memo: dict[int, Any] = {id(model.get_submodule(name)): new for name, new in replaced.items()}
-    # Results that a model keeps of its last training step cannot be copied with their history.
-    for module in model.modules():
-        for value in vars(module).values():
-            for part in value if isinstance(value, tuple | list) else (value,):
-                if isinstance(part, Tensor) and part.grad_fn is not None:
-                    memo[id(part)] = part.detach()
-    return copy.deepcopy(model, memo)

@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from bitgnn.bits import BitAdjacency, BitImages, BitTensor, Int8Tensor, set_bits
 from bitgnn.inference.bound_program import FeatureForm, Features, Inputs, Packed
@@ -208,23 +208,29 @@ class FrozenModel(CalledProgram):
 
     @classmethod
     def from_description(
-        cls, description: Mapping[str, Any], tensors: Mapping[str, Tensor]
+        cls,
+        description: Mapping[str, Any],
+        tensors: Mapping[str, Tensor],
+        model: nn.Module | None = None,
     ) -> Self:
-        """The inverse of :meth:`description` and ``state_dict``; whatever does not fit raises."""
+        """The inverse of :meth:`description` and ``state_dict``; whatever does not fit raises.
+
+        ``model`` is one of the same architecture, for modules of the user's that steps call.
+        """
         calls = description["calls"]
         if not isinstance(calls, list):
             raise ValueError("calls must be a list")
         own = {name: tensor for name, tensor in tensors.items() if not name.startswith(CALLS)}
-        model = cls(
+        made = cls(
             Program.from_description(description["program"]),
             own,
             report=FreezeReport.from_description(description["report"]),
-            calls=read_calls(calls, tensors),
+            calls=read_calls(calls, tensors, model),
             features=description["features"],
             **cls._own_arguments(description),
         )
-        check_program(model.program, model.registers, own)
-        return model
+        check_program(made.program, made.registers, own)
+        return made
 
     @classmethod
     def _own_arguments(cls, description: Mapping[str, Any]) -> dict[str, Any]:

@@ -50,6 +50,10 @@ class Argument:
     default: str = "None"
 
 
+class OtherForm(ValueError):
+    """A call for which the trained forward runs other steps than those that were frozen."""
+
+
 class Call(NamedTuple):
     """One call of a frozen model, sorted by what its steps read."""
 
@@ -191,12 +195,12 @@ class OwnCall:
             if argument.role == "fixed" and name in given:
                 if isinstance(value, Tensor) or repr(value) != argument.default:
                     got = "a tensor" if isinstance(value, Tensor) else repr(value)
-                    raise ValueError(
+                    raise OtherForm(
                         f"FrozenModel: {name} must be {argument.default}, which the forward "
                         f"was frozen with, got {got}"
                     )
             elif argument.missing == "decided" and value is None and not is_ready:
-                raise ValueError(
+                raise OtherForm(
                     f"FrozenModel: {name} must be given, since the forward was frozen "
                     "with it and runs other layers without it"
                 )

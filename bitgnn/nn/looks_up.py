@@ -50,7 +50,7 @@ class _WithParameters(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, out: Tensor, *parameters: Tensor) -> Tensor:
         ctx.parameters = [(p.shape, p.dtype, p.device) for p in parameters]
-        return out.view_as(out)
+        return out.detach()  # no view, so that an activation behind it may write in place
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:

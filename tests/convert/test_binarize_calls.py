@@ -216,18 +216,8 @@ REFUSED = [
      "binarize: model is frozen already, a FrozenModel; pass the model that was frozen$"),
     (lambda: binarize(_compiled_inside()), TypeError,
      r"model\.c1 must not be compiled yet, .*\(model\.c1\._orig_mod\)"),
-    (lambda: binarize(Net(), GraphConfig(skip=("c1", "c2"))), ValueError,
-     r"c1 stays in floats, named in skip; .* GraphConfig\(linear=True\) swaps its .* \(head\)$"),
-    (lambda: binarize(pyg.GAT(6, 8, 2)), ValueError,
-     r"GATConv \(convs\.0, convs\.1\) has no binary form; GraphConfig\(linear=True\) sw"),
-    (lambda: binarize(pyg.GINConv(nn.Sequential(nn.Linear(6, 8)))), ValueError,
-     r"GINConv \(the model itself\) has no binary form; GraphConfig\(linear=True.* \(nn\.0\)$"),
-    (lambda: binarize(pyg.RGCNConv(6, 8, 2)), ValueError,
-     r"RGCNConv \(the model itself\) has no binary form$"),
-    (lambda: binarize(nn.Sequential(nn.BatchNorm1d(3))), ValueError, "it has BatchNorm1d$"),
     (lambda: _export(binarize(Net(), "full"), "nowhere"), ValueError,
      r"must be a network of images, .* got Net, which has none \(a model of graph layers is"),
-    (lambda: binarize(nn.ReLU()), ValueError, "no GCNConv, SAGEConv or GraphConv to swap"),
     (lambda: binarize(Net(), GraphConfig(skip=("third",))), ValueError,
      r"is named \['third'\], the model has \['c1', 'c2', 'head'\]"),
     (lambda: binarize("model"), TypeError, r"must be a torch.nn.Module, got str"),
@@ -258,6 +248,49 @@ REFUSED = [
 def test_what_cannot_be_is_said_in_one_sentence(call, kind, message):
     with pytest.raises(kind, match=message):
         call()
+
+
+UNCHANGED = [
+    (Net, GraphConfig(skip=("c1", "c2")), {"c1", "c2", "head"},
+     r"c1 stays in floats, named in skip; .* GraphConfig\(linear=True\) swaps its .* \(head\)$"),
+    (lambda: pyg.GAT(6, 8, 2), None, {"convs.0", "convs.0.lin", "convs.1", "convs.1.lin"},
+     r"GATConv \(convs\.0, convs\.1\) has no binary form; GraphConfig\(linear=True\) sw"),
+    (lambda: pyg.GINConv(nn.Sequential(nn.Linear(6, 8))), None, {"", "nn.0"},
+     r"GINConv \(the model itself\) has no binary form; GraphConfig\(linear=True.* \(nn\.0\)$"),
+    (lambda: pyg.RGCNConv(6, 8, 2), "full", {""},
+     r"RGCNConv \(the model itself\) has no binary form$"),
+    (lambda: nn.Sequential(nn.BatchNorm1d(3)), None, {"0"}, "it has BatchNorm1d$"),
+    (lambda: pyg.GraphSAGE(6, 8, 1, aggr=["mean", "max"]), None, {"convs.0"},
+     r"convs\.0 stays in floats, its aggregation hands on another width than the features"),
+    (nn.ReLU, None, set(), "no GCNConv, SAGEConv or GraphConv to swap"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("make", "config", "left", "message"), UNCHANGED)
+def test_a_model_without_a_layer_to_swap_stays_as_it_is(make, config, left, message):
+    model = make()
+    with pytest.warns(UserWarning, match=f"binarize: the model stays as it is: .*{message}"):
+        binary = binarize(model, config)
+    assert binary is not model
+    assert str(binary) == str(model)
+    assert all(torch.equal(t, model.state_dict()[n]) for n, t in binary.state_dict().items())
+    report = report_of(binary)
+    assert (report.swapped, report.left.keys()) == ({}, left)
+    assert report.float_share == (None if make in (nn.ReLU,) or "0" in left else 1.0)
+
+
+def test_one_layer_that_cannot_be_swapped_never_stops_the_others():
+    class Own(pyg.SAGEConv):
+        def __init__(self):
+            super().__init__(6, 8)
+            self.extra = nn.Parameter(torch.ones(1))
+
+    model = nn.ModuleList([Own(), pyg.GCNConv(8, 3), pyg.DirGNNConv(pyg.SAGEConv(3, 3))])
+    binary = binarize(model)
+    report = report_of(binary)
+    assert report.swapped == dict.fromkeys(("1", "2.conv_in", "2.conv_out"), "bin")
+    assert report.left["0"] == "it has further tensors, extra"
+    assert binary.load_state_dict(model.state_dict(), strict=False).unexpected_keys == []
 
 
 @pytest.mark.parametrize("wrap", [nn.DataParallel, torch.compile])

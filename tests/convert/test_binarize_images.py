@@ -110,8 +110,9 @@ def test_layers_at_the_ends_that_hold_few_weights_stay_in_floats():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         _check_frozen(binary, torch.randn(3, 3, 8, 8))
-    with pytest.raises(ValueError, match=r"15: it is the last .*; 3: BinaryConv2d is binary alre"):
-        bitgnn.binarize(binary)
+    said = r"15: it is the last .*; 3: BinaryConv2d is binary alre"
+    with pytest.warns(UserWarning, match=said):
+        assert report_of(bitgnn.binarize(binary)).swapped == {}
 
 
 @pytest.mark.parametrize(
@@ -200,8 +201,6 @@ def _one(**options):
     ("call", "error", "message"),
     [
         (_one(skip=("9",)), ValueError, r"named \['9'\], the model has"),
-        (_one(skip=("0",)), ValueError, "no layer to swap"),
-        (_one(first="keep"), ValueError, r"no layer to swap; 0: it is the first layer$"),
         (_one(dropout=0.5), TypeError, r"ImageConfig: fields are .*, got dropout \(a field of Gr"),
         (_one(first="middle"), ValueError, "first must be one of"),
         (_one(last="middle"), ValueError, "last must be one of"),
@@ -216,6 +215,16 @@ def _one(**options):
 def test_bad_configurations_are_named(call, error, message):
     with pytest.raises(error, match=message):
         call()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"), [({"skip": ("0",)}, "named in skip"), ({"first": "keep"}, "it is the")]
+)
+def test_a_network_without_a_layer_to_swap_stays_as_it_is(options, message):
+    with pytest.warns(UserWarning, match=f"has no layer to swap; 0: {message}"):
+        binary = _one(**options)()
+    assert type(binary[0]) is nn.Conv2d
+    assert report_of(binary).float_share == 1.0
 
 
 def test_transformers_are_told_of_their_configuration():

@@ -72,10 +72,12 @@ def test_each_map_is_packed(case, tmp_path):
 @pytest.mark.parametrize(
     ("with_gcn", "output"), [(True, None), (False, "classes")], ids=["other layers", "an output"]
 )
-def test_what_needs_a_trace_has_one(with_gcn, output):
+def test_what_needs_a_trace_has_one(with_gcn, output, tmp_path):
     model = _trained(lambda: Own(with_gcn), {"linear": True})
-    with pytest.warns(UserWarning, match="c1: it runs as its own code"):
-        frozen = bitgnn.freeze(model, output=output)
+    frozen = bitgnn.freeze(model, output=output)
+    assert "it runs as its own code" in frozen.report.floats["c1"]
+    read = bitgnn.load(bitgnn.save(frozen, tmp_path))
+    assert torch.equal(read(X, EDGES), frozen(X, EDGES))
     assert isinstance(frozen, FrozenModel)
     assert frozen.report.letters["c2.nn.3"] == "FBF"
     assert frozen.report.letters.get("front", "FIF+FBF") == "FIF+FBF"

@@ -149,18 +149,25 @@ def test_what_cannot_be_is_said():
     binary = bitgnn.binarize(nn.Sequential(nn.Conv2d(3, 4, 3)))
     small, resnet = torch.randn(1, 3, 16, 16), bitgnn.models.resnet(14, width=0.1)
     for call, message in (
-        (lambda: bitgnn.freeze(signals),
+        (lambda: bitgnn.freeze(signals, output="classes"),
          r"freeze: layer 'conv' \(Conv1d\) reads the input, and a"),
-        (lambda: bitgnn.binarize(transposed), r"ConvTranspose2d \(0, 1\) has no binary form"),
         (lambda: resnet(small), r"\[N, 3, 32, 32\], got .*; image_size= \(or"),
         (lambda: bitgnn.binarize(LeNet(), "FBB+BBF"),
          r"in a network of images, .* got 'FBB\+BBF'$"),
-        (lambda: bitgnn.binarize(nn.Sequential(nn.LazyConv2d(4, 3))),
-         "no layer to swap; 0: it has no weight yet; run the"),
-        (lambda: bitgnn.binarize(binary), r"BinaryConv2d \(0\) is binary already$"),
     ):  # fmt: skip
         with pytest.raises(ValueError, match=message):
             call()
+    for model, message in (
+        (transposed, r"ConvTranspose2d \(0, 1\) has no binary form"),
+        (nn.Sequential(nn.LazyConv2d(4, 3)), "no layer to swap; 0: it has no weight yet; run the"),
+        (binary, r"BinaryConv2d \(0\) is binary already$"),
+    ):
+        with pytest.warns(UserWarning, match=message):
+            assert report_of(bitgnn.binarize(model)).swapped == {}
+    with pytest.warns(UserWarning, match="forward of Signals: it runs as its own code, layer 'con"):
+        frozen = bitgnn.freeze(signals.eval())
+    x = torch.randn(2, 3, 8)
+    assert torch.equal(frozen(x), signals(x).detach())
 
 
 @pytest.mark.parametrize("layer", [BinaryLinear(3, 2), BinaryConv2d(3, 2, 1)])

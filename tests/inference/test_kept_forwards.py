@@ -42,8 +42,10 @@ def test_a_block_that_decides_by_values(x, edges, tmp_path):
     assert [step.kind for step in frozen.program.steps].count("call") == 1
     packed = [m for m in frozen.modules() if type(m) is FrozenModel]
     assert len(packed) == 3  # itself and two layers of the block
-    with pytest.raises(ValueError, match=r"save: \['block'\] run code .* Deciding is a class of"):
-        save(frozen, tmp_path)
+    read = load(save(frozen, tmp_path), Around(Deciding(), "graph", "FBB+BBB"))
+    assert read(x, edges).equal(frozen(x, edges))
+    with pytest.raises(ValueError, match="model must be a model of the architecture that"):
+        load(tmp_path)
 
 
 class Whole(nn.Module):

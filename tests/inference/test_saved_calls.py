@@ -114,26 +114,37 @@ def scaled(x):
 torch.fx.wrap("scaled")
 
 
+class Wrapped(nn.Module):
+    def forward(self, x):
+        return scaled(x)
+
+
 @pytest.mark.filterwarnings("ignore")
 def test_what_cannot_be_saved_is_said(x, edges, tmp_path):
-    class Wrapped(nn.Module):
-        def forward(self, x):
-            return scaled(x)
-
-    moved = norm.PairNorm()
-    moved.scale = torch.ones(1)
-    for between, reason in (
-        (Wrapped(), "'scaled' is a function of its own"),
-        (moved, "scale of PairNorm is no plain value"),
-    ):
-        model = Around(between).eval()
-        frozen = freeze(model)
-        agree(frozen(x, edges), model(x, edges))
-        with pytest.raises(
-            ValueError, match=f"save: .* run code that a checkpoint cannot.*{reason}"
-        ):
-            save(frozen, tmp_path)
+    model = Around(Wrapped()).eval()
+    frozen = freeze(model)
+    agree(frozen(x, edges), model(x, edges))
+    with pytest.raises(ValueError, match=r"save: .* checkpoint cannot.*'scaled' is a function of"):
+        save(frozen, tmp_path)
     assert not list(tmp_path.iterdir())
+
+
+def test_a_module_that_no_file_tells_comes_from_the_model(x, edges, tmp_path):
+    def make():
+        moved = norm.PairNorm()
+        moved.scale = torch.full((1,), 3.0)
+        return Around(moved).eval()
+
+    model = make()
+    with pytest.warns(UserWarning, match=r"load\(\) takes it from the model, scale of PairNorm is"):
+        frozen = freeze(model)
+    agree(frozen(x, edges), model(x, edges))
+    save(frozen, tmp_path)
+    with pytest.raises(ValueError, match=r"load: model must be a model of the architecture"):
+        load(tmp_path)
+    assert load(tmp_path, make())(x, edges).equal(frozen(x, edges))
+    with pytest.raises(ValueError, match="damaged checkpoint or another model"):
+        load(tmp_path, nn.Linear(2, 3))
 
 
 @pytest.mark.parametrize(

@@ -29,7 +29,8 @@ from bitgnn.inference.bwta import (
 from bitgnn.inference.bwta.architecture import float_form, frozen_layers, leave_fast_paths
 from bitgnn.inference.bwta.attention import PROJECTIONS
 from bitgnn.inference.frozen import FreezeReport
-from bitgnn.inference.frozen_layers import FrozenBWTA, copy_with
+from bitgnn.inference.frozen_layers import FrozenBWTA
+from bitgnn.inference.steps.structure import copy_with
 from bitgnn.nn import BWTAAttention, BWTALinear, BWTAMultiheadAttention
 from bitgnn.nn.attention.pretrained import add_attention, is_pretrained
 from bitgnn.nn.bwta_linear import Kind

@@ -174,6 +174,8 @@ class _Terms:
             for part, columns in zip(value.inputs, weight.split(sizes, dim=1), strict=True):
                 self.push(part, columns)
         elif kind == "add" and not all(map(is_unit, value.inputs)):
+            if any(part.size != weight.size(1) for part in value.inputs):
+                return False  # the user's own code may give one column for all
             for part in value.inputs:
                 self.push(part, weight)
         elif kind == "linear" and _is_finite(value):

@@ -38,8 +38,8 @@ UNKNOWN = "frozen models know no such function"
 _NO_MATRIX = "it takes something else than a matrix"
 _OPTIONS = "its options have no form in frozen models"
 _OPERANDS = "its operands have no form in frozen models"
-_LAST = (-1, 1)
-"""Names of the feature dimension of a matrix ``[N, size]``."""
+_KEEP_RANK = ("function", "add", "mul", "maximum", "cat")
+"""Kinds of values whose number of dimensions is that of their inputs."""
 
 
 class RowMaximum(NamedTuple):
@@ -47,6 +47,27 @@ class RowMaximum(NamedTuple):
 
     values: Value
     indices: Value
+
+
+def is_matrix(value: Value) -> bool:
+    """Whether a value is known to be ``[N, size]``; results of the user's own code may be anything.
+
+    Of those the last dimension alone can be named, and vectors have no form.
+    """
+    stack, seen = [value], set()
+    while stack:
+        found = stack.pop()
+        if found.kind == "call":
+            return False
+        if found.kind in _KEEP_RANK and found not in seen:
+            seen.add(found)
+            stack.extend(found.inputs)
+    return True
+
+
+def _is_last(dim: Any, *values: Any) -> bool:
+    """Whether a dimension is that of the features."""
+    return dim == -1 or (dim == 1 and all(isinstance(v, Value) and is_matrix(v) for v in values))
 
 
 def part_of(name: str, x: Any, part: Any) -> Any:
@@ -76,8 +97,8 @@ def concatenated(name: str, tensors: Any, dim: int = 0, axis: int | None = None)
     if not tensors or not are_values:
         raise Unsupported("only features or channels can be joined")
     dim, rank = dim if axis is None else axis, tensors[0].rank
-    dims = (1,) if rank == IMAGES else _LAST
-    if dim not in dims or any(value.rank != rank for value in tensors):
+    is_fitting = dim == 1 if rank == IMAGES else _is_last(dim, *tensors)
+    if not is_fitting or any(value.rank != rank for value in tensors):
         raise Unsupported("only features or channels can be joined")
     sizes = [value.size for value in tensors]
     return Value("cat", name, tuple(tensors), None if None in sizes else sum(sizes), rank=rank)
@@ -116,7 +137,8 @@ def _dropout(
 
 
 def _clip(name: str, x: Any, min: Any = None, max: Any = None) -> Value:
-    if not all(isinstance(bound, int | float) for bound in (min, max)):
+    is_known = isinstance(x, Value) and is_matrix(x)  # which holds floats
+    if not is_known or not all(isinstance(bound, int | float) for bound in (min, max)):
         raise Unsupported("only two numbers can be bounds")
     return function_on(_matrix(x), name, "hardtanh", low=float(min), high=float(max))
 
@@ -124,19 +146,19 @@ def _clip(name: str, x: Any, min: Any = None, max: Any = None) -> Value:
 def _softmax(
     function: str, name: str, x: Any, dim: Any = None, *, dtype: Any = None, _stacklevel: int = 3
 ) -> Value:
-    if dim not in _LAST or dtype is not None:
+    if not _is_last(dim, x) or dtype is not None:
         raise Unsupported("only features of a node can be normalised")
     return function_of(name, function, of_rank(x, ROWS))
 
 
 def _argmax(name: str, x: Any, dim: int | None = None, keepdim: bool = False) -> Value:
-    if dim not in _LAST or keepdim:
+    if not _is_last(dim, x) or keepdim:
         raise Unsupported("only the class of each node has a form in frozen models")
     return classes_of(name, of_rank(x, ROWS))
 
 
 def _max(name: str, x: Any, dim: Any = None, keepdim: bool = False) -> RowMaximum:
-    if dim not in _LAST or keepdim:
+    if not _is_last(dim, x) or keepdim:
         raise Unsupported("only the largest feature of each node has a form in frozen models")
     x = of_rank(x, ROWS)
     largest = FloatCall(name, torch.amax, (Input(0), -1), {}, None)
@@ -144,7 +166,7 @@ def _max(name: str, x: Any, dim: Any = None, keepdim: bool = False) -> RowMaximu
 
 
 def _normalize(name: str, x: Any, p: float = 2.0, dim: int = 1, **options: Any) -> Value:
-    if p != 2 or dim not in _LAST or options:
+    if p != 2 or not _is_last(dim, x) or options:
         raise Unsupported("only the Euclidean norm of a node has a form in frozen models")
     return function_of(name, "normalize", of_rank(x, ROWS))
 
@@ -168,22 +190,24 @@ def _sign(name: str, x: Any, surrogate: str = "ste", window: float = 1.0) -> Val
 
 
 def _scaled(name: str, x: Any, number: float) -> Value:
-    return function_on(_matrix(x), name, "scale", factor=float(number))
+    return function_on(_matrix(x), name, "scale", factor=number)  # integers may be places
 
 
 def _shifted(name: str, x: Value, number: float) -> Value:
-    return function_on(x, name, "shift", term=float(number))
+    return function_on(x, name, "shift", term=number)
 
 
 def _divided(name: str, x: Value, number: float) -> Value:
     # x / c rounds otherwise than x * (1 / c) unless c is a power of two.
     if abs(math.frexp(number)[0]) != 0.5:
         raise Unsupported("only a power of two can divide")
-    return _scaled(name, x, 1 / number)
+    return _scaled(name, x, 1.0 / number)
 
 
 def _with_vector(function: str, name: str, x: Value, constant: Tensor) -> Value:
     """A value and a constant of each feature, or of each channel, ``[C, 1, 1]`` behind images."""
+    if not is_matrix(x):
+        raise Unsupported(_OPERANDS)
     vector = constant.detach().float().flatten()
     size, shape = vector.numel(), list(constant.shape)
     of_images = shape[-3:] == [size, 1, 1] and len(shape) <= IMAGES
@@ -214,7 +238,7 @@ def _joined(
             return Value(kind, name, (a, b), a.size if a.size is not None else b.size, rank=a.rank)
         x, other = (a, b) if isinstance(a, Value) or not commutes else (b, a)
         x = _matrix(x)
-        if isinstance(other, int | float) and with_number is not None:
+        if type(other) in (int, float) and with_number is not None:
             return with_number(name, x, other)
         if isinstance(other, Tensor) and with_vector is not None:
             return with_vector(name, x, other)
@@ -292,7 +316,7 @@ _subtract = _joined(
     commutes=False,
 )
 _divide = _joined("", _divided, partial(_with_vector, "divisor"), commutes=False)
-_negate = partial(_scaled, number=-1.0)
+_negate = partial(_scaled, number=-1)
 FUNCTIONS: dict[Any, Rule] = {
     **{target: rule for _, rule, _, targets in ACTIVATIONS for target in targets},
     **{

@@ -148,7 +148,7 @@ class _Lowering:
         except Unsupported as reason:
             # As GINConv may, a graph layer without a binary form can have binary layers in it.
             if isinstance(module, MessagePassing) and not isinstance(module, SUPPORTED):
-                from bitgnn.convert.freezing import has_binary_layers
+                from bitgnn.convert.layerwise import has_binary_layers
 
                 if has_binary_layers(module, self.plan):
                     return self._own_module(name, module, args, kwargs, str(reason))
@@ -174,7 +174,7 @@ class _Lowering:
     def _own_module(self, name: str, module: nn.Module, args: Any, kwargs: Any, reason: str) -> Any:
         """A module that is not traced: its own code, with the binary layers in it packed."""
         # That file freezes every layer through this one.
-        from bitgnn.convert.freezing import packed_copy
+        from bitgnn.convert.layerwise import packed_copy
 
         copied, letters, floats = packed_copy(module, self.plan, name)
         if isinstance(module, MessagePassing):

@@ -24,6 +24,7 @@ from bitgnn.convert.network.registers import (
     mask_of,
     width_of,
 )
+from bitgnn.convert.network.tracer import NotTraced
 from bitgnn.convert.network.values import IMAGES, ROWS, Network, Value, canonical, collapse, is_unit
 from bitgnn.inference.frozen import FreezeReport
 from bitgnn.inference.frozen_images import FrozenImages, Takes
@@ -59,7 +60,7 @@ class _Selection(Int8Products, ImageProducts):
         features, network = self.features, self.network
         readers = [value for value in self.demands.values if features in value.inputs]
         if features.size is None and not all(value.kind == "call" for value in readers):
-            raise ValueError("freeze: no layer tells the number of features")
+            raise NotTraced("freeze: no layer tells the number of features")
         for name, value in network.outputs.items():
             base, _ = collapse(value)
             in_bits = bool(self.demands.signs.get(base)) and base not in self.floats

@@ -248,7 +248,7 @@ class Arguments:
             return set()  # the place of a default
         attributes = {user: _attribute_of(node, user) for user in users}
         is_data = any(name in _OF_DATA for name in attributes.values())
-        if self._is_mapping(target, attributes, is_data):
+        if self._is_mapping(node, attributes, is_data):
             raise NotTraced(f"freeze: the forward takes {target!r}, or a part of it, by type")
         if not is_data:
             self._names[node] = target
@@ -261,15 +261,22 @@ class Arguments:
         return set(names.values())
 
     def _is_mapping(
-        self, target: str, attributes: Mapping[fx.Node, str | None], is_data: bool
+        self, node: fx.Node, attributes: Mapping[fx.Node, str | None], is_data: bool
     ) -> bool:
         """True if an argument, or an attribute of it, holds tensors by node or edge type."""
         # PyG's names of such mappings end so.
-        if any(name.endswith("_dict") for name in (target, *filter(None, attributes.values()))):
+        if any(
+            name.endswith("_dict")
+            for name in (str(node.target), *filter(None, attributes.values()))
+        ):
             return True
-        modules = (str(user.target) for user in attributes if user.op == "call_module")
-        if any(isinstance(self._traced.root.get_submodule(m), HeteroConv) for m in modules):
-            return True
+        for user in attributes:
+            if user.op == "call_module":
+                module = self._traced.root.get_submodule(str(user.target))
+                given = bound(module, user.args, user.kwargs)
+                names = [name for name, value in given.items() if value is node]
+                if isinstance(module, HeteroConv) or any(n.endswith("_dict") for n in names):
+                    return True
         keys = (user.target is operator.getitem and name for user, name in attributes.items())
         return not is_data and any(keys)
 

@@ -20,6 +20,7 @@ from torch.utils._pytree import tree_leaves
 from torch_geometric.data.data import BaseData
 from torch_geometric.nn import MessagePassing
 from torch_geometric.nn.aggr import Aggregation
+from torch_geometric.nn.models.rev_gnn import InvertibleModule
 
 from bitgnn.nn import ChannelShortcut, NodeStandardize
 
@@ -109,6 +110,10 @@ class _Tracer(fx.Tracer):
         return stays_whole(m)
 
     def call_module(self, m: nn.Module, forward: Any, args: Any, kwargs: Any) -> Any:
+        self.create_arg((args, kwargs))  # attributes of proxies get their nodes here, not inside
+        if isinstance(m, InvertibleModule):  # whose function of its own a trace would run through
+            self.obstacles[self.path_of_module(m)] = "it frees its input and computes it anew"
+            return self.create_proxy("call_module", self.path_of_module(m), args, kwargs)
         before = set(self.graph.nodes)
         try:
             return super().call_module(m, forward, args, kwargs)

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Protocol, runtime_checkable
 
-import torch_geometric.nn
 from torch import nn
 from torch_geometric.nn import MessagePassing
 
@@ -25,16 +24,12 @@ from bitgnn.convert.swap.keeping import (
     why_float,
 )
 from bitgnn.convert.swap.relu import relu_warnings, replace_activations
-from bitgnn.convert.walker import check_names, is_inside, outermost, put_everywhere
-from bitgnn.nn import BinaryLinear, LayerPrecision
+from bitgnn.convert.swap.unchanged import LINEAR, left_alone, unchanged
+from bitgnn.convert.walker import check_names, outermost, put_everywhere
+from bitgnn.nn import LayerPrecision
 from bitgnn.nn.precision import NORM_OPTIONS, PRODUCT_OPTIONS
 
-LINEAR = (nn.Linear, torch_geometric.nn.Linear)
 PLAIN_AGGREGATIONS = ("add", "sum", "mean", "min", "max", "mul")
-CONVOLUTIONS = (
-    nn.Conv1d, nn.Conv2d, nn.Conv3d,
-    nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d,
-)  # fmt: skip
 
 
 @runtime_checkable
@@ -45,6 +40,10 @@ class HasPrecision(Protocol):
 
     def with_precision(self, precision: Any) -> nn.Module:
         """A copy with the same weights in another precision."""
+
+
+class Unswappable(ValueError):
+    """A layer that no binary one can take the place of; the message says why."""
 
 
 def binarize_graph_layers(
@@ -76,15 +75,21 @@ def binarize_graph_layers(
         given = _assigned(name, isinstance(layer, LINEAR), asked, config)
         if given is not None:
             precisions[name], why[name] = given
-    if not precisions:
-        raise ValueError(_nothing_to_swap(model, able, {**skip, **kept}))
     result = copied(model)
-    for name, precision in precisions.items():
-        result = swapped_layer(result, name, precision, config.dropout)
+    for name, precision in dict(precisions).items():
+        try:
+            result = swapped_layer(result, name, precision, config.dropout)
+        except Unswappable as error:  # one layer never stops the model
+            if name in asked:
+                raise ValueError(f"binarize: layer {name!r} cannot be binary: {error}") from error
+            kept[name] = str(error)
+            del precisions[name], why[name], able[name]
+    if not precisions:
+        return unchanged(result, able, {**skip, **kept})
     replaced = replace_activations(result, config.activation)
     swapped = {name: str(result.get_submodule(name).precision) for name in precisions}
     graph_layers = [name for name, layer in known.items() if isinstance(layer, SUPPORTED)]
-    left = {**_left(result, precisions, graph_layers), **skip, **kept}
+    left = {**left_alone(result, precisions, graph_layers), **skip, **kept}
     warned = relu_warnings(result)
     return result, BinarizeReport(swapped, left, warned, replaced, why)
 
@@ -101,7 +106,7 @@ def _in_own_form(model: Any, config: GraphConfig) -> tuple[nn.Module, BinarizeRe
     layers = outermost(result, lambda module: isinstance(module, SUPPORTED))
     swapped = {name: str(layer.precision) for name, layer in layers.items()}
     reasons = dict.fromkeys(swapped, f"the model's own form of {config.precision!r}")
-    left = _left(result, swapped, swapped)
+    left = left_alone(result, swapped, swapped)
     return result, BinarizeReport(swapped, left, (), reasons=reasons)
 
 
@@ -135,44 +140,6 @@ def _assigned(
     return LayerPrecision.parse_linear(f"{activation}{letters.bmm[1]}F"), "linear=True"
 
 
-def _nothing_to_swap(model: nn.Module, linear: Collection[str], kept: Mapping[str, str]) -> str:
-    """Error message for a model without a layer to swap: its layers, and what would work."""
-    others: dict[str, list[str]] = {}
-    for name, module in model.named_modules():
-        if isinstance(module, (MessagePassing, *CONVOLUTIONS, BinaryLinear)) and name not in kept:
-            others.setdefault(type(module).__name__, []).append(name or "the model itself")
-    binary = ("BinaryConv2d", "BinaryLinear")
-    parts = [
-        f"{kind} ({', '.join(names)}) "
-        + ("is binary already" if kind in binary else "has no binary form")
-        for kind, names in others.items()
-    ]
-    parts += [f"{name or 'the model itself'} stays in floats, {why}" for name, why in kept.items()]
-    if linear:
-        names = ", ".join(name or "the model itself" for name in linear)
-        parts.append(f"GraphConfig(linear=True) swaps its linear layers ({names})")
-    if not parts:
-        own = {type(m).__name__ for m in model.modules() if list(m.parameters(recurse=False))}
-        parts = [f"it has {', '.join(sorted(own)) or 'no layer with weights'}"]
-    return (
-        "binarize: the model has no GCNConv, SAGEConv or GraphConv to swap, and no Conv2d of a "
-        f"network of images; {'; '.join(parts)}"
-    )
-
-
-def _left(model: nn.Module, swapped: Collection[str], inside: Collection[str]) -> dict[str, str]:
-    """Reasons why the other layers stay in floats."""
-    found: dict[str, str] = {}
-    for name, module in model.named_modules():
-        if name in swapped or is_inside(name, inside):
-            continue
-        if isinstance(module, MessagePassing):
-            found[name] = f"{type(module).__name__} has no binary form here"
-        elif isinstance(module, LINEAR):
-            found[name] = f"{type(module).__name__} is swapped with linear=True or by name only"
-    return found
-
-
 def swapped_layer(model: nn.Module, name: str, precision: Precision, dropout: float) -> nn.Module:
     """Put a layer of another precision with the same parameters in the place of one.
 
@@ -191,9 +158,12 @@ def swapped_layer(model: nn.Module, name: str, precision: Precision, dropout: fl
         chosen |= {"aggr": aggr, "flow": layer.flow, "node_dim": layer.node_dim}
         new = row_of(layer).binary_form(layer, **chosen)
     missing, unexpected = new.load_state_dict(layer.state_dict(), strict=False)
-    lost = [key for key in [*missing, *unexpected] if not key.startswith(OWN)]
+    # A child that the new layer does not use, such as the map of the root where another layer
+    # adds it, is carried over as it is.
+    carried = tuple(f"{name}." for name, _ in layer.named_children() if not hasattr(new, name))
+    lost = [key for key in [*missing, *unexpected] if not key.startswith((*OWN, *carried))]
     if lost:
-        raise ValueError(f"binarize: {type(layer).__name__} has other tensors than PyG's: {lost}")
+        raise Unswappable(f"{type(layer).__name__} has other tensors than PyG's: {lost}")
     tensor = next(iter(layer.parameters()))
     new.to(tensor.device, tensor.dtype)
     return put_everywhere(model, layer, carry_over(layer, new))

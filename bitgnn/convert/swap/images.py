@@ -80,7 +80,8 @@ def binarize_images(model: nn.Module, config: ImageConfig) -> tuple[nn.Module, B
             if isinstance(layer, BinaryConv2d | BinaryLinear)
         }
         reasons = "; ".join(f"{name or 'the model itself'}: {why}" for name, why in left.items())
-        raise ValueError(f"binarize: the model has no layer to swap; {reasons}")
+        text = f"the model stays as it is: it has no layer to swap; {reasons}"
+        return result, BinarizeReport({}, left, (text,))
     for name, module in model.named_modules():
         if isinstance(module, OTHER_LAYERS):
             left.setdefault(name, f"{type(module).__name__} has no binary form here")

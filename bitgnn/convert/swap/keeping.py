@@ -9,7 +9,9 @@ import torch_geometric.nn
 from torch import Tensor, nn
 from torch.nn.modules.lazy import LazyModuleMixin
 from torch.nn.utils import parametrize
+from torch.utils._pytree import tree_leaves
 from torch_geometric.nn import MessagePassing
+from torch_geometric.nn.aggr import MultiAggregation
 
 from bitgnn.convert.network.graph_layers import SUPPORTED, row_of
 from bitgnn.nn.binary_product import LOOKED_UP, NORMS, QUANTIZERS, STATE
@@ -22,6 +24,7 @@ _OWNERS = ("torch_geometric.", "bitgnn.nn", "torch.nn.")
 _HARMLESS = ("reset_parameters", "extra_repr")
 """Methods that a subclass may have without computing something else."""
 _PRODUCTS = (nn.Linear, nn.Conv2d, torch_geometric.nn.Linear)
+_OF_TREES = ("_modules", "_parameters")
 _TENSORS = frozenset({"weight", "bias"})
 """The tensors of linear layers and convolutions."""
 
@@ -41,12 +44,20 @@ def why_float(layer: nn.Module) -> str | None:
     changed = _changed_names(layer)
     if changed:
         return f"{type(layer).__name__} defines {', '.join(changed)}, which a swap would lose"
+    if isinstance(layer, SUPPORTED) and _joins(layer):
+        return "its aggregation hands on another width than the features have"
     known = row_of(layer).tensors if isinstance(layer, SUPPORTED) else _TENSORS
     tensors = [*layer.named_parameters(), *layer.named_buffers()]
     extra = [n for n, _ in tensors if n not in known and not n.startswith((*OWN, "aggr_module."))]
     if extra:
         return f"it has further tensors, {', '.join(extra)}"
     return None
+
+
+def _joins(layer: Any) -> bool:
+    """Whether a layer's product takes several aggregations side by side."""
+    aggregation = layer.aggr_module
+    return isinstance(aggregation, MultiAggregation) and aggregation.get_out_channels(1) != 1
 
 
 def _changed_names(layer: nn.Module) -> list[str]:
@@ -119,7 +130,9 @@ def copied(model: nn.Module) -> Any:
     computed = {
         id(value): value.detach().clone()
         for module in model.modules()
-        for value in vars(module).values()
+        for name, held in vars(module).items()
+        if name not in _OF_TREES
+        for value in tree_leaves(held)
         if isinstance(value, Tensor) and not value.is_leaf
     }
     return copy.deepcopy(model, computed)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +17,7 @@ from bitgnn.inference.steps.known import (
     describe_function,
     read_function,
 )
+from bitgnn.inference.steps.structure import parts_of, with_parts
 
 EDGE_INDEX = "edge_index"
 EDGE_WEIGHT = "edge_weight"
@@ -103,22 +104,37 @@ def call_kind(calls: Sequence[FloatCall]) -> StepKind:
 
 
 def unsaved(call: FloatCall) -> str:
-    """What to add to a report on a call that no checkpoint can hold."""
+    """What to add to a report on a call that no checkpoint can hold, or not without the model."""
     try:
-        describe_call(call)
+        described = describe_call(call)
     except Unsavable as reason:
         return f"; save() cannot hold it, {reason}"
-    return ""
+    why = described["function"].get("why")
+    return f"; load() takes it from the model, {why}" if why else ""
+
+
+def is_unsaved(calls: Iterable[nn.Module] | None) -> bool:
+    """Whether a checkpoint cannot hold one of these calls, or not without the model."""
+    return any(isinstance(call, FloatCall) and unsaved(call) for call in calls or ())
 
 
 def describe_call(call: FloatCall) -> dict[str, Any]:
-    """A call without its tensors, as plain values; Unsavable where something has no name."""
+    """A call without its tensors, as plain values; Unsavable where something has no name.
+
+    A module of the user's is told by its name in the model, and by the packed layers in it.
+    """
     leaves = [
         _Constant(number) if f"constant_{number}" in call._buffers else leaf
         for number, leaf in enumerate(call.leaves)
     ]
     args, kwargs = pytree.tree_unflatten(leaves, call.structure)
-    function = describe_function(call.function)
+    try:
+        function = describe_function(call.function)
+    except Unsavable as reason:
+        if not isinstance(call.function, nn.Module):
+            raise
+        parts = parts_of(call.function)
+        function = {"own": call.name, "parts": parts, "why": str(reason)}
     check_attribute(function, args[1] if len(args) > 1 else None)
     return {
         "name": call.name,
@@ -129,12 +145,40 @@ def describe_call(call: FloatCall) -> dict[str, Any]:
     }
 
 
-def read_call(description: Any, tensors: Mapping[str, Tensor]) -> FloatCall:
-    """The inverse of :func:`describe_call`; a ValueError says what is wrong or not known."""
+def needs_model(descriptions: Any) -> bool:
+    """Whether calls run modules of the user's, which no file holds."""
+    calls = descriptions if isinstance(descriptions, list) else []
+    functions = (call.get("function") for call in calls if isinstance(call, dict))
+    return any(isinstance(function, dict) and "own" in function for function in functions)
+
+
+def _own_function(
+    description: Mapping[str, Any], tensors: Mapping[str, Tensor], model: nn.Module | None
+) -> nn.Module:
+    """A copy of a module of the user's, with packed layers in their places."""
+    name = str(description["own"])
+    if model is None:
+        raise ValueError(f"the model must be given for its {name!r}")
+    module = model if name == type(model).__name__ else model.get_submodule(name)
+    made = with_parts(module, description["parts"], tensors, "function.")
+    return made.requires_grad_(False).eval()
+
+
+def read_call(
+    description: Any, tensors: Mapping[str, Tensor], model: nn.Module | None = None
+) -> FloatCall:
+    """The inverse of :func:`describe_call`; a ValueError says what is wrong or not known.
+
+    ``model`` is the one that has the user's modules among the calls.
+    """
     names = {"name", "function", "args", "kwargs", "size"}
     if not isinstance(description, Mapping) or description.keys() != names:
         raise ValueError(f"a call must have the entries {sorted(names)}, got {description}")
-    function = read_function(description["function"], tensors)
+    told = description["function"]
+    if isinstance(told, Mapping) and "own" in told:
+        function = _own_function(told, tensors, model)
+    else:
+        function = read_function(told, tensors)
     args = _read(description["args"], tensors)
     kwargs = _read(description["kwargs"], tensors)
     if not isinstance(args, tuple) or not isinstance(kwargs, dict):
@@ -145,14 +189,16 @@ def read_call(description: Any, tensors: Mapping[str, Tensor]) -> FloatCall:
     return call.requires_grad_(False)
 
 
-def read_calls(descriptions: list[Any], tensors: Mapping[str, Tensor]) -> list[FloatCall]:
+def read_calls(
+    descriptions: list[Any], tensors: Mapping[str, Tensor], model: nn.Module | None = None
+) -> list[FloatCall]:
     """The calls of a model from their descriptions and its state, which must fit them."""
     found = []
     for number, description in enumerate(descriptions):
         prefix = f"{CALLS}{number}."
         held = {n.removeprefix(prefix): t for n, t in tensors.items() if n.startswith(prefix)}
         try:
-            found.append(read_call(description, held))
+            found.append(read_call(description, held, model))
         except RuntimeError as error:  # a tensor that does not fit
             raise ValueError(str(error)) from error
     return found

@@ -52,14 +52,14 @@ def _batch_norm(x: Tensor, t: Tensors, a: Attributes) -> Tensor:
 
 
 def _layer_norm(x: Tensor, t: Tensors, a: Attributes) -> Tensor:
-    return functional.layer_norm(x, (x.size(1),), t.get("weight"), t.get("bias"), a["eps"])
+    return functional.layer_norm(x, (x.size(-1),), t.get("weight"), t.get("bias"), a["eps"])
 
 
 def _monotone(function: Callable[..., Tensor], *names: str, **options: Any) -> FloatFunction:
-    """A monotone function of each entry and of float attributes of these names."""
+    """A monotone function of each entry and of numbers of these names; integers keep integers."""
     return FloatFunction(
         lambda x, t, a: function(x, *(a[name] for name in names)),
-        attributes=dict.fromkeys(names, float),
+        attributes=dict.fromkeys(names, (int, float)),
         is_monotone=True,
         **options,
     )

@@ -19,6 +19,13 @@ from torch_geometric.nn import MessagePassing, aggr, norm
 
 import bitgnn.nn
 from bitgnn.inference.bounds import check_arguments, parameters_on_meta
+from bitgnn.inference.steps.structure import (
+    FORMS,
+    Form,
+    Names,
+    describe_structure,
+    read_structure,
+)
 from bitgnn.nn import LayerPrecision
 
 
@@ -74,6 +81,9 @@ _PYG = """
 _OWN = "GCNConv SAGEConv GraphConv Linear BinaryLinear NodeStandardize"
 _TENSOR = """
     abs acos add addmm all amax amin any arange argmax argmin argsort asin atan atan2 bmm cat
+    addcdiv addcmul aminmax bincount bucketize cdist count_nonzero cross hstack isin kron
+    moveaxis nanmean nansum narrow nonzero ravel searchsorted select sinc std_mean swapdims
+    unique unique_consecutive var_mean vstack
     ceil celu chunk clamp clamp_max clamp_min clip concat cos cosh cummax cumprod cumsum deg2rad
     diff div dot einsum eq erf erfc exp expm1 eye flatten flip floor floor_divide fmod full
     full_like gather ge gt heaviside hypot index_select inner isfinite isinf isnan le lerp
@@ -103,7 +113,17 @@ _OPERATORS = """
     add sub mul truediv floordiv mod pow matmul neg abs eq ne lt le gt ge and_ or_ xor invert
     iadd isub imul itruediv getitem
 """
-_UTILITIES = "scatter softmax degree to_dense_batch segment one_hot cumsum"
+_UTILITIES = """
+    scatter softmax degree to_dense_batch segment one_hot cumsum to_dense_adj add_self_loops
+    remove_self_loops add_remaining_self_loops contains_self_loops coalesce to_undirected
+    is_undirected sort_edge_index lexsort spmm subgraph k_hop_subgraph index_to_mask mask_select
+    select narrow group_argsort group_cat homophily normalize_edge_index unbatch
+    unbatch_edge_index negative_sampling dropout_edge dropout_node trim_to_layer
+"""
+_POOLS = """
+    global_add_pool global_mean_pool global_max_pool global_sort_pool avg_pool_neighbor_x
+    dense_diff_pool dense_mincut_pool knn_interpolate
+"""
 MODULES: dict[str, type[nn.Module]] = _named(
     ("torch.nn", nn, _LAYERS),
     ("torch_geometric.nn.norm", norm, _NORMS),
@@ -118,11 +138,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
         ("torch", torch, _TENSOR),
         ("torch.nn.functional", functional, _FUNCTIONAL),
         ("operator", operator, _OPERATORS),
-        (
-            "torch_geometric.nn",
-            torch_geometric.nn,
-            "global_add_pool global_mean_pool global_max_pool",
-        ),
+        ("torch_geometric.nn", torch_geometric.nn, _POOLS),
         ("torch_geometric.utils", torch_geometric.utils, _UTILITIES),
     ),
 }
@@ -132,6 +148,7 @@ ATTRIBUTES = ("shape", "dtype", "device", "ndim", "T", "mT", "values", "indices"
 
 _FUNCTION_NAMES: dict[Any, str] = {function: name for name, function in reversed(FUNCTIONS.items())}
 _MODULE_NAMES = {kind: name for name, kind in MODULES.items()}
+_NAMES = Names(_FUNCTION_NAMES, FUNCTIONS)
 _OF_MESSAGES = ("aggr", "flow", "node_dim")
 """Arguments of PyG's base class, beside those that a layer's own constructor lists."""
 
@@ -165,7 +182,25 @@ _ELSEWHERE: dict[tuple[str, str], Callable[[Any], Any]] = {
 
 
 def describe_module(module: nn.Module) -> dict[str, Any]:
-    """Class and constructor arguments of a module, as plain values; Unsavable where it has none."""
+    """Plain values of a module, from which it is made again; Unsavable where it has none.
+
+    Class and arguments of the constructor; or class, attributes and parts.
+    """
+    try:
+        return _describe_made(module)
+    except Unsavable:
+        try:
+            found = describe_structure(module, _NAMES)
+            made = read_structure(found, module.state_dict(), _NAMES)
+            is_same = describe_structure(made, _NAMES) == found
+        except ValueError as error:
+            raise Unsavable(str(error)) from error
+        if not is_same:
+            raise
+        return {"structure": found}
+
+
+def _describe_made(module: nn.Module) -> dict[str, Any]:
     name = _MODULE_NAMES.get(type(module))
     if name is None:
         raise Unsavable(f"{type(module).__name__} is a class of its own")
@@ -197,7 +232,10 @@ def _made(module: nn.Module, description: Mapping[str, Any]) -> nn.Module:
 def _plain(name: str, module: nn.Module, parameter: str) -> Any:
     elsewhere = _ELSEWHERE.get((name, parameter))
     if elsewhere is not None:
-        value = elsewhere(module)
+        try:
+            value = elsewhere(module)
+        except AttributeError as error:  # a part of it was packed or replaced
+            raise Unsavable(f"{type(module).__name__} was changed after it was made") from error
     elif parameter == "precision":
         value = getattr(module, "letters", None)
         if getattr(module, "has_role", False):
@@ -262,6 +300,20 @@ def read_module(description: Any, tensors: Mapping[str, Tensor] | None = None) -
             return kind(**made).eval()
 
 
+def _read_whole(description: Any, state: Mapping[str, Tensor]) -> nn.Module:
+    """A module of this package inside of another one."""
+    module = read_module(description, state)
+    module.load_state_dict(dict(state), assign=True)
+    return module
+
+
+FORMS["layer"] = Form(
+    tuple(kind for kind in MODULES.values() if kind.__module__.startswith("bitgnn.")),
+    _describe_made,
+    _read_whole,
+)
+
+
 def describe_function(function: Any) -> dict[str, Any]:
     """Name of a function or method, or description of a module; Unsavable where it has none."""
     if isinstance(function, nn.Module):
@@ -286,6 +338,8 @@ def read_function(description: Any, tensors: Mapping[str, Tensor]) -> Any:
         raise ValueError(f"a function must be named, got {description}")
     if "module" in description:
         return read_module(description, tensors)
+    if "structure" in description:
+        return read_structure(description["structure"], tensors, _NAMES, "function.")
     ((kind, name),) = description.items()
     if kind == "method" and name in METHODS:
         return Method(name)
