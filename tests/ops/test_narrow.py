@@ -187,9 +187,10 @@ def test_a_product_of_the_nodes_own_rows(size, classes, root_size, device):
         assert_heads(adjacency, given | root, run(adjacency, given | root))
 
 
-def test_rows_that_do_not_begin_with_an_access(device):
+@pytest.mark.parametrize("classes", [7, 40])
+def test_rows_that_do_not_begin_with_an_access(classes, device):
     adjacency = rows_of(DEGREES)
-    given = arguments(adjacency, 256, 7, device) | root_of(len(DEGREES), 256, 7, device)
+    given = arguments(adjacency, 256, classes, device) | root_of(len(DEGREES), 256, classes, device)
     expected = run(adjacency, given)
     for name in ("x", "root", "root_w"):
         whole = given[name]
@@ -300,7 +301,7 @@ def test_results_repeat_on_cuda():
 # Where the kernels look for long rows first, and where rows are in the order of their degrees.
 @pytest.mark.cuda
 @pytest.mark.parametrize(("rows", "most"), [(33_001, 20), (40_000, 440)])
-@pytest.mark.parametrize(("size", "classes"), [(256, 7), (64, 3), (127, 7), (300, 20)])
+@pytest.mark.parametrize(("size", "classes"), [(256, 7), (64, 3), (127, 7), (300, 20), (256, 40)])
 def test_large_graphs(size, classes, rows, most):
     cuda = torch.device("cuda")
     degrees = torch.randint(most, (rows,), generator=seeded(1))
@@ -312,3 +313,5 @@ def test_large_graphs(size, classes, rows, most):
         found = run(adjacency, kept | root)
         assert torch.equal(found, added(run(adjacency, kept), root))
         assert torch.equal(run(adjacency, kept | root), found)
+        order = {"order": adjacency.row_order().to(cuda)}
+        assert torch.equal(run(adjacency, kept | root | order), found)

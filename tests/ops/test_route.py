@@ -244,6 +244,40 @@ def test_sums_beside_a_product_take_two_kernels_at_most(degree, size):
     assert staged == ([True, True] if (degree, size) == (10, 128) else [False]), found
 
 
+# Classes, features, features of the root and the product's kernel; a root of too many features for
+# the elements of the sums takes a kernel of its own.
+@needs_library
+@pytest.mark.parametrize(
+    ("classes", "size", "root_size", "product", "count"),
+    [
+        (7, 256, 256, "narrow_product_kernel", 2),
+        (40, 256, 256, "narrow_tensor_kernel", 2),
+        (41, 128, 128, "narrow_tensor_kernel", 2),
+        (40, 96, 96, "narrow_product_kernel", 2),  # odd words
+        (40, 256, 2048, "narrow_tensor_kernel", 3),
+    ],
+)
+def test_root_terms_are_part_of_the_products_and_the_sums(classes, size, root_size, product, count):
+    rows = 100_000
+    rowptr = torch.empty(rows + 1, dtype=torch.int64, device=META)
+    indices = torch.empty(8 * rows, dtype=torch.int32, device=META)
+    order = torch.empty(rows, 2, dtype=torch.int64, device=META)
+    operands = (words(rows, size), words(classes, size), size, rowptr, indices)
+    for given in ({}, {"order": order}):
+        found = route(
+            "bmm_bspmm_narrow", *operands,
+            x_scale=floats(rows), root=words(rows, root_size), root_w=words(classes, root_size),
+            root_size=root_size, **given, device="H200",
+        )  # fmt: skip
+        kernels = [launch.kernel for launch in found.launches]
+        assert len(kernels) == count, found
+        assert product in kernels[0], found
+        assert "aggregate_narrow_kernel" in kernels[1], found
+        assert ("OrderedPattern" in kernels[1]) is bool(given), found
+    blackwell = route("bmm_bspmm_narrow", *operands, device="RTX 5090")
+    assert "narrow_product_kernel" in blackwell.launches[0].kernel, blackwell
+
+
 @needs_library
 def test_a_route_says_what_is_wrong():
     with pytest.raises(ValueError, match="operator must be one with CUDA kernels, got 'bmm_xyz'"):

@@ -43,10 +43,16 @@ __device__ __forceinline__ uint32_t shared_address(const void* p) {
   return static_cast<uint32_t>(__cvta_generic_to_shared(p));
 }
 
-// Copies 16 or 4 bytes to shared memory with cp.async: the first `bytes` come from `from`, the rest
-// are zeros. commit_copies() closes a group of copies.
+// Copies 16, 8 or 4 bytes to shared memory with cp.async: the first `bytes` come from `from`, the
+// rest are zeros. commit_copies() closes a group of copies.
 __device__ __forceinline__ void copy_async_16(uint32_t* to, const int32_t* from, int bytes) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;\n" ::"r"(shared_address(to)),
+               "l"(from), "r"(bytes)
+               : "memory");
+}
+
+__device__ __forceinline__ void copy_async_8(uint2* to, const int32_t* from, int bytes) {
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 8, %2;\n" ::"r"(shared_address(to)),
                "l"(from), "r"(bytes)
                : "memory");
 }

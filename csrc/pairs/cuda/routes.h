@@ -16,9 +16,10 @@ struct NarrowFactors {
 };
 
 // Writes the halves of an unscaled product of packed rows in the row form that with_factored_form()
-// or with_plain_form() chooses; `table` has room for all chunks.
+// or with_plain_form() chooses; `table` has room for all chunks. A root term, if it is not null, is
+// a second product of as many features, written to `root_table` in the same form.
 cudaError_t narrow_product(const BmmArgs& product, const NarrowFactors& factors, char* table,
-                           const Context& context);
+                           const BmmArgs* root, char* root_table, const Context& context);
 
 // BMM + BSpMM for rows that are too wide for the narrow form and have scales or factors.
 // args.product multiplies packed rows; its only scale is out_scale, which multiplies sums.

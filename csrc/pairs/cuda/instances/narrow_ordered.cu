@@ -9,8 +9,13 @@ cudaError_t launch_ordered_sums(const NarrowLaunch& d, int64_t size, bool has_fa
   // One kernel for all: the one with heads, which is the faster one for rows of several lanes.
   return with_form(size, d.a.features, has_factors, [&](auto form) {
     using Row = typename decltype(form)::Row;
-    constexpr int kLoads = Row::kLanes == 1 ? kSingleLoads : kSharedLoads;
-    return launch_share<OrderedPattern, true, NarrowShare<Row, kLoads>>(d, context);
+    if constexpr (Row::kLanes > 1) {
+      using Share = NarrowShare<Row, kFewLoads, kSumSlots / 2>;
+      if (d.a.edges < kSplitDegree * d.a.rows)
+        return launch_share<OrderedPattern, true, Share>(d, context);
+    }
+    using Share = NarrowShare<Row, kFewLoads, kSumSlots>;
+    return launch_share<OrderedPattern, true, Share>(d, context);
   });
 }
 

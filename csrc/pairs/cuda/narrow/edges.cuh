@@ -16,31 +16,28 @@ __device__ __forceinline__ int32_t load_index(const int32_t* p, int place, int c
   return v;
 }
 
-// A lane of a group of kLanes * kSumSlots lanes, those of `mask`. The lanes of a slot read every
-// kSumSlots-th edge, kLoads of them per step.
-template <int kLoads_, int kLanes_>
+// A lane of a group of kLanes * kSplit lanes. kLanes of them read the same edges: every kSplit-th
+// one, kLoads per step.
+template <int kLoads_, int kLanes_, int kSplit_>
 struct GroupLane {
   static constexpr int kLoads = kLoads_;
   static constexpr int kLanes = kLanes_;
-  static constexpr int kGroup = kLanes * kSumSlots;
+  static constexpr int kSplit = kSplit_;
+  static constexpr int kGroup = kLanes * kSplit;
 
-  int slot, in_group;  // in_group: which of the next kGroup edges the lane reads for its slot
-  unsigned mask;
+  int slot, in_group;  // the first edge it reads; which index of the next kGroup it loads
 
-  // The column of the slot's edge number `load`, which one of the slot's lanes has read.
+  // The column of its edge number `load`, which one of the lanes with the same edges holds. The
+  // whole warp takes part.
   __device__ __forceinline__ int32_t shared(int32_t held, int load) const {
     if constexpr (kLanes == 1) return held;
-    return __shfl_sync(mask, held, load % kLanes, kLanes);
+    return __shfl_sync(kFullWarp, held, load % kLanes, kLanes);
   }
 };
 
-// A pattern yields rows of some degree, and their edges step by step. kSharedBlocks: blocks that a
-// multiprocessor should hold if rows have several lanes. kRooted: the sums end with a root term,
-// for single lanes only.
+// A pattern yields rows of some degree, and their edges step by step.
 struct CsrPattern {
   static constexpr bool kOrdered = false;
-  static constexpr bool kRooted = false;
-  static constexpr int kSharedBlocks = 8;
 
   struct Row {
     int64_t row;  // -1 for none
@@ -74,7 +71,7 @@ struct CsrPattern {
     __device__ __forceinline__ void load(Step& step, int left) const {
 #pragma unroll
       for (int l = 0; l < Lane::kLoads; ++l)
-        step.column[l] = load_index(next_ + l * kSumSlots, l * kSumSlots, left);
+        step.column[l] = load_index(next_ + l * Lane::kSplit, l * Lane::kSplit, left);
     }
     // Column of the slot's edge number `load`; called by all lanes of the group.
     __device__ __forceinline__ int32_t column(const Step& step, int load) const {
@@ -87,23 +84,22 @@ struct CsrPattern {
   };
 };
 
-struct RootedPattern : CsrPattern {
-  static constexpr bool kRooted = true;
-};
-
 // Rows in order of degree, except heavy ones. The lanes of a group read different indices and then
 // share them: this saves L2 requests, which are the bound while all warps are busy; otherwise
 // waiting for the other lanes costs more than that.
 struct OrderedPattern : CsrPattern {
   static constexpr bool kOrdered = true;
-  static constexpr int kSharedBlocks = 9;
 
   __device__ static Row of(const bspmm::RowSpan& span) {
     return {span.row, span.begin, span.degree};
   }
   __device__ static Row light_row(const AggregateArgs& a, const bspmm::RowOrder& order,
                                   int64_t slot) {
-    return of(bspmm::light_row_at(a, order, slot));
+    if (slot >= a.rows) return {-1, 0, 0};
+    const uint4 raw = __ldg(reinterpret_cast<const uint4*>(order.rows + slot));
+    bspmm::RowSpan span;
+    memcpy(&span, &raw, sizeof(span));
+    return span.degree < order.heavy_degree ? of(span) : Row{-1, 0, 0};
   }
 
   template <class Lane>

@@ -17,6 +17,7 @@ constexpr int64_t kMostWideFeatures = TenBitElements::kMostFeatures;
 
 constexpr int64_t kOrderedDegree = 32;  // mean degree from which rows are ordered
 constexpr int32_t kLeastHeavy = 512;    // rows of a given order that are shorter never take a block
+constexpr int32_t kHeavyFactor = 2;  // blocks that add up pieces are slower than warps for an edge
 
 // Rows in order of degree balance the warps. With many edges this pays for computing the order in
 // every call: at Reddit's size it costs 8 us and saves 160 of 1030.
@@ -32,26 +33,17 @@ cudaError_t order_narrow(const NarrowCall& call, const Context& context, bspmm::
   static_assert(sizeof(bspmm::RowSpan) == 2 * sizeof(*call.order), "an order consists of spans");
   static_assert(kLeastHeavy % kOrderStep == 0, "no light row comes before a heavy one");
   *order = {reinterpret_cast<const bspmm::RowSpan*>(call.order),
-            std::max(kLeastHeavy, bspmm::heavy_degree(call.sums.edges)), 0};
+            std::max(kLeastHeavy, kHeavyFactor * bspmm::heavy_degree(call.sums.edges)), 0};
   return cudaSuccess;
 }
 
-// True if a root term's rows are short, aligned and made of whole pieces.
-bool suits_root(const BmmArgs& root) {
-  constexpr int64_t kMostWords = 16;  // longer rows are left to tensor cores
-  const int64_t words = words_for(root.size);
-  const size_t access = words % 4 == 0 ? sizeof(uint4) : sizeof(uint2);
-  return words % kRootAccess == 0 && words <= kMostWords && is_aligned(root.x, access) &&
-         is_aligned(root.w, access);
-}
-
-// True if the sum kernel adds the root term itself. It reads the root's rows before the narrow
-// product is done, so there must be a product.
+// True if a root term's products are held like those that are summed, and the sum kernel adds them.
 bool suits_joined_root(const NarrowCall& call, bool has_factors) {
-  return call.root != nullptr && !suits_order(call) && call.product.rows > 0 &&
-         suits_root(*call.root) &&
-         with_form(call.product.size, call.product.out_features, has_factors,
-                   [](auto form) { return decltype(form)::Row::kLanes == 1; });
+  constexpr int64_t kMostWords = 16;  // longer rows are left to a kernel of their own
+  return call.root != nullptr && words_for(call.root->size) <= kMostWords &&
+         with_form(call.product.size, call.product.out_features, has_factors, [&](auto form) {
+           return call.root->size <= decltype(form)::Row::Elements::kMostFeatures;
+         });
 }
 
 cudaError_t aggregate_columns(const NarrowCall& call, const NarrowFactors& factors,
@@ -64,25 +56,37 @@ cudaError_t aggregate_columns(const NarrowCall& call, const NarrowFactors& facto
   product.out_scale = nullptr;
   d.shift = call.shift;
   d.odd = product.size % 2 != 0;
-  const auto table_bytes = [&](auto form) {
-    using Row = typename decltype(form)::Row;
-    return ceil_div(product.out_features, Row::kFeatures) * product.rows * Row::kPitchBytes;
+  const auto new_table = [&](int64_t rows, int64_t* stride) {
+    const int64_t chunks =
+        with_form(product.size, product.out_features, factors.exist(), [&](auto form) {
+          using Row = typename decltype(form)::Row;
+          *stride = rows * Row::kPitchBytes;
+          return ceil_div(product.out_features, Row::kFeatures);
+        });
+    return static_cast<char*>(context.workspace.take(static_cast<size_t>(chunks * *stride)));
   };
-  const int64_t bytes = with_form(product.size, product.out_features, factors.exist(), table_bytes);
-  auto* table = static_cast<char*>(context.workspace.take(static_cast<size_t>(bytes)));
+  char* table = new_table(product.rows, &d.chunk_stride);
   d.table = table;
-  const bool joins = suits_joined_root(call, factors.exist());
-  cudaError_t error = cudaSuccess;
-  // Before the product, as the sums may overlap with it while they read the order.
-  if (!joins) error = order_narrow(call, context, &d.order);
-  if (error == cudaSuccess) error = narrow_product(product, factors, table, context);
+  BmmArgs root{};
+  char* root_table = nullptr;
+  if (suits_joined_root(call, factors.exist())) {
+    root = *call.root;
+    root_table = new_table(root.rows, &d.root.chunk_stride);
+    d.root.table = root_table;
+    d.root.odd = root.size % 2 != 0;
+    d.root.row_scale = root.row_scale;
+    d.root.out_scale = root.out_scale;
+    d.root.bias = root.bias;
+    root.row_scale = root.out_scale = root.bias = nullptr;
+  }
+  // The order comes before the product, as the sums may overlap with it while they read the order.
+  cudaError_t error = order_narrow(call, context, &d.order);
+  if (error == cudaSuccess)
+    error = narrow_product(product, factors, table, root_table != nullptr ? &root : nullptr,
+                           root_table, context);
   if (error != cudaSuccess) return error;
   if (d.order.rows != nullptr)
     return launch_ordered_sums(d, product.size, factors.exist(), context);
-  if (joins) {
-    d.root = *call.root;
-    return launch_rooted_sums(d, product.size, factors.exist(), context);
-  }
   // For rows of several lanes, the kernel with heads is the faster one.
   return with_form(product.size, product.out_features, factors.exist(), [&](auto form) {
     using Row = typename decltype(form)::Row;

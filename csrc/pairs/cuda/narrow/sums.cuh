@@ -1,5 +1,5 @@
 // Sums of narrow rows over a pattern. A group of lanes owns a row and a chunk of features; a long
-// row takes a whole block. Bound by the number of gathered pieces, of 8 to 64 bytes.
+// row takes whole blocks. Bound by instructions, with single lanes by the gathered pieces.
 #pragma once
 
 #include "core/cuda/dependent_launch.cuh"
@@ -22,7 +22,7 @@ struct NarrowLaunch {
   const float* out_scale;
   const float* shift;  // with factors, for kFactorsOnes
   bool odd;            // dot = 2 * half + 1
-  BmmArgs root;        // for RootedPattern
+  RootTerm root;       // without a head
 };
 
 // A row's factor, fetched long before it is needed.
@@ -30,26 +30,48 @@ __device__ __forceinline__ float narrow_row_factor(const NarrowLaunch& d, int64_
   return d.a.row_scale != nullptr ? __ldg(d.a.row_scale + row) : 1.0f;
 }
 
-// A feature of a row with factor `left` from its sum of halves; `ones` is the sum of the factors.
-template <NarrowSum kSum>
-__device__ __forceinline__ float narrow_value(const NarrowLaunch& d, float left, int64_t degree,
-                                              int64_t feature, float sum, float ones) {
-  float v = __fmul_rn(2.0f, sum);
-  if constexpr (kSum == NarrowSum::kFactorsOnes)
-    if (d.odd) v = __fadd_rn(v, ones);
-  // The sum holds the bits of an integer of any size.
-  if constexpr (kSum == NarrowSum::kPlain)
-    v = __int2float_rn(2 * __float_as_int(sum) + (d.odd ? static_cast<int32_t>(degree) : 0));
-  // Factors of 1 and a bias of -0 change nothing.
-  const float right = d.out_scale != nullptr ? __ldg(d.out_scale + feature) : 1.0f;
-  const float bias = d.a.bias != nullptr ? __ldg(d.a.bias + feature) : -0.0f;
-  v = __fmul_rn(__fmul_rn(left, right), v);
-  if (kSum != NarrowSum::kFactors && d.shift != nullptr) {
-    const float all = kSum == NarrowSum::kPlain ? __ll2float_rn(degree) : ones;
-    v = __fadd_rn(v, __fmul_rn(__fmul_rn(left, __ldg(d.shift + feature)), all));
+// Scales, shifts and biases of kEach adjacent features, from `first` on. Factors of 1 and a bias of
+// -0 change nothing.
+template <NarrowSum kSum, int kEach>
+struct NarrowColumns {
+  float right[kEach], shift[kEach], bias[kEach];
+
+  // `left` of them exist.
+  __device__ __forceinline__ NarrowColumns(const NarrowLaunch& d, int first, int left) {
+    fill(right, 1.0f, d.out_scale, first, left);
+    fill(bias, -0.0f, d.a.bias, first, left);
+    if constexpr (kSum != NarrowSum::kFactors) fill(shift, 0.0f, d.shift, first, left);
   }
-  return __fadd_rn(v, bias);
-}
+
+  // Feature `first + i` of a row with factor `left` from its sum of halves; `ones` is the sum of
+  // the factors.
+  __device__ __forceinline__ float value(const NarrowLaunch& d, int i, float left, int64_t degree,
+                                         float sum, float ones) const {
+    float v = __fmul_rn(2.0f, sum);
+    if constexpr (kSum == NarrowSum::kFactorsOnes)
+      if (d.odd) v = __fadd_rn(v, ones);
+    // The sum holds the bits of an integer of any size.
+    if constexpr (kSum == NarrowSum::kPlain)
+      v = __int2float_rn(2 * __float_as_int(sum) + (d.odd ? static_cast<int32_t>(degree) : 0));
+    v = __fmul_rn(__fmul_rn(left, right[i]), v);
+    if (kSum != NarrowSum::kFactors && d.shift != nullptr) {
+      const float all = kSum == NarrowSum::kPlain ? __ll2float_rn(degree) : ones;
+      v = __fadd_rn(v, __fmul_rn(__fmul_rn(left, shift[i]), all));
+    }
+    return __fadd_rn(v, bias[i]);
+  }
+
+ private:
+  __device__ __forceinline__ static void fill(float (&to)[kEach], float missing, const float* from,
+                                              int first, int left) {
+#pragma unroll
+    for (float& value : to) value = missing;
+    if (from == nullptr) return;
+#pragma unroll
+    for (int i = 0; i < kEach; ++i)
+      if (i < left) to[i] = __ldg(from + first + i);
+  }
+};
 
 // Adds up pieces: floats, or for plain sums integers, which each piece holds exactly as a float.
 template <NarrowSum kSum>
@@ -65,75 +87,77 @@ __device__ __forceinline__ int features_of_chunk(const NarrowLaunch& d, int64_t 
       min(d.a.features - chunk * Row::kFeatures, static_cast<int64_t>(Row::kFeatures)));
 }
 
-constexpr int kManyGroups = 16;
+constexpr int kFewLoads = 4;  // in flight per lane
 
-// One block per row: its groups take runs of pieces, then one thread per feature adds the pieces.
-template <class Pattern, bool kHead, class Share, NarrowSum kSum>
+// One block per row and fragment: its groups take the pieces, then one thread per feature adds them
+// up. Only a head needs all fragments of a row in one block.
+template <class Pattern, bool kHead, class Row, NarrowSum kSum>
 __device__ __forceinline__ void aggregate_long_row(const NarrowLaunch& d,
-                                                   const typename Pattern::Row& extent) {
-  using Row = typename Share::Row;
-  constexpr int kTotal = Row::kLanes * Row::kUsed;
-  // Few groups take several pieces at a time, so that they wait for each other less often.
-  constexpr int kRunPieces = Share::kGroups >= kManyGroups ? 1 : 4;
-  constexpr int64_t kRun = kRunPieces * kSumPiece;
+                                                   const typename Pattern::Row& extent,
+                                                   int first_part, int last_part) {
+  using Share = NarrowShare<NarrowPart<Row>, kFewLoads, kSumSlots>;
+  using Walk = NarrowWalk<Share, kSum>;
+  constexpr int kTotal = Row::kUsed;
   static_assert(kTotal <= kNarrowThreads, "a thread adds up the pieces of a feature");
-  __shared__ float part[Share::kGroups * kRunPieces][kTotal + 1];
+  __shared__ float pieces[Share::kGroups][kTotal + 1];
+  __shared__ float scores[kHead ? Row::kLanes * kTotal : 1];
   const AggregateArgs& a = d.a;
   const int64_t chunk = blockIdx.y;
   const int group = static_cast<int>(threadIdx.x) / Share::kGroup;
-  const int feature = static_cast<int>(threadIdx.x);
+  const int own = static_cast<int>(threadIdx.x);
   const int features = features_of_chunk<Row>(d, chunk);
   const int64_t row = extent.row;
   const int64_t degree = extent.degree;
-  using Walk = NarrowWalk<Share, kSum>;
-  Walk walk(d.table + chunk * d.chunk_stride);
-  typename Pattern::template Edges<typename Walk::Lane> edges(a, extent, walk.place_in_group());
-  const int first = walk.first_element();
-  float total = 0.0f;
-  float ones = 0.0f;
-  for (int64_t base = 0; base < degree; base += Share::kGroups * kRun) {
-    const int64_t own = base + group * kRun;
-    int place = group * kRunPieces;
-    walk.add(edges, own, static_cast<int>(max(min(degree - own, kRun), int64_t{0})),
-             [&](const NarrowSums<Share>& piece) {
+  const bool has_head = kHead && d.head.head != Head::kNone;
+  for (int part = first_part; part < last_part && part * kTotal < features; ++part) {
+    Walk walk(d.table + chunk * d.chunk_stride, part);
+    typename Pattern::template Edges<typename Walk::Lane> edges(a, extent, walk.place_in_group());
+    const int first = walk.first_element();
+    const int place = part * kTotal + own;  // of the thread's feature
+    const bool adds = own < kTotal && place < features;
+    const int feature = static_cast<int>(blockIdx.y) * Row::kFeatures + place;
+    float total = 0.0f;
+    float ones = 0.0f;
+    for (int64_t base = 0; base < degree; base += Share::kGroups * kSumPiece) {
+      const int64_t begin = base + group * kSumPiece;
+      walk.add(edges, begin, static_cast<int>(max(min(degree - begin, kSumPiece), int64_t{0})),
+               [&](const NarrowSums<Share>& piece) {
 #pragma unroll
-               for (int i = 0; i < Share::kKept; ++i) part[place][first + i] = piece.sum[i];
-               part[place][kTotal] = piece.ones;
-               ++place;
-             });
-    __syncthreads();
-    const int pieces = static_cast<int>(
-        min((degree - base + kSumPiece - 1) / kSumPiece, int64_t{Share::kGroups * kRunPieces}));
-    if (feature < features) {
-      for (int p = 0; p < pieces; ++p) {
-        total = add_piece<kSum>(total, part[p][feature]);
-        ones = __fadd_rn(ones, part[p][kTotal]);
+                 for (int i = 0; i < Share::kKept; ++i) pieces[group][first + i] = piece.sum[i];
+                 pieces[group][kTotal] = piece.ones;
+               });
+      __syncthreads();
+      const auto count = static_cast<int>(
+          min((degree - base + kSumPiece - 1) / kSumPiece, int64_t{Share::kGroups}));
+      if (adds) {
+        for (int p = 0; p < count; ++p) {
+          total = add_piece<kSum>(total, pieces[p][own]);
+          ones = __fadd_rn(ones, pieces[p][kTotal]);
+        }
       }
+      __syncthreads();
     }
-    __syncthreads();
-  }
-  const auto value = [&] {
-    return narrow_value<kSum>(d, narrow_row_factor(d, row), degree,
-                              chunk * Row::kFeatures + feature, total, ones);
-  };
-  if (!kHead || d.head.head == Head::kNone) {
-    if (feature < features) {
-      float v = value();
-      if constexpr (Pattern::kRooted) v = __fadd_rn(root_value(d.root, row, feature), v);
-      a.out_float[row * a.features + chunk * Row::kFeatures + feature] = v;
+    if (!adds) continue;
+    float value[] = {NarrowColumns<kSum, 1>(d, feature, 1)
+                         .value(d, 0, narrow_row_factor(d, row), degree, total, ones)};
+    if (d.root.table != nullptr) {
+      RootElements<Row, 1> root;
+      root.load(d.root, row, chunk, place);
+      root.add_to(value, d.root, row, place, feature, 1);
     }
-    return;
+    if (has_head)
+      scores[place] = value[0];
+    else
+      a.out_float[row * a.features + feature] = value[0];
   }
-  float* scores = part[0];
-  if (feature < features) scores[feature] = value();
+  if (!has_head) return;
   __syncthreads();
   if (threadIdx.x < kWarp) {
-    constexpr int kEach = (kTotal + kWarp - 1) / kWarp;
-    float own[kEach];
+    constexpr int kEach = (Row::kLanes * kTotal + kWarp - 1) / kWarp;
+    float score[kEach];
 #pragma unroll
-    for (int i = 0; i < kEach; ++i) own[i] = scores[min(kEach * feature + i, features - 1)];
-    finish_scores<kEach, kWarp, 0>(d.head, row, kFullWarp, feature == 0, true, kEach * feature,
-                                   own);
+    for (int i = 0; i < kEach; ++i) score[i] = scores[min(kEach * own + i, features - 1)];
+    finish_scores<kEach, kWarp, 0>(d.head, row, kFullWarp, own == 0, true, kEach * own, score);
   }
   __syncthreads();
 }
@@ -145,7 +169,7 @@ struct LongRows {
 };
 
 // All threads of the block take part; each may have found a row.
-template <class Pattern, bool kHead, class Share, NarrowSum kSum>
+template <class Pattern, bool kHead, class Row, NarrowSum kSum>
 __device__ __forceinline__ void aggregate_found(const NarrowLaunch& d, LongRows& found,
                                                 bool is_long, int64_t row) {
   if (!__syncthreads_or(is_long)) return;
@@ -154,12 +178,12 @@ __device__ __forceinline__ void aggregate_found(const NarrowLaunch& d, LongRows&
   if (is_long) found.rows[atomicAdd(&found.count, 1)] = row;
   __syncthreads();
   for (int i = 0; i < found.count; ++i)
-    aggregate_long_row<Pattern, kHead, Share, kSum>(d, Pattern::row(d.a, found.rows[i]));
+    aggregate_long_row<Pattern, kHead, Row, kSum>(d, Pattern::row(d.a, found.rows[i]), 0,
+                                                  Row::kLanes);
   __syncthreads();
 }
 
-// One group per row; if no earlier blocks take the long rows, the block then takes those it met. A
-// row's root term is read early: its inputs precede the product that the sums wait for.
+// One group per row; if no earlier blocks take the long rows, the block then takes those it met.
 template <class Pattern, bool kHead, class Share, NarrowSum kSum>
 __device__ __forceinline__ void aggregate_short_rows(const NarrowLaunch& d, LongRows& found) {
   using Row = typename Share::Row;
@@ -167,80 +191,84 @@ __device__ __forceinline__ void aggregate_short_rows(const NarrowLaunch& d, Long
   const int64_t chunk = blockIdx.y;
   const int64_t slot = static_cast<int64_t>(blockIdx.x - d.long_blocks) * Share::kGroups +
                        static_cast<int>(threadIdx.x) / Share::kGroup;
+  using Walk = NarrowWalk<Share, kSum>;
+  constexpr int kKept = Share::kKept;
   const typename Pattern::Row extent = Pattern::light_row(a, d.order, slot);
   const int64_t row = extent.row;
-  const int64_t degree = extent.degree;
+  const bool is_long = extent.degree > d.long_degree;
+  const bool exists = row >= 0 && !is_long;
+  const int degree = exists ? static_cast<int>(extent.degree) : 0;
   const float left = row >= 0 ? narrow_row_factor(d, row) : 1.0f;
-  using Root = std::conditional_t<Pattern::kRooted, RootOutputs<Row::kFeatures, Share::kGroup>,
-                                  NoRootOutputs>;
-  const Root root(d.root, max(row, int64_t{0}), static_cast<int>(threadIdx.x) % Share::kGroup);
+  Walk walk(d.table + chunk * d.chunk_stride);
+  const int first = walk.first_element();
+  typename Pattern::template Edges<typename Walk::Lane> edges(a, extent, walk.place_in_group());
   wait_for_previous();
-  const bool is_long = degree > d.long_degree;
-  if (!is_long && row >= 0) {
-    using Walk = NarrowWalk<Share, kSum>;
-    Walk walk(d.table + chunk * d.chunk_stride);
-    NarrowSums<Share> total{};
-    typename Pattern::template Edges<typename Walk::Lane> edges(a, extent, walk.place_in_group());
-    walk.add(edges, 0, static_cast<int>(degree), [&](const NarrowSums<Share>& piece) {
+  constexpr bool kEarly = Row::kLanes == 1;  // otherwise registers are better saved
+  RootElements<Row, kKept> root;
+  if (kEarly && d.root.table != nullptr && exists) root.load(d.root, row, chunk, first);
+  NarrowSums<Share> total{};
+  walk.add(edges, 0, degree, [&](const NarrowSums<Share>& piece) {
 #pragma unroll
-      for (int i = 0; i < Share::kKept; ++i)
-        total.sum[i] = add_piece<kSum>(total.sum[i], piece.sum[i]);
-      total.ones = __fadd_rn(total.ones, piece.ones);
-    });
-    const int features = features_of_chunk<Row>(d, chunk);
-    const int first = walk.first_element();
-    const auto value = [&](int i) {
-      return narrow_value<kSum>(d, left, degree, chunk * Row::kFeatures + first + i, total.sum[i],
-                                total.ones);
-    };
+    for (int i = 0; i < kKept; ++i) total.sum[i] = add_piece<kSum>(total.sum[i], piece.sum[i]);
+    total.ones = __fadd_rn(total.ones, piece.ones);
+  });
+  if (exists) {
+    const int feature = static_cast<int>(blockIdx.y) * Row::kFeatures + first;
+    const int features = features_of_chunk<Row>(d, chunk) - first;
+    const NarrowColumns<kSum, kKept> columns(d, feature, features);
+    float value[kKept];
+#pragma unroll
+    for (int i = 0; i < kKept; ++i)
+      value[i] = columns.value(d, i, left, degree, total.sum[i], total.ones);
+    if (d.root.table != nullptr) {
+      if (!kEarly) root.load(d.root, row, chunk, first);
+      root.add_to(value, d.root, row, first, feature, features);
+    }
     if (kHead && d.head.head != Head::kNone) {
-      float score[Share::kKept];
-#pragma unroll
-      for (int i = 0; i < Share::kKept; ++i) score[i] = first + i < features ? value(i) : 0.0f;
-      finish_scores<Share::kKept, Share::kGroup, Walk::kSharedLanes>(
-          d.head, row, walk.mask, walk.lane % Share::kGroup == 0, walk.counts(), first, score);
+      finish_scores<kKept, Share::kGroup, Walk::kSharedLanes>(
+          d.head, row, walk.mask(), walk.lane % Share::kGroup == 0, walk.counts(), first, value);
     } else {
+      float* to = a.out_float + row * a.features + feature;
 #pragma unroll
-      for (int i = 0; i < Share::kKept; ++i) {
-        const float added = root.at(walk.mask, first + i);
-        if (first + i < features)
-          a.out_float[row * a.features + chunk * Row::kFeatures + first + i] =
-              Pattern::kRooted ? __fadd_rn(added, value(i)) : value(i);
-      }
+      for (int i = 0; i < kKept; ++i)
+        if (i < features) to[i] = value[i];
     }
   }
   if (d.long_blocks == 0)
-    aggregate_found<Pattern, kHead, Share, kSum>(d, found,
-                                                 is_long && threadIdx.x % Share::kGroup == 0, row);
+    aggregate_found<Pattern, kHead, Row, kSum>(d, found,
+                                               is_long && threadIdx.x % Share::kGroup == 0, row);
 }
 
 // Sums long rows, which start first; without an order, each block searches for them among every
 // long_blocks-th row.
-template <class Pattern, bool kHead, class Share, NarrowSum kSum>
+template <class Pattern, bool kHead, class Row, NarrowSum kSum>
 __device__ __forceinline__ void aggregate_long_rows(const NarrowLaunch& d, LongRows& found) {
   const AggregateArgs& a = d.a;
   wait_for_previous();
   if constexpr (Pattern::kOrdered) {
-    bspmm::for_heavy_rows(a, d.order, blockIdx.x, [&](const bspmm::RowSpan& span) {
-      aggregate_long_row<Pattern, kHead, Share, kSum>(d, Pattern::of(span));
+    const bool whole = kHead && d.head.head != Head::kNone;
+    const int parts = whole ? 1 : Row::kLanes;  // blocks that share a row
+    const int part = static_cast<int>(blockIdx.x) % parts;
+    bspmm::for_heavy_rows(a, d.order, blockIdx.x / parts, [&](const bspmm::RowSpan& span) {
+      aggregate_long_row<Pattern, kHead, Row, kSum>(d, Pattern::of(span), part,
+                                                    whole ? Row::kLanes : part + 1);
     });
   } else {
     const int64_t step = static_cast<int64_t>(d.long_blocks) * kNarrowThreads;
     for (int64_t base = blockIdx.x; base < a.rows; base += step) {
       const int64_t row = base + static_cast<int64_t>(threadIdx.x) * d.long_blocks;
-      aggregate_found<Pattern, kHead, Share, kSum>(
+      aggregate_found<Pattern, kHead, Row, kSum>(
           d, found, row < a.rows && Pattern::row(a, row).degree > d.long_degree, row);
     }
   }
 }
 
-constexpr int kFewLoads = 4;
-
-// Blocks that a multiprocessor should hold. Single lanes may hold more loads in flight, whose
-// registers leave room for fewer blocks.
+// Blocks that a multiprocessor should hold. Single lanes of rows in no order may hold more loads in
+// flight, whose registers leave room for fewer blocks.
 template <class Pattern, class Share>
 constexpr int least_blocks() {
-  return Share::Row::kLanes > 1 ? Pattern::kSharedBlocks : 0;
+  if (Pattern::kOrdered) return Share::Row::kLanes > 1 && Share::kSplit == kSumSlots ? 9 : 8;
+  return Share::Row::kLanes > 1 ? 8 : 0;
 }
 
 // blockIdx.y is the chunk of features. Without kHead there is no head.
@@ -250,7 +278,7 @@ __global__ void __launch_bounds__(kNarrowThreads, (least_blocks<Pattern, Share>(
   __shared__ LongRows found;
   let_next_start();
   if (blockIdx.x < d.long_blocks)
-    aggregate_long_rows<Pattern, kHead, Share, kSum>(d, found);
+    aggregate_long_rows<Pattern, kHead, typename Share::Row, kSum>(d, found);
   else
     aggregate_short_rows<Pattern, kHead, Share, kSum>(d, found);
 }

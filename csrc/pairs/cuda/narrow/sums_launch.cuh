@@ -25,6 +25,9 @@ constexpr int kSharedLoads = kFewLoads;
 constexpr int kSingleLoads = 8;
 constexpr int kSpreadLoads = kFewLoads;
 
+// A fragment of ordered rows of several lanes has half of the slots' lanes up to this mean degree.
+constexpr int64_t kSplitDegree = 32;
+
 // True if rows are so short that registers are better saved and that the first blocks search for
 // long ones, so that short ones wait for no others.
 template <class Row>
@@ -36,14 +39,14 @@ template <class Pattern, bool kHead, class Share>
 cudaError_t launch_share(NarrowLaunch d, const Context& context) {
   using Row = typename Share::Row;
   const AggregateArgs& a = d.a;
-  d.chunk_stride = a.cols * Row::kPitchBytes;
   const auto multiprocessors = static_cast<unsigned>(context.device.sm_count);
   d.long_degree = std::max(kLeastLong, kLongFactor * (a.edges / a.rows));
   d.long_blocks = a.edges < kManyEdges ? 0 : kLongBlocks * multiprocessors;
   if (spreads<Row>(a)) d.long_blocks = kSpreadBlocks * multiprocessors;
   if constexpr (Pattern::kOrdered) {
     d.long_degree = std::numeric_limits<int64_t>::max();
-    d.order.heavy_blocks = d.long_blocks = kLongBlocks * multiprocessors;
+    d.long_blocks = kLongBlocks * multiprocessors * Row::kLanes;
+    d.order.heavy_blocks = d.head.head == Head::kNone ? d.long_blocks / Row::kLanes : d.long_blocks;
   }
   const dim3 grid(grid_size(d.long_blocks + ceil_div(a.rows, Share::kGroups)),
                   grid_size(ceil_div(a.features, Row::kFeatures)));
@@ -62,13 +65,11 @@ cudaError_t launch_share(NarrowLaunch d, const Context& context) {
 template <class Pattern, bool kHead, class Row>
 cudaError_t launch_sums(const NarrowLaunch& d, const Context& context) {
   if constexpr (Row::kLanes > 1) {
-    return launch_share<Pattern, kHead, NarrowShare<Row, kSharedLoads>>(d, context);
-  } else if constexpr (Pattern::kRooted) {
-    return launch_share<Pattern, kHead, NarrowShare<Row, kSpreadLoads>>(d, context);
+    return launch_share<Pattern, kHead, NarrowShare<Row, kSharedLoads, kSumSlots>>(d, context);
   } else {
     if (spreads<Row>(d.a))
-      return launch_share<Pattern, kHead, NarrowShare<Row, kSpreadLoads>>(d, context);
-    return launch_share<Pattern, kHead, NarrowShare<Row, kSingleLoads>>(d, context);
+      return launch_share<Pattern, kHead, NarrowShare<Row, kSpreadLoads, kSumSlots>>(d, context);
+    return launch_share<Pattern, kHead, NarrowShare<Row, kSingleLoads, kSumSlots>>(d, context);
   }
 }
 
@@ -81,13 +82,10 @@ cudaError_t launch_narrow_sums(const NarrowLaunch& d, int64_t size, bool has_fac
   });
 }
 
-// The same with a head; in the order of d, with or without a head; with d.root, if rows have single
-// lanes. Compiled separately.
+// The same with a head; in the order of d, with or without a head. Compiled separately.
 cudaError_t launch_headed_sums(const NarrowLaunch& d, int64_t size, bool has_factors,
                                const Context& context);
 cudaError_t launch_ordered_sums(const NarrowLaunch& d, int64_t size, bool has_factors,
                                 const Context& context);
-cudaError_t launch_rooted_sums(const NarrowLaunch& d, int64_t size, bool has_factors,
-                               const Context& context);
 
 }  // namespace bitgnn::cuda::pairs

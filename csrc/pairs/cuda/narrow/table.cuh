@@ -76,9 +76,37 @@ struct RowFragment<4> {
   using Type = uint4;
 };
 
+// Loads a fragment that exists. Of any other the last word is 0 and the rest undefined: it holds
+// some finite elements, and a factor of 0 if fragments have one.
+template <class Fragment>
+__device__ __forceinline__ Fragment load_fragment(const void* p, bool exists);
+
+template <>
+__device__ __forceinline__ uint2 load_fragment(const void* p, bool exists) {
+  uint2 v;
+  v.y = 0;
+  asm volatile("{.reg .pred p;\n setp.ne.s32 p, %3, 0;\n @p ld.global.nc.v2.u32 {%0, %1}, [%2];}"
+               : "=r"(v.x), "+r"(v.y)
+               : "l"(p), "r"(static_cast<int>(exists)));
+  return v;
+}
+
+template <>
+__device__ __forceinline__ uint4 load_fragment(const void* p, bool exists) {
+  uint4 v;
+  v.w = 0;
+  asm volatile(
+      "{.reg .pred p;\n setp.ne.s32 p, %5, 0;\n"
+      " @p ld.global.nc.v4.u32 {%0, %1, %2, %3}, [%4];}"
+      : "=r"(v.x), "=r"(v.y), "=r"(v.z), "+r"(v.w)
+      : "l"(p), "r"(static_cast<int>(exists)));
+  return v;
+}
+
 // Place of a row's factor: none, the last word of each lane's fragment, which saves a shuffle, or
-// the last word of the row, which leaves room for more elements.
-enum class FactorPlace : int { kNone, kEach, kLast };
+// the last word of the row, which leaves room for more elements; kApart where this word belongs to
+// none of the fragments in question.
+enum class FactorPlace : int { kNone, kEach, kLast, kApart };
 
 // A row of kLanes fragments of kWords words each; kUsed elements per lane are added up.
 template <class Elements_, int kWords_, int kLanes_, FactorPlace kFactor_, int kUsed_>
@@ -99,5 +127,22 @@ struct NarrowRow {
            (kFactor == FactorPlace::kEach || (kFactor == FactorPlace::kLast && lane == kLanes - 1));
   }
 };
+
+// One fragment of rows, as rows of a single lane.
+template <class Row>
+struct NarrowPart : Row {
+  static constexpr int kLanes = 1;
+  static constexpr FactorPlace kFactor =
+      Row::kFactor == FactorPlace::kLast ? FactorPlace::kApart : Row::kFactor;
+  static constexpr int kFeatures = Row::kUsed;
+};
+
+// The integer at a place of a word.
+template <class Elements>
+__device__ __forceinline__ int32_t element(uint32_t word, int place) {
+  constexpr int32_t kBias = 1 << (Elements::kBits - 1);
+  constexpr uint32_t kMask = (1u << Elements::kBits) - 1;
+  return static_cast<int32_t>(word >> (place * Elements::kBits) & kMask) - kBias;
+}
 
 }  // namespace bitgnn::cuda::pairs

@@ -1,6 +1,8 @@
-// Walks a row of a pattern over narrow rows: a group of lanes has eight slots of one edge each and
-// yields the sums of the row's pieces in the order of bspmm/narrow_sums.h.
+// Walks a row of a pattern over narrow rows: a group of lanes, of which each has one slot or
+// several ones, yields the sums of the row's pieces in the order of bspmm/narrow_sums.h.
 #pragma once
+
+#include <type_traits>
 
 #include "pairs/cuda/narrow/edges.cuh"
 #include "pairs/cuda/narrow/table.cuh"
@@ -14,10 +16,9 @@ constexpr int kNarrowThreads = 128;
 enum class NarrowSum : int { kPlain, kFactors, kFactorsOnes };
 
 // Folds sum[0 .. kCount) of lanes `kStep` apart; if the count is even, each of the two keeps half
-// of the elements, from `first` on. The lanes of `mask` take part.
+// of the elements, from `first` on. The whole warp takes part.
 template <int kCount, int kStep, int kLanes, int kSize>
-__device__ __forceinline__ void fold_lanes(float (&sum)[kSize], unsigned mask, int lane,
-                                           int& first) {
+__device__ __forceinline__ void fold_lanes(float (&sum)[kSize], int lane, int& first) {
   if constexpr (kStep >= kLanes) {
     constexpr int kKept = kCount % 2 == 0 ? kCount / 2 : kCount;
     const bool upper = kCount % 2 == 0 && (lane & kStep) != 0;
@@ -25,10 +26,10 @@ __device__ __forceinline__ void fold_lanes(float (&sum)[kSize], unsigned mask, i
     for (int i = 0; i < kKept; ++i) {
       const float given = upper ? sum[i] : sum[i + kCount - kKept];
       const float kept = upper ? sum[i + kCount - kKept] : sum[i];
-      sum[i] = __fadd_rn(kept, __shfl_xor_sync(mask, given, kStep));
+      sum[i] = __fadd_rn(kept, __shfl_xor_sync(kFullWarp, given, kStep));
     }
     first += upper ? kKept : 0;
-    fold_lanes<kKept, kStep / 2, kLanes>(sum, mask, lane, first);
+    fold_lanes<kKept, kStep / 2, kLanes>(sum, lane, first);
   }
 }
 
@@ -44,14 +45,17 @@ constexpr int shared_lanes(int count, int step, int lanes) {
   return (halves ? 0 : step) + shared_lanes(halves ? count / 2 : count, step / 2, lanes);
 }
 
-// How a row is shared: each slot has one lane per fragment, with kLoads in flight.
-template <class Row_, int kLoads_>
+// How a row is shared: each fragment has kSplit lanes, with kLoads in flight. Lane s has the slots
+// s, s + kSplit and so on: fewer lanes have less to fold, more of them read long rows faster.
+template <class Row_, int kLoads_, int kSplit_>
 struct NarrowShare {
   using Row = Row_;
   static constexpr int kLoads = kLoads_;
-  static constexpr int kGroup = Row::kLanes * kSumSlots;
+  static constexpr int kSplit = kSplit_;
+  static constexpr int kSlots = kSumSlots / kSplit;  // of a lane
+  static constexpr int kGroup = Row::kLanes * kSplit;
   static constexpr int kGroups = kNarrowThreads / kGroup;
-  static constexpr int kKept = folded(Row::kUsed, kSumSlots);
+  static constexpr int kKept = folded(Row::kUsed, kSplit);
   static_assert(kGroup <= kWarp, "a group lies in a warp");
 };
 
@@ -70,21 +74,25 @@ struct NarrowWalk {
   using Fragment = typename Row::Fragment;
   static constexpr int kLoads = Share::kLoads;
   static constexpr int kGroup = Share::kGroup;
-  static constexpr int kStep = kLoads * kSumSlots;  // edges at a time
+  static constexpr int kSplit = Share::kSplit;
+  static constexpr int kStep = kLoads * kSplit;  // edges at a time
   static constexpr int kSums = Row::kUsedWords * Row::Elements::kPerWord;
   static_assert(kSumPiece % kStep == 0, "pieces end with a step");
+  static_assert(kLoads % Share::kSlots == 0, "a step starts with a lane's first slot");
 
   const char* x;
+  const char* apart;  // the first row's factor
   int lane, slot, part;
-  unsigned mask;  // of the group
-  float sums[kSums];
-  float factors;
+  float sums[Share::kSlots][kSums];
+  float factors[Share::kSlots];
 
-  __device__ explicit NarrowWalk(const char* table) : lane(static_cast<int>(threadIdx.x) % kWarp) {
-    slot = lane / Row::kLanes % kSumSlots;
+  // Rows of single lanes start `offset` fragments behind the table's.
+  __device__ explicit NarrowWalk(const char* table, int offset = 0)
+      : lane(static_cast<int>(threadIdx.x) % kWarp) {
+    slot = lane / Row::kLanes % kSplit;
     part = lane % Row::kLanes;
-    mask = kGroup == kWarp ? kFullWarp : ((1u << (kGroup % kWarp)) - 1) << (lane / kGroup * kGroup);
-    x = table + part * sizeof(Fragment);
+    x = table + (part + offset) * sizeof(Fragment);
+    apart = table + Row::kPitchBytes - sizeof(float);
     // Keeps the address in registers; the compiler would recompute it for every edge.
     asm volatile("" : "+l"(x));
   }
@@ -92,10 +100,14 @@ struct NarrowWalk {
   // Lanes that differ only in these bits keep the same elements; one of them counts.
   static constexpr int kSharedLanes = shared_lanes(Row::kUsed, kGroup / 2, Row::kLanes);
   __device__ bool counts() const { return (lane & kSharedLanes) == 0; }
+  // The lanes of the group.
+  __device__ unsigned mask() const {
+    return kGroup == kWarp ? kFullWarp : ((1u << (kGroup % kWarp)) - 1) << (lane / kGroup * kGroup);
+  }
 
-  using Lane = GroupLane<kLoads, Row::kLanes>;
+  using Lane = GroupLane<kLoads, Row::kLanes, kSplit>;
 
-  __device__ Lane place_in_group() const { return {slot, part * kSumSlots + slot, mask}; }
+  __device__ Lane place_in_group() const { return {slot, part * kSplit + slot}; }
 
   // First of the lane's elements in a row of kLanes * kUsed.
   __device__ int first_element() const {
@@ -104,51 +116,57 @@ struct NarrowWalk {
     return first;
   }
 
-  // Calls emit(sums) for each piece of `count` edges of a row from `place` on, in order. Lanes of a
-  // group take the same branches, different groups may not.
+  // Calls emit(sums) for each piece of `count` edges of a row from `place` on, in order. The warp
+  // takes part as a whole, with as many steps as its longest count needs: what other groups then
+  // add are zeros, which change nothing.
   template <class Edges, class Emit>
   __device__ __forceinline__ void add(Edges& edges, int64_t place, int count, const Emit& emit) {
     clear();
     edges.seek(place);
     int left = count - slot;  // edges from the slot's next one on
+    const int longest = __reduce_max_sync(kFullWarp, count);
     typename Edges::Step next;
-    const auto at = [&](int32_t row) {
-      return reinterpret_cast<const Fragment*>(
-          x + static_cast<uint64_t>(static_cast<uint32_t>(row)) * Row::kPitchBytes);
-    };
     edges.load(next, left);
-    int to_end = kSumPiece / kStep;  // steps left in the piece
-    int rest = count;
-    for (; rest >= kStep; rest -= kStep) {
+    int at = 0;
+    const auto step = [&](auto whole) {
+      constexpr bool kWhole = decltype(whole)::value;  // no edge is missing
       Fragment f[kLoads];
+      float factor[kLoads];
 #pragma unroll
-      for (int l = 0; l < kLoads; ++l) f[l] = __ldg(at(edges.column(next, l)));
+      for (int l = 0; l < kLoads; ++l) {
+        const auto row = static_cast<uint32_t>(edges.column(next, l));
+        const uint64_t offset = static_cast<uint64_t>(row) * Row::kPitchBytes;
+        const bool exists = kWhole || left > l * kSplit;
+        if constexpr (kWhole)
+          f[l] = __ldg(reinterpret_cast<const Fragment*>(x + offset));
+        else
+          f[l] = load_fragment<Fragment>(x + offset, exists);
+        factor[l] = 0.0f;
+        if constexpr (Row::kFactor == FactorPlace::kApart)
+          if (exists) factor[l] = __ldg(reinterpret_cast<const float*>(apart + offset));
+        if constexpr (Row::kFactor == FactorPlace::kNone) factor[l] = exists ? 1.0f : 0.0f;
+      }
       edges.skip(kStep);
       left -= kStep;
       edges.load(next, left);
 #pragma unroll
-      for (int l = 0; l < kLoads; ++l) add_row(f[l], true);
-      if (--to_end == 0) {
+      for (int l = 0; l < kLoads; ++l) {
+        if (!kWhole && l > 0 && at + l * kSplit >= longest) break;
+        add_row(f[l], factor[l], l % Share::kSlots);
+      }
+      at += kStep;
+      if (at % kSumPiece == 0 || at >= longest) {
         emit(fold());
         clear();
-        to_end = kSumPiece / kStep;
       }
+    };
+    if constexpr (kSplit == kSumSlots) {  // long rows are worth a loop of their own
+      const int shortest = __reduce_min_sync(kFullWarp, count);
+#pragma unroll 1
+      while (at + kStep <= shortest) step(std::true_type());
     }
-    if (rest > 0) {
-      Fragment f[kLoads];
-#pragma unroll
-      for (int l = 0; l < kLoads; ++l) {
-        const int32_t column = edges.column(next, l);
-        f[l] = Fragment{};
-        if (left > l * kSumSlots) f[l] = __ldg(at(column));
-      }
-#pragma unroll
-      for (int l = 0; l < kLoads; ++l) {
-        if (rest <= l * kSumSlots) break;
-        add_row(f[l], left > l * kSumSlots);
-      }
-    }
-    if (rest > 0 || to_end < kSumPiece / kStep) emit(fold());
+#pragma unroll 1
+    while (at < longest) step(std::false_type());
   }
 
  private:
@@ -163,35 +181,46 @@ struct NarrowWalk {
 
   __device__ __forceinline__ void clear() {
 #pragma unroll
-    for (float& sum : sums) sum = 0.0f;
-    factors = 0.0f;
+    for (int k = 0; k < Share::kSlots; ++k) {
+#pragma unroll
+      for (float& sum : sums[k]) sum = 0.0f;
+      factors[k] = 0.0f;
+    }
   }
 
-  __device__ __forceinline__ void add_row(const Fragment& fragment, bool exists) {
+  __device__ __forceinline__ void add_row(const Fragment& fragment, float factor, int own) {
     uint32_t word[Row::kWords];
     memcpy(word, &fragment, sizeof(word));
-    // A fragment of zeros has factor 0.
-    float factor = __uint_as_float(word[Row::kWords - 1]);
+    if constexpr (Row::kFactor == FactorPlace::kEach || Row::kFactor == FactorPlace::kLast)
+      factor = __uint_as_float(word[Row::kWords - 1]);
     if constexpr (Row::kFactor == FactorPlace::kLast)
-      factor = __shfl_sync(mask, factor, Row::kLanes - 1, Row::kLanes);
-    if constexpr (Row::kFactor == FactorPlace::kNone) factor = exists ? 1.0f : 0.0f;
-    if constexpr (kSum == NarrowSum::kFactorsOnes) factors = __fadd_rn(factors, factor);
+      factor = __shfl_sync(kFullWarp, factor, Row::kLanes - 1, Row::kLanes);
+    if constexpr (kSum == NarrowSum::kFactorsOnes) factors[own] = __fadd_rn(factors[own], factor);
 #pragma unroll
     for (int w = 0; w < Row::kUsedWords; ++w)
-      Row::Elements::add(sums + w * Row::Elements::kPerWord, word[w], factor);
+      Row::Elements::add(sums[own] + w * Row::Elements::kPerWord, word[w], factor);
   }
 
   __device__ __forceinline__ NarrowSums<Share> fold() {
+#pragma unroll
+    for (int half = Share::kSlots / 2; half > 0; half /= 2) {
+#pragma unroll
+      for (int k = 0; k < half; ++k) {
+#pragma unroll
+        for (int i = 0; i < Row::kUsed; ++i) sums[k][i] = __fadd_rn(sums[k][i], sums[k + half][i]);
+        factors[k] = __fadd_rn(factors[k], factors[k + half]);
+      }
+    }
     int first = 0;
-    fold_lanes<Row::kUsed, kGroup / 2, Row::kLanes>(sums, mask, lane, first);
+    fold_lanes<Row::kUsed, kGroup / 2, Row::kLanes>(sums[0], lane, first);
     NarrowSums<Share> result;
 #pragma unroll
-    for (int i = 0; i < Share::kKept; ++i) result.sum[i] = sums[i];
-    result.ones = factors;
+    for (int i = 0; i < Share::kKept; ++i) result.sum[i] = sums[0][i];
+    result.ones = factors[0];
     if constexpr (kSum == NarrowSum::kFactorsOnes) {
 #pragma unroll
       for (int step = kGroup / 2; step >= Row::kLanes; step /= 2)
-        result.ones = __fadd_rn(result.ones, __shfl_xor_sync(mask, result.ones, step));
+        result.ones = __fadd_rn(result.ones, __shfl_xor_sync(kFullWarp, result.ones, step));
     }
     return result;
   }
