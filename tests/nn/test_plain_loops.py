@@ -257,3 +257,15 @@ def test_small_graphs_in_small_batches(size, lonely):
     scores = model.eval()(test.x, test.edge_index, test.batch)
     assert float((scores.argmax(1) == test.y).float().mean()) > 0.8
     bitgnn.freeze(model)
+
+
+@KINDS
+def test_columns_of_very_different_scales_are_learnt_from(kind):
+    scales = 10.0 ** torch.linspace(-4, 6, FEATURES)
+    scales[FEATURES // 2] = 0.0
+    x = DENSE * scales
+    model = train(Two(kind), x).eval()
+    assert accuracy(model, x) > 0.9
+    frozen = bitgnn.freeze(model)
+    with torch.no_grad():
+        assert torch.equal(frozen(x, DATA.edge_index), model(x, DATA.edge_index))
