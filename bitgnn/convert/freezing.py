@@ -116,11 +116,11 @@ def freeze(
     Raises:
         TypeError: ``model`` is not a module, or frozen already.
         FileNotFoundError: there is no such plan.
-        ValueError: the model has no binary layer and is no result of binarize(), cannot be traced where an option needs it, spans
-            devices, the plan does not fit or is for another model (the message says which), there
-            is no such output, or not every part of the model looks at the same bits of the
-            features, so that packed ones cannot do. With ``check``, a layer was never trained or
-            its bits are constant.
+        ValueError: the model has no binary layer and is no result of binarize(), cannot be traced
+            where an option needs it, spans devices, the plan does not fit or is for another model
+            (the message says which), there is no such output, or not every part of the model looks
+            at the same bits of the features, so that packed ones cannot do. With ``check``, a
+            layer was never trained or its bits are constant.
     """
     if not isinstance(model, nn.Module):
         raise TypeError(f"freeze: model must be a torch.nn.Module, got {type(model).__name__}")

@@ -102,7 +102,8 @@ def load(path: str | os.PathLike[str], model: nn.Module | None = None) -> Any:
         path: the folder.
         model: for what runs the user's own forward, which no file can hold (frozen BWTA models of
             own classes, :class:`FrozenLayers`, and programs that call modules of own classes): a
-            model of that architecture, trained or not; it stays as it is. Models of ``transformers`` and of ``bitgnn.models`` need none.
+            model of that architecture, trained or not; it stays as it is. Models of
+            ``transformers`` and of ``bitgnn.models`` need none.
 
     Returns:
         The :class:`FrozenModel`, :class:`FrozenImages`, :class:`FrozenBWTA` or
