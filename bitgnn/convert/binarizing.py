@@ -78,12 +78,13 @@ def binarize(
         The copy; :func:`~bitgnn.convert.report_of` tells what was done. Names, state-dict keys,
         dtypes, devices, modes, hooks, tied and frozen parameters are those of ``model``. A layer
         whose class computes something else, whose weight is computed, or that has further tensors
-        stays as it is; the report says why.
+        stays as it is; the report says why. So does a model without a layer to swap, which a
+        warning tells of: it freezes, is saved and read as others are, in floats.
 
     Raises:
         ValueError: unknown precision, a configuration of another scheme than the model's, a name
-            in it that is no layer or of a layer that has to stay, nothing to swap, or an
-            ``example`` that the forward does not take.
+            in it that is no layer or of a layer that has to stay, or an ``example`` that the
+            forward does not take.
         TypeError: ``model`` is not a module, frozen, scripted or compiled in parts, the precision
             or the example is given twice, or ``example`` is nothing that a forward takes.
     """

@@ -73,7 +73,8 @@ def freeze(
     says it of what neither the letters nor another reader of the same value ask for.
 
     Args:
-        model: any module that has binary layers of ``bitgnn.nn``: its forward takes features (or
+        model: any module that has binary layers of ``bitgnn.nn``, or was returned by
+            :func:`~bitgnn.binarize` without one: its forward takes features (or
             node ids for an embedding), an edge index where there are graph layers, edge weights,
             and further tensors for float parts, or a ``Data`` object with all of them; or images
             alone, with ``BinaryConv2d`` and ``BinaryLinear``. Where torch.fx cannot follow a
@@ -108,16 +109,18 @@ def freeze(
         :class:`~bitgnn.inference.FrozenImages` for a network of images, a
         :class:`~bitgnn.inference.FrozenBWTA` for a model with BWTA layers, a
         :class:`~bitgnn.inference.FrozenLayers` for a forward that has no trace. Each is called as
-        ``model`` is.
+        ``model`` is, and has the methods of its class: of a traced model these, and calls with
+        another value of an argument that kept its default, run the model's own code on layers
+        packed one by one, which lie beside the program and are not saved with it.
 
     Raises:
         TypeError: ``model`` is not a module, or frozen already.
         FileNotFoundError: there is no such plan.
-        ValueError: the model has no binary layer, cannot be traced where an option needs it, spans
-            devices, the plan does not fit or is for another model (the message says which), there
-            is no such output, or not every part of the model looks at the same bits of the
-            features, so that packed ones cannot do. With ``check``, a layer was never trained or
-            its bits are constant.
+        ValueError: the model has no binary layer and is no result of binarize(), cannot be traced
+            where an option needs it, spans devices, the plan does not fit or is for another model
+            (the message says which), there is no such output, or not every part of the model looks
+            at the same bits of the features, so that packed ones cannot do. With ``check``, a
+            layer was never trained or its bits are constant.
     """
     if not isinstance(model, nn.Module):
         raise TypeError(f"freeze: model must be a torch.nn.Module, got {type(model).__name__}")

@@ -94,7 +94,8 @@ def packed_copy(
             replaced[name] = FrozenLayer(frozen, module, _of_sources_alone(module, plan))
             letters[full] = " ".join(frozen.letters)
     with evaluating(model):
-        copied = copy_with(model, replaced).requires_grad_(False).eval()
+        copied = copy_with(model, replaced).requires_grad_(False)
+        copied.eval()  # the user's own may return nothing
     return copied, letters, floats
 
 

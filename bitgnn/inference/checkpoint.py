@@ -40,6 +40,8 @@ def save(model: FrozenModel | FrozenBWTA | FrozenLayers, path: str | os.PathLike
     The JSON is renamed into place last, so the folder holds the old model or the new one, never a
     mixture, whether the process is killed, others save into the folder, or others load from it.
     Of the files in the folder only ``model.json`` and the tensor file it names are replaced.
+    Parts in floats are held by name and plain values where their classes are those of torch or PyG;
+    :func:`load` takes modules of the user's own from a model.
 
     Args:
         model: result of :func:`bitgnn.freeze`.
@@ -50,8 +52,8 @@ def save(model: FrozenModel | FrozenBWTA | FrozenLayers, path: str | os.PathLike
 
     Raises:
         TypeError: ``model`` is not a frozen model.
-        ValueError: it calls modules or functions that no file can hold, or its program is beyond
-            the bounds of files; the message names them.
+        ValueError: it calls functions that no file can hold, or its program is beyond the bounds of
+            files; the message names them.
         OSError: the folder cannot be written.
     """
     if type(model) not in KINDS.values():
@@ -99,8 +101,9 @@ def load(path: str | os.PathLike[str], model: nn.Module | None = None) -> Any:
     Args:
         path: the folder.
         model: for what runs the user's own forward, which no file can hold (frozen BWTA models of
-            own classes, and :class:`FrozenLayers`): a model of that architecture, trained or not;
-            it stays as it is. Models of ``transformers`` and of ``bitgnn.models`` need none.
+            own classes, :class:`FrozenLayers`, and programs that call modules of own classes): a
+            model of that architecture, trained or not; it stays as it is. Models of
+            ``transformers`` and of ``bitgnn.models`` need none.
 
     Returns:
         The :class:`FrozenModel`, :class:`FrozenImages`, :class:`FrozenBWTA` or

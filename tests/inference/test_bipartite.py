@@ -206,6 +206,6 @@ def test_pairs_that_are_none(graph):
     frozen = bitgnn.freeze(trained(Hetero(), graph), check=False)
     layer = frozen.layers["first.convs.<user___likes___item>"]
     with pytest.raises(ValueError, match="x must be a tensor, or a pair of those of sources and"):
-        layer((x["user"], None), edges[LIKES])
+        layer((None, x["item"]), edges[LIKES])
     with pytest.raises(TypeError, match="edge_index must be an edge index or a sparse tensor"):
         layer((x["user"], x["item"]), [[0], [1]])

@@ -144,14 +144,16 @@ class Optional(Base):
 
 
 @pytest.mark.parametrize("made", [False, True])
-def test_optional_batches(made, x, edges, batch):
+def test_optional_batches(made, x, edges, batch, tmp_path):
     model = Optional(made=made)
     frozen = freeze(model)
     agree(frozen(x, edges), model(x, edges))
     for found in (frozen(x, edges, batch), frozen(x, edges, batch=batch, scale=1.0)):
         agree(found, model(x, edges, batch))
+    agree(frozen(x, edges, batch, 2.0), model(x, edges, batch, 2.0))  # on packed layers
+    read = load(save(frozen, tmp_path))
     with pytest.raises(ValueError, match=r"scale must be 1\.0, which the forward was frozen with"):
-        frozen(x, edges, batch, 2.0)
+        read(x, edges, batch, 2.0)
 
 
 class Further(Base):

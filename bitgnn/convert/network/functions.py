@@ -22,6 +22,7 @@ from bitgnn.convert.network.values import (
     batch_norm,
     function_of,
     function_on,
+    is_matrix,
     named,
     of_rank,
     with_size,
@@ -38,8 +39,6 @@ UNKNOWN = "frozen models know no such function"
 _NO_MATRIX = "it takes something else than a matrix"
 _OPTIONS = "its options have no form in frozen models"
 _OPERANDS = "its operands have no form in frozen models"
-_KEEP_RANK = ("function", "add", "mul", "maximum", "cat")
-"""Kinds of values whose number of dimensions is that of their inputs."""
 
 
 class RowMaximum(NamedTuple):
@@ -47,22 +46,6 @@ class RowMaximum(NamedTuple):
 
     values: Value
     indices: Value
-
-
-def is_matrix(value: Value) -> bool:
-    """Whether a value is known to be ``[N, size]``; results of the user's own code may be anything.
-
-    Of those the last dimension alone can be named, and vectors have no form.
-    """
-    stack, seen = [value], set()
-    while stack:
-        found = stack.pop()
-        if found.kind == "call":
-            return False
-        if found.kind in _KEEP_RANK and found not in seen:
-            seen.add(found)
-            stack.extend(found.inputs)
-    return True
 
 
 def _is_last(dim: Any, *values: Any) -> bool:

@@ -21,6 +21,9 @@ ROWS = 2
 _KEEP_SIZE = ("function", "max_pool", "avg_pool", "adaptive_avg_pool", "mean_pixels")
 """Kinds of values with as many channels as what they read."""
 
+_KEEP_RANK = ("function", "add", "mul", "maximum", "cat")
+"""Kinds of values whose number of dimensions is that of their inputs."""
+
 
 class Unsupported(Exception):
     """A module has no rule here, and only its own code can run it; the message says why."""
@@ -125,6 +128,22 @@ def is_unit(value: Value) -> bool:
         keeps = value.attributes["low"] <= -1 and value.attributes["high"] >= 1
         return keeps and is_unit(value.inputs[0])
     return value.is_function("sign")
+
+
+def is_matrix(value: Value) -> bool:
+    """Whether a value is known to be ``[N, size]``; results of the user's own code may be anything.
+
+    Of those the last dimension alone can be named, and vectors have no form.
+    """
+    stack, seen = [value], set()
+    while stack:
+        found = stack.pop()
+        if found.kind == "call":
+            return False
+        if found.kind in _KEEP_RANK and found not in seen:
+            seen.add(found)
+            stack.extend(found.inputs)
+    return True
 
 
 def is_nowhere_negative(value: Value) -> bool:

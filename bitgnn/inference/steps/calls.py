@@ -160,8 +160,9 @@ def _own_function(
     if model is None:
         raise ValueError(f"the model must be given for its {name!r}")
     module = model if name == type(model).__name__ else model.get_submodule(name)
-    made = with_parts(module, description["parts"], tensors, "function.")
-    return made.requires_grad_(False).eval()
+    made = with_parts(module, description["parts"], tensors, "function.").requires_grad_(False)
+    made.eval()
+    return made
 
 
 def read_call(
