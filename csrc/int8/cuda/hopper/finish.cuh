@@ -98,6 +98,7 @@ __device__ __forceinline__ void add_staged(SlabValues& value, const unsigned cha
 struct SumRows {
   float scale[2];
   const int32_t* longer[2];  // sums of a row whose degree is above kMostShortDegree, else null
+  bool has_longer;           // some lane of the warp has such a row
 
   __device__ __forceinline__ void load(const Int8BmmArgs& a, int64_t row, int lane) {
     const NeighbourSums& n = a.neighbours;
@@ -116,12 +117,24 @@ struct SumRows {
       if (pointer(at + 1) - begin > kMostShortDegree)
         longer[half] = n.long_sums + long_row_place(begin) * a.out_features;
     }
+    has_longer = __any_sync(kFullWarp, longer[0] != nullptr || longer[1] != nullptr);
   }
 };
 
+// Two signed 16-bit integers as floats: their upper bit inverted, they are the low bits of floats
+// of 2^23 and above. Conversions of such integers have a quarter of the throughput.
+__device__ __forceinline__ float2 short_floats(uint32_t pair) {
+  constexpr uint32_t kTwoTo23 = 0x4b000000u;
+  constexpr float kOffset = 8388608.0f + 32768.0f;
+  const uint32_t shifted = pair ^ 0x80008000u;
+  return make_float2(__fsub_rn(__uint_as_float(__byte_perm(shifted, kTwoTo23, 0x7610)), kOffset),
+                     __fsub_rn(__uint_as_float(__byte_perm(shifted, kTwoTo23, 0x7632)), kOffset));
+}
+
 // Adds the addends of 16 rows and 32 columns, from `first` of the table and `column` on. Their sums
-// are in `rows`, the warp's part of a slot for twice as many columns.
-template <int kColumns>
+// are in `rows`, the warp's part of a slot for twice as many columns; with kLonger, some rows have
+// theirs elsewhere.
+template <bool kLonger, int kColumns>
 __device__ __forceinline__ void add_sums(SlabValues& value, const Int8BmmArgs& a,
                                          const bmm::ColumnTable<kColumns>& table, const SumRows& of,
                                          const unsigned char* rows, int first, int64_t column,
@@ -132,15 +145,17 @@ __device__ __forceinline__ void add_sums(SlabValues& value, const Int8BmmArgs& a
   for (int i = 0; i < 8; ++i) {
     const int j = i / 2, half = i % 2;
     const int unit = first % kSumSlotColumns / 8 + j;
-    const auto two = *reinterpret_cast<const short2*>(rows + (group + half * 8) * kSwizzleBytes +
-                                                      ((unit ^ group) * 16 + pair * 2));
-    int2 sum = make_int2(two.x, two.y);
-    const int64_t at = column + j * 8 + pair;
-    if (of.longer[half] != nullptr && at < a.out_features)
-      sum = *reinterpret_cast<const int2*>(of.longer[half] + at);
+    float2 sum = short_floats(*reinterpret_cast<const uint32_t*>(
+        rows + (group + half * 8) * kSwizzleBytes + ((unit ^ group) * 16 + pair * 2)));
+    if constexpr (kLonger) {
+      const int64_t at = column + j * 8 + pair;
+      if (of.longer[half] != nullptr && at < a.out_features)
+        sum = make_float2(__int2float_rn(of.longer[half][at]),
+                          __int2float_rn(of.longer[half][at + 1]));
+    }
     const float2 bias = *reinterpret_cast<const float2*>(biases + first + j * 8 + pair);
-    add_values(value[j][half], make_float2(int8_value(of.scale[half], bias.x, sum.x),
-                                           int8_value(of.scale[half], bias.y, sum.y)));
+    add_values(value[j][half], make_float2(__fadd_rn(__fmul_rn(of.scale[half], sum.x), bias.x),
+                                           __fadd_rn(__fmul_rn(of.scale[half], sum.y), bias.y)));
   }
 }
 
@@ -170,7 +185,13 @@ __device__ __forceinline__ void finish_slab(const WgmmaMemory<kColumns, kRings>&
         const bool opens = first % kSumSlotColumns == 0;
         if (opens) ring.wait_full();
         releases = !opens || column + first + kSlotColumns >= a.out_features;
-        add_sums(value, a, table, of, ring.stage() + first_byte, first, column + first, lane);
+        // Checks of every sum would be a third of the epilogue's instructions.
+        if (of.has_longer)
+          add_sums<true>(value, a, table, of, ring.stage() + first_byte, first, column + first,
+                         lane);
+        else
+          add_sums<false>(value, a, table, of, ring.stage() + first_byte, first, column + first,
+                          lane);
       } else if (plan.staged) {
         scaled_values(value, table, sum, first, lane);
         ring.wait_full();
