@@ -34,7 +34,12 @@ def check_floats(
 
 
 def check_input(owner: str, x: Any, takes_bytes: bool) -> None:
-    """Require a dense tensor of floats, or of uint8 in front of a first layer in fixed point."""
+    """Require a dense tensor of floats, or of uint8 in front of a first layer in fixed point.
+
+    Nothing in a transform of ``torch.func`` is let through.
+    """
+    if isinstance(x, Tensor):
+        refuse_transforms(owner)
     is_dense = isinstance(x, Tensor) and x.layout == torch.strided
     if is_dense and (x.is_floating_point() or (takes_bytes and x.dtype == torch.uint8)):
         return

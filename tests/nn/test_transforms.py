@@ -8,7 +8,7 @@ from torch import nn
 from torch.func import functional_call, grad, jvp, vjp, vmap
 from torch.nn import functional
 
-from bitgnn.nn import GCNConv, GraphConv, SAGEConv
+from bitgnn.nn import BinaryConv2d, BinaryLinear, GCNConv, GraphConv, Linear, SAGEConv
 
 N, K, CLASSES = 60, 12, 4
 LAYERS = (GCNConv, SAGEConv, GraphConv)
@@ -74,6 +74,18 @@ def test_a_transform_is_refused_and_changes_nothing(transform, mode, net, graph)
             assert torch.equal(own, expected)
     assert net.first.role == "first"
     assert net.last.role == "last"
+
+
+@pytest.mark.parametrize("transform", [k for k in TRANSFORMS if k != "grad"])
+@pytest.mark.parametrize("kind", ["BinaryLinear", "BinaryConv2d", "Linear"])
+def test_layers_without_a_graph_are_refused_too(kind, transform):
+    layer, shape = {
+        "BinaryLinear": (BinaryLinear(8, 4), (5, 8)),
+        "BinaryConv2d": (BinaryConv2d(3, 4, 3), (2, 3, 8, 8)),
+        "Linear": (Linear(8, 4, precision="full"), (5, 8)),
+    }[kind]
+    with pytest.raises(RuntimeError, match=rf"{kind}: a binary layer must not be called .* torch"):
+        TRANSFORMS[transform](lambda p, given: layer(given), {}, torch.randn(shape))
 
 
 def test_other_parameters_in_a_training_forward(net, graph):

@@ -30,6 +30,11 @@ def trained(layer: nn.Module, x: Tensor, edges: Tensor) -> nn.Module:
     return layer.eval()
 
 
+def sparse(form: str, edges: Tensor, weight: Tensor, nodes: int) -> Tensor:
+    coo = torch.sparse_coo_tensor(edges.flip(0), weight, (nodes, nodes)).coalesce()
+    return coo if form == "coo" else getattr(coo, f"to_sparse_{form}")()
+
+
 class Net(nn.Module):
     """Two layers with weights of edges, in a form that can be frozen."""
 
@@ -49,9 +54,7 @@ def test_patterns_hold_no_entry_of_weight_zero(form: str) -> None:
     if form == "edge index":
         adjacency = BitAdjacency.from_edge_index(edges, 3, weight)
     else:
-        coo = torch.sparse_coo_tensor(edges.flip(0), weight, (3, 3)).coalesce()
-        given = {"coo": coo, "csr": coo.to_sparse_csr(), "csc": coo.to_sparse_csc()}[form]
-        adjacency = BitAdjacency.from_edge_index(given)
+        adjacency = BitAdjacency.from_edge_index(sparse(form, edges, weight, 3))
     assert adjacency.rowptr.tolist() == [0, 0, 1, 3]
     assert adjacency.indices.tolist() == [0, 0, 2]
     assert adjacency.row_scale.tolist() == [0.0, 2.0, 2.0]
@@ -138,8 +141,7 @@ def test_sums_and_means_are_those_of_pyg(
         graph: tuple[Tensor, ...] = (edges, mask)
         expected = theirs(x, *graph)
         if form != "edge index":
-            coo = torch.sparse_coo_tensor(edges.flip(0), mask, (N, N)).coalesce()
-            graph = (coo if form == "coo" else coo.to_sparse_csr(),)
+            graph = (sparse(form, edges, mask, N),)
         torch.testing.assert_close(mine(x, *graph), expected, rtol=0, atol=1e-5)
 
 
