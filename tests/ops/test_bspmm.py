@@ -117,10 +117,11 @@ def test_every_length_of_a_row(letter, features, dtype):
 @pytest.mark.cuda
 @pytest.mark.parametrize("features", [1, 31, 33, 129, 256, 300])
 @pytest.mark.parametrize("factors", ["none", "mean", "root", "most", "odd"])
-def test_thresholds_where_degrees_decide(factors, features):
+@pytest.mark.parametrize("length", [9, 40])
+def test_thresholds_where_degrees_decide(length, factors, features):
     """A table of least counts serves rows whose factor is that of their degree, and no others."""
     generator, nodes = torch.Generator().manual_seed(features), 33_000
-    rowptr, columns = pattern(nodes, 40, LANES, (1, 132, 1511), torch.int32)
+    rowptr, columns = pattern(nodes, length, LANES, (1, 132, 1511), torch.int32)
     degrees = rowptr.diff()
     mean = torch.where(degrees > 0, 1 / degrees.float(), 0.0)
     # Products that overflow, and factors for which a bit is no step of the count.

@@ -127,12 +127,12 @@ def test_front_end(device):
 @pytest.mark.cuda
 @pytest.mark.parametrize(
     ("size", "outputs"),
-    [(1, 256), (100, 264), (129, 128), (500, 256), (64, 72), (300, 40), (70, 33)],
+    [(1, 256), (100, 264), (129, 128), (500, 256), (64, 72), (300, 40), (70, 33), (32, 136)],
 )
 @pytest.mark.parametrize("dtype", [torch.int32, torch.int64])
 def test_sums_of_every_length(size, outputs, dtype):
     """Rows around the degrees whose sums fit 16 bits, in tiles of codes and at their ragged end."""
-    given = operands(20_001, size, outputs, LENGTHS, outputs)
+    given = operands(40_001, size, outputs, LENGTHS, outputs)
     given["rowptr"] = given["rowptr"].to(dtype)
     moved = {k: v.to(CUDA) if isinstance(v, torch.Tensor) else v for k, v in given.items()}
     for left_out in ((), ("row",), ("sum_bias", "threshold")):

@@ -83,7 +83,8 @@ __global__ void __launch_bounds__(kBoundThreads)
   load(0);
   float scale = 1.0f;
   bool known = a.row_scale == nullptr || find_factor(a, degree, &scale);
-  for (int base = 0; known && base < pitch; base += kBoundWords) {
+  // Rows read the planes of their degree along with whether it is known: all are written.
+  for (int base = 0; base < pitch; base += kBoundWords) {
     const int word = base + thread / kWarp;
     int clear = 0, changes = 0;
     bool first = false, before = false;

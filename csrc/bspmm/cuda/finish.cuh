@@ -3,6 +3,7 @@
 
 #include "bspmm/cuda/bounds.cuh"
 #include "bspmm/cuda/count_planes.cuh"
+#include "bspmm/cuda/short_sums.cuh"
 #include "bspmm/cuda/values.cuh"
 
 namespace bitgnn::cuda::bspmm {
@@ -50,7 +51,8 @@ struct RowLanes {
         for (int other = 1; other < kKept; ++other)
           if (k == other) word_planes[p] = planes.plane[p][other];
       }
-#pragma unroll 2
+      // More at once take registers from the gathers, which then keep planes in memory.
+#pragma unroll 1
       for (int base = 0; base < kRows * kRowOwners; base += 4) {
         const int owner = base + lane / 8;
         const int r = owner / kRowOwners, split = owner / kColumns % kOwners;
@@ -245,6 +247,13 @@ __device__ __forceinline__ void finish_planes(const AggregateArgs& a, const Boun
       }
     }
     wanted = wanted && !done;
+  }
+  if constexpr (!kHalved && Lanes::kSplits == 1 && Lanes::kColumns % 2 == 0 &&
+                kPlanes <= kMostShortPlanes) {
+    if (a.out_short != nullptr && stores_short_runs(a)) {
+      finish_short_runs(a, lanes, planes, row, degree, wanted, chunk);
+      return;
+    }
   }
   const unsigned left = __ballot_sync(kFullWarp, wanted);
   if (left == 0) return;
