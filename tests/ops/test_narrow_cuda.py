@@ -176,15 +176,24 @@ def test_rows_have_the_bits_of_the_cpu(degrees, size, classes):
     x = BitTensor.from_float(torch.randn(NODES, size, generator=generator), scale="mean").to("cuda")
     w = BitTensor.from_float(torch.randn(classes, size, generator=generator), scale="mean")
     w = w.to("cuda")
+    rows = adjacency.shape[0]
+    root, root_w = (
+        BitTensor.from_float(torch.randn(n, 192, generator=generator)).words
+        for n in (rows, classes)
+    )
+    root_scale = torch.rand(rows, generator=generator)
+    roots = {"root": root, "root_w": root_w, "root_size": 192, "root_scale": root_scale}
     for factors in ({"x_scale": x.scale, "col": adjacency.col_scale}, {}):
         given = {"x": x.words, "w": w.words, "size": size, "row": adjacency.row_scale, **factors}
         over_csr = {**given, "rowptr": adjacency.rowptr, "indices": adjacency.indices}
         here = {k: v.cpu() if isinstance(v, torch.Tensor) else v for k, v in over_csr.items()}
         expected = torch.ops.bitgnn.bmm_bspmm_narrow(**here).cuda()
+        with_root = torch.ops.bitgnn.bmm_bspmm_narrow(**here, **roots)
         for order in (None, adjacency.row_order()):
             found = torch.ops.bitgnn.bmm_bspmm_narrow(**over_csr, order=order)
             assert torch.equal(found, expected)
             assert torch.equal(torch.ops.bitgnn.bmm_bspmm_narrow(**over_csr, order=order), found)
+            assert torch.equal(run({**over_csr, **roots, "order": order}).cpu(), with_root)
             if factors:  # without them there are ties
                 highest = torch.ops.bitgnn.bmm_bspmm_narrow(**over_csr, head=3, order=order)
                 assert torch.equal(highest, found.argmax(-1))
