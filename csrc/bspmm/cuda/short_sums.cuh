@@ -1,5 +1,5 @@
 // Sums of +-1 in 16 bits from bit planes, 32 features of a lane at once: planes are transposed to
-// bytes by exchanging bits between words, a seventh of the instructions of taking four bits of
+// bytes by exchanging bits between words, a quarter of the instructions of taking four bits of
 // every plane apart.
 #pragma once
 
