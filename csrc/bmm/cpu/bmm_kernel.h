@@ -28,7 +28,7 @@ constexpr int64_t kRowBlock = 32;  // rows whose words fit in L1 next to a weigh
 constexpr int64_t kMostPackRows = 512;
 constexpr int64_t kPackBlockWords = 1 << 16;
 constexpr int64_t kFarBytes = int64_t{12} << 20;  // more than a core's share of the caches
-constexpr int64_t kFarOutputs = 64;
+constexpr int64_t kFarOutputs = 128;
 
 inline Lanes load_some(const float* p, int64_t count) {
   return count >= kWordBits ? load_lanes(p) : load_lanes(p, count);

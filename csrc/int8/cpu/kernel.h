@@ -13,6 +13,7 @@ namespace {
 
 constexpr int64_t kMostCodeRows = 16 * kCodeTileRows;  // of a block
 constexpr int64_t kCodeBlockBytes = int64_t{1} << 17;
+constexpr int64_t kMostFetchedFloats = int64_t{1} << 17;  // half of a core's own cache
 
 // Codes of a row with those that pad it to whole steps, which weights of 0 multiply.
 constexpr int64_t padded_codes(int64_t pitch) {
@@ -21,28 +22,40 @@ constexpr int64_t padded_codes(int64_t pitch) {
 
 int64_t code_panel_bytes(int64_t pitch) { return padded_codes(pitch) * kWordBits * kCodeBytes; }
 
-// Codes of one row, with zeros up to the pitch.
-template <class T>
-void quantise_row(const T* x, const Int8PackArgs& a, int8_t* to) {
-  const auto put = [](int8_t* p, const Lanes& value, const Lanes& centre, const Lanes& step) {
-    store_codes(p, mul(sub(value, centre), step));
-  };
+// Codes of R rows side by side, `x_step` numbers and `to_step` codes from one another, with zeros
+// up to the pitch.
+template <int R, class T>
+void quantise_side_by_side(const Int8PackArgs& a, const T* x, int64_t x_step, int8_t* to,
+                           int64_t to_step) {
   int64_t k = 0;
-  for (; k + kWordBits <= a.size; k += kWordBits)
-    put(to + k, load_values(x + k), load_lanes(a.centre + k), load_lanes(a.inverse_step + k));
+  for (; k + kWordBits <= a.size; k += kWordBits) {
+    const Lanes centre = load_lanes(a.centre + k), step = load_lanes(a.inverse_step + k);
+    for (int r = 0; r < R; ++r)
+      store_codes(to + r * to_step + k, mul(sub(load_values(x + r * x_step + k), centre), step));
+  }
   if (k == a.size) return;
   const int64_t count = a.size - k;
-  alignas(64) int8_t last[kWordBits];
-  put(last, load_converted(x + k, count), load_lanes(a.centre + k, count),
-      load_lanes(a.inverse_step + k, count));
-  std::memcpy(to + k, last, static_cast<size_t>(int8_pitch(a.size) - k));
+  const Lanes centre = load_lanes(a.centre + k, count);
+  const Lanes step = load_lanes(a.inverse_step + k, count);
+  for (int r = 0; r < R; ++r) {
+    alignas(64) int8_t last[kWordBits];
+    store_codes(last, mul(sub(load_converted(x + r * x_step + k, count), centre), step));
+    std::memcpy(to + r * to_step + k, last, static_cast<size_t>(int8_pitch(a.size) - k));
+  }
 }
 
-// Writes the codes of rows [begin, end) from `to` on, each `pitch` bytes behind the last one.
+// Writes the codes of rows [begin, end) from `to` on, each `pitch` bytes behind the last one. Each
+// quarter of the rows is a separate stream, as in pack_rows.
 void quantise_rows(const Int8PackArgs& a, int64_t begin, int64_t end, int64_t pitch, int8_t* to) {
+  constexpr int kStreams = 4;
+  const int64_t apart = (end - begin) / kStreams;
   with_type_of<float, Half, BFloat16>(a.type, [&](auto zero) {
-    const auto* x = static_cast<const decltype(zero)*>(a.x);
-    for (int64_t i = begin; i < end; ++i, to += pitch) quantise_row(x + i * a.row_stride, a, to);
+    const auto* x = static_cast<const decltype(zero)*>(a.x) + begin * a.row_stride;
+    for (int64_t i = 0; i < apart; ++i)
+      quantise_side_by_side<kStreams>(a, x + i * a.row_stride, apart * a.row_stride, to + i * pitch,
+                                      apart * pitch);
+    for (int64_t i = kStreams * apart; i < end - begin; ++i)
+      quantise_side_by_side<1>(a, x + i * a.row_stride, 0, to + i * pitch, 0);
   });
 }
 
@@ -106,13 +119,12 @@ struct Int8Epilogue {
 
 // Multiplies rows of codes from row `first` of the results on with one panel.
 void multiply_code_rows(const Int8BmmArgs& a, const CodeRows& codes, int64_t first, int64_t rows,
-                        int64_t panel, Ahead& ahead) {
+                        int64_t panel) {
   const Int8Epilogue epilogue(a, panel);
   const char* w = a.panels + panel * code_panel_bytes(int8_pitch(a.size));
   alignas(64) int32_t dots[kCodeTileRows * kWordBits];
   for (int64_t row = 0; row < rows; row += kCodeTileRows) {
     const int64_t count = std::min<int64_t>(kCodeTileRows, rows - row);
-    ahead.step();
     codes.dots(row, count, w, dots);
     for (int64_t r = 0; r < count; ++r) epilogue(first + row + r, load_ints(dots + r * kWordBits));
   }
@@ -133,15 +145,14 @@ void multiply_codes_in_place(const Int8BmmArgs& a, int64_t begin, int64_t end, i
   }
 }
 
-inline const void* floats_at(const Int8PackArgs& a, int64_t row) {
-  return static_cast<const char*>(a.x) + row * a.row_stride * element_bytes(a.type);
-}
-
-// True if the floats are contiguous, exceed the core's caches, and products are long enough to hide
-// prefetching the next block.
-inline bool are_far_floats(const Int8BmmArgs& a, int64_t rows) {
-  return a.pack != nullptr && a.out_features >= kFarOutputs && a.pack->row_stride == a.size &&
-         rows * a.size * element_bytes(a.pack->type) >= kFarBytes;
+// Prefetches the addends of rows [first, last) in their order: panel by panel, they would come from
+// memory in pieces of two lines.
+inline void fetch_addends(const Int8BmmArgs& a, int64_t first, int64_t last) {
+  constexpr int64_t kLineFloats = sizeof(CacheLine) / sizeof(float);
+  const int64_t count = (last - first) * a.out_features;
+  if (count > kMostFetchedFloats) return;
+  const float* addend = a.addend + first * a.out_features;
+  for (int64_t k = 0; k < count; k += kLineFloats) prefetch(addend + k);
 }
 
 inline std::unique_ptr<CacheLine[]> code_lines(int64_t bytes) {
@@ -159,20 +170,15 @@ void multiply_int8(const Int8BmmArgs& a, int64_t begin, int64_t end, int64_t pan
       std::clamp<int64_t>(fitting / kCodeTileRows * kCodeTileRows, kCodeTileRows, kMostCodeRows);
   const auto scratch = code_lines(CodeRows::scratch(block, pitch) * 4);
   const auto own = code_lines(packs ? block * pitch : 0);
-  const bool far = are_far_floats(a, end - begin);
   for (int64_t first = begin, last = begin; first < end; first = last) {
     last = std::min(end, first + block);
     auto* const packed = reinterpret_cast<int8_t*>(own.get());
     if (packs) quantise_rows(*a.pack, first, last, pitch, packed);
     const CodeRows codes(packs ? packed : a.codes + first * pitch, last - first, pitch,
                          reinterpret_cast<int32_t*>(scratch.get()));
-    Ahead ahead;
-    if (far)
-      ahead = Ahead(floats_at(*a.pack, last), floats_at(*a.pack, std::min(last + block, end)));
-    const int64_t tiles = (last - first + kCodeTileRows - 1) / kCodeTileRows;
-    ahead.spread(tiles * (panel_end - panel_begin));
+    if (a.addend != nullptr && panel_end - panel_begin > 1) fetch_addends(a, first, last);
     for (int64_t panel = panel_begin; panel < panel_end; ++panel)
-      multiply_code_rows(a, codes, first, last - first, panel, ahead);
+      multiply_code_rows(a, codes, first, last - first, panel);
   }
 }
 

@@ -94,13 +94,14 @@ class ModelCase:
         What cannot be built, captured or run is recorded with its reason; a frozen network that
         differs from the network it was frozen from gets no times.
         """
-        with _threads(self.threads):
-            return self._run(clock, repeats)
+        with _threads(self.threads) as all_threads:
+            return self._run(clock, repeats, all_threads)
 
-    def _run(self, clock: Clock, repeats: int) -> Record:
+    def _run(self, clock: Clock, repeats: int, all_threads: int) -> Record:
         task, start = self.load(), time.perf_counter()
         freeze = self.networks.freeze
-        networks = {form: freeze(self.kind, form, task) for form in self.networks.forms}
+        with _threads(all_threads):  # it may train
+            networks = {form: freeze(self.kind, form, task) for form in self.networks.forms}
         contenders: list[Contender] = []
         for peer in filter(self.networks.takes, peers(self.kind, task)):
             contenders += peer_contenders(peer, task, clock)
@@ -203,12 +204,12 @@ class ModelCase:
 
 
 @contextmanager
-def _threads(number: int | None) -> Iterator[None]:
-    """Torch's threads inside; None leaves them as they are."""
+def _threads(number: int | None) -> Iterator[int]:
+    """Torch's threads inside; None leaves them as they are. Gives those outside."""
     before = torch.get_num_threads()
     torch.set_num_threads(number or before)
     try:
-        yield
+        yield before
     finally:
         torch.set_num_threads(before)
 
