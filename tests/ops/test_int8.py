@@ -14,7 +14,7 @@ OPS = torch.ops.bitgnn
 DTYPES = [torch.float32, torch.float16, torch.bfloat16]
 FEATURES = [0, 1, 15, 16, 17, 31, 32, 33, 47, 63, 64, 65, 130, 1000]
 # None, one, few that read weights in place, tiles of rows and what is left of them, whole blocks.
-ROWS = [0, 1, 2, 3, 5, 8, 9, 31, 95, 97, 200]
+ROWS = [0, 1, 2, 3, 5, 8, 9, 31, 32, 33, 95, 97, 200]
 OUTPUTS = [1, 31, 32, 33, 64, 256]
 
 
