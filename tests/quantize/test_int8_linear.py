@@ -23,7 +23,7 @@ def draw(rows, size, gain=1.0):
     centre, inverse = torch.randn(size) * 0.1, UNITS * (torch.rand(size) + 0.5)
     inverse[:1] = 0.0
     codes = torch.ops.bitgnn.pack_int8(x, centre, inverse)
-    return x, InputRows(codes, size, centre, inverse, gain, x.sum(1)), codes[:, :size].double()
+    return x, InputRows(codes, size, inverse, gain, x.sum(1)), codes[:, :size].double()
 
 
 def integers(weight):
