@@ -46,8 +46,8 @@ def joint_int8_product(group: Sequence[Step], own: Sequence[Tensors]) -> Apply |
     sums_to_floats = aggregate_bits(False, hidden_size, sum_bias)
 
     def join(neighbours: Tensor, codes: Tensor, a: Any) -> Any:
-        """Two calls of operators where the graph is not CSR."""
-        if a.planned_layout(words) == "csr":
+        """Two calls of operators where the graph is read in slices."""
+        if not a.reads_slices(words):
             pattern, row = (a.rowptr, a.indices), a.row_scale
             return _bspmm_bmm_iib(
                 neighbours, *pattern, codes, weight, size, row, sum_bias, *compared, trusted=True
