@@ -192,10 +192,8 @@ def _read_whole(description: Any, state: Mapping[str, Tensor]) -> nn.Module:
     return module
 
 
-# With what binarize() puts in the places of activations: the model it was given fits, too.
-_OWN_KINDS = (kind for kind in MODULES.values() if kind.__module__.startswith("bitgnn."))
 FORMS["layer"] = Form(
-    (*_OWN_KINDS, nn.Identity, nn.Hardtanh),
+    tuple(kind for kind in MODULES.values() if kind.__module__.startswith("bitgnn.")),
     _describe_made,
     _read_whole,
 )
