@@ -299,7 +299,9 @@ class LooksUp(LookedUpProducts):
         again = is_in_backward()
         if not again and not is_reentrant():
             return
-        if self.role is None or (again and self._feeds_bits != self._fed):
+        # A forward of somebody else's that runs again has the role of its first run, known or not.
+        differs = self._feeds_bits != self._fed if again else self.role is None
+        if differs:
             raise RuntimeError(
                 f"{type(self).__name__}: role must be known before the layer runs in a checkpoint, "
                 f"which runs it twice; pass role= (one of {tuple(ROLES)}), call the layers inside "
@@ -309,11 +311,13 @@ class LooksUp(LookedUpProducts):
     def _ask_autograd(self, x: Tensor, bits: InputBits) -> None:
         """Count the first steps of training, and read the data flow from their graphs."""
         is_compiled = torch.compiler.is_compiling()
-        if self._forms is None or is_in_backward() or not is_recorded():
+        if self._forms is None or is_in_backward():
+            return
+        self._fed = self._feeds_bits
+        if not is_recorded():
             return
         if not is_compiled and self.is_trained:
             return
-        self._fed = self._feeds_bits
         if bits is self.input_bits:
             with torch.no_grad():
                 self.steps.add_(1.0)

@@ -1,6 +1,5 @@
 """The gain of a last layer's products: how fast optimisers move it."""
 
-import copy
 import math
 
 import pytest
@@ -23,14 +22,11 @@ def _loss(layer, x):
 
 
 def test_its_level_gets_a_tenth_of_the_logarithms_gradient(layer):
-    x, step = torch.randn(6, 8), 1e-3
-    loss = _loss(layer, x)
-    loss.backward()
-    plain = copy.deepcopy(layer)
-    with torch.no_grad():
-        plain.gain_level += step / 10  # the logarithm moves by one step
-        slope = (_loss(plain, x) - loss) / step
-    assert float(layer.gain_level.grad) == pytest.approx(float(slope) / 10, rel=0.02)
+    out = layer(torch.randn(6, 8), EDGES)
+    out.retain_grad()
+    functional.cross_entropy(out, torch.tensor([0, 1, 2, 0, 1, 2])).backward()
+    slope = (out.grad * out.detach()).sum()  # of the loss by the gain's logarithm; no bias yet
+    assert float(layer.gain_level.grad) == pytest.approx(float(slope) / 10, rel=1e-3)
 
 
 @pytest.mark.parametrize(
@@ -43,7 +39,9 @@ def test_adam_moves_its_logarithm_ten_times_as_fast(layer, kind, moved):
     gradient = abs(float(layer.gain_level.grad))
     before = float(layer.output_gain.log())
     optimizer.step()
-    assert abs(float(layer.output_gain.log()) - before) == pytest.approx(moved(gradient), rel=1e-3)
+    assert abs(float(layer.output_gain.log()) - before) == pytest.approx(
+        moved(gradient), rel=1e-3, abs=2e-7
+    )
 
 
 @pytest.mark.parametrize(
