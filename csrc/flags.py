@@ -83,6 +83,9 @@ def cuda_sources() -> list[str]:
     return sources("*/cuda/**/*.cu", "*/cuda/**/*.cpp")
 
 
+HALF_OPERATORS = ("HALF_OPERATORS", "HALF_CONVERSIONS", "BFLOAT16_CONVERSIONS", "HALF2_OPERATORS")
+
+
 def target_flags(wanted: str) -> list[str]:
     """Flags of nvcc for compute capabilities.
 
@@ -109,8 +112,11 @@ def target_flags(wanted: str) -> list[str]:
 
 
 def nvcc_command(wanted: str) -> list[str]:
-    """All flags of nvcc where torch's build tools do not add theirs."""
-    macros = [LIMITED_API, *MACROS]
+    """All flags of nvcc where torch's build tools do not add theirs.
+
+    Those tools leave the conversions and operators of half precisions out, too.
+    """
+    macros = [LIMITED_API, *MACROS, *((f"__CUDA_NO_{name}__", None) for name in HALF_OPERATORS)]
     return [
         *NVCC_FLAGS,
         *target_flags(wanted),

@@ -46,7 +46,7 @@ __global__ void __launch_bounds__(kThreads) pack_csr_kernel(const CsrPackArgs a)
     for (int64_t e = begin + lane; e < end; e += kWarp) {
       const int64_t k = column_at(e);
       if (k < 0 || k >= a.cols) continue;
-      Sum sum = static_cast<Sum>(values[e]);
+      Sum sum = static_cast<Sum>(to_value(values[e]));
       if (has_sums) {
         // The first of a column's entries adds up all of them, in their order.
         bool is_first = true;
@@ -54,7 +54,7 @@ __global__ void __launch_bounds__(kThreads) pack_csr_kernel(const CsrPackArgs a)
           is_first = column_at(other) != k;
         if (!is_first) continue;
         for (int64_t other = e + 1; other < end; ++other)
-          if (column_at(other) == k) sum += static_cast<Sum>(values[other]);
+          if (column_at(other) == k) sum += static_cast<Sum>(to_value(values[other]));
       }
       const unsigned bit = 1u << (k % kWarp);
       auto* word = reinterpret_cast<unsigned*>(out + k / kWarp);
