@@ -38,7 +38,7 @@ class Moments(NamedTuple):
     rows: Tensor
     """Number of rows that the statistics stand for."""
     batches: Tensor
-    """Number of batches that were merged."""
+    """Number of batches that came."""
 
 
 class LazyColumns(UninitializedBuffer):
@@ -195,12 +195,13 @@ class ColumnStatistics(nn.Module):
         """
         if not torch.compiler.is_compiling():
             self._commits += 1
-        if moments is None:
-            return
-        is_finite = torch.isfinite(moments.mean).all() & torch.isfinite(moments.variance).all()
         # Compilers cannot ask a tensor for its mode.
         mode = torch.compiler.is_compiling() or not self.rows.is_inference()
         with torch.inference_mode(not mode):
+            if moments is None:
+                self.batches.add_(1.0)  # so that a training that resumes knows which batch is due
+                return
+            is_finite = torch.isfinite(moments.mean).all() & torch.isfinite(moments.variance).all()
             for held, found in zip(self.moments, moments, strict=True):
                 if found is not held:
                     held.copy_(torch.where(is_finite, found, held))
@@ -223,4 +224,4 @@ class ColumnStatistics(nn.Module):
             elif is_lazy(getattr(self, name)) and loaded.dim() == 1:
                 self._materialize(name, loaded.numel())
         super()._load_from_state_dict(state_dict, prefix, *rest)
-        self._commits = 0
+        self._commits = 0 if self.batches.is_meta else int(self.batches)
