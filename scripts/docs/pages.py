@@ -16,6 +16,8 @@ LINK = re.compile(r"\[(?P<text>[^\]]*)\]\((?!\w+:)(?P<target>[^)#\s]+)(?P<anchor
 
 def source_of(page: str) -> Path:
     """File that a page of the site is made from."""
+    if page.startswith(f"{OUTSIDE}/"):
+        return ROOT / page.removeprefix(f"{OUTSIDE}/")
     return {HOME: ROOT / "README.md", CONTENTS: DOCS / "README.md"}.get(page, DOCS / page)
 
 
@@ -38,13 +40,16 @@ def on_files(files: Files, *, config: MkDocsConfig) -> Files:
         files.remove(readme)
     for page in (HOME, CONTENTS):
         files.append(File.generated(config, page, abs_src_path=str(source_of(page))))
-    for file in list(files.documentation_pages()):
+    pages = list(files.documentation_pages())
+    for file in pages:  # and the pages among what is added
         source = source_of(file.src_uri)
         for link in LINK.finditer(source.read_text(encoding="utf-8")):
             linked = (source.parent / link["target"]).resolve()
             place = place_of(linked)
             if place is not None and files.get_file_from_path(place) is None:
                 files.append(File.generated(config, place, abs_src_path=str(linked)))
+                if linked.suffix == ".md":
+                    pages.append(File.generated(config, place, abs_src_path=str(linked)))
     return files
 
 
