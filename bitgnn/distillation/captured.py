@@ -14,6 +14,7 @@ from torch.optim import Optimizer
 
 from bitgnn._capture import capturing
 from bitgnn.nn.aggregation import kept_adjacencies
+from bitgnn.nn.input_statistics import ColumnStatistics
 
 WARM_UPS = 2
 """Epochs in which layers look at their inputs, and torch and its libraries choose kernels."""
@@ -55,7 +56,7 @@ class RepeatedEpoch:
             self._graph.replay()
             return self._result.clone()
         self._calls += 1
-        if not self._may_repeat or self._calls <= WARM_UPS:
+        if not self._may_repeat or self._calls <= WARM_UPS or _is_young(self._model):
             return self._run()
         self._may_repeat = False
         result, repeats = self._watched()
@@ -103,6 +104,12 @@ class RepeatedEpoch:
         """Set the optimizer's ``capturable`` flag, without which its steps warn in a graph."""
         for group in self._optimizer.param_groups:
             group["capturable"] = value
+
+
+def _is_young(model: nn.Module) -> bool:
+    """True while layers still look at every batch, and wait for a GPU to tell what they saw."""
+    kept = (module for module in model.modules() if isinstance(module, ColumnStatistics))
+    return any(statistics.host_count.is_young for statistics in kept)
 
 
 def python_state(model: nn.Module) -> Iterator[tuple[Any, int]]:

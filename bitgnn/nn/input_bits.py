@@ -13,7 +13,13 @@ from torch.nn.parameter import is_lazy
 import bitgnn.ops  # noqa: F401  (defines torch.ops.bitgnn)
 from bitgnn.bits.int8 import inverse_step
 from bitgnn.nn.host_state import HostState
-from bitgnn.nn.input_statistics import OFTEN, TINY, ColumnStatistics, Moments
+from bitgnn.nn.input_statistics import (
+    OFTEN,
+    TINY,
+    ColumnStatistics,
+    Moments,
+    decides_on_device,
+)
 from bitgnn.nn.repeats import (
     Call,
     find_call,
@@ -129,15 +135,14 @@ class InputBits(ColumnStatistics):
 
         That is ``x`` itself where nothing was.
         """
-        if torch.compiler.is_compiling() or self._commits > OFTEN or self.only_rows:
+        if decides_on_device(x) or not self.host_count.is_young or self.only_rows:
             return
         if is_in_backward():  # the first run has chosen
             return
-        if x.is_cuda and torch.cuda.is_current_stream_capturing():
+        is_first = self.host_count.value == 0
+        if self.kind == "activation" or (x.size(0) == 0 and is_first):
             return
-        if self.kind == "activation" or (x.size(0) == 0 and self._commits == 0):
-            return
-        moments = self.moments if self._commits else self.merged(x)
+        moments = self.merged(x) if is_first else self.moments
         most = (1.0 - SPARSE) * self.kept_share
         is_pattern = (moments.present.mean() <= most) & (moments.negative <= 0)
         form = torch.where(is_pattern, 1.0, -1.0)
@@ -185,7 +190,7 @@ class InputBits(ColumnStatistics):
             return self.moments
         call = find_call(self._calls, x.size(0), partial(_key, x)) if is_in_backward() else None
         if call is None:
-            found = self.merged(x) if self.is_due else None
+            found = self.counted(x)
             is_kept = is_recorded()
             if may_repeat():
                 remember(self._calls, Call(x.size(0), _key(x), found, is_kept))

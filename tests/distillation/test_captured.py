@@ -12,6 +12,7 @@ from toy_problems import CLASSES, FEATURES, gcn, planted
 import bitgnn
 from bitgnn.distillation import captured, fitting
 from bitgnn.distillation.captured import are_same, python_state
+from bitgnn.nn import input_statistics
 
 EPOCHS = 12
 LABELS_ALONE = {"trained": True, "recipe": {"teacher_weight": 0.0}}
@@ -83,6 +84,9 @@ def runs(monkeypatch):
         return fit(*given, **named)
 
     monkeypatch.setattr(fitting, "RepeatedEpoch", Noted)
+    # Epochs behind the third are graphs, of which every second one counts for the statistics.
+    monkeypatch.setattr(input_statistics, "OFTEN", 2)
+    monkeypatch.setattr(input_statistics, "SELDOM", 2)
     for module in ("stages", "teaching"):
         monkeypatch.setattr(f"bitgnn.distillation.{module}.fit", noted)
     return ends

@@ -163,12 +163,28 @@ def test_lazy_statistics_stay_lazy_in_copies_and_states():
 
 def test_reset_forgets_everything():
     statistics = seen(*[torch.randn(9, K)] * (OFTEN + 2))
-    assert not statistics.is_due
+    assert not statistics.host_count.is_due
     statistics.reset_parameters()
     fresh = ColumnStatistics("Layer", K)
-    assert statistics.is_due
+    assert statistics.host_count.is_due
     for name, value in fresh.state_dict().items():
         assert torch.equal(value, statistics.state_dict()[name])
+
+
+def test_a_compiled_model_counts_the_batches_that_the_host_would():
+    torch.manual_seed(0)
+    alone, compiled = ColumnStatistics("Layer", K), ColumnStatistics("Layer", K)
+
+    @torch.compile(backend="eager")
+    def step(x):
+        compiled.commit(compiled.counted(x))
+
+    for _ in range(OFTEN + 2 * SELDOM):
+        x = torch.randn(9, K)
+        alone.commit(alone.counted(x))
+        step(x)
+        for one, other in zip(alone.moments, compiled.moments, strict=True):
+            torch.testing.assert_close(one, other)
 
 
 def test_a_small_last_batch_leaves_what_large_ones_have_told():

@@ -90,7 +90,7 @@ def test_thresholds_where_rows_share_degree_and_factor(device, factors, size):
 @pytest.mark.parametrize("letter", ["b", "t"])
 def test_every_length_of_a_row(letter, features, dtype):
     generator, nodes = torch.Generator().manual_seed(features), 33_000
-    rowptr, columns = pattern(nodes, 9, LANES, (1, 132, 1511), dtype)
+    rowptr, columns = pattern(nodes, 9, LANES, (1, 132, 1373), dtype)
     x = torch.randn(nodes, features, generator=generator)
     if letter == "b":
         x = torch.ops.bitgnn.pack(x)
@@ -121,7 +121,7 @@ def test_every_length_of_a_row(letter, features, dtype):
 def test_thresholds_where_degrees_decide(length, factors, features):
     """A table of least counts serves rows whose factor is that of their degree, and no others."""
     generator, nodes = torch.Generator().manual_seed(features), 33_000
-    rowptr, columns = pattern(nodes, length, LANES, (1, 132, 1511), torch.int32)
+    rowptr, columns = pattern(nodes, length, LANES, (1, 132, 1373), torch.int32)
     degrees = rowptr.diff()
     mean = torch.where(degrees > 0, 1 / degrees.float(), 0.0)
     # Products that overflow, and factors for which a bit is no step of the count.
