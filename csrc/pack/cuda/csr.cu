@@ -36,7 +36,7 @@ __global__ void __launch_bounds__(kThreads) pack_csr_kernel(const CsrPackArgs a)
       if (lane == 0) out[word] = static_cast<int32_t>(bits);
     }
     // What the host has not checked reads nothing outside and sets nothing.
-    const int64_t begin = max(integer_at(a.rowptr, a.rowptr64, row), int64_t{0});
+    const int64_t begin = min(max(integer_at(a.rowptr, a.rowptr64, row), int64_t{0}), a.entries);
     const int64_t end = min(integer_at(a.rowptr, a.rowptr64, row + 1), a.entries);
     bool ascends = true;
     for (int64_t e = begin + 1 + lane; e < end; e += kWarp)
