@@ -75,12 +75,12 @@ def sources(*patterns: str) -> list[str]:
 
 def cpu_sources() -> list[str]:
     """Of the CPU library, which also defines the operators."""
-    return sources("core/*.cpp", "*/cpu/**/*.cpp")
+    return sources("*/*.cpp", "*/cpu/**/*.cpp")
 
 
 def cuda_sources() -> list[str]:
     """Of the CUDA library."""
-    return sources("*/cuda/**/*.cu", "*/cuda/**/*.cpp")
+    return sources("*/*.cpp", "*/cuda/**/*.cu", "*/cuda/**/*.cpp")
 
 
 HALF_OPERATORS = ("HALF_OPERATORS", "HALF_CONVERSIONS", "BFLOAT16_CONVERSIONS", "HALF2_OPERATORS")

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "core/kernel.h"
 #include "ternary/arguments.h"
 
 namespace bitgnn {
@@ -52,5 +53,11 @@ struct TernaryFloatAttentionArgs {
   TernaryAttentionArgs attention;  // with q, k and v unset
   TernaryFloatOperand q, k, v;
 };
+
+BITGNN_KERNEL(attention, attention_ternary, const TernaryAttentionArgs& args);
+// Sets `*suits`: whether attention_ternary_floats() takes these arguments. Otherwise operands are
+// packed first.
+BITGNN_KERNEL(attention, suits_floats, const TernaryFloatAttentionArgs& args, bool* suits);
+BITGNN_KERNEL(attention, attention_ternary_floats, const TernaryFloatAttentionArgs& args);
 
 }  // namespace bitgnn

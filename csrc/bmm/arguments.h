@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "core/kernel.h"
 #include "pack/arguments.h"
 
 namespace bitgnn {
@@ -46,5 +47,8 @@ struct BitsLinearArgs {
 
 // Largest number of features for which int32 holds 256 S1 + S2.
 constexpr int64_t kMostLinearFeatures = 65024;
+
+BITGNN_KERNEL(bmm, bmm, const BmmArgs& args);
+BITGNN_KERNEL(bmm, bits_linear, const BitsLinearArgs& args);
 
 }  // namespace bitgnn

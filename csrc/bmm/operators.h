@@ -30,7 +30,7 @@ struct BmmOperators {
   static Tensor multiply(const Backend& backend, const Request& q, const Tensor* x,
                          const PackArgs* pack, bool packed_scale, int64_t rows, const Tensor& w) {
     return multiply_with(backend, q, x, pack, packed_scale, rows, w,
-                         [&](const BmmArgs& args) { backend.multiply(args); });
+                         [&](const BmmArgs& args) { backend.launch(kernel::bmm, args); });
   }
 
   // The same, with run(arguments) computing the product.

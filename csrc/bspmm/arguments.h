@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "core/common.h"
+#include "core/kernel.h"
 
 namespace bitgnn {
 
@@ -69,5 +70,16 @@ struct SlicedArgs {
   int64_t num_slices;
   int64_t slice_size;
 };
+
+// Sums of bits; x_type is kBits and there are no values.
+BITGNN_KERNEL(bspmm, aggregate_bits, const AggregateArgs& args);
+// Every other combination: float32 sums in edge order, or int32 sums of integer rows.
+BITGNN_KERNEL(bspmm, aggregate_dense, const AggregateArgs& args);
+// x holds ternary rows, each with its two planes back to back, without gaps.
+BITGNN_KERNEL(bspmm, aggregate_ternary, const AggregateArgs& args);
+// x holds bits.
+BITGNN_KERNEL(bspmm, aggregate_frdc, const FrdcArgs& args);
+BITGNN_KERNEL(bspmm, aggregate_sliced, const SlicedArgs& args);
+BITGNN_KERNEL(bspmm, aggregate_slots, const SlotSumsArgs& args);
 
 }  // namespace bitgnn

@@ -32,7 +32,7 @@ struct BspmmLayoutOperators {
     if (!trusted) check_frdc(p);
     Tensor out = Problems::finish(p, output, row, bias, threshold);
     const FrdcArgs args{p.csr, p.extra->template const_data_ptr<int16_t>()};
-    if (out.numel() > 0) p.backend.aggregate_frdc(args);
+    if (out.numel() > 0) p.backend.launch(kernel::aggregate_frdc, args);
     return out;
   }
 
@@ -146,7 +146,7 @@ struct BspmmLayoutOperators {
                                   slice_groups, row_slots, row_items, slice_size, places, trusted);
     Tensor out = Problems::finish(p, output, row, bias, threshold);
     args.csr = p.csr;
-    if (out.numel() > 0) p.backend.aggregate_sliced(args);
+    if (out.numel() > 0) p.backend.launch(kernel::aggregate_sliced, args);
     return out;
   }
 

@@ -19,7 +19,7 @@ struct BspmmOperators {
     Problems::set_bits(p, x, size);
     Problems::check_csr(p, p.csr.cols, trusted);
     Tensor out = Problems::finish(p, output, row, bias, threshold);
-    if (out.numel() > 0) p.backend.aggregate_bits(p.csr);
+    if (out.numel() > 0) p.backend.launch(kernel::aggregate_bits, p.csr);
     return out;
   }
 
@@ -54,7 +54,7 @@ struct BspmmOperators {
     p.col = FloatVector(p.backend, col, p.csr.cols, op, "col");
     p.csr.col_scale = p.col.get();
     Tensor out = Problems::finish(p, output, row, bias, threshold);
-    if (out.numel() > 0) p.backend.aggregate_dense(p.csr);
+    if (out.numel() > 0) p.backend.launch(kernel::aggregate_dense, p.csr);
     return out;
   }
 
@@ -87,7 +87,7 @@ struct BspmmOperators {
     p.col = FloatVector(p.backend, x_scale, p.csr.cols, op, "x_scale");
     p.csr.col_scale = p.col.get();
     Tensor out = Problems::finish(p, output, {}, bias, threshold);
-    if (out.numel() > 0) p.backend.aggregate_dense(p.csr);
+    if (out.numel() > 0) p.backend.launch(kernel::aggregate_dense, p.csr);
     return out;
   }
 
@@ -115,7 +115,7 @@ struct BspmmOperators {
     Problems::check_csr(p, p.csr.cols, trusted);
     Problems::set_values(p, values);
     Tensor out = Problems::finish(p, output, {}, bias, threshold);
-    if (out.numel() > 0) p.backend.aggregate_dense(p.csr);
+    if (out.numel() > 0) p.backend.launch(kernel::aggregate_dense, p.csr);
     return out;
   }
 

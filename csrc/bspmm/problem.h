@@ -45,7 +45,11 @@ struct BspmmProblems {
     p.csr.rowptr64 = dtype == ScalarType::Long;
     p.csr.rows = rowptr.size(0) - 1;
     p.csr.edges = edges;
-    p.backend.check_row_pointer(p.csr, p.op);
+    // Both ends bound every edge read. On a device, reading them would mean waiting for it.
+    if constexpr (!Backend::kIsHost) return;
+    const RowPointers entries{p.csr.rowptr, p.csr.rowptr64};
+    check_size(entries[0], 0, p.op, "the first row pointer");
+    if (edges >= 0) check_size(entries[p.csr.rows], edges, p.op, "the last row pointer");
   }
 
   static void set_csr(Problem& p, const Tensor& rowptr, const Tensor& indices) {

@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "core/common.h"
+#include "core/kernel.h"
 
 namespace bitgnn {
 
@@ -54,5 +55,18 @@ struct BitPoolArgs : ImageWindow {
   const int32_t* flip;  // [words] or null
   int32_t* out;         // [images, out_height, out_width, words]
 };
+
+// `prepared` is int32 [out_channels, taps + 2]: the popcount of the weights at each tap, the
+// smallest dot that satisfies the comparison (taps * channels / groups + 1: none does), and whether
+// the bit is inverted. On CUDA, if it is given, `prepared`, weights, threshold and flip must have
+// been written before the previous kernel in the stream started, because they are read while that
+// kernel runs.
+BITGNN_KERNEL(conv, convolve, const ConvArgs& args);
+// Only the popcounts of `prepared` are used.
+BITGNN_KERNEL(conv, convolve_add, const ConvAddArgs& args);
+// The bits pooled in the same launch, or nothing where `*pools` becomes false: there is no such
+// kernel. The flip of `pool` must be written as early as `prepared`.
+BITGNN_KERNEL(conv, convolve_pooled, const ConvArgs& args, const BitPoolArgs& pool, bool* pools);
+BITGNN_KERNEL(conv, pool_bits, const BitPoolArgs& args);
 
 }  // namespace bitgnn

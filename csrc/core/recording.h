@@ -149,16 +149,23 @@ struct CalleeOf<function> {
   }
 };
 
-// The operators of a backend by name.
+// Functions by the names of their operators.
 struct Callees {
   std::map<std::string, Callee> by_name;
 
   template <auto function>
-  void add(const char* name) {
+  void add(const std::string& name) {
     using Of = CalleeOf<function>;
     by_name[name] = {&Of::run, &Of::fits, Of::kOutputs};
   }
 };
+
+// Those of a backend, complete when its library is loaded.
+template <class Backend>
+Callees& callees_of() {
+  static Callees callees;
+  return callees;
+}
 
 struct Recording {
   std::vector<Call> calls;

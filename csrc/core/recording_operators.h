@@ -3,7 +3,6 @@
 
 #include <algorithm>
 
-#include "core/all_operators.h"
 #include "core/recording.h"
 
 namespace bitgnn::ops {
@@ -28,14 +27,7 @@ template <class Backend>
 struct RecordingOperators {
   static int64_t bind(const std::vector<Tensor>& constants, const std::string& names,
                       const std::vector<int64_t>& code) {
-    static const Callees callees = [] {
-      Callees made;
-      add_all<Backend>(made);
-      made.add<&view>("aten::view");
-      made.add<&unsqueeze>("aten::unsqueeze");
-      made.add<&slice>("aten::slice");
-      return made;
-    }();
+    const Callees& callees = callees_of<Backend>();
     return recordings_of<Backend>().add(RecordingReader(code, constants).read(names, callees));
   }
 
@@ -65,6 +57,10 @@ void register_recordings(Library& m) {
   m.impl("bind_recording", TORCH_BOX(&RecordingOperators<Backend>::bind));
   m.impl("run_recording", TORCH_BOX(&RecordingOperators<Backend>::run));
   m.impl("drop_recording", TORCH_BOX(&RecordingOperators<Backend>::drop));
+  Callees& callees = callees_of<Backend>();
+  callees.add<&view>("aten::view");
+  callees.add<&unsqueeze>("aten::unsqueeze");
+  callees.add<&slice>("aten::slice");
 }
 
 }  // namespace bitgnn::ops

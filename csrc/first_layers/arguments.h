@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "conv/arguments.h"
+#include "core/kernel.h"
 
 namespace bitgnn {
 
@@ -21,5 +22,9 @@ struct FixedConvArgs {
   int64_t pixel_stride;
   float step;  // a power of two
 };
+
+// `prepared` is as for convolve(), of which only the last two columns are used; on CUDA, it and the
+// weights must be written as early.
+BITGNN_KERNEL(first_layers, convolve_fixed, const FixedConvArgs& args);
 
 }  // namespace bitgnn

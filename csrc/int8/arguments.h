@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "core/common.h"
+#include "core/kernel.h"
 
 namespace bitgnn {
 
@@ -66,5 +67,8 @@ struct Int8BmmArgs {
   float* out_float;              // [rows, out_features]; one of the two outputs is set
   int32_t* out_bits;             // [rows, words_for(out_features)]
 };
+
+BITGNN_KERNEL(int8, pack_int8, const Int8PackArgs& args);
+BITGNN_KERNEL(int8, multiply_int8, const Int8BmmArgs& args);
 
 }  // namespace bitgnn

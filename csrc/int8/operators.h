@@ -72,7 +72,7 @@ struct Int8Operators {
     QuantisedRows<Backend> rows(backend, x, centre, inverse_step, op);
     Tensor codes = backend.empty({rows.args.rows, int8_pitch(rows.args.size)}, ScalarType::Char);
     rows.args.codes = codes.template mutable_data_ptr<int8_t>();
-    if (codes.numel() > 0) backend.pack_int8(rows.args);
+    if (codes.numel() > 0) backend.launch(kernel::pack_int8, rows.args);
     return codes;
   }
 
@@ -114,7 +114,8 @@ struct Int8Operators {
 
   static Tensor multiply(const Backend& backend, Int8BmmArgs& args, const Tensor& weight,
                          const Finish& finish, const char* op) {
-    return multiply_with(backend, args, weight, finish, op, [&] { backend.multiply_int8(args); });
+    return multiply_with(backend, args, weight, finish, op,
+                         [&] { backend.launch(kernel::multiply_int8, args); });
   }
 
   static Tensor multiply_codes(const Tensor& codes_in, const Tensor& weight, int64_t size,

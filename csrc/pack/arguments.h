@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "core/common.h"
+#include "core/kernel.h"
 
 namespace bitgnn {
 
@@ -92,5 +93,19 @@ struct PatchArgs : ImageWindow {
   // Number of image rows from the first to the last of a patch.
   int64_t reach() const { return (kernel_height - 1) * dilation_height + 1; }
 };
+
+BITGNN_KERNEL(pack, pack, const PackArgs& args, int64_t rows);
+BITGNN_KERNEL(pack, pack_standardized, const StandardizedPackArgs& args, int64_t rows);
+BITGNN_KERNEL(pack, pack_csr, const CsrPackArgs& args);
+BITGNN_KERNEL(pack, pack_images, const ImagePackArgs& args);
+BITGNN_KERNEL(pack, pack_patches, const PatchArgs& args);
+// out[i, k] = scale[i] where bit k of row i is set, else -scale[i]; 1 without a scale.
+BITGNN_KERNEL(pack, unpack, const int32_t* words, int64_t rows, int64_t size, const float* scale,
+              float* out);
+// Bit i of row k of out [size, words_for(rows)] is bit k of row i of words; padding bits are 0.
+BITGNN_KERNEL(pack, transpose_bits, const int32_t* words, int64_t rows, int64_t size, int32_t* out);
+// Element by element.
+BITGNN_KERNEL(pack, add, const JoinArgs& args);
+BITGNN_KERNEL(pack, concat, const JoinArgs& args);
 
 }  // namespace bitgnn

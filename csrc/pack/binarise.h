@@ -32,7 +32,7 @@ Bits binarise(const Backend& backend, PackArgs args, int64_t rows, bool scale) {
     result.scale = backend.empty({rows}, ScalarType::Float);
     args.scale = result.scale->template mutable_data_ptr<float>();
   }
-  if (scale || result.words.numel() > 0) backend.pack(args, rows);
+  if (scale || result.words.numel() > 0) backend.launch(kernel::pack, args, rows);
   return result;
 }
 

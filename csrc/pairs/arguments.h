@@ -5,6 +5,8 @@
 
 #include "bmm/arguments.h"
 #include "bspmm/arguments.h"
+#include "core/kernel.h"
+#include "int8/arguments.h"
 
 namespace bitgnn {
 
@@ -39,5 +41,16 @@ struct NarrowCall : NarrowArgs {
   // outputs are null, and it excludes a head.
   const BmmArgs* root;
 };
+
+// Sets `*holds`: whether aggregate_narrow() applies the head itself.
+BITGNN_KERNEL(pairs, suits_head, const NarrowCall& call, Head head, bool* holds);
+BITGNN_KERNEL(pairs, aggregate_narrow, const NarrowCall& call);
+// Bits of an aggregation of bits plus a product without addend. The sums' row_scale and bias apply;
+// the comparison and the output are the product's.
+BITGNN_KERNEL(pairs, aggregate_product, const AggregateArgs& sums, const bitgnn::BmmArgs& product);
+BITGNN_KERNEL(pairs, aggregate_product_int8, const AggregateArgs& sums,
+              const bitgnn::Int8BmmArgs& product);
+BITGNN_KERNEL(pairs, aggregate_product_sliced, const SlicedArgs& sums,
+              const bitgnn::BmmArgs& product);
 
 }  // namespace bitgnn

@@ -24,11 +24,14 @@ Tensor call_torch(const char* name, std::array<StableIValue, N> stack) {
   return torch::stable::detail::to<Tensor>(stack[0]);
 }
 
-// Applies the head with torch's own kernel, if the operator's kernel has none. Dry runs of the CUDA
-// backend have an overload.
+// Applies the head with torch's own kernel, if the operator's kernel has none.
 template <class Backend>
-Tensor torch_head(const Backend&, const Tensor& scores, Head head) {
+Tensor torch_head(const Backend& backend, const Tensor& scores, Head head) {
   using torch::stable::detail::from;
+  if constexpr (Backend::kIsDry) {  // the scores are not there
+    if (head == Head::kClasses) return backend.empty({scores.size(0)}, ScalarType::Long);
+    return backend.empty({scores.size(0), scores.size(1)}, ScalarType::Float);
+  }
   constexpr int64_t kLast = -1;
   switch (head) {
     case Head::kNone:

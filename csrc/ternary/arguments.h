@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "core/common.h"
+#include "core/kernel.h"
 
 namespace bitgnn {
 
@@ -104,5 +105,11 @@ struct TernaryMatmulArgs {
   ValueType type;        // kInt32 gives dot, without scales
   void* out;             // [batches, rows, columns]
 };
+
+BITGNN_KERNEL(ternary, pack_ternary, const TernaryPackArgs& args);
+BITGNN_KERNEL(ternary, pack_ternary_columns, const TernaryColumnPackArgs& args);
+BITGNN_KERNEL(ternary, multiply_ternary, const TernaryBmmArgs& args);
+BITGNN_KERNEL(ternary, linear_ternary, const TernaryLinearArgs& args);
+BITGNN_KERNEL(ternary, matmul_ternary, const TernaryMatmulArgs& args);
 
 }  // namespace bitgnn

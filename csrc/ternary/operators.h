@@ -31,7 +31,7 @@ struct TernaryOperators {
     Tensor counts = backend.empty_of(sizes_of(x, leading, {}), ScalarType::Int);
     a.words = packed.template mutable_data_ptr<int32_t>();
     a.counts = counts.template mutable_data_ptr<int32_t>();
-    backend.pack_ternary(a);
+    backend.launch(kernel::pack_ternary, a);
     return {packed, counts};
   }
 
@@ -62,7 +62,7 @@ struct TernaryOperators {
     Tensor counts = backend.empty_of(sizes_of(x, leading, {a.features}), ScalarType::Int);
     a.words = packed.template mutable_data_ptr<int32_t>();
     a.counts = counts.template mutable_data_ptr<int32_t>();
-    backend.pack_ternary_columns(a);
+    backend.launch(kernel::pack_ternary_columns, a);
     return {packed, counts};
   }
 
@@ -142,7 +142,7 @@ struct TernaryOperators {
     product.args.type = value_type(dtype, true, op);
     check_bare(product.args, x_scale.has_value() || w_scale.has_value(), op);
     Tensor out = new_values(backend, product.args, dtype);
-    if (out.numel() > 0) backend.multiply_ternary(product.args);
+    if (out.numel() > 0) backend.launch(kernel::multiply_ternary, product.args);
     return out;
   }
 
@@ -156,7 +156,7 @@ struct TernaryOperators {
     TernaryBmmArgs& a = product.args;
     Tensor out = backend.empty({a.rows, words_for(a.out_features)}, ScalarType::Int);
     a.out_bits = out.template mutable_data_ptr<int32_t>();
-    if (out.numel() > 0) backend.multiply_ternary(a);
+    if (out.numel() > 0) backend.launch(kernel::multiply_ternary, a);
     return out;
   }
 
@@ -186,7 +186,7 @@ struct TernaryOperators {
     // Raw sums are those of the quantised values, independent of the scale.
     a.product.x_scale = a.product.type == ValueType::kInt32 ? nullptr : a.pack.scale;
     Tensor out = new_values(backend, a.product, dtype);
-    if (out.numel() > 0) backend.linear_ternary(a);
+    if (out.numel() > 0) backend.launch(kernel::linear_ternary, a);
     return out;
   }
 };

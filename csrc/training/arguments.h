@@ -6,6 +6,8 @@
 #include <cstdint>
 #include <cstring>
 
+#include "core/kernel.h"
+
 #if defined(__CUDACC__)
 #define BITGNN_BOTH_SIDES __host__ __device__ __forceinline__
 #else
@@ -116,5 +118,11 @@ BITGNN_BOTH_SIDES float clipped_gradient(const ClipGradientsArgs& a, float grad,
   *term = wide * level - passed * kept_if(inside, v);
   return passed;
 }
+
+BITGNN_KERNEL(training, round_levels, const RoundLevelsArgs& args);
+BITGNN_KERNEL(training, clip_gradients, const ClipGradientsArgs& args);
+BITGNN_KERNEL(training, shift_signs, const ShiftSignsArgs& args);
+BITGNN_KERNEL(training, centre_gradients, const CentreGradientsArgs& args);
+BITGNN_KERNEL(training, scale_sums, const ScaleSumsArgs& args);
 
 }  // namespace bitgnn

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstdint>
 
+#include "core/kernel.h"
 #include "training/arguments.h"
 
 namespace bitgnn {
@@ -95,5 +96,11 @@ BITGNN_BOTH_SIDES float passed_gradient(const StraightThroughArgs& a, int64_t i,
   const float factor = a.scale == nullptr ? a.slope : a.scale[row] * a.slope;
   return fabsf(a.x[i]) <= window ? a.grad[i] * factor : 0.0f;
 }
+
+BITGNN_KERNEL(training, fold_weight, const FoldWeightArgs& args);
+BITGNN_KERNEL(training, activation_bits, const ActivationBitsArgs& args);
+BITGNN_KERNEL(training, unpack_pair, const UnpackPairArgs& args);
+BITGNN_KERNEL(training, row_signs, const RowSignsArgs& args);
+BITGNN_KERNEL(training, straight_through, const StraightThroughArgs& args);
 
 }  // namespace bitgnn

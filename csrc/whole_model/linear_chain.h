@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "core/common.h"
+#include "core/kernel.h"
 
 namespace bitgnn {
 
@@ -40,5 +41,8 @@ struct LinearChainArgs {
   ChainLayer layers[kMostChainLayers];
   float* out;  // [rows, outputs of the last layer]
 };
+
+// On CUDA, a cluster of blocks of Hopper must hold the weights of all layers.
+BITGNN_KERNEL(whole_model, linear_chain, const LinearChainArgs& args);
 
 }  // namespace bitgnn

@@ -2,7 +2,7 @@
 // block per query, an exact histogram of its scores, float64 sums in the order of t.
 #pragma once
 
-#include "attention/cuda/launch.h"
+#include "attention/arguments.h"
 #include "attention/softmax_table.h"
 #include "core/cuda/dependent_launch.cuh"
 #include "ternary/cuda/outputs.cuh"

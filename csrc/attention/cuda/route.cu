@@ -1,13 +1,14 @@
 // Chooses and launches the kernel for attention on bits.
 #include <algorithm>
 
+#include "attention/arguments.h"
 #include "attention/cuda/hopper/resident_tiles.cuh"
 #include "attention/cuda/image.cuh"
-#include "attention/cuda/launch.h"
 #include "attention/cuda/plain.cuh"
 #include "attention/cuda/plan.h"
 #include "attention/cuda/ring.cuh"
 #include "attention/cuda/routes.h"
+#include "core/check.h"
 
 namespace bitgnn::cuda::attention {
 namespace {
@@ -97,6 +98,12 @@ TernaryAttentionArgs sequences(const TernaryAttentionArgs& a, int64_t first, int
   return part;
 }
 
+int64_t largest_head(const Device& device) {
+  int64_t size = 128;
+  while (PlainAttentionLayout(size + 32).total <= device.shared_bytes) size += 32;
+  return size;
+}
+
 cudaError_t attend(const TernaryAttentionArgs& a, const Context& context) {
   if (suits_resident(a, context.device)) return attention_resident(a, context);
   if (suits_ring<32>(a, context)) return launch<32>(a, context);
@@ -110,18 +117,17 @@ cudaError_t attend(const TernaryAttentionArgs& a, const Context& context) {
 
 }  // namespace
 
-bool suits_floats(const TernaryFloatAttentionArgs& args, const Device& device) {
-  return args.q.type == args.k.type && args.q.type == args.v.type &&
-         suits_resident(args.attention, device);
-}
-
-int64_t largest_attention_head(const Device& device) {
-  int64_t size = 128;
-  while (PlainAttentionLayout(size + 32).total <= device.shared_bytes) size += 32;
-  return size;
+cudaError_t suits_floats(const TernaryFloatAttentionArgs& args, bool* suits,
+                         const Context& context) {
+  *suits = args.q.type == args.k.type && args.q.type == args.v.type &&
+           suits_resident(args.attention, context.device);
+  return cudaSuccess;
 }
 
 cudaError_t attention_ternary(const TernaryAttentionArgs& a, const Context& context) {
+  const int64_t largest = largest_head(context.device);
+  BITGNN_CHECK(a.size <= largest, "attention_ternary: heads must have at most ", largest,
+               " features on this device, got ", a.size);
   if (a.batch * a.heads * a.queries * a.size == 0) return cudaSuccess;
   cudaError_t status = cudaSuccess;
   for (int64_t first = 0; first < a.batch && status == cudaSuccess; first += kMostSequences)

@@ -1,7 +1,7 @@
 // Kernels for attention on bits; route.cu chooses among them.
 #pragma once
 
-#include "attention/cuda/launch.h"
+#include "attention/arguments.h"
 
 namespace bitgnn::cuda::attention {
 

@@ -2,7 +2,7 @@
 // thread's scores directly form an operand fragment of the product with the values.
 #pragma once
 
-#include "attention/cuda/launch.h"
+#include "attention/arguments.h"
 #include "core/cuda/hopper/wgmma_b1_registers.cuh"
 #include "core/cuda/mma_b1.cuh"
 

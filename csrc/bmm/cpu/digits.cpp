@@ -1,7 +1,9 @@
 // CPU product of packed rows with weights split into three digits.
 #include <algorithm>
 
+#include "bmm/arguments.h"
 #include "core/cpu/backend.h"
+#include "core/cpu/kernel_table.h"
 
 namespace bitgnn::cpu {
 namespace {
@@ -44,10 +46,11 @@ void fill_tables(const BitsLinearArgs& a, int32_t* tables) {
 
 }  // namespace
 
-void Backend::bits_linear(const BitsLinearArgs& a) const {
+void bits_linear(const BitsLinearArgs& a) {
   const int64_t parts = words_for(a.size) * kLinearParts;
   const int64_t groups = linear_groups(a.out_features);
-  const Tensor tables = empty({groups, parts, kLinearEntries * kLinearTableLanes}, ScalarType::Int);
+  const Tensor tables =
+      Backend::empty({groups, parts, kLinearEntries * kLinearTableLanes}, ScalarType::Int);
   auto* entries = static_cast<int32_t*>(tables.data_ptr());
   fill_tables(a, entries);
   split(a.rows, grain(parts * groups, kLinearGrain), kernels().bits_linear, a, entries);

@@ -1,6 +1,6 @@
 // Launches the product of packed rows with three-digit weights.
+#include "bmm/arguments.h"
 #include "bmm/cuda/digits.cuh"
-#include "bmm/cuda/launch.h"
 
 namespace bitgnn::cuda::bmm {
 

@@ -2,9 +2,9 @@
 #include <algorithm>
 #include <type_traits>
 
+#include "bmm/arguments.h"
 #include "bmm/cuda/compared_slab.cuh"
 #include "bmm/cuda/hopper/wgmma_launch.cuh"
-#include "bmm/cuda/launch.h"
 #include "bmm/cuda/many_rows.cuh"
 #include "bmm/cuda/mma.cuh"
 #include "bmm/cuda/output.cuh"

@@ -24,11 +24,11 @@ bool fill(const Tensor& sources, const Tensor& destinations, int64_t num_rows, i
   return csr_from_edges(args);
 }
 
-}  // namespace
-
-std::tuple<Tensor, Tensor> csr_from_edges_operator(const Tensor& sources_in,
-                                                   const Tensor& destinations_in, int64_t num_rows,
-                                                   int64_t num_cols, bool self_loops) {
+// Row pointer int32 [num_rows + 1] and columns int32 [E] of the pattern given by edges, int32 or
+// int64 [E]. With self_loops, one loop per node replaces the existing ones, and there is room for
+// [E + num_rows] columns, of which rowptr[num_rows] are filled.
+std::tuple<Tensor, Tensor> csr_operator(const Tensor& sources_in, const Tensor& destinations_in,
+                                        int64_t num_rows, int64_t num_cols, bool self_loops) {
   const char* op = "csr_from_edges";
   const Backend backend(sources_in, op, "sources");
   backend.check(destinations_in, op, "destinations");
@@ -60,5 +60,15 @@ std::tuple<Tensor, Tensor> csr_from_edges_operator(const Tensor& sources_in,
                num_rows, "), got one outside");
   return {rowptr, indices};
 }
+
+}  // namespace
+
+STABLE_TORCH_LIBRARY_FRAGMENT(bitgnn, m) {
+  m.def(
+      "csr_from_edges(Tensor sources, Tensor destinations, int num_rows, int num_cols, "
+      "bool self_loops=False) -> (Tensor, Tensor)");
+}
+
+STABLE_TORCH_LIBRARY_IMPL(bitgnn, CPU, m) { m.impl("csr_from_edges", TORCH_BOX(&csr_operator)); }
 
 }  // namespace bitgnn::cpu

@@ -1,6 +1,6 @@
 // Launches aggregations over FRDC tiles.
+#include "bspmm/arguments.h"
 #include "bspmm/cuda/frdc.cuh"
-#include "bspmm/cuda/launch.h"
 
 #include "bspmm/cuda/bits.cuh"
 

@@ -1,6 +1,6 @@
 // Chooses the kernel of an aggregation of packed rows over a CSR pattern, and launches it.
+#include "bspmm/arguments.h"
 #include "bspmm/cuda/bits_launch.cuh"
-#include "bspmm/cuda/launch.h"
 
 namespace bitgnn::cuda::bspmm {
 namespace {

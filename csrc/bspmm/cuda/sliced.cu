@@ -1,5 +1,5 @@
 // Launches the aggregation of packed rows over a sliced pattern.
-#include "bspmm/cuda/launch.h"
+#include "bspmm/arguments.h"
 #include "bspmm/cuda/sliced.cuh"
 
 namespace bitgnn::cuda::bspmm {

@@ -9,6 +9,7 @@
 
 #include "bspmm/arguments.h"
 #include "bspmm/cuda/rows.cuh"
+#include "core/check.h"
 #include "core/cuda/shared_memory.h"
 
 namespace bitgnn::cuda::bspmm {
@@ -216,8 +217,12 @@ constexpr int kSliceWords = 4;
 inline cudaError_t count_slice_items(const SlicedArgs& args, const Context& context,
                                      const uint32_t*& partials) {
   const int chunks = static_cast<int>(ceil_div(words_for(args.csr.features), kSliceWords));
-  const size_t shared = (args.slice_size + 1) * kSliceWords * sizeof(uint32_t);
-  if (shared > static_cast<size_t>(context.device.shared_bytes)) return cudaErrorInvalidValue;
+  // A block holds a slice, followed by a row of zeros.
+  const size_t row_bytes = kSliceWords * sizeof(uint32_t);
+  const size_t shared = static_cast<size_t>(args.slice_size + 1) * row_bytes;
+  const int64_t largest = context.device.shared_bytes / static_cast<int64_t>(row_bytes) - 1;
+  BITGNN_CHECK(args.slice_size <= largest, "bspmm_*_sliced: slice_size must be at most ", largest,
+               " on this device, got ", args.slice_size);
   auto* items = static_cast<uint32_t*>(
       context.workspace.take(chunks * args.places * kPlaceWords * sizeof(uint32_t)));
   partials = items;

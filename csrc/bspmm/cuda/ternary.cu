@@ -1,7 +1,7 @@
 // Aggregation of ternary rows over a CSR pattern.
+#include "bspmm/arguments.h"
 #include "bspmm/cuda/bits_launch.cuh"
-#include "bspmm/cuda/launch.h"
-#include "ternary/cuda/launch.h"
+#include "ternary/arguments.h"
 
 namespace bitgnn::cuda::bspmm {
 namespace {

@@ -4,7 +4,6 @@
 #include <algorithm>
 
 #include "conv/arguments.h"
-#include "conv/cuda/launch.h"
 #include "core/cuda/launch.h"
 
 namespace bitgnn::cuda::conv {

@@ -1,5 +1,5 @@
 // Launches max pooling of packed images on CUDA.
-#include "conv/cuda/launch.h"
+#include "conv/arguments.h"
 #include "conv/cuda/pool.cuh"
 
 namespace bitgnn::cuda::conv {

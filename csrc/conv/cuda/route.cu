@@ -1,9 +1,9 @@
 // Chooses the kernel of a binary convolution by device and shape, and launches it.
 #include <algorithm>
 
+#include "conv/arguments.h"
 #include "conv/cuda/hopper/boxes_plan.h"
 #include "conv/cuda/hopper/wgmma_plan.h"
-#include "conv/cuda/launch.h"
 #include "conv/cuda/mma_tiles.h"
 #include "conv/cuda/prepare.cuh"
 #include "conv/cuda/routes.h"
@@ -248,17 +248,8 @@ cudaError_t run(ConvAddArgs args, ConvResult output, const ConvPool& pool, const
   }
 }
 
-}  // namespace
-
-cudaError_t convolve(const ConvArgs& args, const Context& context) {
-  ConvAddArgs all{};
-  all.conv = args;
-  const bool bits = args.out_bits != nullptr;
-  return run(all, bits ? ConvResult::kBits : ConvResult::kValues, ConvPool{}, context);
-}
-
-bool suits_pooled_convolution(const ConvArgs& args, const BitPoolArgs& pool,
-                              const Context& context) {
+// Whether there is a kernel for this convolution and the pooling of its bits.
+bool suits_pooled(const ConvArgs& args, const BitPoolArgs& pool, const Context& context) {
   const bool halves = pool.kernel_height == 2 && pool.kernel_width == 2 &&
                       pool.stride_height == 2 && pool.stride_width == 2 && pool.padding_top == 0 &&
                       pool.padding_left == 0;
@@ -273,10 +264,22 @@ bool suits_pooled_convolution(const ConvArgs& args, const BitPoolArgs& pool,
   return !suits_warpgroups(all, context) && choose_pooled_tile(all, context, kind);
 }
 
-cudaError_t convolve_pooled(const ConvArgs& args, const int32_t* flip, const Context& context) {
+}  // namespace
+
+cudaError_t convolve(const ConvArgs& args, const Context& context) {
   ConvAddArgs all{};
   all.conv = args;
-  return run(all, ConvResult::kBits, ConvPool{true, flip}, context);
+  const bool bits = args.out_bits != nullptr;
+  return run(all, bits ? ConvResult::kBits : ConvResult::kValues, ConvPool{}, context);
+}
+
+cudaError_t convolve_pooled(const ConvArgs& args, const BitPoolArgs& pool, bool* pools,
+                            const Context& context) {
+  *pools = suits_pooled(args, pool, context);
+  if (!*pools) return cudaSuccess;
+  ConvAddArgs all{};
+  all.conv = args;
+  return run(all, ConvResult::kBits, ConvPool{true, pool.flip}, context);
 }
 
 cudaError_t convolve_add(const ConvAddArgs& args, const Context& context) {

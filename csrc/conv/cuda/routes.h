@@ -3,10 +3,16 @@
 #pragma once
 
 #include "conv/arguments.h"
-#include "conv/cuda/launch.h"
 #include "core/cuda/launch.h"
 
 namespace bitgnn::cuda::conv {
+
+// 2 x 2 max pooling with stride 2: OR of the bits, inverted by flip before and after.
+// ConvArgs::out_bits then holds [images, out_height / 2, out_width / 2, words].
+struct ConvPool {
+  bool pools;
+  const int32_t* flip;  // [words_for(out_channels)] or null
+};
 
 // Hopper's kernel on boxes of pixels, for bits and residual sums of typical network layers.
 // args.conv.prepared must be given: the tap popcounts are always used, the limits only for the bits

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "core/cpu/backend.h"
+#include "core/cpu/kernel_table.h"
 
 namespace bitgnn::cpu {
 

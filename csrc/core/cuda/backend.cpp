@@ -75,37 +75,4 @@ Tensor Backend::on_host(const Tensor& t, const char* op) const {
   return torch::stable::to(t, torch::stable::Device(torch::headeronly::DeviceType::CPU));
 }
 
-bool Backend::convolve_pooled(const ConvArgs& a, const BitPoolArgs& pool) const {
-  bool pools = false;
-  launch([&](const Context& c) {
-    pools = conv::suits_pooled_convolution(a, pool, c);
-    return pools ? conv::convolve_pooled(a, pool.flip, c) : cudaSuccess;
-  });
-  return pools;
-}
-
-void Backend::check_slice_size(const SlicedArgs& a, const char* op) const {
-  // Holds a slice of 16-byte pieces, followed by a row of zeros.
-  const int64_t largest = device().shared_bytes / 16 - 1;
-  BITGNN_CHECK(a.slice_size <= largest, op, ": slice_size must be at most ", largest,
-               " on this device, got ", a.slice_size);
-}
-
-void Backend::linear_chain(const LinearChainArgs& a) const {
-  launch([&](const Context& c) {
-    BITGNN_CHECK(whole_model::suits_linear_chain(a, c),
-                 "linear_chain: layers must have weights that ",
-                 "fit the shared memory of a cluster of blocks, on a device of compute ",
-                 "capability 9.0, got more, or another device");
-    return whole_model::linear_chain(a, c);
-  });
-}
-
-void Backend::attention_ternary(const TernaryAttentionArgs& a) const {
-  const int64_t largest = attention::largest_attention_head(device());
-  BITGNN_CHECK(a.size <= largest, "attention_ternary: heads must have at most ", largest,
-               " features on this device, got ", a.size);
-  launch(attention::attention_ternary, a);
-}
-
 }  // namespace bitgnn::cuda

@@ -7,19 +7,8 @@
 #include <optional>
 #include <vector>
 
-#include "attention/cuda/launch.h"
-#include "bmm/cuda/launch.h"
-#include "bspmm/cuda/launch.h"
-#include "conv/cuda/launch.h"
 #include "core/cuda/dry_run.h"
 #include "core/operands.h"
-#include "first_layers/cuda/launch.h"
-#include "int8/cuda/launch.h"
-#include "pack/cuda/launch.h"
-#include "pairs/cuda/launch.h"
-#include "ternary/cuda/launch.h"
-#include "training/cuda/launch.h"
-#include "whole_model/cuda/hopper/linear_chain.h"
 
 namespace bitgnn::cuda {
 
@@ -57,6 +46,8 @@ class TensorWorkspace final : public Workspace {
 // Makes the first operand's device current for its lifetime, and uses that device's current stream.
 class Backend {
  public:
+  static constexpr bool kIsHost = false, kIsDry = false;
+
   Backend(const Tensor& first, const char* op, const char* name);
 
   void check(const Tensor& t, const char* op, const char* name) const {
@@ -78,94 +69,20 @@ class Backend {
     return new_tensor(sizes.data(), strides.data(), sizes.size(), dtype);
   }
 
-  // Checks nothing: reading device memory would mean waiting for it.
-  void check_row_pointer(const AggregateArgs&, const char*) const {}
-
   // Returns a copy, for which the host waits; an error during stream capture.
   Tensor on_host(const Tensor& t, const char* op) const;
 
-  void pack(const PackArgs& a, int64_t rows) const { launch(pack::pack, a, rows); }
-  void pack_standardized(const StandardizedPackArgs& a, int64_t rows) const {
-    launch(pack::pack_standardized, a, rows);
-  }
-  void pack_csr(const CsrPackArgs& a) const { launch(pack::pack_csr, a); }
-  void unpack(const int32_t* words, int64_t rows, int64_t size, const float* scale,
-              float* out) const {
-    launch(pack::unpack, words, rows, size, scale, out);
-  }
-  void transpose_bits(const int32_t* words, int64_t rows, int64_t size, int32_t* out) const {
-    launch(pack::transpose_bits, words, rows, size, out);
-  }
-  void pack_images(const ImagePackArgs& a) const { launch(pack::pack_images, a); }
-  void pack_patches(const PatchArgs& a) const { launch(pack::pack_patches, a); }
-  void add(const JoinArgs& a) const { launch(pack::add, a); }
-  void concat(const JoinArgs& a) const { launch(pack::concat, a); }
-
-  void multiply(const BmmArgs& a) const { launch(bmm::bmm, a); }
-  void bits_linear(const BitsLinearArgs& a) const { launch(bmm::bits_linear, a); }
-
-  void pack_int8(const Int8PackArgs& a) const { launch(int8::pack_int8, a); }
-  void multiply_int8(const Int8BmmArgs& a) const { launch(int8::multiply_int8, a); }
-
-  void aggregate_bits(const AggregateArgs& a) const { launch(bspmm::aggregate_bits, a); }
-  void aggregate_ternary(const AggregateArgs& a) const { launch(bspmm::aggregate_ternary, a); }
-  void aggregate_dense(const AggregateArgs& a) const { launch(bspmm::aggregate_dense, a); }
-  void aggregate_frdc(const FrdcArgs& a) const { launch(bspmm::aggregate_frdc, a); }
-  void aggregate_slots(const SlotSumsArgs& a) const { launch(bspmm::aggregate_slots, a); }
-  void aggregate_sliced(const SlicedArgs& a) const {
-    check_slice_size(a, "bspmm_*_sliced");
-    launch(bspmm::aggregate_sliced, a);
-  }
-
-  bool suits_head(const NarrowCall& a, Head) const { return pairs::suits_head(a); }
-  void aggregate_narrow(const NarrowCall& a) const { launch(pairs::aggregate_narrow, a); }
-  void aggregate_product(const AggregateArgs& sums, const BmmArgs& product) const {
-    launch(pairs::aggregate_product, sums, product);
-  }
-  void aggregate_product(const AggregateArgs& sums, const Int8BmmArgs& product) const {
-    launch(pairs::aggregate_product_int8, sums, product);
-  }
-  void aggregate_product(const SlicedArgs& sums, const BmmArgs& product) const {
-    check_slice_size(sums, "bspmm_bmm_sliced");
-    launch(pairs::aggregate_product_sliced, sums, product);
-  }
-
-  void convolve(const ConvArgs& a) const { launch(conv::convolve, a); }
-  // Convolves and pools in one launch; returns false if there is no such kernel.
-  bool convolve_pooled(const ConvArgs& a, const BitPoolArgs& pool) const;
-  void convolve_add(const ConvAddArgs& a) const { launch(conv::convolve_add, a); }
-  void pool_bits(const BitPoolArgs& a) const { launch(conv::pool_bits, a); }
-  void convolve_fixed(const FixedConvArgs& a) const { launch(first_layers::convolve_fixed, a); }
-  void linear_chain(const LinearChainArgs& a) const;
-
-  void pack_ternary(const TernaryPackArgs& a) const { launch(ternary::pack_ternary, a); }
-  void pack_ternary_columns(const TernaryColumnPackArgs& a) const {
-    launch(ternary::pack_ternary_columns, a);
-  }
-  void multiply_ternary(const TernaryBmmArgs& a) const { launch(ternary::multiply_ternary, a); }
-  void linear_ternary(const TernaryLinearArgs& a) const { launch(ternary::linear_ternary, a); }
-  void matmul_ternary(const TernaryMatmulArgs& a) const { launch(ternary::matmul_ternary, a); }
-  void attention_ternary(const TernaryAttentionArgs& a) const;
-  bool suits_floats(const TernaryFloatAttentionArgs& a) const {
-    return attention::suits_floats(a, device());
-  }
-  void attention_ternary_floats(const TernaryFloatAttentionArgs& a) const {
-    launch(attention::attention_ternary_floats, a);
-  }
-
-  void round_levels(const RoundLevelsArgs& a) const { launch(training::round_levels, a); }
-  void clip_gradients(const ClipGradientsArgs& a) const { launch(training::clip_gradients, a); }
-  void shift_signs(const ShiftSignsArgs& a) const { launch(training::shift_signs, a); }
-  void centre_gradients(const CentreGradientsArgs& a) const {
-    launch(training::centre_gradients, a);
-  }
-  void scale_sums(const ScaleSumsArgs& a) const { launch(training::scale_sums, a); }
-  void fold_weight(const FoldWeightArgs& a) const { launch(training::fold_weight, a); }
-  void activation_bits(const ActivationBitsArgs& a) const { launch(training::activation_bits, a); }
-  void unpack_pair(const UnpackPairArgs& a) const { launch(training::unpack_pair, a); }
-  void row_signs(const RowSignsArgs& a) const { launch(training::row_signs, a); }
-  void straight_through(const StraightThroughArgs& a) const {
-    launch(training::straight_through, a);
+  // Calls a kernel with a context behind its arguments, and raises the error it returns.
+  template <class Kernel, class... Args>
+  void launch(const Kernel& kernel, const Args&... args) const {
+    if (is_dry_) {
+      CountingWorkspace workspace;
+      const DryRun dry;
+      return check_status(kernel(args..., Context{dry_device(), nullptr, workspace}), "a dry run");
+    }
+    TensorWorkspace workspace(index_);
+    const Context context{device_properties(index_), stream_, workspace};
+    check_status(kernel(args..., context), "launching a CUDA kernel");
   }
 
  private:
@@ -193,24 +110,6 @@ class Backend {
     return made;
   }
 
-  void check_slice_size(const SlicedArgs& a, const char* op) const;
-
-  // Calls launcher(args..., context) and raises the error it returns.
-  template <class Launcher, class... Args>
-  void launch(const Launcher& launcher, const Args&... args) const {
-    if (is_dry_) {
-      CountingWorkspace workspace;
-      const DryRun dry;
-      return check_status(launcher(args..., Context{dry_device(), nullptr, workspace}),
-                          "a dry run");
-    }
-    TensorWorkspace workspace(index_);
-    const Context context{device_properties(index_), stream_, workspace};
-    check_status(launcher(args..., context), "launching a CUDA kernel");
-  }
-
-  const Device& device() const { return is_dry_ ? dry_device() : device_properties(index_); }
-
   bool is_dry_ = false;
   int32_t index_ = 0;
   std::optional<torch::stable::accelerator::DeviceGuard> guard_;
@@ -223,14 +122,9 @@ class Backend {
 // Runs launchers without a device, see DryRun. Operands lie anywhere; nothing reads them.
 class DryBackend : public Backend {
  public:
+  static constexpr bool kIsDry = true;
+
   DryBackend(const Tensor&, const char*, const char*) {}
 };
-
-// What torch would make of scores that are not there.
-inline Tensor torch_head(const DryBackend& backend, const Tensor& scores, Head head) {
-  if (head == Head::kNone) return scores;
-  if (head == Head::kClasses) return backend.empty({scores.size(0)}, ScalarType::Long);
-  return backend.empty({scores.size(0), scores.size(1)}, ScalarType::Float);
-}
 
 }  // namespace bitgnn::cuda

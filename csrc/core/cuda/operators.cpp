@@ -1,10 +1,8 @@
-// Registers every operator's CUDA kernel.
+// Operators of the library itself on CUDA: recordings and dry runs.
 #include <sstream>
 
-#include "core/all_operators.h"
 #include "core/cuda/backend.h"
 #include "core/recording_operators.h"
-#include "core/schema.h"
 
 namespace {
 
@@ -31,19 +29,12 @@ std::string take_dry_notes() {
 }  // namespace
 
 STABLE_TORCH_LIBRARY_IMPL(bitgnn, CUDA, m) {
-  bitgnn::ops::register_all<bitgnn::cuda::Backend>(m);
   bitgnn::ops::register_recordings<bitgnn::cuda::Backend>(m);
 }
 
-// The same operators without a device, for bitgnn.ops.route.
 STABLE_TORCH_LIBRARY(bitgnn_dry, m) {
-  bitgnn::ops::define_operators(m);
   m.def("set_device(int capability, int sm_count, int shared_bytes, int cache_bytes) -> ()");
   m.def("take_notes() -> str");
-}
-
-STABLE_TORCH_LIBRARY_IMPL(bitgnn_dry, CPU, m) {
-  bitgnn::ops::register_all<bitgnn::cuda::DryBackend>(m);
 }
 
 STABLE_TORCH_LIBRARY_IMPL(bitgnn_dry, CompositeExplicitAutograd, m) {

@@ -1,9 +1,9 @@
 // Chooses and launches the kernel of a first layer, fixed-point images times weights of +-1.
 #include "first_layers/cuda/conv.cuh"
 
+#include "first_layers/arguments.h"
 #include "first_layers/cuda/conv_plain.cuh"
 #include "first_layers/cuda/hopper/linear_bytes.cuh"
-#include "first_layers/cuda/launch.h"
 #include "first_layers/cuda/linear.cuh"
 #include "first_layers/cuda/linear.h"
 

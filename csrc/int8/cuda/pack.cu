@@ -2,7 +2,7 @@
 #include "int8/cuda/pack.cuh"
 
 #include "core/cuda/with_quantised_type.h"
-#include "int8/cuda/launch.h"
+#include "int8/arguments.h"
 
 namespace bitgnn::cuda::int8 {
 

@@ -2,7 +2,7 @@
 #include <algorithm>
 
 #include "core/cuda/common.cuh"
-#include "int8/cuda/launch.h"
+#include "int8/arguments.h"
 #include "int8/cuda/routes.h"
 
 namespace bitgnn::cuda::int8 {

@@ -6,6 +6,10 @@
 
 namespace bitgnn::cuda::int8 {
 
+// Whether the product of such codes takes addends as NeighbourSums, which multiply_int8() does
+// otherwise not support.
+bool adds_neighbour_sums(const Int8BmmArgs& args, const Context& context);
+
 // Any shape, from codes or from floats. Small tiles suit few outputs and few rows.
 cudaError_t int8_mma_codes(const Int8BmmArgs& args, bool small, const Context& context);
 cudaError_t int8_mma_floats(const Int8BmmArgs& args, bool small, const Context& context);

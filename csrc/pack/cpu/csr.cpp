@@ -7,6 +7,7 @@
 #include "bspmm/pattern_check.h"
 #include "core/cpu/backend.h"
 #include "core/cpu/float_types.h"
+#include "pack/arguments.h"
 
 namespace bitgnn::cpu {
 namespace {
@@ -129,7 +130,7 @@ void pack_rows(const CsrPackArgs& a, const RowPointers& rowptr, const int32_t* e
 
 }  // namespace
 
-void Backend::pack_csr(const CsrPackArgs& a) const {
+void pack_csr(const CsrPackArgs& a) {
   const RowPointers rowptr{a.rowptr, a.rowptr64};
   check_row_pointers(rowptr, a.rows + 1, a.entries, "pack_csr", "rowptr");
   std::vector<int32_t> empty_row(static_cast<size_t>(words_for(a.cols)));

@@ -3,6 +3,9 @@
 #include <vector>
 
 #include "core/cpu/backend.h"
+#include "core/cpu/kernel_table.h"
+#include "pack/arguments.h"
+#include "pack/cpu/expand_bits.h"
 
 namespace bitgnn::cpu {
 namespace {
@@ -79,7 +82,7 @@ void concat_values(const JoinArgs& a, int64_t row, float* out) {
 
 }  // namespace
 
-void Backend::add(const JoinArgs& a) const {
+void add(const JoinArgs& a) {
   const int64_t size = a.a_size, words = words_for(size);
   const bool plain = a.packed && a.a_scale == nullptr && a.b_scale == nullptr &&
                      a.threshold == nullptr && a.out_bits != nullptr;
@@ -94,7 +97,7 @@ void Backend::add(const JoinArgs& a) const {
   });
 }
 
-void Backend::concat(const JoinArgs& a) const {
+void concat(const JoinArgs& a) {
   const int64_t size = a.a_size + a.b_size;
   for_rows(a.rows, size, [&](int64_t i, float* buffer) {
     if (a.packed && a.out_bits != nullptr) return concat_bits(a, i);

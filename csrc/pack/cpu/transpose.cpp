@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "core/cpu/backend.h"
+#include "pack/arguments.h"
 
 namespace bitgnn::cpu {
 namespace {
@@ -27,7 +28,7 @@ void transpose_squares(uint32_t (&rows)[kWordBits][kSquares]) {
 
 }  // namespace
 
-void Backend::transpose_bits(const int32_t* words, int64_t rows, int64_t size, int32_t* out) const {
+void transpose_bits(const int32_t* words, int64_t rows, int64_t size, int32_t* out) {
   const int64_t row_words = words_for(size), out_words = words_for(rows);
   split(out_words, grain(row_words, kTransposeGrain), [&](int64_t begin, int64_t end) {
     uint32_t squares[kWordBits][kSquares];

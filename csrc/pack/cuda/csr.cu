@@ -3,7 +3,7 @@
 #include <type_traits>
 
 #include "core/cuda/common.cuh"
-#include "pack/cuda/launch.h"
+#include "pack/arguments.h"
 #include "pack/cuda/rows.cuh"
 
 namespace bitgnn::cuda::pack {

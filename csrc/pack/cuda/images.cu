@@ -1,6 +1,6 @@
 // Packs images with planar channels into bits, on CUDA.
+#include "pack/arguments.h"
 #include "pack/cuda/images.cuh"
-#include "pack/cuda/launch.h"
 
 namespace bitgnn::cuda::pack {
 

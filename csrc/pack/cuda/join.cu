@@ -1,6 +1,6 @@
 // ADD and CONCAT on CUDA.
+#include "pack/arguments.h"
 #include "pack/cuda/join.cuh"
-#include "pack/cuda/launch.h"
 
 #include "pack/cuda/pack.cuh"
 

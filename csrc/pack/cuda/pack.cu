@@ -1,6 +1,6 @@
 // Packs float rows into bits and unpacks them, on CUDA.
+#include "pack/arguments.h"
 #include "pack/cuda/expand.cuh"
-#include "pack/cuda/launch.h"
 #include "pack/cuda/pack.cuh"
 
 namespace bitgnn::cuda::pack {

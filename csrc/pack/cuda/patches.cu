@@ -4,7 +4,7 @@
 
 #include "core/cuda/common.cuh"
 #include "core/cuda/dependent_launch.cuh"
-#include "pack/cuda/launch.h"
+#include "pack/arguments.h"
 
 namespace bitgnn::cuda::pack {
 

@@ -1,5 +1,5 @@
 // Packs float rows into bits by comparing them with their own mean, on CUDA.
-#include "pack/cuda/launch.h"
+#include "pack/arguments.h"
 #include "pack/cuda/standardized.cuh"
 
 namespace bitgnn::cuda::pack {

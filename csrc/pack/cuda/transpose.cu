@@ -1,6 +1,6 @@
 // Launches the transposition of bit matrices.
 
-#include "pack/cuda/launch.h"
+#include "pack/arguments.h"
 #include "pack/cuda/transpose.cuh"
 
 #include <algorithm>

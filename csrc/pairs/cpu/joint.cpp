@@ -2,36 +2,36 @@
 #include <type_traits>
 
 #include "core/cpu/backend.h"
+#include "pairs/arguments.h"
 
 namespace bitgnn::cpu {
 namespace {
 
 // Computes the product with the sums as its addend; aggregate(arguments) computes the sums.
 template <class Product, class Aggregate>
-void join(const Backend& backend, AggregateArgs sums, Product product, const Aggregate& aggregate) {
-  const Tensor floats = backend.empty({sums.rows, sums.features}, ScalarType::Float);
+void join(AggregateArgs sums, Product product, const Aggregate& aggregate) {
+  const Tensor floats = Backend::empty({sums.rows, sums.features}, ScalarType::Float);
   sums.out_float = static_cast<float*>(floats.data_ptr());
   aggregate(sums);
   product.addend = sums.out_float;
   if constexpr (std::is_same_v<Product, bitgnn::Int8BmmArgs>)
-    backend.multiply_int8(product);
+    multiply_int8(product);
   else
-    backend.multiply(product);
+    bmm(product);
 }
 
 }  // namespace
 
-void Backend::aggregate_product(const AggregateArgs& sums, const bitgnn::BmmArgs& product) const {
-  join(*this, sums, product, [&](const AggregateArgs& a) { aggregate_bits(a); });
+void aggregate_product(const AggregateArgs& sums, const bitgnn::BmmArgs& product) {
+  join(sums, product, aggregate_bits);
 }
 
-void Backend::aggregate_product(const AggregateArgs& sums,
-                                const bitgnn::Int8BmmArgs& product) const {
-  join(*this, sums, product, [&](const AggregateArgs& a) { aggregate_bits(a); });
+void aggregate_product_int8(const AggregateArgs& sums, const bitgnn::Int8BmmArgs& product) {
+  join(sums, product, aggregate_bits);
 }
 
-void Backend::aggregate_product(const SlicedArgs& sums, const bitgnn::BmmArgs& product) const {
-  join(*this, sums.csr, product, [&](const AggregateArgs& a) {
+void aggregate_product_sliced(const SlicedArgs& sums, const bitgnn::BmmArgs& product) {
+  join(sums.csr, product, [&](const AggregateArgs& a) {
     SlicedArgs sliced = sums;
     sliced.csr = a;
     aggregate_sliced(sliced);

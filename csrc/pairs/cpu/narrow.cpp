@@ -5,9 +5,12 @@
 #include <limits>
 #include <vector>
 
+#include "bmm/cpu/panels.h"
 #include "bspmm/narrow_sums.h"
 #include "core/cpu/backend.h"
 #include "core/cpu/balanced_rows.h"
+#include "core/cpu/kernel_table.h"
+#include "pairs/arguments.h"
 
 namespace bitgnn::cpu {
 namespace {
@@ -84,7 +87,11 @@ void find_classes(const NarrowCsrArgs& a, int64_t* classes, int64_t begin, int64
 
 }  // namespace
 
-void Backend::aggregate_narrow(const NarrowCall& given) const {
+// Only argmax is fused: torch's softmax is as fast after the kernels, but its argmax takes many
+// times as long.
+void suits_head(const NarrowCall&, Head head, bool* holds) { *holds = head == Head::kClasses; }
+
+void aggregate_narrow(const NarrowCall& given) {
   bitgnn::BmmArgs product = given.product;
   const AggregateArgs& sums = given.sums;
   NarrowCsrArgs a{};
@@ -92,8 +99,8 @@ void Backend::aggregate_narrow(const NarrowCall& given) const {
   const bool has_factors =
       product.row_scale != nullptr || product.packed_scale || sums.col_scale != nullptr;
   rows = narrow_rows(product.out_features, product.size, has_factors, given.shift != nullptr);
-  const Tensor table =
-      empty({product.rows, rows.stride / static_cast<int64_t>(sizeof(int32_t))}, ScalarType::Int);
+  const Tensor table = Backend::empty(
+      {product.rows, rows.stride / static_cast<int64_t>(sizeof(int32_t))}, ScalarType::Int);
   rows.data = static_cast<char*>(table.data_ptr());
   a.out_scale = product.out_scale;
   a.shift = given.shift;
@@ -109,7 +116,7 @@ void Backend::aggregate_narrow(const NarrowCall& given) const {
   if (given.root == nullptr) return;
   bitgnn::BmmArgs root = *given.root;
   root.addend = root.out_float = sums.out_float;
-  multiply(root);
+  bmm(root);
 }
 
 }  // namespace bitgnn::cpu

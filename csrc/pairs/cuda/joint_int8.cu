@@ -1,8 +1,8 @@
 // A sum of packed neighbours plus a product of 8-bit rows: the sums pass from one kernel to the
 // next as 16-bit integers where the product takes them, half the bytes of floats.
-#include "bspmm/cuda/launch.h"
-#include "int8/cuda/launch.h"
-#include "pairs/cuda/launch.h"
+#include "bspmm/arguments.h"
+#include "int8/cuda/routes.h"
+#include "pairs/arguments.h"
 
 namespace bitgnn::cuda::pairs {
 

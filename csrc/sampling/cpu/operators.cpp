@@ -1,14 +1,17 @@
-// Checks the arguments of sample_neighbors and hands out its results.
-#include "sampling/operators.h"
-
+// sample_neighbors, for mini-batches: checks its arguments and hands out its results. The CPU alone
+// has it.
 #include <algorithm>
 #include <limits>
 #include <string>
+#include <tuple>
+#include <vector>
 
 #include "sampling/cpu/neighbour_sampler.h"
 
 namespace bitgnn::cpu {
 namespace {
+
+using Tensors = std::vector<Tensor>;
 
 constexpr const char* kOp = "sample_neighbors";
 constexpr int64_t kMostDraws = 1 << 24;  // of a node with replacement
@@ -45,9 +48,17 @@ Tensor matrix(const Backend& backend, size_t rows, int64_t columns, const Row& r
   return out;
 }
 
-}  // namespace
-
-std::tuple<Tensors, Tensors, Tensors, Tensors, Tensors, Tensor, Tensor> sample_neighbors_operator(
+// Samples neighbours hop by hop, starting from `seeds`, int64 [S] of each node type. A relation r
+// leads from nodes of type sources[r] to nodes of type destinations[r] and is held in CSC: colptrs
+// int64 [num_nodes[destinations[r]] + 1], rows int64 [E]. Its fan-outs are fanouts[r, hop], -1
+// being all neighbours. Every node is a destination in the hop after the one that found it.
+//
+// Returns nodes [n] of each type, seeds first; with `disjoint` the number of the seed that each of
+// them belongs to, counted through all types; for each relation source and destination [e] among
+// these nodes, and the edge [e] of its CSC; the numbers of nodes [types, hops + 1] and of edges
+// [relations, hops] that were found in each hop. With `induced`, edges are all those between the
+// nodes.
+std::tuple<Tensors, Tensors, Tensors, Tensors, Tensors, Tensor, Tensor> sample_neighbors(
     const Tensors& colptrs_in, const Tensors& rows_in, const Tensors& seeds_in,
     std::vector<int64_t> num_nodes, std::vector<int64_t> sources, std::vector<int64_t> destinations,
     std::vector<int64_t> fanouts, int64_t random_seed, bool replace, bool disjoint, bool induced) {
@@ -106,6 +117,20 @@ std::tuple<Tensors, Tensors, Tensors, Tensors, Tensors, Tensor, Tensor> sample_n
   const Tensor edge_counts = matrix(backend, relations, columns,
                                     [&](size_t i) { return sampler.edges(i).counts.begin(); });
   return {nodes, batches, edge_rows, edge_cols, edges, node_counts, edge_counts};
+}
+
+}  // namespace
+
+STABLE_TORCH_LIBRARY_FRAGMENT(bitgnn, m) {
+  m.def(
+      "sample_neighbors(Tensor[] colptrs, Tensor[] rows, Tensor[] seeds, int[] num_nodes, "
+      "int[] sources, int[] destinations, int[] fanouts, int random_seed, bool replace=False, "
+      "bool disjoint=False, bool induced=False) "
+      "-> (Tensor[], Tensor[], Tensor[], Tensor[], Tensor[], Tensor, Tensor)");
+}
+
+STABLE_TORCH_LIBRARY_IMPL(bitgnn, CPU, m) {
+  m.impl("sample_neighbors", TORCH_BOX(&sample_neighbors));
 }
 
 }  // namespace bitgnn::cpu

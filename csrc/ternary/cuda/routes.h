@@ -1,7 +1,7 @@
 // Kernels for ternary linear products; ternary/cuda/linear/route.cu chooses among them.
 #pragma once
 
-#include "ternary/cuda/launch.h"
+#include "ternary/arguments.h"
 
 namespace bitgnn::cuda::ternary {
 

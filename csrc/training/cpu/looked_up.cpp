@@ -4,6 +4,8 @@
 #include <vector>
 
 #include "core/cpu/backend.h"
+#include "pack/arguments.h"
+#include "training/looked_up_arguments.h"
 
 namespace bitgnn::cpu {
 namespace {
@@ -19,8 +21,8 @@ void for_rows(int64_t rows, int64_t cols, const Work& work) {
 }
 
 // Packs `rows` rows of floats with one threshold.
-void pack_floats(const Backend& backend, const float* x, int64_t rows, int64_t cols,
-                 const float* threshold, int32_t* words) {
+void pack_floats(const float* x, int64_t rows, int64_t cols, const float* threshold,
+                 int32_t* words) {
   if (rows * cols == 0) return;
   PackArgs a{};
   a.x = x;
@@ -28,7 +30,7 @@ void pack_floats(const Backend& backend, const float* x, int64_t rows, int64_t c
   a.row_stride = a.cols = cols;
   a.threshold = threshold;
   a.words = words;
-  backend.pack(a, rows);
+  pack(a, rows);
 }
 
 // Sum of squares in several lanes, which the compiler makes vectors of.
@@ -49,8 +51,8 @@ double sum_of_squares(const float* x, int64_t count) {
 
 }  // namespace
 
-void Backend::fold_weight(const FoldWeightArgs& a) const {
-  pack_floats(*this, a.weight, a.outputs, a.size, nullptr, a.words);
+void fold_weight(const FoldWeightArgs& a) {
+  pack_floats(a.weight, a.outputs, a.size, nullptr, a.words);
   for_rows(a.outputs, a.size, [&](int64_t o) {
     const float* weight = a.weight + o * a.size;
     double signs = 0.0, offsets = 0.0;
@@ -65,9 +67,9 @@ void Backend::fold_weight(const FoldWeightArgs& a) const {
   });
 }
 
-void Backend::activation_bits(const ActivationBitsArgs& a) const {
+void activation_bits(const ActivationBitsArgs& a) {
   const std::vector<float> threshold(static_cast<size_t>(a.cols), a.threshold);
-  pack_floats(*this, a.x, a.rows, a.cols, threshold.data(), a.words);
+  pack_floats(a.x, a.rows, a.cols, threshold.data(), a.words);
   std::vector<double> squares(static_cast<size_t>(a.rows));
   for_rows(a.rows, a.cols, [&](int64_t row) {
     // Squares of floats do not overflow in float64.
@@ -80,7 +82,7 @@ void Backend::activation_bits(const ActivationBitsArgs& a) const {
   *a.norm = static_cast<float>(std::sqrt(sum) * a.factor);
 }
 
-void Backend::unpack_pair(const UnpackPairArgs& a) const {
+void unpack_pair(const UnpackPairArgs& a) {
   const int64_t words = words_for(a.cols);
   for_rows(a.rows, a.cols, [&](int64_t row) {
     float* out = a.out + row * a.cols;
@@ -89,14 +91,14 @@ void Backend::unpack_pair(const UnpackPairArgs& a) const {
   });
 }
 
-void Backend::row_signs(const RowSignsArgs& a) const {
+void row_signs(const RowSignsArgs& a) {
   for_rows(a.rows, a.cols, [&](int64_t row) {
     for (int64_t i = row * a.cols; i < (row + 1) * a.cols; ++i)
       a.out[i] = row_sign(a.x[i], a.total[row]);
   });
 }
 
-void Backend::straight_through(const StraightThroughArgs& a) const {
+void straight_through(const StraightThroughArgs& a) {
   const float window = a.window == nullptr ? 1.0f : *a.window;
   for_rows(a.rows, a.cols, [&](int64_t row) {
     for (int64_t i = row * a.cols; i < (row + 1) * a.cols; ++i)

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "training/cuda/block_sum.cuh"
-#include "training/cuda/launch.h"
+#include "training/looked_up_arguments.h"
 
 namespace bitgnn::cuda::training {
 namespace {

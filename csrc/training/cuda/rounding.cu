@@ -2,8 +2,8 @@
 #include <algorithm>
 #include <initializer_list>
 
-#include "training/cuda/launch.h"
 #include "training/cuda/rounding.cuh"
+#include "training/looked_up_arguments.h"
 
 namespace bitgnn::cuda::training {
 namespace {

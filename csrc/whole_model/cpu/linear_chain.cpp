@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "core/cpu/backend.h"
+#include "whole_model/linear_chain.h"
 
 namespace bitgnn::cpu {
 namespace {
@@ -56,7 +57,7 @@ void chain_row(const LinearChainArgs& a, int64_t number, std::vector<uint32_t>& 
 
 }  // namespace
 
-void Backend::linear_chain(const LinearChainArgs& a) const {
+void linear_chain(const LinearChainArgs& a) {
   int64_t widest = 0, work = 0;
   for (int l = 0; l < a.count; ++l) {
     const ChainLayer& layer = a.layers[l];

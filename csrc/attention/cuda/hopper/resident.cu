@@ -1,6 +1,6 @@
 // Launches attention on bits with the keys and values of a head resident in shared memory.
+#include "attention/arguments.h"
 #include "attention/cuda/hopper/resident.cuh"
-#include "attention/cuda/launch.h"
 
 #include <algorithm>
 

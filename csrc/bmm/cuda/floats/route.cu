@@ -5,11 +5,11 @@
 
 #include <algorithm>
 
+#include "bmm/arguments.h"
 #include "bmm/cuda/epilogue_terms.cuh"
 #include "bmm/cuda/floats/resident.cuh"
 #include "bmm/cuda/hopper/packing_tma.cuh"
-#include "bmm/cuda/launch.h"
-#include "pack/cuda/launch.h"
+#include "pack/arguments.h"
 
 namespace bitgnn::cuda::bmm {
 namespace {

@@ -1,7 +1,7 @@
 // Chooses the kernel of an aggregation of dense rows, or of a weighted sum of packed rows, and
 // launches it.
+#include "bspmm/arguments.h"
 #include "bspmm/cuda/floats/dense.cuh"
-#include "bspmm/cuda/launch.h"
 
 #include <type_traits>
 

@@ -1,6 +1,6 @@
 // Launches the sums of narrow float rows over a pattern.
+#include "bspmm/arguments.h"
 #include "bspmm/cuda/floats/slots.cuh"
-#include "bspmm/cuda/launch.h"
 
 namespace bitgnn::cuda::bspmm {
 namespace {

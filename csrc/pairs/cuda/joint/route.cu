@@ -1,10 +1,10 @@
 // Launches sums of packed neighbours plus a product of packed rows: in two kernels with one-byte
 // counts in between if rows are short, in one kernel if the weights fit in shared memory, otherwise
 // in two kernels with float sums in between.
-#include "bmm/cuda/launch.h"
-#include "bspmm/cuda/launch.h"
+#include "bmm/arguments.h"
+#include "bspmm/arguments.h"
+#include "pairs/arguments.h"
 #include "pairs/cuda/joint/one_launch.cuh"
-#include "pairs/cuda/launch.h"
 
 #include <type_traits>
 

@@ -1,7 +1,7 @@
 // Launches products whose results become narrow rows.
 #include <algorithm>
 
-#include "bmm/cuda/launch.h"
+#include "bmm/arguments.h"
 #include "pairs/cuda/routes.h"
 
 #include "pairs/cuda/narrow/forms.cuh"

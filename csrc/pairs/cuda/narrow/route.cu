@@ -1,9 +1,9 @@
 // Chooses the kernels of BMM + BSpMM: packing, a product that becomes narrow integers, and their
 // sums; or wide or float intermediates.
-#include "bmm/cuda/launch.h"
-#include "bspmm/cuda/launch.h"
-#include "pack/cuda/launch.h"
-#include "pairs/cuda/launch.h"
+#include "bmm/arguments.h"
+#include "bspmm/arguments.h"
+#include "pack/arguments.h"
+#include "pairs/arguments.h"
 #include "pairs/cuda/narrow/sums_launch.cuh"
 #include "pairs/cuda/routes.h"
 
@@ -124,11 +124,13 @@ bool suits_narrow(const NarrowArgs& args) {
 
 }  // namespace
 
-bool suits_head(const NarrowArgs& args) {
-  const int64_t features = args.product.out_features;
-  return suits_narrow(args) &&
-         with_form(args.product.size, features, has_factors(args),
-                   [&](auto form) { return features <= decltype(form)::Row::kFeatures; });
+// True if the lanes that sum a row hold all of its features, as a head requires.
+cudaError_t suits_head(const NarrowCall& call, Head, bool* holds, const Context&) {
+  const int64_t features = call.product.out_features;
+  *holds = suits_narrow(call) &&
+           with_form(call.product.size, features, has_factors(call),
+                     [&](auto form) { return features <= decltype(form)::Row::kFeatures; });
+  return cudaSuccess;
 }
 
 namespace {

@@ -1,5 +1,5 @@
 // BMM + BSpMM with wide rows of 16-bit halves as intermediates.
-#include "bmm/cuda/launch.h"
+#include "bmm/arguments.h"
 #include "pairs/cuda/wide/sums.cuh"
 
 #include <algorithm>

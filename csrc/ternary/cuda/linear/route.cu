@@ -1,9 +1,9 @@
 // Chooses the kernel of a ternary linear product by device and shape.
 #include "core/cuda/with_quantised_type.h"
+#include "ternary/arguments.h"
 #include "ternary/cuda/hopper/linear_resident.cuh"
 #include "ternary/cuda/hopper/linear_some_rows.cuh"
 #include "ternary/cuda/hopper/linear_wgmma_plan.h"
-#include "ternary/cuda/launch.h"
 #include "ternary/cuda/linear/tile_launch.cuh"
 #include "ternary/cuda/routes.h"
 

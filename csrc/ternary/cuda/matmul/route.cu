@@ -1,5 +1,5 @@
 // Chooses and launches the kernel for batched products of ternary and boolean rows.
-#include "ternary/cuda/launch.h"
+#include "ternary/arguments.h"
 #include "ternary/cuda/matmul/routes.h"
 #include "ternary/cuda/matmul/tiles.cuh"
 #include "ternary/cuda/with_result_type.h"

@@ -3,7 +3,7 @@
 #include <limits>
 
 #include "core/cuda/with_quantised_type.h"
-#include "ternary/cuda/launch.h"
+#include "ternary/arguments.h"
 #include "ternary/cuda/pack/columns.cuh"
 #include "ternary/cuda/pack/narrow.cuh"
 #include "ternary/cuda/pack/rows.cuh"

@@ -1,5 +1,6 @@
 // Plans and launches chains of fully connected layers: one cluster of blocks for every 16 rows, or
 // 48 if there are many.
+#include "core/check.h"
 #include "whole_model/cuda/hopper/linear_chain.cuh"
 
 #include <algorithm>
@@ -66,13 +67,14 @@ bool launch(cudaError_t& status, const LinearChainArgs& args, const Context& con
 
 }  // namespace
 
-bool suits_linear_chain(const LinearChainArgs& args, const Context& context) {
-  ChainPlan plan{};
-  return context.device.is_hopper() &&
-         plan_chain(plan, args, kSomeRows) <= static_cast<size_t>(context.device.shared_bytes);
-}
-
 cudaError_t linear_chain(const LinearChainArgs& args, const Context& context) {
+  ChainPlan plan{};
+  const bool fits =
+      context.device.is_hopper() &&
+      plan_chain(plan, args, kSomeRows) <= static_cast<size_t>(context.device.shared_bytes);
+  BITGNN_CHECK(fits,
+               "linear_chain: layers must have weights that fit the shared memory of a cluster of "
+               "blocks, on a device of compute capability 9.0, got more, or another device");
   if (args.rows == 0) return cudaSuccess;
   cudaError_t status = cudaErrorInvalidValue;
   if (args.rows > kMostSomeRows && launch<kManyRows>(status, args, context)) return status;

@@ -10,7 +10,7 @@
 #include "core/cuda/hopper/async_copy.cuh"
 #include "core/cuda/hopper/cluster.cuh"
 #include "core/cuda/mma_b1.cuh"
-#include "whole_model/cuda/hopper/linear_chain.h"
+#include "whole_model/linear_chain.h"
 
 namespace bitgnn::cuda::whole_model {
 
