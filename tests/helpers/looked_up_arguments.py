@@ -6,7 +6,7 @@ from draws import Draws
 
 __all__ = ["LOOKED_UP", "LookedUpArguments"]
 
-LOOKED_UP = ("activation_bits", "fold_weight", "row_signs", "straight_through", "unpack_pair")
+LOOKED_UP = ("activation_bits", "fold_weight", "straight_through")
 
 
 class LookedUpArguments(Draws):
@@ -19,8 +19,6 @@ class LookedUpArguments(Draws):
             taken = bool(self.integer(2)) if optional is None else optional
             return value if taken else None
 
-        if name == "unpack_pair":
-            return {"words": self.bits(n, k), "raised": self.bits(n, k), "size": k}
         x = self.matrix(n, k)
         if name == "fold_weight":
             parts = 2 if n and n % 2 == 0 else 1
@@ -32,8 +30,6 @@ class LookedUpArguments(Draws):
             }  # fmt: skip
         if name == "activation_bits":
             return {"x": x, "threshold": 0.5, "factor": 0.3}
-        if name == "row_signs":
-            return {"x": x, "total": self.floats(n)}
         window, scale = take(self.positive()), take(self.floats(n))
         return {
             "grad": self.matrix(n, k), "x": x, "window": window, "scale": scale, "slope": 1.5

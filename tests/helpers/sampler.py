@@ -9,6 +9,7 @@ from image_arguments import ImageArguments
 from int8_arguments import INT8, Int8Arguments
 from looked_up_arguments import LOOKED_UP, LookedUpArguments
 from quantise_arguments import QUANTISE, QuantiseArguments
+from row_arguments import RowArguments
 from sampling_arguments import SamplingArguments
 from ternary_arguments import TernaryArguments
 
@@ -25,6 +26,7 @@ class Sampler(
     Int8Arguments,
     LookedUpArguments,
     QuantiseArguments,
+    RowArguments,
     SamplingArguments,
     TernaryArguments,
 ):
@@ -75,26 +77,24 @@ class Sampler(
             return self._looked_up_arguments(name, n, k, optional)
         if "ternary" in name or name.endswith(TERNARY_LETTERS) or name == "pack_bool":
             return self._ternary_arguments(name, n, k, m, optional)
-        parameters = inspect.signature(OPERATORS[name]).parameters
         family, _, rest = name.partition("_")
-        given: dict[str, Any] = {"size": k, "a_size": k, "b_size": m}
-        wide = {"pack": k, "bmm": m, "bspmm": k, "add": k, "concat": k + m}.get(family, k)
+        if family not in ("bmm", "bspmm"):
+            return self._row_arguments(name, n, k, m, optional)
+        return self._product_arguments(name, family, rest, n, k, m, optional)
+
+    def _product_arguments(
+        self, name: str, family: str, rest: str, n: int, k: int, m: int, optional: bool | None
+    ) -> dict[str, Any]:
+        parameters = inspect.signature(OPERATORS[name]).parameters
+        given: dict[str, Any] = {"size": k}
+        wide = {"bmm": m, "bspmm": k}[family]
         lengths = {
-            "scale": n, "x_scale": n, "a_scale": n, "b_scale": n, "w_scale": m, "bias": wide,
-            "threshold": wide, "x_threshold": k, "gain": k, "x_gain": k, "col": n, "row": m,
+            "x_scale": n, "w_scale": m, "bias": wide, "threshold": wide, "x_threshold": k,
+            "x_gain": k, "col": n, "row": m,
         }  # fmt: skip
-        operands = {
-            "pack": {"x": (n, k)},
-            "unpack": {"words": (n, k)},
-            "transpose": {"words": (n, k)},
-            "bmm": {"x": (n, k), "w": (m, k)},
-            "bspmm": {"x": (n, k)},
-            "add": {"a": (n, k), "b": (n, k)},
-            "concat": {"a": (n, k), "b": (n, m)},
-        }[family]
+        operands = {"bmm": {"x": (n, k), "w": (m, k)}, "bspmm": {"x": (n, k)}}[family]
         for place, (operand, shape) in enumerate(operands.items()):
-            packed = family in ("unpack", "transpose") or (family != "pack" and rest[place] == "b")
-            given[operand] = self.bits(*shape) if packed else self.matrix(*shape)
+            given[operand] = self.bits(*shape) if rest[place] == "b" else self.matrix(*shape)
         if family == "bspmm":
             given |= self._layout(rest, n, m)
         # Floats have no exact sums; only integer rows may ask for them.

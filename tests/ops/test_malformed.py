@@ -1,5 +1,6 @@
 """Raw operators trust nothing: any argument may be wrong, and the process goes on."""
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -112,6 +113,41 @@ def test_fakes_check_shapes(name, sampler):
         if isinstance(value, torch.Tensor):
             with pytest.raises(RuntimeError, match=f"^{name}: {parameter} must have"):
                 operator(**{**on_meta, parameter: value.unsqueeze(0)})
+
+
+DTYPES = (
+    torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.uint8, torch.int8,
+    torch.int16, torch.int32, torch.int64, torch.bool, torch.complex64,
+)  # fmt: skip
+
+
+@pytest.mark.skipif(library_info().cpu_library is None, reason="no compiled library is loaded")
+@pytest.mark.parametrize("name", TABLE)
+def test_fakes_take_the_dtypes_that_kernels_take(name, sampler):
+    arguments = sampler(seed=3).arguments(name, 6, 70, 9, optional=True)
+    for parameter, value in arguments.items():
+        if not isinstance(value, torch.Tensor):
+            continue
+        refused = {True: set(), False: set()}
+        for dtype in DTYPES:
+            other = {**arguments, parameter: value.to(dtype)}
+            for on_meta, found in refused.items():
+                moved = {k: v.to("meta") for k, v in other.items() if isinstance(v, torch.Tensor)}
+                if is_dtype_error(name, parameter, other | moved if on_meta else other):
+                    found.add(dtype)
+        assert refused[True] == refused[False], parameter
+        assert value.dtype not in refused[True], parameter
+        assert torch.complex64 in refused[True], parameter
+
+
+def is_dtype_error(name, parameter, arguments):
+    """Whether a call is refused for the dtype of an operand; kernels call all counts so."""
+    names = f"{parameter}|counts" if parameter.endswith("_counts") else parameter
+    try:
+        getattr(OPS, name)(**arguments)
+    except RuntimeError as error:
+        return bool(re.match(rf"{name}: ({names}) must be .*, got \S+$", str(error)))
+    return False
 
 
 def test_fakes_name_the_size_that_does_not_fit():

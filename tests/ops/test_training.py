@@ -123,7 +123,7 @@ def test_dimensions_keep_their_order_in_memory(order, device):
         assert torch.equal(rounded(spread, scale, Rounding(-3, 3)), expected)
 
 
-@pytest.mark.parametrize("name", LOOKED_UP)
+@pytest.mark.parametrize("name", [*LOOKED_UP, "row_signs", "unpack_pair"])
 @pytest.mark.parametrize(("rows", "size"), [(1, 3000), (20_011, 33), (30_000, 7)])
 def test_many_looked_up_values(name, rows, size, device, sampler, assert_kernel_equals_reference):
     arguments = sampler(seed=rows).arguments(name, rows, size, 1, True)

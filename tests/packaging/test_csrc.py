@@ -43,11 +43,24 @@ def test_flags_of_targets(flags, wanted, codes, more):
             flags.target_flags(wrong)
 
 
-def test_every_source_belongs_to_one_library(flags):
-    built = [*flags.cpu_sources(), *flags.cuda_sources()]
-    assert len(built) == len(set(built))
-    found = [path for path in FILES if path.suffix in (".cu", ".cpp")]
-    assert sorted(built) == sorted(str(path.relative_to(CSRC.parent)) for path in found)
+def test_every_source_belongs_to_one_library_and_operators_to_both(flags):
+    cpu, cuda = flags.cpu_sources(), flags.cuda_sources()
+    assert len(cpu) == len(set(cpu))
+    assert len(cuda) == len(set(cuda))
+    sources = {path for path in FILES if path.suffix in (".cu", ".cpp")}
+    assert {CSRC.parent / path for path in (*cpu, *cuda)} == sources
+    operators = {path for path in sources if "BITGNN_OPERATORS(" in path.read_text()}
+    assert {CSRC.parent / path for path in set(cpu) & set(cuda)} == operators
+
+
+def test_core_includes_no_room():
+    included = {
+        (path.name, file)
+        for path in (CSRC / "core").rglob("*.*")
+        for file in re.findall(r'^#include "([^"]+)"', path.read_text(), re.M)
+    }
+    assert ("backend.h", "core/operands.h") in included
+    assert not [pair for pair in included if not pair[1].startswith("core/")]
 
 
 def test_the_command_prints_flags_and_sources(flags):
@@ -100,7 +113,7 @@ bits.layouts.LANES core/common.h kSliceLanes
 bits.layouts.STEP core/common.h kSliceStepEdges
 bits.layouts.ORDER_STEP pairs/arguments.h kOrderStep
 ops.linear.MOST_FEATURES bmm/arguments.h kMostLinearFeatures
-ops.conv_shape.MOST_WEIGHTS first_layers/operators.h kMostFixedWeights
+ops.conv_shape.MOST_WEIGHTS first_layers/operators.cpp kMostFixedWeights
 ops.reference.pairs.MAX_NARROW_SIZE bspmm/narrow_sums.h kMostShortFeatures
 ops.linear.MOST_LAYERS whole_model/linear_chain.h kMostChainLayers
 ops.linear.MOST_CHAIN_FEATURES whole_model/linear_chain.h kMostChainFeatures

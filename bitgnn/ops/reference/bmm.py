@@ -90,7 +90,7 @@ def bmm_bbf(a: Arguments) -> Tensor:
     return _values(a, dot_of(signs(a.x, a.size), signs(a.w, a.size)), a.x_scale, a.w_scale)
 
 
-@operator(f"x:N,K w:M,W(K) w_scale?:M {COMPARED} {_F} -> bits:N,M")
+@operator(f"x:N,K@packable w:M,W(K) w_scale?:M {COMPARED} {_F} -> bits:N,M")
 def bmm_fbb(a: Arguments) -> Tensor:
     """Float x ``[N, K]``, binarised inside, times words w to words."""
     dot = dot_of(binary(a.x, a.x_threshold), signs(a.w, a.x.size(1)))
@@ -98,7 +98,7 @@ def bmm_fbb(a: Arguments) -> Tensor:
     return _words(a, dot, x_scale, a.w_scale if a.scale else None)
 
 
-@operator(f"x:N,K w:M,W(K) w_scale?:M bias?:M {_F} integer=False -> value:N,M")
+@operator(f"x:N,K@packable w:M,W(K) w_scale?:M bias?:M {_F} integer=False -> value:N,M")
 def bmm_fbf(a: Arguments) -> Tensor:
     """Float x, binarised inside, times words w to float32, or to int32 with ``integer``."""
     dot = dot_of(binary(a.x, a.x_threshold), signs(a.w, a.x.size(1)))
@@ -106,7 +106,7 @@ def bmm_fbf(a: Arguments) -> Tensor:
     return _values(a, dot, x_scale, a.w_scale if a.scale else None)
 
 
-@operator(f"x:N,W(K) w:M,K x_scale?:N {COMPARED} scale=True -> bits:N,M")
+@operator(f"x:N,W(K) w:M,K@packable x_scale?:N {COMPARED} scale=True -> bits:N,M")
 def bmm_bfb(a: Arguments) -> Tensor:
     """Words x times float w ``[M, K]``, binarised inside, to words."""
     dot = dot_of(signs(a.x, a.w.size(1)), binary(a.w))
@@ -114,7 +114,7 @@ def bmm_bfb(a: Arguments) -> Tensor:
     return _words(a, dot, *scales)
 
 
-@operator("x:N,W(K) w:M,K x_scale?:N bias?:M scale=True integer=False -> value:N,M")
+@operator("x:N,W(K) w:M,K@packable x_scale?:N bias?:M scale=True integer=False -> value:N,M")
 def bmm_bff(a: Arguments) -> Tensor:
     """Words x times float w, binarised inside, to float32, or to int32 with ``integer``."""
     dot = dot_of(signs(a.x, a.w.size(1)), binary(a.w))
@@ -122,7 +122,7 @@ def bmm_bff(a: Arguments) -> Tensor:
     return _values(a, dot, a.x_scale if a.scale else None, w_scale)
 
 
-@operator(f"x:N,K w:M,K {COMPARED} {_F} -> bits:N,M")
+@operator(f"x:N,K@packable w:M,K@packable {COMPARED} {_F} -> bits:N,M")
 def bmm_ffb(a: Arguments) -> Tensor:
     """Float x times float w, both binarised inside, to words."""
     dot = dot_of(binary(a.x, a.x_threshold), binary(a.w))
@@ -136,7 +136,7 @@ def digits_in_order(digits: Tensor) -> Tensor:
 
 
 @operator(
-    "x:N,W(size) digits:3,M,W(size),8,4 step:M size:int x_scale?:N bias?:M addend?:N,M "
+    "x:N,W(size) digits:3,M,W(size),8,4@int8 step:M size:int x_scale?:N bias?:M addend?:N,M "
     "-> floats:N,M"
 )
 def bits_linear(a: Arguments) -> Tensor:
@@ -169,7 +169,7 @@ def _last_values(a: Arguments) -> Tensor:
     return a.x.new_empty((a.x.size(0), a.layers[-LAYER_NUMBERS + 1]), dtype=torch.float32)
 
 
-@operator("x:_,_ image:_ layers:ints", _last_values)
+@operator("x:_,_@int32 image:_@int32 layers:ints", _last_values)
 def linear_chain(a: Arguments) -> Tensor:
     """Float32 ``[N, M]`` of the last layer, of bits ``[N, ceil(K / 32)]`` through all layers.
 

@@ -150,7 +150,9 @@ def _dense_sums(a: Arguments) -> Tensor:
     return _sums(a, values if a.col is None else a.col.unsqueeze(1) * values)
 
 
-@operator(f"x:N,K {CSR} row?:P-1 col?:N bias?:K integer=False trusted=False -> value:P-1,K")
+@operator(
+    f"x:N,K@summable {CSR} row?:P-1 col?:N bias?:K integer=False trusted=False -> value:P-1,K"
+)
 def bspmm_fbf(a: Arguments) -> Tensor:
     """Dense x ``[N, K]``: ``row[i] * sum_j(col[j] * x[j]) + bias``, float32 in edge order.
 
@@ -161,7 +163,7 @@ def bspmm_fbf(a: Arguments) -> Tensor:
     return _values(a, _dense_sums(a))
 
 
-@operator(f"x:N,K {CSR} row?:P-1 col?:N threshold?:K trusted=False -> bits:P-1,K")
+@operator(f"x:N,K@summable {CSR} row?:P-1 col?:N threshold?:K trusted=False -> bits:P-1,K")
 def bspmm_fbb(a: Arguments) -> Tensor:
     """Words of ``bspmm_fbf(...) >= threshold``, without bias."""
     return _words(a, _dense_sums(a))
@@ -203,13 +205,13 @@ def _weighted_floats(a: Arguments) -> Tensor:
     return _weighted_sums(a, a.values.to(torch.float32), a.x.to(torch.float32))
 
 
-@operator(f"x:N,K {CSR} values:E bias?:K trusted=False -> floats:P-1,K")
+@operator(f"x:N,K@floats {CSR} values:E bias?:K trusted=False -> floats:P-1,K")
 def bspmm_fff(a: Arguments) -> Tensor:
     """Float x, float adjacency: sum of ``values[e] * x[j]`` in edge order plus bias, float32."""
     return _with_bias(_weighted_floats(a), a.bias)
 
 
-@operator(f"x:N,K {CSR} values:E threshold?:K trusted=False -> bits:P-1,K")
+@operator(f"x:N,K@floats {CSR} values:E threshold?:K trusted=False -> bits:P-1,K")
 def bspmm_ffb(a: Arguments) -> Tensor:
     """Words of ``bspmm_fff(...) >= threshold``."""
     return to_words(decide(_weighted_floats(a), a.threshold))

@@ -18,8 +18,8 @@ from bitgnn.ops.reference.pack import binarise, decide, decide_product, signs, t
 from bitgnn.ops.reference.table import COMPARED, Arguments, operator
 
 _NUMBERS = "stride:ints padding:ints dilation:ints"
-_IMAGES = f"x:_,_,_,_ w:M,_,_,_ channels:int {_NUMBERS} groups=1"
-_FLOAT_IMAGES = f"x:_,_,_,_ w:M,_,_,_ step:float {_NUMBERS}"
+_IMAGES = f"x:_,_,_,_@int32 w:M,_,_,_@int32 channels:int {_NUMBERS} groups=1"
+_FLOAT_IMAGES = f"x:_,_,_,_@pixels w:M,_,_,_@int32 step:float {_NUMBERS}"
 
 
 def window_places(
@@ -111,7 +111,7 @@ def _empty_values(a: Arguments, size: Sequence[int]) -> Tensor:
     return a.x.new_empty((*_places(a, size), a.w.size(0)), dtype=dtype)
 
 
-@operator("x:N,C,H,V threshold?:C -> bits:N,H,V,C")
+@operator("x:N,C,H,V@packable threshold?:C -> bits:N,H,V,C")
 def pack_images(a: Arguments) -> Tensor:
     """Words ``[N, H, W, ceil(C / 32)]`` of ``x >= threshold[c]`` for ``x`` ``[N, C, H, W]``."""
     return image_words(binarise(a.x.permute(0, 2, 3, 1), a.threshold))
@@ -151,7 +151,9 @@ def _pooled_words(a: Arguments) -> Tensor:
     return words.new_empty((words.size(0), *places, words.size(3)))
 
 
-@operator(f"{_IMAGES} w_scale?:M {COMPARED} prepared?:M,_ pool?:ints pool_flip?:_", _pooled_words)
+@operator(
+    f"{_IMAGES} w_scale?:M {COMPARED} prepared?:M,_ pool?:ints pool_flip?:_@int32", _pooled_words
+)
 def conv_bbb(a: Arguments) -> Tensor:
     """Words of ``(w_scale[o] * dot + bias[o] >= threshold[o]) ^ flip[o]``.
 
@@ -187,7 +189,7 @@ def _totals_and_words(a: Arguments) -> tuple[Tensor, Tensor]:
 
 
 @operator(
-    f"{_IMAGES} addend?:_,_,_,_ addend_stride?:ints threshold?:M flip?:M "
+    f"{_IMAGES} addend?:_,_,_,_@sums addend_stride?:ints threshold?:M flip?:M "
     "wide=False sums=True bits=True prepared?:M,_",
     _totals_and_words,
 )

@@ -55,10 +55,10 @@ def _values(dot: Tensor, scale: Tensor | None, shift: Tensor | None) -> Tensor:
 
 
 _CODES = "codes:N,C(size) weight:M,C(size)"
-_FLOATS = "x:N,K centre:K inverse_step:K weight:M,C(K)"
+_FLOATS = "x:N,K@floats centre:K inverse_step:K weight:M,C(K)"
 
 
-@operator("x:N,K centre:K inverse_step:K -> codes:N,K")
+@operator("x:N,K@floats centre:K inverse_step:K -> codes:N,K")
 def pack_int8(a: Arguments) -> Tensor:
     """Codes ``clamp(rint((x - centre) * inverse_step), -127, 127)`` of x ``[N, K]``, padded.
 
@@ -75,7 +75,7 @@ def bmm_iif(a: Arguments) -> Tensor:
     return value if a.addend is None else value + a.addend
 
 
-@operator(f"{_CODES} size:int threshold?:M! flip?:M -> bits:N,M")
+@operator(f"{_CODES} size:int threshold?:M@int32 flip?:M -> bits:N,M")
 def bmm_iib(a: Arguments) -> Tensor:
     """Words of ``(dot >= threshold[o]) ^ flip[o]``, thresholds int32."""
     return to_words(decide(_dot("bmm_iib", a.codes, a.weight, a.size), a.threshold, a.flip))
@@ -95,7 +95,7 @@ def bmm_fif(a: Arguments) -> Tensor:
     return _values(dot, a.scale, a.shift)
 
 
-@operator(f"{_FLOATS} threshold?:M! flip?:M -> bits:N,M")
+@operator(f"{_FLOATS} threshold?:M@int32 flip?:M -> bits:N,M")
 def bmm_fib(a: Arguments) -> Tensor:
     """Results of :func:`bmm_iib` on the codes of float rows ``[N, K]``, by :func:`pack_int8`."""
     dot = _dot("bmm_fib", _quantised("bmm_fib", a), a.weight, a.x.size(1))

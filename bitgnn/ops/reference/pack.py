@@ -90,19 +90,19 @@ def row_scale(x: Tensor, threshold: Tensor | None = None, gain: Tensor | None = 
     return lanes[:, 0] / torch.full((), size, dtype=torch.float32, device=x.device)
 
 
-@operator("x:N,K threshold?:K -> bits:N,K")
+@operator("x:N,K@packable threshold?:K -> bits:N,K")
 def pack(a: Arguments) -> Tensor:
     """Words ``[N, ceil(K / 32)]`` of ``x >= threshold`` for float ``x`` ``[N, K]``."""
     return to_words(binarise(a.x, a.threshold))
 
 
-@operator("x:N,K threshold?:K gain?:K -> bits:N,K floats:N")
+@operator("x:N,K@packable threshold?:K gain?:K -> bits:N,K floats:N")
 def pack_scaled(a: Arguments) -> tuple[Tensor, Tensor]:
     """Words as :func:`pack` and the canonical row scale ``[N]`` in one go."""
     return pack(a.x, a.threshold), row_scale(a.x, a.threshold, a.gain)
 
 
-@operator("rowptr:P indices:E values:E size:int threshold?:size -> bits:P-1,size")
+@operator("rowptr:P indices:E@pointers values:E@packable size:int threshold?:size -> bits:P-1,size")
 def pack_csr(a: Arguments) -> Tensor:
     """Words as :func:`pack` of the matrix ``[P - 1, size]`` given by its entries.
 
@@ -144,7 +144,7 @@ def check_csr(rowptr: Tensor, indices: Tensor, num_cols: int) -> None:
 
 
 @operator(
-    "x:N,K relu=False scaled=False",
+    "x:N,K@packable relu=False scaled=False",
     lambda a: (
         a.x.new_empty((a.x.size(0), words_for(a.x.size(1))), dtype=torch.int32),
         a.x.new_empty((a.x.size(0) if a.scaled else 0,), dtype=torch.float32),
@@ -227,7 +227,7 @@ def concat_bbf(a: Arguments) -> Tensor:
     return torch.cat(values, dim=1)
 
 
-@operator("a:N,K b:N,L threshold?:_ -> bits:N,K+L")
+@operator("a:N,K b:N,L threshold?:K+L -> bits:N,K+L")
 def concat_ffb(a: Arguments) -> Tensor:
     """Words of ``[a, b] >= threshold`` for float a ``[N, Ka]``, b ``[N, Kb]``, as float32."""
     joined = torch.cat([a.a.to(torch.float32), a.b.to(torch.float32)], dim=1)

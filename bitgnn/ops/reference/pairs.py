@@ -42,7 +42,8 @@ _JOINT = (
     "trusted=False -> bits:P-1,M"
 )
 _AGGREGATED = (
-    f"x:N,_ w:M,W(size) size:int {CSR} {SCALES} {SHIFTED} scale=False row?:P-1 col?:N bias?:M"
+    f"x:N,_@packable_or_words w:M,W(size) size:int {CSR} {SCALES} {SHIFTED} scale=False row?:P-1 "
+    "col?:N bias?:M"
 )
 _ROOT = (
     "root?:R,W(root_size) root_w?:M,W(root_size) root_size=0 root_scale?:R root_w_scale?:M "
@@ -62,8 +63,8 @@ def _float_product(a: Arguments, bias: Tensor | None = None) -> Tensor:
 
 
 @operator(
-    f"x:N,_ w:M,W(size) addend:N,M size:int {SCALES} {COMPARED} {SHIFTED} scale=False "
-    "out_bits=False -> out:N,M"
+    f"x:N,_@packable_or_words w:M,W(size) addend:N,M size:int {SCALES} {COMPARED} {SHIFTED} "
+    "scale=False out_bits=False -> out:N,M"
 )
 def bmm_add(a: Arguments) -> Tensor:
     """``(x_scale * w_scale) * dot + bias + addend`` ``[N, M]``, or words of its comparison."""
@@ -156,7 +157,7 @@ def _scores(a: Arguments) -> Tensor:
     return a.x.new_empty((rows, a.w.size(0)), dtype=torch.float32)
 
 
-@operator(f"{_AGGREGATED} head=0 {_ROOT} order?:P-1,2 shift?:M trusted=False", _scores)
+@operator(f"{_AGGREGATED} head=0 {_ROOT} order?:P-1,2@int64 shift?:M trusted=False", _scores)
 def bmm_bspmm_narrow(a: Arguments) -> Tensor:
     """``(row[i] * w_scale[o]) * sum_j f[j] * dot[j, o] + bias[o]``, ``f = x_scale * col``.
 

@@ -3,9 +3,9 @@
 A row such as ``"x:N,W(size) size:int threshold?:size integer=False -> bits:N,size"`` holds the
 arguments of ``torch.ops.bitgnn`` in their order. Behind a colon stands the type of an argument
 (``int``, ``ints``, ``float``, ``bool``, ``dtype`` or ``tensors``) or the sizes of a tensor, which
-may have any shape where there are none. ``?`` marks what is None by default, ``*`` what may be None
-but must be given; a literal behind ``=`` is a default, ``!`` behind the sizes marks an optional
-vector of int32.
+may have any shape where there are none; behind ``@`` the dtypes that it may have, of
+:data:`DTYPES`, where they do not follow from its sizes or its name. ``?`` marks what is None by
+default, ``*`` what may be None but must be given; a literal behind ``=`` is a default.
 
 A capital letter is a size that the first operand with it sets (``U`` that of vectors of words),
 ``W(k)`` the words that hold ``k`` features, ``C(k)`` the bytes of a row of ``k`` 8-bit codes, a
@@ -21,7 +21,7 @@ import ast
 import functools
 import inspect
 import re
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import SimpleNamespace as Arguments
 from typing import Any, NamedTuple, Optional
@@ -45,7 +45,37 @@ SCALES = "x_scale?:N w_scale?:M"
 COMPARED = "bias?:M threshold?:M flip?:M"
 SHIFTED = "x_threshold?:size x_gain?:size"
 
-_ARGUMENT = re.compile(r"(\w+)([?*]?)(?::([^\s=]+))?(?:=(\w+))?")
+FLOATS = (torch.float32, torch.float16, torch.bfloat16)
+POINTERS = (torch.int32, torch.int64)
+DTYPES: Mapping[str, tuple[torch.dtype, ...]] = {
+    "bool": (torch.bool,),
+    "float32": (torch.float32,),
+    "int8": (torch.int8,),
+    "int16": (torch.int16,),
+    "int32": (torch.int32,),
+    "int64": (torch.int64,),
+    "floats": FLOATS,
+    "packable": (*FLOATS, torch.float64, torch.uint8),
+    "packable_or_words": (*FLOATS, torch.float64, torch.uint8, torch.int32),
+    "pixels": (*FLOATS, torch.uint8),
+    "summable": (*FLOATS, torch.int8, torch.int16),
+    "sums": (torch.int16, torch.int32),
+    "pointers": POINTERS,
+}
+"""Dtypes of operands by the names that rows give them."""
+_DTYPES_BY_NAME: Mapping[str, str] = {
+    "flip": "bool",
+    "rowptr": "pointers",
+    "tile_rowptr": "pointers",
+    "tiles": "int16",
+    "local_indices": "int16",
+    **dict.fromkeys(("indices", "tile_cols", "group_steps", "group_places"), "int32"),
+    **dict.fromkeys(("slice_groups", "row_slots", "row_items", "prepared"), "int32"),
+    **dict.fromkeys(("counts", "q_counts", "k_counts", "a_counts", "v_counts"), "int32"),
+}
+"""Dtypes of operands that are called so; others are float32."""
+
+_ARGUMENT = re.compile(r"(\w+)([?*]?)(?::([^\s=@]+))?(?:@(\w+))?(?:=(\w+))?")
 _SIZE = re.compile(r"([WC])\((\w+)\)|([+-]?\w+)")
 _TYPES: Mapping[str, Any] = {
     "int": int,
@@ -80,24 +110,24 @@ class Operator:
     """Sizes of each operand that has rules."""
     results: tuple[tuple[str, tuple[str, ...]], ...] | Callable[[Arguments], Any]
     """Kind and sizes of each result, or a function of the arguments."""
+    dtypes: Mapping[str, tuple[torch.dtype, ...]]
+    """Dtypes that each operand may have."""
     vectors: tuple[Vector, ...]
     """Operands that front ends check."""
 
     def check(self, *arguments: Any, **keywords: Any) -> tuple[dict[str, Any], dict[str, Any]]:
         """Arguments by name, and the sizes that letters stand for, which may be symbolic.
 
-        RuntimeError is raised where a vector's dtype, an operand's number of dimensions or a size
-        does not fit.
+        RuntimeError is raised where an operand's dtype, number of dimensions or size does not fit.
         """
         bound = inspect.signature(self.reference).bind(*arguments, **keywords)
         bound.apply_defaults()
         given = bound.arguments
-        for vector in self.vectors:
-            held = given[vector.name]
-            if held is not None and held.dtype != vector.dtype:
-                raise RuntimeError(
-                    f"{self.name}: {vector.name} must be {vector.dtype}, got {held.dtype}"
-                )
+        for name, dtypes in self.dtypes.items():
+            held = given[name]
+            if held is not None and held.dtype not in dtypes:
+                wanted = " or ".join(map(str, dtypes))
+                raise RuntimeError(f"{self.name}: {name} must be {wanted}, got {held.dtype}")
         return given, self._sizes(given)
 
     def fake(self, *arguments: Any, **keywords: Any) -> Any:
@@ -124,7 +154,7 @@ class Operator:
                     sizes.setdefault(size, tensor.size(axis))
         for name, tensor in held.items():
             for axis, size in enumerate(self.operands[name]):
-                expected = None if size == "_" else _size(size, given, sizes)
+                expected = None if size == "_" else size_of(size, given, sizes)
                 if expected is not None:
                     message = _message(self.name, name, tensor, axis, expected)
                     torch._check(tensor.size(axis) == expected, message)
@@ -150,7 +180,7 @@ def operator(
         on_host: the operator is for the CPU alone.
     """
     left, _, right = row.partition("->")
-    parameters, operands, integers = _parsed(left)
+    parameters, operands, dtypes = _parsed(left)
     made = results or tuple(
         (kind, tuple(sizes.split(","))) for kind, sizes in re.findall(r"(\w+):(\S+)", right)
     )
@@ -167,8 +197,8 @@ def operator(
 
         reference.__signature__ = signature  # type: ignore[attr-defined]
         name = formula.__name__
-        vectors = _vectors(operands, parameters, integers)
-        entered = Operator(name, reference, operands, made, vectors)
+        vectors = _vectors(operands, parameters, dtypes)
+        entered = Operator(name, reference, operands, made, dtypes, vectors)
         if on_host:
             HOST_TABLE[name] = entered
         else:
@@ -203,13 +233,15 @@ def on_one_device(name: str, fake: Callable[..., Any]) -> Callable[..., Any]:
 
 def _parsed(
     row: str,
-) -> tuple[dict[str, inspect.Parameter], dict[str, tuple[str, ...]], set[str]]:
-    """Parameters and the sizes of tensors with rules, by name; names of vectors of int32."""
-    parameters, operands, integers = {}, {}, set()
+) -> tuple[
+    dict[str, inspect.Parameter], dict[str, tuple[str, ...]], dict[str, tuple[torch.dtype, ...]]
+]:
+    """Parameters, and the sizes and dtypes of tensors with rules, by name."""
+    parameters, operands, dtypes = {}, {}, {}
     for argument in row.split():
         match = _ARGUMENT.fullmatch(argument)
         assert match is not None, argument
-        name, mark, kind, literal = match.groups()
+        name, mark, kind, dtype, literal = match.groups()
         default: Any = {"?": None}.get(mark, inspect.Parameter.empty)
         annotation: Any = _TYPES.get(kind, Tensor)
         if literal is not None:
@@ -221,14 +253,21 @@ def _parsed(
             name, inspect.Parameter.POSITIONAL_OR_KEYWORD, default=default, annotation=annotation
         )
         if kind is not None and kind not in _TYPES:
-            operands[name] = tuple(kind.rstrip("!").split(","))
-            if kind.endswith("!"):
-                integers.add(name)
-    return parameters, operands, integers
+            operands[name] = tuple(kind.split(","))
+        if literal is None and kind not in _TYPES:
+            dtypes[name] = DTYPES[dtype or _usual_dtype(name, kind or "")]
+    return parameters, operands, dtypes
 
 
-def _size(size: str, given: Mapping[str, Any], sizes: Mapping[str, Any]) -> Any | None:
-    """Value of a size, or None if the operand that sets it is left out."""
+def _usual_dtype(name: str, sizes: str) -> str:
+    """Dtypes of an operand whose row says none."""
+    if "W(" in sizes or sizes.split(",")[-1] == WORDS:
+        return "int32"
+    return "int8" if "C(" in sizes else _DTYPES_BY_NAME.get(name, "float32")
+
+
+def size_of(size: str, given: Mapping[str, Any], sizes: Mapping[str, Any]) -> Any | None:
+    """Value of a size by arguments and letters, or None if the operand that sets it is left out."""
     total: Any = 0
     for unit, held, term in _SIZE.findall(size):
         name = held or term.lstrip("+-")
@@ -249,7 +288,7 @@ def _empty(
     sizes: Mapping[str, Any],
 ) -> Tensor:
     """A result without values."""
-    whole: list[Any] = [_size(size, given, sizes) for size in shape]
+    whole: list[Any] = [size_of(size, given, sizes) for size in shape]
     if kind == "bits" or (kind == "out" and given["out_bits"]):
         return like.new_empty((*whole[:-1], words_for(whole[-1])), dtype=torch.int32)
     if kind == "codes":
@@ -261,7 +300,7 @@ def _empty(
 def _vectors(
     operands: Mapping[str, tuple[str, ...]],
     parameters: Mapping[str, inspect.Parameter],
-    integers: Set[str],
+    dtypes: Mapping[str, tuple[torch.dtype, ...]],
 ) -> tuple[Vector, ...]:
     """The optional operands of one dimension, and where their sizes come from."""
     places = {name: place for place, name in enumerate(parameters)}
@@ -276,9 +315,8 @@ def _vectors(
     for name, sizes in operands.items():
         base, _, less = sizes[0].partition("-")
         if name not in required and len(sizes) == 1 and base in axes and base != "_":
-            dtype = torch.bool if name == "flip" else torch.float32
-            dtype = torch.int32 if base == WORDS or name in integers else dtype
-            found.append(Vector(places[name], name, dtype, *axes[base], -int(less or 0)))
+            place, dtype = places[name], dtypes[name][0]
+            found.append(Vector(place, name, dtype, *axes[base], -int(less or 0)))
     return tuple(found)
 
 

@@ -22,7 +22,7 @@ _LN2_LOW = float.fromhex("0x1.a39ef35793c76p-33")
 _LOG2_E = float.fromhex("0x1.71547652b82fep+0")
 
 _PRODUCT = "x:N,2,W(size) counts:N w:M,W(size) size:int x_scale? w_scale?"
-_ATTENTION = "scale:float bool_scale:float out_scale:float mask? causal=False dtype?:dtype"
+_ATTENTION = "scale:float bool_scale:float out_scale:float mask?@int32 causal=False dtype?:dtype"
 
 
 def planes(words: Tensor, size: int) -> Tensor:
@@ -74,7 +74,7 @@ def _empty(x: Tensor, dtype: torch.dtype | None, *shape: int) -> Tensor:
     return x.new_empty(shape, dtype=dtype or torch.float32)
 
 
-@operator("x scale", lambda a: _empty_rows(a.x, 2))
+@operator("x@floats scale", lambda a: _empty_rows(a.x, 2))
 def pack_ternary(a: Arguments) -> tuple[Tensor, Tensor]:
     """Words ``[..., 2, ceil(K / 32)]`` and counts ``[...]`` of ternary x ``[..., K]``."""
     pos, neg = _halves(a.x, a.scale)
@@ -82,14 +82,14 @@ def pack_ternary(a: Arguments) -> tuple[Tensor, Tensor]:
     return torch.stack([_packed(pos), _packed(neg)], -2), counts
 
 
-@operator("x scale", lambda a: _empty_rows(a.x))
+@operator("x@floats scale", lambda a: _empty_rows(a.x))
 def pack_bool(a: Arguments) -> tuple[Tensor, Tensor]:
     """Words ``[..., ceil(K / 32)]`` and counts ``[...]`` of boolean x ``[..., K]``."""
     pos, _ = _halves(a.x, a.scale)
     return _packed(pos), pos.sum(-1, dtype=torch.int32)
 
 
-@operator("x scale", lambda a: _empty_rows(a.x.transpose(-1, -2), 2))
+@operator("x@floats scale", lambda a: _empty_rows(a.x.transpose(-1, -2), 2))
 def pack_ternary_columns(a: Arguments) -> tuple[Tensor, Tensor]:
     """Pack x ``[..., L, D]`` along L, as :func:`pack_ternary` packs x transposed."""
     return pack_ternary(a.x.transpose(-1, -2), a.scale)
@@ -142,7 +142,7 @@ def bmm_tbb(a: Arguments) -> Tensor:
 
 
 @operator(
-    "x w:M,W(size) size:int scale w_scale? bias?:M dtype?:dtype boolean=False",
+    "x@floats w:M,W(size) size:int scale w_scale? bias?:M dtype?:dtype boolean=False",
     lambda a: _empty(a.x, a.dtype, a.x.size(0), a.w.size(0)),
 )
 def linear_ternary(a: Arguments) -> Tensor:
@@ -163,7 +163,7 @@ def _product(a: Arguments, x: Tensor, y: Tensor, y_scale: Tensor | None, name: s
 
 
 @operator(
-    "q q_counts k k_counts size:int scale? dtype?:dtype k_scale?",
+    "q@int32 q_counts k@int32 k_counts size:int scale? dtype?:dtype k_scale?",
     lambda a: _empty(a.q, a.dtype, *a.q.shape[:-2], a.k.size(-3)),
 )
 def matmul_ttf(a: Arguments) -> Tensor:
@@ -172,7 +172,7 @@ def matmul_ttf(a: Arguments) -> Tensor:
 
 
 @operator(
-    "a a_counts v v_counts size:int scale? dtype?:dtype v_scale?",
+    "a@int32 a_counts v@int32 v_counts size:int scale? dtype?:dtype v_scale?",
     lambda a: _empty(a.a, a.dtype, *a.a.shape[:-1], a.v.size(-3)),
 )
 def matmul_btf(a: Arguments) -> Tensor:
@@ -234,7 +234,7 @@ def _attended_values(a: Arguments, size: int) -> Tensor:
 
 
 @operator(
-    f"q q_counts k k_counts v v_counts size:int length:int {_ATTENTION}",
+    f"q@int32 q_counts k@int32 k_counts v@int32 v_counts size:int length:int {_ATTENTION}",
     lambda a: _attended_values(a, a.size),
 )
 def attention_ternary(a: Arguments) -> Tensor:
@@ -266,7 +266,10 @@ def attention_ternary(a: Arguments) -> Tensor:
     return out.to(a.dtype or torch.float32).transpose(1, 2)
 
 
-@operator(f"q k v q_scale k_scale v_scale {_ATTENTION}", lambda a: _attended_values(a, a.q.size(3)))
+@operator(
+    f"q@floats k@floats v@floats q_scale k_scale v_scale {_ATTENTION}",
+    lambda a: _attended_values(a, a.q.size(3)),
+)
 def attention_ternary_floats(a: Arguments) -> Tensor:
     """:func:`attention_ternary` of floats q ``[B, H, N, D]``, k and v ``[B, Hk, L, D]``."""
     packed = (

@@ -3,8 +3,8 @@
 
 #include "attention/arguments.h"
 #include "attention/softmax_table.h"
+#include "capabilities/cpu/kernel_table.h"
 #include "core/cpu/backend.h"
-#include "core/cpu/kernel_table.h"
 
 namespace bitgnn::cpu {
 namespace {

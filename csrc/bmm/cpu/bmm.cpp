@@ -2,8 +2,8 @@
 #include <vector>
 
 #include "bmm/cpu/panels.h"
+#include "capabilities/cpu/kernel_table.h"
 #include "core/cpu/backend.h"
-#include "core/cpu/kernel_table.h"
 #include "pack/binarise.h"
 
 namespace bitgnn::cpu {

@@ -13,7 +13,7 @@
 #include <memory>
 
 #include "bmm/cpu/listed_words_kernel.h"
-#include "core/cpu/kernel_table.h"
+#include "capabilities/cpu/kernel_table.h"
 #include "pack/cpu/pack_kernel.h"
 #include "pairs/cpu/narrow_rows_kernel.h"
 

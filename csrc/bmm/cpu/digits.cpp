@@ -2,8 +2,8 @@
 #include <algorithm>
 
 #include "bmm/arguments.h"
+#include "capabilities/cpu/kernel_table.h"
 #include "core/cpu/backend.h"
-#include "core/cpu/kernel_table.h"
 
 namespace bitgnn::cpu {
 namespace {

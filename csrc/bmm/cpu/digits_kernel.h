@@ -5,7 +5,7 @@
 // features takes K / 4 additions of 32 integers. Bound by reading the tables.
 // Included once per capability, with BITGNN_ISA naming the namespace of its primitives.
 
-#include "core/cpu/kernel_table.h"
+#include "capabilities/cpu/kernel_table.h"
 
 namespace bitgnn::cpu::BITGNN_ISA {
 namespace {

@@ -3,7 +3,7 @@
 // the XOR of two running parities. Included once per capability, with BITGNN_ISA naming the
 // namespace of its primitives.
 
-#include "core/cpu/kernel_table.h"
+#include "capabilities/cpu/kernel_table.h"
 
 namespace bitgnn::cpu::BITGNN_ISA {
 namespace {

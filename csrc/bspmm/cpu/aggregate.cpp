@@ -2,10 +2,10 @@
 #include <vector>
 
 #include "bspmm/arguments.h"
+#include "bspmm/cpu/balanced_rows.h"
+#include "capabilities/cpu/kernel_table.h"
 #include "core/cpu/backend.h"
-#include "core/cpu/balanced_rows.h"
 #include "core/cpu/float_types.h"
-#include "core/cpu/kernel_table.h"
 
 namespace bitgnn::cpu {
 namespace {

@@ -4,7 +4,7 @@
 // counter, so a neighbour costs two operations whatever the degree. Included once per CPU
 // capability; BITGNN_ISA names the namespace of its primitives.
 
-#include "core/cpu/kernel_table.h"
+#include "capabilities/cpu/kernel_table.h"
 
 namespace bitgnn::cpu::BITGNN_ISA {
 namespace {

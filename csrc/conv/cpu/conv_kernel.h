@@ -8,8 +8,8 @@
 #include <memory>
 #include <vector>
 
+#include "capabilities/cpu/kernel_table.h"
 #include "conv/cpu/epilogue.h"
-#include "core/cpu/kernel_table.h"
 
 namespace bitgnn::cpu::BITGNN_ISA {
 namespace {

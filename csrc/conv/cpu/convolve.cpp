@@ -3,9 +3,9 @@
 #include <vector>
 
 #include "bmm/cpu/panels.h"
+#include "capabilities/cpu/kernel_table.h"
 #include "conv/arguments.h"
 #include "core/cpu/backend.h"
-#include "core/cpu/kernel_table.h"
 
 namespace bitgnn::cpu {
 namespace {

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "conv/arguments.h"
+#include "conv/cuda/routes.h"
 #include "core/cuda/launch.h"
 
 namespace bitgnn::cuda::conv {

@@ -1,21 +1,9 @@
-// Operators of the library itself on the CPU: its capability, its buffers and recordings.
-#include <string>
-
+// Operators of the library itself on the CPU: its buffers and recordings.
 #include "core/cpu/backend.h"
 #include "core/cpu/buffer_cache.h"
-#include "core/cpu/kernel_table.h"
 #include "core/recording_operators.h"
 
-namespace {
-
-std::string cpu_capability() { return bitgnn::cpu::kernels().name; }
-std::string available_cpu_capabilities() { return bitgnn::cpu::available_capabilities(); }
-
-}  // namespace
-
 STABLE_TORCH_LIBRARY(bitgnn, m) {
-  m.def("cpu_capability() -> str");
-  m.def("available_cpu_capabilities() -> str");
   m.def("release_buffers() -> ()");
   m.def("set_buffer_cache(bool enabled) -> bool");
   m.def("bind_recording(Tensor[] constants, str names, int[] code) -> int");
@@ -24,8 +12,6 @@ STABLE_TORCH_LIBRARY(bitgnn, m) {
 }
 
 STABLE_TORCH_LIBRARY_IMPL(bitgnn, CompositeExplicitAutograd, m) {
-  m.impl("cpu_capability", TORCH_BOX(&cpu_capability));
-  m.impl("available_cpu_capabilities", TORCH_BOX(&available_cpu_capabilities));
   m.impl("release_buffers", TORCH_BOX(&bitgnn::cpu::release_buffers));
   m.impl("set_buffer_cache", TORCH_BOX(&bitgnn::cpu::set_buffer_cache));
 }

@@ -4,8 +4,8 @@
 #include <vector>
 
 #include "bmm/cpu/panels.h"
+#include "capabilities/cpu/kernel_table.h"
 #include "core/cpu/backend.h"
-#include "core/cpu/kernel_table.h"
 #include "first_layers/arguments.h"
 
 namespace bitgnn::cpu {

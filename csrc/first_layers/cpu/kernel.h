@@ -8,8 +8,8 @@
 #include <cmath>
 #include <memory>
 
+#include "capabilities/cpu/kernel_table.h"
 #include "core/cpu/float_types.h"
-#include "core/cpu/kernel_table.h"
 
 namespace bitgnn::cpu::BITGNN_ISA {
 namespace {

@@ -3,7 +3,7 @@
 // of its primitives, for capabilities without primitives of their own as in dots_avx512.h.
 #pragma once
 
-#include "core/cpu/kernel_table.h"
+#include "capabilities/cpu/kernel_table.h"
 
 namespace bitgnn::cpu::BITGNN_ISA {
 

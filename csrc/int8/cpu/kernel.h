@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <memory>
 
-#include "core/cpu/kernel_table.h"
+#include "capabilities/cpu/kernel_table.h"
 
 namespace bitgnn::cpu::BITGNN_ISA {
 namespace {

@@ -3,8 +3,8 @@
 #include <vector>
 
 #include "bmm/cpu/panels.h"
+#include "capabilities/cpu/kernel_table.h"
 #include "core/cpu/backend.h"
-#include "core/cpu/kernel_table.h"
 #include "int8/arguments.h"
 
 namespace bitgnn::cpu {

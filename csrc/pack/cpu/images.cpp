@@ -2,8 +2,8 @@
 #include <algorithm>
 #include <vector>
 
+#include "capabilities/cpu/kernel_table.h"
 #include "core/cpu/backend.h"
-#include "core/cpu/kernel_table.h"
 #include "pack/arguments.h"
 
 namespace bitgnn::cpu {

@@ -2,8 +2,8 @@
 #include <algorithm>
 #include <vector>
 
+#include "capabilities/cpu/kernel_table.h"
 #include "core/cpu/backend.h"
-#include "core/cpu/kernel_table.h"
 #include "pack/arguments.h"
 #include "pack/cpu/expand_bits.h"
 

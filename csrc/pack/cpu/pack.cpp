@@ -1,6 +1,6 @@
 // Packs and unpacks rows on the CPU.
+#include "capabilities/cpu/kernel_table.h"
 #include "core/cpu/backend.h"
-#include "core/cpu/kernel_table.h"
 #include "pack/arguments.h"
 #include "pack/cpu/expand_bits.h"
 

@@ -1,8 +1,8 @@
 // Packs float rows into bits: one compare per feature, bound by reading the input. Included once
 // per CPU capability; BITGNN_ISA names the namespace of its primitives.
 
+#include "capabilities/cpu/kernel_table.h"
 #include "core/cpu/float_types.h"
-#include "core/cpu/kernel_table.h"
 
 namespace bitgnn::cpu::BITGNN_ISA {
 namespace {

@@ -6,10 +6,10 @@
 #include <vector>
 
 #include "bmm/cpu/panels.h"
+#include "bspmm/cpu/balanced_rows.h"
 #include "bspmm/narrow_sums.h"
+#include "capabilities/cpu/kernel_table.h"
 #include "core/cpu/backend.h"
-#include "core/cpu/balanced_rows.h"
-#include "core/cpu/kernel_table.h"
 #include "pairs/arguments.h"
 
 namespace bitgnn::cpu {

@@ -4,7 +4,7 @@
 // sums. Included once per CPU capability; BITGNN_ISA names the namespace of its primitives.
 
 #include "bspmm/narrow_sums.h"
-#include "core/cpu/kernel_table.h"
+#include "capabilities/cpu/kernel_table.h"
 
 namespace bitgnn::cpu::BITGNN_ISA {
 namespace {

@@ -1,7 +1,7 @@
 // Writes products of bits as narrow rows; see NarrowRows. Included once per CPU capability;
 // BITGNN_ISA names the namespace of its primitives.
 
-#include "core/cpu/kernel_table.h"
+#include "capabilities/cpu/kernel_table.h"
 
 namespace bitgnn::cpu::BITGNN_ISA {
 namespace {

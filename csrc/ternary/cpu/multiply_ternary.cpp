@@ -2,14 +2,14 @@
 #include <vector>
 
 #include "bmm/cpu/panels.h"
+#include "capabilities/cpu/kernel_table.h"
 #include "core/cpu/backend.h"
-#include "core/cpu/kernel_table.h"
 #include "ternary/arguments.h"
 
 namespace bitgnn::cpu {
 namespace {
 
-constexpr int64_t kMultiplyGrain = 1 << 18;  // word products per thread, as in bmm/cpu/backend.cpp
+constexpr int64_t kMultiplyGrain = 1 << 18;  // word products per thread, as in bmm/cpu/bmm.cpp
 constexpr int64_t kPackGrain = 1 << 17;      // values per thread
 constexpr int64_t kFinishWork = 64;          // epilogue cost per row and panel, in word products
 // Up to this many rows, building weight panels would cost more than it saves.

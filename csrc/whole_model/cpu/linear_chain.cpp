@@ -1,6 +1,6 @@
 // A chain of fully connected layers on bits on the CPU: each row goes through all layers while it
 // is in the L1 cache. For many rows, layer by layer is faster, because those products are blocked
-// (see bmm/cpu/backend.cpp).
+// (see bmm/cpu/bmm.cpp).
 #include <algorithm>
 #include <vector>
 

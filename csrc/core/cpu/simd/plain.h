@@ -4,8 +4,8 @@
 
 #include <cstdint>
 
-#include "conv/cpu/window_part.h"
 #include "core/common.h"
+#include "core/cpu/simd/window_part.h"
 
 namespace bitgnn::cpu::BITGNN_ISA {
 

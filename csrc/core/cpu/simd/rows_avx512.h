@@ -1,8 +1,8 @@
 // Rows of words on AVX-512; same contract as plain.h and dots_portable.h.
 #pragma once
 
-#include "conv/cpu/window_part.h"
 #include "core/cpu/simd/dots_avx512.h"
+#include "core/cpu/simd/window_part.h"
 
 namespace bitgnn::cpu::avx512 {
 

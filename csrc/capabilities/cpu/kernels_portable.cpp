@@ -14,7 +14,7 @@
 #include "int8/cpu/dots_wide.h"
 #include "ternary/cpu/vectors_portable.h"
 //
-#include "core/cpu/all_kernels.h"
+#include "capabilities/cpu/all_kernels.h"
 
 namespace bitgnn::cpu {
 

@@ -10,8 +10,8 @@
 #include <type_traits>
 #include <vector>
 
+#include "capabilities/cpu/kernel_table.h"
 #include "core/cpu/float_types.h"
-#include "core/cpu/kernel_table.h"
 
 #include "core/cpu/simd/target_avx2.h"
 
@@ -22,7 +22,7 @@
 #include "int8/cpu/dots_wide.h"
 #include "ternary/cpu/vectors_avx2.h"
 //
-#include "core/cpu/all_kernels.h"
+#include "capabilities/cpu/all_kernels.h"
 
 namespace bitgnn::cpu {
 

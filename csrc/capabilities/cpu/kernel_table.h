@@ -195,7 +195,5 @@ extern const KernelTable kAmxKernels;
 
 // The table in use: the best that the CPU supports, or the one that BITGNN_CPU_CAPABILITY names.
 const KernelTable& kernels();
-// Comma-separated names of the capabilities this CPU can run, slowest first.
-const char* available_capabilities();
 
 }  // namespace bitgnn::cpu

@@ -4,8 +4,8 @@
 
 #include <algorithm>
 
+#include "capabilities/cpu/kernel_table.h"
 #include "core/cpu/backend.h"
-#include "core/cpu/kernel_table.h"
 
 namespace bitgnn::cpu {
 

@@ -1,10 +1,12 @@
 // Selects the CPU kernels once: the best the CPU supports, or those set by BITGNN_CPU_CAPABILITY.
+#include <torch/csrc/stable/library.h>
+
 #include <cstdlib>
 #include <cstring>
 #include <stdexcept>
 #include <string>
 
-#include "core/cpu/kernel_table.h"
+#include "capabilities/cpu/kernel_table.h"
 
 #if defined(__x86_64__) && defined(__linux__)
 #include <cpuid.h>
@@ -58,6 +60,16 @@ const Candidate* candidates(int* count) {
   return all;
 }
 
+// Comma-separated names of the capabilities this CPU can run, slowest first.
+std::string available_capabilities() {
+  int count = 0;
+  const Candidate* all = candidates(&count);
+  std::string names;
+  for (int i = 0; i < count; ++i)
+    if (all[i].supported) names += (names.empty() ? "" : ",") + std::string(all[i].table->name);
+  return names;
+}
+
 const KernelTable& choose() {
   int count = 0;
   const Candidate* all = candidates(&count);
@@ -82,16 +94,20 @@ const KernelTable& kernels() {
   return chosen;
 }
 
-const char* available_capabilities() {
-  static const std::string names = [] {
-    int count = 0;
-    const Candidate* all = candidates(&count);
-    std::string s;
-    for (int i = 0; i < count; ++i)
-      if (all[i].supported) s += (s.empty() ? "" : ",") + std::string(all[i].table->name);
-    return s;
-  }();
-  return names.c_str();
+namespace {
+
+std::string cpu_capability() { return kernels().name; }
+
+}  // namespace
+
+STABLE_TORCH_LIBRARY_FRAGMENT(bitgnn, m) {
+  m.def("cpu_capability() -> str");
+  m.def("available_cpu_capabilities() -> str");
+}
+
+STABLE_TORCH_LIBRARY_IMPL(bitgnn, CompositeExplicitAutograd, m) {
+  m.impl("cpu_capability", TORCH_BOX(&cpu_capability));
+  m.impl("available_cpu_capabilities", TORCH_BOX(&available_capabilities));
 }
 
 }  // namespace bitgnn::cpu
