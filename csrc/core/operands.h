@@ -5,9 +5,9 @@
 //   check(t, op, name)                requires t to be on that device
 //   empty(sizes, dtype)               a new contiguous tensor there
 //   empty_of(sizes, dtype)            the same for a vector of sizes
-//   check_row_pointer(...)            checks of a row pointer that need no wait
 //   on_host(t, op)                    t readable by the host, for checks of values
-//   multiply, aggregate_bits, ...     a method for each kernel, on the arguments of the rooms
+//   launch(kernel, arguments...)      runs a kernel, which BITGNN_KERNEL declared
+//   kIsHost, kIsDry                   operands lie in memory of the host; nothing reads them
 // core/cpu/backend.h and core/cuda/backend.h are the two backends.
 #pragma once
 
