@@ -85,8 +85,7 @@ def freeze(
         plan: precision of the layers: one for all graph layers (``"full"`` and ``"bin"`` mean the
             model as a whole), one for each in order, or by module name; None keeps those it was
             trained with (others change its results). A :class:`~bitgnn.Plan` also settles the
-            order of float maps, the form of the features, and what ``prepare_graph`` and
-            ``executor`` take where a call leaves it open; it may name floats alone. A path is
+            order of float maps and the form of the features; it may name floats alone. A path is
             that of a file with one, as is a string that ends in ``.yaml``, ``.yml`` or ``.json``.
             Networks of images take none.
         output: what the model hands out: ``"log_softmax"`` or ``"softmax"`` over the features of
