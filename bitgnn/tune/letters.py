@@ -19,6 +19,7 @@ from typing import Literal
 from torch import nn
 from torch_geometric.nn import MessagePassing
 
+from bitgnn.convert.layerwise import packed_copy
 from bitgnn.convert.network.lower import lower_trace
 from bitgnn.convert.network.trace import trace_model
 from bitgnn.convert.network.values import Network, Value, is_nowhere_negative, ordered
@@ -80,7 +81,7 @@ def layer_rules(model: nn.Module) -> tuple[LayerRule, ...]:
     if isinstance(model, HasPrecision):
         rules = _model_rules(model)
     else:
-        rules = _traced_rules(model, lower_trace(trace_model(model), {}))
+        rules = _traced_rules(model, lower_trace(trace_model(model), {}, packed_copy))
     if not rules:
         raise ValueError(
             f"tune: nothing to tune, no layer of {type(model).__name__} that its scores depend "
