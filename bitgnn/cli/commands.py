@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Annotated
 
@@ -177,9 +178,14 @@ def _folder_name(model: str, data: str) -> str:
 
 
 @app.command()
-def doctor() -> None:
-    """Print versions, build, hardware and what is missing."""
+def doctor(
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Print versions, build, hardware and what is missing; exit status 1 where something is."""
     with running():
-        from bitgnn.doctor import report
+        from bitgnn.doctor import facts, is_well, report
 
-        typer.echo(report())
+        found = facts()
+        typer.echo(json.dumps(found) if as_json else report(found))
+        if not is_well(found):
+            raise typer.Exit(1)
