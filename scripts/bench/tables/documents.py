@@ -30,7 +30,6 @@ from bench.tables.plain_loop import (
 from bench.tables.timings import (
     calls_table,
     decoder_speed_table,
-    runs_table,
     sampling_table,
     stream_table,
     training_steps_table,
@@ -67,7 +66,6 @@ ONE: Mapping[str, tuple[str, Callable[[Record], str]]] = {
     "default_cuda": ("default_cuda", default_table),
     "depth": ("depth", depth_table),
     "decoder_cuda": ("decoder_cuda", decoder_speed_table),
-    "tuner_runs": ("tuner_runs", runs_table),
     "calls_cuda": ("calls_cuda", calls_table),
     "calls_cpu": ("calls_cpu", calls_table),
     "sampling": ("sampling", sampling_table),
