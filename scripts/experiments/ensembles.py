@@ -1,9 +1,9 @@
 """Trains binary GCNs as members of ensembles: test accuracy by number of members, beside fp32.
 
-The loop is that of ``plain_loop.py`` with fewer epochs and channels. Forms: "fp32" and "bin", one model; "wide",
-one binary model with three times the hidden channels; "seeds-N-VOTING", N members of other seeds on
-all labels; "bagging-N-VOTING", on labels drawn anew; "boosting-N", SAMME. Runs that are finished
-are kept in OUTPUT.jsonl and not done again.
+The loop is that of ``plain_loop.py`` with fewer epochs and channels. Forms: "fp32" and "bin", one
+model; "wide", one binary model with three times the hidden channels; "seeds-N-VOTING", N members of
+other seeds on all labels; "bagging-N-VOTING", on labels drawn anew; "boosting-N", SAMME. Runs that
+are finished are kept in OUTPUT.jsonl and not done again.
 """
 
 from __future__ import annotations
