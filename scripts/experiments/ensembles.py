@@ -23,7 +23,7 @@ from torch.nn import functional
 import bitgnn
 from bitgnn.models import Ensemble, fit_bagging, fit_boosting
 
-GRAPHS = ("Cora", "CiteSeer", "PubMed")
+GRAPHS = ("Cora", "Photo, dense 128", "PubMed, dense 128")
 SEEDS, EPOCHS, HIDDEN, WEIGHT_DECAY = 3, 50, 16, 5e-4
 COUNTS = (1, 3, 5)
 RESAMPLED = 3
