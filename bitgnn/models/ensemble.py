@@ -78,7 +78,8 @@ class Ensemble(nn.Module):
         self.register_buffer("units", units)
         self.register_buffer("total", units.sum())
         self.training = any(member.training for member in members)
-        self.__class__ = _class_taking(self._signature)
+        know_forms = all(hasattr(member, "with_precision") for member in members)
+        self.__class__ = _class_taking(self._signature, know_forms)
 
     def forward(self, *args: Any, **kwargs: Any) -> Tensor:
         """Joined scores; the signature of an ensemble is that of its members.
@@ -170,20 +171,6 @@ class Ensemble(nn.Module):
         """``[M]`` float64: parts that the members of this rank have in the votes of all."""
         return self.units.double() / self.total
 
-    @property
-    def precision(self) -> str:
-        """Precisions of members that are models of ``bitgnn.models``; others have none."""
-        members: Any = self.members
-        if not all(hasattr(member, "with_precision") for member in members):
-            raise AttributeError("Ensemble: a member has no precision as a whole")
-        return "; ".join(dict.fromkeys(member.precision for member in members))
-
-    def with_precision(self, precision: Any) -> Ensemble:
-        """A copy whose members have the same weights in another precision."""
-        members: Any = self.members
-        changed = [member.with_precision(precision) for member in members]
-        return Ensemble(changed, self.voting, self.units).train(self.training)
-
     def extra_repr(self) -> str:
         """Voting, and the weights where they differ."""
         weights = [round(float(weight), 4) for weight in self.weights]
@@ -191,7 +178,23 @@ class Ensemble(nn.Module):
         return f"voting={self.voting!r}{shown}"
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        return _blank, (self._signature,), self.__dict__
+        return _blank, (self._signature, isinstance(self, _OfModels)), self.__dict__
+
+
+class _OfModels(Ensemble):
+    """Ensemble whose members know their own binary forms, as those of ``bitgnn.models`` do."""
+
+    @property
+    def precision(self) -> str:
+        """Precisions of the members."""
+        members: Any = self.members
+        return "; ".join(dict.fromkeys(member.precision for member in members))
+
+    def with_precision(self, precision: Any) -> Ensemble:
+        """A copy whose members have the same weights in another precision."""
+        members: Any = self.members
+        changed = [member.with_precision(precision) for member in members]
+        return Ensemble(changed, self.voting, self.units).train(self.training)
 
 
 def _check_scores(scores: Sequence[Any]) -> None:
@@ -256,11 +259,15 @@ def _common_signature(members: Sequence[Any]) -> inspect.Signature:
     return found[0]
 
 
-def _class_taking(signature: inspect.Signature) -> type[Ensemble]:
-    """Ensemble whose forward names its arguments, for traces and for calls by name."""
+def _class_taking(signature: inspect.Signature, know_forms: bool) -> type[Ensemble]:
+    """Ensemble whose forward names its arguments, for traces and for calls by name.
+
+    ``know_forms`` says that members change their precision as a whole.
+    """
+    base = _OfModels if know_forms else Ensemble
     parameters = signature.parameters.values()
     if any(parameter.kind not in NAMED for parameter in parameters):
-        return Ensemble
+        return base
     scope: dict[str, Any] = {"__name__": __name__}
     taken, passed = ["self"], []
     for number, parameter in enumerate(parameters):
@@ -275,10 +282,10 @@ def _class_taking(signature: inspect.Signature) -> type[Ensemble]:
         passed.append(f"{parameter.name}={parameter.name}" if is_keyword else parameter.name)
     exec(f"def forward({', '.join(taken)}): return self._joined({', '.join(passed)})", scope)
     scope["forward"].__doc__ = Ensemble.forward.__doc__
-    return type("Ensemble", (Ensemble,), {"forward": scope["forward"]})
+    return type("Ensemble", (base,), {"forward": scope["forward"]})
 
 
-def _blank(signature: inspect.Signature) -> Ensemble:
+def _blank(signature: inspect.Signature, know_forms: bool) -> Ensemble:
     """An ensemble without state, for copies and pickles."""
-    kind = _class_taking(signature)
+    kind = _class_taking(signature, know_forms)
     return kind.__new__(kind)
