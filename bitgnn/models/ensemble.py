@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import itertools
 import math
 from collections.abc import Iterable, Sequence
 from typing import Any, Literal, get_args
@@ -29,9 +30,9 @@ class Ensemble(nn.Module):
     * ``"hard"``: :math:`\sum_m w_m\,[\arg\max s_m = c]`, the share of the votes that class c gets.
       A member votes for the first of equal scores; among equal shares ``argmax`` takes the first.
 
-    In training both give the soft scores, since votes have no gradient. An ensemble of members in
-    evaluation is so, too; probabilities are multiples of 2**-49 or finer there, whose sums are
-    exact, so that scores are the same on any number of ranks.
+    In training both give the soft scores, since votes have no gradient; an ensemble begins in
+    training where a member is. In evaluation votes are integers, whose sums are exact, so that
+    scores are the same on any number of ranks.
 
     It takes the arguments that its members take, and is one model to :func:`bitgnn.binarize`,
     :func:`bitgnn.distill`, :func:`bitgnn.freeze` and :func:`bitgnn.tune`: a frozen ensemble is one
@@ -74,9 +75,10 @@ class Ensemble(nn.Module):
         self.voting: Voting = voting
         self.is_sharded = False
         units = _units(weights, len(members))
+        known = next(itertools.chain(self.parameters(), self.buffers()), units)
         # Integers, which .half() leaves alone.
-        self.register_buffer("units", units)
-        self.register_buffer("total", units.sum())
+        self.register_buffer("units", units.to(known.device))
+        self.register_buffer("total", units.sum().to(known.device))
         self.training = any(member.training for member in members)
         know_forms = all(hasattr(member, "with_precision") for member in members)
         self.__class__ = _class_taking(self._signature, know_forms)
@@ -222,8 +224,8 @@ def _check_scores(scores: Sequence[Any]) -> None:
 
 def _units(weights: Sequence[float] | Tensor | None, count: int) -> Tensor:
     """Weights ``[count]`` as int64, in the ratios of the given ones; integers exactly so."""
-    given = torch.as_tensor([1.0] * count if weights is None else weights, dtype=torch.float64)
-    given = given.detach().cpu()
+    numbers = [1.0] * count if weights is None else weights
+    given = torch.as_tensor(numbers, dtype=torch.float64, device="cpu").detach()
     if given.shape != (count,):
         raise ValueError(
             f"Ensemble: weights must have one number for each of {count} members, got shape "

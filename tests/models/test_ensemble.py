@@ -152,6 +152,14 @@ def test_wrong_members_are_refused(members, kind, message):
         Ensemble(members)
 
 
+def test_weights_are_where_the_members_are():
+    weights = torch.tensor([3.0], requires_grad=True)
+    with torch.device("meta"):
+        assert Ensemble([nn.Linear(2, 2)], weights=weights).units.is_meta
+        assert fixed([[0.0, 1.0]]).total.is_meta
+    assert not fixed([[0.0, 1.0]], weights=weights).units.is_meta
+
+
 def test_unknown_votings_are_refused():
     with pytest.raises(ValueError, match=r"voting must be one of \('soft', 'hard'\), got 'mean'"):
         fixed([[0.0, 1.0]], voting="mean")
