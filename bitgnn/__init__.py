@@ -45,8 +45,8 @@ __all__ = [
 
 # Imported on first use: these need PyTorch Geometric, whose import takes seconds.
 _SUBMODULES = (
-    "convert", "data", "distillation", "exchange", "inference", "models", "nn", "quantize",
-    "tune",
+    "convert", "data", "distillation", "distributed", "exchange", "inference", "models", "nn",
+    "quantize", "tune",
 )  # fmt: skip
 _LAZY = {
     "distill": "distillation",

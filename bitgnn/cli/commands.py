@@ -14,6 +14,7 @@ from bitgnn.cli.base import LIMITS_MISSED, app, running
 DEMO_FOLDER = Path("bitgnn-demo")
 DISTILL_FOLDER = Path("bitgnn-distill")
 TUNE_FOLDER = Path("bitgnn-tune")
+PARTITION_FOLDER = Path("bitgnn-partition")
 GRAPH = "Graph: the name of a data set, an .npz file, or a class of PyG as package.module:Class"
 
 Output = Annotated[Path | None, typer.Option("--output", "-o", help="Folder for the results.")]
@@ -170,6 +171,59 @@ def tune(
         )  # fmt: skip
         if result.missed is not None:
             raise typer.Exit(LIMITS_MISSED)
+
+
+@app.command(short_help="Write a graph as parts for many ranks.")
+def partition(
+    data: Annotated[
+        list[str],
+        typer.Option(
+            help="Edges: an .npy file [2, E], or two of [E] by two options; a folder of OGB's raw "
+            "files; synthetic:NAME, made up in the size of arxiv, products or papers100M; else as "
+            "for distill."
+        ),
+    ],
+    parts: Annotated[
+        int, typer.Option(min=1, help="Parts, a multiple of the ranks that will read them.")
+    ] = 256,
+    order: Annotated[
+        str, typer.Option(help="Order of the rows: range, or dealt (by degree, in turn).")
+    ] = "range",
+    undirected: Annotated[
+        bool, typer.Option("--undirected", help="Add reverse edges and hold each edge once.")
+    ] = False,
+    self_loops: Annotated[
+        bool, typer.Option("--self-loops", help="One loop at each node.")
+    ] = False,
+    normalize: Annotated[
+        str | None, typer.Option(help="Factors to store: sym or mean (default: none).")
+    ] = None,
+    features: Annotated[
+        Path | None,
+        typer.Option(help="Floats [N, F] in an .npy file, or a file of PackedFeatureStore."),
+    ] = None,
+    nodes: Annotated[
+        int | None, typer.Option(min=0, help="Number of nodes (default: as the source tells).")
+    ] = None,
+    seed: Seed = 0,
+    output: Output = None,
+    data_root: DataRoot = None,
+    threads: Threads = None,
+) -> None:
+    """Write a graph as row chunks and META.json, from which any number of ranks map their rows.
+
+    The edges are read twice and never held in memory. Finished parts stay in the output folder; the
+    same command goes on where it was stopped or killed.
+    """
+    with running(threads) as console:
+        from bitgnn.distributed.command import PartitionCommand, run_partition
+
+        folder = output or PARTITION_FOLDER / _folder_name(order, data[0].replace(":", "-"))
+        command = PartitionCommand(
+            data, parts, order, undirected, self_loops, normalize, features, nodes, seed, folder,
+            data_root,
+        )  # fmt: skip
+        run_partition(command, console)
 
 
 def _folder_name(model: str, data: str) -> str:
