@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from int8_arguments import INT8
+from sampler import CODES
 from torch.nn import functional
 
 from bitgnn.bits.int8 import MOST_FEATURES
@@ -28,7 +28,7 @@ def assert_same(name, arguments, device):
 
 
 @pytest.mark.parametrize("size", FEATURES)
-@pytest.mark.parametrize("name", INT8)
+@pytest.mark.parametrize("name", CODES)
 def test_sizes(name, size, device, sampler):
     draw = sampler(seed=size)
     for rows in ROWS:
@@ -200,7 +200,7 @@ def test_threads_share_rows_or_outputs(threads, sampler):
     try:
         torch.set_num_threads(threads)
         for rows, size, outputs in ((1, 4000, 300), (7, 2000, 300), (97, 900, 200), (2000, 90, 70)):
-            for name in INT8:
+            for name in CODES:
                 arguments = sampler(seed=rows).arguments(name, rows, size, outputs)
                 assert_same(name, arguments, torch.device("cpu"))
     finally:
