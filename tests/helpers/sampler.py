@@ -56,7 +56,7 @@ class Sampler(Draws):
             "a_size": k, "b_size": m, "M": m, "L": m, "C": k, "H": 3, "V": 4, "P": rows + 1,
             "num_rows": rows,
         }  # fmt: skip
-        given = self._together(name, parameters) | chosen
+        given = self._together(name, parameters, chosen) | chosen
         for key, parameter in parameters.items():
             required = parameter.default is inspect.Parameter.empty
             if key in given or key in ("trusted", "prepared"):
@@ -161,7 +161,9 @@ class Sampler(Draws):
             out.add("sign")
         return out
 
-    def _together(self, name: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
+    def _together(
+        self, name: str, parameters: Mapping[str, Any], chosen: Mapping[str, Any]
+    ) -> dict[str, Any]:
         """Arguments that depend on one another."""
         n, k, m = (self.sizes[letter] for letter in "NKM")
         if name == "sample_neighbors":
@@ -185,14 +187,15 @@ class Sampler(Draws):
         if name == "bmm_bspmm_narrow":
             # Wider rows have sums in another order on a GPU, which may change their classes.
             given["head"] = self.integer(4) if 0 < m <= 48 else 0
-            size = (k, 64, 256)[self.integer(3)]
-            self.sizes |= {"R": self.sizes["num_rows"], "root_size": size}
-            given |= {"root_size": size, "shift": self.floats(m) if self.taken() else None}
-            if self.taken():
-                given |= {"root": self.bits(self.sizes["R"], size), "root_w": self.bits(m, size)}
-            else:
+            given["shift"] = self.floats(m) if self.taken() else None
+            size = chosen.get("root_size", (k, 64, 256)[self.integer(3)])
+            if "root" in chosen or not self.taken():
                 given |= dict.fromkeys(key for key in parameters if key.startswith("root"))
                 given["root_size"] = 0
+            else:
+                self.sizes |= {"R": self.sizes["num_rows"], "root_size": size}
+                given |= {"root": self.bits(self.sizes["R"], size), "root_w": self.bits(m, size)}
+                given["root_size"] = size
         return given
 
     def _pattern(self, name: str, sources: int, rows: int) -> dict[str, Any]:
