@@ -31,8 +31,11 @@ def assert_same(name, arguments, device):
 @pytest.mark.parametrize("name", CODES)
 def test_sizes(name, size, device, sampler):
     draw = sampler(seed=size)
-    for rows in ROWS:
-        for outputs in OUTPUTS:
+    for place, rows in enumerate(ROWS):  # all pairs within a few features
+        for outputs in {
+            OUTPUTS[(place + size) % len(OUTPUTS)],
+            OUTPUTS[(place + 2) % len(OUTPUTS)],
+        }:
             assert_same(name, draw.arguments(name, rows, size, outputs), device)
 
 

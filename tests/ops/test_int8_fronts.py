@@ -85,6 +85,14 @@ R = rows_of(X)
 LIMITS, ADDEND = torch.zeros(5, dtype=torch.int32), torch.ones(6, 5)
 MANY = torch.ones(1, MOST_FEATURES + 1)
 
+
+def summed(**changes):
+    """A valid call but for the changes."""
+    none = torch.zeros(0, dtype=torch.int32)
+    given = {"neighbours": torch.zeros(8, 1).int(), "rowptr": torch.zeros(7).int(), "indices": none}
+    return OPS.bspmm_bmm_iib(**given | {"codes": Q, "weight": W, "size": 20} | changes)
+
+
 WRONG = {
     "front ends": r"""
 int8.quantise_weight(Q) -> TypeError: quantise_weight: weight must be .*got torch.int8
@@ -149,6 +157,15 @@ OPS.bmm_add_iib(Q, W, ADDEND, 20, None, None, LIMITS)
 OPS.bmm_fif(X, C, C, W[:, :16])
     -> RuntimeError: bmm_fif: weight must hold 32 bytes a row for 20 features, got 16
 OPS.bmm_fib(X, C, C, W.int()) -> RuntimeError: bmm_fib: weight must be Char, got Int
+summed(codes=Q[1:]) -> RuntimeError: rows of codes must be 6, got 5
+summed(codes=Q[:, :16]) -> RuntimeError: codes must hold 32 bytes a row
+summed(codes=Q.float()) -> RuntimeError: codes must be Char, got Float
+summed(neighbours=Q.int()) -> RuntimeError: neighbours
+summed(row=C) -> RuntimeError: row
+summed(sum_bias=C) -> RuntimeError: sum_bias
+summed(threshold=LIMITS) -> RuntimeError: threshold must be Float, got Int
+summed(indices=LIMITS) -> RuntimeError: the last row pointer must be 5
+summed(size=-1) -> RuntimeError: size must lie between 0 and 133120, got -1
 """,
 }
 
