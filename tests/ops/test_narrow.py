@@ -183,20 +183,9 @@ def test_arguments_are_checked(device):
     for held in (order, order.t().contiguous().t()):
         assert torch.equal(run(given, device, order=held), expected)
     for wrong, message in (
-        ({"order": order.int()}, "order must be Long, got Int"),
-        ({"order": order[:1]}, "rows of order must be 2, got 1"),
-        ({"order": order[:, :1]}, "columns of order must be 2, got 1"),
-        ({"order": order[:, 0]}, "order must have 2 dimensions, got 1"),
         ({"root_w": None}, "root and root_w must be given together"),
         ({"root": None}, "root and root_w must be given together"),
         ({"root": None, "root_w": None}, "must be left out without root"),
-        ({"root": given["root"][:1]}, "rows of root must be 2, got 1"),
-        ({"root_w": given["root_w"][:3]}, "rows of root_w must be 4, got 3"),
-        ({"root_size": 65}, "root must hold 3 words a row for 65 features, got 2"),
-        ({"root": given["root"].float()}, "root must be Int, got Float"),
-        ({"root_scale": given["root_scale"][:1]}, "root_scale must have 2 entries, got 1"),
-        ({"root_bias": given["root_bias"][:1]}, "root_bias must have 4 entries, got 1"),
-        ({"root_w_scale": given["bias"][:1]}, "root_w_scale must have 4 entries, got 1"),
         ({"head": -1}, "head must be 0 .*got -1"),
         ({"head": 4}, "head must be 0 .*got 4"),
     ):
