@@ -58,8 +58,10 @@ def train(layer, make):
     return losses, (net.first.role, net.last.role)
 
 
-@pytest.mark.parametrize("layer", OPTIONS)
-@pytest.mark.parametrize("make", [compiled, compiled_in_place, compiled_function])
+@pytest.mark.parametrize(
+    ("make", "layer"),
+    [(compiled, GCNConv), (compiled_in_place, SAGEConv), (compiled_function, GCNConv)],
+)
 def test_training_is_that_of_an_eager_model(make, layer):
     expected = train(layer, lambda net: net)
     with warnings.catch_warnings():

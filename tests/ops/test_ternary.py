@@ -255,12 +255,11 @@ class Block(torch.nn.Module):
         return bmm.tbf(rows, BitTensor(self.words[:32], 64)).sum() + scores.sum()
 
 
-@pytest.mark.parametrize("dynamic", [False, True])
-def test_compile_whole_graph(dynamic):
+def test_compile_whole_graph():
     torch.manual_seed(0)
     block = Block()
-    compiled = torch.compile(block, fullgraph=True, dynamic=dynamic, backend="aot_eager")
-    for length in (9, 17):
+    compiled = torch.compile(block, fullgraph=True, backend="aot_eager")
+    for length in (9, 17, 40):  # compiled for the first length, and then for any
         x, mask = torch.randn(2, length, 64), torch.rand(2, length) < 0.8
         torch.testing.assert_close(compiled(x, mask), block(x, mask))
 
