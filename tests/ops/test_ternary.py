@@ -45,14 +45,6 @@ def test_every_product_of_short_rows(boolean, device):
         assert torch.equal(ternary.matmul(left, right).cpu(), expected)
 
 
-@pytest.mark.parametrize("name", ["pack_ternary", "pack_bool", "pack_ternary_columns"])
-def test_halves_are_half_open(name, device, assert_kernel_equals_reference):
-    x = torch.tensor([[-0.75, -0.5, -0.25, 0.0, 0.25, 0.5, 0.75]])
-    for dtype in DTYPES:
-        arguments = {"x": x.to(dtype), "scale": torch.tensor(1.0)}
-        assert_kernel_equals_reference(name, arguments, device)
-
-
 @given(
     n=st.integers(0, 40),
     k=st.integers(0, 200),
