@@ -3,7 +3,6 @@
 import copy
 import pickle
 import tempfile
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -14,7 +13,6 @@ from torch import nn
 from torch.func import functional_call
 from torch.nn import functional
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
-from torch.utils.checkpoint import checkpoint
 
 import bitgnn
 from bitgnn.nn import GCNConv, GraphConv, SAGEConv
@@ -229,71 +227,6 @@ def test_functional_calls(kind, when):
     with torch.no_grad():
         swapped = functional_call(model.eval(), other.state_dict(), (X, EDGES))
         assert torch.equal(swapped, other.eval()(X, EDGES))
-
-
-def dropping(net, x, edges, wrap=lambda part, *given: part(*given)):
-    """Two layers with dropout, each of them and the rest perhaps inside of a checkpoint."""
-
-    def rest(hidden):
-        return net.last(functional.dropout(hidden.relu(), 0.5, net.training), edges)
-
-    x = functional.dropout(x, 0.3, net.training).requires_grad_()
-    return wrap(rest, wrap(net.first, x, edges))
-
-
-@KINDS
-@DATA
-@WHEN
-@pytest.mark.parametrize("reentrant", [False, True], ids=["saved tensors", "reentrant"])
-def test_checkpointing_gives_the_same_results_and_gradients(kind, x, when, reentrant):
-    model = two(kind)
-    model.way = dropping
-    if when == "after":
-        steps(model, 3, x, EDGES)
-
-    def checkpointed(net, x, edges):
-        return dropping(net, x, edges, partial(checkpoint, use_reentrant=reentrant))
-
-    found = []
-    for way in (dropping, checkpointed):
-        net = copy.deepcopy(model)
-        net.way = way
-        net.zero_grad()
-        torch.manual_seed(5)
-        for _ in range(2):
-            out = net(x, EDGES)
-            functional.cross_entropy(out, Y).backward()
-        assert roles(net.first, net.last) == ["first", "last"]
-        gradients = {n: p.grad for n, p in net.named_parameters() if p.grad is not None}
-        found.append((out.detach(), gradients, net.state_dict()))
-    (plain, gradients, state), (out, others, after) = found
-    torch.testing.assert_close(out, plain)
-    torch.testing.assert_close(others, gradients)
-    for name in state:
-        if name.split(".")[-1] != "steps":
-            torch.testing.assert_close(after[name], state[name], msg=name)
-
-
-@KINDS
-@DATA
-@pytest.mark.parametrize("precision", ["bin", "full"])
-def test_monte_carlo_dropout_computes_the_same_without_gradients(kind, x, precision):
-    model = two(kind, precision=precision)
-    model.way = dropping
-    steps(model, 3, x, EDGES)
-    state, results = copy.deepcopy(model.state_dict()), []
-    for grad in (True, False):
-        model.load_state_dict(state)
-        torch.manual_seed(3)
-        with torch.set_grad_enabled(grad):
-            results.append(model(x, EDGES).detach())
-    torch.testing.assert_close(*results, rtol=0, atol=1e-5)
-    norms = [name for name in state if "norm" in name]
-    assert all(  # batch norms count as torch's do, inputs where gradients are recorded
-        torch.equal(state[name], value)
-        for name, value in model.state_dict().items()
-        if name not in norms
-    )
 
 
 @KINDS
