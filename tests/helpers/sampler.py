@@ -66,7 +66,7 @@ class Sampler(Groups):
         if kind is bool:
             return bool(self.integer(2))
         if kind is int:
-            return {"lowest": -self.integer(2), "highest": 1 + self.integer(4)}.get(
+            return {"lowest": -self.integer(5), "highest": 1 + self.integer(4)}.get(
                 key, self.sizes.get(key)
             )
         if kind is float:
