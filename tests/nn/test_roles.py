@@ -9,7 +9,7 @@ from torch.nn import functional
 
 import bitgnn
 from bitgnn.nn import GCNConv, GraphConv, SAGEConv
-from bitgnn.nn.looks_up import STEPS
+from bitgnn.nn.has_role import STEPS
 from bitgnn.nn.precision import named_forms
 from bitgnn.nn.roles import kept_share
 
