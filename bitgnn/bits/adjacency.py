@@ -108,7 +108,8 @@ class BitAdjacency:
         Args:
             edge_index: int64 or int32 ``[2, E]`` (sources, destinations) or a PyG ``EdgeIndex``;
                 or an adjacency whose rows are destinations (PyG's ``adj_t``): torch sparse CSR,
-                CSC or COO, or ``torch_sparse.SparseTensor``, its values being the weights.
+                CSC or COO, ``torch_sparse.SparseTensor``, or a matrix of ``scipy.sparse``, its
+                values being the weights.
             num_nodes: nodes, or (destinations, sources) of a bipartite graph; None takes it from
                 the sparse shape or the largest index.
             edge_weight: float ``[E]``, for an edge index only.
@@ -305,6 +306,13 @@ class BitAdjacency:
         return torch.sparse_csr_tensor(
             rowptr, indices, self.edge_weight(), self.shape, check_invariants=False
         )
+
+    def to_scipy(self) -> Any:
+        """The float matrix as ``scipy.sparse.csr_array``; duplicate edges stay separate entries."""
+        from scipy.sparse import csr_array
+
+        parts = (self.edge_weight(), self.indices, self.rowptr)
+        return csr_array(tuple(part.cpu().numpy() for part in parts), shape=self.shape)
 
     def to_dense(self) -> Tensor:
         """Float32 ``[M, N]``; duplicate edges add up."""
