@@ -135,6 +135,7 @@ class Recording:
         self._form = _form_of(x)
         self.graph = _reference(graph, forget)
         self._tensors = () if graph is None else graph.tensors
+        self._versions = _versions(self._tensors)
         self._watches = watches
         like = self._parts_of(x)[0].new_empty(0).detach()
         weakref.finalize(self, torch.ops.bitgnn.drop_recording, like, number).atexit = False
@@ -145,6 +146,7 @@ class Recording:
             self.graph() is graph
             and form == self._form
             and (graph is None or are_same(graph.tensors, self._tensors))
+            and _versions(self._tensors) == self._versions
             and all(watch.unchanged() for watch in self._watches)
         )
 
@@ -241,6 +243,11 @@ class Recordings:
             return False
         # What is derived from a graph cannot be kept while a stream is captured.
         return not (first.is_cuda and torch.cuda.is_current_stream_capturing())
+
+
+def _versions(tensors: Sequence[Tensor | None]) -> list[int]:
+    """How often each tensor was written to, those of inference mode left out, which do not tell."""
+    return [t._version for t in tensors if t is not None and not t.is_inference()]
 
 
 def _form_of(x: Any) -> Any:

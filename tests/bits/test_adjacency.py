@@ -10,7 +10,10 @@ from torch_geometric.nn.conv.gcn_conv import gcn_norm
 from torch_geometric.utils import add_remaining_self_loops, to_dense_adj
 from wrong_calls import check_wrong_calls
 
-from bitgnn import BitAdjacency
+from bitgnn import BitAdjacency, BitTensor, capture, freeze
+from bitgnn.models import GCN
+from bitgnn.nn import GCNConv
+from bitgnn.ops import bspmm
 
 # Duplicates (0, 1), a self loop on 2 (twice), node 5 isolated, node 4 without edges into it.
 GRAPH = torch.tensor([[0, 0, 1, 2, 2, 3, 4, 4], [1, 1, 0, 2, 2, 1, 3, 0]])
@@ -242,3 +245,35 @@ def test_transposed_pattern_is_left_out_of_graphs(monkeypatch):
         torch.compiler, "is_compiling", lambda: True
     )  # as while a model is exported
     assert all(map(torch.equal, adjacency.transposed(), expected))
+
+
+WRITES = {
+    "written": lambda a: a.indices.fill_(2**30),
+    "replaced": lambda a: setattr(a, "indices", torch.full_like(a.indices, -1)),
+    "fallen": lambda a: a.rowptr[1].fill_(2**20),
+}
+
+
+@pytest.mark.parametrize("write", WRITES.values(), ids=WRITES)
+def test_patterns_that_were_damaged_later_reach_no_kernel(write, device):
+    x, edges = torch.randn(NODES, 40, device=device), GRAPH.to(device)
+    frozen = freeze(GCN(40, 16, 5, precision="bin").eval()).to(device)
+    layer = GCNConv(40, 8).to(device)
+    message = "indices must lie in|rowptr must"
+    for use in (
+        lambda a: bspmm.bbf(BitTensor.from_float(x), a),
+        lambda a: bspmm.fbf(x, a),
+        lambda a: frozen(x, a),
+        lambda a: layer(x, a),
+    ):
+        adjacency = frozen.prepare_graph(edges, NODES)
+        for _ in range(3):  # the third call of a model is recorded
+            use(adjacency)
+        write(adjacency)
+        with pytest.raises(ValueError, match=message):
+            use(adjacency)
+    run = capture(frozen, x, adjacency := frozen.prepare_graph(edges, NODES))
+    run()
+    write(adjacency)
+    with pytest.raises(ValueError, match=message):
+        run()
