@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from bench.report import Record, mean_and_error, table, trained_on
 
 ROWS = {
@@ -29,7 +31,8 @@ def ensembles_table(record: Record) -> str:
         ("form", _title),
         *((f"{graph}, %", lambda form, graph=graph: accuracy(form, graph)) for graph in graphs),
     )
-    seeds = len({run["seed"] for run in runs})
+    counts = Counter(run["graph"] for run in runs).values()
+    seeds = " to ".join(map(str, sorted({min(counts), max(counts)})))
     differing = sum(run["differing_nodes"] for run in runs)
     same = "every node" if not differing else f"all but {differing} nodes"
     return (
