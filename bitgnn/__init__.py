@@ -35,24 +35,28 @@ if TYPE_CHECKING:
         summary,
     )
     from bitgnn.distillation import distill
-    from bitgnn.inference import load, save
+    from bitgnn.inference import capture, load, save
 
 __all__ = [
     "BWTAConfig", "BitAdjacency", "BitTensor", "FileError", "GraphConfig", "ImageConfig", "Plan",
-    "TernaryTensor", "__version__", "binarize", "cat", "distill", "freeze", "load", "nn", "ops",
-    "report_of", "save", "stack", "summary", "tune",
+    "TernaryTensor", "__version__", "binarize", "capture", "cat", "distill", "freeze", "load", "nn",
+    "ops", "report_of", "save", "stack", "summary", "tune",
 ]  # fmt: skip
 
 # Imported on first use: these need PyTorch Geometric, whose import takes seconds.
 _SUBMODULES = (
-    "convert", "data", "distillation", "exchange", "inference", "models", "nn", "quantize",
-    "tune",
+    "convert", "data", "distillation", "distributed", "exchange", "inference", "models", "nn",
+    "quantize", "tune",
 )  # fmt: skip
-_LAZY = {"distill": "distillation", "load": "inference", "save": "inference"} | dict.fromkeys(
-    ("BWTAConfig", "GraphConfig", "ImageConfig", "Plan", "binarize", "freeze", "report_of",
-     "summary"),
-    "convert",
-)  # fmt: skip
+_LAZY = {
+    "distill": "distillation",
+    **dict.fromkeys(("capture", "load", "save"), "inference"),
+    **dict.fromkeys(
+        ("BWTAConfig", "GraphConfig", "ImageConfig", "Plan", "binarize", "freeze", "report_of",
+         "summary"),
+        "convert",
+    ),
+}  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:

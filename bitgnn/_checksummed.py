@@ -10,17 +10,27 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import math
+import mmap
 import re
 import secrets
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import safetensors.torch
 import torch
 from torch import Tensor
 
-from bitgnn._files import FileError, locked, read_regular, temporaries, write_atomically
+from bitgnn._files import (
+    FileError,
+    locked,
+    map_regular,
+    read_regular,
+    temporaries,
+    write_atomically,
+)
 from bitgnn._plain import parse_json
 
 Migrations = Mapping[int, Callable[[dict[str, Any]], dict[str, Any]]]
@@ -34,6 +44,11 @@ HEADER_BYTES = 1 << 24
 """Longest header of a tensor file, which describes each of its tensors."""
 FILE_BYTES = 1 << 38
 """Largest single file of tensors."""
+_MAPPED: dict[str, np.dtype[Any]] = {
+    "I64": np.dtype("<i8"),
+    "I32": np.dtype("<i4"),
+    "F32": np.dtype("<f4"),
+}
 SAVES = 1000
 """Generations that may replace one another while a folder is being read."""
 
@@ -155,6 +170,13 @@ def sealed_tensors(tensors: Mapping[str, Tensor], values: Mapping[str, Any]) -> 
     return bytes(data)
 
 
+def seal_of(data: bytes) -> str:
+    """The checksum in a file of :func:`sealed_tensors`."""
+    place = _seal_place(data)
+    assert place is not None, "sealed_tensors made it"
+    return data[place].decode()
+
+
 def read_sealed(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """Tensors and values of a file of :func:`sealed_tensors`; any other one is a ``FileError``."""
     data = bytearray(read_regular(path, limit=FILE_BYTES))
@@ -169,6 +191,45 @@ def read_sealed(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     return _tensors(bytes(data), path), values
 
 
+def map_sealed(path: Path) -> tuple[dict[str, Tensor], dict[str, Any], str]:
+    """Tensors, values and checksum of a file of :func:`sealed_tensors`, mapped and not read.
+
+    Everything is read once for the checksum. Tensors are int64, int32 or float32; writes to them
+    do not reach the file. Any other file is a ``FileError``.
+    """
+    data = map_regular(path)
+    place = _seal_place(data)
+    if place is None:
+        raise FileError(f"{path}: is damaged, or of another kind: it has no checksum")
+    digest = hashlib.sha256()
+    with memoryview(data) as held:
+        for part in (held[: place.start], NO_SEAL, held[place.stop :]):
+            digest.update(part)
+    if digest.hexdigest().encode() != data[place]:
+        raise FileError(f"{path}: is damaged or was altered, its checksum does not fit")
+    begin = 8 + _header_length(data)
+    header = parse_json(data[8:begin], path)
+    try:
+        values = parse_json(header.pop("__metadata__")[HEADER].encode(), path)
+        tensors = {name: _mapped(data, begin, **entry) for name, entry in header.items()}
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise FileError(f"{path}: its header does not fit ({error})") from None
+    return tensors, values, digest.hexdigest()
+
+
+def _mapped(data: Any, begin: int, dtype: str, shape: list[int], data_offsets: list[int]) -> Tensor:
+    """A tensor in a mapped file whose tensors start at ``begin``."""
+    kind = _MAPPED[dtype]
+    first, end = data_offsets
+    count = math.prod(shape)
+    if min(first, *shape, 0) < 0 or end - first != count * kind.itemsize:
+        raise ValueError(f"shape {shape} in bytes {data_offsets}")
+    array = np.frombuffer(data, kind, count, begin + first)
+    if not array.flags.aligned:
+        raise ValueError(f"byte {first} is no place for {dtype}")
+    return torch.from_numpy(array).view(shape)
+
+
 def _canonical(values: Mapping[str, Any]) -> str:
     """Canonical JSON for checksums: without spaces, keys in their order."""
     return json.dumps(values, separators=(",", ":"), allow_nan=False)
@@ -178,11 +239,11 @@ def _digest(values: Mapping[str, Any]) -> str:
     return hashlib.sha256(_canonical(values).encode()).hexdigest()
 
 
-def _header_length(data: bytes | bytearray) -> int:
+def _header_length(data: bytes | bytearray | mmap.mmap) -> int:
     return int.from_bytes(data[:8], "little")
 
 
-def _seal_place(data: bytearray) -> slice | None:
+def _seal_place(data: bytes | bytearray | mmap.mmap) -> slice | None:
     """Position of the checksum in a tensor file, or None without one."""
     # Quotes inside of names are escaped, so that no name looks like this.
     key = f'"{SEAL}":"'.encode()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import mmap
 import os
 import secrets
 import stat
@@ -77,6 +78,29 @@ def read_regular(path: Path, *, size: int | None = None, limit: int = TEXT_BYTES
     It must have ``size`` bytes, or ``limit`` at most where that is None. Raises ``FileError`` for
     what it is not, ``OSError`` where it cannot be read.
     """
+    with _opened_regular(path) as (handle, held):
+        if size is not None and held != size:
+            raise FileError(f"{path}: has {held} bytes, {size} were written")
+        if size is None and held > limit:
+            raise FileError(f"{path}: has {held} bytes, at most {limit} are read")
+        with open(handle, "rb", closefd=False) as file:
+            return file.read(held)
+
+
+def map_regular(path: Path) -> mmap.mmap:
+    """Map a regular file, not empty, into memory; writes to the memory do not reach the file.
+
+    Raises as :func:`read_regular` does.
+    """
+    with _opened_regular(path) as (handle, held):
+        if held == 0:
+            raise FileError(f"{path}: is empty")
+        return mmap.mmap(handle, held, access=mmap.ACCESS_COPY)
+
+
+@contextlib.contextmanager
+def _opened_regular(path: Path) -> Iterator[tuple[int, int]]:
+    """Handle and bytes of a regular file."""
     if path.is_symlink():
         raise FileError(f"{path}: must be a regular file, is a symbolic link")
     # A pipe without a writer would be waited for.
@@ -85,12 +109,7 @@ def read_regular(path: Path, *, size: int | None = None, limit: int = TEXT_BYTES
         status = os.fstat(handle)
         if not stat.S_ISREG(status.st_mode):
             raise FileError(f"{path}: must be a regular file")
-        if size is not None and status.st_size != size:
-            raise FileError(f"{path}: has {status.st_size} bytes, {size} were written")
-        if size is None and status.st_size > limit:
-            raise FileError(f"{path}: has {status.st_size} bytes, at most {limit} are read")
-        with open(handle, "rb", closefd=False) as file:
-            return file.read(status.st_size)
+        yield handle, status.st_size
     finally:
         os.close(handle)
 

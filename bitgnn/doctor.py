@@ -21,6 +21,7 @@ REQUIRED = (
     "torch", "torch-geometric", "numpy", "scipy", "safetensors", "typer", "rich", "pydantic",
     "PyYAML", "matplotlib", "scikit-learn",
 )  # fmt: skip
+PROBLEM = "PROBLEM"
 SPARSE = "pip install --no-build-isolation 'bitgnn[sparse]'"
 OPTIONAL = {
     "pyg-lib": "temporal and weighted sampling; a wheel for the installed torch is at "
@@ -30,10 +31,11 @@ OPTIONAL = {
 }
 
 
-def report() -> str:
-    """The whole report as text: one ``name: value`` a line, problems and their cures at the end.
+def facts() -> dict[str, Any]:
+    """Versions, build, operators, hardware and optional packages by section; ``missing`` last.
 
-    Paths inside the package are given relative to it, so the text tells nothing of the machine's
+    That is a list of what keeps bitgnn from working, or from working fast, each with its cure.
+    Paths inside the package are given relative to it, so that they tell nothing of the machine's
     folders.
     """
     info = _library.library_info()
@@ -71,13 +73,33 @@ def report() -> str:
             for name, purpose in OPTIONAL.items()
         },
     }
+    found: dict[str, Any] = {
+        title: {name: _without_folders(str(value)) for name, value in entries.items()}
+        for title, entries in sections.items()
+    }
+    return {**found, "missing": list(map(_without_folders, missing()))}
+
+
+def is_well(found: dict[str, Any]) -> bool:
+    """True if nothing is missing and every operator that was tried works."""
+    return not found["missing"] and not any(
+        value.startswith(PROBLEM) for value in found["operators"].values()
+    )
+
+
+def report(found: dict[str, Any] | None = None) -> str:
+    """The whole report as text: one ``name: value`` a line, problems and their cures at the end."""
+    sections = dict(facts() if found is None else found)
+    problems = sections.pop("missing")
     lines = []
     for title, entries in sections.items():
         lines.append(f"{title}:")
         lines += [f"  {name}: {value}" for name, value in entries.items()]
-    problems = missing()
     lines.append("missing:" if problems else "missing: nothing")
-    text = "\n".join([*lines, *(f"  - {problem}" for problem in problems)])
+    return "\n".join([*lines, *(f"  - {problem}" for problem in problems)])
+
+
+def _without_folders(text: str) -> str:
     for folder, name in ((PACKAGE, "bitgnn"), (Path.home(), "~")):
         if folder != Path("/"):
             text = text.replace(str(folder), name)
@@ -121,9 +143,9 @@ def _tried(device: str) -> str:
         names = [line.removesuffix(": works") for line in lines]
         return f"{', '.join(names[:-1])} and {names[-1]} work"
     if run.returncode < 0:
-        return f"PROBLEM: the process died at {wrong[-1] if wrong else 'its start'}"
+        return f"{PROBLEM}: the process died at {wrong[-1] if wrong else 'its start'}"
     last = run.stderr.strip().splitlines()[-1:] if run.returncode else []
-    return f"PROBLEM: {'; '.join([*wrong, *last])}"
+    return f"{PROBLEM}: {'; '.join([*wrong, *last])}"
 
 
 def run_trials(device: str) -> None:

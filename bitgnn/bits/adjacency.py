@@ -29,7 +29,7 @@ from bitgnn.bits.layouts import (
     default_slice_size,
     row_indices,
 )
-from bitgnn.bits.tensor_version import Watch, counted
+from bitgnn.bits.tensor_version import Watch, are_same, counted
 
 
 class BitAdjacency:
@@ -81,6 +81,7 @@ class BitAdjacency:
         self._derived: dict[Hashable, Any] = {}
         self._watch: Watch | None = None
         self._planned: set[int] = set()
+        self._checked = self._pattern_state()
 
     @classmethod
     def _trusted(cls, *parts: Any) -> BitAdjacency:
@@ -108,7 +109,8 @@ class BitAdjacency:
         Args:
             edge_index: int64 or int32 ``[2, E]`` (sources, destinations) or a PyG ``EdgeIndex``;
                 or an adjacency whose rows are destinations (PyG's ``adj_t``): torch sparse CSR,
-                CSC or COO, or ``torch_sparse.SparseTensor``, its values being the weights.
+                CSC or COO, ``torch_sparse.SparseTensor``, or a matrix of ``scipy.sparse``, its
+                values being the weights.
             num_nodes: nodes, or (destinations, sources) of a bipartite graph; None takes it from
                 the sparse shape or the largest index.
             edge_weight: float ``[E]``, for an edge index only.
@@ -259,6 +261,34 @@ class BitAdjacency:
         found: Tensor = self._kept("order", lambda: build_row_order(self.rowptr))
         return found
 
+    def check_written(self) -> None:
+        """Check the pattern again if it was written to or replaced since it was checked.
+
+        Kernels trust it. Writes that count nowhere are not noticed: to tensors of inference mode,
+        and by other libraries.
+
+        Raises:
+            TypeError: a tensor has another dtype.
+            ValueError: row pointers fall, or an index lies outside of the columns.
+        """
+        before, now = self._checked, self._pattern_state()
+        if now is None:
+            return
+        if before is not None and are_same(now[:2], before[:2]) and now[2] == before[2]:
+            return
+        if before is not None:
+            check_csr(self.rowptr, self.indices, self.num_cols, self.row_scale, self.col_scale)
+        self._checked = now
+
+    def _pattern_state(self) -> tuple[Any, ...] | None:
+        """Row pointer and indices, and the writes to them; None where these are not counted."""
+        rowptr, indices = self.rowptr, self.indices
+        if torch.compiler.is_compiling() or type(rowptr) is not Tensor:
+            return None
+        if rowptr.is_inference() or indices.is_inference():
+            return None
+        return rowptr, indices, rowptr._version + indices._version
+
     def _kept_transposed(self) -> tuple[Tensor, Tensor]:
         def build() -> tuple[Tensor, Tensor]:
             rows, columns = row_indices(self.rowptr), self.indices.long()
@@ -305,6 +335,13 @@ class BitAdjacency:
         return torch.sparse_csr_tensor(
             rowptr, indices, self.edge_weight(), self.shape, check_invariants=False
         )
+
+    def to_scipy(self) -> Any:
+        """The float matrix as ``scipy.sparse.csr_array``; duplicate edges stay separate entries."""
+        from scipy.sparse import csr_array
+
+        parts = (self.edge_weight(), self.indices, self.rowptr)
+        return csr_array(tuple(part.cpu().numpy() for part in parts), shape=self.shape)
 
     def to_dense(self) -> Tensor:
         """Float32 ``[M, N]``; duplicate edges add up."""

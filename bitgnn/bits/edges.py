@@ -36,10 +36,13 @@ def read_edges(
         rowptr, columns, values = source.csr()
         rows = row_indices(rowptr)
         return _sparse(rows, columns, values, source.sparse_sizes(), num_nodes, weight, name)
+    # A matrix or array of scipy.sparse, without importing scipy.
+    if type(source).__module__.startswith("scipy.sparse") and hasattr(source, "tocoo"):
+        return _scipy(source.tocoo(), num_nodes, weight, name)
     if not isinstance(source, Tensor):
         raise TypeError(
-            f"{name}: edge_index must be a tensor, an EdgeIndex or a SparseTensor, "
-            f"got {name_type(source)}"
+            f"{name}: edge_index must be a tensor, an EdgeIndex, a SparseTensor or a sparse matrix "
+            f"of scipy, got {name_type(source)}"
         )
     if source.layout in (torch.sparse_coo, torch.sparse_csr, torch.sparse_csc):
         # Uncoalesced entries stay apart: a duplicate edge counts twice instead of weighing 2.
@@ -79,6 +82,18 @@ def _sparse(
     if values is not None and bool((values == 1).all()):
         values = None
     return Edges(rows.long(), columns.long(), values, num_rows, num_cols)
+
+
+def _scipy(
+    coo: Any, num_nodes: int | tuple[int, int] | None, weight: Tensor | None, name: str
+) -> Edges:
+    if len(coo.shape) != 2:
+        raise ValueError(f"{name}: a sparse adjacency must be a matrix, got {list(coo.shape)}")
+    if coo.data.dtype.kind not in "biuf":
+        raise TypeError(f"{name}: a sparse adjacency must hold real numbers, got {coo.data.dtype}")
+    rows, columns = (torch.from_numpy(part.astype("int64")) for part in (coo.row, coo.col))
+    values = torch.from_numpy(coo.data.astype("float32"))
+    return _sparse(rows, columns, values, coo.shape, num_nodes, weight, name)
 
 
 def _edge_index(

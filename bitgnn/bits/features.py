@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from bitgnn.bits import pytrees
-from bitgnn.bits.functions import dispatch
 from bitgnn.bits.int8 import Int8Tensor
+from bitgnn.bits.rows import function_of
 from bitgnn.bits.tensor import BitTensor
 
 # Of no type to checkers, for which nothing can be both; see its attribute size.
@@ -31,6 +31,10 @@ class _Features:
     _mapped: Any
     _size: _Size
     _features: int
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        cls.PLAIN.FEATURES = cls
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Any:
         """Check the rows as the plain kind does."""
@@ -61,7 +65,8 @@ class _Features:
     def __torch_dispatch__(
         cls, operator: Any, types: Any, args: Any = (), kwargs: Any = None
     ) -> Any:
-        return dispatch(operator, args, kwargs or {})
+        name = operator.overloadpacket.__name__
+        return function_of(name, f"aten.{name}")(*args, **(kwargs or {}))
 
     def as_features(self) -> Any:
         """Itself."""

@@ -11,7 +11,7 @@ from torch import Tensor
 from bitgnn._checks import name_type
 from bitgnn.bits.adjacency import BitAdjacency
 from bitgnn.bits.layouts import offsets, pointer_dtype
-from bitgnn.bits.rows import PackedRows
+from bitgnn.bits.rows import FUNCTIONS, PackedRows
 from bitgnn.bits.tensor import BitTensor
 
 Packed = TypeVar("Packed", bound=PackedRows)
@@ -73,38 +73,21 @@ def _index_select(x: Packed, dim: int, index: Tensor, *, out: Packed | None = No
     return _into(out, x.index_select(dim, index))
 
 
-_FUNCTIONS: dict[str, Callable[..., Any]] = {
-    "cat": cat,
-    "concat": cat,
-    "concatenate": cat,
-    "stack": stack,
-    "index_select": _index_select,
-    "equal": lambda x, other: isinstance(x, PackedRows) and x.equal(other),
-    "clone": lambda x, memory_format=torch.preserve_format: x.clone(memory_format=memory_format),
-    "detach": lambda x: x.detach(),
-    "alias": lambda x: x.detach(),
-}
-
-
-def call(function: Any, args: Any, kwargs: Any) -> Any:
-    """Implements ``__torch_function__`` of packed tensors."""
-    if "tensors" not in kwargs and "input" in kwargs:
-        kwargs = dict(kwargs)
-        args = (kwargs.pop("input"), *args)
-    name = getattr(function, "__name__", str(function))
-    return _function(name, name)(*args, **kwargs)
-
-
-def dispatch(operator: Any, args: Any, kwargs: Any) -> Any:
-    """Implements ``__torch_dispatch__`` of packed tensors."""
-    name = operator.overloadpacket.__name__
-    return _function(name, f"aten.{name}")(*args, **kwargs)
-
-
-def _function(name: str, shown: str) -> Callable[..., Any]:
-    if name not in _FUNCTIONS:
-        raise TypeError(f"{shown}: not defined for packed values; call to_float() first")
-    return _FUNCTIONS[name]
+FUNCTIONS.update(
+    {
+        "cat": cat,
+        "concat": cat,
+        "concatenate": cat,
+        "stack": stack,
+        "index_select": _index_select,
+        "equal": lambda x, other: isinstance(x, PackedRows) and x.equal(other),
+        "clone": lambda x, memory_format=torch.preserve_format: x.clone(
+            memory_format=memory_format
+        ),
+        "detach": lambda x: x.detach(),
+        "alias": lambda x: x.detach(),
+    }
+)
 
 
 def _checked(name: str, tensors: Any) -> list[Any]:

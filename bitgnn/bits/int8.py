@@ -18,8 +18,6 @@ from bitgnn.bits.tensor import held_tensors
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-    from bitgnn.bits.features import Int8Features
-
 ROW_BYTES = 16
 """Rows are padded to a multiple of it, as integer matrix units and bulk copies read them."""
 MOST = 127
@@ -123,12 +121,6 @@ class Int8Tensor(PackedRows):
     def to_float(self) -> Tensor:
         """Float32 ``[N, size]``: ``centre + codes * step``."""
         return self.codes[..., : self.size].to(torch.float32) * self.step + self.centre
-
-    def as_features(self) -> Int8Features:
-        """View the rows as the ``torch.Tensor`` subclass that ``Data(x=rows)`` holds."""
-        from bitgnn.bits.features import Int8Features
-
-        return Int8Features._made(*self._state())
 
     @property
     def shape(self) -> torch.Size:

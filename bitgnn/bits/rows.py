@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 _KINDS: dict[str, type[PackedRows]] = {}
 """Classes that pickles name."""
+FUNCTIONS: dict[str, Callable[..., Any]] = {}
+"""Functions and operators of PyTorch that take packed tensors, by name."""
 
 
 class PackedRows:
@@ -39,6 +41,8 @@ class PackedRows:
     """Attributes in the order of the constructor's arguments."""
     ROW_FIELDS: ClassVar[tuple[str, ...]] = ("words", "scale")
     """Tensors that have a part for each row, first the packed values."""
+    FEATURES: ClassVar[Any] = None
+    """Kind of the same rows that is a ``torch.Tensor``, where there is one."""
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -64,15 +68,17 @@ class PackedRows:
         return cls._trusted(*state)
 
     def as_features(self) -> Any:
-        """View the rows as a ``torch.Tensor`` subclass, where there is one.
+        """View the rows as the ``torch.Tensor`` subclass that ``Data(x=rows)`` holds.
 
         Raises:
             TypeError: there is none.
         """
-        raise TypeError(
-            f"{self.NAME}: PyG's Data cuts and joins tensors alone and would pass packed rows of "
-            "this kind on whole; give it a BitTensor, an Int8Tensor or to_float()"
-        )
+        if self.FEATURES is None:
+            raise TypeError(
+                f"{self.NAME}: PyG's Data cuts and joins tensors alone and would pass packed rows "
+                "of this kind on whole; give it a BitTensor, an Int8Tensor or to_float()"
+            )
+        return self.FEATURES._made(*self._state())
 
     @classmethod
     def _rebuilt(cls, *state: Any) -> Self:
@@ -324,9 +330,18 @@ class PackedRows:
     def __torch_function__(
         cls, function: Any, types: Any, args: Any = (), kwargs: Any = None
     ) -> Any:
-        from bitgnn.bits.functions import call
+        kwargs = dict(kwargs or {})
+        if "tensors" not in kwargs and "input" in kwargs:
+            args = (kwargs.pop("input"), *args)
+        name = getattr(function, "__name__", str(function))
+        return function_of(name, name)(*args, **kwargs)
 
-        return call(function, args, kwargs or {})
+
+def function_of(name: str, shown: str) -> Callable[..., Any]:
+    """A function of PyTorch's for packed tensors; ``TypeError`` where there is none."""
+    if name not in FUNCTIONS:
+        raise TypeError(f"{shown}: not defined for packed values; call to_float() first")
+    return FUNCTIONS[name]
 
 
 def rebuild(kind: str, *state: Any) -> PackedRows:

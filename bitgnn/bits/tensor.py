@@ -16,7 +16,6 @@ from bitgnn.bits.rows import PackedRows
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-    from bitgnn.bits.features import BitFeatures
 
 WORD_BITS = 32
 """Features in a word; also the number of lanes of the canonical row scale."""
@@ -160,12 +159,6 @@ class BitTensor(PackedSigns):
             return self._mapped(lambda part: part.unsqueeze(0)).to_float().squeeze(0)
         result: Tensor = torch.ops.bitgnn.unpack(self.words, self.size, self.scale)
         return result
-
-    def as_features(self) -> BitFeatures:
-        """View the bits as the ``torch.Tensor`` subclass that ``Data(x=bits)`` holds."""
-        from bitgnn.bits.features import BitFeatures
-
-        return BitFeatures._made(self.words, self.size, self.scale)
 
     def t(self) -> BitTensor:
         """The transposed matrix ``[size, N]``, its rows packed anew.

@@ -16,22 +16,19 @@ from bitgnn._version import __version__
 if TYPE_CHECKING:
     from rich.console import Console
 
-__all__ = ["INTERRUPTED", "LIMITS_MISSED", "OWN_PROCESS", "app", "main", "running"]
+__all__ = ["INTERRUPTED", "LIMITS_MISSED", "app", "main", "running"]
 
 LIMITS_MISSED = 3
-OWN_PROCESS = "own process"
-"""Object of the context where a command is all that its process does: starting it counts too."""
 
 app = typer.Typer(
     name="bitgnn",
     help="Binary graph neural networks on real bits.",
     epilog="Examples: bitgnn demo; bitgnn distill --data Cora; bitgnn tune --data Cora. "
-    "Exit status: 0 done, 1 an error, 2 a mistyped command, 3 no plan keeps the limits of tune, "
+    "Exit status: 0 done, 1 an error, 2 a mistyped command, 3 nothing keeps the limits of tune, "
     "130 interrupted.",
     invoke_without_command=True,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
-    add_completion=False,
 )
 
 
@@ -127,4 +124,4 @@ def load_package() -> None:
 
 def main() -> None:
     """Entry point of the console script."""
-    app(obj=OWN_PROCESS)
+    app()

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import json
+import time
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from bitgnn.cli.base import LIMITS_MISSED, OWN_PROCESS, app, running
+from bitgnn.cli.base import LIMITS_MISSED, app, running
 
 DEMO_FOLDER = Path("bitgnn-demo")
 DISTILL_FOLDER = Path("bitgnn-distill")
 TUNE_FOLDER = Path("bitgnn-tune")
+PARTITION_FOLDER = Path("bitgnn-partition")
 GRAPH = "Graph: the name of a data set, an .npz file, or a class of PyG as package.module:Class"
 
 Output = Annotated[Path | None, typer.Option("--output", "-o", help="Folder for the results.")]
@@ -86,8 +89,7 @@ def distill(
     """
     with running(threads) as console:
         from bitgnn.distillation.command import DistillCommand, run_distill
-        from bitgnn.distillation.named import NamedModel
-        from bitgnn.tune.objective import parse_seconds
+        from bitgnn.distillation.named import NamedModel, parse_seconds
 
         folder = output or DISTILL_FOLDER / _folder_name(model, data)
         seconds = None if budget is None else parse_seconds(budget)
@@ -100,7 +102,6 @@ def distill(
 
 @app.command(short_help="Find the precision of each layer.")
 def tune(
-    context: typer.Context,
     data: Data,
     model: Model = "gcn",
     hidden: Hidden = None,
@@ -116,9 +117,16 @@ def tune(
             "counted in points below the float model; repeatable (default: accuracy drop <= 1%)."
         ),
     ] = None,
+    precision: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Precision that layers may take, a name or letters; repeatable (default: bin, "
+            "full and fp32)."
+        ),
+    ] = None,
     pin: Annotated[
         list[str] | None,
-        typer.Option(help="Precision of a layer, such as 'convs.0=FBB+BBF'; repeatable."),
+        typer.Option(help="Precision of a layer, such as 'convs.0=fp32'; repeatable."),
     ] = None,
     widen: Annotated[
         list[float] | None,
@@ -133,41 +141,89 @@ def tune(
     seed: Seed = 0,
     device: Annotated[str, typer.Option(help="Device to run on: cpu, cuda or auto.")] = "cpu",
     output: Output = None,
-    storage: Annotated[
-        Path | None, typer.Option(help="SQLite file of all trials (default: in the output folder).")
-    ] = None,
-    apply: Annotated[
-        bool,
-        typer.Option("--apply", help="Also write the packed model if its plan keeps the limits."),
-    ] = False,
     data_root: DataRoot = None,
     threads: Threads = None,
 ) -> None:
     """Find the precision of each layer and the width that suit a model best.
 
     A float model that is not trained yet is trained first: it teaches, and losses of accuracy count
-    from it. Precisions and widths are searched; the finalists are distilled as `bitgnn distill`
-    does it. The first line printed says what to take; where no plan keeps the limits it says so,
-    and the files are of the nearest one. What was finished stays in the output folder; the same
-    command goes on where it was stopped or killed.
+    from it. All combinations of few layers, else one layer at a time, are distilled in every width,
+    as `bitgnn distill` does it, and measured in turns. The first line printed says what to take;
+    where nothing keeps the limits it says so, and the model written is the nearest one. What was
+    finished stays in the output folder; the same command goes on where it was stopped or killed.
 
-    Exit status: 0 a plan that keeps the limits, 1 an error, 3 no plan keeps them, 130 interrupted.
+    Exit status: 0 the limits are kept, 1 an error, 3 nothing keeps them, 130 interrupted.
     """
+    begin = time.perf_counter()
     with running(threads) as console:
         from bitgnn.distillation.named import NamedModel
-        from bitgnn.tune.command import TuneCommand, run_tune
-        from bitgnn.tune.objective import age_of_process
+        from bitgnn.tune.command import run_tune
 
-        named = NamedModel(model, hidden, layers, state)
-        limits = TuneCommand.constraints if constraint is None else constraint
-        command = TuneCommand(
-            data, named, objective, limits, pin or (), widen or TuneCommand.widen, epochs, budget,
-            seed, device, output or TUNE_FOLDER / _folder_name(model, data), storage, apply,
-            data_root, age_of_process() if context.obj == OWN_PROCESS else 0.0,
+        options = {
+            "constraints": constraint, "precisions": precision, "pins": pin, "widen": widen,
+            "epochs": epochs,
+        }  # fmt: skip
+        result = run_tune(
+            data, NamedModel(model, hidden, layers, state), console,
+            output=output or TUNE_FOLDER / _folder_name(model, data), data_root=data_root,
+            device=device, seed=seed, budget=budget, begin=begin, objective=objective,
+            **{name: value for name, value in options.items() if value},
         )  # fmt: skip
-        result = run_tune(command, console)
         if result.missed is not None:
             raise typer.Exit(LIMITS_MISSED)
+
+
+@app.command(short_help="Write a graph as parts for many ranks.")
+def partition(
+    data: Annotated[
+        list[str],
+        typer.Option(
+            help="Edges: an .npy file [2, E], or two of [E] by two options; a folder of OGB's raw "
+            "files; synthetic:NAME, made up in the size of arxiv, products or papers100M; else as "
+            "for distill."
+        ),
+    ],
+    parts: Annotated[
+        int, typer.Option(min=1, help="Parts, a multiple of the ranks that will read them.")
+    ] = 256,
+    order: Annotated[
+        str, typer.Option(help="Order of the rows: range, or dealt (by degree, in turn).")
+    ] = "range",
+    undirected: Annotated[
+        bool, typer.Option("--undirected", help="Add reverse edges and hold each edge once.")
+    ] = False,
+    self_loops: Annotated[
+        bool, typer.Option("--self-loops", help="One loop at each node.")
+    ] = False,
+    normalize: Annotated[
+        str | None, typer.Option(help="Factors to store: sym or mean (default: none).")
+    ] = None,
+    features: Annotated[
+        Path | None,
+        typer.Option(help="Floats [N, F] in an .npy file, or a file of PackedFeatureStore."),
+    ] = None,
+    nodes: Annotated[
+        int | None, typer.Option(min=0, help="Number of nodes (default: as the source tells).")
+    ] = None,
+    seed: Seed = 0,
+    output: Output = None,
+    data_root: DataRoot = None,
+    threads: Threads = None,
+) -> None:
+    """Write a graph as row chunks and META.json, from which any number of ranks map their rows.
+
+    The edges are read twice and never held in memory. Finished parts stay in the output folder; the
+    same command goes on where it was stopped or killed.
+    """
+    with running(threads) as console:
+        from bitgnn.distributed.command import PartitionCommand, run_partition
+
+        folder = output or PARTITION_FOLDER / _folder_name(order, data[0].replace(":", "-"))
+        command = PartitionCommand(
+            data, parts, order, undirected, self_loops, normalize, features, nodes, seed, folder,
+            data_root,
+        )  # fmt: skip
+        run_partition(command, console)
 
 
 def _folder_name(model: str, data: str) -> str:
@@ -177,9 +233,14 @@ def _folder_name(model: str, data: str) -> str:
 
 
 @app.command()
-def doctor() -> None:
-    """Print versions, build, hardware and what is missing."""
+def doctor(
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Print versions, build, hardware and what is missing; exit status 1 where something is."""
     with running():
-        from bitgnn.doctor import report
+        from bitgnn.doctor import facts, is_well, report
 
-        typer.echo(report())
+        found = facts()
+        typer.echo(json.dumps(found) if as_json else report(found))
+        if not is_well(found):
+            raise typer.Exit(1)

@@ -13,14 +13,8 @@ from torch import nn
 from torch_geometric.nn import MessagePassing
 
 from bitgnn.convert.bwta import freeze_bwta, has_bwta
-from bitgnn.convert.layerwise import (
-    has_binary_layers,
-    layerwise,
-    own_form,
-    own_methods,
-    tell,
-)
-from bitgnn.convert.network.graph_layers import SUPPORTED
+from bitgnn.convert.layerwise import layerwise, own_form, own_methods, packed_copy, tell
+from bitgnn.convert.network.graph_layers import SUPPORTED, has_binary_layers
 from bitgnn.convert.network.layers import Planned
 from bitgnn.convert.network.lower import is_image_network, lower_images, lower_trace
 from bitgnn.convert.network.passes import Output, set_output, settle_orders
@@ -85,8 +79,7 @@ def freeze(
         plan: precision of the layers: one for all graph layers (``"full"`` and ``"bin"`` mean the
             model as a whole), one for each in order, or by module name; None keeps those it was
             trained with (others change its results). A :class:`~bitgnn.Plan` also settles the
-            order of float maps, the form of the features, and what ``prepare_graph`` and
-            ``executor`` take where a call leaves it open; it may name floats alone. A path is
+            order of float maps and the form of the features; it may name floats alone. A path is
             that of a file with one, as is a string that ends in ``.yaml``, ``.yml`` or ``.json``.
             Networks of images take none.
         output: what the model hands out: ``"log_softmax"`` or ``"softmax"`` over the features of
@@ -193,7 +186,7 @@ def _network(model: nn.Module, plan: Planned, of_images: bool, asks: bool) -> Ne
         reason = "its binary layers are inside of modules that no trace goes into"
         is_needed = bool(network.letters) or not has_binary_layers(model, plan)
     else:
-        network = lower_trace(trace_model(model), plan)
+        network = lower_trace(trace_model(model), plan, packed_copy)
         # Nothing is left to fuse, and what runs the user's own forward can be saved.
         reason = "its binary layers belong to graph layers without a binary form"
         inside = bool(network.inside) and network.letters.keys() <= network.inside

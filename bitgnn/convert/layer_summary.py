@@ -14,6 +14,7 @@ from torch import nn
 
 from bitgnn.bits import BitAdjacency, BitImages
 from bitgnn.convert.bwta.swapping import has_bwta, summarise_bwta
+from bitgnn.convert.layerwise import packed_copy
 from bitgnn.convert.network.lower import lower_model
 from bitgnn.convert.network.select import select_steps
 from bitgnn.convert.network.trace import evaluating, trace_model
@@ -72,7 +73,7 @@ def summary(model: nn.Module, data: Any = None, *, repeats: int = REPEATS) -> Su
         frozen = model
     else:
         try:
-            frozen = select_steps(lower_model(model, trace_model(model)))
+            frozen = select_steps(lower_model(model, trace_model(model), packed_copy))
         except ValueError as error:
             raise ValueError(f"summary: {str(error).removeprefix('freeze: ')}") from error
     of_images = isinstance(frozen, FrozenImages)

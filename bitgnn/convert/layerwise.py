@@ -11,10 +11,14 @@ from typing import Any
 import torch_geometric.nn
 from torch import nn
 
-import bitgnn.nn
 from bitgnn._interpreter import warn
-from bitgnn.convert.network.graph_layers import SUPPORTED, row_of
-from bitgnn.convert.network.layers import Planned, letters_of
+from bitgnn.convert.network.graph_layers import (
+    SUPPORTED,
+    has_binary_layers,
+    is_binary,
+    row_of,
+)
+from bitgnn.convert.network.layers import Planned
 from bitgnn.convert.network.lower import lower_trace
 from bitgnn.convert.network.passes import BEHIND_SIGNS
 from bitgnn.convert.network.registers import ALSO_FLOATS, BY_LETTERS, FIRST_LAYER
@@ -82,7 +86,7 @@ def packed_copy(
                 replaced[place] = FrozenLayer(frozen, encoder)
                 for layer, its_letters in frozen.report.letters.items():
                     letters[_joined(prefix, place, layer)] = its_letters
-        elif _is_binary(module, plan):
+        elif is_binary(module, plan):
             full = _joined(prefix, name)
             if isinstance(module, SUPPORTED) and _has_two_widths(module):
                 floats[full] = "its sources and destinations have different widths"
@@ -97,18 +101,6 @@ def packed_copy(
         copied = copy_with(model, replaced).requires_grad_(False)
         copied.eval()  # the user's own may return nothing
     return copied, letters, floats
-
-
-def has_binary_layers(model: nn.Module, plan: Planned) -> bool:
-    """Whether a layer of a model computes with bits."""
-    return any(_is_binary(module, plan) for module in model.modules())
-
-
-def _is_binary(module: nn.Module, plan: Planned) -> bool:
-    if isinstance(module, bitgnn.nn.BinaryLinear | bitgnn.nn.BinaryConv2d):
-        return True
-    kinds = (*SUPPORTED, bitgnn.nn.Linear)
-    return isinstance(module, kinds) and not letters_of(module, plan).is_float
 
 
 def _has_two_widths(layer: nn.Module) -> bool:
@@ -129,7 +121,7 @@ def _of_sources_alone(layer: Any, plan: Planned) -> FrozenModel | None:
 def _frozen(module: nn.Module, plan: Planned) -> FrozenModel | None:
     """The frozen form of one module alone, None where it has none."""
     try:
-        network = lower_trace(trace_model(module), plan)
+        network = lower_trace(trace_model(module), plan, packed_copy)
     except NotTraced:
         return None
     return select_steps(network) if network.letters else None

@@ -54,15 +54,17 @@ class GraphSize:
     val: float
 
     def scaled(self, scale: float) -> GraphSize:
-        """``scale`` times the nodes and edges.
+        """``scale`` times the nodes and edges, at most half of all pairs.
 
-        Edges shrink further where the smaller classes could not hold their share of them.
+        Where the smaller classes could not hold their share of the edges, ``homophily`` falls.
         """
         num_nodes = max(round(self.num_nodes * scale), 2 * self.num_classes)
-        room = num_nodes * (num_nodes / self.num_classes - 1) * MAX_FILL / self.homophily
-        num_edges = int(min(self.num_edges * scale, room)) // 2 * 2
+        num_edges = int(min(self.num_edges * scale, num_nodes * (num_nodes - 1) / 2)) // 2 * 2
+        room = num_nodes * (num_nodes / self.num_classes - 1) * MAX_FILL
+        homophily = min(self.homophily, room / max(num_edges, 1))
         max_degree = max(round(self.max_degree * min(scale, 1.0)), -(-num_edges // num_nodes))
-        return replace(self, num_nodes=num_nodes, num_edges=num_edges, max_degree=max_degree)
+        sizes: dict[str, Any] = {"num_nodes": num_nodes, "num_edges": num_edges}
+        return replace(self, **sizes, max_degree=max_degree, homophily=homophily)
 
 
 NAMED_SIZES = {
@@ -105,7 +107,8 @@ def synthetic(
         max_degree: largest expected degree; ``num_nodes - 1`` if not named.
         homophily: share of edges inside classes, about; 0.6 if not named.
         signal: distance of class means in standard deviations of the noise.
-        scale: factor of a named size's nodes and edges.
+        scale: factor of a named size's nodes and edges; homophily falls where smaller classes
+            cannot hold as many edges.
         seed: of everything random.
 
     Returns:

@@ -21,7 +21,8 @@ WARM_UPS = 2
 WAITED = "called a synchronizing CUDA operation"
 """What torch warns of where the host waits for the GPU."""
 PLAIN = (bool, int, float, str, bytes, type(None))
-SKIPPED = ("_parameters", "_buffers", "_modules")
+SKIPPED = ("_parameters", "_buffers", "_modules", "host_count")
+"""What is looked at apart, and the host's count of batches, which a graph takes from a buffer."""
 
 
 class RepeatedEpoch:
@@ -107,9 +108,12 @@ class RepeatedEpoch:
 
 
 def _is_young(model: nn.Module) -> bool:
-    """True while layers still look at every batch, and wait for a GPU to tell what they saw."""
+    """True while layers still look at every batch, and wait for a GPU to tell what they saw.
+
+    Layers that read the signs of other ones count none.
+    """
     kept = (module for module in model.modules() if isinstance(module, ColumnStatistics))
-    return any(statistics.host_count.is_young for statistics in kept)
+    return any(statistics.host_count > 0 and statistics.is_young for statistics in kept)
 
 
 def python_state(model: nn.Module) -> Iterator[tuple[Any, int]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 import warnings
 from dataclasses import dataclass
 from functools import partial
@@ -46,8 +47,21 @@ class GraphConvNet(BasicGNN):
 
 
 PYG: dict[str, type[BasicGNN]] = {"gcn": GCN, "sage": GraphSAGE, "graphconv": GraphConvNet}
+_TIME = re.compile(r"\s*(?P<number>\d+(?:\.\d*)?|\.\d+)\s*(?P<unit>[a-z]*)\s*", re.IGNORECASE)
+_UNITS = {"": 1.0, "ms": 1e-3, "s": 1.0, "sec": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 OWN = {"indgcn": partial(models.GCN, inductive=True)}
 """Forms of this package's models that have names of their own."""
+
+
+def parse_seconds(text: str | float) -> float:
+    """Read ``"60s"``, ``"5 min"``, ``"1h"`` or a number of seconds above 0."""
+    match = _TIME.fullmatch(text) if isinstance(text, str) else None
+    seconds = text if isinstance(text, int | float) else 0.0
+    if match is not None:
+        seconds = float(match["number"]) * _UNITS.get(match["unit"].lower(), 0.0)
+    if not 0 < seconds < float("inf"):
+        raise ValueError(f"budget must be a time such as '60s' or '5 min', got {text!r}")
+    return float(seconds)
 
 
 def named_device(name: str) -> torch.device:

@@ -1,8 +1,8 @@
 """Frozen models: packed weights, thresholds, checkpoints and their memory."""
 
 from bitgnn.inference.bound_program import FeatureForm
+from bitgnn.inference.captured import Captured, capture
 from bitgnn.inference.checkpoint import load, save
-from bitgnn.inference.executors import AutoExecutor, CudaGraphExecutor, EagerExecutor
 from bitgnn.inference.frozen import FreezeReport, Frozen
 from bitgnn.inference.frozen_images import FrozenImages
 from bitgnn.inference.frozen_layers import FrozenBWTA, FrozenLayers
@@ -18,9 +18,7 @@ from bitgnn.inference.steps.floats import sign_threshold
 from bitgnn.inference.stream import Prediction, predict, stream
 
 __all__ = [
-    "AutoExecutor",
-    "CudaGraphExecutor",
-    "EagerExecutor",
+    "Captured",
     "FeatureForm",
     "FloatAdjacency",
     "FreezeReport",
@@ -34,6 +32,7 @@ __all__ = [
     "MemoryReport",
     "Prediction",
     "PreparedGraph",
+    "capture",
     "load",
     "measured_memory",
     "memory_report",

@@ -13,7 +13,7 @@ from bitgnn.bits import BitAdjacency, BitImages, BitTensor, Int8Tensor
 from bitgnn.bits.tensor_version import Watch, counted
 from bitgnn.inference.frozen import Frozen, float_bytes_of
 from bitgnn.inference.program import Executable, Program, compile_steps, runner_of
-from bitgnn.inference.recording import CALLS_TO_RECORD, Recordings
+from bitgnn.inference.recording import CALLS_TO_RECORD, Recording, Recordings
 from bitgnn.inference.sparse_features import is_sparse, packed_entries, require_dense
 from bitgnn.inference.step import Register, Step, StepKind
 from bitgnn.inference.steps import KINDS
@@ -134,21 +134,16 @@ class BoundProgram(Frozen):
             return forward(x, graph)
         return self._recordings.run(x, graph, forward, self._watches)
 
-    def bound_call(self, x: Inputs, graph: Any = None) -> Callable[[], Any]:
-        """This call with everything looked up and checked, for callers that change nothing.
+    def recording_for(self, x: Inputs, graph: Any = None) -> Recording | None:
+        """The recording of ``self(x, graph)``, made if need be; None where there can be none.
 
-        The model, the graph and the tensors of ``x`` must stay as they are for as long as it is
-        used, the values of ``x`` excepted, which are read anew. Arguments are those of ``forward``.
+        It gives the whole of the result: scores of float64 features, say, are converted behind it.
         """
         for _ in range(CALLS_TO_RECORD):
             result = self(x, graph)
-        if is_sparse(x):  # whose bits are packed anew
-            return partial(self, x, graph)
-        recording = self._recordings.find(x, graph)
-        bound = None if recording is None else recording.bound_to(x)
-        # Scores of float64 features, say, are converted behind it.
-        is_whole = bound is not None and bound().dtype == result.dtype
-        return bound if bound is not None and is_whole else partial(self, x, graph)
+        found = self._recordings.find(x, graph)
+        is_whole = found is not None and found.run(x).dtype == result.dtype
+        return found if is_whole else None
 
     def float_bytes(self) -> dict[str, int]:
         """Bytes of what is not packed, by layer or module."""

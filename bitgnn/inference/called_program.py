@@ -279,6 +279,10 @@ class CalledProgram(WithOwnForm):
             raise ValueError(
                 f"FrozenModel: adjacency has {adjacency.num_cols} nodes, x has {num_nodes}"
             )
+        held = adjacency.adjacencies if isinstance(adjacency, PreparedGraph) else (adjacency,)
+        for pattern in held:
+            if isinstance(pattern, BitAdjacency):
+                pattern.check_written()
         if isinstance(adjacency, PreparedGraph):
             if len(adjacency.adjacencies) != len(self.graphs):
                 raise ValueError("FrozenModel: adjacency was prepared for another model")

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from torch import Tensor, nn
 
 if TYPE_CHECKING:
     from typing_extensions import Self
-
-    from bitgnn.inference.graph import GraphLayout
-    from bitgnn.inference.memory import MemoryReport
 
 
 @dataclass(frozen=True)
@@ -151,47 +146,6 @@ class Frozen(nn.Module):
     def float_bytes(self) -> dict[str, int]:
         """Bytes of what is not packed, by layer or module."""
         return {}
-
-    def executor(self, name: str = "auto", **options: Any) -> Callable[..., Any]:
-        """A way to run this model again and again, called as the model itself.
-
-        Results are the same, bit for bit.
-
-        Args:
-            name: ``"auto"``, a CUDA graph for each shape of inputs on a GPU and eager elsewhere;
-                ``"eager"``, one operator after the other; ``"cuda_graph"``, all of them as one
-                launch, captured for each shape, dtype and memory format. What runs the user's own
-                forward is run eagerly.
-            **options: ``max_shapes`` of :class:`~bitgnn.inference.AutoExecutor`, ``max_graphs`` and
-                ``reuse_output`` of :class:`~bitgnn.inference.CudaGraphExecutor`.
-
-        Raises:
-            TypeError: the executor has no such option, or is not for models of this type.
-            ValueError: there is no such executor, or the model is not for it.
-        """
-        # Executors build on this file.
-        from bitgnn.inference.executors import make_executor
-
-        return make_executor(self, name, **options)
-
-    def memory(
-        self,
-        data: Any,
-        *,
-        edge_weight: Tensor | None = None,
-        features: Literal["floats", "packed"] | None = None,
-        layout: GraphLayout = "auto",
-    ) -> MemoryReport:
-        """Bytes that a forward on ``data`` needs; see :func:`bitgnn.inference.memory_report`."""
-        from bitgnn.inference.memory import memory_report
-
-        return memory_report(self, data, edge_weight=edge_weight, features=features, layout=layout)
-
-    def save(self, path: str | os.PathLike[str]) -> Path:
-        """Write the model into a folder; see :func:`bitgnn.save`."""
-        from bitgnn.inference.checkpoint import save
-
-        return save(self, path)  # type: ignore[arg-type]
 
     def description(self) -> dict[str, Any]:
         """Everything but the tensors, as plain values: what a checkpoint's JSON holds."""

@@ -71,7 +71,7 @@ class FrozenModel(CalledProgram):
             check_finite: raise where ``x`` holds NaN or infinity.
             layout: ``"dense"`` for packed words; ``"sparse"`` for the pattern of set bits, which
                 only models whose first product returns bits can use; ``"auto"`` for the smaller
-                of those the model and the executor of its plan can use, which is also the faster.
+                of those the model can use, which is also the faster.
 
         Returns:
             The bits, with the row scale if the model uses one, or their pattern; an ``Int8Tensor``

@@ -11,7 +11,6 @@ from __future__ import annotations
 import struct
 import weakref
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any
 
 import torch
@@ -115,7 +114,7 @@ class _Recorder(TorchDispatchMode):
         return tensors, " ".join(self._names), head + self._numbers
 
 
-class _Recording:
+class Recording:
     """A bound forward, by the number that ``bind_recording`` gave, and the inputs it serves.
 
     ``watches`` are what else must not have been written to; ``forget`` takes the reference to the
@@ -136,6 +135,7 @@ class _Recording:
         self._form = _form_of(x)
         self.graph = _reference(graph, forget)
         self._tensors = () if graph is None else graph.tensors
+        self._versions = _versions(self._tensors)
         self._watches = watches
         like = self._parts_of(x)[0].new_empty(0).detach()
         weakref.finalize(self, torch.ops.bitgnn.drop_recording, like, number).atexit = False
@@ -146,20 +146,18 @@ class _Recording:
             self.graph() is graph
             and form == self._form
             and (graph is None or are_same(graph.tensors, self._tensors))
+            and _versions(self._tensors) == self._versions
             and all(watch.unchanged() for watch in self._watches)
         )
+
+    def serves(self, x: Any, graph: Any) -> bool:
+        """Whether it gives the result for these features and this graph as they are now."""
+        return self.fits(_form_of(x), graph)
 
     def run(self, x: Any) -> Any:
         """The result for features that it fits."""
         first, second, _ = self._parts_of(x)
         return self._operator(first, second, self._number)
-
-    def bound_to(self, x: Any) -> Callable[[], Any]:
-        """Gives the result for these features, for as long as nothing but values changes."""
-        first, second, _ = self._parts_of(x)
-        bound = partial(self._operator, first, second, self._number)
-        vars(bound)["recording"] = self  # which lives as long
-        return bound
 
 
 def _nothing() -> None:
@@ -175,7 +173,7 @@ class Recordings:
     """The recordings of one model; threads may share them."""
 
     def __init__(self) -> None:
-        self._recordings: tuple[_Recording, ...] = ()
+        self._recordings: tuple[Recording, ...] = ()
         self._last: tuple[Any, Callable[[], Any]] = None, _nothing
         self._refused: set[Any] = set()
 
@@ -202,7 +200,7 @@ class Recordings:
             return forward(x, graph)
         return self._record(x, graph, forward, watches)
 
-    def find(self, x: Any, graph: Any) -> _Recording | None:
+    def find(self, x: Any, graph: Any) -> Recording | None:
         """The recording for these inputs as they are now."""
         if not self._recordings:
             return None
@@ -232,7 +230,7 @@ class Recordings:
             if held is not None:
                 held._recordings = tuple(r for r in held._recordings if r.graph is not gone)
 
-        recording = _Recording(number, x, graph, watched, forget)
+        recording = Recording(number, x, graph, watched, forget)
         self._recordings = (recording, *self._recordings)[:MOST_RECORDINGS]
         return result
 
@@ -245,6 +243,11 @@ class Recordings:
             return False
         # What is derived from a graph cannot be kept while a stream is captured.
         return not (first.is_cuda and torch.cuda.is_current_stream_capturing())
+
+
+def _versions(tensors: Sequence[Tensor | None]) -> list[int]:
+    """How often each tensor was written to, those of inference mode left out, which do not tell."""
+    return [t._version for t in tensors if t is not None and not t.is_inference()]
 
 
 def _form_of(x: Any) -> Any:

@@ -33,8 +33,6 @@ ROUNDS = 7
 FORWARD_SECONDS = {"cpu": 5e-3, "cuda": 1e-3}
 """A repeat of a forward lasts about so long, and has so many calls at most."""
 MOST_FORWARDS = 50
-GLANCES = 3
-"""Forwards from which the least is taken: enough to tell which plans to measure."""
 NOISY_SHARE, BUSY = 0.25, 1.5
 """Part of the timings that may be noisy, and load a core, before the machine is."""
 
@@ -245,33 +243,6 @@ def compare(
     for error in failed.values():
         raise error
     return times
-
-
-def glance(run: Callable[[], Any], device: torch.device) -> float:
-    """Least seconds of a few forwards, each from its call until its result is there."""
-    clock = Clock(device.type)
-    seconds = clock.elapsed(run)
-    if seconds > LONG_SECONDS and device.type == "cpu":
-        return seconds
-    return min(clock.elapsed(run) for _ in range(GLANCES))
-
-
-def gpu_seconds(run: Callable[[], Any], device: torch.device) -> float | None:
-    """Median seconds of one forward on a GPU inside a CUDA graph, without the host.
-
-    None on a CPU, and for what cannot be captured.
-    """
-    if device.type != "cuda":
-        return None
-    clock = Clock(device.type)
-    with torch.inference_mode(), torch.cuda.device(device):
-        run()
-        try:
-            ready = clock.prepare(run, captured=True)
-        except CaptureError:
-            return None
-        times, failed = clock.rounds({"": ready}, ROUNDS)
-    return None if failed else times[""].median
 
 
 def measure_in_turns(

@@ -5,6 +5,8 @@ from functools import partial
 
 from bitgnn.models.bincnn import BinCNN, bincnn
 from bitgnn.models.decoder import Decoder, KeyValueCache
+from bitgnn.models.ensemble import Ensemble
+from bitgnn.models.ensemble_fitting import fit_bagging, fit_boosting
 from bitgnn.models.graph_models import GCN, GraphSAGE, GraphSAINT
 from bitgnn.models.image_networks import MLP, VGG, AlexNet, ImageNetwork, alexnet, mlp, vgg, vgg16
 from bitgnn.models.resnet import DEPTHS, ResNet, resnet
@@ -17,6 +19,7 @@ __all__ = [
     "AlexNet",
     "BinCNN",
     "Decoder",
+    "Ensemble",
     "GraphSAGE",
     "GraphSAINT",
     "ImageNetwork",
@@ -24,6 +27,8 @@ __all__ = [
     "ResNet",
     "alexnet",
     "bincnn",
+    "fit_bagging",
+    "fit_boosting",
     "mlp",
     "resnet",
     "vgg",

@@ -194,6 +194,7 @@ def aggregate(
         )
     if x.device != adjacency.device:
         raise ValueError(f"aggregate: adjacency is on {adjacency.device}, x on {x.device}")
+    adjacency.check_written()
     needs_transposed = torch.is_grad_enabled() and x.requires_grad
     transposed = adjacency.transposed() if needs_transposed else (None, None)
     row = adjacency.row_scale if use_row else None
@@ -224,6 +225,7 @@ class IntegerProduct(NamedTuple):
 
         In the order of frozen models; without gradient. Float32 ``[rows, M]``.
         """
+        adjacency.check_written()
         a, col = adjacency, adjacency.col_scale if use_col else None
         bias = None if bias is None else bias.detach().float()
         out: Tensor = torch.ops.bitgnn.bmm_bspmm_narrow(

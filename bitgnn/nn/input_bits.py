@@ -135,11 +135,11 @@ class InputBits(ColumnStatistics):
 
         That is ``x`` itself where nothing was.
         """
-        if decides_on_device(x) or not self.host_count.is_young or self.only_rows:
+        if decides_on_device(x) or not self.is_young or self.only_rows:
             return
         if is_in_backward():  # the first run has chosen
             return
-        is_first = self.host_count.value == 0
+        is_first = self.host_count == 0
         if self.kind == "activation" or (x.size(0) == 0 and is_first):
             return
         moments = self.merged(x) if is_first else self.moments

@@ -41,23 +41,6 @@ class Moments(NamedTuple):
     """Number of batches that came."""
 
 
-class HostCount:
-    """Number of batches as the host knows it; a CUDA graph and a compiled model count on alone."""
-
-    def __init__(self) -> None:
-        self.value = 0
-
-    @property
-    def is_young(self) -> bool:
-        """True while every batch counts and forms may still change."""
-        return self.value <= OFTEN
-
-    @property
-    def is_due(self) -> bool:
-        """True if the next batch counts."""
-        return self.value < OFTEN or self.value % SELDOM == 0
-
-
 class LazyColumns(UninitializedBuffer):
     """A buffer of as many columns as the first input has; unlike torch's it can be copied."""
 
@@ -99,7 +82,7 @@ class ColumnStatistics(nn.Module):
     def __init__(self, owner: str, size: int) -> None:
         super().__init__()
         self.owner = owner
-        self.host_count = HostCount()
+        self.host_count = 0
         for name in COLUMNS:
             lazy = size < 0
             made = lazy_columns() if lazy else torch.zeros(size, dtype=torch.float32)
@@ -110,7 +93,7 @@ class ColumnStatistics(nn.Module):
 
     def reset_parameters(self) -> None:
         """Forget everything that was seen."""
-        self.host_count.value = 0
+        self.host_count = 0
         for name in (*COLUMNS, *SCALARS):
             buffer = getattr(self, name)
             if not is_lazy(buffer):
@@ -148,6 +131,16 @@ class ColumnStatistics(nn.Module):
         """The running statistics as they are."""
         return Moments(*(getattr(self, name) for name in (*COLUMNS, *SCALARS)))
 
+    @property
+    def is_young(self) -> bool:
+        """True while every batch counts and forms may still change, as the host counts batches."""
+        return self.host_count <= OFTEN
+
+    @property
+    def is_due(self) -> bool:
+        """True if the next batch counts, as the host counts batches."""
+        return self.host_count < OFTEN or self.host_count % SELDOM == 0
+
     @torch.no_grad()
     def counted(self, x: Tensor) -> Moments | None:
         """The running statistics with ``x`` merged in where its batch counts, None where not.
@@ -156,7 +149,7 @@ class ColumnStatistics(nn.Module):
         does by its own count.
         """
         if not decides_on_device(x):
-            return self.merged(x) if self.host_count.is_due else None
+            return self.merged(x) if self.is_due else None
         held, found = self.moments, self.merged(x)
         is_due = (held.batches < OFTEN) | (held.batches % SELDOM == 0)
         chosen = (torch.where(is_due, new, old) for new, old in zip(found, held, strict=True))
@@ -200,7 +193,7 @@ class ColumnStatistics(nn.Module):
         """Refuse NaN and infinity, where asking does not hold a GPU up for ever."""
         if decides_on_device(variance):
             return
-        if variance.is_cuda and not self.host_count.is_young:
+        if variance.is_cuda and not self.is_young:
             return
         is_finite = torch.isfinite(variance)
         if not bool(is_finite.all()):
@@ -218,7 +211,7 @@ class ColumnStatistics(nn.Module):
         None counts a batch that is not due.
         """
         if not torch.compiler.is_compiling():
-            self.host_count.value += 1
+            self.host_count += 1
         # Compilers cannot ask a tensor for its mode.
         mode = torch.compiler.is_compiling() or not self.rows.is_inference()
         with torch.inference_mode(not mode):
@@ -248,7 +241,7 @@ class ColumnStatistics(nn.Module):
             elif is_lazy(getattr(self, name)) and loaded.dim() == 1:
                 self._materialize(name, loaded.numel())
         super()._load_from_state_dict(state_dict, prefix, *rest)
-        self.host_count.value = 0 if self.batches.is_meta else int(self.batches)
+        self.host_count = 0 if self.batches.is_meta else int(self.batches)
 
 
 def decides_on_device(x: Tensor) -> bool:

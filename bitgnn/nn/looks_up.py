@@ -1,27 +1,18 @@
-"""Layers whose precision has a name: their letters follow from their role and their input."""
+"""Products of layers on their input's own form: first batches, gradients, sums of integers."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.parameter import is_lazy
 
 from bitgnn.nn.aggregation import IntegerProduct
-from bitgnn.nn.host_state import HostState
+from bitgnn.nn.has_role import ROLES, HasRole
 from bitgnn.nn.input_bits import InputBits
-from bitgnn.nn.looked_up_products import MATRIX, LookedUpProducts
+from bitgnn.nn.looked_up_products import MATRIX
 from bitgnn.nn.map_linear import is_watched, remake_weight
-from bitgnn.nn.precision import (
-    Form,
-    LayerPrecision,
-    Role,
-    chosen_precision,
-    named_forms,
-)
 from bitgnn.nn.repeats import is_in_backward, is_recorded, is_reentrant
 from bitgnn.nn.roles import found_producers, joins_features, kept_share, leave_mark
 from bitgnn.nn.settling import current_flow
@@ -29,15 +20,6 @@ from bitgnn.nn.waiting import watch
 from bitgnn.ops.reference.pairs import MAX_NARROW_SIZE
 from bitgnn.quantize.looked_up_linear import InputWords, output_affine
 
-ROLES: dict[Role, tuple[bool, bool]] = {
-    "first": (False, True),
-    "inner": (True, True),
-    "last": (True, False),
-    "only": (False, False),
-}
-"""Whether a layer of a role reads results of binary layers, and whether one reads its result."""
-STEPS = 4
-"""Recorded forwards in training behind which the role stays: a dry run or two decides nothing."""
 GAINS = ("gain_level", "root_gain_level")
 """Parameters of gains."""
 OWN = ("input_bits", "root_bits", "hidden_norm", "root_norm", *GAINS, "feeds", "steps")
@@ -63,204 +45,10 @@ class _WithParameters(torch.autograd.Function):
         return grad, *zeros
 
 
-class LooksUp(LookedUpProducts):
-    """Mixin of layers whose product takes 8-bit rows or bits, by the input's statistics.
-
-    ``letters``, the precision in use, follow from the role and the form of the input where the
-    precision was given by name. ``root_bits`` are those of the destinations of a bipartite graph,
-    where they are other features.
-    """
-
-    input_bits: InputBits | None
-    node_dim: int
-    hidden_quantizer: nn.Module | None
-    hidden_norm: nn.Module | None
-    root_norm: nn.Module | None
-    feeds: Tensor
-    steps: Tensor
-    waits_for_model = False
-    """True until the model around the layer, if there is one, has told the roles."""
-
-    def _choose_precision(
-        self, precision: str | LayerPrecision | None, role: Role | None = None
-    ) -> None:
-        """Settle the letters, before PyG's constructor runs."""
-        precision = chosen_precision(precision)
-        self._precision_name = precision if isinstance(precision, str) else None
-        self._forms = named_forms(precision)
-        self._seen = {}
-        self._letters = (
-            LayerPrecision.parse(precision) if self._forms is None else self._forms["last"]
-        )
-        if role is not None:
-            self._check_role(role)
-        self._asked_role = role
-
-    def _check_role(self, role: Any) -> None:
-        if role not in ROLES:
-            raise ValueError(
-                f"{type(self).__name__}: role must be one of {tuple(ROLES)}, got {role!r}"
-            )
-        if self._forms is None:
-            raise ValueError(
-                f"{type(self).__name__}: role must be None where letters say what the layer reads "
-                f"and hands on, got {role!r} beside precision {str(self._letters)!r}"
-            )
-
-    def _add_inputs(self, in_channels: int | tuple[int, int], is_apart: bool) -> None:
-        """Create the statistics of the inputs and what remembers the role."""
-        owner, looks_up = type(self).__name__, self._letters.looks_up
-        sizes = (in_channels, in_channels) if isinstance(in_channels, int) else in_channels
-        rows = self._letters.takes_rows and self._forms is None
-        self.input_bits = InputBits(owner, sizes[0], rows) if looks_up else None
-        self.root_bits = InputBits(owner, sizes[1], rows) if looks_up and is_apart else None
-        self.gain_level = nn.Parameter(torch.zeros(1)) if looks_up else None
-        self.root_gain_level = self.root_norm = None
-        if self._forms is not None:
-            module: Any = self
-            # Above 0 where a binary layer reads the result, below 0 where something else does;
-            # forwards in training that recorded gradients, as far as they are counted.
-            for name in ("feeds", "steps"):
-                module.register_buffer(name, torch.zeros((), dtype=torch.float32))
-            self._state, self._counted = HostState(), HostState()
-            self._fed = False
-            self._begin()
-
-    def _begin(self) -> None:
-        """Know nothing of inputs and role, or what the constructor was told."""
-        for bits in (self.input_bits, self.root_bits):
-            if bits is not None:
-                bits.reset_parameters()
-        if self._forms is not None:
-            with torch.no_grad():
-                self.feeds.zero_()
-                self.steps.zero_()
-            if self._asked_role is not None:
-                self._take_role(self._asked_role)
-            watch.add(self)
-
-    @property
-    def has_role(self) -> bool:
-        """True if the precision is a name, so that the letters follow from the role."""
-        return self._forms is not None
-
-    @property
-    def is_trained(self) -> bool:
-        """True behind the first steps of training, from which on the role stays."""
-        return self._forms is not None and (self._counted.read(self.steps) or [0.0])[0] >= STEPS
-
-    @property
-    def role(self) -> Role | None:
-        """Position among binary layers; None as long as nothing tells it.
-
-        ``"first"`` reads features and a binary layer reads its result, ``"inner"`` stands between
-        binary layers, ``"last"`` reads the result of one, ``"only"`` does neither.
-        """
-        if self._forms is None or self.input_bits is None:
-            return None
-        feeds, reads = self._state.read(self.feeds, self.input_bits.reads) or (0.0, 0.0)
-        if reads == 0.0:
-            return None
-        found = (reads > 0, feeds > 0)
-        return next(role for role, facts in ROLES.items() if facts == found)
-
-    def set_role(self, role: Role | Literal["hidden"]) -> None:
-        """Say by hand what the layer reads and what reads its result.
-
-        Layers of named precisions find it in the first training batch; this is for those who know.
-        ``"hidden"`` says only that a binary layer reads the result. Layers whose letters are given
-        ignore it.
-
-        Raises:
-            ValueError: there is no such role, or the layer was trained in another one.
-        """
-        if self._forms is None:
-            return
-        if role == "hidden":
-            self.tell_read_by_binary()
-            return
-        self._check_role(role)
-        if self.is_trained and self.role not in (None, role):
-            raise ValueError(
-                f"{type(self).__name__}: role must stay {self.role!r}, in which the layer was "
-                f"trained, got {role!r}; reset_parameters() begins anew"
-            )
-        self._asked_role = role
-        self._take_role(role)
-
-    def _take_role(self, role: Role) -> None:
-        reads, feeds = ROLES[role]
-        with torch.no_grad():
-            self.feeds.fill_(1.0 if feeds else -1.0)
-        for bits in (self.input_bits, self.root_bits):
-            if bits is not None:
-                bits.set_reads(reads)
-
-    def tell_read_by_binary(self) -> None:
-        """Hear that a binary layer reads the result; a trained layer stays as it is."""
-        if self._forms is not None and self._asked_role is None and not self.is_trained:
-            with torch.no_grad():
-                self.feeds.fill_(1.0)
-
-    def tell_source(self, bits: InputBits, reads_bits: bool, kept: float, form: float) -> None:
-        """Hear where an input comes from: see :func:`bitgnn.nn.settling.settle`."""
-        if self.is_trained:
-            return
-        if self._asked_role is None and self._forms is not None:
-            bits.set_reads(reads_bits)
-            with torch.no_grad():
-                if float(self.feeds) == 0.0:
-                    self.feeds.fill_(-1.0)
-        bits.set_kept(kept)
-        if not reads_bits:
-            bits.form.fill_(form)
-
-    def note_state(self) -> None:
-        """Read kinds and letters, which compilers take as they were read last."""
-        for bits in (self.input_bits, self.root_bits):
-            if bits is not None:
-                bits.kind  # noqa: B018
-        self.letters  # noqa: B018
-
-    @property
-    def letters(self) -> LayerPrecision:
-        """Precision in use."""
-        if self._forms is None or getattr(self, "input_bits", None) is None:
-            return self._letters
-        if torch.compiler.is_compiling():
-            return self._letters
-        assert self.input_bits is not None
-        self._letters = self._forms[self._form(self._feeds_bits)]
-        return self._letters
-
-    @property
-    def _feeds_bits(self) -> bool:
-        """True where a binary layer is known to read the result."""
-        if self._forms is None or self.input_bits is None:
-            return False
-        return (self._state.read(self.feeds, self.input_bits.reads) or [0.0])[0] > 0
-
-    def _form(self, feeds_bits: bool) -> Form:
-        assert self.input_bits is not None
-        kind = self.input_bits.kind
-        if kind in ("rows", None):
-            return "hidden_rows" if feeds_bits else "last_rows"
-        if feeds_bits and kind == "pattern":
-            # No more bits than outputs.
-            weight: Any = next(iter(self._products())).weight
-            if not is_lazy(weight) and weight.size(1) <= weight.size(0):
-                return "few_bits"
-        return "hidden" if feeds_bits else "last"
-
-    @property
-    def _norm(self) -> Any:
-        """The norm behind the product, where the letters of the role have one."""
-        return None if self.letters.hidden_norm is None else self.hidden_norm
+class LooksUp(HasRole):
+    """Mixin of layers whose product takes 8-bit rows or bits, by the input's statistics."""
 
     def _ready(self, linear: Any, x: Tensor) -> Tensor:
-        raise NotImplementedError
-
-    def _products(self) -> Iterable[nn.Module]:
         raise NotImplementedError
 
     def _meet_model(self) -> None:

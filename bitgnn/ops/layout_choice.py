@@ -117,6 +117,7 @@ def check_pattern(name: str, adjacency: BitAdjacency, rows: int, device: torch.d
             f"got {adjacency.num_cols}"
         )
     _arguments.same_device(name, "adjacency", adjacency.indices.device, device)
+    adjacency.check_written()
 
 
 def compressed_rows(

@@ -1,4 +1,4 @@
-"""The tuner: precision of each layer, order and width for a model and a graph.
+"""The tuner: the precision of each layer and the width that suit a model and a graph.
 
 The package itself is the function: ``bitgnn.tune(model, data, ...)`` is
 :func:`bitgnn.tune.tuner.tune`.
@@ -10,16 +10,16 @@ import sys
 from types import ModuleType
 from typing import Any
 
-# Imported on first use: a plan is read and frozen without what searching for one needs.
+# Imported on first use: the command line reads its defaults without torch.
 _HOMES = {
-    "Accuracy": "space",
+    "Candidate": "candidates",
     "LimitsMissed": "result",
-    "Space": "space",
-    "Workload": "workload",
+    "Point": "result",
+    "TuneResult": "result",
     "tune": "tuner",
 }
 
-__all__ = ["Accuracy", "LimitsMissed", "Space", "Workload", "tune"]
+__all__ = ["Candidate", "LimitsMissed", "Point", "TuneResult", "tune"]
 
 
 def __getattr__(name: str) -> Any:

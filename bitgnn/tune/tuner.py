@@ -1,331 +1,309 @@
-"""tune(): precision, order and width of a model that are best on its data, with reasons."""
+"""tune(): distills candidates one after the other, measures them in turns, and chooses."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Mapping, Sequence
+import shutil
+import time
+import warnings
+from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
-from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
-from rich.console import Console
 from torch import nn
+from torch_geometric.data import Data
+from torch_geometric.nn import GAE
+from tqdm import tqdm
 
-from bitgnn._files import alone_in
+from bitgnn._checks import name_type
+from bitgnn._files import FileError, alone_in
+from bitgnn._plain import read_json
 from bitgnn.convert.swap.graphs import own_letters
-from bitgnn.measure.timing import Timing, gpu_seconds, measure_in_turns, noise
-from bitgnn.tune.letters import Pins
-from bitgnn.tune.objective import (
-    Budget,
-    Constraint,
-    Goal,
-    Objective,
-    ObjectiveError,
-    pareto_front,
-    parse_seconds,
-)
+from bitgnn.distillation.fitting import BUDGET_SPENT
+from bitgnn.distillation.graphs_and_links import has_links
+from bitgnn.distillation.named import distilled, parse_seconds
+from bitgnn.distillation.problems import Nodes
+from bitgnn.distillation.result import Distilled
+from bitgnn.measure.report import cpu_model, write_json
+from bitgnn.measure.timing import measure_in_turns, noise
+from bitgnn.tune.candidates import PRECISIONS, Candidate, Pins, candidates
+from bitgnn.tune.forwards import Forward, float_forwards, frozen_forward
+from bitgnn.tune.goal import Goal, Objective
 from bitgnn.tune.result import LimitsMissed, Point, TuneResult
-from bitgnn.tune.search import Search, stage_bars
-from bitgnn.tune.space import Accuracy, Space
-from bitgnn.tune.students import Baseline, Student, Students, baseline_of
-from bitgnn.tune.study import Trial, TrialStore, check_file, letters_key, signature_of
-from bitgnn.tune.workload import MetricName, Workload
 
+CONSTRAINTS = ("accuracy drop <= 1%",)
 WIDTHS = (1.0, 2.0, 4.0)
 """Multiples of the hidden channels that are tried."""
-STUDENTS = "students"
+CANDIDATES = "candidates"
 """Folder of their checkpoints in the output folder."""
-FINALISTS, FINAL_ROUNDS = 4, 15
-"""Plans distilled beside "bin" of each width, and repeats of the last measurement of each."""
-SEARCHED_BY, DISTILLED_BY = 0.7, 0.95
-"""Parts of the budget that searching, and distilling the finalists behind it, may use up."""
-TAUGHT_SHARE = 0.6
-"""Part of the searching time left that distilling a width's first student may use up."""
-LEAST_SHARE = 0.5
-"""Part of the time of its width's first student below which no finalist is begun."""
+BEGUN = "begun.json"
+"""Of a candidate: the seconds its training was given, and whether it is over."""
+ROUNDS = 15
+"""Repeats of each measurement."""
+TRAINED_BY = 0.85
+"""Part of the budget that trainings may use up; the rest is for measuring and writing."""
 LEAST_SECONDS = 1e-3
 """Enough for an epoch, since one that is begun is ended."""
 
 
-class TuneInterrupted(KeyboardInterrupt):
-    """A search was interrupted; the message says what is kept and how to go on.
-
-    Attributes:
-        trials: plans that were looked at.
-    """
-
-    def __init__(self, message: str, trials: Sequence[Trial]) -> None:
-        super().__init__(message)
-        self.trials = tuple(trials)
-
-
 def tune(
     model: nn.Module,
-    data: Any,
+    data: Data,
     objective: Objective = "latency",
-    constraints: str | Constraint | Iterable[str | Constraint] = ("accuracy drop <= 1%",),
+    constraints: str | Iterable[str] = CONSTRAINTS,
     *,
-    widen: float | Sequence[float] = WIDTHS,
+    precisions: str | Sequence[str] = PRECISIONS,
     pins: Pins | None = None,
-    allow: Mapping[str, Sequence[str]] | None = None,
+    widen: float | Sequence[float] = WIDTHS,
     trained: bool | None = None,
     epochs: int | None = None,
-    budget: str | float | Budget | None = None,
-    metric: MetricName = "accuracy",
-    device: torch.device | str | None = None,
+    budget: str | float | None = None,
     seed: int = 0,
-    storage: str | Path | None = None,
     output: str | Path | None = None,
-    progress: bool = True,
 ) -> TuneResult:
-    """Find the letters, order, form of features and width that suit a float model and its data.
+    """Find the precision of each layer and the width that suit a float model and its graph.
 
-    Of each width a student is distilled in the letters of ``"bin"``, see :func:`bitgnn.distill`.
-    In its weights every choice of letters (of more than 512 those that an Optuna sampler proposes)
-    is scored on the validation nodes, its plans are timed briefly, and at most a fifth of them is
-    measured in turns. The best of all widths are distilled in their own letters from the same
-    teacher, and measured in turns beside it: these are the points of the result.
+    A loop over candidates: all combinations of ``precisions`` over the layers where there are at
+    most 16, else one layer at a time with the others at the first of them, times ``widen``. Each
+    one is distilled from the same teacher, see :func:`bitgnn.distill`, and frozen. All of them and
+    the float model are measured in turns; features are packed before.
 
     Args:
-        model: a model in floats, trained or not, unchanged; one that is not is trained first.
-        data: PyG ``Data`` with ``x``, ``edge_index``, ``y``, ``train_mask`` and ``val_mask``.
+        model: a model in floats, trained or not, unchanged, on the device where all happens; one
+            that is not trained is trained first.
+        data: graph with ``x``, ``edge_index``, ``train_mask`` and labels ``y`` of nodes, as
+            :func:`bitgnn.distill` takes it.
         objective: ``"latency"``, ``"memory"`` or ``"accuracy"``.
         constraints: limits such as ``"latency <= 2 ms"``, ``"memory <= 10 MB"`` or
             ``"accuracy drop <= 1%"``, which counts from the float model's validation score.
+        precisions: names or letters that every layer may take.
+        pins: precisions that are settled, by layer name or place: ``{"conv1": "fp32", -1: "full"}``
+            or ``["conv1=fp32"]``.
         widen: multiples of the hidden channels to try, or a single one.
-        pins: letters that are settled, such as ``{"conv1": "FBB+BBB"}`` or
-            ``["first layer stays F"]``.
-        allow: values to choose from, by ``"features"`` or ``"order"``.
         trained: whether ``model`` is trained; None looks at its scores.
         epochs: of each training; None for the rule of :func:`bitgnn.distill`.
-        budget: time for all of it, such as ``"60s"``; None for as long as it takes.
-        metric: ``"accuracy"`` or ``"roc_auc"``.
-        device: where to train and measure; None for the model's device.
-        seed: of the trainings and of the sampler.
-        storage: SQLite file with every trial: a search that was stopped goes on from it, and
-            processes that name the same file share the work. None: ``tune.db`` in ``output`` where
-            Optuna is installed, else in memory.
-        output: folder for the result's files, see :meth:`TuneResult.save`, and for the students'
+        budget: time for all of it, such as ``"60s"`` or 60. Candidates that it leaves no time for
+            are named in the result.
+        seed: of all trainings.
+        output: folder for the result's files, see :meth:`TuneResult.save`, and for the candidates'
             checkpoints: the same call goes on where it was stopped or killed.
-        progress: whether to draw bars.
 
     Returns:
-        Every distilled plan, the Pareto front, and the recommended plan with reasons.
+        Every candidate, the Pareto front, and the best one.
 
     Raises:
-        LimitsMissed: no plan keeps every limit, or the budget was too short to train the float
-            model; the message says which and by how much. Its ``result`` holds the plan that
-            comes nearest, and the files are written.
-        ObjectiveError: an objective, limit or budget that cannot be read.
-        DistillError: the model cannot be widened, or nothing can be learnt from the data.
-        StorageError: ``storage`` holds something else.
-        CheckpointError: ``output`` holds students of something else.
+        LimitsMissed: no candidate keeps every limit, or the budget was too short to train the float
+            model. Its ``result`` holds everything that was measured, and the files are written.
+        DistillError: nothing can be learnt from the data, the model cannot be widened, or the
+            budget leaves no time for a candidate.
+        CheckpointError: ``output`` holds candidates of something else.
         OutputError: ``output`` cannot be written, or another process is at work in it.
-        TuneInterrupted: stopped by Ctrl-C; what was finished is kept in ``output``.
-        ValueError: the model or the data do not fit, see :meth:`Workload.of`.
+        KeyboardInterrupt: stopped by Ctrl-C; the message says what is kept in ``output``.
+        TypeError: model or data is of a wrong type.
+        ValueError: another argument is wrong.
         OSError: a file cannot be written.
     """
+    begin = time.perf_counter()
     goal = Goal.read(objective, constraints)
+    seconds = None if budget is None else parse_seconds(budget)
     widths = (widen,) if isinstance(widen, int | float) else tuple(dict.fromkeys(widen))
-    if not widths or not all(1 <= width < math.inf for width in widths):
-        raise ValueError(f"tune: widen must be numbers of at least 1, got {widen}")
-    if not isinstance(budget, Budget):
-        budget = Budget(None if budget is None else parse_seconds(budget))
-    workload = Workload.of(model, data, metric=metric, device=device)
-    letters = own_letters(workload.model)
-    if set("BT") & set("".join(letters.values())):
-        raise ValueError(f"tune: model must be in floats, got one with the letters {letters}")
-    Space.from_workload(workload, pins, allow)  # refuses pins and values
-    folder = None if output is None else Path(output)
-    if storage is None and folder is not None and find_spec("optuna") is not None:
-        storage = folder / "tune.db"
-    if storage is not None:
-        check_file(Path(storage))
+    problem = _problem(model, data, seed)
+    waiting = candidates(model, problem, precisions, pins, sorted(widths))
     with ExitStack() as held:
-        if folder is not None:
+        if output is None:
+            folder = Path(held.enter_context(TemporaryDirectory()))
+        else:
+            folder = Path(output)
             held.enter_context(alone_in(folder))
-        place = Path(held.enter_context(TemporaryDirectory())) if folder is None else folder
-        students = Students(workload, data, place / STUDENTS, epochs, seed, trained)
-        tuning = _Tuning(students, goal, budget, pins, allow, storage, seed, progress)
+        loop = _Loop(folder, model, data, problem, begin, seconds, trained, epochs, seed)
         try:
-            result = tuning.run(sorted(widths))
+            loop.run(waiting)
+            result = loop.result(goal)
         except KeyboardInterrupt:
-            raise tuning.interrupted(folder) from None
-        if folder is not None:
+            kept = f"stopped; {len(loop.done)} of {len(waiting)} candidates are distilled"
+            on = "name an output folder to go on from there next time"
+            if output is not None:
+                on = f"they are kept in {folder}, the same call goes on from there"
+            raise KeyboardInterrupt(f"{kept}; {on}") from None
+        if output is not None:
             result.save(folder)
     if result.missed is not None:
         raise LimitsMissed(result)
     return result
 
 
+def _problem(model: nn.Module, data: Any, seed: int) -> Nodes:
+    """Check model and data before anything is trained."""
+    if not isinstance(model, nn.Module):
+        raise TypeError(f"tune: model must be a torch.nn.Module, got {name_type(model)}")
+    if not isinstance(data, Data):
+        raise TypeError(f"tune: data must be a Data object of one graph, got {name_type(data)}")
+    letters = own_letters(model)
+    if set("BT") & set("".join(letters.values())):
+        raise ValueError(f"tune: model must be in floats, got one with the letters {letters}")
+    if not letters:
+        raise ValueError(
+            f"tune: model must have a layer to tune such as GCNConv, SAGEConv or GraphConv, "
+            f"{type(model).__name__} has none"
+        )
+    if has_links(data) or isinstance(model, GAE):
+        raise ValueError("tune: data must have labels of nodes, got a problem of links")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # the first distillation says them
+        return Nodes(data, model, None, None, seed)
+
+
 @dataclass
-class _Tuning:
-    """The stages of one call: a student of each width, searches in its weights, finalists."""
+class _Loop:
+    """The loop of one call over its candidates, and what it has found so far."""
 
-    students: Students
-    goal: Goal
-    budget: Budget
-    pins: Pins | None
-    allow: Mapping[str, Sequence[str]] | None
-    storage: str | Path | None
+    folder: Path
+    model: nn.Module
+    data: Data
+    problem: Nodes
+    begin: float
+    budget: float | None
+    trained: bool | None
+    epochs: int | None
     seed: int
-    progress: bool
-    baseline: Baseline | None = None
-    # Of each width, the student in the letters of "bin" and the search in its weights.
-    firsts: list[tuple[Student, Search]] = field(default_factory=list)
-    remarks: list[str] = field(default_factory=list)
-    complete: bool = True
+    teacher: nn.Module | None = None
+    doubt: str | None = None
+    done: dict[Candidate, tuple[Distilled, Forward]] = field(default_factory=dict)
+    left_out: list[Candidate] = field(default_factory=list)
+    failed: dict[Candidate, str] = field(default_factory=dict)
+    # Seconds of a candidate by width.
+    took: dict[float, float] = field(default_factory=dict)
 
-    def run(self, widths: Sequence[float]) -> TuneResult:
-        """Search all widths, distill the finalists, and measure them beside the teacher."""
-        for number, widen in enumerate(widths):
-            if number and not self.budget.fits("width", SEARCHED_BY):
-                left = ", ".join(f"{width:g}" for width in widths[number:])
-                self._left_out(f"hidden channels × {left}")
-                break
-            begin = self.budget.spent
-            self._search(widen)
-            self.budget.did("width", self.budget.spent - begin)
-        if not any(search.measured for _, search in self.firsts):
-            reasons = sorted({r for _, search in self.firsts for r in search.failed.values()})
-            raise ObjectiveError(f"tune: no plan can be run ({'; '.join(reasons)})")
-        return self._result(self._distilled(self._finalists()))
+    @property
+    def spent(self) -> float:
+        """Seconds since the call began."""
+        return time.perf_counter() - self.begin
 
-    def _search(self, widen: float) -> None:
-        """Distill the first student of a width and search all plans with its weights."""
-        self._say(f"distilling bin, hidden channels × {widen:g}")
-        first = self._teach(widen, None, self.budget.part(SEARCHED_BY).part(TAUGHT_SHARE))
-        if self.baseline is None:
-            assert self.students.teacher is not None, "it was there before its student"
-            workload = replace(self.students.workload, model=self.students.teacher)
-            self.baseline = baseline_of(workload)
-            self.goal = replace(self.goal, reference=self.baseline.score.validation)
-        space = Space.from_workload(first.workload, self.pins, self.allow)
-        store = TrialStore(self.storage, signature_of(first.workload), widen)
-        with stage_bars(self.progress, f"× {widen:g}") as show:
-            part = self.budget.part(SEARCHED_BY)
-            search = Search(space, Accuracy(space), store, self.goal, part, self.seed, show)
-            self.firsts.append((first, search))
-            self.complete &= search.explore()
-            self.complete &= search.measure()
+    def run(self, waiting: Sequence[Candidate]) -> None:
+        """Distill and freeze every candidate for which there is time."""
+        for candidate in tqdm(waiting, desc="candidates", disable=None):
+            place = self.folder / CANDIDATES / candidate.folder
+            left = None if self.budget is None else TRAINED_BY * self.budget - self.spent
+            is_late = left is not None and self._expected(candidate.widen) > left
+            if is_late and self.teacher is not None and not _has_ended(place):
+                self.left_out.append(candidate)
+                continue
+            try:
+                self._take(candidate, place, left)
+            except FileError:
+                raise
+            except (RuntimeError, ValueError) as error:
+                if self.teacher is None:
+                    raise
+                lines = str(error).splitlines() or [""]
+                self.failed[candidate] = f"{type(error).__name__}: {lines[0]}"
 
-    def _teach(self, widen: float, plan: Any, budget: Budget) -> Student:
-        seconds = max(budget.seconds, LEAST_SECONDS)
-        return self.students.teach(widen, plan, None if math.isinf(seconds) else seconds)
+    def _expected(self, width: float) -> float:
+        """Seconds of a candidate, by those of its width or of others in proportion."""
+        scaled = [seconds * width / other for other, seconds in self.took.items()]
+        return self.took.get(width, max(scaled, default=0.0))
 
-    def _finalists(self) -> list[tuple[Trial, Student | None]]:
-        """One plan for each promising choice of letters and width, with its student if any.
+    def _take(self, candidate: Candidate, place: Path, left: float | None) -> None:
+        begin = self.spent
+        budget = _given(place, None if left is None else max(left, LEAST_SECONDS))
+        with warnings.catch_warnings():
+            if self.teacher is not None:  # the first one's warnings say what is wrong with all
+                warnings.simplefilter("ignore", UserWarning)
+            found = distilled(
+                self.model if self.teacher is None else self.teacher, self.data, candidate.config,
+                widen=None if candidate.widen == 1 else candidate.widen, epochs=self.epochs,
+                budget=budget, seed=self.seed, log=place,
+                trained=self.trained if self.teacher is None else True,
+            )  # fmt: skip
+        write_json(place / BEGUN, {"seconds": budget, "ended": True})
+        if self.teacher is None:
+            self.teacher = found.teacher
+            if found.ended.get("teacher") == BUDGET_SPENT:
+                epochs = len(found.teacher_history)
+                self.doubt = f"the budget ended the float model's training at epoch {epochs}"
+        self.done[candidate] = found, frozen_forward(found.model, self.problem)
+        took = max(found.seconds, self.spent - begin - found.teacher_seconds)
+        self.took[candidate.widen] = max(took, self.took.get(candidate.widen, 0.0))
 
-        Those of "bin" that the search has distilled already, then the Pareto front of the search,
-        best first.
-        """
-
-        def rank(trial: Trial) -> tuple[float, ...]:
-            return trial.measures.rank(self.goal.objective)
-
-        found: dict[tuple[float, str], Trial] = {}
-        for _, search in self.firsts:
-            for trial in sorted(search.measured, key=rank):
-                found.setdefault((trial.widen, letters_key(trial.plan.letters)), trial)
-        done: list[tuple[Trial, Student | None]] = []
-        for first, search in self.firsts:
-            own = letters_key(own_letters(first.model))
-            key = first.workload.widen, own
-            # Not measured, perhaps; pins may forbid it.
-            plans = [found.pop(key)] if key in found else search.by_letters.get(own, [])
-            if plans:
-                done.append((min(plans, key=rank), first))
-        trials = list(found.values())
-        front = [trials[place] for place in pareto_front([t.measures for t in trials])]
-        front.sort(key=lambda trial: self.goal.preference(trial.measures))
-        return done + [(trial, None) for trial in front[:FINALISTS]]
-
-    def _distilled(self, finalists: Sequence[tuple[Trial, Student | None]]) -> list[Point]:
-        """Distill the finalists in their own letters while there is time."""
-        points: list[Point] = []
-        took = {first.workload.widen: first.seconds for first, _ in self.firsts}
-        for number, (trial, student) in enumerate(finalists):
-            letters = " ".join(trial.plan.letters.values())
-            if student is None:
-                left = self.budget.left_until(DISTILLED_BY)
-                if points and left < LEAST_SHARE * took[trial.widen]:
-                    self._left_out(f"{len(finalists) - number} of {len(finalists)} finalists")
-                    break
-                self._say(
-                    f"distilling finalist {number + 1} of {len(finalists)}: "
-                    f"{letters}, hidden channels × {trial.widen:g}"
-                )
-                # As many as fit share the time; none of them needs more than all of it.
-                waiting = len(finalists) - number
-                fitting = min(waiting, left / max(took[trial.widen], LEAST_SECONDS))
-                budget = self.budget.part(DISTILLED_BY, max(1, int(fitting)))
-                student = self._teach(trial.widen, trial.plan, budget)
-            score, candidate = student.scored(trial.plan)
-            memory, timing = float(candidate.memory.peak), Timing((trial.latency,), 1)
-            name = f"{letters} ×{trial.widen:g}"
-            points.append(Point(name, score, memory, timing, trial.plan, student))
-        return points
-
-    def _result(self, points: list[Point]) -> TuneResult:
-        """Measure all points in turns with the teacher, and choose."""
-        searches = [search for _, search in self.firsts]
-        workload, baseline = self.students.workload, self.baseline
-        assert baseline is not None
-        assert self.students.teacher is not None
-        candidates = [p.student.scored(p.plan)[1] for p in points if p.student and p.plan]
-        runs = [*(candidate.run for candidate in candidates), baseline.run]
-        *timings, of_teacher = measure_in_turns(
-            runs, workload.device, rounds=FINAL_ROUNDS, seconds=self.budget.seconds_left
+    def result(self, goal: Goal) -> TuneResult:
+        """Measure all candidates and the float model in turns."""
+        problem, teacher = self.problem, self.teacher
+        assert teacher is not None, "an error of the first candidate is raised"
+        if not self.done:
+            raise ValueError(f"tune: no candidate can be run: {next(iter(self.failed.values()))}")
+        floats = float_forwards(teacher, problem)
+        forwards = [*(forward for _, forward in self.done.values()), *floats.values()]
+        left = None if self.budget is None else max(0.0, self.budget - self.spent)
+        total = ROUNDS * len(forwards)
+        with tqdm(total=total, desc="measured in turns", disable=None, leave=False) as bar:
+            timings = measure_in_turns(
+                [forward.run for forward in forwards], problem.device, rounds=ROUNDS,
+                seconds=left, progress=bar.update,
+            )  # fmt: skip
+        timed = iter(timings)
+        points = tuple(
+            Point(str(one), forward, next(timed), found.model, one, len(found.history),
+                  found.ended["student"])
+            for one, (found, forward) in self.done.items()
+        )  # fmt: skip
+        beside = tuple(
+            Point(f"float ({form})", forward, next(timed), teacher)
+            for form, forward in floats.items()
         )
-        points = [replace(p, timing=t) for p, t in zip(points, timings, strict=True)]
-        best = min(points, key=lambda point: self.goal.preference(point.measures))
-        place = points.index(best)
-        kernels = candidates[place].kernels
-        best = points[place] = replace(best, gpu_seconds=gpu_seconds(kernels, workload.device))
-        measured = [timing for search in searches for timing in search.timings]
+        noisy, short = noise(timings), [p.name for p in points if p.ended == BUDGET_SPENT]
+        remarks = [f"{noisy[0].upper()}{noisy[1:]}."] if noisy else []
+        if short:
+            remarks.append(f"The budget cut trainings short: {'; '.join(short)}.")
+        if self.doubt is not None:
+            remarks.append(f"Scores are lower than they can be: {self.doubt}.")
+        device = problem.device
+        is_cuda = device.type == "cuda"
+        workload = {
+            "model": type(self.model).__name__,
+            "nodes": problem.y.size(0),
+            "edges": self.data.num_edges,
+            "features": self.data.x.size(1),
+            "device": torch.cuda.get_device_name(device) if is_cuda else cpu_model(),
+            "seed": self.seed,
+        }
         return TuneResult(
-            best,
-            self.students.teacher,
-            (Point(baseline.name, baseline.score, baseline.memory, of_teacher), *points),
-            tuple(trial for search in searches for trial in search.trials),
-            self.goal.objective,
-            self.goal.constraints,
-            self.goal.reference,
-            sum(search.num_plans for search in searches),
-            workload.description,
-            self.budget.spent,
-            self.seed,
-            self.complete,
-            noise([*measured, *timings, of_teacher]),
-            {plan: reason for search in searches for plan, reason in search.failed.items()},
-            self.students.doubt,
-            tuple(self.remarks),
-        )
+            points, beside, teacher, replace(goal, reference=beside[0].score),
+            tuple(self.left_out), self.failed, tuple(remarks), problem.objective.metric, workload,
+            self.spent, self.budget, self.doubt,
+        )  # fmt: skip
 
-    def _left_out(self, what: str) -> None:
-        self.remarks.append(f"The budget left no time for {what}.")
-        self.complete = False
 
-    def _say(self, text: str) -> None:
-        if self.progress:
-            Console(stderr=True).print(text, highlight=False)
+def _state(place: Path) -> dict[str, Any]:
+    """The seconds that a training was given and whether it has ended; empty if it was not begun."""
+    file = place / BEGUN
+    if not file.is_file():
+        return {}
+    kept = read_json(file)
+    found = kept if isinstance(kept, dict) else {}
+    seconds, ended = found.get("seconds", ""), found.get("ended")
+    if not isinstance(seconds, float | None) or not isinstance(ended, bool):
+        raise FileError(f"{file}: is damaged; delete its folder to train this candidate anew")
+    return found
 
-    def interrupted(self, folder: Path | None) -> TuneInterrupted:
-        """Say what was finished before Ctrl-C, and how to go on."""
-        trials = [trial for _, search in self.firsts for trial in search.trials]
-        students, plans = f"students: {self.students.taught}", f"plans looked at: {len(trials)}"
-        goes_on = "the same call goes on from there"
-        if folder is not None:
-            said = f"stopped; kept in {folder} are distilled {students}, {plans}; {goes_on}"
-        elif self.storage is not None:
-            said = f"stopped; kept in {self.storage} are {plans}; {goes_on}"
-        else:
-            said = (
-                f"stopped with distilled {students}, {plans}; name an output folder to go on from "
-                "there next time"
-            )
-        return TuneInterrupted(said, trials)
+
+def _has_ended(place: Path) -> bool:
+    return bool(_state(place).get("ended"))
+
+
+def _given(place: Path, seconds: float | None) -> float | None:
+    """The seconds for a training; of one that has ended those it had, with which it ends at once.
+
+    One that was stopped begins anew where its seconds are limited: with others its teacher would be
+    trained for longer, and no longer be what the student learnt from.
+    """
+    state = _state(place)
+    before: float | None = state.get("seconds")
+    if state.get("ended"):
+        return before
+    if state and not (before is None and seconds is None):
+        shutil.rmtree(place)
+    write_json(place / BEGUN, {"seconds": seconds, "ended": False})
+    return seconds

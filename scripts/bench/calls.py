@@ -18,7 +18,7 @@ from bench.tasks import NodeTask, untrained_model
 from bitgnn import models
 from bitgnn.bits import BitAdjacency, BitTensor
 from bitgnn.convert import freeze
-from bitgnn.inference import FrozenModel
+from bitgnn.inference import FrozenModel, capture
 from bitgnn.measure.pyg import graph_forms
 from bitgnn.measure.report import format_seconds
 from bitgnn.measure.timing import Clock
@@ -119,7 +119,7 @@ def _gcn_calls(size: str, form: str, device: str) -> Iterator[tuple[str, Call]]:
     assert isinstance(model, FrozenModel)
     graph = model.prepare_graph(task.edge_index, task.num_nodes)
     x: Any = model.pack_features(task.x) if form == "packed" else task.x
-    yield from _ours(model, x, graph, device)
+    yield from _ours(model, x, graph)
     network = pyg_model("GCN", task).to(device).eval()
     for name, given in graph_forms(task.edge_index, task.num_nodes).items():
         yield from _theirs(f"PyG, {name}", network, (task.x, given), device)
@@ -129,10 +129,10 @@ def _image_calls(size: tuple[int, int, int], device: str) -> Iterator[tuple[str,
     torch.manual_seed(0)
     model = freeze(models.ResNet(image=size).eval(), check=False).to(device)
     assert isinstance(model, FrozenModel)
-    yield from _ours(model, torch.randn(IMAGES, *size, device=device), None, device)
+    yield from _ours(model, torch.randn(IMAGES, *size, device=device), None)
 
 
-def _ours(model: FrozenModel, x: Any, graph: Any, device: str) -> Iterator[tuple[str, Call]]:
+def _ours(model: FrozenModel, x: Any, graph: Any) -> Iterator[tuple[str, Call]]:
     """A frozen model in every way it may be called."""
     expected: Tensor = model(x, graph)
     out = torch.empty_like(expected)
@@ -140,11 +140,9 @@ def _ours(model: FrozenModel, x: Any, graph: Any, device: str) -> Iterator[tuple
         "model": partial(model, x, graph),
         "model, out": partial(model, x, graph, out=out),
     }
-    for name in ("eager", "auto", *["cuda_graph"] * (device == "cuda")):
-        run = model.executor(name)
-        named[name] = partial(run, x, graph)
-        named[f"{name}, out"] = partial(run, x, graph, out=out)
-        named[f"{name}, pinned"] = partial(run.pinned, x, graph)  # type: ignore[attr-defined]
+    run = capture(model, x, graph)
+    named["captured"] = run
+    named["captured, out"] = partial(run, out=out)
     for name, call in named.items():
         if not all(torch.equal(call(), expected) for _ in range(3)):
             raise WrongResultError(name)

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from bench.operators.case import OperatorCase
 from bench.tables.documents import NOT_MEASURED, TABLES, documents, fill
+from bench.tables.ensembles import ensembles_table
 from bench.tables.operators import cases_table
 from bench.tables.plain_loop import students_table, study_table
 from bench.tables.variants import variants_table
@@ -21,6 +22,25 @@ MACHINE = {
     "date": "2026-01-02T03:04:05+00:00",
 }
 EMPTY = "".join(f"<!-- table:{name} -->\n<!-- /table:{name} -->\n" for name in TABLES)
+
+
+def test_ensembles_table_has_a_row_a_form_and_a_column_a_graph():
+    tests = [{"fp32": 81.0, "seeds-3-hard": 79.0, "bin": 78.0}, {"fp32": 83.0}, {"fp32": 70.0}]
+    places = [("Cora", 0), ("Cora", 1), ("PubMed", 0)]
+    runs = [
+        {"graph": graph, "seed": seed, "tests": {**tests[0], **one}, "differing_nodes": 0}
+        for (graph, seed), one in zip(places, tests, strict=True)
+    ]
+    record = {"environment": {**MACHINE, "gpu": None}, "runs": runs}
+    text = ensembles_table(record)
+    assert "Trained on Some CPU" in text
+    assert "1 to 2 seeds. Frozen ensembles equal trained ones on every node." in text
+    rows = text.splitlines()[-3:]
+    assert rows[0] == "| fp32, one model | 82.0 ± 1.0 | 70.0 |"
+    assert rows[1] == "| binary, one model | 78.0 ± 0.0 | 78.0 |"
+    assert rows[2] == "| 3 members, all labels, hard votes | 79.0 ± 0.0 | 79.0 |"
+    runs[1]["differing_nodes"] = 2
+    assert "all but 2 nodes" in ensembles_table(record)
 
 
 def operators_record():

@@ -1,6 +1,8 @@
 """BitAdjacency: input forms, PyG's normalisation, self loops, duplicates, factors and errors."""
 
+import numpy as np
 import pytest
+import scipy.sparse
 import torch
 from torch.utils import _pytree as pytree
 from torch_geometric import EdgeIndex
@@ -8,7 +10,10 @@ from torch_geometric.nn.conv.gcn_conv import gcn_norm
 from torch_geometric.utils import add_remaining_self_loops, to_dense_adj
 from wrong_calls import check_wrong_calls
 
-from bitgnn import BitAdjacency
+from bitgnn import BitAdjacency, BitTensor, capture, freeze
+from bitgnn.models import GCN
+from bitgnn.nn import GCNConv
+from bitgnn.ops import bspmm
 
 # Duplicates (0, 1), a self loop on 2 (twice), node 5 isolated, node 4 without edges into it.
 GRAPH = torch.tensor([[0, 0, 1, 2, 2, 3, 4, 4], [1, 1, 0, 2, 2, 1, 3, 0]])
@@ -98,7 +103,10 @@ def test_duplicates_count_unless_coalesced():
     assert torch.equal(adjacency.to_dense(), dense(GRAPH))
 
 
-FORMS = pytest.mark.parametrize("form", ["int32", "EdgeIndex", "csr", "coo", "csc", "SparseTensor"])
+SCIPY = ["coo_array", "csr_array", "csr_matrix", "lil_array"]
+FORMS = pytest.mark.parametrize(
+    "form", ["int32", "EdgeIndex", "csr", "coo", "csc", "SparseTensor", *SCIPY]
+)
 
 
 def in_form(form, matrix):
@@ -106,6 +114,8 @@ def in_form(form, matrix):
     if form == "SparseTensor":
         reason = "torch_sparse (extra 'sparse') is not installed"
         return pytest.importorskip("torch_sparse", reason=reason).SparseTensor.from_dense(matrix)
+    if form in SCIPY:
+        return getattr(scipy.sparse, form)(matrix.numpy())
     if form in ("int32", "EdgeIndex"):
         edges = matrix.t().nonzero().t().contiguous()
         return edges.int() if form == "int32" else EdgeIndex(edges, sparse_size=matrix.t().shape)
@@ -129,6 +139,26 @@ def test_input_forms(form):
     adjacency = BitAdjacency.from_edge_index(in_form(form, matrix))
     assert adjacency.shape == (3, 2)
     torch.testing.assert_close(adjacency.to_dense(), matrix)
+
+
+def test_matrices_of_scipy_in_and_out():
+    edge_index, weight = torch.tensor([[0, 1, 1, 1], [2, 0, 0, 2]]), torch.ones(4)
+    for normalize in (None, "sym"):
+        held = BitAdjacency.from_edge_index(edge_index, 3, weight, normalize=normalize)
+        matrix = held.to_scipy()
+        assert matrix.nnz == 4  # duplicates stay apart
+        assert torch.equal(torch.from_numpy(matrix.toarray()), held.to_dense())
+    integers = BitAdjacency.from_edge_index(scipy.sparse.csr_array(np.eye(3, dtype=np.int8)))
+    assert integers.row_scale is None
+    for wrong, error, message in (
+        (scipy.sparse.csr_array(np.eye(3) * 1j), TypeError, "must hold real numbers, got complex"),
+        (scipy.sparse.coo_array(np.ones(3)), ValueError, r"must be a matrix, got \[3\]"),
+        (np.eye(3), TypeError, "SparseTensor or a sparse matrix of scipy, got"),
+    ):
+        with pytest.raises(error, match=message):
+            BitAdjacency.from_edge_index(wrong)
+    with pytest.raises(ValueError, match="num_nodes must be None or"):
+        BitAdjacency.from_edge_index(matrix, 4)
 
 
 def test_bipartite_and_inferred_sizes():
@@ -215,3 +245,35 @@ def test_transposed_pattern_is_left_out_of_graphs(monkeypatch):
         torch.compiler, "is_compiling", lambda: True
     )  # as while a model is exported
     assert all(map(torch.equal, adjacency.transposed(), expected))
+
+
+WRITES = {
+    "written": lambda a: a.indices.fill_(2**30),
+    "replaced": lambda a: setattr(a, "indices", torch.full_like(a.indices, -1)),
+    "fallen": lambda a: a.rowptr[1].fill_(2**20),
+}
+
+
+@pytest.mark.parametrize("write", WRITES.values(), ids=WRITES)
+def test_patterns_that_were_damaged_later_reach_no_kernel(write, device):
+    x, edges = torch.randn(NODES, 40, device=device), GRAPH.to(device)
+    frozen = freeze(GCN(40, 16, 5, precision="bin").eval()).to(device)
+    layer = GCNConv(40, 8).to(device)
+    message = "indices must lie in|rowptr must"
+    for use in (
+        lambda a: bspmm.bbf(BitTensor.from_float(x), a),
+        lambda a: bspmm.fbf(x, a),
+        lambda a: frozen(x, a),
+        lambda a: layer(x, a),
+    ):
+        adjacency = frozen.prepare_graph(edges, NODES)
+        for _ in range(3):  # the third call of a model is recorded
+            use(adjacency)
+        write(adjacency)
+        with pytest.raises(ValueError, match=message):
+            use(adjacency)
+    run = capture(frozen, x, adjacency := frozen.prepare_graph(edges, NODES))
+    run()
+    write(adjacency)
+    with pytest.raises(ValueError, match=message):
+        run()

@@ -6,8 +6,6 @@ import numpy as np
 import pytest
 import torch
 from row_processes import double_codes
-from safetensors.torch import load, save
-from torch.utils.data import DataLoader
 from wrong_calls import check_wrong_calls
 
 import bitgnn
@@ -57,18 +55,6 @@ def test_codes_are_those_of_the_definition(rows, size, dtype, device):
     assert codes.nbytes == rows * width + 8 * size
     assert np.array_equal(codes.codes[:, :size].cpu().numpy(), rounded(x, *scales(size)))
     assert not codes.codes[:, size:].any()
-
-
-def test_rounding_at_the_borders(device):
-    x = [0.5, 1.5, 2.5, -0.5, -1.5, 126.5, 127.4, 127.6, -126.5, -128, 1e30, NAN, INF, -INF]
-    x = torch.tensor([x], device=device)
-    zero, one = torch.zeros(14, device=device), torch.ones(14, device=device)
-    found = Int8Tensor.from_float(x, zero, one)
-    expected = [0, 2, 2, 0, -2, 126, 127, 127, -126, -127, 127, 0, 127, -127]
-    assert found.codes[0, :14].tolist() == expected
-    constant = Int8Tensor.from_float(x, one, zero)
-    assert not constant.codes.any()
-    assert constant.to_float().tolist() == [[1.0] * 14]
 
 
 def test_values_are_within_half_a_step():
@@ -149,25 +135,6 @@ def test_rows_of_another_model_are_refused():
         torch.stack([rows[0], other[0]])
     with pytest.raises(ValueError, match=both):
         torch.cat([rows.as_features(), other.as_features()])
-
-
-@pytest.mark.parametrize("size", SIZES)
-def test_safetensors_and_pickles(size):
-    for rows in (made(0, size), made(3, size)):
-        assert Int8Tensor.from_tensors(load(save(rows.to_tensors("q."))), "q.").equal(rows)
-        for held in (rows, rows.as_features()):
-            again = pickle.loads(pickle.dumps(held))
-            assert type(again) is type(held)
-            assert again.equal(rows)
-
-
-@pytest.mark.parametrize("size", SIZES)
-def test_workers_of_loaders_carry_rows(size):
-    rows = made(6, size).as_features()
-    batches = list(DataLoader(rows, batch_size=4, num_workers=1))
-    assert all(type(batch) is Int8Features for batch in batches)
-    assert all(batch.is_shared() for batch in batches if size)
-    assert bitgnn.cat(batches).equal(rows)
 
 
 def test_processes_share_rows():

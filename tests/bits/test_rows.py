@@ -164,13 +164,16 @@ def test_pickles_checkpoints_and_pytrees(kind):
     assert pytree.treespec_loads(pytree.treespec_dumps(spec)) == spec
 
 
-@pytest.mark.parametrize("kind", [BitTensor, TernaryTensor, BooleanTensor])
-def test_safetensors(kind):
-    x = packed(kind)
-    assert kind.from_tensors(load(save(x.to_tensors("q."))), "q.").equal(x)
-    x.scale = None
+@pytest.mark.parametrize("kind", [BitTensor, TernaryTensor, BooleanTensor, Int8Tensor])
+@pytest.mark.parametrize("size", [0, 1, 16, 31, 33])
+def test_safetensors(kind, size):
+    x = packed(kind, size=size)
+    for rows in (x, x[:0]):
+        assert kind.from_tensors(load(save(rows.to_tensors("q."))), "q.").equal(rows)
+    if kind is not Int8Tensor:
+        x.scale = None
     assert kind.from_tensors(load(save(x.to_tensors()))).equal(x)
-    with pytest.raises(ValueError, match=r"must hold \['q.words', 'q.size'.*\], got"):
+    with pytest.raises(ValueError, match=r"must hold \['q.\w+', 'q.\w+'.*\], got"):
         kind.from_tensors(x.to_tensors(), "q.")
 
 
@@ -217,12 +220,14 @@ def test_features_are_their_bits():
         assert np.array(held, dtype=np.float64).dtype == np.float64
 
 
-def test_workers_of_loaders_carry_packed_items():
-    x = packed(BitFeatures, rows=6)
-    for held in (x, BitTensor(x.words, x.words.size(1) * 32).as_features()):
-        batches = list(DataLoader(held, batch_size=4, num_workers=1))
-        assert all(isinstance(batch, BitFeatures) for batch in batches)
-        assert bitgnn.cat(batches).equal(held)
+@pytest.mark.parametrize("kind", [BitFeatures, Int8Features])
+@pytest.mark.parametrize("size", [0, 1, 16, 32, 33])
+def test_workers_of_loaders_carry_packed_items(kind, size):
+    held = packed(kind, 6, size)
+    batches = list(DataLoader(held, batch_size=4, num_workers=1))
+    assert all(type(batch) is kind for batch in batches)
+    assert all(batch.is_shared() for batch in batches if size)
+    assert bitgnn.cat(batches).equal(held)
 
 
 def test_repr():

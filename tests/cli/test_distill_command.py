@@ -153,7 +153,7 @@ def test_a_folder_of_another_distillation(distill, refused, tmp_path):
         assert "another process writes to this folder" in distill(tmp_path, invoke=refused)
 
 
-@pytest.mark.parametrize("name", ["sage", "graphconv", "GraphSAGE"])
+@pytest.mark.parametrize("name", ["graphconv", "GraphSAGE"])
 def test_models_by_name(distill, tmp_path, name):
     distill(tmp_path / "out", "--model", name, "--layers", "3")
 

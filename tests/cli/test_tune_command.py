@@ -1,91 +1,88 @@
 """`bitgnn tune`: files on success, one line and a status on failure."""
 
-import shutil
+import json
 
 import numpy as np
 import pytest
 
+import bitgnn
 from bitgnn import cli
-from bitgnn.convert import Plan
 from bitgnn.distillation.named import NamedModel
-from bitgnn.inference import load as read_model
-from bitgnn.tune import command, objective, search
-from bitgnn.tune.command import TuneCommand
+from bitgnn.tune import command, tuner
 
 QUICK = ["tune", "--epochs", "1", "--hidden", "8", "--widen", "1", "--threads", "1"]
 DIGITS = ["--data", "digits"]
-PINS = ["--pin", "convs.0=FBB+BBF", "--pin", "convs.1=FBF+F*F"]
+PINS = ["--pin", "convs.0=bin", "--pin", "convs.1=fp32"]
 LOOSE = ["--constraint", "accuracy drop <= 100%"]
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """Where the students are distilled once."""
+    """Where the candidate is distilled once."""
     return tmp_path_factory.mktemp("tune") / "out"
 
 
 @pytest.fixture
-def commands(monkeypatch):
-    """What would have been tuned."""
+def calls(monkeypatch):
+    """Models and arguments with which the tuner would have been called."""
     found = []
 
-    def caught(command, console):
-        found.append(command)
+    def caught(model, data, **options):
+        found.append((model, options))
         raise ValueError("enough")
 
-    monkeypatch.setattr(command, "run_tune", caught)
+    monkeypatch.setattr(command, "tune", caught)
     return found
 
 
-def test_writes_result_and_packed_model(run, folder):
-    result = run(*QUICK, *DIGITS, *PINS, "-o", folder, "--apply", *LOOSE)
-    plan = Plan.load(folder / "plan.yaml")
-    assert read_model(folder / "model").features == plan.features
-    assert plan.letters["convs.0"] == "FBB+BBF"
-    names = {path.name for path in folder.iterdir()}
-    assert {"tune.csv", "tune.json", "tune.png", "tune.db", "students"} <= names
-    assert result.stdout.startswith("Take convs.0 FBB+BBF")
+def test_writes_the_report_and_the_packed_model(run, folder):
+    result = run(*QUICK, *DIGITS, *PINS, "-o", folder, *LOOSE)
+    assert result.stdout.startswith("Take bin, fp32 ×1: the best latency of 1.\n")
+    assert {"tune.json", "tune.png", "model", "candidates"} <= {p.name for p in folder.iterdir()}
+    (point,) = json.loads((folder / "tune.json").read_text())["points"]
+    assert point["precisions"] == {"convs.0": "bin", "convs.1": "fp32"}
+    assert bitgnn.load(folder / "model").out_channels == 10
 
 
 def test_limits_that_nobody_keeps_are_the_first_line_and_the_status(run, folder):
-    shutil.rmtree(folder / "model", ignore_errors=True)
-    limit = ["--constraint", "memory <= 1 B", "--apply"]
+    limit = ["--constraint", "memory <= 1 B"]
     result = run(*QUICK, *DIGITS, *PINS, "-o", folder, *limit, status=cli.LIMITS_MISSED)
     first = result.stdout.splitlines()[0]
-    assert first.startswith("No plan is recommended: memory <= 1 B cannot be met")
-    assert "times as fast" not in result.stdout
+    assert first.startswith("None is recommended: no candidate keeps memory <= 1 B; the nearest, ")
     assert "Take " not in result.stdout
-    plan = Plan.load(folder / "plan.yaml")
-    assert plan.notes["keeps_limits"] is False
-    assert plan.notes["reasons"][0] == first
-    assert not (folder / "model").exists()
-    assert "The packed model is not written" in result.stdout
+    assert json.loads((folder / "tune.json").read_text())["missed"] in first
 
 
 def test_interrupt_says_how_to_go_on(run, folder, monkeypatch):
-    def stopped(self):
+    def stopped(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(search.Search, "measure", stopped)
+    monkeypatch.setattr(tuner, "measure_in_turns", stopped)
     result = run(*QUICK, *DIGITS, *PINS, "-o", folder, status=130)
+    assert "1 of 1 candidates are distilled; they are kept in" in result.stderr
     assert "the same call goes on" in result.stderr
 
 
-@pytest.mark.parametrize(("own", "spent"), [(cli.OWN_PROCESS, 1e6), (None, 0.0)])
-def test_starting_counts_where_the_process_is_for_the_command_alone(
-    run, commands, monkeypatch, tmp_path, own, spent
-):
-    monkeypatch.setattr(objective, "age_of_process", lambda: 1e6)
-    run(*QUICK, *DIGITS, "-o", tmp_path, obj=own, status=1)
-    assert [found.spent for found in commands] == [spent]
-
-
-def test_defaults_are_those_of_the_command_line(run, commands, tmp_path):
-    run("tune", *DIGITS, "-o", tmp_path, status=1)
-    assert commands == [TuneCommand("digits", output=tmp_path)]
-    assert commands[0].model.is_trained is False
+def test_options_left_out_are_defaults_of_the_function_and_starting_counts(run, calls, tmp_path):
+    run("tune", *DIGITS, "-o", tmp_path, "--budget", "60s", status=1)
+    ((_, options),) = calls
+    assert 0 < options.pop("budget") < 60
+    assert options == {
+        "objective": "latency", "trained": False, "seed": 0, "output": tmp_path,
+    }  # fmt: skip
     for made in (NamedModel(state=tmp_path), NamedModel("package.module:model")):
         assert made.is_trained is None  # its scores tell
+
+
+def test_options_are_arguments_of_the_function(run, calls, tmp_path):
+    more = ["--precision", "bin", "--precision", "full", "--widen", "3", "--epochs", "7"]
+    run("tune", *DIGITS, "-o", tmp_path, *more, *PINS, *LOOSE, "--seed", "5", status=1)
+    ((_, options),) = calls
+    assert options == {
+        "objective": "latency", "constraints": [LOOSE[1]], "precisions": ["bin", "full"],
+        "pins": [PINS[1], PINS[3]], "widen": [3.0], "epochs": 7, "trained": False, "budget": None,
+        "seed": 5, "output": tmp_path,
+    }  # fmt: skip
 
 
 def test_a_graph_and_a_model_of_ones_own(run, tmp_path, monkeypatch):
@@ -94,7 +91,7 @@ def test_a_graph_and_a_model_of_ones_own(run, tmp_path, monkeypatch):
     x = np.random.default_rng(0).standard_normal((40, 8)) + 2 * y[:, None]
     np.savez("mine.npz", x=x, y=y, edges=np.stack([y, 1 - y], axis=1))
     run(*QUICK, "--model", "sage", "--data", tmp_path / "mine.npz", *PINS, *LOOSE)
-    assert Plan.load(tmp_path / "bitgnn-tune" / "sage-mine" / "plan.yaml").letters
+    assert bitgnn.load(tmp_path / "bitgnn-tune" / "sage-mine" / "model").out_channels == 2
 
 
 @pytest.mark.parametrize(
@@ -105,11 +102,10 @@ def test_a_graph_and_a_model_of_ones_own(run, tmp_path, monkeypatch):
         (["--budget", "soon"], "budget must be a time"),
         (["--model", "gat"], "model must be one of ['gcn', 'sage', 'graphconv', 'indgcn'"),
         (["--data", "digitz"], "name must be one of"),
-        (["--pin", "foo"], "a pin must read like 'first layer stays F'"),
-        (["--pin", "convs.9=FBB"], "pins name the layer 'convs.9'"),
-        (["--pin", "convs.0=FBB+BBB"], "no letters that fit together"),
-        (["--storage", "."], "is a folder"),
-        (["--storage", __file__], "is no file of trials"),
+        (["--pin", "foo"], "pins must read like 'conv1=fp32'"),
+        (["--pin", "convs.9=bin"], "pins name the layer 'convs.9'"),
+        (["--precision", "fp32"], "leave no binary model"),
+        (["--precision", "float16"], "precisions: "),
     ],
 )
 def test_mistyped_options_are_one_line_and_touch_nothing(refused, tmp_path, more, said):

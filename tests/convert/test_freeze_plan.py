@@ -10,7 +10,7 @@ import torch_geometric.nn
 from graphs import odd_graph
 from torch import nn
 
-from bitgnn import GraphConfig, Plan, binarize, freeze, load, save
+from bitgnn import GraphConfig, Plan, binarize, capture, freeze, load, save
 from bitgnn._checksummed import sealed
 from bitgnn.convert import ModelShape
 from bitgnn.convert.swap.graphs import own_letters, with_letters
@@ -191,7 +191,7 @@ def test_the_form_of_features_stays_with_the_model(binary, x, graph, tmp_path):
     for one in (frozen, load(save(frozen, tmp_path / "model"))):
         assert one.features == "packed"
         adjacency = one.prepare_graph(graph, N)
-        assert one.executor()(one.pack_features(x), adjacency).equal(expected)
+        assert capture(one, one.pack_features(x), adjacency)().equal(expected)
         with pytest.raises(ValueError, match="x must be the result of pack_features"):
             one(x, adjacency)
     assert freeze(binary, plan, features="floats")(x, graph).equal(expected)

@@ -135,4 +135,4 @@ def test_patches_on_a_gpu(batch):
     on_gpu = copy.deepcopy(frozen).to("cuda")
     assert _has_patches(on_gpu)
     assert torch.equal(on_gpu(x.cuda()).cpu(), frozen(x))
-    assert torch.equal(on_gpu.executor("cuda_graph")(x.cuda()).cpu(), frozen(x))
+    assert torch.equal(bitgnn.capture(on_gpu, x.cuda())().cpu(), frozen(x))

@@ -12,7 +12,7 @@ from torch_geometric.loader.utils import filter_custom_hetero_store, get_input_n
 
 import bitgnn
 from bitgnn import BitTensor, FileError
-from bitgnn.bits import BitFeatures
+from bitgnn.bits import BitFeatures, Int8Features, Int8Tensor
 from bitgnn.data import PackedFeatureStore
 from bitgnn.data.feature_file import HEADER_BYTES
 
@@ -27,10 +27,18 @@ def path(tmp_path):
     return tmp_path / "x"
 
 
-def written(path, size=40, scale=None, edge_index=None, rows=(4, 0, 7)):
-    blocks = [BitTensor.from_float(torch.randn(n, size), scale=scale) for n in rows]
+def packed(kind="bits", rows=NODES, size=40, centre=0.5):
+    x = torch.randn(rows, size)
+    if kind == "int8":
+        return Int8Tensor.from_float(x, torch.full((size,), centre), torch.linspace(0, 0.1, size))
+    return BitTensor.from_float(x, scale="mean" if kind == "scaled" else None)
+
+
+def written(path, kind="bits", size=40, edge_index=None, rows=(4, 0, 7)):
+    whole = packed(kind, sum(rows), size)
+    blocks = [whole[part] for part in torch.arange(sum(rows)).split(rows)]
     PackedFeatureStore.write(path, iter(blocks), edge_index)
-    return bitgnn.cat(blocks)
+    return whole
 
 
 def get(store, index=None):
@@ -41,33 +49,43 @@ def put_edges(store, edges, size, edge_type=None):
     store.put_edge_index(edges, edge_type=edge_type, layout="coo", size=size)
 
 
-@pytest.mark.parametrize("size", [0, 1, 31, 33, 64])
-@pytest.mark.parametrize("scale", [None, "mean"])
-def test_rows_are_those_written(path, size, scale):
-    whole = written(path, size, scale)
-    store = PackedFeatureStore(path)
+@pytest.mark.parametrize("size", [0, 1, 15, 16, 31, 33, 64])
+@pytest.mark.parametrize("kind", ["bits", "scaled", "int8"])
+def test_rows_are_those_written(path, size, kind):
+    whole = written(path, kind, size)
+    options = {"fingerprint": whole.fingerprint} if kind == "int8" else {}
+    store = PackedFeatureStore(path, **options)
     store.verify()
     assert isinstance(store, FeatureStore)
     assert isinstance(store, GraphStore)
     assert store.get_tensor_size(**X) == (NODES, size)
-    indices = [slice(2, 5), torch.tensor([9, 0, 9]), torch.rand(NODES) < 0.5, [1], 3]
-    for index in indices:
-        assert isinstance(get(store, index), BitFeatures)
-        assert get(store, index).equal(whole[index])
+    for index in (slice(2, 5), torch.tensor([9, 0, 9]), torch.rand(NODES) < 0.5, [1], 3):
+        found = get(store, index)
+        assert type(found) is (Int8Features if kind == "int8" else BitFeatures)
+        assert found.equal(whole[index])
+        assert kind != "int8" or found.fingerprint == whole.fingerprint
     assert get(pickle.loads(pickle.dumps(store))).equal(whole)
     held = load_file(path)
-    assert torch.equal(held["words"], whole.words)
-    assert ("scale" in held) == (scale is not None)
-    get(store).words.zero_()  # stays in memory
+    names = {"bits": ["words"], "scaled": ["scale", "words"], "int8": ["centre", "codes", "step"]}
+    assert sorted(held) == names[kind]
+    values = held["codes" if kind == "int8" else "words"]
+    assert torch.equal(values, whole._packed)
+    # The rows as they are, beside the header and the scales.
+    assert path.stat().st_size == HEADER_BYTES + sum(part.nbytes for part in held.values())
+    get(store)._packed.zero_()  # stays in memory
     assert get(PackedFeatureStore(path)).equal(whole)
 
 
-def test_floats_are_packed_and_no_rows_are_a_file(path):
+@pytest.mark.parametrize("kind", ["bits", "int8"])
+def test_no_rows_are_a_file(path, kind):
+    whole = written(path, kind, rows=(0,))
+    assert get(PackedFeatureStore(path)).equal(whole)
+
+
+def test_floats_are_packed(path):
     x = torch.randn(5, 33)
     PackedFeatureStore.write(path, [x[:2], x[2:]])
     assert get(PackedFeatureStore(path)).equal(BitTensor.from_float(x))
-    whole = written(path, rows=(0,))
-    assert get(PackedFeatureStore(path)).equal(whole)
 
 
 def test_the_graph_and_other_tensors_are_put_in_and_taken_out(path):
@@ -98,43 +116,95 @@ def test_heterogeneous_graphs(tmp_path):
         put_edges(store, edges, (4, NODES), key)
 
 
+ROWS = HEADER_BYTES + NODES * 48
+SIZE = ROWS + 8 * 40
+
+
+def set_bytes(place, value):
+    return lambda data: data[:place] + value + data[place + len(value) :]
+
+
+def listed(data):
+    """The same with the fingerprint in a list, in as many bytes."""
+    for old, new in ((b'print": "', b'print": ["'), (b'"}, "codes"', b'"]}, "codes"')):
+        data = data.replace(old, new).replace(b"  ", b" ", 1)
+    return data
+
+
+NO_FILE = "is not a file of packed features"
+DAMAGED = "is damaged, its scales are .* and not"
+
+
 @pytest.mark.parametrize(
-    ("change", "message"),
+    ("kind", "change", "message"),
     [
-        (lambda data: data[:-1], "has 1111 bytes, 1112 were written"),
-        (lambda data: data + b"0", "has 1113 bytes, 1112 were written"),
-        (lambda data: data[:500], "is not a file of packed features"),
-        (lambda data: b"", "is not a file of packed features"),
-        (lambda data: b"\xff" * 8 + data[8:], "is not a file of packed features"),
-        (lambda data: data.replace(b"[11, 2]", b"[12, 2]"), "is not a file of packed features"),
-        (lambda data: data.replace(b'"1"', b'"2"'), "is not a file of packed features, version 1"),
-        (lambda data: data.replace(b"{", b"[", 1), "is not valid JSON"),
+        ("bits", lambda data: data[:-1], "has 1111 bytes, 1112 were written"),
+        ("bits", lambda data: data + b"0", "has 1113 bytes, 1112 were written"),
+        ("bits", lambda data: data[:500], NO_FILE),
+        ("bits", lambda data: b"", NO_FILE),
+        ("bits", lambda data: b"\xff" * 8 + data[8:], NO_FILE),
+        ("bits", lambda data: data.replace(b"[11, 2]", b"[12, 2]"), NO_FILE),
+        ("bits", lambda data: data.replace(b'"1"', b'"2"'), f"{NO_FILE}, version 1"),
+        ("bits", lambda data: data.replace(b"{", b"[", 1), "is not valid JSON"),
+        ("int8", lambda data: data[:-1], f"has {SIZE - 1} bytes, {SIZE} were written"),
+        ("int8", lambda data: data.replace(b"[11, 48]", b"[11, 32]"), NO_FILE),
+        ("int8", lambda data: data.replace(b'"fingerprint"', b'"fingermarks"'), NO_FILE),
+        ("int8", listed, rf"{DAMAGED} \['"),
+        ("int8", set_bytes(ROWS, b"\0\0\x80\x3e"), DAMAGED),
+        ("int8", set_bytes(ROWS, b"\0\0\xc0\x7f"), "centre must be finite, got nan in column 0"),
+        ("int8", set_bytes(SIZE - 4, b"\0\0\x80\xbf"), "step must .*, got -1.0 in column 39"),
     ],
 )
-def test_damaged_files_are_refused(path, change, message):
-    written(path)
-    path.write_bytes(change(path.read_bytes()))
+def test_damaged_files_are_refused(path, kind, change, message):
+    written(path, kind)
+    before = path.read_bytes()
+    path.write_bytes(change(before))
+    assert path.read_bytes() != before
     with pytest.raises(FileError, match=f"{path}: {message}"):
         PackedFeatureStore(path)
 
 
-def test_damage_inside_is_found(path):
-    def set_byte(place, value):
-        data = bytearray(path.read_bytes())
-        data[place] = value
-        path.write_bytes(data)
-
-    written(path)
-    set_byte(HEADER_BYTES, path.read_bytes()[HEADER_BYTES] ^ 1)
+@pytest.mark.parametrize(
+    ("kind", "place", "value", "message"),
+    [
+        ("bits", 3 * 8 + 7, b"\xff", "padding bits must be 0, got 1 rows"),
+        ("int8", 3 * 48 + 1, b"\x80", "codes must be within .*, got -128"),
+        ("int8", 3 * 48 + 40, b"\x01", "padding bytes must be 0, got 1 others"),
+    ],
+)
+def test_damage_of_rows_is_found(path, kind, place, value, message):
+    whole = written(path, kind)
+    before = path.read_bytes()
+    path.write_bytes(set_bytes(HEADER_BYTES + place, value)(before))
     store = PackedFeatureStore(path)
-    with pytest.raises(FileError, match="is damaged"):
-        store.verify()
-    set_byte(HEADER_BYTES + 7, 255)
-    with pytest.raises(FileError, match="padding bits must be 0, got 1 rows"):
-        get(PackedFeatureStore(path), torch.tensor([0, 3]))
-    path.write_bytes(path.read_bytes()[:-4])
+    assert get(store, [0, 2, 4]).equal(whole[[0, 2, 4]])
+    with pytest.raises(FileError, match=f"{path}: .*{message}"):
+        get(store, torch.tensor([0, 3]))
+    path.write_bytes(set_bytes(HEADER_BYTES, bytes([before[HEADER_BYTES] ^ 1]))(before))
+    with pytest.raises(FileError, match=f"{path}: is damaged, its checksum"):
+        PackedFeatureStore(path).verify()
+    store = PackedFeatureStore(path)
+    path.write_bytes(before[:-4])
     with pytest.raises(FileError, match="was cut short while it was in use"):
-        get(store)
+        get(store, [0])
+
+
+def test_files_of_another_model_are_refused(path):
+    ours, theirs = packed("int8"), packed("int8", centre=0.25)
+    PackedFeatureStore.write(path, [theirs])
+    both = f"by scales {ours.fingerprint:016x}, holds .* by scales {theirs.fingerprint:016x}"
+    with pytest.raises(FileError, match=f"{path}: must hold features of 8 bits packed {both}"):
+        PackedFeatureStore(path, fingerprint=ours.fingerprint)
+    with pytest.raises(FileError, match=both):
+        PackedFeatureStore({"paper": path}, fingerprint={"paper": ours.fingerprint})
+    PackedFeatureStore({"paper": path}, fingerprint={"paper": theirs.fingerprint})
+    with pytest.raises(ValueError, match=r"fingerprint must be of \['paper'\] as .*, got 'author'"):
+        PackedFeatureStore({"paper": path}, fingerprint={"author": ours.fingerprint})
+    with pytest.raises(TypeError, match="fingerprint must be an int, got str"):
+        PackedFeatureStore(path, fingerprint="12")
+    written(path)
+    with pytest.raises(FileError, match="holds 40 features without scale"):
+        PackedFeatureStore(path, fingerprint=ours.fingerprint)
 
 
 def test_another_graph_is_refused(path):
@@ -150,13 +220,17 @@ def test_another_graph_is_refused(path):
 
 
 def test_wrong_calls(path):
-    x = torch.randn(2, 33)
-    bits, scaled = BitTensor.from_float(x), BitTensor.from_float(x, scale="mean")
+    bits, int8 = packed(size=33), packed("int8", size=33)
+    other, wide = packed("int8", size=33, centre=0.25), packed("int8", size=34)
     for blocks, error, message in (
         ([], ValueError, "blocks must hold at least one block"),
         ([bits, torch.randn(1, 34)], ValueError, "33 features .* got 34 features"),
-        ([bits, scaled], ValueError, "got 33 features with scale in"),
+        ([bits, packed("scaled", size=33)], ValueError, "got 33 features with scale in"),
         ([bits, torch.ones(2, 33).int()], TypeError, "got torch.int32 Tensor in block 1"),
+        ([int8, other], ValueError, "by scales .* like the first, got 33 .* in block 1"),
+        ([int8, wide], ValueError, "33 features of 8 bits .* got 34 features of 8 bits"),
+        ([int8, bits], ValueError, "got 33 features without scale in"),
+        ([int8, torch.randn(2, 33)], ValueError, "got 33 features without scale in block 1"),
     ):
         with pytest.raises(error, match=f"write_features: .*{message}"):
             PackedFeatureStore.write(path, blocks)
@@ -178,8 +252,9 @@ def test_wrong_calls(path):
             call()
 
 
-def test_workers_of_a_loader_read_the_file(path):
-    whole = written(path)
+@pytest.mark.parametrize("kind", ["bits", "int8"])
+def test_workers_of_a_loader_read_the_file(path, kind):
+    whole = written(path, kind)
     read = partial(get, PackedFeatureStore(path))
     parts = torch.arange(NODES).split(3)
     loader = DataLoader(parts, batch_size=None, num_workers=1, collate_fn=read)

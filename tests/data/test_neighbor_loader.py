@@ -11,7 +11,7 @@ from torch_geometric.sampler import NegativeSampling, NumNeighbors
 from torch_geometric.utils import k_hop_subgraph
 
 from bitgnn import BitTensor, binarize
-from bitgnn.bits import BitFeatures
+from bitgnn.bits import BitFeatures, Int8Features, Int8Tensor
 from bitgnn.data import NeighborLoader, NeighborSampler, PackedFeatureStore
 
 NODES, EDGES, SIZE = 60, 400, 40
@@ -124,15 +124,31 @@ def test_batches_follow_the_seed_of_torch(data, options):
     assert batches(1) != batches(2)
 
 
-@pytest.mark.parametrize("context", ["fork", "spawn"])
-@pytest.mark.parametrize("in_worker", [False, True])
-def test_workers(data, context, in_worker):
-    data.x = BitTensor.from_float(data.x).as_features()
+KINDS = pytest.mark.parametrize("kind", [BitFeatures, Int8Features])
+
+
+def packed(x, kind=BitFeatures):
+    if kind is BitFeatures:
+        return BitTensor.from_float(x).as_features()
+    return Int8Tensor.from_float(x, x.mean(0), x.abs().amax(0) / 127).as_features()
+
+
+@pytest.mark.parametrize(
+    ("kind", "context", "in_worker"),
+    [
+        (BitFeatures, "fork", False),
+        (BitFeatures, "spawn", True),
+        (Int8Features, "fork", True),
+        (Int8Features, "spawn", False),
+    ],
+)
+def test_workers(data, kind, context, in_worker):
+    data.x = packed(data.x, kind)
     options = {"num_workers": 1, "multiprocessing_context": context}
     loader = NeighborLoader(data, [3, 2], batch_size=30, filter_per_worker=in_worker, **options)
     for batch in loader:
         assert batch.x.equal(data.x[batch.n_id])
-        assert isinstance(batch.x, BitFeatures)
+        assert type(batch.x) is kind
         assert torch.equal(batch.n_id[batch.edge_index], data.edge_index[:, batch.e_id])
 
 
@@ -225,9 +241,10 @@ def test_links_between_types(hetero):
     assert torch.equal(found[:, :30], links[1])
 
 
-def test_packed_features_in_a_file(tmp_path, data):
-    packed = BitTensor.from_float(data.x)
-    PackedFeatureStore.write(tmp_path / "x", [packed], data.edge_index)
+@KINDS
+def test_packed_features_in_a_file(tmp_path, data, kind):
+    rows = packed(data.x, kind)
+    PackedFeatureStore.write(tmp_path / "x", [rows], data.edge_index)
     store = PackedFeatureStore(tmp_path / "x")
     store.put_edge_index(data.edge_index, edge_type=None, layout="coo", size=(NODES, NODES))
     store.put_tensor(data.y, group_name=None, attr_name="y", index=None)
@@ -235,20 +252,24 @@ def test_packed_features_in_a_file(tmp_path, data):
     for workers in (0, 1):
         options = {"batch_size": 25, "num_workers": workers}
         for batch in NeighborLoader((store, store), [3, 2], seeds, **options):
-            assert batch.x.equal(packed[batch.n_id])
+            assert batch.x.equal(rows[batch.n_id])
             assert torch.equal(batch.y, batch.n_id)
             assert torch.equal(batch.n_id[batch.edge_index], data.edge_index[:, batch.e_id])
 
 
 def test_stores_with_types(tmp_path, hetero):
-    PackedFeatureStore.write(tmp_path / "paper", [BitTensor(hetero["paper"].x.words, SIZE)])
-    store = PackedFeatureStore({"paper": tmp_path / "paper"})  # authors have no features
+    hetero["author"].x = packed(hetero["author"].x, Int8Features)
+    for name in COUNTS:
+        PackedFeatureStore.write(tmp_path / name, [hetero[name].x])
+    store = PackedFeatureStore({name: tmp_path / name for name in COUNTS})
     for kind in (WRITES, CITES, REV):
         size, edges = (COUNTS[kind[0]], COUNTS[kind[-1]]), hetero[kind].edge_index
         store.put_edge_index(edges, edge_type=kind, layout="coo", size=size)
-    for batch in NeighborLoader((store, store), [3, 2], ("paper", torch.arange(9)), batch_size=4):
-        assert batch["paper"].x.equal(hetero["paper"].x[batch["paper"].n_id])
-        check_edges(batch, hetero, WRITES)
+    for source in (hetero, (store, store)):
+        for batch in NeighborLoader(source, [3, 2], ("paper", torch.arange(9)), batch_size=4):
+            for name in COUNTS:
+                assert batch[name].x.equal(hetero[name].x[batch[name].n_id])
+            check_edges(batch, hetero, WRITES)
 
 
 @pytest.mark.parametrize(
@@ -279,22 +300,15 @@ def test_wrong_samplers(data):
 
 
 @pytest.mark.parametrize("workers", [0, 1])
-@pytest.mark.parametrize("scale", [None, "mean"])
-def test_packed_rows_are_cut(data, workers, scale):
-    packed = BitTensor.from_float(data.x, scale=scale)
-    graph = Data(x=packed, seen=packed, edge_index=data.edge_index)
+def test_packed_rows_of_every_attribute_are_cut(data, hetero, workers):
+    rows = BitTensor.from_float(data.x, scale="mean")
+    graph = Data(x=rows, seen=rows, edge_index=data.edge_index)
     for batch in NeighborLoader(graph, [5, 5], batch_size=32, num_workers=workers):
-        assert batch.x.equal(packed[batch.n_id])
-        assert batch.seen.equal(packed[batch.n_id])
-
-
-@pytest.mark.parametrize("workers", [0, 1])
-def test_packed_rows_of_every_type_are_cut(hetero, workers):
+        assert batch.x.equal(rows[batch.n_id])
+        assert batch.seen.equal(rows[batch.n_id])
     author = hetero["author"].seen = BitTensor.from_float(torch.randn(20, 7))
     edges = hetero[WRITES].edge_attr = BitTensor.from_float(torch.randn(EDGES, 9))
-    for batch in NeighborLoader(
-        hetero, [4, 4], input_nodes="paper", batch_size=20, num_workers=workers
-    ):
+    for batch in NeighborLoader(hetero, [4, 4], "paper", batch_size=20, num_workers=workers):
         assert batch["author"].seen.equal(author[batch["author"].n_id])
         assert batch[WRITES].edge_attr.equal(edges[batch[WRITES].e_id])
 

@@ -19,24 +19,33 @@ from torch_geometric.transforms import RandomNodeSplit, ToUndirected
 from torch_geometric.typing import WITH_METIS, WITH_PYG_LIB, WITH_TORCH_SPARSE
 
 from bitgnn import BitTensor, freeze
-from bitgnn.bits import BitFeatures, BitImages, TernaryTensor
+from bitgnn.bits import BitFeatures, BitImages, Int8Features, Int8Tensor, TernaryTensor
 from bitgnn.models import GCN
 from bitgnn.nn import BinaryLinear, GCNConv, GraphConv, SAGEConv
 
 NODES, SIZE = 12, 40
+EDGES = torch.zeros(2, 0, dtype=torch.long)
+KINDS = pytest.mark.parametrize("kind", [BitFeatures, Int8Features])
 
 
-def pair(rows=NODES, edges=30):
+def rows_of(x, kind=BitFeatures, centre=0.25):
+    if kind is BitFeatures:
+        return BitTensor.from_float(x).as_features()
+    scales = torch.full((x.size(1),), centre), torch.full((x.size(1),), 0.5)
+    return Int8Tensor.from_float(x, *scales).as_features()
+
+
+def pair(rows=NODES, edges=30, kind=BitFeatures):
     """The same graph with packed features and with floats."""
-    x = torch.where(torch.randn(rows, SIZE) >= 0, 1.0, -1.0)
+    x = rows_of(torch.randn(rows, SIZE), kind)
     edge_index = torch.randint(0, rows, (2, edges))
     rest = {"edge_index": edge_index, "y": torch.arange(rows), "edge_attr": torch.randn(edges, 2)}
-    return Data(x=BitTensor.from_float(x).as_features(), **rest), Data(x=x, **rest)
+    return Data(x=x, **rest), Data(x=x.to_float(), **rest)
 
 
-def check(packed, floats):
+def check(packed, floats, kind=BitFeatures):
     assert packed.keys() == floats.keys()
-    assert isinstance(packed.x, BitFeatures)
+    assert type(packed.x) is kind
     assert torch.equal(packed.x.to_float(), floats.x)
     for key in set(floats.keys()) - {"x"}:
         assert torch.equal(torch.as_tensor(packed[key]), torch.as_tensor(floats[key]))
@@ -45,8 +54,9 @@ def check(packed, floats):
     assert repr(packed) == repr(floats)
 
 
-def test_data_is_cut_and_copied():
-    packed, floats = pair()
+@KINDS
+def test_data_is_cut_and_copied(kind):
+    packed, floats = pair(kind=kind)
     mask, index = torch.rand(NODES) < 0.5, torch.randperm(NODES)[:5]
     for change in (
         lambda data: data,
@@ -59,7 +69,7 @@ def test_data_is_cut_and_copied():
         lambda data: data.edge_subgraph(torch.arange(4)),
         ToUndirected(),
     ):
-        check(change(packed), change(floats))
+        check(change(packed), change(floats), kind)
     assert packed.is_node_attr("x")
     assert not packed.is_edge_attr("x")
     assert packed.validate()
@@ -70,27 +80,34 @@ def test_data_is_cut_and_copied():
     assert packed.to_dict()["x"].equal(packed.x)
 
 
-@pytest.mark.parametrize("scale", [None, "mean"])
-def test_batches_join_and_part_again(scale):
-    x = [BitTensor.from_float(torch.randn(n, SIZE), scale=scale).as_features() for n in (3, 0, 5)]
+@pytest.mark.parametrize("kind", ["bits", "scaled", "int8"])
+def test_batches_join_and_part_again(kind):
+    whole = rows_of(torch.randn(8, SIZE), Int8Features if kind == "int8" else BitFeatures)
+    if kind == "scaled":
+        whole = BitTensor.from_float(torch.randn(8, SIZE), scale="mean").as_features()
+    x = [whole[:3], whole[:0], whole[3:]]
     graphs = [Data(x=part, edge_index=torch.zeros(2, 2, dtype=torch.long)) for part in x]
     batch = Batch.from_data_list(graphs)
-    assert torch.equal(batch.x.to_float(), torch.cat([part.to_float() for part in x]))
-    assert (batch.x.scale is None) == (scale is None)
+    assert batch.x.equal(whole)
     assert batch.batch.tolist() == [0] * 3 + [2] * 5
     for graph, part in zip(batch.to_data_list(), x, strict=True):
         assert graph.x.equal(part)
     assert batch[2].x.equal(x[2])
+    if kind == "int8":
+        graphs[1] = Data(x=rows_of(torch.randn(2, SIZE), Int8Features, 0.5), edge_index=EDGES)
+        with pytest.raises(ValueError, match="must be packed by the scales"):
+            Batch.from_data_list(graphs)
 
 
+@KINDS
 @pytest.mark.parametrize("workers", [0, 1])
-def test_loaders(workers):
-    graphs = [pair(rows)[0] for rows in (3, 4, 5)]
+def test_loaders(workers, kind):
+    packed, _ = pair(kind=kind)
+    graphs = [packed.subgraph(torch.arange(rows)) for rows in (3, 4, 5)]
     batches = list(DataLoader(graphs, batch_size=2, num_workers=workers))
     for batch, whole in zip(batches, (graphs[:2], graphs[2:]), strict=True):
-        assert isinstance(batch.x, BitFeatures)
-        assert torch.equal(batch.x.to_float(), torch.cat([graph.x.to_float() for graph in whole]))
-    packed, _ = pair()
+        assert type(batch.x) is kind
+        assert batch.x.equal(torch.cat([graph.x for graph in whole]))
     packed.n_id = torch.arange(NODES)
     batches = list(RandomNodeLoader(packed, num_parts=3, num_workers=workers))
     if WITH_TORCH_SPARSE:
@@ -101,12 +118,14 @@ def test_loaders(workers):
         assert batch.x.equal(packed.x[batch.n_id])
 
 
-def test_parts_of_samplers():
+@KINDS
+def test_parts_of_samplers(kind):
     """What ClusterLoader, GraphSAINT and NeighborLoader do with features behind their samplers."""
-    packed, floats = pair()
+    packed, floats = pair(kind=kind)
     node, edge = torch.tensor([3, 1, 7]), torch.tensor([4, 2])
     row, col = torch.tensor([0, 1]), torch.tensor([2, 2])
-    check(filter_data(packed, node, row, col, edge), filter_data(floats, node, row, col, edge))
+    parts = (filter_data(data, node, row, col, edge) for data in (packed, floats))
+    check(*parts, kind)
     assert index_select(packed.x, node.int()).equal(packed.x[node])
 
     hetero = HeteroData()
@@ -168,7 +187,7 @@ def test_data_holds_packed_rows_as_tensors():
             batch = Batch.from_data_list([data, cut])
             assert batch[name].equal(torch.cat([bits, bits[[4, 0]]]))
             assert batch[1][name].equal(cut[name])
-    data = floats.clone()
+    data = packed.clone()
     data.x = bits
     check(data, floats)
     hetero = HeteroData(paper={"x": bits})

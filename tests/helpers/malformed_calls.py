@@ -6,8 +6,9 @@ LOG begins with the call under way, should it crash.
 """
 
 import faulthandler
+import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, BinaryIO
 
 import torch
@@ -24,6 +25,8 @@ ERRORS = (RuntimeError, ValueError, TypeError, IndexError, NotImplementedError)
 SECONDS = 600  # for all calls
 SHAPES = ((6, 70, 9), (3, 33, 1))  # of even and of odd seeds
 REFERENCES = {name: row.reference for name, row in (TABLE | HOST_TABLE).items()}
+# Words beside the names of arguments that say which argument is wrong.
+OTHER_NAMES = ("counts", "row pointer", "tile rows", "size", "channels", "tensors")
 HUGE = (-1, 0, 2**31, 2**62, 2**63 - 1, 2**63 - 64, -(2**63))
 
 
@@ -131,6 +134,15 @@ def same(mine: tuple[Tensor, ...], theirs: tuple[Tensor, ...], by_shape: bool) -
     return True
 
 
+def is_named(name: str, error: str, parameters: Iterable[str]) -> bool:
+    """Whether an error begins with the operator, names an argument."""
+    if error.startswith(("bitgnn: row_items and", "bitgnn: a result of 2^63", "bitgnn::sample_ne")):
+        return True
+    names = "|".join((*parameters, *OTHER_NAMES))
+    said = re.match(rf"{name}: (.*)", error, re.DOTALL)
+    return said is not None and re.search(rf"\b({names})\b", said[1]) is not None
+
+
 def breaks_padding(parameter: str, what: str, value: Any) -> bool:
     """Whether padding bits may be set now, or counts not be those of their bits.
 
@@ -157,6 +169,8 @@ def main(log: BinaryIO, device: str, seed: int) -> int:
             if isinstance(result, Exception):
                 if "csrc/" in str(result) or ".h:" in str(result):
                     problem = f"names C++: {result}"
+                elif not is_named(name, str(result), arguments):
+                    problem = f"names no argument: {result}"
             elif not any(t.is_meta for t in result):
                 on_host = {key: moved(value, "cpu") for key, value in arguments.items()}
                 expected = outcome(REFERENCES[name], on_host)

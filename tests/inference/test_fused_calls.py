@@ -7,7 +7,7 @@ from image_networks import trained
 from operator_calls import OperatorCalls
 from torch import nn
 
-from bitgnn import freeze
+from bitgnn import capture, freeze
 from bitgnn.inference import load, save
 from bitgnn.inference.fusions import joint
 from bitgnn.models import GCN, GraphSAGE, GraphSAINT
@@ -166,7 +166,7 @@ def test_the_launch_of_linear_layers_gives_the_same_scores(images):
     expected = frozen(x)
     frozen = frozen.to("cuda")
     assert torch.equal(frozen(x.to("cuda")).cpu(), expected)
-    assert torch.equal(frozen.executor()(x.to("cuda")).cpu(), expected)
+    assert torch.equal(capture(frozen, x.to("cuda"))().cpu(), expected)
     if torch.cuda.get_device_capability() == (9, 0):
         assert len(frozen.groups(x.to("cuda"))[-1]) == 3
 

@@ -8,7 +8,7 @@ from torch import nn
 
 from bitgnn import models
 from bitgnn.convert import freeze
-from bitgnn.inference import load, save
+from bitgnn.inference import capture, load, save
 from bitgnn.nn import GCNConv
 
 LETTERS = {"gcn": ["FBB+BBB", "BBF+FBF"], "sage": ["FBF+FBF", "FBF+FBF"]}
@@ -95,7 +95,7 @@ def test_floats_stay_float32(pair, x, edges):
 def test_a_head_that_is_trained_behind(pair, x, edges):
     _, frozen = pair
     head = nn.Linear(CLASSES, 2)
-    for scores in (frozen(x, edges), frozen.executor()(x, frozen.prepare_graph(edges, N))):
+    for scores in (frozen(x, edges), capture(frozen, x, frozen.prepare_graph(edges, N))()):
         assert not scores.requires_grad
         assert not scores.is_inference()
         head.zero_grad()

@@ -6,7 +6,7 @@ from operator_calls import OperatorCalls
 
 from bitgnn.bits import BitAdjacency
 from bitgnn.convert import freeze
-from bitgnn.inference import EagerExecutor, measured_memory
+from bitgnn.inference import capture, measured_memory
 from bitgnn.inference import graph as graph_module
 from bitgnn.models import GCN, GraphSAGE, GraphSAINT
 
@@ -48,7 +48,7 @@ def test_every_layout_gives_the_same(name, layout, graph, features, device):
     ):
         held = getattr(found, "words", found)
         assert held.equal(getattr(expected, "words", expected)), step
-    assert EagerExecutor(frozen)(x, adjacency).equal(frozen(x, plain))
+    assert capture(frozen, x, adjacency)().equal(frozen(x, plain))
 
 
 def test_layouts_are_used(graph, features):

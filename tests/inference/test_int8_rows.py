@@ -1,5 +1,7 @@
 """Frozen models on dense features, from floats or packed 8-bit rows, decide as the trained ones."""
 
+from functools import partial
+
 import pytest
 import torch
 from dense_features import CLASSES, KINDS, NODES, Network, dense_features, dense_graph, network
@@ -9,7 +11,7 @@ from torch import nn
 import bitgnn
 from bitgnn import BitTensor
 from bitgnn.bits import Int8Tensor
-from bitgnn.inference import load, save
+from bitgnn.inference import load, memory_report, save
 from bitgnn.inference.stream import predict
 from bitgnn.measure.memory import stored_bytes
 
@@ -135,7 +137,7 @@ def test_rows_of_other_scales_widths_and_kinds_are_refused():
         (x[:, :36], "x must have 37 features, got 36"),
         (packed[:5], "adjacency has 90 nodes, x has 5"),
     ):
-        for call in (frozen, frozen.executor("eager")):
+        for call in (frozen, partial(bitgnn.capture, frozen)):
             with pytest.raises(ValueError, match=message):
                 call(rows, graph)
     pattern = network_on_patterns(edges)
@@ -301,7 +303,9 @@ def test_the_summary_counts_bits_and_operations():
 def test_memory_of_packed_rows():
     model, x, edges = network("gcn", "bin")
     frozen = bitgnn.freeze(model, check=False)
-    floats, packed = (frozen.memory((x, edges), features=form) for form in ("floats", "packed"))
+    floats, packed = (
+        memory_report(frozen, (x, edges), features=form) for form in ("floats", "packed")
+    )
     assert (floats.features, packed.features) == ("floats", "8-bit rows")
     assert packed.measured.features == stored_bytes(frozen.pack_features(x))
     assert packed.measured.features < floats.measured.features / 2

@@ -9,7 +9,7 @@ from torch import nn
 from torch_geometric.nn import GAE, VGAE
 
 from bitgnn.convert import freeze
-from bitgnn.inference import FrozenLayers, FrozenModel, load, save
+from bitgnn.inference import FrozenLayers, FrozenModel, capture, load, save
 from bitgnn.nn import GCNConv
 
 
@@ -49,7 +49,7 @@ def test_structures_of_results(form, x, edges, tmp_path):
     frozen = freeze(model)
     assert isinstance(frozen, FrozenModel)
     expected, graph = model(x, edges), frozen.prepare_graph(edges, N)
-    for found in (frozen(x, edges), frozen(x, graph), frozen.executor()(x, graph)):
+    for found in (frozen(x, edges), frozen(x, graph), capture(frozen, x, graph)()):
         agree(found, expected)
     if form != "named":
         read = load(save(frozen, tmp_path))
@@ -98,7 +98,7 @@ def test_node_ids(edges, tmp_path):
     graph = frozen.prepare_graph(edges, N)
     for found in (
         frozen(ids, edges), frozen(node_id=ids, edge_index=edges), frozen(ids, graph),
-        frozen(ids.numpy(), edges.numpy()), frozen.executor()(ids, graph),
+        frozen(ids.numpy(), edges.numpy()), capture(frozen, ids, graph)(),
     ):  # fmt: skip
         agree(found, model(ids, edges))
     assert load(save(frozen, tmp_path))(ids, edges).equal(frozen(ids, edges))

@@ -1,9 +1,9 @@
-"""Results in the caller's own tensors, and calls that are bound to their inputs once."""
+"""Results in the caller's own tensors."""
 
 import pytest
 import torch
 
-from bitgnn import freeze
+from bitgnn import capture, freeze
 from bitgnn.models import MLP
 
 
@@ -17,14 +17,15 @@ def inputs(frozen, features, graph, device):
     return features.to(device), frozen.prepare_graph(graph.to(device), len(features))
 
 
-def runners(frozen, device):
-    names = ["eager", "auto"] + ["cuda_graph"] * (device.type == "cuda")
-    return [frozen, *(frozen.executor(name) for name in names)]
+def captured(frozen, x, adjacency):
+    """A captured call, called as the model."""
+    run = capture(frozen, x, adjacency)
+    return lambda x, adjacency, out: run(x, out=out)
 
 
 def test_out(frozen, inputs, device):
     expected = frozen(*inputs)
-    for run in runners(frozen, device):
+    for run in (frozen, captured(frozen, *inputs)):
         for out in (torch.empty_like(expected), torch.empty(5, 120, device=device).t()):
             for _ in range(3):
                 assert run(*inputs, out=out.zero_()) is out
@@ -40,7 +41,7 @@ def test_out_of_another_form(frozen, inputs, device):
         ([], TypeError, "out must be a tensor to use out, got list"),
         (torch.empty(1, 5, device=device).expand(120, 5), RuntimeError, "single memory location"),
     ):
-        for run in [*runners(frozen, device)] * 2:
+        for run in [frozen, captured(frozen, *inputs)] * 2:
             with pytest.raises(error, match=message):
                 run(*inputs, out=out)
 
@@ -48,7 +49,7 @@ def test_out_of_another_form(frozen, inputs, device):
 def test_out_in_the_memory_of_the_features(frozen, inputs, device):
     x, adjacency = inputs
     expected = frozen(x, adjacency)
-    for run in runners(frozen, device):
+    for run in (frozen, captured(frozen, x, adjacency)):
         for _ in range(2):
             own = x.clone()
             assert run(own, adjacency, out=own[:, :5]).equal(expected)
@@ -69,31 +70,3 @@ def test_out_of_images(device):
     assert out.equal(model(x))
     with pytest.raises(ValueError, match="FrozenImages: out must have shape"):
         model(x, out=out[:2])
-
-
-def test_pinned(frozen, inputs, device):
-    x, adjacency = inputs
-    for run in runners(frozen, device)[1:]:
-        packed = frozen.pack_features(x)
-        for form in (x, packed, x.half(), x):
-            expected = frozen(form, adjacency)
-            for _ in range(3):
-                assert run.pinned(form, adjacency).equal(expected)
-        own = x.clone()
-        assert run.pinned(own, adjacency).equal(frozen(x, adjacency))
-        own.neg_()
-        assert run.pinned(own, adjacency).equal(frozen(-x, adjacency))
-        with pytest.raises(ValueError, match="adjacency must be a graph, got None"):
-            run.pinned(x, None)
-        with pytest.raises(ValueError, match="x must have 75 features, got 74"):
-            run.pinned(x[:, 1:], adjacency)
-
-
-def test_pinned_calls_outlive_what_they_were_made_of(frozen, inputs):
-    x, adjacency = inputs
-    expected = frozen(x, adjacency)
-    call = frozen.bound_call(x, adjacency)
-    frozen.to("cpu")  # binds the model anew
-    frozen._recordings = type(frozen._recordings)()
-    del x, adjacency, inputs
-    assert call().equal(expected)

@@ -1,4 +1,4 @@
-"""What all frozen models have in common: call, executor, memory, saving, moves and repr."""
+"""Frozen models of all kinds: one way to call, capture, measure, save, move and print them."""
 
 import inspect
 
@@ -8,11 +8,17 @@ import torch_geometric.nn as pyg
 from torch import nn
 
 import bitgnn
-from bitgnn.inference import AutoExecutor, Frozen, FrozenBWTA, FrozenImages, FrozenLayers
+from bitgnn.inference import (
+    Frozen,
+    FrozenBWTA,
+    FrozenImages,
+    FrozenLayers,
+    memory_report,
+)
 
 X = torch.rand(6, 8, generator=torch.Generator().manual_seed(0))
 EDGES = torch.tensor([[0, 1, 2, 3, 4, 5, 0], [1, 2, 3, 4, 5, 0, 3]])
-SHARED = ("executor", "memory", "save", "train", "extra_repr", "state_dict", "to")
+SHARED = ("train", "extra_repr", "state_dict", "to")
 
 
 class Branching(pyg.GCN):
@@ -78,23 +84,25 @@ def test_one_signature_for_what_they_share(made):
     assert frozen(*inputs).equal(expected)
 
 
-def test_every_frozen_model_runs_by_an_executor(made):
-    frozen, inputs = made
-    run = frozen.executor()
-    assert isinstance(run, AutoExecutor)
-    assert run(*inputs).equal(frozen(*inputs))
-    assert run.choice == "eager"
-    assert frozen.executor("eager")(*inputs).equal(frozen(*inputs))
-    for name, message in (("cuda_graph", "CudaGraphExecutor: model"), ("fast", "name")):
-        with pytest.raises((TypeError, ValueError), match=f"{message} must be"):
-            frozen.executor(name)
+def test_every_frozen_model_is_captured(made):
+    frozen, (x, *edges) = made
+    if isinstance(frozen, FrozenLayers):  # runs the user's own forward, on edges
+        with pytest.raises(TypeError, match="capture: graph must come from prepare_graph"):
+            bitgnn.capture(frozen, x, *edges)
+        return
+    graph = [frozen.prepare_graph(*edges, len(x))] if edges else []
+    run = bitgnn.capture(frozen, x, *graph)
+    assert (run.form == "calls") == bool(run.why)
+    expected = frozen(x, *graph)
+    assert run().equal(expected)
+    assert run(x.clone()).equal(expected)
 
 
 def test_memory_and_files(made, tmp_path):
     frozen, inputs = made
-    report = frozen.memory((*inputs, None)[:2])
+    report = memory_report(frozen, (*inputs, None)[:2])
     assert report.measured.weights > 0
-    folder = frozen.save(tmp_path / "model")
+    folder = bitgnn.save(frozen, tmp_path / "model")
     architecture = {
         FrozenLayers: lambda: Branching(8, 16, 2, 3),
         FrozenBWTA: lambda: nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 8), nn.Linear(8, 3)),

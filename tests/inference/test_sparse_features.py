@@ -7,7 +7,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from bitgnn import BitTensor
 from bitgnn.convert import freeze
-from bitgnn.inference import memory_report
+from bitgnn.inference import capture, memory_report
 
 BITS, SCALED = ["BBB+BBB", "BBF+FBF"], ["FBF+FBF", "FBF+FBF"]
 
@@ -98,18 +98,17 @@ def test_only_entries_are_read(frozen, held, edges):
             assert not {"bitgnn::pack", "aten::_to_dense", "aten::to_dense"} & set(seen.names)
 
 
-@pytest.mark.parametrize("name", ["auto", "eager"])
-def test_executors_take_them(name, frozen, held, edges):
+def test_captured_calls_take_them(frozen, held, edges):
     graph, sparse = frozen.prepare_graph(edges, N), held.to_sparse_csr()
     expected = frozen(held, graph)
     for _ in range(3):
         frozen(held, graph)  # a recording for floats of this shape is no recording for these
-    executor = frozen.executor(name)
-    for _ in range(3):
-        assert torch.equal(executor(sparse, graph), expected)
-        assert torch.equal(executor.pinned(sparse, graph), expected)
+    run = capture(frozen, sparse, graph)
+    assert run.why == "its features are converted anew by every call"
+    for given in (None, sparse, held.to_sparse_csr(), None):
+        assert torch.equal(run(given), expected)
     sparse.values().neg_()
-    assert torch.equal(executor.pinned(sparse, graph), frozen(-held, graph))
+    assert torch.equal(run(), frozen(-held, graph))
 
 
 def test_models_for_packed_features_go_on_refusing_others(held, edges):

@@ -12,8 +12,6 @@ from bitgnn.measure.timing import (
     Ready,
     Timing,
     compare,
-    glance,
-    gpu_seconds,
     measure_in_turns,
     noise,
 )
@@ -119,12 +117,6 @@ def test_forwards_take_turns(fake_time):
     for seconds, rounds in ((0.0, 1), (5.0, 4), (None, 9)):  # none begins behind the bound
         (one,) = measure_in_turns([lambda: fake_time.sleep(1)], CPU, rounds=9, seconds=seconds)
         assert len(one.seconds) == rounds
-
-
-def test_a_glance_is_the_least_of_a_few(fake_time):
-    lasting = iter([0.004, 0.003, 0.001, 0.002])
-    assert glance(lambda: fake_time.sleep(next(lasting)), CPU) == pytest.approx(0.001 + TICK)
-    assert gpu_seconds(lambda: None, CPU) is None
 
 
 @pytest.mark.parametrize(

@@ -42,8 +42,7 @@ def test_export(name, frozen) -> None:
 
 
 @compiles_training
-@pytest.mark.parametrize("dynamic", [False, True])
-def test_compiled_training_of_any_length(dynamic: bool) -> None:
+def test_compiled_training_of_any_length() -> None:
     torch.manual_seed(0)
 
     class Model(nn.Module):
@@ -61,8 +60,9 @@ def test_compiled_training_of_any_length(dynamic: bool) -> None:
     with torch.no_grad():
         model.down.input_quantizer.scale.fill_(-0.1)
     twin = copy.deepcopy(model)
-    compiled = torch.compile(twin, fullgraph=True, dynamic=dynamic, backend="aot_eager")
-    for shape in ((2, 5, 16), (3, 7, 16)):
+    compiled = torch.compile(twin, fullgraph=True, backend="aot_eager")
+    # Compiled for the first shape, and then for any.
+    for shape in ((2, 5, 16), (3, 7, 16), (4, 9, 16)):
         x = torch.randn(shape)
         expected, got = model(x), compiled(x)
         torch.testing.assert_close(got, expected)

@@ -5,6 +5,7 @@ from functools import partial
 
 import pytest
 import torch
+from small_models import EDGES, WORDS, X, Y, roles, steps, two
 from torch import nn
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
@@ -14,6 +15,8 @@ from bitgnn.nn import GCNConv, GraphConv, SAGEConv
 N, K, CLASSES = 40, 12, 4
 LAYERS = (GCNConv, SAGEConv, GraphConv)
 WAYS = [True, False]
+KINDS = pytest.mark.parametrize("kind", LAYERS)
+DATA = pytest.mark.parametrize("x", [X, WORDS], ids=["dense", "words"])
 
 
 def graph_of(nodes, seed=1):
@@ -164,3 +167,68 @@ def test_forwards_without_gradients_are_not_kept():
     train(checkpointed, 5, graph_of(N))
     assert len(checkpointed.first.input_bits._calls) == 3
     assert checkpointed.first.is_trained
+
+
+def dropping(net, x, edges, wrap=lambda part, *given: part(*given)):
+    """Two layers with dropout, each of them and the rest perhaps inside of a checkpoint."""
+
+    def rest(hidden):
+        return net.last(functional.dropout(hidden.relu(), 0.5, net.training), edges)
+
+    x = functional.dropout(x, 0.3, net.training).requires_grad_()
+    return wrap(rest, wrap(net.first, x, edges))
+
+
+@KINDS
+@DATA
+@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("reentrant", [False, True], ids=["saved tensors", "reentrant"])
+def test_checkpointing_gives_the_same_results_and_gradients(kind, x, when, reentrant):
+    model = two(kind)
+    model.way = dropping
+    if when == "after":
+        steps(model, 3, x, EDGES)
+
+    def checkpointed(net, x, edges):
+        return dropping(net, x, edges, partial(checkpoint, use_reentrant=reentrant))
+
+    found = []
+    for way in (dropping, checkpointed):
+        net = copy.deepcopy(model)
+        net.way = way
+        net.zero_grad()
+        torch.manual_seed(5)
+        for _ in range(2):
+            out = net(x, EDGES)
+            functional.cross_entropy(out, Y).backward()
+        assert roles(net.first, net.last) == ["first", "last"]
+        gradients = {n: p.grad for n, p in net.named_parameters() if p.grad is not None}
+        found.append((out.detach(), gradients, net.state_dict()))
+    (plain, gradients, state), (out, others, after) = found
+    torch.testing.assert_close(out, plain)
+    torch.testing.assert_close(others, gradients)
+    for name in state:
+        if name.split(".")[-1] != "steps":
+            torch.testing.assert_close(after[name], state[name], msg=name)
+
+
+@KINDS
+@DATA
+@pytest.mark.parametrize("precision", ["bin", "full"])
+def test_monte_carlo_dropout_computes_the_same_without_gradients(kind, x, precision):
+    model = two(kind, precision=precision)
+    model.way = dropping
+    steps(model, 3, x, EDGES)
+    state, results = copy.deepcopy(model.state_dict()), []
+    for grad in (True, False):
+        model.load_state_dict(state)
+        torch.manual_seed(3)
+        with torch.set_grad_enabled(grad):
+            results.append(model(x, EDGES).detach())
+    torch.testing.assert_close(*results, rtol=0, atol=1e-5)
+    norms = [name for name in state if "norm" in name]
+    assert all(  # batch norms count as torch's do, inputs where gradients are recorded
+        torch.equal(state[name], value)
+        for name, value in model.state_dict().items()
+        if name not in norms
+    )

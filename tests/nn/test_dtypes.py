@@ -4,8 +4,7 @@ import copy
 
 import pytest
 import torch
-from torch import nn
-from torch.nn import functional
+from small_models import two
 
 import bitgnn.nn as bits
 from bitgnn import BitAdjacency, freeze
@@ -120,25 +119,13 @@ def test_floats_of_other_sizes_give_floats(name, precision, dtype, graph, x):
     assert close.float().mean() > (0.8 if precision == "TBF+TBF" else 0.99)
 
 
-class Net(nn.Module):
-    def __init__(self, name, precision):
-        super().__init__()
-        kind = getattr(bits, name)
-        self.first = kind(WIDTH, 16, precision=precision)
-        self.second = kind(16, 5, precision=precision)
-
-    def forward(self, x, edge_index):
-        return self.second(functional.relu(self.first(x, edge_index)), edge_index)
-
-
 @pytest.mark.parametrize("sparse", [True, False])
 @pytest.mark.parametrize("precision", ["bin", "full", "TBF+TBF"])
 @pytest.mark.parametrize("name", GRAPH_LAYERS)
 @pytest.mark.parametrize("made_wide", [True, False])
 def test_another_default_dtype(wide, name, precision, sparse, made_wide, graph):
     torch.set_default_dtype(torch.float64 if made_wide else torch.float32)
-    torch.manual_seed(0)
-    model = Net(name, precision)
+    model = two(getattr(bits, name), WIDTH, precision=precision)
     torch.set_default_dtype(torch.float64)
     for dtype in (torch.float32, torch.float64):
         x = torch.randn(N, WIDTH, dtype=dtype)

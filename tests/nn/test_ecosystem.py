@@ -43,7 +43,6 @@ class Network(nn.Module):
     [
         (GCNConv, "bin", "first"),
         (GCNConv, "FBB+BBF", "last"),
-        (SAGEConv, "bin", "last"),
         (SAGEConv, "full", "inner"),
         (GraphConv, "full", "last"),
     ],

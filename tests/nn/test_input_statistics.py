@@ -1,7 +1,6 @@
 """Running statistics of input columns: their formula, what a batch weighs, states and casts."""
 
 import copy
-import pickle
 
 import pytest
 import torch
@@ -130,43 +129,12 @@ def test_a_batch_that_nobody_asked_about_leaves_no_nan():
     assert torch.equal(statistics.mean, before)
 
 
-@pytest.mark.parametrize("way", ["deepcopy", "pickle", "state dict", "into lazy", "assigned"])
-def test_copies(way):
-    statistics = seen(torch.randn(9, K), torch.randn(3, K))
-    if way == "deepcopy":
-        other = copy.deepcopy(statistics)
-    elif way == "pickle":
-        other = pickle.loads(pickle.dumps(statistics))
-    else:
-        other = ColumnStatistics("Layer", -1 if way == "into lazy" else K)
-        state = copy.deepcopy(statistics.state_dict())
-        other.load_state_dict(state, assign=way == "assigned")
-    for one, two in zip(statistics.moments, other.moments, strict=True):
-        assert torch.equal(one, two)
-    other.commit(other.merged(torch.ones(1, K)))
-    assert float(statistics.rows) == 12.0
-
-
-def test_lazy_statistics_stay_lazy_in_copies_and_states():
-    lazy = ColumnStatistics("Layer", -1)
-    settled = seen(torch.randn(4, K))
-    settled.load_state_dict(lazy.state_dict())
-    copies = [copy.deepcopy(lazy), pickle.loads(pickle.dumps(lazy)), settled, lazy]
-    for each in copies:
-        assert each.is_lazy
-        each.materialize(K)
-        each.commit(each.merged(torch.ones(2, K)))
-        assert each.mean.tolist() == [1.0] * K
-    with pytest.raises(RuntimeError, match="size mismatch for mean"):
-        ColumnStatistics("Layer", K + 1).load_state_dict(lazy.state_dict())
-
-
 def test_reset_forgets_everything():
     statistics = seen(*[torch.randn(9, K)] * (OFTEN + 2))
-    assert not statistics.host_count.is_due
+    assert not statistics.is_due
     statistics.reset_parameters()
     fresh = ColumnStatistics("Layer", K)
-    assert statistics.host_count.is_due
+    assert statistics.is_due
     for name, value in fresh.state_dict().items():
         assert torch.equal(value, statistics.state_dict()[name])
 

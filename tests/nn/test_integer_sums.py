@@ -10,7 +10,7 @@ from torch_geometric.nn.models.basic_gnn import BasicGNN
 import bitgnn
 
 N, K = 150, 50
-HIDDEN, CLASSES = (33, 600), (1, 7, 70)
+SIZES = ((33, 1), (33, 70), (600, 7))  # hidden features and classes
 
 
 class GraphConvs(BasicGNN):
@@ -43,7 +43,7 @@ KINDS = pytest.mark.parametrize("kind", [GCN, GraphSAGE, GraphConvs])
 def test_equal_frozen_scores(kind, form, layers, device):
     sparse, edges = graph(device)
     dense = torch.randn(N, K, generator=torch.Generator().manual_seed(1)).to(device)
-    for x, hidden, classes in product((sparse, dense), HIDDEN, CLASSES):
+    for x, (hidden, classes) in product((sparse, dense), SIZES):
         model = trained(kind, hidden, classes, form, x, edges, layers)
         with torch.no_grad():
             scores = model(x, edges)

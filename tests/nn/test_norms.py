@@ -151,45 +151,6 @@ def test_compiled_norms_do_the_same(norm):
     torch.testing.assert_close(_statistics(compiled), _statistics(norm))
 
 
-class _Pooled(nn.Module):
-    """Classes of graphs."""
-
-    def __init__(self, kind, precision):
-        super().__init__()
-        torch.manual_seed(0)
-        self.first, self.second = (kind(size, 16, precision=precision) for size in (8, 16))
-        self.head = nn.Linear(16, 2)
-
-    def forward(self, x, edges):
-        x = self.second(self.first(x, edges).relu(), edges).relu()
-        return self.head(x.mean(0, keepdim=True))
-
-
-def _graphs(count, generator):
-    for number in range(count):
-        label, nodes = number % 2, int(torch.randint(1, 7, (1,), generator=generator))
-        x = torch.randn(nodes, 8, generator=generator) + 1.2 * label
-        yield x, torch.randint(nodes, (2, 2 * nodes), generator=generator), torch.tensor([label])
-
-
-@pytest.mark.parametrize(
-    ("kind", "precision"),
-    [(GCNConv, "bin"), (GCNConv, "full"), (SAGEConv, "bin"), (GraphConv, "bin")],
-)
-def test_gradients_accumulated_over_single_graphs_teach_what_tells_graphs_apart(kind, precision):
-    generator = torch.Generator().manual_seed(0)
-    model = _Pooled(kind, precision)
-    optimizer = torch.optim.Adam(model.parameters(), lr=0.02)
-    for number, (x, edges, y) in enumerate(_graphs(240, generator)):
-        (functional.cross_entropy(model(x, edges), y) / 4).backward()
-        if number % 4 == 3:
-            optimizer.step()
-            optimizer.zero_grad()
-    model.eval()
-    right = [bool(model(x, edges).argmax() == y) for x, edges, y in _graphs(100, generator)]
-    assert sum(right) >= 90
-
-
 @LAYERS
 def test_a_single_node_trains_a_layer(kind):
     torch.manual_seed(0)

@@ -4,7 +4,6 @@ import warnings
 
 import pytest
 import torch
-from compilers import compiles_training
 from torch import nn
 from torch.nn import functional
 from torch_geometric.data import Data
@@ -13,7 +12,6 @@ from torch_geometric.nn import global_mean_pool
 from toy_problems import CLASSES, FEATURES, NODES, planted
 
 import bitgnn
-from bitgnn import BitAdjacency
 from bitgnn.nn import GCNConv, GraphConv, SAGEConv
 
 KINDS = pytest.mark.parametrize("kind", [GCNConv, SAGEConv, GraphConv])
@@ -141,67 +139,6 @@ def test_another_run_behind_reset_parameters(kind):
     assert model.first.input_bits.kind == "rows"
 
 
-@KINDS
-def test_learnt_vectors_beside_features(kind):
-    class Beside(Two):
-        def __init__(self):
-            super().__init__(kind, FEATURES + 4)
-            self.table = nn.Embedding(NODES, 4)
-
-        def forward(self, x, edges):
-            return super().forward(torch.cat([x, self.table.weight], 1), edges)
-
-    x = 4 * DENSE + 30
-    model = train(Beside(), x)
-    assert accuracy(model.eval(), x) > 0.85
-    assert model.first.input_bits.kind == "rows"
-
-
-@KINDS
-def test_features_beside_hidden_results(kind):
-    class Again(Two):
-        def __init__(self):
-            super().__init__(kind)
-            self.last = kind(FEATURES + HIDDEN, CLASSES)
-
-        def forward(self, x, edges):
-            return self.last(torch.cat([self.first(x, edges).relu(), x], 1), edges)
-
-    x = DENSE + 3
-    assert accuracy(train(Again(), x).eval(), x) > 0.85
-
-
-@KINDS
-def test_one_layer_applied_several_times(kind):
-    class Thrice(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.front, self.conv = nn.Linear(FEATURES, HIDDEN), kind(HIDDEN, HIDDEN)
-            self.head = nn.Linear(HIDDEN, CLASSES)
-
-        def forward(self, x, edges):
-            x = self.front(x).relu()
-            for _ in range(3):
-                x = self.conv(x, edges).relu()
-            return self.head(x)
-
-    model = train(Thrice(), DENSE).eval()
-    assert model.conv.role == "only"
-    assert accuracy(model, DENSE) > 0.85
-
-
-@compiles_training
-def test_compiled_before_the_first_batch():
-    torch._dynamo.reset()
-    model = Two(GCNConv)
-    compiled = torch.compile(model, backend="eager")
-    options = {"normalize": "sym", "add_self_loops": True}
-    graph = BitAdjacency.from_edge_index(DATA.edge_index, NODES, **options)  # traced in one piece
-    train(lambda x, _: compiled(x, graph), DENSE, 30, model.parameters())
-    assert (model.first.role, model.first.is_trained) == ("first", True)
-    check(model, DENSE)
-
-
 @FORMS
 @pytest.mark.parametrize("way", ["loop", "role"])
 def test_loops_without_a_model(x, way):
@@ -228,19 +165,29 @@ def graphs_of(number):
 
 
 class Pooled(nn.Module):
-    def __init__(self, kind):
+    def __init__(self, kind, precision):
         super().__init__()
-        self.a, self.b, self.head = kind(8, 16), kind(16, 16), nn.Linear(16, 2)
+        self.a, self.b = (kind(size, 16, precision=precision) for size in (8, 16))
+        self.head = nn.Linear(16, 2)
 
     def forward(self, x, edges, batch):
         hidden = self.b(self.a(x, edges).relu(), edges).relu()
         return self.head(global_mean_pool(hidden, batch))
 
 
-@pytest.mark.parametrize(("size", "lonely"), [(1, True), (16, False)])
-def test_small_graphs_in_small_batches(size, lonely):
+@pytest.mark.parametrize(
+    ("size", "lonely", "kind", "precision"),
+    [
+        (16, False, GCNConv, "bin"),
+        (1, True, GCNConv, "bin"),
+        (1, False, GCNConv, "full"),
+        (1, False, SAGEConv, "bin"),
+        (1, False, GraphConv, "bin"),
+    ],
+)
+def test_small_graphs_in_small_batches(size, lonely, kind, precision):
     graphs = list(graphs_of(112))
-    model = Pooled(GCNConv)
+    model = Pooled(kind, precision)
     if lonely:
         model(torch.randn(1, 8), NONE, torch.zeros(1, dtype=torch.long)).sum().backward()
         model.zero_grad()

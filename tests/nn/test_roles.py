@@ -1,8 +1,5 @@
 """Roles of layers of named precision: from a pass over the model, from autograd, or by hand."""
 
-import copy
-import pickle
-
 import pytest
 import torch
 import torch_geometric.nn as pyg
@@ -12,7 +9,7 @@ from torch.nn import functional
 
 import bitgnn
 from bitgnn.nn import GCNConv, GraphConv, SAGEConv
-from bitgnn.nn.looks_up import STEPS
+from bitgnn.nn.has_role import STEPS
 from bitgnn.nn.precision import named_forms
 from bitgnn.nn.roles import kept_share
 
@@ -262,28 +259,6 @@ def test_wrong_roles():
     plain = GCNConv(K, H, precision="FBF+FBF")
     plain.set_role("hidden")
     assert (plain.role, plain.has_role, GCNConv(K, H).has_role) == (None, False, True)
-
-
-@LAYERS
-@pytest.mark.parametrize("way", ["deepcopy", "pickle", "state dict", "assigned"])
-@pytest.mark.parametrize("when", ["before", "after"])
-def test_copies_have_the_role_and_find_their_own(kind, way, when):
-    net = two(kind)
-    if when == "after":
-        net(X, EDGES)
-    if way == "deepcopy":
-        other = copy.deepcopy(net)
-    elif way == "pickle":
-        net.way = other = None
-        other = pickle.loads(pickle.dumps(net))
-        net.way = other.way = chain
-    else:
-        other = two(kind)
-        other.load_state_dict(net.state_dict(), assign=way == "assigned")
-    assert roles(other.first, other.last) == roles(net.first, net.last)
-    other(X, EDGES)
-    assert roles(other.first, other.last) == ["first", "last"]
-    assert net.first.role == ("first" if when == "after" or way == "assigned" else None)
 
 
 @NAMES

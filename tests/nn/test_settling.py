@@ -8,12 +8,11 @@ from collections import Counter, deque
 
 import pytest
 import torch
-from small_models import EDGES, C, H, K, N, Net, X, Y, chain, roles, steps, two
+from small_models import EDGES, C, H, K, N, Net, X, Y, chain, roles, two
 from torch import nn
 from torch.nn import functional
 
 import bitgnn
-from bitgnn.convert import report_of
 from bitgnn.nn import GCNConv, SAGEConv
 
 
@@ -76,14 +75,6 @@ def test_a_forward_with_side_effects_has_happened_once():
     torch.manual_seed(5)
     torch.testing.assert_close(other(X, EDGES), out)
     assert torch.equal(torch.rand(1), number)
-
-
-def test_statistics_count_each_batch_once():
-    net = two(GCNConv)
-    for batch in range(1, 4):
-        net(X, EDGES)
-        assert float(net.first.input_bits.batches) == batch
-        assert float(net.first.steps) == batch
 
 
 @pytest.mark.parametrize(
@@ -189,20 +180,6 @@ def test_a_model_is_not_kept_alive():
     del net, unused
     gc.collect()
     assert [reference() for reference in held] == [None] * 3
-
-
-def test_a_report_shows_roles_and_inputs_at_any_time():
-    net = two(GCNConv)
-
-    def lines():
-        return [str(report_of(net))]
-
-    before = lines()
-    steps(net, 2, X, EDGES)
-    (after,) = lines()
-    assert [after] != before
-    assert "first" in after
-    assert "last" in after
 
 
 @pytest.mark.parametrize("width", [K, -1], ids=["known", "lazy"])

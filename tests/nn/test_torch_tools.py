@@ -3,7 +3,6 @@
 import copy
 import pickle
 import tempfile
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -13,8 +12,7 @@ from small_models import EDGES, WORDS, C, H, K, Net, X, Y, chain, roles, steps, 
 from torch import nn
 from torch.func import functional_call
 from torch.nn import functional
-from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn, update_bn
-from torch.utils.checkpoint import checkpoint
+from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 import bitgnn
 from bitgnn.nn import GCNConv, GraphConv, SAGEConv
@@ -69,23 +67,41 @@ def test_shapes_never_depend_on_data(kind, width, pair):
 def test_copies_train_alike(kind, width, when, way):
     if way == "assigned" and when == "before":
         width = K  # torch refuses to assign lazy parameters
-    layer = kind(width, C)
+    model = two(kind, width)
     if when == "after":
-        loss(layer).backward()
-        layer.zero_grad()
+        loss(model).backward()
+        model.zero_grad()
+    settled = roles(model.first, model.last)
     if way == "deepcopy":
-        other = copy.deepcopy(layer)
+        other = copy.deepcopy(model)
     elif way == "pickle":
-        other = pickle.loads(pickle.dumps(layer))
+        other = pickle.loads(pickle.dumps(model))
     else:
-        other = kind(-1, C)
-        other.load_state_dict(copy.deepcopy(layer.state_dict()), assign=way == "assigned")
-    for each in (layer, other):
+        other = two(kind, -1)
+        other.load_state_dict(copy.deepcopy(model.state_dict()), assign=way == "assigned")
+    assert roles(other.first, other.last) == roles(model.first, model.last)
+    assert way == "assigned" or roles(model.first, model.last) == settled
+    for each in (model, other):
         torch.manual_seed(1)
         steps(each, 3, X, EDGES)
+        assert roles(each.first, each.last) == ["first", "last"]
     if width == -1 and when == "before":  # each has drawn weights of its own
-        other.load_state_dict(layer.state_dict())
-    assert same(layer, other)
+        other.load_state_dict(model.state_dict())
+    assert same(model, other)
+
+
+@KINDS
+def test_a_part_without_gradients_and_in_evaluation_stays_as_it_is(kind):
+    model = two(kind)
+    model.first.requires_grad_(False)
+    steps(model, 4, X, EDGES)
+    assert roles(model.first, model.last) == ["first", "last"]
+    held = copy.deepcopy(model.first.state_dict())
+    model.first.eval()
+    steps(model, 3, 3 * X + 1, EDGES)
+    assert all(torch.equal(held[name], now) for name, now in model.first.state_dict().items())
+    frozen = bitgnn.freeze(model.eval(), check=False)
+    assert torch.equal(frozen(X, EDGES), model(X, EDGES))
 
 
 @KINDS
@@ -213,71 +229,6 @@ def test_functional_calls(kind, when):
         assert torch.equal(swapped, other.eval()(X, EDGES))
 
 
-def dropping(net, x, edges, wrap=lambda part, *given: part(*given)):
-    """Two layers with dropout, each of them and the rest perhaps inside of a checkpoint."""
-
-    def rest(hidden):
-        return net.last(functional.dropout(hidden.relu(), 0.5, net.training), edges)
-
-    x = functional.dropout(x, 0.3, net.training).requires_grad_()
-    return wrap(rest, wrap(net.first, x, edges))
-
-
-@KINDS
-@DATA
-@WHEN
-@pytest.mark.parametrize("reentrant", [False, True], ids=["saved tensors", "reentrant"])
-def test_checkpointing_gives_the_same_results_and_gradients(kind, x, when, reentrant):
-    model = two(kind)
-    model.way = dropping
-    if when == "after":
-        steps(model, 3, x, EDGES)
-
-    def checkpointed(net, x, edges):
-        return dropping(net, x, edges, partial(checkpoint, use_reentrant=reentrant))
-
-    found = []
-    for way in (dropping, checkpointed):
-        net = copy.deepcopy(model)
-        net.way = way
-        net.zero_grad()
-        torch.manual_seed(5)
-        for _ in range(2):
-            out = net(x, EDGES)
-            functional.cross_entropy(out, Y).backward()
-        assert roles(net.first, net.last) == ["first", "last"]
-        gradients = {n: p.grad for n, p in net.named_parameters() if p.grad is not None}
-        found.append((out.detach(), gradients, net.state_dict()))
-    (plain, gradients, state), (out, others, after) = found
-    torch.testing.assert_close(out, plain)
-    torch.testing.assert_close(others, gradients)
-    for name in state:
-        if name.split(".")[-1] != "steps":
-            torch.testing.assert_close(after[name], state[name], msg=name)
-
-
-@KINDS
-@DATA
-@pytest.mark.parametrize("precision", ["bin", "full"])
-def test_monte_carlo_dropout_computes_the_same_without_gradients(kind, x, precision):
-    model = two(kind, precision=precision)
-    model.way = dropping
-    steps(model, 3, x, EDGES)
-    state, results = copy.deepcopy(model.state_dict()), []
-    for grad in (True, False):
-        model.load_state_dict(state)
-        torch.manual_seed(3)
-        with torch.set_grad_enabled(grad):
-            results.append(model(x, EDGES).detach())
-    torch.testing.assert_close(*results, rtol=0, atol=1e-5)
-    norms = [name for name in state if "norm" in name]
-    assert all(  # batch norms count as torch's do, inputs where gradients are recorded
-        torch.equal(state[name], value)
-        for name, value in model.state_dict().items()
-        if name not in norms
-    )
-
-
 @KINDS
 @WHEN
 def test_models_made_without_memory(kind, when):
@@ -320,23 +271,6 @@ def test_lazy_layers_are_cast_and_moved_before_they_know_their_width(kind, cast)
     out.sum().backward()
     assert model.first.input_bits.mean.dtype == torch.float32
     assert copy.deepcopy(model)(X.to(dtype), EDGES).dtype == dtype
-
-
-@KINDS
-def test_averages_get_the_statistics_of_their_norms(kind):
-    model = two(kind)
-    average = AveragedModel(model)
-    for _ in range(3):
-        steps(model, 1, X, EDGES)
-        average.update_parameters(model)
-    before = copy.deepcopy(average.module.state_dict())
-    model = Net(lambda net, x, edges: net.inner(x, edges), inner=average).train()
-    model.forward = lambda x: average(x, EDGES)
-    update_bn([X, X], model)
-    for name, value in average.module.state_dict().items():
-        changes = "first" in name and "norm" in name and "running" in name
-        assert torch.equal(before[name], value) != changes or "num_batches" in name, name
-    assert average.eval()(X, EDGES).isfinite().all()
 
 
 @KINDS

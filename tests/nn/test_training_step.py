@@ -160,24 +160,6 @@ def test_values_that_are_not_finite(kind, features, bad):
 
 
 @LAYERS
-@FEATURES
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64], ids=str)
-def test_other_floats_give_the_same_in_their_dtype(kind, features, dtype):
-    x, edges, _ = _data(features, "cpu")
-    x = x.bfloat16().half().float() if dtype == torch.float16 else x.bfloat16().float()
-    layer, other = Two(kind, 0.0), Two(kind, 0.0)
-    other.load_state_dict(layer.state_dict())
-    for mode in (True, False):
-        found = layer.train(mode)(x.to(dtype), edges)
-        expected = other.train(mode)(x, edges)
-        assert found.dtype == dtype
-        torch.testing.assert_close(found.float(), expected, rtol=0.05, atol=0.05)
-    assert layer.first.input_bits.kind == other.first.input_bits.kind
-    for value in layer.first.input_bits.buffers():
-        assert value.dtype == torch.float32
-
-
-@LAYERS
 @pytest.mark.parametrize("rows", [0, 1, 2])
 @pytest.mark.parametrize("features", ["bag", "dense", "zeros", "constant"])
 def test_few_rows_and_columns_that_do_not_vary(kind, features, rows):

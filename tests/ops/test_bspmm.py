@@ -8,8 +8,9 @@ from bitgnn.ops import bspmm, reference
 
 CUDA = torch.device("cuda")
 NAN, INF = float("nan"), float("inf")
-# Rows around what bytes count, and what a lane, two lanes, a warp and a block of a GPU take.
-BYTES = [0, 1, 2, 125, 126, 127, 128, 129, 254, 255, 256, 257, 700]
+# Blocks of eight, sums of bytes, planes of bits, and what bytes count.
+DEGREES = [*range(18), 31, 32, 33, 63, 64, 65, *range(125, 130), *range(254, 258), 300, 700]
+# Rows around what a lane, two lanes, a warp and a block of a GPU take.
 LANES = [0, 1, 4, 5, 15, 16, 30, 31, 32, 33, 60, 61, 62, 63, 64, 65]
 LANES += [255, 256, 257, 511, 512, 513, 1025, 5425]
 
@@ -26,30 +27,41 @@ def pattern(nodes, most, lengths, steps, dtype):
     return rowptr.to(dtype), columns
 
 
-# Wide rows of many nodes would take the reference gigabytes.
-CASES = [(600, f, t) for f in (1, 31, 32, 33, 64, 96, 130, 576) for t in (torch.int32, torch.int64)]
-CASES += [(70_000, f, torch.int32) for f in (1, 32, 64)]
-CASES += [(70_000, f, torch.int64) for f in (31, 33, 96)]
-
-
-@pytest.mark.parametrize(("nodes", "features", "dtype"), CASES)
-def test_sums_around_what_bytes_count(nodes, features, dtype):
-    generator = torch.Generator().manual_seed(features)
-    rowptr, columns = pattern(nodes, 5, BYTES, (1, 37), dtype)
-    columns[::2] %= 3  # half of the edges: sums of 127 and -127 occur
-    signs = torch.randn(nodes, features, generator=generator)
-    signs[:3] = torch.tensor([[1.0], [-1.0], [1.0]])
-    x = torch.ops.bitgnn.pack(signs)
-    factors = torch.rand(nodes, generator=generator) + 0.1
-    odd = factors.clone()
+@pytest.mark.parametrize("dtype", [torch.int32, torch.int64])
+@pytest.mark.parametrize("size", [1, 31, 32, 33, 64, 96, 100, 128, 130, 160, 256, 300, 520, 576])
+@pytest.mark.parametrize("name", ["bspmm_bbb", "bspmm_bbf"])
+def test_every_degree(name, size, dtype, device, sampler, assert_kernel_equals_reference):
+    draw = sampler(seed=size)
+    # Each degree several times, as bounds are made from its second row on.
+    degrees = torch.tensor(DEGREES * 4)[torch.randperm(4 * len(DEGREES), generator=draw.generator)]
+    x, given = draw.bits(90, size), draw.rows(degrees, 90)
+    given = given | {"rowptr": given["rowptr"].to(dtype), "size": size}
+    x[:3] = torch.ops.bitgnn.pack(torch.tensor([[1.0], [-1.0], [1.0]]).expand(3, size))
+    given["x"], given["indices"][::2] = x, given["indices"][::2] % 3  # sums of 127 and -127 occur
+    # A factor that all rows of a degree share, as normalisation gives them, and odd ones.
+    row, last = degrees.clamp(min=1).float().rsqrt(), draw.floats(size)
+    odd = row.clone()
     odd[:6] = torch.tensor([0.0, -1.0, NAN, INF, -INF, 1e-40])
     special = [127.0, 126.5, -127.0, -127.5, -128.0, 128.0, 1e9, -1e9, INF, -INF, NAN, 0.0, -0.0]
-    threshold = 6 * torch.randn(features, generator=generator)
-    threshold[: len(special)] = torch.tensor(special[:features])
-    for row, limit in [(None, None), (factors, None), (odd, None), (None, threshold)]:
-        found = torch.ops.bitgnn.bspmm_bbb(x, features, rowptr, columns, row, limit)
-        expected = reference.bspmm.bspmm_bbb(x, features, rowptr, columns, row, limit)
-        assert torch.equal(found, expected)
+    hard = 6 * draw.floats(size)
+    hard[: len(special)] = torch.tensor(special[:size])
+    vector = "threshold" if name == "bspmm_bbb" else "bias"
+    everywhere = {"indices": torch.full_like(given["indices"], 2)}  # the largest sums
+    for more in ({}, {"row": row, vector: last}, everywhere, {"row": odd}, {vector: hard}):
+        assert_kernel_equals_reference(name, given | more, device)
+
+
+@pytest.mark.parametrize(("nodes", "size"), [(3000, 65), (70_000, 33), (70_000, 64), (70_000, 96)])
+@pytest.mark.parametrize("name", ["bspmm_bbb", "bspmm_bbf"])
+def test_many_rows(name, nodes, size, device, sampler, assert_kernel_equals_reference):
+    """Enough of them to be split over threads."""
+    draw, degrees = sampler(seed=size), torch.arange(nodes) % 5
+    degrees[torch.arange(len(DEGREES)) * 37] = torch.tensor(DEGREES)
+    given = draw.rows(degrees, nodes) | {"x": draw.bits(nodes, size), "size": size}
+    assert_kernel_equals_reference(name, given, device)
+    vector = "threshold" if name == "bspmm_bbb" else "bias"
+    more = {"row": draw.floats(nodes), vector: draw.floats(size)}
+    assert_kernel_equals_reference(name, given | more, device)
 
 
 @pytest.mark.parametrize("factors", ["none", "by degree", "of their own", "alternating", "odd"])

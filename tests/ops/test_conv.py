@@ -80,6 +80,8 @@ SHAPES = {
 def test_kernels_of_every_shape(case, device, sampler, assert_kernel_equals_reference):
     count, height, width, channels, outputs, size, stride, padding, calls = SHAPES[case]
     draw, sides = sampler(seed=3), [padding] * 4 if isinstance(padding, int) else list(padding)
+    # Many images are another launch on a GPU, and the same again on a CPU.
+    count = count if device.type == "cuda" else min(count, 2)
     arguments = {
         "x": draw.images(count, channels, height, width),
         "w": draw.images(outputs, channels, size, size),
@@ -122,21 +124,6 @@ def test_kernels_of_every_shape(case, device, sampler, assert_kernel_equals_refe
                 more = {"addend": narrow, "addend_stride": [step, step]}
                 check("conv_add", **compared, **more)
         check("conv_add", **compared, **more | {"addend": addend.int()}, wide=True)
-
-
-@pytest.mark.parametrize("groups", [2, 3, 8])
-@pytest.mark.parametrize(("channels", "outputs"), [(1, 1), (32, 32), (64, 33), (33, 64), (5, 7)])
-def test_groups(groups, channels, outputs, device, sampler, assert_kernel_equals_reference):
-    draw = sampler(seed=groups)
-    arguments = {
-        "x": draw.images(2, groups * channels, 9, 10),
-        "w": draw.images(groups * outputs, channels, 3, 3),
-        "channels": groups * channels, "groups": groups,
-        "stride": [1, 1], "padding": [1, 0, 1, 2], "dilation": [1, 1],
-    }  # fmt: skip
-    compared = {"threshold": draw.floats(groups * outputs)}
-    assert_kernel_equals_reference("conv_bbb", arguments | compared, device)
-    assert_kernel_equals_reference("conv_bbf", arguments | {"integer": True}, device)
 
 
 @given(

@@ -1,5 +1,7 @@
 """CUDA kernels: shapes that reach each code path, graph capture, streams, devices, compilation."""
 
+import itertools
+
 import pytest
 import torch
 
@@ -16,14 +18,16 @@ def moved(arguments, device):
     return {k: v.to(device) if isinstance(v, torch.Tensor) else v for k, v in arguments.items()}
 
 
-def equal(found, expected, sums_share=0.0):
+def equal(found, expected, sums_share=0.0, is_exact=False):
     """``sums_share``: of the largest value, how far sums in another order may lie apart."""
     found, expected = (r if isinstance(r, tuple) else (r,) for r in (found, expected))
     for mine, theirs in zip(found, expected, strict=True):
-        exact = not theirs.is_floating_point()
+        exact = is_exact or not theirs.is_floating_point()
         largest = 0.0 if exact or not theirs.numel() else float(theirs.abs().max())
         atol = 0.0 if exact else max(1e-5, sums_share * largest)
-        torch.testing.assert_close(mine.cpu(), theirs.cpu(), rtol=0 if exact else 1e-5, atol=atol)
+        torch.testing.assert_close(
+            mine.cpu(), theirs.cpu(), rtol=0 if exact else 1e-5, atol=atol, equal_nan=True
+        )
 
 
 # Rows, features, outputs: one row and one output, odd words, tiles and their edges, few rows with
@@ -62,15 +66,44 @@ PRODUCTS = [
 ]
 
 
-@pytest.mark.parametrize(("n", "k", "m"), PRODUCTS)
-@pytest.mark.parametrize("name", [name for name in OPERATORS if name.startswith("bmm")])
+# Ternary rows: few and many, weights of one and several tiles, rows and weights beyond memories.
+TERNARY = [
+    (1, 31, 33), (3, 33, 31), (8, 2560, 96), (1, 2560, 13824), (8, 4096, 260), (5, 768, 13825),
+    (16, 100, 100), (17, 264, 257), (33, 1000, 66), (31, 520, 48), (128, 768, 768),
+    (128, 768, 3072), (127, 3072, 768), (32, 5120, 1000), (256, 128, 128), (3700, 1664, 4104),
+    (300, 768, 520), (257, 1152, 129), (1000, 4096, 384), (70, 90000, 3), (2, 500000, 5),
+    (100, 640, 4096), (9, 768, 3072), (2, 11008, 4096), (3, 120, 20), (12, 888, 30),
+    (40, 2176, 131), (129, 11008, 72), (20, 16384, 36), (32, 4096, 4096), (64, 2048, 12),
+    (4033, 1144, 2080), (1984, 4088, 4096), (1601, 5120, 4096), (4096, 1000, 1280),
+]  # fmt: skip
+FEW = [*itertools.product((1, 7, 8, 9, 16, 17), (1, 32, 33, 512, 1000, 9216), (1, 10, 17, 33, 100))]
+FEW += [(8, size, outputs) for size in (128, 1056) for outputs in (4096, 4100)]  # wide blocks
+MATRICES = [
+    (rows, size, columns)
+    for rows, columns in [(1, 1), (16, 64), (65, 130), (300, 260), (257, 515)]
+    for size in (0, 1, 33, 64, 96, 128, 256, 500, 1024, 2048, 5000)
+]
+SHAPES = {name: PRODUCTS for name in OPERATORS if name.startswith("bmm")}
+EXACT = ("bmm_tbf", "bmm_tbb", "linear_ternary", "matmul_ttf", "matmul_btf")
+"""Their floats, too, have the bits of the CPU."""
+SHAPES |= {name: [*PRODUCTS, *TERNARY] for name in EXACT[:3]}
+SHAPES |= {name: [*PRODUCTS, *FEW] for name in ("bmm_bbb", "bmm_bbf")}
+SHAPES |= dict.fromkeys(EXACT[3:], MATRICES)
+CASES = [(name, *shape) for name, shapes in SHAPES.items() for shape in shapes]
+
+
+@pytest.mark.parametrize(("name", "n", "k", "m"), CASES)
 def test_products_equal_the_cpu_kernels(name, n, k, m, sampler):
-    for optional in (False, True, None):
-        arguments = sampler(seed=n + m).arguments(name, n, k, m, optional)
-        operator = getattr(torch.ops.bitgnn, name)
-        # Many columns are added up in another order on CUDA, fewer in the canonical one.
-        sums_share = 1e-5 if name.startswith("bmm_bspmm_narrow") else 0.0
-        equal(operator(**moved(arguments, CUDA)), operator(**arguments), sums_share)
+    operator = getattr(torch.ops.bitgnn, name)
+    # Many columns are added up in another order on CUDA, fewer in the canonical one.
+    sums_share = 1e-5 if name.startswith("bmm_bspmm_narrow") else 0.0
+    types = [torch.float32]
+    types += [torch.float16, torch.bfloat16] if name == "linear_ternary" else []
+    for dtype, optional in itertools.product(types, (False, True, None)):
+        draw = sampler(seed=n + m, dtype=dtype, special=dtype != torch.float32)
+        arguments = draw.arguments(name, n, k, m, optional)
+        found, expected = operator(**moved(arguments, CUDA)), operator(**arguments)
+        equal(found, expected, sums_share, name in EXACT)
 
 
 # Float rows, features and outputs of every way to binarise inside the product.
@@ -164,34 +197,20 @@ def star(num_nodes, hub_edges, edges, seed=0):
 
 @pytest.mark.parametrize("hub_edges", [0, 31, 33, 300, 1025, 5425, 70000])
 @pytest.mark.parametrize("size", [40, 128, 256, 602])
-def test_hubs_and_layouts(hub_edges, size):
+@pytest.mark.parametrize("letter", ["b", "t"])
+def test_hubs_and_layouts(letter, hub_edges, size):
     adjacency = star(20000, hub_edges, 100_000 + hub_edges)
-    bits = BitTensor.from_float(torch.randn(20000, size))
-    expected = bspmm.bbf(bits, adjacency, integer=True)
-    threshold = torch.randn(size)
-    on_gpu, x = adjacency.to(CUDA), bits.to(CUDA)
+    x, threshold = torch.randn(20000, size), torch.randn(size)
+    x = BitTensor.from_float(x) if letter == "b" else TernaryTensor.from_float(x, 0.9)
+    to_float, to_bits = (getattr(bspmm, f"{letter}b{z}") for z in "fb")
     for layout in ("csr", "sliced"):
-        assert torch.equal(bspmm.bbf(x, on_gpu, integer=True, layout=layout).cpu(), expected)
-        for t in (None, threshold):
-            found = bspmm.bbb(x, on_gpu, threshold=None if t is None else t.to(CUDA), layout=layout)
-            assert found.to(torch.device("cpu")).equal(bspmm.bbb(bits, adjacency, threshold=t))
-
-
-@pytest.mark.parametrize("hub_edges", [0, 33, 300, 5425, 70000])
-@pytest.mark.parametrize("size", [40, 128, 256, 602])
-def test_hubs_of_ternary_values(hub_edges, size):
-    adjacency = star(20000, hub_edges, 100_000 + hub_edges)
-    values = TernaryTensor.from_float(torch.randn(20000, size), 0.9)
-    on_gpu, x, threshold = adjacency.to(CUDA), values.to(CUDA), torch.randn(size)
-    for layout in ("csr", "sliced"):
-        found = bspmm.tbf(x, on_gpu, bias=threshold.to(CUDA), layout=layout)
-        assert torch.equal(found.cpu(), bspmm.tbf(values, adjacency, bias=threshold))
-        found = bspmm.tbf(x, on_gpu, integer=True, layout=layout)
-        assert torch.equal(found.cpu(), bspmm.tbf(values, adjacency, integer=True))
-        for t in (None, threshold):
-            found = bspmm.tbb(x, on_gpu, threshold=None if t is None else t.to(CUDA), layout=layout)
-            expected = bspmm.tbb(values, adjacency, threshold=t)
-            assert torch.equal(found.words.cpu(), expected.words)
+        there = x.to(CUDA), adjacency.to(CUDA)
+        for more in ({"integer": True}, {"bias": threshold}):
+            found = to_float(*there, layout=layout, **moved(more, CUDA))
+            assert torch.equal(found.cpu(), to_float(x, adjacency, **more))
+        for more in ({}, {"threshold": threshold}):
+            found = to_bits(*there, layout=layout, **moved(more, CUDA))
+            assert torch.equal(found.words.cpu(), to_bits(x, adjacency, **more).words)
 
 
 def test_slices_beyond_shared_memory_are_refused():

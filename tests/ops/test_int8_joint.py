@@ -2,10 +2,10 @@
 
 import pytest
 import torch
+from sampler import Sampler
 
 from bitgnn.bits import BitAdjacency, BitTensor, Int8Tensor
 from bitgnn.ops import fused
-from bitgnn.ops.reference.int8 import padded
 
 OPS = torch.ops.bitgnn
 CUDA = torch.device("cuda")
@@ -16,37 +16,18 @@ LENGTHS = [0, 1, 31, 32, 63, 64, 511, 513, 5425, 32_767, 32_768, 32_769, 65_536,
 
 def operands(rows, size, outputs, lengths, seed, most=6):
     """Arguments by name; a tenth of the neighbours hold half of the edges."""
-    generator = torch.Generator().manual_seed(seed)
-
-    def codes(count):
-        drawn = torch.randint(-127, 128, (count, size), dtype=torch.int8, generator=generator)
-        return padded(drawn)
-
-    degrees = torch.randint(most, (rows,), generator=generator)
+    draw = Sampler(seed=seed)
+    degrees = torch.randint(most, (rows,), generator=draw.generator)
     degrees[torch.arange(len(lengths)) * 7] = torch.tensor(lengths)
     degrees[-1] = lengths[-1]
-    rowptr = torch.cat([torch.zeros(1, dtype=torch.int64), degrees.cumsum(0)])
-    columns = torch.randint(200, (int(rowptr[-1]),), generator=generator, dtype=torch.int32)
-    columns[::2] %= 20
-    values = {name: torch.randn(outputs, generator=generator) for name in ("scale", "threshold")}
-    row = torch.randn(rows, generator=generator)
-    row[1:6] = torch.tensor([NAN, INF, -INF, 0.0, -0.0])
-    threshold = 100 * values["threshold"]
+    pattern = draw.rows(degrees, 200)
+    pattern["indices"][::2] %= 20
+    chosen = pattern | {"codes": draw.codes(rows, size), "neighbours": draw.bits(200, outputs)}
+    given = draw.arguments("bspmm_bmm_iib", rows, size, outputs, True, **chosen)
+    given["row"][1:6] = torch.tensor([NAN, INF, -INF, 0.0, -0.0])
     special = [INF, -INF, NAN, 0.0]
-    threshold[: len(special)] = torch.tensor(special[:outputs])
-    return {
-        "neighbours": OPS.pack(torch.randn(200, outputs, generator=generator)),
-        "rowptr": rowptr,
-        "indices": columns,
-        "codes": codes(rows),
-        "weight": codes(outputs),
-        "size": size,
-        "row": row,
-        "sum_bias": torch.randn(outputs, generator=generator),
-        "scale": values["scale"] / 100,
-        "shift": torch.randn(outputs, generator=generator),
-        "threshold": threshold,
-    }
+    given["threshold"][: len(special)] = torch.tensor(special[:outputs])
+    return given
 
 
 def apart(a):
@@ -67,39 +48,6 @@ def test_equals_sums_and_product(size, outputs, device):
         found = OPS.bspmm_bmm_iib(**{name: moved[name] for name in chosen}).cpu()
         assert torch.equal(found, apart(chosen))
         assert torch.equal(found, apart({name: moved[name] for name in chosen}).cpu())
-
-
-def test_no_rows_and_no_outputs(device):
-    for rows, outputs in ((0, 40), (5, 0), (0, 0)):
-        found = OPS.bspmm_bmm_iib(
-            torch.zeros(3, -(-outputs // 32), dtype=torch.int32, device=device),
-            torch.zeros(rows + 1, dtype=torch.int32, device=device),
-            torch.zeros(0, dtype=torch.int32, device=device),
-            torch.zeros(rows, 16, dtype=torch.int8, device=device),
-            torch.zeros(outputs, 16, dtype=torch.int8, device=device),
-            16,
-        )
-        assert found.shape == (rows, -(-outputs // 32))
-
-
-WRONG = [
-    ({"codes": torch.zeros(129, 48, dtype=torch.int8)}, "rows of codes must be 130, got 129"),
-    ({"codes": torch.zeros(130, 32, dtype=torch.int8)}, "codes must hold 48 bytes a row"),
-    ({"codes": torch.zeros(130, 48)}, "codes must be Char, got Float"),
-    ({"neighbours": torch.zeros(200, 2, dtype=torch.int32)}, "neighbours"),
-    ({"row": torch.zeros(129)}, "row"),
-    ({"sum_bias": torch.zeros(32)}, "sum_bias"),
-    ({"threshold": torch.zeros(33, dtype=torch.int32)}, "threshold must be Float, got Int"),
-    ({"indices": torch.full((1,), 200, dtype=torch.int32)}, "the last row pointer must be 1"),
-    ({"size": -1}, "size must lie between 0 and 133120, got -1"),
-]
-
-
-@pytest.mark.parametrize(("change", "message"), WRONG, ids=[str(i) for i in range(len(WRONG))])
-def test_wrong_arguments_are_named(change, message):
-    given = operands(130, 33, 33 if "neighbours" not in change else 31, [0, 3], 0)
-    with pytest.raises(RuntimeError, match=message):
-        OPS.bspmm_bmm_iib(**given | change)
 
 
 def test_front_end(device):

@@ -97,46 +97,6 @@ def test_row_pointer_dtypes(kind, device, sampler, assert_kernel_equals_referenc
             assert_kernel_equals_reference(name, arguments, device)
 
 
-def test_hub_and_large_graph(device, sampler, assert_kernel_equals_reference):
-    # A degree above 255 overflows byte counters; 3000 rows exercise the split over threads.
-    draw = sampler(seed=5)
-    adjacency = draw.adjacency(3000, 2000, coalesce=False)
-    assert int(adjacency.rowptr.diff().max()) > 255
-    x = draw.bits(2000, 65)
-    for name in ("bspmm_bbb", "bspmm_bbf"):
-        arguments = {"x": x, "size": 65, "rowptr": adjacency.rowptr, "indices": adjacency.indices}
-        assert_kernel_equals_reference(name, arguments, device)
-
-
-# Degrees at which kernels change their way: few neighbours, blocks of eight, byte sums, planes.
-EDGE_DEGREES = [*range(18), 31, 32, 63, 64, 65, 126, 127, 128, 129, 255, 256, 300]
-
-
-@pytest.mark.parametrize("size", [1, 32, 33, 64, 100, 128, 160, 256, 300, 520])
-@pytest.mark.parametrize("name", ["bspmm_bbb", "bspmm_bbf"])
-def test_every_degree(name, size, device, sampler, assert_kernel_equals_reference):
-    torch.manual_seed(size)
-    draw = sampler(seed=size)
-    # Each degree several times, as bounds are made from its second row on.
-    degrees = torch.tensor(EDGE_DEGREES * 4)[torch.randperm(4 * len(EDGE_DEGREES))]
-    rowptr = torch.cat([torch.zeros(1, dtype=torch.int64), degrees.cumsum(0)])
-    nodes = 90
-    indices = torch.randint(nodes, (int(rowptr[-1]),), dtype=torch.int32)
-    x = draw.bits(nodes, size)
-    x[:2], x[2:4] = 0, draw.bits(1, size).new_tensor(-1)
-    if size % 32:
-        x[:, -1] &= (1 << size % 32) - 1
-    shared = {"x": x, "size": size, "rowptr": rowptr, "indices": indices}
-    assert_kernel_equals_reference(name, shared, device)
-    # A factor that all rows of a degree share, as normalisation gives them.
-    row = degrees.clamp(min=1).float().rsqrt()
-    last = "threshold" if name == "bspmm_bbb" else "bias"
-    more = {"row": row, last: draw.floats(size)}
-    assert_kernel_equals_reference(name, shared | more, device)
-    everywhere = shared | {"indices": torch.full_like(indices, 2)}  # the largest sums
-    assert_kernel_equals_reference(name, everywhere | more, device)
-
-
 def test_row_lengths_of_products(device, sampler, assert_kernel_equals_reference):
     lengths = [1, 2, 3, 4, 5, 14, 15, 16, 17, 18, 19, 20, 31, 32, 33, 62, 63, 70]
     for size in (size for words in lengths for size in (32 * words - 31, 32 * words)):

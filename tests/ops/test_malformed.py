@@ -19,11 +19,12 @@ OPS = torch.ops.bitgnn
 WORDS = torch.zeros((4, 2), dtype=torch.int32)
 
 
-def test_a_wrong_argument_is_an_error_or_has_a_result(device, tmp_path):
+@pytest.mark.parametrize("odd", [0, 1])
+def test_a_wrong_argument_is_an_error_or_has_a_result(odd, device, tmp_path):
     # In a process of its own: a crash would end this one.
     log = tmp_path / "call"
-    seeds = "01" if device.type == "cpu" else "23"
-    command = [sys.executable, "-W", "ignore", str(SCRIPT), str(log), device.type, *seeds]
+    seed = str(odd + (0 if device.type == "cpu" else 2))
+    command = [sys.executable, "-W", "ignore", str(SCRIPT), str(log), device.type, seed]
     run = subprocess.run(command, capture_output=True, text=True, check=False)
     assert run.returncode == 0, f"{log.read_text()}\n{run.stdout[-2000:]}\n{run.stderr[-2000:]}"
 
@@ -135,7 +136,8 @@ def test_fakes_take_the_dtypes_that_kernels_take(name, sampler):
                 moved = {k: v.to("meta") for k, v in other.items() if isinstance(v, torch.Tensor)}
                 if is_dtype_error(name, parameter, other | moved if on_meta else other):
                     found.add(dtype)
-        assert refused[True] == refused[False], parameter
+        # Kernels do not look at what does not act, such as a scale with scale=False.
+        assert refused[False] in (refused[True], set()), parameter
         assert value.dtype not in refused[True], parameter
         assert torch.complex64 in refused[True], parameter
 

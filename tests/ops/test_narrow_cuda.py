@@ -2,8 +2,9 @@
 
 import pytest
 import torch
+from sampler import Sampler
 
-from bitgnn import BitAdjacency, BitTensor
+from bitgnn import BitAdjacency
 from bitgnn.ops.reference.bmm import dot_of
 from bitgnn.ops.reference.pack import signs
 
@@ -16,19 +17,11 @@ NODES = 500
 
 def operands(size, columns, degrees, nodes, rowptr_type=torch.int64):
     """Arguments of the operator, with every factor and a bias."""
-    generator = torch.Generator().manual_seed(size + columns)
-    rowptr = torch.cat([torch.zeros(1, dtype=torch.int64), torch.tensor(degrees).cumsum(0)])
-    edges = int(rowptr[-1])
-    x = BitTensor.from_float(torch.randn(nodes, size, generator=generator), scale="mean")
-    w = BitTensor.from_float(torch.randn(columns, size, generator=generator), scale="mean")
-    return {
-        "x": x.words, "w": w.words, "size": size, "rowptr": rowptr.to(rowptr_type),
-        "indices": torch.randint(max(nodes, 1), (edges,), generator=generator).int(),
-        "x_scale": x.scale, "w_scale": w.scale,
-        "row": torch.rand(len(degrees), generator=generator) - 0.3,
-        "col": torch.rand(nodes, generator=generator) ** 4,
-        "bias": torch.randn(columns, generator=generator),
-    }  # fmt: skip
+    draw = Sampler(seed=size + columns)
+    pattern = draw.rows(degrees, nodes)
+    pattern["rowptr"] = pattern["rowptr"].to(rowptr_type)
+    chosen = {"x": draw.bits(nodes, size), "root": None, "head": 0, "order": None, "shift": None}
+    return draw.arguments("bmm_bspmm_narrow", nodes, size, columns, True, **pattern, **chosen)
 
 
 def run(given):
@@ -130,17 +123,6 @@ def test_the_same_bits_again():
     assert all(torch.equal(run(given), first) for _ in range(100))
 
 
-def pattern(degrees: torch.Tensor) -> BitAdjacency:
-    """Rows of these degrees with their columns in order."""
-    generator = torch.Generator("cuda").manual_seed(0)
-    rows = torch.repeat_interleave(torch.arange(len(degrees), device="cuda"), degrees.cuda())
-    columns = torch.randint(NODES, rows.shape, generator=generator, device="cuda")
-    columns = torch.sort(rows * NODES + columns).values % NODES
-    rowptr = torch.cat([torch.zeros(1, dtype=torch.int64), degrees.cumsum(0)]).cuda()
-    row, col = (torch.rand(n, device="cuda") ** 4 for n in (len(degrees), NODES))
-    return BitAdjacency(rowptr, columns.int(), NODES, row, col)
-
-
 def many_edges() -> torch.Tensor:
     """Over 2 ** 23 edges, from 32 a row on: rows are ordered by degree. Some are whole blocks'."""
     degrees = torch.randint(440, (40_000,), generator=torch.Generator().manual_seed(1))
@@ -168,32 +150,35 @@ def few_rows() -> torch.Tensor:
 @pytest.mark.parametrize("degrees", [many_edges, many_short_rows, few_rows])
 @pytest.mark.parametrize(
     ("size", "classes"),
-    [(64, 3), (127, 7), (256, 7), (200, 20), (128, 41), (127, 41), (501, 45), (300, 60)],
+    [
+        (64, 3),
+        (127, 7),
+        (256, 7),
+        (200, 20),
+        (128, 41),
+        (127, 41),
+        (501, 45),
+        (300, 60),
+        (300, 20),
+        (256, 40),
+    ],
 )
 def test_rows_have_the_bits_of_the_cpu(degrees, size, classes):
-    adjacency = pattern(degrees())
-    generator = torch.Generator().manual_seed(size)
-    x = BitTensor.from_float(torch.randn(NODES, size, generator=generator), scale="mean").to("cuda")
-    w = BitTensor.from_float(torch.randn(classes, size, generator=generator), scale="mean")
-    w = w.to("cuda")
-    rows = adjacency.shape[0]
-    root, root_w = (
-        BitTensor.from_float(torch.randn(n, 192, generator=generator)).words
-        for n in (rows, classes)
-    )
-    root_scale = torch.rand(rows, generator=generator)
-    roots = {"root": root, "root_w": root_w, "root_size": 192, "root_scale": root_scale}
-    for factors in ({"x_scale": x.scale, "col": adjacency.col_scale}, {}):
-        given = {"x": x.words, "w": w.words, "size": size, "row": adjacency.row_scale, **factors}
-        over_csr = {**given, "rowptr": adjacency.rowptr, "indices": adjacency.indices}
-        here = {k: v.cpu() if isinstance(v, torch.Tensor) else v for k, v in over_csr.items()}
-        expected = torch.ops.bitgnn.bmm_bspmm_narrow(**here).cuda()
-        with_root = torch.ops.bitgnn.bmm_bspmm_narrow(**here, **roots)
-        for order in (None, adjacency.row_order()):
-            found = torch.ops.bitgnn.bmm_bspmm_narrow(**over_csr, order=order)
-            assert torch.equal(found, expected)
-            assert torch.equal(torch.ops.bitgnn.bmm_bspmm_narrow(**over_csr, order=order), found)
-            assert torch.equal(run({**over_csr, **roots, "order": order}).cpu(), with_root)
+    degrees = degrees()
+    given = operands(size, classes, degrees, NODES)
+    draw, root = Sampler(seed=size), {"root_size": 192}
+    root |= {"root": draw.bits(len(degrees), 192), "root_w": draw.bits(classes, 192)}
+    root |= {"root_scale": draw.floats(len(degrees))}
+    order = BitAdjacency(given["rowptr"], given["indices"], NODES).row_order()
+    for factors in (("x_scale", "col"), ()):
+        kept = {key: given[key] for key in given if key not in ("x_scale", "col") or key in factors}
+        expected, with_root = (
+            torch.ops.bitgnn.bmm_bspmm_narrow(**kept | more) for more in ({}, root)
+        )
+        for held in (None, order):
+            found = run(kept | {"order": held})
+            assert torch.equal(found.cpu(), expected)
+            assert torch.equal(run(kept | {"order": held}), found)
+            assert torch.equal(run(kept | root | {"order": held}).cpu(), with_root)
             if factors:  # without them there are ties
-                highest = torch.ops.bitgnn.bmm_bspmm_narrow(**over_csr, head=3, order=order)
-                assert torch.equal(highest, found.argmax(-1))
+                assert torch.equal(run(kept | {"order": held, "head": 3}), found.argmax(-1))

@@ -37,9 +37,8 @@ def sparse_rows(rows, size, share, density, seed):
 
 
 @pytest.mark.parametrize("size", [512, 513, 1024, 1433, 3703])
-@pytest.mark.parametrize("share", [0.0, 0.05, 0.3, 0.5, 0.7])
-@pytest.mark.parametrize("rows", [1, 33, 130])
-@pytest.mark.parametrize("density", [0.03, 0.3])
+@pytest.mark.parametrize("share", [0.0, 0.05, 0.5, 0.7])
+@pytest.mark.parametrize(("rows", "density"), [(1, 0.3), (33, 0.03), (130, 0.03), (130, 0.3)])
 def test_rows_most_of_whose_words_are_zero(size, share, rows, density):
     """As packed bags of words have them."""
     x = sparse_rows(rows, size, share, density, seed=size)
@@ -252,22 +251,6 @@ bmm.bbf(packed(40, 5, "cpu"), packed(6, 40, "cpu"), transpose_w=True)
 
 def test_errors():
     check_wrong_calls(WRONG, globals())
-
-
-@pytest.mark.cuda
-@pytest.mark.parametrize("name", ["bmm_bbb", "bmm_bbf"])
-@pytest.mark.parametrize("rows", [1, 7, 8, 9, 16, 17])
-@pytest.mark.parametrize("size", [1, 32, 33, 512, 1000, 9216])
-def test_few_rows(name, rows, size, sampler, assert_kernel_equals_reference):
-    draw = sampler(seed=rows + size)
-    for outputs in (1, 10, 16, 17, 31, 33, 100):
-        for optional in (False, True, None):
-            arguments = draw.arguments(name, rows, size, outputs, optional)
-            assert_kernel_equals_reference(name, arguments, CUDA)
-    if size == 512 and rows == 8:  # enough outputs for wide blocks
-        for wide, outputs in itertools.product((128, 1056), (4096, 4100)):
-            arguments = sampler(seed=outputs).arguments(name, 8, wide, outputs, True)
-            assert_kernel_equals_reference(name, arguments, CUDA)
 
 
 @pytest.mark.cuda

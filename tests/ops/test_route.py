@@ -3,6 +3,7 @@
 Where torch has no CUDA, BITGNN_CUDA_LIBRARY names the folder of a library from build_cuda.sh.
 """
 
+import inspect
 import math
 import random
 
@@ -11,8 +12,10 @@ import torch
 from sampler import Sampler
 
 from bitgnn._library import load_for_dry_runs
-from bitgnn.ops.reference import OPERATORS
+from bitgnn.bits.int8 import bytes_for
+from bitgnn.bits.tensor import words_for
 from bitgnn.ops.reference.pairs import HEADS
+from bitgnn.ops.reference.table import TABLE
 from bitgnn.ops.route import DEVICES, route
 
 PROBLEM = load_for_dry_runs()
@@ -21,16 +24,41 @@ MOST_IN_X, MOST_IN_Y = 2**31 - 1, 65535
 META = torch.device("meta")
 
 
-def words(*shape):
-    return torch.empty(*shape[:-1], -(-shape[-1] // 32), dtype=torch.int32, device=META)
+KINDS = {
+    "W(": torch.int32, "C(": torch.int8, "rowptr": torch.int64, "indices": torch.int32,
+    "counts": torch.int32, "order": torch.int64, "flip": torch.bool,
+}  # fmt: skip
 
 
-def bytes_of(rows, size):
-    return torch.empty(rows, -(-size // 16) * 16, dtype=torch.int8, device=META)
+def on_meta(name, rows, size, outputs, edges=0, optional=(), **chosen):
+    """Required and some optional arguments by the operator's row of the table, without memory."""
+    sizes = {"N": rows, "_": rows, "K": size, "size": size, "M": outputs, "P": rows + 1}
+    sizes |= {"E": edges, "R": rows, "root_size": chosen.get("root_size", 0)}
+    given = {}
+    for key, parameter in inspect.signature(TABLE[name].reference).parameters.items():
+        required = parameter.default is inspect.Parameter.empty
+        if key in chosen or not (required or key in optional):
+            continue
+        if key not in TABLE[name].operands:
+            given[key] = size if parameter.annotation is int else torch.empty((), device=META)
+            continue
+        shape, dtype = [], KINDS.get(key, torch.float32)
+        for term in TABLE[name].operands[key]:
+            base, _, less = term.strip("WC()").partition("-")
+            value = int(base) if base.isdigit() else sizes[base] - int(less or 0)
+            value = {"W(": words_for, "C(": bytes_for}.get(term[:2], int)(value)
+            dtype = KINDS.get(term[:2], dtype)
+            shape.append(value)
+        given[key] = torch.empty(shape, dtype=dtype, device=META)
+    return given | chosen
 
 
 def floats(*shape):
     return torch.empty(*shape, device=META)
+
+
+def packed(rows, size):
+    return torch.empty(rows, words_for(size), dtype=torch.int32, device=META)
 
 
 def check(name, device, found, works=True):
@@ -48,7 +76,7 @@ def check(name, device, found, works=True):
 @needs_library
 def test_small_and_ragged_shapes():
     count = 0
-    names = [n for n in OPERATORS if torch._C._dispatch_has_kernel(f"bitgnn_dry::{n}")]
+    names = [n for n in TABLE if torch._C._dispatch_has_kernel(f"bitgnn_dry::{n}")]
     assert len(names) >= 60
     for seed, (n, k, m) in enumerate([(1, 1, 1), (7, 33, 5), (40, 64, 32), (130, 257, 70)]):
         for name in names:
@@ -85,36 +113,28 @@ def shapes(number):
         yield rows, outputs, size
 
 
+COMPARED = ("bias", "threshold", "flip")
+CALLS = [("bmm_bbb", ()), ("bmm_bbb", COMPARED), ("bmm_bbf", ("bias",)), ("bmm_iif", ("scale",))]
+CALLS += [
+    (name, ())
+    for name in (
+        "bmm_fbb", "bmm_iib", "bmm_add_iib", "bmm_fib", "pack_int8", "bmm_tbf", "pack",
+        "pack_scaled", "pack_standardized", "unpack", "transpose_bits", "bspmm_bbb", "bspmm_bbf",
+        "bspmm_fbf", "bspmm_fbb",
+    )
+]  # fmt: skip
+# Their x may be packed or floats, and has no rule where it may be of any shape.
+WITH_X = {"bmm_add": "W", "bmm_bspmm": "W", "bmm_bspmm_narrow": "W", "linear_ternary": "F"}
+
+
 def calls(rows, outputs, size):
     """A call of each operator that takes operands of any size."""
-    x, w, vector = words(rows, size), words(outputs, size), floats(outputs)
-    yield "bmm_bbb", (x, w, size)
-    yield "bmm_bbb", (x, w, size, None, vector, vector, vector)
-    yield "bmm_bbf", (x, w, size, None, vector)
-    yield "bmm_fbb", (floats(rows, size), w)
-    yield "bmm_add", (x, w, floats(rows, outputs), size)
-    codes, weight = bytes_of(rows, size), bytes_of(outputs, size)
-    yield "bmm_iif", (codes, weight, size, vector, vector)
-    yield "bmm_iib", (codes, weight, size)
-    yield "bmm_add_iib", (codes, weight, floats(rows, outputs), size)
-    yield "bmm_fib", (floats(rows, size), floats(size), floats(size), weight)
-    yield "pack_int8", (floats(rows, size), floats(size), floats(size))
-    planes = torch.empty(rows, 2, x.size(1), dtype=torch.int32, device=META)
-    yield "bmm_tbf", (planes, torch.empty(rows, dtype=torch.int32, device=META), w, size)
-    yield "pack", (floats(rows, size),)
-    yield "pack_scaled", (floats(rows, size),)
-    yield "pack_standardized", (floats(rows, size), True, True)
-    yield "unpack", (x, size)
-    yield "transpose_bits", (x, size)
-    yield "linear_ternary", (floats(rows, size), w, size, torch.ones(()))
-    rowptr = torch.empty(rows + 1, dtype=torch.int64, device=META)
-    indices = torch.empty(rows * min(outputs, 100), dtype=torch.int32, device=META)
-    yield "bspmm_bbb", (x, size, rowptr, indices)
-    yield "bspmm_bbf", (x, size, rowptr, indices)
-    yield "bspmm_fbf", (floats(rows, size), rowptr, indices)
-    yield "bspmm_fbb", (floats(rows, size), rowptr, indices)
-    yield "bmm_bspmm", (x, w, size, rowptr, indices)
-    yield "bmm_bspmm_narrow", (x, w, size, rowptr, indices)
+    edges = rows * min(outputs, 100)
+    for name, optional in CALLS:
+        yield name, on_meta(name, rows, size, outputs, edges, optional)
+    for name, kind in WITH_X.items():
+        x = packed(rows, size) if kind == "W" else floats(rows, size)
+        yield name, on_meta(name, rows, size, outputs, edges, x=x)
 
 
 @needs_library
@@ -123,7 +143,7 @@ def test_every_size_has_a_route_inside_the_limits():
     for rows, outputs, size in shapes(250):
         for name, arguments in calls(rows, outputs, size):
             for device in DEVICES:
-                found = route(name, *arguments, device=device)
+                found = route(name, **arguments, device=device)
                 check(name, device, found)
                 count += 1
                 # Work for milliseconds keeps the schedulers of every multiprocessor busy.
@@ -150,9 +170,10 @@ PINNED = {
 @pytest.mark.parametrize("shape", PINNED, ids=str)
 def test_benchmarked_products_stay_where_they_were_measured(shape):
     rows, outputs, size = shape
-    found = route("bmm_bbb", words(rows, size), words(outputs, size), size, device="H200")
+    given = on_meta("bmm_bbb", rows, size, outputs)
+    found = route("bmm_bbb", **given, device="H200")
     assert PINNED[shape] in found.launches[-1].kernel, found
-    logic = route("bmm_bbb", words(rows, size), words(outputs, size), size, device="RTX 5090")
+    logic = route("bmm_bbb", **given, device="RTX 5090")
     assert "(bitgnn::cuda::bmm::BmmUnit)1" in logic.launches[-1].kernel, logic
 
 
@@ -172,29 +193,24 @@ PINNED_INT8 = {
 @pytest.mark.parametrize("shape", PINNED_INT8, ids=str)
 def test_8_bit_products_stay_where_they_were_measured(shape):
     rows, outputs, size = shape
-    weight, scales = bytes_of(outputs, size), (floats(size), floats(size))
-    calls = (
-        ("bmm_iib", (bytes_of(rows, size), weight, size)),
-        ("bmm_iif", (bytes_of(rows, size), weight, size)),
-        ("bmm_fib", (floats(rows, size), *scales, weight)),
-        ("bmm_fif", (floats(rows, size), *scales, weight)),
-    )
-    for (name, arguments), expected in zip(calls, PINNED_INT8[shape], strict=True):
-        found = route(name, *arguments, device="H200")
+    names = ("bmm_iib", "bmm_iif", "bmm_fib", "bmm_fif")
+    for name, expected in zip(names, PINNED_INT8[shape], strict=True):
+        arguments = on_meta(name, rows, size, outputs)
+        found = route(name, **arguments, device="H200")
         steps = [
             next(step for step in ("pack", "wgmma", "mma") if step in launch.kernel.split("<")[0])
             for launch in found.launches
         ]
         assert " ".join(steps) == expected, (name, found)
-        ampere = route(name, *arguments, device="A100").launches[-1].kernel
+        ampere = route(name, **arguments, device="A100").launches[-1].kernel
         assert "int8_mma_kernel" in ampere, (name, ampere)
 
 
 @needs_library
 def test_floats_are_packed_first_where_no_kernel_does_both():
     def kernels(x, outputs, device):
-        w = words(outputs, x.size(1))
-        found = route("bmm_fbf", x, w, None, torch.empty(outputs, device=META), device=device)
+        given = on_meta("bmm_fbf", *x.shape, outputs, optional=("bias",), x=x)
+        found = route("bmm_fbf", **given, device=device)
         return [launch.kernel for launch in found.launches], found.scratch_bytes
 
     many, bytes_of_many = kernels(floats(100_000, 1024), 512, "H200")
@@ -213,33 +229,26 @@ def test_floats_are_packed_first_where_no_kernel_does_both():
 
 @needs_library
 def test_rows_of_tiles_and_ragged_ternary_planes_share_kernels():
-    rowptr = torch.empty(1001, dtype=torch.int64, device=META)
-    indices = torch.empty(9000, dtype=torch.int32, device=META)
-    tile_rowptr, tile_cols = rowptr[:251], indices[:4000]
+    tile_rowptr = torch.empty(251, dtype=torch.int64, device=META)
+    tile_cols = torch.empty(4000, dtype=torch.int32, device=META)
     tiles = torch.empty(4000, dtype=torch.int16, device=META)
     found = route(
-        "bspmm_bbb_frdc", words(1000, 128), 128, tile_rowptr, tile_cols, tiles, 1000, device="H200"
+        "bspmm_bbb_frdc", packed(1000, 128), 128, tile_rowptr, tile_cols, tiles, 1000, device="H200"
     )
     first, second = found.launches
     assert "count_tile_edges" in first.kernel
     assert "TileRows" in second.kernel
     assert found.scratch_bytes == 4000
     for size, copied in ((33, False), (20, True), (64, False), (65, True), (128, False)):
-        planes = words(1000, 2, size)
-        found = route("bspmm_tbf", planes, size, rowptr, indices, device="H200")
+        found = route("bspmm_tbf", **on_meta("bspmm_tbf", 1000, size, 0, 9000), device="H200")
         assert (found.scratch_bytes > 0) is copied, (size, found)
 
 
 @needs_library
 @pytest.mark.parametrize(("degree", "size"), [(10, 128), (10, 96), (10, 640), (50, 128)])
 def test_sums_beside_a_product_take_two_kernels_at_most(degree, size):
-    rows = 40_000
-    rowptr = torch.empty(rows + 1, dtype=torch.int64, device=META)
-    indices = torch.empty(degree * rows, dtype=torch.int32, device=META)
-    found = route(
-        "bspmm_bmm", words(rows, 128), rowptr, indices, words(rows, size), words(128, size), size,
-        device="H200",
-    )  # fmt: skip
+    given = on_meta("bspmm_bmm", 40_000, size, 128, degree * 40_000)
+    found = route("bspmm_bmm", **given, device="H200")
     staged = ["staged" in launch.kernel for launch in found.launches]
     assert staged == ([True, True] if (degree, size) == (10, 128) else [False]), found
 
@@ -258,23 +267,19 @@ def test_sums_beside_a_product_take_two_kernels_at_most(degree, size):
     ],
 )
 def test_root_terms_are_part_of_the_products_and_the_sums(classes, size, root_size, product, count):
-    rows = 100_000
-    rowptr = torch.empty(rows + 1, dtype=torch.int64, device=META)
-    indices = torch.empty(8 * rows, dtype=torch.int32, device=META)
-    order = torch.empty(rows, 2, dtype=torch.int64, device=META)
-    operands = (words(rows, size), words(classes, size), size, rowptr, indices)
-    for given in ({}, {"order": order}):
-        found = route(
-            "bmm_bspmm_narrow", *operands,
-            x_scale=floats(rows), root=words(rows, root_size), root_w=words(classes, root_size),
-            root_size=root_size, **given, device="H200",
-        )  # fmt: skip
+    rows, name = 100_000, "bmm_bspmm_narrow"
+    plain = {"x": packed(rows, size), "root_size": root_size}
+    for optional in ((), ("order",)):
+        more = ("x_scale", "root", "root_w", *optional)
+        given = on_meta(name, rows, size, classes, 8 * rows, more, **plain)
+        found = route(name, **given, device="H200")
         kernels = [launch.kernel for launch in found.launches]
         assert len(kernels) == count, found
         assert product in kernels[0], found
         assert "aggregate_narrow_kernel" in kernels[1], found
-        assert ("OrderedPattern" in kernels[1]) is bool(given), found
-    blackwell = route("bmm_bspmm_narrow", *operands, device="RTX 5090")
+        assert ("OrderedPattern" in kernels[1]) is bool(optional), found
+    given = on_meta(name, rows, size, classes, 8 * rows, x=packed(rows, size))
+    blackwell = route(name, **given, device="RTX 5090")
     assert "narrow_product_kernel" in blackwell.launches[0].kernel, blackwell
 
 
@@ -283,10 +288,10 @@ def test_a_route_says_what_is_wrong():
     with pytest.raises(ValueError, match="operator must be one with CUDA kernels, got 'bmm_xyz'"):
         route("bmm_xyz")
     with pytest.raises(ValueError, match="device must be one of A100, H100"):
-        route("bmm_bbb", words(3, 40), words(2, 40), 40, device="abacus")
+        route("bmm_bbb", packed(3, 40), packed(2, 40), 40, device="abacus")
     with pytest.raises(RuntimeError, match=r"^bmm_bbb: "):
-        route("bmm_bbb", words(3, 40), words(2, 70), 40, device="H200")
-    found = route("bmm_bbb", words(3, 40), words(2, 40), 40, device="H200")
+        route("bmm_bbb", packed(3, 40), packed(2, 70), 40, device="H200")
+    found = route("bmm_bbb", packed(3, 40), packed(2, 40), 40, device="H200")
     assert len(found.launches) == 1  # nothing of the calls that failed
     assert str(found).endswith("scratch memory: 0 bytes")
 
@@ -303,18 +308,19 @@ def test_calls_run_as_before_behind_a_dry_run():
 
 @needs_library
 def test_scratch_memory_is_the_most_at_once_beside_the_result():
-    rows, size, outputs = 5000, 256, 200
-    rowptr = torch.empty(rows + 1, dtype=torch.int64, device=META)
-    indices = torch.empty(rows * 4, dtype=torch.int32, device=META)
-    x, w = words(rows, size), words(outputs, size)
+    rows, size, outputs, edges = 5000, 256, 200, 20_000
+
+    def scratch(name, size=size, **chosen):
+        return route(name, **on_meta(name, rows, size, outputs, edges, **chosen), device="H200")
+
     # What a call makes for itself alone counts, in operators and in torch's part of them.
-    hidden = route("bmm_bspmm", x, w, size, rowptr, indices, hidden_bits=False, device="H200")
-    sums = route("bspmm_fbf", floats(rows, outputs), rowptr, indices, device="H200")
-    assert hidden.scratch_bytes == 4 * rows * outputs + sums.scratch_bytes
-    pair = ("bmm_bspmm_narrow", x, w, size, rowptr, indices)
-    scores = route(*pair, device="H200").scratch_bytes
-    softmax = route(*pair, head=HEADS["softmax"], device="H200").scratch_bytes
+    x = packed(rows, size)
+    hidden = scratch("bmm_bspmm", x=x, hidden_bits=False).scratch_bytes
+    sums = scratch("bspmm_fbf", outputs).scratch_bytes
+    assert hidden == 4 * rows * outputs + sums
+    scores = scratch("bmm_bspmm_narrow", x=x).scratch_bytes
+    softmax = scratch("bmm_bspmm_narrow", x=x, head=HEADS["softmax"]).scratch_bytes
     assert softmax == max(scores, 4 * rows * outputs)  # one after the other
     # Results of calls before are none of this one's, whether they are still there or not.
-    assert route(*pair, device="H200").scratch_bytes == scores
-    assert route("unpack", x, size, device="H200").scratch_bytes == 0
+    assert scratch("bmm_bspmm_narrow", x=x).scratch_bytes == scores
+    assert scratch("unpack").scratch_bytes == 0

@@ -45,14 +45,6 @@ def test_every_product_of_short_rows(boolean, device):
         assert torch.equal(ternary.matmul(left, right).cpu(), expected)
 
 
-@pytest.mark.parametrize("name", ["pack_ternary", "pack_bool", "pack_ternary_columns"])
-def test_halves_are_half_open(name, device, assert_kernel_equals_reference):
-    x = torch.tensor([[-0.75, -0.5, -0.25, 0.0, 0.25, 0.5, 0.75]])
-    for dtype in DTYPES:
-        arguments = {"x": x.to(dtype), "scale": torch.tensor(1.0)}
-        assert_kernel_equals_reference(name, arguments, device)
-
-
 @given(
     n=st.integers(0, 40),
     k=st.integers(0, 200),
@@ -255,12 +247,11 @@ class Block(torch.nn.Module):
         return bmm.tbf(rows, BitTensor(self.words[:32], 64)).sum() + scores.sum()
 
 
-@pytest.mark.parametrize("dynamic", [False, True])
-def test_compile_whole_graph(dynamic):
+def test_compile_whole_graph():
     torch.manual_seed(0)
     block = Block()
-    compiled = torch.compile(block, fullgraph=True, dynamic=dynamic, backend="aot_eager")
-    for length in (9, 17):
+    compiled = torch.compile(block, fullgraph=True, backend="aot_eager")
+    for length in (9, 17, 40):  # compiled for the first length, and then for any
         x, mask = torch.randn(2, length, 64), torch.rand(2, length) < 0.8
         torch.testing.assert_close(compiled(x, mask), block(x, mask))
 

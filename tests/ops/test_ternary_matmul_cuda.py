@@ -39,11 +39,10 @@ def shifted(x):
 
 
 @pytest.mark.parametrize("boolean", [False, True])
-@pytest.mark.parametrize("size", [0, 1, 33, 64, 96, 128, 256, 500, 1024, 2048, 5000])
-@pytest.mark.parametrize(("rows", "columns"), [(1, 1), (16, 64), (65, 130), (300, 260), (257, 515)])
-def test_products(boolean, size, rows, columns):
+@pytest.mark.parametrize("size", [1, 33, 64, 128, 500, 2048])
+@pytest.mark.parametrize(("rows", "columns"), [(16, 64), (257, 515)])
+def test_operands_that_lie_otherwise_in_memory(boolean, size, rows, columns):
     x, y = operands(boolean, (2, 3), rows, columns, size)
-    check(x, y)
     out = ternary.matmul(turned(x.to("cuda")), turned(y.to("cuda")))
     assert torch.equal(out.transpose(0, 1).cpu(), ternary.matmul(x, y))
     out = ternary.matmul(shifted(x.to("cuda")), shifted(y.to("cuda")), dtype=torch.float16)
@@ -79,17 +78,6 @@ def test_many_heads(boolean):
     size, columns = (512, 64) if boolean else (64, 512)
     x, y = operands(boolean, (4, 6), 512, columns, size)
     check(x, y, (torch.float16,))
-
-
-@pytest.mark.parametrize("scales", ["both", "x", "y", "none"])
-@pytest.mark.parametrize("boolean", [False, True])
-def test_scales(boolean, scales):
-    x, y = operands(boolean, (), 100, 70, 200)
-    if scales in ("x", "none"):
-        y = TernaryTensor(y.words, y.size, y.counts)
-    if scales in ("y", "none"):
-        x = type(x)(x.words, x.size, x.counts)
-    check(x, y)
 
 
 @pytest.mark.parametrize("boolean", [False, True])

@@ -4,13 +4,13 @@ import math
 
 import pytest
 import torch
-from looked_up_arguments import LOOKED_UP
 
 from bitgnn.ops.reference import OPERATORS
 from bitgnn.quantize.levels import Rounding, clipped_gradients, rounded
 from bitgnn.quantize.sign import shifted_sign
 
 OPS = torch.ops.bitgnn
+LOOKED_UP = ("activation_bits", "fold_weight", "row_signs", "straight_through", "unpack_pair")
 HARD = (math.nan, math.inf, -math.inf)
 
 
@@ -123,10 +123,10 @@ def test_dimensions_keep_their_order_in_memory(order, device):
         assert torch.equal(rounded(spread, scale, Rounding(-3, 3)), expected)
 
 
-@pytest.mark.parametrize("name", [*LOOKED_UP, "row_signs", "unpack_pair"])
+@pytest.mark.parametrize("name", LOOKED_UP)
 @pytest.mark.parametrize(("rows", "size"), [(1, 3000), (20_011, 33), (30_000, 7)])
 def test_many_looked_up_values(name, rows, size, device, sampler, assert_kernel_equals_reference):
-    arguments = sampler(seed=rows).arguments(name, rows, size, 1, True)
+    arguments = sampler(seed=rows).arguments(name, rows, size, rows, True)
     assert_kernel_equals_reference(name, arguments, device)
 
 

@@ -23,8 +23,8 @@ SITE = yaml.safe_load((ROOT / "mkdocs.yml").read_text(encoding="utf-8"))
 PAGES = {page: page.read_text(encoding="utf-8") for page in sorted((DOCS / "api").glob("*.md"))}
 # Packages whose names all have an entry under one of these packages, or at the top.
 DOCUMENTED = [
-    "bits", "convert", "data", "distillation", "exchange", "inference", "models", "nn", "ops",
-    "quantize", "tune",
+    "bits", "convert", "data", "distillation", "distributed", "exchange", "inference", "models",
+    "nn", "ops", "quantize", "tune",
 ]  # fmt: skip
 BLOCKS = [
     pytest.param(block, marks=[pytest.mark.slow] if "load_digits_graph" in block else [])

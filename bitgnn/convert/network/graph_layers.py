@@ -221,6 +221,19 @@ def _adjacency(layer: Any, row: GraphLayer, letters: Any, weighted: bool) -> Gra
     )
 
 
+def is_binary(module: nn.Module, plan: Planned) -> bool:
+    """Whether a layer computes with bits."""
+    if isinstance(module, bitgnn.nn.BinaryLinear | bitgnn.nn.BinaryConv2d):
+        return True
+    kinds = (*SUPPORTED, bitgnn.nn.Linear)
+    return isinstance(module, kinds) and not letters_of(module, plan).is_float
+
+
+def has_binary_layers(model: nn.Module, plan: Planned) -> bool:
+    """Whether a layer of a model computes with bits."""
+    return any(is_binary(module, plan) for module in model.modules())
+
+
 def _projected(name: str, layer: Any, value: Value) -> Value:
     """SAGEConv's map of the neighbours in front of everything else."""
     y = product(name, FLOAT, value, weight_of(layer.lin, name), bias=layer.lin.bias)

@@ -13,7 +13,7 @@ from torch_geometric.nn import MessagePassing
 
 import bitgnn.nn
 from bitgnn.convert.network import functions, images
-from bitgnn.convert.network.graph_layers import SUPPORTED, lower_graph_layer
+from bitgnn.convert.network.graph_layers import SUPPORTED, has_binary_layers, lower_graph_layer
 from bitgnn.convert.network.layers import Planned, lower_linear
 from bitgnn.convert.network.trace import Arguments, Traced, bound, is_default_check
 from bitgnn.convert.network.tracer import NotTraced
@@ -24,6 +24,8 @@ from bitgnn.inference.steps.known import Method, results
 from bitgnn.nn import BinaryConv2d, BinaryLinear, LayerPrecision
 
 _LINEAR = (nn.Linear, torch_geometric.nn.Linear)
+Pack = Callable[[nn.Module, Planned, str], tuple[nn.Module, dict[str, str], dict[str, str]]]
+"""Gives a copy of a module with packed layers, their letters, and why others stay as they were."""
 
 
 def is_image_network(model: nn.Module) -> bool:
@@ -38,23 +40,25 @@ def is_image_network(model: nn.Module) -> bool:
     return any(isinstance(m, nn.Conv2d | BinaryConv2d | BinaryLinear) for m in modules)
 
 
-def lower_model(model: nn.Module, traced: Traced) -> Network:
+def lower_model(model: nn.Module, traced: Traced, pack: Pack) -> Network:
     """Values of a traced forward of either family; raises as :func:`lower_trace`."""
-    return lower_images(traced) if is_image_network(model) else lower_trace(traced, {})
+    return lower_images(traced) if is_image_network(model) else lower_trace(traced, {}, pack)
 
 
 def lower_images(traced: Traced) -> Network:
     """Values of a traced forward of images or rows; raises as :func:`lower_trace`."""
-    return _Lowering(traced, {}, of_images=True).run()
+    return _Lowering(traced, {}, None).run()
 
 
-def lower_trace(traced: Traced, plan: Planned) -> Network:
-    """Values of a traced forward.
+def lower_trace(traced: Traced, plan: Planned, pack: Pack) -> Network:
+    """Values of a traced forward of a graph network.
+
+    ``pack(module, plan, name)`` packs the binary layers inside of modules that keep their own code.
 
     Raises:
         ValueError: something in it cannot be part of a frozen model; the message names it.
     """
-    return _Lowering(traced, plan, of_images=False).run()
+    return _Lowering(traced, plan, pack).run()
 
 
 @dataclass(frozen=True)
@@ -67,8 +71,9 @@ class _Part:
 class _Lowering:
     """Goes through a trace node by node."""
 
-    def __init__(self, traced: Traced, plan: Planned, of_images: bool) -> None:
-        self.traced, self.plan, self.of_images = traced, plan, of_images
+    def __init__(self, traced: Traced, plan: Planned, pack: Pack | None) -> None:
+        self.traced, self.plan, self.pack = traced, plan, pack
+        self.of_images = of_images = pack is None
         self.network = Network(of_images)
         self.rank = None if of_images else ROWS
         self.functions = {**functions.FUNCTIONS, **(images.FUNCTIONS if of_images else {})}
@@ -147,11 +152,9 @@ class _Lowering:
             value = self._known_module(name, module, args, kwargs)
         except Unsupported as reason:
             # As GINConv may, a graph layer without a binary form can have binary layers in it.
-            if isinstance(module, MessagePassing) and not isinstance(module, SUPPORTED):
-                from bitgnn.convert.layerwise import has_binary_layers
-
-                if has_binary_layers(module, self.plan):
-                    return self._own_module(name, module, args, kwargs, str(reason))
+            is_own = isinstance(module, MessagePassing) and not isinstance(module, SUPPORTED)
+            if is_own and has_binary_layers(module, self.plan):
+                return self._own_module(name, module, args, kwargs, str(reason))
             return self._call(name, module, args, kwargs, str(reason))
         letters = self._letters(module, value)
         if letters is not None:
@@ -173,10 +176,9 @@ class _Lowering:
 
     def _own_module(self, name: str, module: nn.Module, args: Any, kwargs: Any, reason: str) -> Any:
         """A module that is not traced: its own code, with the binary layers in it packed."""
-        # That file freezes every layer through this one.
-        from bitgnn.convert.layerwise import packed_copy
-
-        copied, letters, floats = packed_copy(module, self.plan, name)
+        if self.pack is None:
+            return self._call(name, module, args, kwargs, reason)
+        copied, letters, floats = self.pack(module, self.plan, name)
         if isinstance(module, MessagePassing):
             self.network.inside.update(letters)
         self.network.letters.update(letters)

@@ -7,6 +7,7 @@ from torch_geometric.nn import MessagePassing
 from torch_geometric.nn.models.basic_gnn import BasicGNN
 
 from bitgnn.convert.configs import Activation
+from bitgnn.convert.layerwise import packed_copy
 from bitgnn.convert.network.graph_layers import SUPPORTED
 from bitgnn.convert.network.lower import is_image_network, lower_images, lower_model
 from bitgnn.convert.network.trace import Traced, trace_model
@@ -105,7 +106,7 @@ def _feeders(model: nn.Module) -> list[tuple[str, str]]:
 
 
 def _feeders_of(model: nn.Module, traced: Traced) -> list[tuple[str, str]]:
-    network = lower_model(model, traced)
+    network = lower_model(model, traced, packed_copy)
     assert network.scores is not None
     found = []
     for value in ordered(network.scores):

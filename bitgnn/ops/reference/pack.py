@@ -227,7 +227,7 @@ def concat_bbf(a: Arguments) -> Tensor:
     return torch.cat(values, dim=1)
 
 
-@operator("a:N,K b:N,L threshold?:K+L -> bits:N,K+L")
+@operator("a:N,K b:N,L threshold?:_ -> bits:N,K+L")
 def concat_ffb(a: Arguments) -> Tensor:
     """Words of ``[a, b] >= threshold`` for float a ``[N, Ka]``, b ``[N, Kb]``, as float32."""
     joined = torch.cat([a.a.to(torch.float32), a.b.to(torch.float32)], dim=1)

@@ -154,7 +154,7 @@ class Operator:
                     sizes.setdefault(size, tensor.size(axis))
         for name, tensor in held.items():
             for axis, size in enumerate(self.operands[name]):
-                expected = None if size == "_" else size_of(size, given, sizes)
+                expected = None if size == "_" else _size(size, given, sizes)
                 if expected is not None:
                     message = _message(self.name, name, tensor, axis, expected)
                     torch._check(tensor.size(axis) == expected, message)
@@ -266,7 +266,7 @@ def _usual_dtype(name: str, sizes: str) -> str:
     return "int8" if "C(" in sizes else _DTYPES_BY_NAME.get(name, "float32")
 
 
-def size_of(size: str, given: Mapping[str, Any], sizes: Mapping[str, Any]) -> Any | None:
+def _size(size: str, given: Mapping[str, Any], sizes: Mapping[str, Any]) -> Any | None:
     """Value of a size by arguments and letters, or None if the operand that sets it is left out."""
     total: Any = 0
     for unit, held, term in _SIZE.findall(size):
@@ -288,7 +288,7 @@ def _empty(
     sizes: Mapping[str, Any],
 ) -> Tensor:
     """A result without values."""
-    whole: list[Any] = [size_of(size, given, sizes) for size in shape]
+    whole: list[Any] = [_size(size, given, sizes) for size in shape]
     if kind == "bits" or (kind == "out" and given["out_bits"]):
         return like.new_empty((*whole[:-1], words_for(whole[-1])), dtype=torch.int32)
     if kind == "codes":

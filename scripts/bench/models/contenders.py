@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from bench.cases import Contender, WrongResultError, reason_of, same_call
-from bench.models.ours import EXECUTORS, Frozen, make_executor
+from bench.models.ours import EXECUTORS, Frozen, make_call
 from bench.models.peers import Peer
 from bench.tasks import NodeTask
 from bitgnn.measure.memory import cuda_peak_allocation, peak_allocation, stored_bytes
@@ -82,7 +82,7 @@ def our_contenders(
         if not is_right:
             raise WrongResultError
         executor = contender.details["executor"]
-        call = partial(make_executor(network.model, executor), x, graph)
+        call = make_call(network.model, executor, x, graph)
         scores = call()
         _check_shape(scores, task)
         if not torch.equal(scores, expected):

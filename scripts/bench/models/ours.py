@@ -1,4 +1,4 @@
-"""Frozen networks for the whole-model benchmark: their forms, executors and check."""
+"""Frozen networks for the whole-model benchmark: their forms, ways to run and check."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from torch import Tensor
 from bench.tasks import NodeTask, untrained_model
 from bitgnn.bits import BitAdjacency, BitTensor
 from bitgnn.convert import freeze
-from bitgnn.inference import FrozenModel
+from bitgnn.inference import FrozenModel, capture
 
 FORMS = ("bin", "full")
 EXECUTORS = {"cpu": ("eager",), "cuda": ("eager", "cuda_graph")}
-"""By device."""
+"""Ways to run a network, by device: operator by operator, or captured."""
 SPARSE = "sparse"
 """Name of features in a sparse tensor of torch's."""
 TOLERANCE = 1e-4
@@ -68,10 +68,9 @@ def inputs_of(model: FrozenModel, task: NodeTask) -> dict[str, tuple[Any, Any]]:
     return inputs
 
 
-def make_executor(model: FrozenModel, name: str) -> Callable[[Any, Any], Tensor]:
-    """A model's executor by name; one of CUDA graphs hands out its own output uncopied."""
-    options = {"reuse_output": True} if name == "cuda_graph" else {}
-    return model.executor(name, **options)
+def make_call(model: FrozenModel, executor: str, x: Any, graph: Any) -> Callable[[], Tensor]:
+    """A call of a model in one of the ways to run it."""
+    return partial(model, x, graph) if executor == "eager" else capture(model, x, graph)
 
 
 @torch.inference_mode()

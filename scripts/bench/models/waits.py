@@ -11,6 +11,7 @@ import torch
 from bench.call_times import Call, time_calls
 from bench.cases import Contender, Record, WrongResultError
 from bench.models.ours import SPARSE, Frozen
+from bitgnn.inference import capture
 from bitgnn.measure.timing import MIN_REPEATS, Clock
 
 __all__ = ["add_calls"]
@@ -27,7 +28,7 @@ def add_calls(
     right = {
         title: entry
         for title, entry in entries.items()
-        # A pinned call takes no sparse tensor.
+        # Captured calls convert a sparse tensor anew.
         if entry["seconds"] is not None and entry["features"] != SPARSE
     }
 
@@ -43,16 +44,16 @@ def add_calls(
     times, failures = time_calls(calls(), clock, MIN_REPEATS, ["call"])
     found = {name: by_way["call"].to_dict() for name, by_way in times.items()}
     for title, entry in entries.items():
-        entry["calls"] = {name: found.get(f"{title}, {name}") for name in ("model", "pinned")}
+        entry["calls"] = {name: found.get(f"{title}, {name}") for name in ("model", "captured")}
     return {"calls": {name: found[name] for name in peers if name in found}, "failures": failures}
 
 
 def _our_calls(network: Frozen, x: Any, graph: Any) -> Iterator[tuple[str, Call]]:
-    """A network called as it is, and by the executor of callers who promise to change nothing."""
+    """A network called as it is, and captured."""
     model = network.model
     expected = model(x, graph)
-    pinned = partial(model.executor().pinned, x, graph)  # type: ignore[attr-defined]
-    if not torch.equal(pinned(), expected):
-        raise WrongResultError("a pinned call")
+    run = capture(model, x, graph)
+    if not torch.equal(run(), expected):
+        raise WrongResultError("a captured call")
     yield "model", partial(model, x, graph)
-    yield "pinned", pinned
+    yield "captured", run

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from bench.report import Record
 from bench.tables.defaults import default_table, headline_table
+from bench.tables.ensembles import ensembles_table
 from bench.tables.models import memory_table, models_table
 from bench.tables.networks import bnn_table, parts_table
 from bench.tables.operators import (
@@ -30,7 +31,6 @@ from bench.tables.plain_loop import (
 from bench.tables.timings import (
     calls_table,
     decoder_speed_table,
-    runs_table,
     sampling_table,
     stream_table,
     training_steps_table,
@@ -66,8 +66,8 @@ ONE: Mapping[str, tuple[str, Callable[[Record], str]]] = {
     "default_cpu": ("default_cpu", default_table),
     "default_cuda": ("default_cuda", default_table),
     "depth": ("depth", depth_table),
+    "ensembles": ("ensembles", ensembles_table),
     "decoder_cuda": ("decoder_cuda", decoder_speed_table),
-    "tuner_runs": ("tuner_runs", runs_table),
     "calls_cuda": ("calls_cuda", calls_table),
     "calls_cpu": ("calls_cpu", calls_table),
     "sampling": ("sampling", sampling_table),

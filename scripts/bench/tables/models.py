@@ -89,7 +89,7 @@ def models_table(record: Record) -> str:
 
 
 def _our_calls(entry: Record) -> dict[str, float]:
-    """Host time of a call of the model itself, and of a pinned one."""
+    """Host time of a call of the model itself, and captured."""
     calls = entry.get("calls", {})
     return {name: call["median"] for name, call in calls.items() if call is not None}
 

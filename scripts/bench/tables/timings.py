@@ -1,13 +1,11 @@
-"""Tables of times: mini-batches, decoders, calls of the tuner, trainings."""
+"""Tables of times: mini-batches, decoders, trainings."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
 
 from bench.report import (
     Record,
-    commit_of,
     device_of,
     environment_line,
     markdown_table,
@@ -18,33 +16,6 @@ from bench.training_steps import AS_GRAPH
 from bitgnn.measure.report import format_bytes, format_ratio, format_seconds
 
 PEER = "PyG"
-
-
-def runs_table(record: Mapping[str, Any]) -> str:
-    """Markdown of a record of ``scripts/bench_tune_runs.py``: one row a call of the command."""
-
-    def beside(result: Record) -> str:
-        latency = next(iter(result["baselines"].values()))["latency"]
-        return f"{format_seconds(latency)} ({format_ratio(latency / result['chosen']['latency'])})"
-
-    found = table(
-        record["results"],
-        ("call", lambda r: f"`{r['command']}`"),
-        (
-            "seconds in all",
-            lambda r: f"{r['seconds']:.1f} s" + shown(r["goal"], lambda goal: f" (≤ {goal:.0f} s)"),
-        ),
-        ("plans measured", lambda r: f"{r['measured']} of {r['space']}"),
-        ("recommended", lambda r: format_seconds(r["chosen"]["latency"])),
-        ("PyG fp32", beside),
-        (
-            "validation points lost",
-            lambda r: f"{100 * (r['reference'] - r['chosen']['validation']):+.1f}",
-        ),
-    )
-    environments = [result["environment"] for result in record["results"]]
-    machines = {f"{device_of(where)}, commit {commit_of(where)}" for where in environments}
-    return f"{'; '.join(sorted(machines))}.\n\n{found}"
 
 
 def training_steps_table(record: Record) -> str:
