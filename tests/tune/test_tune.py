@@ -263,7 +263,11 @@ class Attention(nn.Module):
         ({"data": [1]}, TypeError, "data must be a Data object of one graph, got list"),
         ({"model": nn.Linear(3, 3)}, ValueError, "must have a layer to tune .* Linear has none"),
         ({"model": Attention()}, ValueError, "must have a layer to tune .* Attention has none"),
-        ({"model": GraphSAGE(70, 8, 4, precision="bin")}, ValueError, "must be in floats, got "),
+        (
+            {"model": bitgnn.models.GCN(70, 8, 4, precision="bin")},
+            ValueError,
+            "must be in floats, got one with",
+        ),
         ({"model": GCN(69, 8, 2, 4)}, DistillError, "model does not take data"),
     ],
 )
