@@ -43,7 +43,7 @@ BEGUN = "begun.json"
 """Of a candidate: the seconds its training was given, and whether it is over."""
 ROUNDS = 15
 """Repeats of each measurement."""
-TRAINED_BY = 0.85
+TRAINED_BY = 0.75
 """Part of the budget that trainings may use up; the rest is for measuring and writing."""
 LEAST_SECONDS = 1e-3
 """Enough for an epoch, since one that is begun is ended."""
