@@ -55,7 +55,7 @@ def load_partition(root: str | os.PathLike[str], rank: int, world_size: int) -> 
 
     A rank has the whole parts from ``rank * P // world_size`` on; with fewer parts than ranks, some
     have no rows. One part is mapped and read when it is used, several are joined in memory. The
-    checksum of each file is compared, which reads it once.
+    checksum of each file is compared, which reads it once. Nobody may write to a file in use.
 
     A part's file holds ``rowptr`` int64 ``[rows + 1]``, ``indices`` int32 ``[edges]``, and where
     the partition has them ``words`` int32 ``[rows, ceil(F / 32)]``, ``scale``, ``row_scale`` and

@@ -18,7 +18,7 @@ class Partitioner:
 
     Named as ``torch_geometric.distributed.Partitioner``. The edges are read twice: to count those
     of each row, and to bring each to its part in a temporary file of 8 bytes an edge, from which
-    the parts are sorted one after the other. Memory holds about 16 bytes a node, a block of edges
+    the parts are sorted one after the other. Memory holds about 32 bytes a node, a block of edges
     and one part, never the edges. What a part's file holds: :func:`load_partition`.
 
     Args:
