@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from bitgnn._files import write_atomically
 from bitgnn.inference import save
@@ -18,7 +18,9 @@ from bitgnn.measure.report import (
     png,
     write_json,
 )
-from bitgnn.tune.result import Point, TuneResult
+
+if TYPE_CHECKING:
+    from bitgnn.tune.result import Point, TuneResult
 
 FORMAT = 2
 """Of the record; 1 had the plans of a search."""

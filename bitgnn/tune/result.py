@@ -14,6 +14,7 @@ from bitgnn.measure.timing import Timing
 from bitgnn.tune.candidates import Candidate
 from bitgnn.tune.forwards import Forward, frozen
 from bitgnn.tune.goal import Goal, Measures, pareto_front
+from bitgnn.tune.report import report_text, write_result
 
 
 @dataclass(frozen=True, eq=False)
@@ -155,13 +156,9 @@ class TuneResult:
         Raises:
             OSError: one cannot be written; an older one stays whole.
         """
-        from bitgnn.tune.report import write_result
-
         return write_result(self, Path(folder))
 
     def __str__(self) -> str:
-        from bitgnn.tune.report import report_text
-
         return report_text(self)
 
 
