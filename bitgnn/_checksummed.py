@@ -2,7 +2,8 @@
 
 A folder holds a manifest, one JSON file, and the tensor file that it names. Saving writes a tensor
 file of a new name and then replaces the manifest, so that readers find the old generation or the
-new one; only the tensor file that the old manifest names is removed.
+new one. Tensor files that no manifest names are left by killed processes; the next save removes
+them, and no other file.
 """
 
 from __future__ import annotations
@@ -49,6 +50,8 @@ _MAPPED: dict[str, np.dtype[Any]] = {
     "I32": np.dtype("<i4"),
     "F32": np.dtype("<f4"),
 }
+OWN_FILE = re.compile(r"[a-z]+-[0-9a-f]{16}\.safetensors")
+"""Names of tensor files that :func:`write_folder` gives."""
 SAVES = 1000
 """Generations that may replace one another while a folder is being read."""
 
@@ -119,8 +122,11 @@ def write_folder(
             if _named(folder / name, prefix) != file:
                 (folder / file).unlink(missing_ok=True)
             raise
-        if old is not None:
-            (folder / old).unlink(missing_ok=True)
+        # Those of processes killed between the two files, or between these lines, too.
+        found = folder.glob(f"{prefix}-*.safetensors") if is_locked else []
+        gone = {path.name for path in found if OWN_FILE.fullmatch(path.name)} | {old}
+        for other in gone - {file, None}:
+            (folder / str(other)).unlink(missing_ok=True)
 
 
 def read_folder(

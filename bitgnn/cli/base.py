@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 __all__ = ["INTERRUPTED", "LIMITS_MISSED", "app", "main", "running"]
 
 LIMITS_MISSED = 3
+NO_MEMORY = ("out of memory", "can't allocate memory")
+"""Words of torch's errors where memory is short."""
 
 app = typer.Typer(
     name="bitgnn",
@@ -67,13 +69,19 @@ def running(threads: int | None = None) -> Iterator[Console]:
             from bitgnn._files import OutputError
             from bitgnn.data import DataError
 
-            mendable = (DataError, OutputError, OSError, ValueError)
+            mendable = (DataError, OutputError, OSError, ValueError, MemoryError)
             if threads is not None:
                 torch.set_num_threads(threads)
             try:
                 yield Console()
             except mendable as error:
-                say(f"error: {error}")
+                what = "out of memory: " if isinstance(error, MemoryError) else ""
+                say(f"error: {what}{error}")
+                raise typer.Exit(1) from None
+            except RuntimeError as error:
+                if not any(text in str(error) for text in NO_MEMORY):
+                    raise
+                say(f"error: out of memory: {str(error).splitlines()[0]}")
                 raise typer.Exit(1) from None
     except KeyboardInterrupt as stopped:  # while importing, too
         if str(stopped):

@@ -123,3 +123,19 @@ def test_the_doctor_as_json(run, monkeypatch):
     monkeypatch.undo()
     monkeypatch.setattr(doctor, "_tried", lambda device: "PROBLEM: the process died")
     run("doctor", status=1)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        MemoryError("Unable to allocate 15 GiB"),
+        RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: 15 bytes"),
+        torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 15 GiB"),
+    ],
+)
+def test_too_little_memory_is_one_line(refused, saved, monkeypatch, error):
+    def fail(*_):
+        raise error
+
+    monkeypatch.setattr("bitgnn.inference.load", fail)
+    assert "error: out of memory: " in refused("evaluate", saved, *DIGITS)

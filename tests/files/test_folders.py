@@ -262,3 +262,16 @@ def test_bools_of_other_bytes_are_refused(tmp_path):
     write_folder(tmp_path, NAME, PREFIX, {}, {"flip": flip})
     with pytest.raises(FileError, match="'flip' holds bools that are neither 0 nor 1"):
         read_folder(tmp_path, NAME, "model", lambda found, _: found)
+
+
+def test_tensor_files_of_killed_savers_go_with_the_next_save(tmp_path):
+    write(tmp_path, 1)
+    orphan, mine = (tmp_path / f"weights-{name}.safetensors" for name in ("0" * 16, "mine"))
+    for file in (orphan, mine):
+        file.write_bytes(weights(tmp_path).read_bytes())
+    other = tmp_path / f"parameters-{'0' * 16}.safetensors"  # of another manifest
+    other.write_bytes(b"")
+    write(tmp_path, 2)
+    assert read(tmp_path) == 2
+    kept = {path.name for path in tmp_path.glob("*.safetensors")}
+    assert kept == {weights(tmp_path).name, mine.name, other.name}
