@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import glob
 import mmap
 import os
 import secrets
 import stat
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
 TEMPORARY = ".tmp"
+YOUNG = 60.0
+"""Seconds in which a temporary file is left alone: its writer may be about to lock it."""
 TEXT_BYTES = 1 << 26
 """Largest text file that is read."""
 
@@ -35,12 +39,15 @@ def atomic_file(path: Path, *, durable: bool = False) -> Iterator[BinaryIO]:
 
     Its permissions are what the umask leaves. With ``durable`` the data are on the disk in the end,
     so that a loss of power does no harm either. An ``OSError`` names a file, and leaves there what
-    was there before.
+    was there before. What killed writers of the same file left behind is removed.
     """
+    _remove_leftovers(path)
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}{TEMPORARY}")
     try:
         handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
         with os.fdopen(handle, "wb") as file:
+            with contextlib.suppress(OSError):  # not every file system can
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
             yield file
             if durable:
                 file.flush()
@@ -65,6 +72,19 @@ def write_atomically(path: Path, data: bytes, *, durable: bool = False) -> None:
     """Write a file at once, as :func:`atomic_file` does."""
     with atomic_file(path, durable=durable) as file:
         file.write(data)
+
+
+def _remove_leftovers(path: Path) -> None:
+    """Remove temporary files of a file whose writers are gone: nobody holds their locks."""
+    for leftover in temporaries(path.parent, glob.escape(path.name)):
+        with contextlib.suppress(OSError):
+            handle = os.open(leftover, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if time.time() - os.fstat(handle).st_mtime > YOUNG:
+                    os.unlink(leftover)
+            finally:
+                os.close(handle)
 
 
 def temporaries(folder: Path, name: str) -> list[Path]:

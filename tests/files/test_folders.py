@@ -66,7 +66,7 @@ def test_readers_beside_two_savers_find_whole_models(tmp_path, monkeypatch, has_
 
 
 def test_files_of_the_user_stay(tmp_path):
-    mine = ["weights-mine.safetensors", "weights-0123456789abcdef.safetensors", ".model.json.swp"]
+    mine = ["weights-mine.safetensors", "weights-0123456789abcde.safetensors", ".model.json.swp"]
     for name in mine:
         (tmp_path / name).write_text(name)
     for number in range(3):
@@ -275,3 +275,23 @@ def test_tensor_files_of_killed_savers_go_with_the_next_save(tmp_path):
     assert read(tmp_path) == 2
     kept = {path.name for path in tmp_path.glob("*.safetensors")}
     assert kept == {weights(tmp_path).name, mine.name, other.name}
+
+
+def test_temporary_files_of_killed_writers_go_with_the_next_write(tmp_path):
+    target = tmp_path / "store[1].bin"
+    gone, young, held, other = (
+        tmp_path / f".{name}.{'0' * 7}{number}.tmp"
+        for number, name in enumerate([target.name, target.name, target.name, "store1.bin"])
+    )
+    for file in (gone, young, held, other):
+        file.write_bytes(b"half")
+        os.utime(file, (1, 1))
+    os.utime(young)
+    with held.open() as writer:
+        files.fcntl.flock(writer, files.fcntl.LOCK_EX)
+        with files.atomic_file(target) as file:
+            file.write(b"whole")
+            assert len(files.temporaries(tmp_path, "store[[]1].bin")) == 3
+    assert target.read_bytes() == b"whole"
+    assert not gone.exists()
+    assert all(file.exists() for file in (young, held, other))
