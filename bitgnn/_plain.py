@@ -12,6 +12,8 @@ import yaml
 
 from bitgnn._files import FileError, OutputError, read_regular, write_atomically
 
+YAML_BYTES = 1 << 20
+"""Largest YAML file that is read: its parser takes some seconds for as much."""
 DEPTH = 64
 """Deepest nesting of lists and mappings."""
 NODES = 100_000
@@ -25,7 +27,7 @@ def read_json(path: Path) -> Any:
 
 def read_yaml(path: Path) -> Any:
     """Contents of a YAML file; see :func:`parse_yaml`."""
-    return parse_yaml(read_regular(path), path)
+    return parse_yaml(read_regular(path, limit=YAML_BYTES), path)
 
 
 def parse_json(data: bytes, source: object) -> Any:

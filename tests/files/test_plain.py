@@ -3,7 +3,7 @@
 import pytest
 
 from bitgnn import FileError
-from bitgnn._plain import parse_json, parse_yaml, read_json, read_yaml
+from bitgnn._plain import YAML_BYTES, parse_json, parse_yaml, read_json, read_yaml
 
 LAUGHS = "a: &a [x, x, x, x, x, x, x, x]\n" + "".join(
     f"{new}: &{new} [{', '.join([f'*{old}'] * 8)}]\n"
@@ -53,3 +53,9 @@ def test_what_is_fine_is_read(tmp_path):
     assert read_yaml(tmp_path / "a.yaml") == {
         "a": {"b": 1, "c": 2}, "d": {"b": 1, "c": 3}, "e": {"b": 1, "c": 2}
     }  # fmt: skip
+
+
+def test_large_yaml_is_refused_before_it_is_parsed(tmp_path):
+    (tmp_path / "large.yaml").write_bytes(b"#" * (YAML_BYTES + 1))
+    with pytest.raises(FileError, match=rf"large.yaml: has {YAML_BYTES + 1} bytes, at most"):
+        read_yaml(tmp_path / "large.yaml")
