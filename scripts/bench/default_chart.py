@@ -28,7 +28,7 @@ def defaults_chart(*records: Record) -> Figure:
     keys = list(dict.fromkeys(key for rows in by_record for key in rows))
     figure = Figure(figsize=(12.5, 1.7 + 0.3 * len(keys)), layout="constrained")
     panels = figure.subplots(1, 1 + len(records), sharey=True, squeeze=False)[0]
-    runs = max((trainings(record) for record in records), key=len)
+    runs = trainings(records[0])
     _accuracies(panels[0], keys, runs)
     for axes, record, rows in zip(panels[1:], records, by_record, strict=True):
         _times(axes, keys, rows)

@@ -40,6 +40,12 @@ NOTE = (
 )
 
 
+TWICE = (
+    "They are those of the GPU's models; the CPU's are trained by the same recipe and seed, with "
+    "their own scores on the page."
+)
+
+
 class Row(NamedTuple):
     """A network on a graph."""
 
@@ -248,7 +254,8 @@ def headline_table(records: Sequence[Record]) -> str:
     }
     rows = {key: row for device in HEADINGS for key, row in found.get(device, {}).items()}
     shown_rows = [row for row in rows.values() if _is_headline(row)]
-    runs = max((trainings(record) for record in by_device.values()), key=len)
+    first = next(device for device in HEADINGS if device in by_device)
+    runs = trainings(by_device[first])
     columns: list[Column] = []
     for device, heading in HEADINGS.items():
         if device in found:
@@ -266,7 +273,10 @@ def headline_table(records: Sequence[Record]) -> str:
     if CUDA in by_device:
         text += f"- {CALLS}\n"
     labelled = [row for row in rows.values() if has_labels(row)]
-    return f"{text}- {_note(labelled, runs)}\n" if labelled else text
+    if not labelled:
+        return text
+    others = f" {TWICE}" if len(by_device) > 1 else ""
+    return f"{text}- {_note(labelled, runs)}{others}\n"
 
 
 def _is_headline(row: Row) -> bool:
