@@ -262,7 +262,7 @@ class BitAdjacency:
         return found
 
     def check_written(self) -> None:
-        """Check the pattern again if it was written to or replaced since it was checked.
+        """Check the pattern again if a part was written to or replaced since it was checked.
 
         Kernels trust it. Writes that count nowhere are not noticed: to tensors of inference mode,
         and by other libraries.
@@ -274,20 +274,20 @@ class BitAdjacency:
         before, now = self._checked, self._pattern_state()
         if now is None:
             return
-        if before is not None and are_same(now[:2], before[:2]) and now[2] == before[2]:
+        if before is not None and are_same(now[:2], before[:2]) and now[2:] == before[2:]:
             return
         if before is not None:
             check_csr(self.rowptr, self.indices, self.num_cols, self.row_scale, self.col_scale)
         self._checked = now
 
     def _pattern_state(self) -> tuple[Any, ...] | None:
-        """Row pointer and indices, and the writes to them; None where these are not counted."""
+        """Row pointer, indices, writes to them, columns; None where writes are not counted."""
         rowptr, indices = self.rowptr, self.indices
         if torch.compiler.is_compiling() or type(rowptr) is not Tensor:
             return None
         if rowptr.is_inference() or indices.is_inference():
             return None
-        return rowptr, indices, rowptr._version + indices._version
+        return rowptr, indices, rowptr._version + indices._version, self.num_cols
 
     def _kept_transposed(self) -> tuple[Tensor, Tensor]:
         def build() -> tuple[Tensor, Tensor]:

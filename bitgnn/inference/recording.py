@@ -212,6 +212,10 @@ class Recordings:
 
     def _record(self, x: Any, graph: Any, forward: Forward, watches: Watches) -> Any:
         first, second, _ = _PARTS[type(x)](x)
+        adjacencies = graph.adjacencies if isinstance(graph, PreparedGraph) else (graph,)
+        for held in adjacencies:
+            if isinstance(held, BitAdjacency):
+                held.check_written()  # once, and no part of every call
         with _Recorder([first] if second is None else [first, second]) as recorder:
             result = forward(x, graph)
         code = recorder.code(result)
@@ -219,7 +223,6 @@ class Recordings:
             self._refused.add((type(x), first.dtype))
             return result
         watched = watches(x)
-        adjacencies = graph.adjacencies if isinstance(graph, PreparedGraph) else (graph,)
         if any(getattr(held, "derived_nbytes", 0) for held in adjacencies):
             watched.append(Watch(graph.tensors))
         number = torch.ops.bitgnn.bind_recording(*code)

@@ -1,4 +1,4 @@
-"""Weights of a frozen model that change in one of the ways they can."""
+"""Weights of a frozen model, and its graph, that change in one of the ways they can."""
 
 import pytest
 from torch import Tensor
@@ -6,6 +6,13 @@ from torch import Tensor
 from bitgnn.inference import Frozen
 
 CHANGES = pytest.mark.parametrize("change", ["copied into", "replaced", "loaded", "moved"])
+WRITES = {
+    "written": lambda a: a.indices.copy_((a.indices + 7) % a.num_cols),
+    "replaced": lambda a: setattr(a, "indices", (a.indices + 7) % a.num_cols),
+    "moved": lambda a: setattr(a.indices, "data", (a.indices + 7) % a.num_cols),
+    "factor": lambda a: a.row_scale.mul_(3.0),
+    "no factor": lambda a: setattr(a, "row_scale", None),
+}
 
 
 def change_weights(frozen: Frozen, change: str) -> dict[str, Tensor]:

@@ -4,7 +4,7 @@ import gc
 
 import pytest
 import torch
-from changed_weights import CHANGES, change_weights
+from changed_weights import CHANGES, WRITES, change_weights
 from dense_features import NODES, network
 
 from bitgnn import BitTensor, capture, freeze
@@ -169,15 +169,6 @@ def test_packed_features_whose_parts_were_exchanged(make_run, frozen, x, adjacen
         assert run(given).equal(frozen(-x, adjacency))
 
 
-WRITES = {
-    "written": lambda a: a.indices.copy_((a.indices + 7) % a.num_cols),
-    "replaced": lambda a: setattr(a, "indices", (a.indices + 7) % a.num_cols),
-    "moved": lambda a: setattr(a.indices, "data", (a.indices + 7) % a.num_cols),
-    "factor": lambda a: a.row_scale.mul_(3.0),
-    "no factor": lambda a: setattr(a, "row_scale", None),
-}
-
-
 @pytest.mark.parametrize("layout", ["csr", "sliced"])
 @pytest.mark.parametrize("write", WRITES)
 def test_a_graph_changed_after_its_capture(make, frozen, x, graph, device, layout, write):
@@ -204,6 +195,19 @@ def test_weights_changed_after_a_capture(make, make_model, frozen, x, adjacency,
         found = run()
         assert not found.equal(old)
         assert found.equal(fresh(run.x, adjacency))
+
+
+def test_a_call_that_failed_is_captured_again(make, frozen, x, graph, device):
+    adjacency = frozen.prepare_graph(graph.to(device), 120)
+    run = make(frozen, x, adjacency)
+    expected, form, indices = run().clone(), run.form, adjacency.indices.clone()
+    adjacency.indices.fill_(120)
+    for _ in range(2):
+        with pytest.raises(ValueError, match="indices must lie in"):
+            run()
+    adjacency.indices.copy_(indices)
+    assert run().equal(expected)
+    assert run.form == form
 
 
 def test_results(run, frozen, x, adjacency):

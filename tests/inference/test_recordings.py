@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
-from changed_weights import CHANGES, change_weights
+from changed_weights import CHANGES, WRITES, change_weights
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from bitgnn import BitTensor, freeze
@@ -105,15 +105,6 @@ def test_images(device):
     assert model(more).equal(torch.cat([expected, expected]))
     with pytest.raises(ValueError, match="x must be"):
         model(x[:, :, 1:])
-
-
-WRITES = {
-    "written": lambda a: a.indices.copy_((a.indices + 7) % a.num_cols),
-    "replaced": lambda a: setattr(a, "indices", (a.indices + 7) % a.num_cols),
-    "moved": lambda a: setattr(a.indices, "data", (a.indices + 7) % a.num_cols),
-    "factor": lambda a: a.row_scale.mul_(3.0),
-    "no factor": lambda a: setattr(a, "row_scale", None),
-}
 
 
 @pytest.mark.parametrize("layout", ["csr", "sliced"])
@@ -263,3 +254,15 @@ def test_programs_made_of_a_model_with_recordings(frozen, on_device, prepared):
     compiled = torch.compile(bound, fullgraph=True, backend="eager")
     for program in (exported.module(), traced, compiled):
         assert program(on_device).equal(expected)
+
+
+def test_a_graph_written_to_is_recorded_again(frozen, on_device, graph, device):
+    adjacency = frozen.prepare_graph(graph.to(device), 120)
+    for _ in range(3):
+        frozen(on_device, adjacency)
+    count = len(frozen._recordings)
+    adjacency.indices.copy_((adjacency.indices + 7) % 120)
+    for _ in range(2):
+        frozen(on_device, adjacency)
+    assert len(frozen._recordings) == count + 1
+    assert frozen._recordings.find(on_device, adjacency) is not None
