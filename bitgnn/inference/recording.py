@@ -1,40 +1,35 @@
-"""Recordings: the operator calls of a forward, recorded once and then run by one operator.
+"""Recordings: a program's calls on given inputs, bound and then run by one operator.
 
 A frozen model's forward on given inputs is a list of operator calls whose arguments are its
-buffers, the graph and the features. Once such inputs come a second time, their calls are recorded,
-and ``bitgnn::run_recording`` does all of them in C++, where every operator checks its arguments as
+buffers, the graph and the features. Once such inputs come a second time, the calls are bound, and
+``bitgnn::run_recording`` does all of them in C++, where every operator checks its arguments as
 before. What Python decides on the way, such as the layout of a graph, is decided once.
 """
 
 from __future__ import annotations
 
-import struct
 import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode, is_in_torch_dispatch_mode
+from torch.utils._python_dispatch import is_in_torch_dispatch_mode
 
 from bitgnn.bits import BitAdjacency, BitFeatures, BitImages, BitTensor, Int8Tensor
 from bitgnn.bits.features import Int8Features
 from bitgnn.bits.tensor_version import Watch, are_same
+from bitgnn.inference.executable import Writer
 from bitgnn.inference.graph import PreparedGraph
 
 CALLS_TO_RECORD = 2
-"""Calls on the same inputs in a row after which there is a recording, made of the second one."""
+"""Calls on the same inputs in a row after which there is a recording, written down in the second one."""
 
 MOST_RECORDINGS = 8
 """Recordings of a model; a new one takes the place of the oldest."""
 
-_NONE, _INTEGER, _REAL, _INTEGERS, _CONSTANT, _REGISTER = range(6)
-"""Kinds of arguments, numbered as in csrc/core/recording.h."""
-
-_VIEWS = ("aten::view", "aten::unsqueeze", "aten::slice.Tensor")
-"""What recordings hold beside our operators."""
-
-Forward = Callable[[Any, Any], Any]
+Forward = Callable[..., Any]
+"""Takes features, a graph, and perhaps what writes its calls down."""
 Watches = Callable[[Any], list[Watch]]
 _PARTS: dict[type, Callable[[Any], tuple[Tensor, Tensor | None, Any]]] = {
     Tensor: lambda x: (x, None, 0),
@@ -47,71 +42,6 @@ _PARTS: dict[type, Callable[[Any], tuple[Tensor, Tensor | None, Any]]] = {
 }
 """The tensors of features that calls read, and numbers that tell them from others of these shapes:
 of features, and of the scales that 8-bit rows were packed with."""
-
-
-class _Recorder(TorchDispatchMode):
-    """Writes down the operator calls inside as ``bind_recording`` takes them; keeps no results."""
-
-    def __init__(self, inputs: Sequence[Tensor]) -> None:
-        super().__init__()
-        self.fits = True  # all calls are our operators, with arguments that recordings hold
-        self._inputs = len(inputs)
-        self._count = len(inputs)
-        self._registers = {id(tensor): number for number, tensor in enumerate(inputs)}
-        self._constants: dict[int, tuple[int, Tensor]] = {}
-        self._names: list[str] = []
-        self._numbers: list[int] = []
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        found = func(*args, **(kwargs or {}))
-        if self.fits:
-            known = func.namespace == "bitgnn" or func.name() in _VIEWS
-            self.fits = known and self._write(func, args, kwargs or {}, found)
-            if not self.fits:
-                self._constants.clear()  # nothing is kept alive in vain
-        return found
-
-    def _write(self, func: Any, args: Any, kwargs: Any, found: Any) -> bool:
-        """Write a call down; whether recordings hold what it takes."""
-        rest = func._schema.arguments[len(args) :]
-        values = [*args, *(kwargs.get(a.name, a.default_value) for a in rest)]
-        coded = [self._coded(value) for value in values]
-        outputs = found if isinstance(found, tuple) else (found,)
-        # A result that is gone may have left its identity to this one.
-        places = range(self._count, self._count + len(outputs))
-        self._count += len(outputs)
-        self._registers.update(zip(map(id, outputs), places, strict=True))
-        name = func.name() if func.namespace == "aten" else func._opname
-        self._names.append(name.partition(".")[0])
-        arguments = (number for numbers in coded for number in numbers or ())
-        self._numbers += [len(coded), *arguments, len(outputs), *places]
-        return None not in coded
-
-    def _coded(self, value: Any) -> list[int] | None:
-        """One argument as numbers, its kind in front; None where recordings hold none such."""
-        if value is None:
-            return [_NONE]
-        if isinstance(value, bool | int):
-            return [_INTEGER, int(value)]
-        if isinstance(value, float):
-            return [_REAL, *struct.unpack("q", struct.pack("d", value))]
-        if isinstance(value, list | tuple) and all(type(item) is int for item in value):
-            return [_INTEGERS, len(value), *value]
-        if not isinstance(value, Tensor):
-            return None
-        if id(value) in self._registers:
-            return [_REGISTER, self._registers[id(value)]]
-        known = self._constants.setdefault(id(value), (len(self._constants), value))
-        return [_CONSTANT, known[0]]
-
-    def code(self, result: Any) -> tuple[list[Tensor], str, list[int]] | None:
-        """What ``bind_recording`` takes; None unless one of the calls gave the result."""
-        place = self._registers.get(id(result), 0)
-        if not self.fits or place < self._inputs:
-            return None
-        tensors = [tensor for _, tensor in self._constants.values()]
-        head = [self._inputs, self._count, place]
-        return tensors, " ".join(self._names), head + self._numbers
 
 
 class Recording:
@@ -216,9 +146,9 @@ class Recordings:
         for held in adjacencies:
             if isinstance(held, BitAdjacency):
                 held.check_written()  # once, and no part of every call
-        with _Recorder([first] if second is None else [first, second]) as recorder:
-            result = forward(x, graph)
-        code = recorder.code(result)
+        writer = Writer([first] if second is None else [first, second])
+        result = forward(x, graph, writer)
+        code = writer.code(result)
         if code is None:
             self._refused.add((type(x), first.dtype))
             return result

@@ -22,7 +22,7 @@ def checked(model, x, exact=True, **options):
 
 
 def _kinds(frozen) -> list[str]:
-    return [step.kind for step in frozen.program.steps]
+    return [step.kind for step in frozen.program.calls]
 
 
 def _conv(channels: int, out: int, **options: object) -> BinaryConv2d:

@@ -27,7 +27,7 @@ def _network(channels=3, kernel=5, scale=False, front=(), behind=(), **options):
 
 
 def _has_patches(frozen):
-    kinds = [step.kind for step in frozen.program.steps]
+    kinds = [step.kind for step in frozen.program.calls]
     assert ("pack_patches" in kinds) == ("patches_bbb" in kinds)
     assert ("pack_patches" in kinds) != ("pack_images" in kinds)
     return "pack_patches" in kinds
@@ -54,7 +54,7 @@ def test_few_channels_are_cut_into_patches(channels, kernel, options, scale, tmp
     assert torch.equal(frozen(x.to(memory_format=torch.channels_last)), expected)
     assert torch.equal(frozen(frozen.pack_features(x)), expected)
     assert torch.equal(bitgnn.load(bitgnn.save(frozen, tmp_path))(x), expected)
-    (product,) = (step for step in frozen.program.steps if step.kind == "patches_bbb")
+    (product,) = (step for step in frozen.program.calls if step.kind == "patches_bbb")
     assert weights_of(frozen, product) == model[0].weight.numel()
     frozen.set_features("packed")
     with pytest.raises(ValueError, match="packed"):

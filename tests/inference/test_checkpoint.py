@@ -26,14 +26,23 @@ def saved(make_model, tmp_path):
     return model, save(model, tmp_path / "model")
 
 
-def _step(description, number):
-    return description["program"]["steps"][number]
+def _call(description, number):
+    return description["program"]["calls"][number]
+
+
+def _arguments(number, place, value):
+    """A change of one argument of a call."""
+
+    def change(description):
+        _call(description, number)["arguments"][place] = value
+
+    return change
 
 
 def _swap_thresholds(description):
     """Swaps those of the features and of the hidden channels, which differ in number."""
-    first, second = (_step(description, number)["tensors"] for number in (0, 2))
-    first["threshold"], second["threshold"] = second["threshold"], first["threshold"]
+    first, second = (_call(description, number)["arguments"] for number in (0, 2))
+    first[-1], second[-1] = second[-1], first[-1]
 
 
 @pytest.mark.parametrize("precision", ["full", "bin"])
@@ -51,48 +60,57 @@ def test_round_trip(make_model, graph, features, tmp_path, precision, num_layers
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda d: d.update(format=5), "format 5 is unknown"),
+        (lambda d: d.update(format=6), "format 6 is unknown"),
         (lambda d: d.update(format=1), "format 1 is unknown"),
         (lambda d: d.update(kind="gat"), "model kind 'gat' is unknown"),
         (lambda d: d.pop("format"), "format None is unknown"),
         (lambda d: d.pop("tensors"), "names no tensor file"),
         (lambda d: d["tensors"].update(file="../x"), "is not the name of"),
         (lambda d: d["tensors"].update(bytes="1"), "names no tensor file"),
-        (lambda d: d["program"].update(in_channels=76), r"step 0 \(pack\): inputs must have 75"),
-        (lambda d: d["program"].update(entry=2), "must end in a packing step"),
+        (lambda d: d["program"].update(in_channels=76), r"call 0 \(pack\): .* must have size 76"),
+        (lambda d: d["program"].update(entry=2), "must end in a packing call"),
         (lambda d: d["program"].update(entry=9), "entry must lie in"),
         (lambda d: d["program"].update(output=1), "must hold floats"),
         (lambda d: d["program"].update(output=99), "must hold floats"),
-        (lambda d: d["program"].update(steps=None), "must be a list"),
+        (lambda d: d["program"].update(calls=None), "must be lists"),
         (lambda d: d["program"].pop("output"), "must have the entries"),
-        (lambda d: d["program"]["steps"].pop(), "must hold floats"),
-        (lambda d: d["program"]["steps"].append(None), "a step must have the entries"),
-        (lambda d: _step(d, 1).update(kind="call"), "unknown kind"),
-        (lambda d: _step(d, 1).update(kind="os.system"), "unknown kind"),
-        (lambda d: _step(d, 0).update(kind="pack_levels"), "thermometer bits of dense features"),
-        (lambda d: (d.update(format=3), _step(d, 0).update(kind="pack_levels")), "freeze it again"),
-        (lambda d: _step(d, 1).update(inputs=[7]), "register 7 is read before it is written"),
-        (lambda d: _step(d, 1).update(inputs=["x"]), "registers must be numbers"),
-        (lambda d: _step(d, 1).update(inputs=[-1]), "registers must be numbers"),
-        (lambda d: _step(d, 1).update(inputs=[]), "inputs must be"),
-        (lambda d: _step(d, 1).update(outputs=[0]), r"registers \[0\] cannot be written"),
-        (lambda d: _step(d, 1).update(outputs=[2, 9]), "cannot be written"),
-        (lambda d: _step(d, 1)["attributes"].update(size=74), "inputs must have 74"),
-        (lambda d: _step(d, 1)["attributes"].update(size="75"), "attribute 'size' must be"),
-        (lambda d: _step(d, 1)["attributes"].update(size=True), "attribute 'size' must be"),
-        (lambda d: _step(d, 1)["attributes"].update(out=41), "weight must have 41 rows"),
-        (lambda d: _step(d, 1)["attributes"].update(other=1), "attributes must be"),
-        (lambda d: _step(d, 1)["tensors"].update(weight="nothing"), r"\['nothing'\] are missing"),
-        (lambda d: _step(d, 1)["tensors"].clear(), "tensor weight is missing"),
-        (lambda d: _step(d, 2)["tensors"].clear(), "unexpected tensors"),
-        (_swap_thresholds, r"threshold must be torch\.float32 \[75\], got torch\.float32 \[40\]"),
-        (lambda d: _step(d, 2).update(graph=None), "adjacency None does not fit"),
-        (lambda d: _step(d, 2).update(graph=1), "adjacency 1 does not fit"),
-        (lambda d: _step(d, 2).update(graph=-1), "adjacency -1 does not fit"),
-        (lambda d: d["graphs"].clear(), "adjacency 0 does not fit"),
+        (lambda d: d["program"]["calls"].pop(), "must hold floats"),
+        (lambda d: d["program"]["calls"].append(None), "a call must have the entries"),
+        (lambda d: d["program"]["registers"].pop(), "cannot be written"),
+        (lambda d: d["program"]["registers"][1].append(2), "a register must be a form"),
+        (lambda d: d["program"]["registers"][1].__setitem__(1, 74), r"must write bits\[74\]|size 74"),
+        (lambda d: d["program"]["registers"][1].__setitem__(0, "floats"), "must write floats"),
+        (lambda d: _call(d, 1).update(operator="call"), "there is no own code"),
+        (lambda d: _call(d, 1).update(operator="os::system"), "unknown operator"),
+        (lambda d: _call(d, 1).update(operator="aten::resize_"), "unknown operator"),
+        (lambda d: _call(d, 1).update(operator="bitgnn::run_recording"), "unknown operator"),
+        (lambda d: _call(d, 1).update(operator="aten::relu"), "it takes"),
+        (_arguments(1, 0, {"ref": [7]}), "register 7 is read before it is written"),
+        (_arguments(1, 0, {"ref": ["x"]}), "an argument of a call is wrong"),
+        (_arguments(1, 0, {"ref": [-1]}), "must be numbers"),
+        (_arguments(1, 0, {"pickle": [1]}), "an argument of a call is wrong"),
+        (_arguments(1, 0, None), r"call 1 \(bmm_bbb\)"),
+        (lambda d: _call(d, 1).update(outputs=[0]), r"registers \[0\] cannot be written"),
+        (lambda d: _call(d, 1).update(outputs=[2, 9]), "cannot be written"),
+        (_arguments(1, 2, 74), "padding|size 74"),
+        (_arguments(1, 2, 1000), "must have|must be"),
+        (_arguments(1, 2, "75"), r"call 1 \(bmm_bbb\)"),
+        (_arguments(1, 2, 1 << 70), "numbers must be at most"),
+        (lambda d: _call(d, 1)["arguments"].extend([None] * 9), "it takes"),
+        (_arguments(1, 1, {"buffer": ["nothing"]}), r"\['nothing'\] are missing"),
+        (_arguments(1, 1, {"ref": [0]}), r"call 1 \(bmm_bbb\)"),
+        (_arguments(2, -1, None), "unexpected tensors"),
+        (_swap_thresholds, "threshold must have size 75 along dimension 0, got 40"),
+        (_arguments(2, 2, {"part": [1, "rowptr"]}), "graph1.rowptr does not fit"),
+        (_arguments(2, 2, {"part": [-1, "rowptr"]}), "must be numbers"),
+        (_arguments(2, 2, {"part": [0, "values"]}), "graph0.values does not fit"),
+        (_arguments(2, 2, {"part": [0, "indices"]}), "rowptr must be that of a graph"),
+        (_arguments(2, 2, {"buffer": ["call0_threshold"]}), "rowptr must be that of a graph"),
+        (_arguments(2, 4, {"buffer": ["call0_threshold"]}), "row must be that of a graph"),
+        (lambda d: d["graphs"].clear(), "graph0.rowptr does not fit"),
         (lambda d: d["graphs"][0].update(colour="red"), "a graph must have the entries"),
         (lambda d: d["graphs"][0].update(kind="odd"), "unknown option"),
-        (lambda d: d["graphs"][0].update(keeps_weights=True), "adjacency 0 does not fit"),
+        (lambda d: d["graphs"][0].update(keeps_weights=True), "graph0.row_scale does not fit"),
         (lambda d: d["report"].pop("letters"), "a report must have"),
         (lambda d: d.pop("program"), "damaged checkpoint"),
     ],
@@ -115,13 +133,6 @@ def refused(folder, change, message):
         load(folder)
     assert str(file) in str(caught.value)
     file.write_text(whole)
-
-
-def test_files_of_bits_of_the_format_before_still_load(saved, graph, features):
-    frozen, folder = saved
-    file = folder / "model.json"
-    file.write_text(json.dumps(sealed({**json.loads(file.read_text()), "format": 3})))
-    assert torch.equal(load(folder)(features, graph), frozen(features, graph))
 
 
 def test_damaged_and_missing_files(saved, tmp_path):
@@ -172,7 +183,7 @@ def test_round_trip_of_every_kind_of_step(tmp_path, graph, features):
     torch.testing.assert_close(frozen(features, graph), model(features, graph))
     copy = load(save(frozen, tmp_path / "model"))
     assert torch.equal(copy(features, graph), frozen(features, graph))
-    assert len({step.kind for step in frozen.program.steps}) > 12
+    assert len({step.kind for step in frozen.program.calls}) > 12
 
 
 class Doubling(nn.Module):
@@ -197,16 +208,19 @@ def test_joins_of_a_network_come_back_and_long_chains_do_not(tmp_path, monkeypat
 
     def chain(description):
         program = description["program"]
-        last = program["steps"][-1]
-        assert last["kind"] == "cat"
-        for register in range(100, 100 + CHAIN):
-            inputs = [program["output"]] * 2
-            program["steps"].append({**last, "inputs": inputs, "outputs": [register]})
+        last = program["calls"][-1]
+        assert last["operator"] == "aten::cat"
+        for _ in range(CHAIN):
+            register = len(program["registers"])
+            arguments = [[{"ref": [program["output"]]}] * 2, -1]
+            program["calls"].append({**last, "arguments": arguments, "outputs": [register]})
+            size = 2 * program["registers"][program["output"]][1]
+            program["registers"].append(["floats", size])
             program["output"] = register
 
-    refused(tmp_path / "model", chain, r"step \d+ \(cat\): \d+ features are more than weights")
+    refused(tmp_path / "model", chain, r"call \d+ \(cat\): \d+ features are more than weights")
     monkeypatch.setattr(bounds, "COPIES", 0)
-    with pytest.raises(ValueError, match=r"save: step \d+ .* features are more than weights allow"):
+    with pytest.raises(ValueError, match=r"save: call \d+ .* features are more than weights allow"):
         save(frozen, tmp_path / "other")
     assert not (tmp_path / "other").exists()
 
@@ -227,21 +241,22 @@ FLOAT = nn.Sequential(
         (
             BINARY,
             [
-                ("conv", {"padding": [10**4] * 4}, "pixels larger"),
-                ("conv", {"padding": [0, 0, 0, 300]}, "pixels larger"),
-                ("conv", {"dilation": [9, 9], "padding": [10, 8 + 300, 0, 0]}, "pixels larger"),
-                ("conv", {"dilation": [10**9] * 2, "padding": [10**9] * 4}, "numbers of windows"),
-                ("conv", {"padding": [2**70] * 4}, "numbers of windows must be at most"),
-                ("conv", {"dilation": [0, 1]}, "dilation must be 2 numbers of at least 1"),
+                ("conv_bbb", {"padding": [10**4] * 4}, "pixels larger"),
+                ("conv_bbb", {"padding": [0, 0, 0, 300]}, "pixels larger"),
+                ("conv_bbb", {"dilation": [9, 9], "padding": [10, 8 + 300, 0, 0]}, "pixels larger"),
+                ("conv_bbb", {"dilation": [10**9] * 2, "padding": [10**9] * 4}, "at most|larger"),
+                ("conv_bbb", {"padding": [2**70] * 4}, "numbers must be at most"),
+                ("conv_bbb", {"dilation": [0, 1]}, "dilation must"),
+                ("conv_bbb", {"stride": [0, 1]}, "stride must"),
             ],
         ),
         (
             FLOAT,
             [
-                ("max_pool", {"kernel": [10**9] * 2, "padding": [10**8] * 2}, "numbers of windows"),
+                ("max_pool2d", {"kernel_size": [10**9] * 2, "padding": [10**8] * 2}, ""),
                 ("adaptive_avg_pool", {"output": [10**5, None]}, "pixels larger"),
-                ("float_conv", {"padding": [500, 0]}, "pixels larger"),
-                ("float_conv", {"padding": [[1], 0]}, "bad operand"),
+                ("conv2d", {"padding": [500, 0]}, "pixels larger"),
+                ("conv2d", {"padding": [[1], 0]}, ""),
             ],
         ),
     ],
@@ -254,11 +269,12 @@ def test_images_do_not_grow_without_bound(tmp_path, layers, changes):
     for kind, change, message in changes:
 
         def changed(description, kind=kind, change=change):
-            steps = description["program"]["steps"]
-            step = next(step for step in steps if step["kind"].startswith(kind))
-            step["attributes"].update(change)
+            number = [call.kind for call in frozen.program.calls].index(kind)
+            names = list(frozen.program.calls[number].named)
+            for name, value in change.items():
+                _call(description, number)["arguments"][names.index(name)] = value
 
-        refused(tmp_path, changed, rf"step \d+ \({kind}.*\): .*{message}")
+        refused(tmp_path, changed, rf"call \d+ \({kind}.*\): .*{message}")
 
 
 @pytest.mark.parametrize(
