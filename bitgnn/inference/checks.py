@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -10,7 +11,7 @@ from torch import Tensor
 
 from bitgnn.bits import BitTensor
 from bitgnn.bits.int8 import MOST, STEPS, bytes_for
-from bitgnn.bits.tensor import words_for
+from bitgnn.bits.tensor import WORD_BITS, words_for
 from bitgnn.inference.operators import argument_names, may_be_named, overload
 from bitgnn.inference.program import CALL, PACKING, Buffer, Call, Part, Program, Ref, Register
 
@@ -23,8 +24,10 @@ SIDE = 512
 """Height and width of the images that a program is run on."""
 GROWTH = 256
 """Pixels by which calls may make these higher or wider."""
-LARGEST_NUMBER = 1 << 40
-"""Largest number among arguments: shapes made of such numbers still fit 64 bits."""
+LARGEST_NUMBER, LARGEST_SIDE = 1 << 40, 1 << 16
+"""Largest number among arguments, and among those of windows: shapes made of these fit 64 bits."""
+_WINDOWS = {"kernel": (2, 1), "stride": (2, 1), "dilation": (2, 1), "padding": (4, 0)}
+"""Count and least of the numbers of windows that slide over packed images."""
 _PATTERN = ("rowptr", "indices", "row_scale", "col_scale", "row_factor")
 _PARTS = {"pattern": _PATTERN, "values": ("rowptr", "indices", "values"), "edges": ("whole",)}
 """Parts of graphs by what these hold."""
@@ -35,7 +38,16 @@ _DTYPES = {
     "image_bits": torch.int32, "pixels": torch.float32, "planes": torch.int32,
     "counts": torch.int32, "floats": torch.float32,
 }  # fmt: skip
+_WIDTHS = {"bits": words_for, "image_bits": words_for, "planes": words_for, "codes": bytes_for}
+"""Last sizes of packed forms by their width."""
 _IMAGES = 4
+_OF_DAMAGE = (
+    RuntimeError, TypeError, ValueError, KeyError, IndexError, AttributeError, OverflowError,
+    ZeroDivisionError,
+)  # fmt: skip
+"""Errors of operators that are given anything."""
+_PACKED = ("bits", "image_bits", "codes", "planes")
+"""Forms whose last words may hold padding: the width is no property of the tensor."""
 
 
 def check(
@@ -57,12 +69,15 @@ def check(
     Raises:
         ValueError: names the call at fault.
     """
+    for number, call in enumerate(program.calls):
+        if call.operator != CALL and not may_be_named(call.operator):
+            raise ValueError(f"call {number}: unknown operator {call.operator!r}")
     used = {name for call in program.calls for name in call.tensors.values()}
     written = {0}
     for number, call in enumerate(program.calls):
         try:
             _check_call(call, program, written, tensors, graphs, own)
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
+        except _OF_DAMAGE as error:
             raise ValueError(f"call {number} ({call.kind}): {_message(error)}") from error
         written |= set(call.outputs)
     if program.output not in written or program.registers[program.output].form not in RESULTS:
@@ -90,8 +105,6 @@ def _check_call(
         number = call.arguments[0] if call.arguments else None
         if type(number) is not int or not 0 <= number < own:
             raise ValueError(f"there is no own code {number}")
-    elif not may_be_named(call.operator):
-        raise ValueError(f"unknown operator {call.operator!r}")
     for register in call.inputs:
         if register not in written:
             raise ValueError(f"register {register} is read before it is written")
@@ -110,10 +123,16 @@ def _check_call(
             raise ValueError(f"{part} does not fit, graphs are {list(graphs)}")
     for value in call.arguments:
         numbers = value if isinstance(value, list) else [value]
-        if any(isinstance(n, int) and abs(n) > LARGEST_NUMBER for n in numbers):
-            raise ValueError(f"numbers must be at most {LARGEST_NUMBER}, got {value}")
+        most = LARGEST_SIDE if isinstance(value, list) else LARGEST_NUMBER
+        if any(isinstance(n, int) and abs(n) > most for n in numbers):
+            raise ValueError(f"numbers must be at most {most}, got {value}")
     if call.operator == CALL:
         return
+    if call.operator.startswith("bitgnn::"):
+        _check_window(call, tensors)
+        _check_sizes(call, program, tensors)
+    elif call.operator == "float::flatten_bits":
+        _check_flat(call, program)
     names = argument_names(call.operator)
     if len(call.arguments) > len(names) - (names[-1] == "trusted"):
         raise ValueError(f"it takes {names}, got {len(call.arguments)} arguments")
@@ -123,6 +142,51 @@ def _check_call(
             raise ValueError(f"{name} must be that of a graph, got {value}")
         if isinstance(value, Buffer) and (found := _VALUES.get((call.kind, name))):
             found(tensors[value.name], call, program)
+
+
+def _check_window(call: Call, tensors: Mapping[str, Tensor]) -> None:
+    """The numbers of a window, and channels of its weight."""
+    named = call.named
+    for name, (count, least) in _WINDOWS.items():
+        found = named.get(name, [least] * count)
+        if len(found) != count or not all(type(n) is int and n >= least for n in found):
+            raise ValueError(f"{name} must be {count} numbers of at least {least}, got {found}")
+    if call.kind == "pack_patches" and math.prod(named["kernel"]) > WORD_BITS:
+        raise ValueError(f"a kernel must have at most {WORD_BITS} pixels, got {named['kernel']}")
+    if "channels" in named:
+        channels, groups = named["channels"], named.get("groups", 1)
+        words = tensors[named["w"].name].size(-1)
+        if min(channels, groups) < 1 or channels % groups or words != words_for(channels // groups):
+            raise ValueError(f"w must be of {channels} channels in {groups} groups")
+
+
+def _check_sizes(call: Call, program: Program, tensors: Mapping[str, Tensor]) -> None:
+    """Widths of packed operands and results, which words with padding do not tell."""
+    named, registers = call.named, program.registers
+    read = [registers[register] for register in call.inputs]
+    size = named.get("size", named.get("channels"))
+    for register in read:
+        if register.form in _PACKED and size not in (None, register.size) and register.size:
+            raise ValueError(f"inputs must have size {size}, got {register}")
+    weight = named.get("w", named.get("weight"))
+    if call.kind == "concat_bbb":
+        size = named["a_size"] + named["b_size"]
+    elif isinstance(weight, Buffer):
+        size = tensors[weight.name].size(0)
+    elif size is None and call.kind != "pack_patches" and read:
+        size = read[0].size
+    written = registers[call.outputs[0]]
+    if written.form in _PACKED and None not in (size, written.size) and size != written.size:
+        raise ValueError(f"it must write size {size}, got {written}")
+
+
+def _check_flat(call: Call, program: Program) -> None:
+    """Rows hold all bits of packed images, or all but one of the padding."""
+    _, channels, pixels = call.arguments
+    bits, size = pixels * words_for(channels) * WORD_BITS, program.registers[call.outputs[0]].size
+    held = program.registers[call.inputs[0]].size
+    if channels < 1 or channels != held or size not in (channels * pixels, bits, bits - 1):
+        raise ValueError(f"size must be {bits} or one less, got {size} of {held} channels")
 
 
 def _is_of_graph(name: str, value: Any, program: Program) -> bool:
@@ -203,7 +267,7 @@ def _run(
             for register, tensor in zip(registers, found, strict=True):
                 if tensor is not None:
                     _check_result(register, tensor)
-        except (RuntimeError, TypeError, ValueError, KeyError, IndexError, OverflowError) as error:
+        except _OF_DAMAGE as error:
             raise ValueError(f"call {number} ({call.kind}): {_message(error)}") from error
         values.update(zip(call.outputs, found, strict=True))
 
@@ -213,8 +277,7 @@ def _rows(register: Register, rows: int) -> Tensor | None:
     form, size = register
     if size is None:
         return None
-    width = words_for(size) if form == "bits" else size
-    return _meta(rows, width, dtype=_DTYPES[form])
+    return _meta(rows, _WIDTHS.get(form, int)(size), dtype=_DTYPES[form])
 
 
 def _check_result(register: Register, found: Tensor) -> None:
@@ -222,13 +285,12 @@ def _check_result(register: Register, found: Tensor) -> None:
     form, size = register
     if form == "unused":
         return
-    last = {"bits": words_for, "image_bits": words_for, "planes": words_for, "codes": bytes_for}
     dtype = found.dtype if form == "sums" else _DTYPES[form]
     fits = form != "sums" or dtype in (torch.int16, torch.int32)
     if form == "floats" and found.dim() == _IMAGES and size is not None:
         fits &= found.size(1) == size
     elif size is not None and form != "classes":
-        fits &= size > 0 and found.size(-1) == last.get(form, int)(size)
+        fits &= size > 0 and found.size(-1) == _WIDTHS.get(form, int)(size)
     # A call may give integers or doubles where the user's own code does.
     if not fits or (found.dtype != dtype and form != "floats"):
         raise ValueError(f"it must write {register}, got {found.dtype} {list(found.shape)}")

@@ -172,7 +172,7 @@ def test_forced_orders_of_a_sage_layer(order, x, graph):
     frozen = freeze(model, Plan({}, {"second": order}))
     assert frozen.report.orders == {"second": order}
     steps = [step for step in frozen.program.calls if step.layer == "second"]
-    (size,) = (step.attributes["size"] for step in steps if step.graph is not None)
+    (size,) = (frozen.registers[call.outputs[0]].size for call in steps if call.graph is not None)
     assert size == (24 if order == "aggregate_first" else CLASSES)
     check(frozen, model, x, graph)
 

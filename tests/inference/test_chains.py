@@ -71,7 +71,7 @@ def test_flipped_channels_meet_float_weights(x, edges):
     frozen = assert_frozen_equals(shake(model, x, edges), x, edges)
     kinds = [step.kind for step in frozen.program.calls]
     assert "bits_linear" in kinds
-    assert "flip" not in kinds
+    assert "bitwise_xor" not in kinds
 
 
 class Mixture(nn.Module):

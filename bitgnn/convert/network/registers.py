@@ -146,7 +146,7 @@ class Registers:
         self.features, self.scores = network.features, network.scores
         self.demands = Demands(network.scores, network.of_images)
         values = self.demands.values
-        self._emitter = Emitter(None)
+        self._emitter = Emitter(network.features.size)
         self._calls: list[FloatCall] = []
         self.specs: list[GraphSpec] = []
         self.floats: dict[Value, int] = {network.features: 0}
