@@ -197,6 +197,9 @@ class CalledProgram(WithOwnForm):
         return result if out is None else hand_out("FrozenModel", result, out)
 
     def _read_entries(self, x: Any) -> Any:
+        """The bits of sparse features where the model reads nothing else."""
+        if x.__class__ is Tensor and x.layout is torch.strided:
+            return x
         return x if self.features == "packed" else self._bits_of_entries("FrozenModel", x)
 
     def _is_ready(self, x: Any, adjacency: Any) -> bool:

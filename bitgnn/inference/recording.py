@@ -18,7 +18,7 @@ from torch.utils._python_dispatch import is_in_torch_dispatch_mode
 
 from bitgnn.bits import BitAdjacency, BitFeatures, BitImages, BitTensor, Int8Tensor
 from bitgnn.bits.features import Int8Features
-from bitgnn.bits.tensor_version import Watch, are_same
+from bitgnn.bits.tensor_version import Watch
 from bitgnn.inference.executable import Writer
 from bitgnn.inference.graph import PreparedGraph
 
@@ -72,13 +72,14 @@ class Recording:
 
     def fits(self, form: Any, graph: Any) -> bool:
         """Whether it serves features of this form, and the graph as it is now."""
-        return (
-            self.graph() is graph
-            and form == self._form
-            and (graph is None or are_same(graph.tensors, self._tensors))
-            and _versions(self._tensors) == self._versions
-            and all(watch.unchanged() for watch in self._watches)
-        )
+        if self.graph() is not graph or form != self._form:
+            return False
+        if graph is not None and not _are_unwritten(graph.tensors, self._tensors, self._versions):
+            return False
+        for watch in self._watches:  # noqa: SIM110  (a generator costs as much as a small kernel)
+            if not watch.unchanged():
+                return False
+        return True
 
     def serves(self, x: Any, graph: Any) -> bool:
         """Whether it gives the result for these features and this graph as they are now."""
@@ -86,6 +87,8 @@ class Recording:
 
     def run(self, x: Any) -> Any:
         """The result for features that it fits."""
+        if x.__class__ is Tensor:
+            return self._operator(x, None, self._number)
         first, second, _ = self._parts_of(x)
         return self._operator(first, second, self._number)
 
@@ -115,7 +118,7 @@ class Recordings:
 
         ``watches`` tells of what calls on ``x`` were made of: after a write to it they are stale.
         """
-        if is_in_torch_dispatch_mode() or torch.jit.is_tracing():
+        if is_in_torch_dispatch_mode() or torch._C._is_tracing():
             return forward(x, graph)
         recording = self.find(x, graph)
         if recording is not None:
@@ -178,13 +181,31 @@ class Recordings:
         return not (first.is_cuda and torch.cuda.is_current_stream_capturing())
 
 
-def _versions(tensors: Sequence[Tensor | None]) -> list[int]:
-    """How often each tensor was written to, those of inference mode left out, which do not tell."""
-    return [t._version for t in tensors if t is not None and not t.is_inference()]
+def _are_unwritten(
+    tensors: Sequence[Tensor | None],
+    held: Sequence[Tensor | None],
+    versions: Sequence[int | None],
+) -> bool:
+    """Whether tensors are those held, and written to as often."""
+    if len(tensors) != len(held):
+        return False
+    for tensor, before, version in zip(tensors, held, versions, strict=True):
+        if tensor is not before:
+            return False
+        if version is not None and tensor._version != version:  # type: ignore[union-attr]
+            return False
+    return True
+
+
+def _versions(tensors: Sequence[Tensor | None]) -> list[int | None]:
+    """How often each tensor was written to; None for those of inference mode, which do not tell."""
+    return [None if t is None or t.is_inference() else t._version for t in tensors]
 
 
 def _form_of(x: Any) -> Any:
     """What tells features from others that need a recording of their own."""
+    if x.__class__ is Tensor:
+        return Tensor, x.shape, x.dtype, x.device, True, 0
     parts_of = _PARTS.get(x.__class__)
     if parts_of is None:
         return None
