@@ -191,7 +191,7 @@ class BoundProgram(Frozen):
         self._bind()
 
     def _start(self, x: Inputs, graphs: Sequence[Any] = ()) -> tuple[Executable, list[Any], Any]:
-        """The calls for features in this form, registers with these in, and what graphs they read."""
+        """The calls for features in this form, registers with these in, and graphs to read."""
         if x.device != self._device:
             raise ValueError(f"FrozenModel: x must be on {self._device}, got {x.device}")
         require_dense("FrozenModel", x)

@@ -25,6 +25,7 @@ SHORTCUT = "float::shortcut"
 COPIES = 8
 """How often a join may hold each feature that was given, made or is taken by a product."""
 
+
 @contextlib.contextmanager
 def parameters_on_meta(tensors: Mapping[str, Tensor] | None = None) -> Iterator[None]:
     """Modules made inside have parameters without memory; buffers have theirs.

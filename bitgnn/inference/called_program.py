@@ -14,6 +14,7 @@ from bitgnn.bits import BitAdjacency, BitFeatures, BitTensor, Int8Features, Int8
 from bitgnn.bits.tensor import words_for
 from bitgnn.bits.tensor_version import TensorMemory
 from bitgnn.inference.bound_program import FeatureForm, Features
+from bitgnn.inference.executable import Write
 from bitgnn.inference.graph import (
     FloatAdjacency,
     Graph,
@@ -34,7 +35,6 @@ from bitgnn.inference.own_call import (
     hand_out,
 )
 from bitgnn.inference.own_form import WithOwnForm
-from bitgnn.inference.executable import Writer
 from bitgnn.inference.program import CALL, Program
 from bitgnn.inference.sparse_features import PACKABLE
 from bitgnn.inference.steps.calls import EDGE_INDEX, EDGE_WEIGHT, FloatCall
@@ -57,7 +57,9 @@ class CalledProgram(WithOwnForm):
         features: FeatureForm,
         own_call: OwnCall = PLAIN_CALL,
     ) -> None:
-        needs_parts = any(call.operator == CALL and call.graph is not None for call in program.calls)
+        needs_parts = any(
+            call.operator == CALL and call.graph is not None for call in program.calls
+        )
         holds = [spec.holds for spec in graphs]
         super().__init__(program, tensors, holds + ["edges"] * needs_parts, calls, features)
         self.graphs = tuple(graphs)
@@ -210,7 +212,7 @@ class CalledProgram(WithOwnForm):
             return x.__class__ in _PACKED
         return x.dtype in self._ready_types and x.dim() == 2 and x.layout is torch.strided
 
-    def _run_ready(self, x: Features, adjacency: Any, writer: Writer | None = None) -> Any:
+    def _run_ready(self, x: Features, adjacency: Any, write: Write | None = None) -> Any:
         num_nodes, *features = x.shape
         if self.in_channels:
             expected = self.packed_channels if isinstance(x, _PACKED) else self.in_channels
@@ -223,7 +225,7 @@ class CalledProgram(WithOwnForm):
         with torch.inference_mode() if is_compiling else torch.no_grad():
             graphs = self._adjacencies(adjacency, num_nodes)
             executable, values, graphs = self._start(x, graphs)
-            return executable.run(values, graphs, writer)
+            return executable.run(values, graphs, write)
 
     def _run_own_call(self, x: Any, adjacency: Any, args: Any, kwargs: Any) -> Any:
         """Run with the arguments of the trained forward."""

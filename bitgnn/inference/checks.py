@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -11,9 +10,9 @@ from torch import Tensor
 
 from bitgnn.bits import BitTensor
 from bitgnn.bits.int8 import MOST, STEPS, bytes_for
-from bitgnn.bits.tensor import WORD_BITS, words_for
+from bitgnn.bits.tensor import words_for
 from bitgnn.inference.operators import argument_names, may_be_named, overload
-from bitgnn.inference.program import CALL, PACKING, Buffer, Call, Part, Program, Ref, Register
+from bitgnn.inference.program import CALL, Buffer, Call, Part, Program, Ref, Register
 
 RESULTS = ("floats", "classes")
 """What a model may hand out."""
@@ -24,10 +23,8 @@ SIDE = 512
 """Height and width of the images that a program is run on."""
 GROWTH = 256
 """Pixels by which calls may make these higher or wider."""
-LARGEST_NUMBER, LARGEST_SIDE = 1 << 40, 1 << 16
-"""Largest number among arguments, and among those of windows: shapes made of these fit 64 bits."""
-_WINDOWS = {"kernel": (2, 1), "stride": (2, 1), "dilation": (2, 1), "padding": (4, 0)}
-"""Count and least of the numbers of windows that slide over packed images."""
+LARGEST_SIDE = 1 << 16
+"""Largest number among those of windows."""
 _PATTERN = ("rowptr", "indices", "row_scale", "col_scale", "row_factor")
 _PARTS = {"pattern": _PATTERN, "values": ("rowptr", "indices", "values"), "edges": ("whole",)}
 """Parts of graphs by what these hold."""
@@ -84,7 +81,6 @@ def check(
         raise ValueError(f"register {program.output} of the result must hold floats or classes")
     if tensors.keys() - used:
         raise ValueError(f"unexpected tensors {sorted(tensors.keys() - used)}")
-    _check_entry(program)
     for rows in ROWS if graphs else ROWS[:1]:
         _run(program, tensors, graphs, shape(rows))
 
@@ -122,17 +118,13 @@ def _check_call(
         if not fits or part.graph != parts[0].graph:
             raise ValueError(f"{part} does not fit, graphs are {list(graphs)}")
     for value in call.arguments:
-        numbers = value if isinstance(value, list) else [value]
-        most = LARGEST_SIDE if isinstance(value, list) else LARGEST_NUMBER
-        if any(isinstance(n, int) and abs(n) > most for n in numbers):
-            raise ValueError(f"numbers must be at most {most}, got {value}")
+        numbers = value if isinstance(value, list) else []
+        if any(isinstance(n, int) and abs(n) > LARGEST_SIDE for n in numbers):
+            raise ValueError(f"numbers must be at most {LARGEST_SIDE}, got {value}")
     if call.operator == CALL:
         return
     if call.operator.startswith("bitgnn::"):
-        _check_window(call, tensors)
         _check_sizes(call, program, tensors)
-    elif call.operator == "float::flatten_bits":
-        _check_flat(call, program)
     names = argument_names(call.operator)
     if len(call.arguments) > len(names) - (names[-1] == "trusted"):
         raise ValueError(f"it takes {names}, got {len(call.arguments)} arguments")
@@ -142,22 +134,6 @@ def _check_call(
             raise ValueError(f"{name} must be that of a graph, got {value}")
         if isinstance(value, Buffer) and (found := _VALUES.get((call.kind, name))):
             found(tensors[value.name], call, program)
-
-
-def _check_window(call: Call, tensors: Mapping[str, Tensor]) -> None:
-    """The numbers of a window, and channels of its weight."""
-    named = call.named
-    for name, (count, least) in _WINDOWS.items():
-        found = named.get(name, [least] * count)
-        if len(found) != count or not all(type(n) is int and n >= least for n in found):
-            raise ValueError(f"{name} must be {count} numbers of at least {least}, got {found}")
-    if call.kind == "pack_patches" and math.prod(named["kernel"]) > WORD_BITS:
-        raise ValueError(f"a kernel must have at most {WORD_BITS} pixels, got {named['kernel']}")
-    if "channels" in named:
-        channels, groups = named["channels"], named.get("groups", 1)
-        words = tensors[named["w"].name].size(-1)
-        if min(channels, groups) < 1 or channels % groups or words != words_for(channels // groups):
-            raise ValueError(f"w must be of {channels} channels in {groups} groups")
 
 
 def _check_sizes(call: Call, program: Program, tensors: Mapping[str, Tensor]) -> None:
@@ -180,35 +156,10 @@ def _check_sizes(call: Call, program: Program, tensors: Mapping[str, Tensor]) ->
         raise ValueError(f"it must write size {size}, got {written}")
 
 
-def _check_flat(call: Call, program: Program) -> None:
-    """Rows hold all bits of packed images, or all but one of the padding."""
-    _, channels, pixels = call.arguments
-    bits, size = pixels * words_for(channels) * WORD_BITS, program.registers[call.outputs[0]].size
-    held = program.registers[call.inputs[0]].size
-    if channels < 1 or channels != held or size not in (channels * pixels, bits, bits - 1):
-        raise ValueError(f"size must be {bits} or one less, got {size} of {held} channels")
-
-
 def _is_of_graph(name: str, value: Any, program: Program) -> bool:
     if name in ("rowptr", "indices", "values"):
         return isinstance(value, Part) and value.name == name
     return value is None or isinstance(value, Part | Ref)
-
-
-def _check_entry(program: Program) -> None:
-    """Behind the entry nothing in front of it is read but what the last call there wrote."""
-    entry, calls = program.entry, program.calls
-    if entry is None:
-        return
-    if not 1 <= entry <= len(calls):
-        raise ValueError(f"entry must lie in [1, {len(calls)}], got {entry}")
-    packing = calls[entry - 1]
-    if packing.kind not in PACKING:
-        raise ValueError(f"the entry must end in a packing call, got {packing.kind}")
-    hidden = {0, *(r for call in calls[: entry - 1] for r in call.outputs)}
-    read = {register for call in calls[entry:] for register in call.inputs} | {program.output}
-    if hidden & read:
-        raise ValueError(f"registers {sorted(hidden & read)} are read behind the entry")
 
 
 def _meta(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:

@@ -1,46 +1,116 @@
-"""Writes a program call by call: what a network asks for, as calls of operators.
+"""Writes a program call by call: parts of a network, by name, as calls of operators.
 
-A part of a network is told by a name such as ``"bmm_bbb"``, the registers it reads, attributes and
-named tensors. Files of format 4 and before hold these in place of calls, see :func:`of_steps`.
+Files of format 4 and before hold parts in place of calls, see :func:`of_steps`.
 """
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from types import SimpleNamespace as Wanted
-from typing import Any
+from typing import Any, NamedTuple
 
-import torch
 from torch import Tensor
 
-from bitgnn.bits.tensor import WORD_BITS, words_for
-from bitgnn.inference.program import CALL, PACKING, Buffer, Call, Part, Program, Ref, Register
+from bitgnn.inference.program import CALL, Buffer, Call, Part, Program, Ref, Register
 from bitgnn.inference.steps.floats import FUNCTIONS, OF_IMAGES
 
-Result = Ref | Sequence[Ref]
-EMIT: dict[str, Callable[[Emitter, Wanted], Result]] = {}
-"""What writes the calls of a part, by its name."""
+_FIXED = "float::readable x input_step -> ="
+_WINDOW = "stride padding dilation"
+_TO_IMAGES = "aten::permute x [0,3,1,2] -> floats:out"
+_BITS = "none none .threshold .flip .prepared"
+_CONV = f"x .weight size {_WINDOW} groups"
+PARTS: dict[str, str] = {
+    "pack": "x .threshold -> bits:size",
+    "pack_images": "x .threshold -> image_bits:size",
+    "pack_scaled": "x .threshold .gain -> bits:size scale",
+    "pack_int8": "x .centre .inverse_step -> codes:size",
+    "pack_ternary": "x .scale -> planes:size _counts",
+    "pack_patches": "aten::contiguous x -> =; "
+    f"bitgnn::pack_patches x kernel {_WINDOW} .threshold -> image_bits:size",
+    "unpack": "x size -> floats:size",
+    "unpack_images": "float::unpack_images x size -> floats:size",
+    "flip": "aten::bitwise_xor.Tensor x .mask -> =",
+    "flip_images": "aten::bitwise_xor.Tensor x .mask -> =",
+    "add_bbb": "x addend size none none .threshold -> bits:size",
+    "add_bbf": "x addend size -> floats:size",
+    "add_ffb": "x addend .threshold -> bits:size",
+    "bmm_bbb": "x .weight size scale .weight_scale none .threshold .flip -> bits:out",
+    "bmm_bbf": "x .weight size scale .weight_scale .bias -> floats:out",
+    "bmm_add": "x .weight addend size scale .weight_scale .bias -> floats:out",
+    "bmm_add_bits": "bitgnn::bmm_add x .weight addend size scale .weight_scale .bias .threshold "
+    ".flip none none false true -> bits:out",
+    "bits_linear": "x .digits .step size scale .bias addend -> floats:out",
+    "bmm_iib": "x .weight size .threshold .flip -> bits:out",
+    "bmm_iif": "x .weight size .scale .shift addend -> floats:out",
+    "bmm_add_iib": "x .weight addend size .scale .shift .threshold -> bits:out",
+    "bmm_tbf": "bitgnn::linear_ternary x .weight size .scale .weight_scale .bias -> floats:out",
+    "bmm_tbb": "bitgnn::pack_ternary x .scale -> planes:size counts; "
+    "bitgnn::bmm_tbb x x1 .weight size .scale .weight_scale none .threshold .flip -> bits:out",
+    "bspmm_bbb": "x size @rowptr @indices @row_scale .threshold -> bits:size",
+    "bspmm_bbf": "x size @rowptr @indices @row_scale .bias -> floats:size",
+    "bspmm_fbb": "x @rowptr @indices @row_scale @col_scale .threshold -> bits:size",
+    "bspmm_fbf": "x @rowptr @indices @row_scale @col_scale .bias -> floats:size",
+    "bspmm_bfb": "x size @rowptr @indices @values none .threshold -> bits:size",
+    "bspmm_bff": "x size @rowptr @indices @values none .bias -> floats:size",
+    "bspmm_ffb": "x @rowptr @indices @values .threshold -> bits:size",
+    "bspmm_fff": "x @rowptr @indices @values .bias -> floats:size",
+    "bspmm_tbb": "aten::mul.Tensor @row_factor .scale -> scale; "
+    "bitgnn::bspmm_tbb first size @rowptr @indices x .threshold -> bits:size",
+    "bspmm_tbf": "aten::mul.Tensor @row_factor .scale -> scale; "
+    "bitgnn::bspmm_tbf first size @rowptr @indices x .bias -> floats:size",
+    "linear": "aten::linear x .weight .bias -> floats:out",
+    "add": "aten::add.Tensor x addend -> =",
+    "mul": "aten::mul.Tensor x addend -> =",
+    "maximum": "aten::maximum x addend -> =",
+    "scale_rows": "aten::unsqueeze addend 1 -> floats:1; aten::mul.Tensor x first -> =",
+    "classes": "aten::argmax x -1 -> classes=",
+    "grey": "float::grey x -> floats:1",
+    "local_binary_patterns": "float::local_binary_patterns x -> floats:3",
+    "flatten": "float::flatten x size -> floats:size",
+    "flatten_bits": "float::flatten_bits x channels pixels -> bits:size",
+    "shortcut": "float::shortcut x stride out -> floats:out",
+    "pool_bits": "x kernel stride padding .flip -> image_bits:size",
+    "sums_to_floats": "float::channels_first x -> floats=",
+    "conv_bbb": f"{_CONV} {_BITS} -> image_bits:out",
+    "conv_bbf": f"bitgnn::conv_bbf {_CONV} .weight_scale .bias false .prepared -> pixels:out; "
+    f"{_TO_IMAGES}",
+    "conv_fbb": f"{_FIXED}; bitgnn::conv_fbb x .weight input_step {_WINDOW} {_BITS} "
+    "-> image_bits:out",
+    "conv_fbf": f"{_FIXED}; bitgnn::conv_fbf x .weight input_step {_WINDOW} .weight_scale .bias "
+    f"-> pixels:out; {_TO_IMAGES}",
+    "linear_fbb": f"{_FIXED}; bitgnn::conv_fbb x .weight input_step {_WINDOW} {_BITS} "
+    "-> image_bits:out; float::flatten_bits x out 1 -> bits:out",
+    "linear_fbf": f"{_FIXED}; bitgnn::conv_fbf x .weight input_step {_WINDOW} .weight_scale .bias "
+    "-> pixels:out; float::flatten x out -> floats:out",
+    "patches_bbb": "bitgnn::conv_bbb x .weight size [1,1] [0,0,0,0] [1,1] 1 "
+    f"{_BITS} -> image_bits:out",
+}
+"""The calls of each part, separated by semicolons: operator (else that of the part's name),
+arguments and, behind an arrow, results.
+
+``x`` is the first register that is read, or the result of the call before (``x1`` its second one),
+``first`` always the former; ``scale`` and ``addend`` are registers behind it, where they are given;
+``.name`` is a buffer, ``@name`` a part of the graph, anything else a constant or an attribute. A
+result is a form with its size: an attribute, a number, or that of ``first`` behind ``=``. One that
+begins with an underscore is not handed on.
+"""
+_CONSTANTS = {"none": None, "true": True, "false": False}
 
 
-def emits(
-    *names: str,
-) -> Callable[[Callable[[Emitter, Wanted], Result]], Callable[[Emitter, Wanted], Result]]:
-    """Make a function the one that writes the calls of these parts.
+class Asked(NamedTuple):
+    """A part of a network: name, registers, attributes, buffers, and the number of its graph."""
 
-    It is given ``kind``, ``x`` (registers), ``a`` (attributes), ``buffers`` by name, ``t`` (one of
-    them, or None), ``part`` (of the adjacency, by name) and ``graph``.
-    """
-
-    def enter(function: Any) -> Any:
-        EMIT.update(dict.fromkeys(names, function))
-        return function
-
-    return enter
+    kind: str
+    x: list[Ref]
+    a: Mapping[str, Any]
+    buffers: Mapping[str, Buffer]
+    graph: int | None
 
 
 BEHIND = -1
 """Number of the graph that the user's own code reads, until that of the graphs is known."""
+_OF_TERNARY = ("bmm_tbf", "bmm_tbb", "pack_ternary", "bspmm_tbf", "bspmm_tbb")
 
 
 class Emitter:
@@ -70,57 +140,68 @@ class Emitter:
         graph: int | None = None,
     ) -> tuple[int, ...]:
         """Write the calls of a part; registers of its results."""
-        if kind not in EMIT:
-            raise ValueError(f"unknown kind {kind!r}, known are {sorted(EMIT)}")
-        self._layer = layer
-
+        self._layer = " ".join(layer.split())  # on one line, as a program is written
+        if kind in _OF_TERNARY:  # whose scale is one number
+            self.tensors[tensors["scale"]] = self.tensors[tensors["scale"]].view(())
         buffers = {name: Buffer(buffer) for name, buffer in tensors.items()}
+        asked = Asked(kind, [Ref(n) for n in inputs], attributes, buffers, graph)
+        if kind not in PARTS and kind not in _OTHERS:
+            raise ValueError(f"unknown kind {kind!r}, known are {sorted({*PARTS, *_OTHERS})}")
+        found = self._calls_of(asked) if kind in PARTS else _OTHERS[kind](self, asked)
+        return tuple(ref.register for ref in found)
 
-        def part(name: str) -> Part:
-            if graph is None:
-                raise ValueError("adjacency None does not fit")
-            return Part(graph, name)
-
-        wanted = Wanted(
-            kind=kind, x=[Ref(number) for number in inputs], a=attributes, buffers=buffers,
-            t=buffers.get, part=part, graph=graph,
-        )  # fmt: skip
-        found = EMIT[kind](self, wanted)
-        return (found.register,) if isinstance(found, Ref) else tuple(r.register for r in found)
-
-    def op(self, operator: str, *arguments: Any, gives: Any) -> Any:
-        """Write a call; the register of its result, or those of several."""
-        name = operator if "::" in operator or operator == CALL else f"bitgnn::{operator}"
-        several = gives if isinstance(gives, list) else [gives]
-        first = len(self.registers)
-        self.registers += several
+    def op(self, operator: str, *arguments: Any, gives: Sequence[Register]) -> list[Ref]:
+        """Write a call; the registers of its results."""
+        first, given = len(self.registers), list(arguments)
+        self.registers += gives
         outputs = tuple(range(first, len(self.registers)))
-        given = list(arguments)
-        while given and given[-1] is None and name.startswith("bitgnn::"):
+        while given and given[-1] is None and operator.startswith(("bitgnn::", "aten::linear")):
             given.pop()
-        self.calls.append(Call(name, self._layer, tuple(given), outputs))
-        found = [Ref(number) for number in outputs]
-        return found if isinstance(gives, list) else found[0]
+        self.calls.append(Call(operator, self._layer, tuple(given), outputs))
+        return [Ref(number) for number in outputs]
 
-    def size(self, ref: Ref) -> int | None:
-        """Features of what a register holds."""
-        return self.registers[ref.register].size
+    def _calls_of(self, s: Asked) -> list[Ref]:
+        """Write the calls of a row of :data:`PARTS`."""
+        held = list(s.x[:1])
+        for row in PARTS[s.kind].split(";"):
+            left, _, right = row.partition(" -> ")
+            words, results = left.split(), right.split()
+            operator = words.pop(0) if "::" in words[0] else f"bitgnn::{s.kind}"
+            given = [self._argument(word, s, held) for word in words]
+            gives = [self._result(word.lstrip("_"), s) for word in results]
+            held = self.op(operator, *given, gives=gives)
+        return [ref for ref, word in zip(held, results, strict=True) if word[0] != "_"]
 
-    def reshape(self, buffer: Buffer, *shape: int) -> Buffer:
-        """The buffer, in this shape from now on."""
-        self.tensors[buffer.name] = self.tensors[buffer.name].view(*shape)
-        return buffer
+    def _argument(self, word: str, s: Asked, held: Sequence[Ref]) -> Any:
+        is_scaled = bool(s.a.get("scaled"))
+        match word:
+            case "x" | "x1":
+                return held[len(word) - 1]
+            case "first":
+                return s.x[0]
+            case "scale":
+                return s.x[1] if is_scaled else None
+            case "addend":
+                return s.x[-1] if len(s.x) > 1 + is_scaled else None
+        if word in _CONSTANTS:
+            return _CONSTANTS[word]
+        if word[0] == ".":
+            return s.buffers.get(word[1:])
+        if word[0] == "@":
+            if s.graph is None:
+                raise ValueError("graph None does not fit")
+            return Part(s.graph, word[1:])
+        return ast.literal_eval(word) if word[0] in "[-0123456789" else s.a[word]
 
-    def entry(self) -> int | None:
-        """Length of the packing prefix; see :class:`~bitgnn.inference.program.Program`."""
-        for place, call in enumerate(self.calls):
-            if call.kind in PACKING:
-                hidden = {0, *(r for before in self.calls[:place] for r in before.outputs)}
-                behind = {r for after in self.calls[place + 1 :] for r in after.inputs}
-                return None if hidden & behind else place + 1
-            if call.graph is not None:
-                return None
-        return None
+    def _result(self, word: str, s: Asked) -> Register:
+        known = (self.registers[ref.register] for ref in s.x)
+        form, _, size = word.partition(":")
+        if word[-1] == "=":
+            found = next((r for r in known if r.size is not None), Register("floats", None))
+            return found._replace(form=word[:-1]) if word[:-1] else found  # type: ignore[arg-type]
+        if size.isdigit():
+            return Register(form, int(size))  # type: ignore[arg-type]
+        return Register(form, s.a[size] if size else None)  # type: ignore[arg-type]
 
     def program(self, output: int, graphs: int = 0) -> Program:
         """All calls; those of the user's own code read what stands behind so many graphs."""
@@ -129,254 +210,96 @@ class Emitter:
                 *given, part = call.arguments
                 arguments = (*given, Part(graphs, part.name))
                 self.calls[place] = replace(call, arguments=arguments)
-        in_channels = self.registers[0].size or 0
-        registers = tuple(self.registers)
-        return Program(in_channels, tuple(self.calls), registers, output, self.entry())
+        return Program(tuple(self.calls), tuple(self.registers), output)
 
 
-def _bits(size: int | None) -> Register:
-    return Register("bits", size)
-
-
-def _floats(size: int | None) -> Register:
-    return Register("floats", size)
-
-
-def _form(to_bits: bool, size: int) -> Register:
-    return _bits(size) if to_bits else _floats(size)
-
-
-@emits("pack")
-def _pack(e: Emitter, s: Wanted) -> Result:
-    return e.op("pack", s.x[0], s.t("threshold"), gives=_bits(s.a["size"]))
-
-
-@emits("pack_scaled")
-def _pack_scaled(e: Emitter, s: Wanted) -> Result:
-    given = [_bits(s.a["size"]), Register("scale", None)]
-    return e.op("pack_scaled", s.x[0], s.t("threshold"), s.t("gain"), gives=given)
-
-
-@emits("pack_standardized")
-def _pack_standardized(e: Emitter, s: Wanted) -> Result:
+def _standardized(e: Emitter, s: Asked) -> list[Ref]:
     scaled: bool = s.a["scaled"]
-    given = [_bits(s.a["size"]), Register("scale" if scaled else "unused", None)]
-    found = e.op("pack_standardized", s.x[0], s.a["relu"], scaled, gives=given)
-    return found if scaled else found[0]
+    gives = [Register("bits", s.a["size"]), Register("scale" if scaled else "unused", None)]
+    found = e.op("bitgnn::pack_standardized", s.x[0], s.a["relu"], scaled, gives=gives)
+    return found if scaled else found[:1]
 
 
-@emits("unpack")
-def _unpack(e: Emitter, s: Wanted) -> Result:
-    return e.op("unpack", s.x[0], s.a["size"], gives=_floats(s.a["size"]))
-
-
-@emits("flip", "flip_images")
-def _flip(e: Emitter, s: Wanted) -> Result:
-    """``mask`` holds one row of words whose set bits turn features round."""
-    given = e.registers[s.x[0].register]
-    return e.op("aten::bitwise_xor.Tensor", s.x[0], s.t("mask"), gives=given)
-
-
-@emits("concat")
-def _concat(e: Emitter, s: Wanted) -> Result:
+def _concat(e: Emitter, s: Asked) -> list[Ref]:
     (found, *others), (size, *sizes) = s.x, s.a["sizes"]
     for other, more in zip(others, sizes, strict=True):
-        found = e.op("concat_bbb", found, other, size, more, gives=_bits(size + more))
+        gives = [Register("bits", size + more)]
+        (found,) = e.op("bitgnn::concat_bbb", found, other, size, more, gives=gives)
         size += more
-    return found
+    return [found]
 
 
-@emits("add_bbb", "add_bbf", "add_ffb")
-def _add(e: Emitter, s: Wanted) -> Result:
-    size = s.a["size"]
-    if s.kind == "add_bbf":
-        return e.op("add_bbf", *s.x, size, gives=_floats(size))
-    middle = [size, None, None] if s.kind == "add_bbb" else []
-    return e.op(s.kind, *s.x, *middle, s.t("threshold"), gives=_bits(size))
-
-
-@emits("add_fbb")
-def _add_signs(e: Emitter, s: Wanted) -> Result:
+def _add_signs(e: Emitter, s: Asked) -> list[Ref]:
     """Bits of floats plus a multiple of signs: the signs choose one of two thresholds."""
-    (x, signs), bits = s.x, _bits(s.a["size"])
-    above = e.op("pack", x, s.t("threshold"), gives=bits)
-    below = e.op("pack", x, s.t("threshold_below"), gives=bits)
-    either = e.op("aten::bitwise_xor.Tensor", below, above, gives=bits)
-    chosen = e.op("aten::bitwise_and.Tensor", either, signs, gives=bits)
-    return e.op("aten::bitwise_xor.Tensor", below, chosen, gives=bits)
+    (x, signs), gives = s.x, [Register("bits", s.a["size"])]
+    names = ("threshold", "threshold_below")
+    above, below = (e.op("bitgnn::pack", x, s.buffers[n], gives=gives)[0] for n in names)
+    (either,) = e.op("aten::bitwise_xor.Tensor", below, above, gives=gives)
+    (chosen,) = e.op("aten::bitwise_and.Tensor", either, signs, gives=gives)
+    return e.op("aten::bitwise_xor.Tensor", below, chosen, gives=gives)
 
 
-@emits("bmm_bbb", "bmm_bbf")
-def _product(e: Emitter, s: Wanted) -> Result:
-    """Inputs: words, and their row scale if ``scaled``."""
-    x, *scale = s.x
-    given = [x, s.t("weight"), s.a["size"], *(scale or [None]), s.t("weight_scale")]
-    if s.kind == "bmm_bbb":
-        last = [None, s.t("threshold"), s.t("flip")]
-        return e.op("bmm_bbb", *given, *last, gives=_bits(s.a["out"]))
-    return e.op("bmm_bbf", *given, s.t("bias"), gives=_floats(s.a["out"]))
-
-
-@emits("bmm_add", "bmm_add_bits")
-def _product_and_sum(e: Emitter, s: Wanted) -> Result:
-    """Inputs: words, their row scale if ``scaled``, and the addend."""
-    x, *scale, addend = s.x
-    to_bits = s.kind == "bmm_add_bits"
-    return e.op(
-        "bmm_add", x, s.t("weight"), addend, s.a["size"], *(scale or [None]), s.t("weight_scale"),
-        s.t("bias"), s.t("threshold"), s.t("flip"), None, None, False, to_bits,
-        gives=_form(to_bits, s.a["out"]),
-    )  # fmt: skip
-
-
-@emits("bits_linear")
-def _bits_linear(e: Emitter, s: Wanted) -> Result:
-    """Inputs: words, their row scale if ``scaled``, and the addend if ``adds``."""
-    scale = s.x[1] if s.a["scaled"] else None
-    addend = s.x[-1] if s.a["adds"] else None
-    given = [s.x[0], s.t("digits"), s.t("step"), s.a["size"], scale, s.t("bias"), addend]
-    return e.op("bits_linear", *given, gives=_floats(s.a["out"]))
-
-
-@emits("pack_int8")
-def _pack_int8(e: Emitter, s: Wanted) -> Result:
-    """Codes of floats: ``clamp(rint((x - centre) * inverse_step), -127, 127)``."""
-    given = [s.x[0], s.t("centre"), s.t("inverse_step")]
-    return e.op("pack_int8", *given, gives=Register("codes", s.a["size"]))
-
-
-@emits("bmm_iif", "bmm_iib", "bmm_add_iib")
-def _int8_product(e: Emitter, s: Wanted) -> Result:
-    """Inputs: codes, and an addend of a ``bmm_add_iib`` and perhaps of a ``bmm_iif``."""
-    (codes, *addend), weight, size, out = s.x, s.t("weight"), s.a["size"], s.a["out"]
-    if s.kind == "bmm_iib":
-        last = [s.t("threshold"), s.t("flip")]
-        return e.op("bmm_iib", codes, weight, size, *last, gives=_bits(out))
-    scaled = [s.t("scale"), s.t("shift")]
-    if s.kind == "bmm_iif":
-        last = [*scaled, *addend]
-        return e.op("bmm_iif", codes, weight, size, *last, gives=_floats(out))
-    last = [*addend, size, *scaled, s.t("threshold")]
-    return e.op("bmm_add_iib", codes, weight, *last, gives=_bits(out))
-
-
-@emits(*(f"bspmm_{x}{y}{z}" for x in "bf" for y in "bf" for z in "bf"))
-def _rows(e: Emitter, s: Wanted) -> Result:
-    """One input; ``threshold`` where the output letter is B, else ``bias``."""
-    size, (x, y, z) = s.a["size"], s.kind.removeprefix("bspmm_")
-    pattern = [*[size] * (x == "b"), s.part("rowptr"), s.part("indices")]
-    factors = [s.part("row_scale"), *[s.part("col_scale")] * (x == "f")]
-    if y == "f":
-        factors = [s.part("values"), *[None] * (x == "b")]
-    last = s.t("threshold" if z == "b" else "bias")
-    return e.op(s.kind, s.x[0], *pattern, *factors, last, gives=_form(z == "b", size))
-
-
-@emits("bmm_tbf", "bmm_tbb")
-def _ternary_product(e: Emitter, s: Wanted) -> Result:
-    """Floats that are made ternary on the way in; weights packed."""
-    size, out, scale = s.a["size"], s.a["out"], e.reshape(s.t("scale"), ())
-    weight, w_scale = s.t("weight"), s.t("weight_scale")
-    if s.kind == "bmm_tbf":
-        given = [s.x[0], weight, size, scale, w_scale, s.t("bias")]
-        return e.op("linear_ternary", *given, gives=_floats(out))
-    planes = e.op("pack_ternary", s.x[0], scale, gives=_planes(size))
-    last = [scale, w_scale, None, s.t("threshold"), s.t("flip")]
-    return e.op("bmm_tbb", *planes, weight, size, *last, gives=_bits(out))
-
-
-def _planes(size: int) -> list[Register]:
-    """Both planes of ternary rows, and how many entries of each row are not 0."""
-    return [Register("planes", size), Register("counts", None)]
-
-
-@emits("pack_ternary")
-def _pack_ternary(e: Emitter, s: Wanted) -> Result:
-    scale = e.reshape(s.t("scale"), ())
-    return e.op("pack_ternary", s.x[0], scale, gives=_planes(s.a["size"]))[0]
-
-
-@emits("bspmm_tbf", "bspmm_tbb")
-def _ternary_rows(e: Emitter, s: Wanted) -> Result:
-    r"""``((row * scale) * t) + bias`` with the integers t = #{+1} - #{-1} of the neighbours."""
-    size, to_bits = s.a["size"], s.kind == "bspmm_tbb"
-    scale = e.reshape(s.t("scale"), ())
-    row = e.op("aten::mul.Tensor", s.part("row_factor"), scale, gives=Register("scale", None))
-    last = s.t("threshold" if to_bits else "bias")
-    given = [s.x[0], size, s.part("rowptr"), s.part("indices"), row, last]
-    return e.op(s.kind, *given, gives=_form(to_bits, size))
-
-
-@emits(*FUNCTIONS, *OF_IMAGES)
-def _function(e: Emitter, s: Wanted) -> Result:
+def _function(e: Emitter, s: Asked) -> list[Ref]:
     function = FUNCTIONS.get(s.kind) or OF_IMAGES[s.kind]
     arguments = function.arguments(s.buffers, s.a)
-    return e.op(function.operator, s.x[0], *arguments, gives=e.registers[s.x[0].register])
+    return e.op(function.operator, s.x[0], *arguments, gives=[e.registers[s.x[0].register]])
 
 
-@emits("linear")
-def _linear(e: Emitter, s: Wanted) -> Result:
-    last = [bias] if (bias := s.t("bias")) else []
-    return e.op("aten::linear", s.x[0], s.t("weight"), *last, gives=_floats(s.a["out"]))
-
-
-@emits("cat", "cat_channels")
-def _cat(e: Emitter, s: Wanted) -> Result:
-    sizes = [e.size(part) for part in s.x]
+def _cat(e: Emitter, s: Asked) -> list[Ref]:
+    sizes = [e.registers[part.register].size for part in s.x]
     size = None if None in sizes else sum(size or 0 for size in sizes)
     axis = -1 if s.kind == "cat" else 1
-    return e.op("aten::cat", list(s.x), axis, gives=_floats(size))
+    return e.op("aten::cat", list(s.x), axis, gives=[Register("floats", size)])
 
 
-@emits("add", "mul", "maximum")
-def _joined(e: Emitter, s: Wanted) -> Result:
-    name = s.kind if s.kind == "maximum" else f"{s.kind}.Tensor"
-    first, second = s.x
-    size = e.size(second) if e.size(first) is None else e.size(first)
-    return e.op(f"aten::{name}", first, second, gives=_floats(size))
+def _float_conv(e: Emitter, s: Asked) -> list[Ref]:
+    name = "conv2d.padding" if isinstance(s.a["padding"], str) else "conv2d"
+    numbers = [s.a[name] for name in ("stride", "padding", "dilation", "groups")]
+    given = [s.x[0], s.buffers.get("weight"), s.buffers.get("bias"), *numbers]
+    return e.op(f"aten::{name}", *given, gives=[Register("floats", s.a["out"])])
 
 
-@emits("scale_rows")
-def _scale_rows(e: Emitter, s: Wanted) -> Result:
-    x, scale = s.x
-    column = e.op("aten::unsqueeze", scale, 1, gives=_floats(1))
-    return e.op("aten::mul.Tensor", column, x, gives=e.registers[x.register])
+def _conv_add(e: Emitter, s: Asked) -> list[Ref]:
+    """Inputs: words and perhaps the sums that are added; writes the sums, their bits, or both."""
+    kept = [s.a["sums"], s.a["bits"]]
+    forms: Any = [
+        name if k else "unused" for name, k in zip(("sums", "image_bits"), kept, strict=True)
+    ]
+    last = "addend addend_stride .threshold .flip wide sums bits .prepared"
+    given = [e._argument(word, s, s.x) for word in f"{_CONV} {last}".split()]
+    gives = [Register(form, s.a["out"]) for form in forms]
+    found = e.op("bitgnn::conv_add", *given, gives=gives)
+    return [ref for ref, k in zip(found, kept, strict=True) if k]
 
 
-@emits("classes")
-def _classes(e: Emitter, s: Wanted) -> Result:
-    """int64 ``[N]``: the first of the largest scores of each node, or its first NaN."""
-    return e.op("aten::argmax", s.x[0], -1, gives=Register("classes", e.size(s.x[0])))
-
-
-@emits("call")
-def _call(e: Emitter, s: Wanted) -> Result:
+def _call(e: Emitter, s: Asked) -> list[Ref]:
     """The user's own code, by its number; it may read everything that stands beside the graph."""
-    graph = [] if s.graph is None else [s.part("whole")]
-    given = [s.a["call"], *s.x, *graph]
-    return e.op(CALL, *given, gives=_floats(e.sizes[s.a["call"]]))
+    graph = [] if s.graph is None else [Part(s.graph, "whole")]
+    gives = [Register("floats", e.sizes[s.a["call"]])]
+    return e.op(CALL, s.a["call"], *s.x, *graph, gives=gives)
+
+
+_OTHERS: Mapping[str, Callable[[Emitter, Asked], list[Ref]]] = {
+    "pack_standardized": _standardized, "concat": _concat, "add_fbb": _add_signs, "cat": _cat,
+    "cat_channels": _cat, "float_conv": _float_conv, "conv_add": _conv_add, "call": _call,
+    **dict.fromkeys((*FUNCTIONS, *OF_IMAGES), _function),
+}  # fmt: skip
+"""Parts whose calls depend on more than a row can say."""
 
 
 def of_steps(
     description: Any, tensors: Mapping[str, Tensor], sizes: Sequence[int | None]
 ) -> tuple[Program, dict[str, Tensor]]:
-    """The program of a description of format 4, and its tensors; ValueError if it is none.
-
-    Each of its steps is a part under the names of :data:`EMIT`.
-    """
+    """The program of a description of format 4, and its tensors; ValueError if it is none."""
     emitter = Emitter(description["in_channels"], sizes)
     emitter.tensors = dict(tensors)
-    registers = {0: 0}
-    names = ("inputs", "attributes", "tensors", "graph")
+    registers, names = {0: 0}, ("attributes", "tensors", "graph")
     for number, step in enumerate(description["steps"]):
         try:
-            read, *rest = (step[name] for name in names)
-            given = [registers[register] for register in read]
+            given = [registers[register] for register in step["inputs"]]
+            rest = [step[name] for name in names]
             found = emitter.write(step["kind"], step["layer"], given, *rest)
             registers.update(zip(step["outputs"], found, strict=True))
         except (KeyError, TypeError, ValueError, RuntimeError, AttributeError) as error:
             raise ValueError(f"step {number} cannot be read: {error!r}") from error
-    program = emitter.program(registers[description["output"]])
-    if (program.entry is None) != (description["entry"] is None):
-        raise ValueError("entry must be that of the packing step")
-    return program, emitter.tensors
+    return emitter.program(registers[description["output"]]), emitter.tensors

@@ -11,7 +11,7 @@ from torch import Tensor
 from bitgnn.bits import BitImages, BitTensor
 from bitgnn.inference.bound_program import FeatureForm
 from bitgnn.inference.checks import SIDE
-from bitgnn.inference.executable import Executable, Writer
+from bitgnn.inference.executable import Executable, Write
 from bitgnn.inference.frozen import FreezeReport
 from bitgnn.inference.frozen_model import FrozenModel
 from bitgnn.inference.own_call import hand_out
@@ -94,19 +94,19 @@ class FrozenImages(FrozenModel):
         result: Tensor = self._run_recorded(x, None, self._run_checked)
         return result if out is None else hand_out("FrozenImages", result, out)
 
-    def _run_checked(self, x: Any, graph: None, writer: Writer | None = None) -> Any:
+    def _run_checked(self, x: Any, graph: None, write: Write | None = None) -> Any:
         self._check_input("FrozenImages", x)
         with torch.inference_mode() if torch.compiler.is_compiling() else torch.no_grad():
             executable, values, _ = self._start(x)
             if torch.compiler.is_compiling():
                 return executable.run(values, ())
-            return self._run(executable, values, writer)
+            return self._run(executable, values, write)
 
-    def _run(self, executable: Executable, values: list[Any], writer: Writer | None) -> Any:
+    def _run(self, executable: Executable, values: list[Any], write: Write | None) -> Any:
         """Run call by call; errors name the layer they come from."""
         given = [values[register] for register in executable.inputs]
         try:
-            return executable.run(values, (), writer)
+            return executable.run(values, (), write)
         except (RuntimeError, ValueError, TypeError, IndexError) as error:
             message = str(error)
             is_of_machine = isinstance(error, torch.OutOfMemoryError | NotImplementedError)

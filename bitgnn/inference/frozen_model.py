@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -13,10 +14,9 @@ from bitgnn.bits import BitAdjacency, BitImages, BitTensor, Int8Tensor, set_bits
 from bitgnn.inference.bound_program import FeatureForm, Features, Inputs, Packed
 from bitgnn.inference.bounds import check_program
 from bitgnn.inference.called_program import CalledProgram
-from bitgnn.inference import emit_images as emit_images  # (defines parts of networks)
 from bitgnn.inference.costs import result_of
 from bitgnn.inference.emit import of_steps
-from bitgnn.inference.executable import Instruction
+from bitgnn.inference.executable import Instruction, run_code
 from bitgnn.inference.frozen import FreezeReport
 from bitgnn.inference.graph import Graph, GraphSpec
 from bitgnn.inference.own_call import PLAIN_CALL, OwnCall
@@ -120,14 +120,13 @@ class FrozenModel(CalledProgram):
         calls = self.program.calls[: self.program.entry]
         packing = self._compiled(calls, [0], calls[-1].outputs[0], fuses=False).made[0]
         values = packing.values([x])
-        for instruction in packing.code:
-            instruction.run(values, ())
+        run_code(packing.code, values, (), frees=False)
         kept = [n for n in calls[-1].outputs if self.registers[n].form != "unused"]
         return [values[register] for register in kept]
 
     def groups(self, x: Features) -> tuple[tuple[Call, ...], ...]:
         """The calls of the program that each call of a forward on features in this form does."""
-        return self._start(x)[0].groups
+        return tuple(group for group, _ in self._start(x)[0].units)
 
     @torch.inference_mode()
     def repeatable_calls(
@@ -145,10 +144,7 @@ class FrozenModel(CalledProgram):
         """
         self._start(x)  # checks the form
         executable, values, graphs = self._start(x, self._adjacencies(adjacency, x.shape[0]))
-        return [
-            (group, _ready(instructions, values, graphs))
-            for group, instructions in executable.units
-        ]
+        return [(group, _ready(code, values, graphs)) for group, code in executable.units]
 
     @torch.inference_mode()
     def steps(
@@ -171,8 +167,8 @@ class FrozenModel(CalledProgram):
         graphs = (*graphs, x) if isinstance(x, BitAdjacency) else graphs
         executable = alone.on(x, graphs)
         values, found = executable.values(given), []
-        for (call,), instructions in executable.units:
-            again = _ready(instructions, values, graphs)
+        for (call,), code in executable.units:
+            again = _ready(code, values, graphs)
             register = result_of(self, call)
             form, size = self.registers[register]
             result = values[register]
@@ -187,7 +183,7 @@ class FrozenModel(CalledProgram):
         """Everything but the tensors, as plain values: what a checkpoint's JSON holds."""
         calls = () if self.calls is None else self.calls
         return {
-            "program": self.program.description(),
+            "program": str(self.program),
             "report": self.report.description(),
             "features": self.features,
             **self._own_description(),
@@ -220,7 +216,7 @@ class FrozenModel(CalledProgram):
         if isinstance(told, Mapping) and "steps" in told:  # of format 4 and before
             program, own = of_steps(told, own, [call.size for call in held])
         else:
-            program = Program.from_description(told)
+            program = Program.read(told)
         made = cls(
             program,
             own,
@@ -250,13 +246,9 @@ class FrozenModel(CalledProgram):
 
 
 def _ready(
-    instructions: Sequence[Instruction], values: Sequence[Any], graphs: Sequence[Any]
+    code: Sequence[Instruction], values: list[Any], graphs: Sequence[Any]
 ) -> Callable[[], None]:
     """Run instructions once; what runs them once more on the same values."""
-
-    def again() -> None:
-        for instruction in instructions:
-            instruction.run(values, graphs)
-
+    again = partial(run_code, code, values, graphs, frees=False)
     again()
     return again

@@ -27,24 +27,25 @@ OWN: dict[str, Callable[..., Any]] = {
     "local_binary_patterns": local_binary_patterns,
 }
 """The functions of this package by name."""
-OF_ATEN = frozenset(
-    """
-    add.Scalar add.Tensor argmax avg_pool2d batch_norm bitwise_and.Tensor bitwise_xor.Tensor cat
-    constant_pad_nd contiguous conv2d conv2d.padding elu hardtanh leaky_relu linear log_softmax.int
-    max_pool2d maximum mean.dim mul.Scalar mul.Tensor permute relu sigmoid silu softmax.int
-    tanh to.dtype unsqueeze
-    """.split()
-)
-"""What a file may name of torch's operators."""
-OF_BITGNN = frozenset(
-    """
-    add_bbb add_bbf add_ffb bits_linear bmm_add bmm_add_iib bmm_bbb bmm_bbf bmm_iib bmm_iif bmm_tbb
-    bspmm_bbb bspmm_bbf bspmm_bfb bspmm_bff bspmm_fbb bspmm_fbf bspmm_ffb bspmm_fff bspmm_tbb
-    bspmm_tbf concat_bbb conv_add conv_bbb conv_bbf conv_fbb conv_fbf linear_ternary pack
-    pack_images pack_int8 pack_patches pack_scaled pack_standardized pack_ternary pool_bits unpack
-    """.split()
-)
-"""What a file may name of ours; others take the place of several of them when they are bound."""
+ALLOWED = {
+    "aten": (
+        "add.Scalar", "add.Tensor", "argmax", "avg_pool2d", "batch_norm", "bitwise_and.Tensor",
+        "bitwise_xor.Tensor", "cat", "contiguous", "conv2d", "conv2d.padding", "elu", "hardtanh",
+        "leaky_relu", "linear", "log_softmax.int", "max_pool2d", "maximum", "mean.dim",
+        "mul.Scalar", "mul.Tensor", "permute", "relu", "sigmoid", "silu", "softmax.int", "tanh",
+        "to.dtype", "unsqueeze",
+    ),
+    "bitgnn": (
+        "add_bbb", "add_bbf", "add_ffb", "bits_linear", "bmm_add", "bmm_add_iib", "bmm_bbb",
+        "bmm_bbf", "bmm_iib", "bmm_iif", "bmm_tbb", "bspmm_bbb", "bspmm_bbf", "bspmm_bfb",
+        "bspmm_bff", "bspmm_fbb", "bspmm_fbf", "bspmm_ffb", "bspmm_fff", "bspmm_tbb", "bspmm_tbf",
+        "concat_bbb", "conv_add", "conv_bbb", "conv_bbf", "conv_fbb", "conv_fbf", "linear_ternary",
+        "pack", "pack_images", "pack_int8", "pack_patches", "pack_scaled", "pack_standardized",
+        "pack_ternary", "pool_bits", "unpack",
+    ),
+    "float": OWN,
+}  # fmt: skip
+"""Operators that a file may name; others take the place of several of them when they are bound."""
 
 
 def own(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -78,7 +79,7 @@ def argument_names(operator: str) -> tuple[str, ...]:
 def may_be_named(operator: str) -> bool:
     """Whether a file may name an operator."""
     namespace, _, name = operator.partition("::")
-    return name in {"aten": OF_ATEN, "bitgnn": OF_BITGNN, "float": OWN}.get(namespace, ())
+    return name in ALLOWED.get(namespace, ())
 
 
 @own

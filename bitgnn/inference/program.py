@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import ast
+import functools
 import math
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, get_args
 
@@ -13,11 +16,20 @@ from torch import Tensor
 from bitgnn.inference.operators import argument_names
 
 Form = Literal[
-    "floats", "bits", "codes", "scale", "classes", "image_bits", "sums", "pixels", "planes", "counts",
+    "floats",
+    "bits",
+    "codes",
+    "scale",
+    "classes",
+    "image_bits",
+    "sums",
+    "pixels",
+    "planes",
+    "counts",
     "unused",
 ]
 CALL = "call"
-"""In place of an operator: the user's own code, a module or function that no operator stands for."""
+"""In place of an operator: the user's own code, which no operator stands for."""
 PACKING = (
     "pack", "pack_scaled", "pack_standardized", "pack_int8", "pack_images", "pack_patches",
 )  # fmt: skip
@@ -79,8 +91,8 @@ class Call:
     """One call of an operator, for a module of the original model (``layer``).
 
     Attributes:
-        operator: its name; :data:`CALL` for the user's own code, whose number is the first argument.
-        layer: name of the module.
+        operator: its name; :data:`CALL` for the user's own code, whose number comes first.
+        layer: name of the module, without line breaks.
         arguments: plain values, registers, buffers and parts of graphs; what is left out has its
             default.
         outputs: registers of the results, each written by one call only.
@@ -125,50 +137,42 @@ class Call:
         return next((a.graph for a in self.arguments if isinstance(a, Part)), None)
 
     def __str__(self) -> str:
-        def text(value: Any) -> str:
-            if isinstance(value, list):
-                return f"[{', '.join(map(text, value))}]"
-            return str(value)
-
-        return f"{self.operator}({', '.join(map(text, self.arguments))})"
-
-    def description(self) -> dict[str, Any]:
-        """Plain values that :meth:`from_description` reads."""
-        arguments = [_plain(value) for value in self.arguments]
-        return {**vars(self), "arguments": arguments, "outputs": list(self.outputs)}
-
-    @classmethod
-    def from_description(cls, description: Any) -> Call:
-        """Read a call; a ValueError says which entry is missing, left over or of a wrong type."""
-        expected = {"operator": str, "layer": str, "arguments": list, "outputs": list}
-        if not isinstance(description, dict) or description.keys() != expected.keys():
-            raise ValueError(f"a call must have the entries {sorted(expected)}, got {description}")
-        for name, kind in expected.items():
-            if not isinstance(description[name], kind):
-                raise ValueError(f"entry {name!r} of a call is wrong: {description[name]!r}")
-        outputs = tuple(map(_number, description["outputs"]))
-        arguments = tuple(map(_unplain, description["arguments"]))
-        return cls(description["operator"], description["layer"], arguments, outputs)
+        return f"{self.operator}({', '.join(map(_text, self.arguments))})"
 
 
 @dataclass(frozen=True)
 class Program:
-    """Calls from the features in register 0 to the scores.
+    """Calls from the features in register 0 to the scores; ``str()`` is also what a file holds.
 
     Attributes:
-        in_channels: width of the features; 0 where nothing tells it.
         calls: in the order they run.
         registers: what each register holds, by number.
         output: register of the result.
-        entry: number of calls in front of the binary part: they end in the one packing call behind
-            which only bits or codes of the features are used. None where floats are needed.
     """
 
-    in_channels: int
     calls: tuple[Call, ...]
     registers: tuple[Register, ...]
     output: int
-    entry: int | None = None
+
+    @property
+    def in_channels(self) -> int:
+        """Width of the features; 0 where nothing tells it."""
+        return self.registers[0].size or 0
+
+    @functools.cached_property
+    def entry(self) -> int | None:
+        """Number of calls in front of the binary part, which end in a packing call.
+
+        Behind it only bits or codes of the features are used; None where floats are needed.
+        """
+        for place, call in enumerate(self.calls):
+            if call.kind in PACKING:
+                hidden = {0, *(r for before in self.calls[:place] for r in before.outputs)}
+                read = {r for after in self.calls[place + 1 :] for r in after.inputs}
+                return None if hidden & (read | {self.output}) else place + 1
+            if call.graph is not None:
+                return None
+        return None
 
     def __str__(self) -> str:
         lines = [f"%0: {self.registers[0]}"]
@@ -177,30 +181,34 @@ class Program:
             lines.append(f"{written} = {call}  # {call.layer}")
         return "\n".join([*lines, f"return %{self.output}"])
 
-    def description(self) -> dict[str, Any]:
-        """Plain values that :meth:`from_description` reads."""
-        calls = [call.description() for call in self.calls]
-        return {**vars(self), "calls": calls, "registers": [list(r) for r in self.registers]}
-
     @classmethod
-    def from_description(cls, description: Any) -> Program:
-        """Read a program, whose entries must be there and of their types, else ValueError.
+    def read(cls, text: Any) -> Program:
+        """The inverse of ``str()``; a ValueError names a line that is none of a program.
 
         :func:`~bitgnn.inference.checks.check` then says whether it can run.
         """
-        names = ("in_channels", "calls", "registers", "output", "entry")
-        if not isinstance(description, dict) or set(names) - description.keys():
-            raise ValueError(f"a program must have the entries {list(names)}")
-        in_channels, calls, registers, output, entry = (description[name] for name in names)
-        if not isinstance(calls, list) or not isinstance(registers, list):
-            raise ValueError("calls and registers of a program must be lists")
-        return cls(
-            _number(in_channels),
-            tuple(Call.from_description(call) for call in calls),
-            tuple(map(_register, registers)),
-            _number(output),
-            None if entry is None else _number(entry),
-        )
+        if not isinstance(text, str):
+            raise ValueError(f"a program must be text, got {type(text).__name__}")
+        first, *lines, last = text.split("\n") if "\n" in text else ("", "")
+        registers, calls = dict([_register(first)]), []
+        for line in lines:
+            match = _LINE.fullmatch(line)
+            if match is None:
+                raise ValueError(f"a line must be a call, got {line!r}")
+            written, operator, arguments, layer = match.groups()
+            outputs = [_register(register) for register in written.split(", ")]
+            if registers.keys() & dict(outputs).keys() or len(dict(outputs)) != len(outputs):
+                raise ValueError(f"a register cannot be written twice: {line!r}")
+            registers.update(outputs)
+            calls.append(Call(operator, layer, _read_all(arguments), tuple(n for n, _ in outputs)))
+        output = re.fullmatch(r"return %(\d+)", last)
+        if output is None or sorted(registers) != list(range(len(registers))):
+            raise ValueError(f"a program must return a register, of 0 to {len(registers) - 1}")
+        held = tuple(registers[number] for number in range(len(registers)))
+        return cls(tuple(calls), held, int(output[1]))
+
+
+_LINE = re.compile(r"(%[^=]+) = ([\w:.]+)\((.*)\)  # (.*)")
 
 
 def _leaves(values: Any) -> Iterator[Any]:
@@ -211,47 +219,44 @@ def _leaves(values: Any) -> Iterator[Any]:
             yield value
 
 
-def _number(value: Any) -> int:
-    if type(value) is not int or value < 0:
-        raise ValueError(f"registers and widths must be numbers, got {value!r}")
-    return value
-
-
-def _register(value: Any) -> Register:
-    known = isinstance(value, list) and len(value) == 2 and value[0] in get_args(Form)
-    if not known or not (value[1] is None or type(value[1]) is int):
-        raise ValueError(f"a register must be a form and a size, got {value!r}")
-    return Register(*value)
-
-
-def _plain(value: Any) -> Any:
-    """An argument as JSON holds it."""
+def _text(value: Any) -> str:
     if isinstance(value, list):
-        return [_plain(part) for part in value]
-    if isinstance(value, Ref | Buffer | Part):
-        return {type(value).__name__.lower(): list(value)}
-    if isinstance(value, torch.dtype):
-        return {"dtype": str(value)}
-    if isinstance(value, float) and not math.isfinite(value):
-        return {"float": str(value)}
-    return value
+        return f"[{', '.join(map(_text, value))}]"
+    return repr(value) if isinstance(value, str) else str(value)
 
 
-def _unplain(value: Any) -> Any:
-    """The inverse of :func:`_plain`; ValueError for anything else."""
-    if isinstance(value, list):
-        return [_unplain(part) for part in value]
-    if not isinstance(value, Mapping):
-        return value
-    match list(value.items()):
-        case [("ref", [int(number)])]:
-            return Ref(_number(number))
-        case [("buffer", [str(name)])]:
+def _register(text: str) -> tuple[int, Register]:
+    match = re.fullmatch(r"%(\d+): (\w+)\[(\d+|\?)\]", text)
+    if match is None or match[2] not in get_args(Form):
+        raise ValueError(f"a register must be written as %0: form[size], got {text!r}")
+    size = None if match[3] == "?" else int(match[3])
+    return int(match[1]), Register(match[2], size)  # type: ignore[arg-type]
+
+
+def _read_all(text: str) -> tuple[Any, ...]:
+    """Arguments as :func:`_text` writes them."""
+    try:
+        call = ast.parse(f"f({re.sub('%', '_', text)})", mode="eval").body
+        assert isinstance(call, ast.Call)
+        return tuple(map(_read, call.args))
+    except (SyntaxError, ValueError, AssertionError, RecursionError) as error:
+        raise ValueError(f"arguments of a call are wrong: {text!r}") from error
+
+
+def _read(node: ast.expr) -> Any:
+    match node:
+        case ast.List(elts=parts):
+            return [_read(part) for part in parts]
+        case ast.Name(id=name) if re.fullmatch(r"_\d+", name):
+            return Ref(int(name[1:]))
+        case ast.Name(id="inf" | "nan" as name):
+            return float(name)
+        case ast.UnaryOp(op=ast.USub(), operand=ast.Name(id="inf")):
+            return -math.inf
+        case ast.Name(id=name):
             return Buffer(name)
-        case [("part", [int(graph), str(name)])]:
-            return Part(_number(graph), name)
-        case [("dtype", name)] if name in _DTYPES:
-            return _DTYPES[name]
-        case [("float", "inf" | "-inf" | "nan" as text)]:
-            return float(text)
-    raise ValueError(f"an argument of a call is wrong: {value}")
+        case ast.Attribute(value=ast.Name(id="torch"), attr=name) if f"torch.{name}" in _DTYPES:
+            return _DTYPES[f"torch.{name}"]
+        case ast.Attribute(value=ast.Name(id=graph), attr=name) if re.fullmatch(r"graph\d+", graph):
+            return Part(int(graph[5:]), name)
+    return ast.literal_eval(node)

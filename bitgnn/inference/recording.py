@@ -8,6 +8,7 @@ before. What Python decides on the way, such as the layout of a graph, is decide
 
 from __future__ import annotations
 
+import struct
 import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -19,14 +20,19 @@ from torch.utils._python_dispatch import is_in_torch_dispatch_mode
 from bitgnn.bits import BitAdjacency, BitFeatures, BitImages, BitTensor, Int8Tensor
 from bitgnn.bits.features import Int8Features
 from bitgnn.bits.tensor_version import Watch
-from bitgnn.inference.executable import Writer
+from bitgnn.inference.executable import Instruction
 from bitgnn.inference.graph import PreparedGraph
 
 CALLS_TO_RECORD = 2
-"""Calls on the same inputs in a row after which there is a recording, written down in the second one."""
+"""Calls on the same inputs in a row after which there is a recording, made of the second one."""
 
 MOST_RECORDINGS = 8
 """Recordings of a model; a new one takes the place of the oldest."""
+
+_NONE, _INTEGER, _REAL, _INTEGERS, _CONSTANT, _REGISTER = range(6)
+"""Kinds of arguments, numbered as in csrc/core/recording.h."""
+_VIEWS = ("aten::view", "aten::unsqueeze", "aten::slice.Tensor")
+"""What the runner does beside our operators."""
 
 Forward = Callable[..., Any]
 """Takes features, a graph, and perhaps what writes its calls down."""
@@ -42,6 +48,96 @@ _PARTS: dict[type, Callable[[Any], tuple[Tensor, Tensor | None, Any]]] = {
 }
 """The tensors of features that calls read, and numbers that tell them from others of these shapes:
 of features, and of the scales that 8-bit rows were packed with."""
+
+
+class _Writer:
+    """Writes calls down, while they run, as ``bind_recording`` takes them.
+
+    ``inputs`` are the tensors that later runs are given in the place of these.
+    """
+
+    def __init__(self, inputs: Sequence[Tensor]) -> None:
+        self.fits = True  # the runner knows all operators and all kinds of arguments
+        self._inputs = self._count = len(inputs)
+        self._registers = {id(tensor): number for number, tensor in enumerate(inputs)}
+        self._constants: dict[int, int] = {}
+        self._tensors: list[Tensor] = []
+        self._results: list[Any] = []  # kept, so that no other result has the identity of one
+        self._names: list[str] = []
+        self._numbers: list[int] = []
+
+    def write(self, instruction: Instruction, given: Sequence[Any], found: Any) -> None:
+        """Write one call down."""
+        if not self.fits:
+            return
+        outputs = found if isinstance(found, tuple) else (found,)
+        self._results.append(outputs)
+        operator = instruction.call.operator
+        if found is given[0]:
+            return  # nothing was done
+        coded = [self._coded(value) for value in given]
+        if operator.startswith("bitgnn::") or operator in _VIEWS:
+            name = operator.removeprefix("bitgnn::").partition(".")[0]
+            defaults = instruction.function._schema.arguments[len(given) :]  # type: ignore[attr-defined]
+            coded += [self._coded(argument.default_value) for argument in defaults]
+        elif _is_view(given[0], found):
+            name, coded = "aten::view", [coded[0], self._coded(list(found.shape))]
+        else:
+            coded = [None]
+        if None in coded:
+            self._refuse()
+            return
+        places = range(self._count, self._count + len(outputs))
+        self._count += len(outputs)
+        self._registers.update(zip(map(id, outputs), places, strict=True))
+        self._names.append(name)
+        numbers = (number for numbers in coded for number in numbers or ())
+        self._numbers += [len(coded), *numbers, len(outputs), *places]
+
+    def code(self, result: Any) -> tuple[list[Tensor], str, list[int]] | None:
+        """What ``bind_recording`` takes; None where it cannot, or no call gave the result."""
+        place = self._registers.get(id(result), 0)
+        if not self.fits or place < self._inputs:
+            return None
+        head = [self._inputs, self._count, place]
+        return self._tensors, " ".join(self._names), head + self._numbers
+
+    def _refuse(self) -> None:
+        self.fits = False
+        self._tensors.clear()  # nothing is kept alive in vain
+        self._results.clear()
+
+    def _coded(self, value: Any) -> list[int] | None:
+        """One argument as numbers, its kind in front; None where the runner knows none such."""
+        if value is None:
+            return [_NONE]
+        if isinstance(value, bool | int):
+            return [_INTEGER, int(value)]
+        if isinstance(value, float):
+            return [_REAL, *struct.unpack("q", struct.pack("d", value))]
+        if isinstance(value, list | tuple) and all(type(item) is int for item in value):
+            return [_INTEGERS, len(value), *value]
+        if not isinstance(value, Tensor):
+            return None
+        if id(value) in self._registers:
+            return [_REGISTER, self._registers[id(value)]]
+        if id(value) not in self._constants:
+            self._constants[id(value)] = len(self._tensors)
+            self._tensors.append(value)
+        return [_CONSTANT, self._constants[id(value)]]
+
+
+def _is_view(x: Any, found: Any) -> bool:
+    """Whether a result is the operand in another shape."""
+    return (
+        isinstance(x, Tensor)
+        and isinstance(found, Tensor)
+        and x.dtype == found.dtype
+        and x.data_ptr() == found.data_ptr()
+        and x.numel() == found.numel()
+        and x.is_contiguous()
+        and found.is_contiguous()
+    )
 
 
 class Recording:
@@ -149,8 +245,8 @@ class Recordings:
         for held in adjacencies:
             if isinstance(held, BitAdjacency):
                 held.check_written()  # once, and no part of every call
-        writer = Writer([first] if second is None else [first, second])
-        result = forward(x, graph, writer)
+        writer = _Writer([first] if second is None else [first, second])
+        result = forward(x, graph, writer.write)
         code = writer.code(result)
         if code is None:
             self._refused.add((type(x), first.dtype))

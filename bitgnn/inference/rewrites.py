@@ -1,4 +1,4 @@
-"""Rewrites of a program when it is bound: several calls as one, calls for the layout of a graph.
+"""Rewrites of a program when it is bound: several calls as one.
 
 Each row of :data:`REWRITES` names calls that follow one another, each the only reader of the one
 before, and makes one or two calls of them, or none where no operator does them together.
@@ -10,116 +10,30 @@ import itertools
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from bitgnn.bits import BitAdjacency, BitImages, BitTensor
-from bitgnn.bits.tensor import WORD_BITS, words_for
+from bitgnn.bits import BitImages, BitTensor
+from bitgnn.bits.tensor import words_for
+from bitgnn.inference.layouts import Rewriter, laid_out, sliced
 from bitgnn.inference.operators import argument_names, overload
-from bitgnn.inference.program import Buffer, Call, Part, Ref
+from bitgnn.inference.program import Call, Part, Ref
 from bitgnn.ops import conv
 from bitgnn.ops.linear import MOST_LAYERS, LinearChain, make_chain
 from bitgnn.ops.reference.pairs import HEADS, MAX_NARROW_SIZE
 
 MOST_NARROW_COLUMNS = 48
 """Columns up to which rows are narrow whatever reads them."""
-ORDERED_ROWS, ORDERED_EDGES, ORDERED_DEGREE = 1 << 15, 1 << 23, 4
-"""Sums of narrow rows gain from an order from so many rows on, or so many edges. Rows of a smaller
-mean degree are left as they lie: they gain little, and batches of sampled neighbours, which are
-such rows, are used once and would pay for an order each."""
 FRAGMENT = 4
 """Columns of one access of a GPU: each map's columns start with a whole one."""
-MOST_NEIGHBOURS = 64
-"""Mean degree up to which rows are short; beyond, the order of edges costs less than slots do."""
 CHAINING = "cuda"
 """Type of devices whose launches cost enough to take several layers at once."""
-MOST_ROWS = 2048
-"""Rows up to which one launch is faster than one of each layer."""
 MOST_BYTES = 512 << 10
 """Of weights: larger ones come faster through all multiprocessors, layer by layer, than through a
 cluster."""
-
-
-class Question(NamedTuple):
-    """What a rewrite depends on beside the program.
-
-    Attributes:
-        kind: ``"slices"``, whether a graph is read in slices for rows of so many words;
-            ``"short_rows"``, whether its rows are few and without column factors; ``"few_rows"``,
-            whether the features have few rows.
-        graph: number of the graph.
-        words: of the rows.
-    """
-
-    kind: str
-    graph: int = 0
-    words: int = 0
-
-    def answer(self, x: Any, graphs: Sequence[Any]) -> bool:
-        """The answer for these features and graphs."""
-        if self.kind == "few_rows":
-            return bool(x.shape[0] <= MOST_ROWS)
-        if not graphs:
-            return False
-        graph = graphs[self.graph]
-        if self.kind == "slices":
-            return bool(graph.reads_slices(self.words))
-        return graph.col_scale is None and bool(graph.nnz <= MOST_NEIGHBOURS * graph.shape[0])
-
-
-def row_order_of(adjacency: BitAdjacency) -> Tensor | None:
-    """The order of rows that a sum of narrow rows on a GPU gains from, or None.
-
-    It is found with the first call and then belongs to the adjacency, see
-    :meth:`~bitgnn.BitAdjacency.row_order`.
-    """
-    rows, edges = adjacency.shape[0], adjacency.nnz
-    pays = edges >= ORDERED_EDGES or ORDERED_ROWS <= rows <= edges // ORDERED_DEGREE
-    return adjacency.row_order() if pays else None
-
-
-class Rewriter:
-    """What rewrites need: buffers, registers of their own, and answers.
-
-    Attributes:
-        size: number of registers.
-        sources: buffers that arguments were derived from.
-    """
-
-    def __init__(
-        self, tensors: Mapping[str, Tensor], size: int, asks: Callable[[Question], bool]
-    ) -> None:
-        self.tensors, self.size, self._asks = tensors, size, asks
-        self.sources: list[Tensor] = []
-
-    def register(self) -> int:
-        """A register that no call writes yet."""
-        self.size += 1
-        return self.size - 1
-
-    def slices(self, part: Any, words: int) -> bool:
-        """Whether the graph of a part is read in slices for rows of so many words."""
-        return self._asks(Question("slices", part.graph, words))
-
-    def short_rows(self, part: Part) -> bool:
-        """Whether rows are short and without column factors."""
-        return self._asks(Question("short_rows", part.graph))
-
-    def few_rows(self) -> bool:
-        """Whether the features have few rows."""
-        return self._asks(Question("few_rows"))
-
-    def tensor(self, buffer: Buffer) -> Tensor:
-        """The tensor of a buffer."""
-        return self.tensors[buffer.name]
-
-    def derive_from(self, calls: Sequence[Call]) -> None:
-        """Note that arguments are made of the buffers of calls."""
-        for call in calls:
-            self.sources += [self.tensors[name] for name in call.tensors.values()]
 
 
 def _call(operator: str, last: Call, output: int | None = None, **named: Any) -> Call:
@@ -132,60 +46,10 @@ def _call(operator: str, last: Call, output: int | None = None, **named: Any) ->
     return Call(f"bitgnn::{operator}", last.layer, tuple(given), outputs)
 
 
-def _sliced(call: Call) -> Call:
-    """A call over CSR as the one over slices."""
-    arguments = list(call.arguments)
-    place = next(n for n, a in enumerate(arguments) if isinstance(a, Part) and a.name == "rowptr")
-    arguments[place : place + 2] = [Part(arguments[place].graph, "sliced")]
-    return Call(f"{call.operator}_sliced", call.layer, tuple(arguments), call.outputs)
-
-
-def _laid_out(call: Call, r: Rewriter) -> list[Call]:
-    """A call for the layout of its graph."""
-    if call.kind in ("bspmm_bbb", "bspmm_bbf"):
-        named = call.named
-        return [_sliced(call)] if r.slices(named["rowptr"], words_for(named["size"])) else [call]
-    if call.kind in ("bspmm_tbb", "bspmm_tbf"):
-        return _ternary_rows(call, r)
-    return [call]
-
-
-def _ternary_rows(call: Call, r: Rewriter) -> list[Call]:
-    """bspmm_tbf -> flatten, bspmm_bbf, slice, slice, sub, mul, mul, add where there are slices.
-
-    Both planes are aggregated in one pass as bits of +-1: sums are twice the set bits less the
-    degree, so the integers of ternary rows are half of their difference, exactly.
-    """
-    named = call.named
-    words, size = words_for(named["size"]), named["size"]
-    if not r.slices(named["rowptr"], 2 * words):
-        return [call]
-    calls: list[Call] = []
-
-    def op(operator: str, *arguments: Any) -> Ref:
-        calls.append(Call(operator, call.layer, arguments, (r.register(),)))
-        return Ref(calls[-1].outputs[0])
-
-    half = WORD_BITS * words
-    rows = op("aten::flatten.using_ints", named["x"], 1)
-    graph = Part(named["rowptr"].graph, "sliced")
-    sums = op("bitgnn::bspmm_bbf_sliced", rows, 2 * half, graph)
-    signs = [op("aten::slice.Tensor", sums, 1, at, at + size) for at in (0, half)]
-    halves = op("aten::mul.Scalar", op("aten::sub.Tensor", *signs), 0.5)
-    found = op("aten::mul.Tensor", halves, op("aten::unsqueeze", named["row"], 1))
-    last = call.arguments[5] if len(call.arguments) > 5 else None
-    if call.kind == "bspmm_tbb":
-        op("bitgnn::pack", found, last)
-    elif last is not None:
-        op("aten::add.Tensor", found, last)
-    calls[-1] = Call(calls[-1].operator, call.layer, calls[-1].arguments, call.outputs)
-    return calls
-
-
 def _packing(
     group: Sequence[Call],
 ) -> tuple[Any, tuple[Any, Any, bool] | None, Sequence[Call]]:
-    """What the group reads first, threshold, gain and scale of its packing, and the calls behind."""
+    """What the group reads, threshold, gain and scale of its packing, and the calls behind."""
     first = group[0]
     if first.kind not in ("pack", "pack_scaled"):
         return first.named["x"], None, group
@@ -212,7 +76,11 @@ def aggregated_product(group: Sequence[Call], r: Rewriter) -> list[Call] | None:
     """[pack,] bmm_bbb, bspmm_bb* -> bmm_bspmm; [pack,] bmm_bbf, bspmm_fb* -> bmm_bspmm."""
     x, packing, (product, sums) = _packing(group)
     of_product, of_sums = product.named, sums.named
-    plain = {name: v for name, v in of_product.items() if v is not None}.keys() <= {"x", "w", "size"}
+    plain = {name: v for name, v in of_product.items() if v is not None}.keys() <= {
+        "x",
+        "w",
+        "size",
+    }
     hidden_bits = product.kind == "bmm_bbb"
     if of_product.get("bias") is not None or (hidden_bits and not plain):
         return None
@@ -289,7 +157,7 @@ def joint_product(group: Sequence[Call], r: Rewriter) -> list[Call] | None:
         row=of_sums["row"], sum_bias=of_sums.get("bias"), **last,
     )  # fmt: skip
     is_sliced = r.slices(of_sums["rowptr"], words_for(of_sums["size"]))
-    return [*products, _sliced(joint) if is_sliced else joint]
+    return [*products, sliced(joint) if is_sliced else joint]
 
 
 def linear_pair(group: Sequence[Call], r: Rewriter) -> list[Call] | None:
@@ -314,9 +182,7 @@ def linear_pair(group: Sequence[Call], r: Rewriter) -> list[Call] | None:
     digits, step, bias = _stacked(apart, root)
     both = r.register()
     calls = [
-        _call(
-            "bits_linear", first, both, **{**one, "digits": digits, "step": step, "bias": bias}
-        )
+        _call("bits_linear", first, both, **{**one, "digits": digits, "step": step, "bias": bias})
     ]
     mapped, added = r.register(), r.register()
     for place, register in ((0, mapped), (root, added)):
@@ -449,7 +315,7 @@ def rewritten(
                 break
         else:
             group = (calls[start],)
-            made = _laid_out(group[0], r)
+            made = laid_out(group[0], r)
         found.append((group, made))
         start += len(group)
     return found

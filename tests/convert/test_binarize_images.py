@@ -67,7 +67,8 @@ def test_layers_are_swapped_with_their_weights_and_numbers_and_freeze():
     assert type(model[0]) is nn.Conv2d
     frozen = _check_frozen(trained(binary), torch.randn(3, 3, 8, 8))
     assert [step.kind for step in frozen.program.calls] == [
-        "readable", "conv_fbb", "conv_bbb", "conv_bbb", "pool_bits", "flatten_bits", "bmm_bbb", "bmm_bbf"
+        "readable", "conv_fbb", "conv_bbb", "conv_bbb", "pool_bits", "flatten_bits", "bmm_bbb",
+        "bmm_bbf",
     ]  # fmt: skip
 
 

@@ -2,6 +2,7 @@
 
 import json
 import threading
+from dataclasses import replace
 
 import pytest
 import torch
@@ -26,23 +27,25 @@ def saved(make_model, tmp_path):
     return model, save(model, tmp_path / "model")
 
 
-def _call(description, number):
-    return description["program"]["calls"][number]
-
-
-def _arguments(number, place, value):
-    """A change of one argument of a call."""
+def text(old, new):
+    """A change of the first place where the program says something."""
 
     def change(description):
-        _call(description, number)["arguments"][place] = value
+        assert old in description["program"]
+        description["program"] = description["program"].replace(old, new, 1)
 
     return change
 
 
-def _swap_thresholds(description):
-    """Swaps those of the features and of the hidden channels, which differ in number."""
-    first, second = (_call(description, number)["arguments"] for number in (0, 2))
-    first[-1], second[-1] = second[-1], first[-1]
+def line(number, value):
+    """Another line of the program in the place of one, or none."""
+
+    def change(description):
+        lines = description["program"].split("\n")
+        lines[number : number + 1 or None] = [] if value is None else [value]
+        description["program"] = "\n".join(lines)
+
+    return change
 
 
 @pytest.mark.parametrize("precision", ["full", "bin"])
@@ -67,51 +70,50 @@ def test_round_trip(make_model, graph, features, tmp_path, precision, num_layers
         (lambda d: d.pop("tensors"), "names no tensor file"),
         (lambda d: d["tensors"].update(file="../x"), "is not the name of"),
         (lambda d: d["tensors"].update(bytes="1"), "names no tensor file"),
-        (lambda d: d["program"].update(in_channels=76), r"call 0 \(pack\): .* must have size 76"),
-        (lambda d: d["program"].update(entry=2), "must end in a packing call"),
-        (lambda d: d["program"].update(entry=9), "entry must lie in"),
-        (lambda d: d["program"].update(output=1), "must hold floats"),
-        (lambda d: d["program"].update(output=99), "must hold floats"),
-        (lambda d: d["program"].update(calls=None), "must be lists"),
-        (lambda d: d["program"].pop("output"), "must have the entries"),
-        (lambda d: d["program"]["calls"].pop(), "must hold floats"),
-        (lambda d: d["program"]["calls"].append(None), "a call must have the entries"),
-        (lambda d: d["program"]["registers"].pop(), "cannot be written"),
-        (lambda d: d["program"]["registers"][1].append(2), "a register must be a form"),
-        (lambda d: d["program"]["registers"][1].__setitem__(1, 74), "must write size 75|size 74"),
-        (lambda d: d["program"]["registers"][1].__setitem__(0, "floats"), "must write floats"),
-        (lambda d: _call(d, 1).update(operator="call"), "there is no own code"),
-        (lambda d: _call(d, 1).update(operator="os::system"), "unknown operator"),
-        (lambda d: _call(d, 1).update(operator="aten::resize_"), "unknown operator"),
-        (lambda d: _call(d, 1).update(operator="bitgnn::run_recording"), "unknown operator"),
-        (lambda d: _call(d, 1).update(operator="aten::relu"), "it takes"),
-        (_arguments(1, 0, {"ref": [7]}), "register 7 is read before it is written"),
-        (_arguments(1, 0, {"ref": ["x"]}), "an argument of a call is wrong"),
-        (_arguments(1, 0, {"ref": [-1]}), "must be numbers"),
-        (_arguments(1, 0, {"pickle": [1]}), "an argument of a call is wrong"),
-        (_arguments(1, 0, None), r"call 1 \(bmm_bbb\)"),
-        (lambda d: _call(d, 1).update(outputs=[0]), r"registers \[0\] cannot be written"),
-        (lambda d: _call(d, 1).update(outputs=[2, 9]), "cannot be written"),
-        (_arguments(1, 2, 74), "padding|size 74"),
-        (_arguments(1, 2, 1000), "must have|must be"),
-        (_arguments(1, 2, "75"), r"call 1 \(bmm_bbb\)"),
-        (_arguments(1, 2, 1 << 70), "numbers must be at most"),
-        (lambda d: _call(d, 1)["arguments"].extend([None] * 9), "it takes"),
-        (_arguments(1, 1, {"buffer": ["nothing"]}), r"\['nothing'\] are missing"),
-        (_arguments(1, 1, {"ref": [0]}), "call 1|unexpected tensors"),
-        (_arguments(2, -1, None), "unexpected tensors"),
-        (_swap_thresholds, "threshold must have size 75 along dimension 0, got 40"),
-        (_arguments(2, 2, {"part": [1, "rowptr"]}), "graph1.rowptr does not fit"),
-        (_arguments(2, 2, {"part": [-1, "rowptr"]}), "must be numbers"),
-        (_arguments(2, 2, {"part": [0, "values"]}), "graph0.values does not fit"),
-        (_arguments(2, 2, {"part": [0, "indices"]}), "rowptr must be that of a graph"),
-        (_arguments(2, 2, {"buffer": ["call0_threshold"]}), "rowptr must be that of a graph"),
-        (_arguments(2, 4, {"buffer": ["call0_threshold"]}), "row must be that of a graph"),
+        (text("floats[75]", "floats[76]"), r"call 0 \(pack\): it must write size 76"),
+        (text("return %5", "return %1"), "must hold floats"),
+        (text("return %5", "return %99"), "must hold floats"),
+        (text("return %5", ""), "a program must return a register"),
+        (line(5, None), "a program must return a register|must hold floats"),
+        (line(5, "x"), "a line must be a call"),
+        (text("%1: bits[75]", "%1: bits[74]"), "must write size 75"),
+        (text("%1: bits[75]", "%1: floats[75]"), "must write floats"),
+        (text("%1: bits[75]", "%1: words[75]"), "a register must be written as"),
+        (text("%1: bits[75]", "%0: bits[75]"), "written twice"),
+        (text("%1: bits[75]", "%1: bits[75], %6: scale[?]"), "cannot be written"),
+        (text("%1: bits[75]", "%7: bits[75]"), "a program must return a register, of 0 to"),
+        (text("bitgnn::bmm_bbb", "call"), "there is no own code"),
+        (text("bitgnn::bmm_bbb", "os::system"), "unknown operator"),
+        (text("bitgnn::bmm_bbb", "aten::resize_"), "unknown operator"),
+        (text("bitgnn::bmm_bbb", "bitgnn::run_recording"), "unknown operator"),
+        (text("bitgnn::bmm_bbb", "aten::relu"), "it takes"),
+        (text("(%1, ", "(%5, "), "register 5 is read before it is written"),
+        (text("(%1, ", "(%-1, "), "arguments of a call are wrong|unexpected"),
+        (text("(%1, ", "(print('x'), "), "arguments of a call are wrong"),
+        (text("(%1, ", "(x[0], "), "arguments of a call are wrong"),
+        (text("(%1, ", "(lambda: 0, "), "arguments of a call are wrong"),
+        (text("(%1, ", "(graph0.rowptr.data, "), "arguments of a call are wrong"),
+        (text("(%1, ", "(None, "), r"call 1 \(bmm_bbb\)"),
+        (text("call1_weight, 75", "call1_weight, 74"), "must have size 74"),
+        (text("call1_weight, 75", "call1_weight, 1000"), "must have size 1000"),
+        (text("call1_weight, 75", "call1_weight, '75'"), r"call 1 \(bmm_bbb\)"),
+        (text("call1_weight, 75", f"call1_weight, {1 << 70}"), r"call 1 \(bmm_bbb\)"),
+        (text("call1_weight, 75", "call1_weight, 75" + 9 * ", None"), "it takes"),
+        (text("(%1, call1_weight", "(%1, nothing"), r"\['nothing'\] are missing"),
+        (text("(%1, call1_weight", "(%1, %0"), "call 1|unexpected tensors"),
+        (text("(%0, call0_threshold", "(%0, None"), "unexpected tensors"),
+        (text("(%0, call0_threshold", "(%0, call2_threshold"), "unexpected tensors"),
+        (text("graph0.rowptr", "graph1.rowptr"), "graph1.rowptr does not fit"),
+        (text("graph0.rowptr", "graph0.values"), "graph0.values does not fit"),
+        (text("graph0.rowptr", "graph0.indices"), "rowptr must be that of a graph"),
+        (text("graph0.rowptr", "call0_threshold"), "rowptr must be that of a graph"),
+        (text("graph0.row_scale", "call0_threshold"), "row must be that of a graph"),
         (lambda d: d["graphs"].clear(), "graph0.rowptr does not fit"),
         (lambda d: d["graphs"][0].update(colour="red"), "a graph must have the entries"),
         (lambda d: d["graphs"][0].update(kind="odd"), "unknown option"),
         (lambda d: d["graphs"][0].update(keeps_weights=True), "graph0.row_scale does not fit"),
         (lambda d: d["report"].pop("letters"), "a report must have"),
+        (lambda d: d.update(program=None), "a program must be text"),
         (lambda d: d.pop("program"), "damaged checkpoint"),
     ],
 )
@@ -207,16 +209,15 @@ def test_joins_of_a_network_come_back_and_long_chains_do_not(tmp_path, monkeypat
     assert torch.equal(load(tmp_path / "model")(*graph), frozen(*graph))
 
     def chain(description):
-        program = description["program"]
-        last = program["calls"][-1]
-        assert last["operator"] == "aten::cat"
+        *lines, last = description["program"].split("\n")
+        assert "aten::cat" in lines[-1]
+        register, size = int(last[len("return %") :]), 32
         for _ in range(CHAIN):
-            register = len(program["registers"])
-            arguments = [[{"ref": [program["output"]]}] * 2, -1]
-            program["calls"].append({**last, "arguments": arguments, "outputs": [register]})
-            size = 2 * program["registers"][program["output"]][1]
-            program["registers"].append(["floats", size])
-            program["output"] = register
+            size *= 2
+            joined = f"aten::cat([%{register}, %{register}], -1)  # cat"
+            register += 1
+            lines.append(f"%{register}: floats[{size}] = {joined}")
+        description["program"] = "\n".join([*lines, f"return %{register}"])
 
     refused(tmp_path / "model", chain, r"call \d+ \(cat\): \d+ features are more than weights")
     monkeypatch.setattr(bounds, "COPIES", 0)
@@ -244,10 +245,14 @@ FLOAT = nn.Sequential(
                 ("conv_bbb", {"padding": [10**4] * 4}, "pixels larger"),
                 ("conv_bbb", {"padding": [0, 0, 0, 300]}, "pixels larger"),
                 ("conv_bbb", {"dilation": [9, 9], "padding": [10, 8 + 300, 0, 0]}, "pixels larger"),
-                ("conv_bbb", {"dilation": [10**9] * 2, "padding": [10**9] * 4}, "at most|larger"),
+                (
+                    "conv_bbb",
+                    {"dilation": [10**9] * 2, "padding": [10**9] * 4},
+                    "numbers must be at most",
+                ),
                 ("conv_bbb", {"padding": [2**70] * 4}, "numbers must be at most"),
-                ("conv_bbb", {"dilation": [0, 1]}, "dilation must"),
-                ("conv_bbb", {"stride": [0, 1]}, "stride must"),
+                ("conv_bbb", {"dilation": [0, 1]}, "numbers of windows"),
+                ("conv_bbb", {"stride": [0, 1]}, "numbers of windows"),
             ],
         ),
         (
@@ -269,10 +274,10 @@ def test_images_do_not_grow_without_bound(tmp_path, layers, changes):
     for kind, change, message in changes:
 
         def changed(description, kind=kind, change=change):
-            number = [call.kind for call in frozen.program.calls].index(kind)
-            names = list(frozen.program.calls[number].named)
-            for name, value in change.items():
-                _call(description, number)["arguments"][names.index(name)] = value
+            call = next(call for call in frozen.program.calls if call.kind == kind)
+            named = {**call.named, **change}
+            new = replace(call, arguments=tuple(named.values()))
+            text(str(call), str(new))(description)
 
         refused(tmp_path, changed, rf"call \d+ \({kind}.*\): .*{message}")
 

@@ -8,8 +8,7 @@ from operator_calls import OperatorCalls
 from torch import nn
 
 from bitgnn import capture, freeze
-from bitgnn.inference import load, save
-from bitgnn.inference import rewrites
+from bitgnn.inference import load, rewrites, save
 from bitgnn.models import GCN, GraphSAGE, GraphSAINT
 from bitgnn.nn import BinaryConv2d, BinaryLinear
 from bitgnn.ops.linear import LinearChain

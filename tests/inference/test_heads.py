@@ -8,7 +8,7 @@ from torch.nn import functional
 
 from bitgnn.convert import freeze
 from bitgnn.inference import FreezeReport, FrozenModel, load, save
-from bitgnn.inference.program import Call, Program, Ref, Register
+from bitgnn.inference.program import Program
 from bitgnn.models import GCN
 
 BIN = ["FBB+BBB", "BBB+BBB", "BBF+FBF"]
@@ -133,8 +133,8 @@ def test_the_last_aggregation_hands_out_the_head(wide, output, x, edges, device)
 def test_ties_and_nan_as_argmax():
     nan, inf = float("nan"), float("inf")
     scores = torch.tensor([[1.0, 3, 3], [0, -0.0, 0], [1, nan, nan], [-inf, -inf, inf]])
-    call = Call("aten::argmax", "output", (Ref(0), -1), (1,))
-    program = Program(3, (call,), (Register("floats", 3), Register("classes", 3)), 1)
+    lines = ["%0: floats[3]", "%1: classes[3] = aten::argmax(%0, -1)  # output", "return %1"]
+    program = Program.read("\n".join(lines))
     head = FrozenModel(program, {}, [], FreezeReport())
     assert head(scores).tolist() == [1, 0, 1, 2]
     assert head(scores[:0]).tolist() == []

@@ -19,9 +19,8 @@ from bitgnn.convert.network.demands import (
     standardized_source,
 )
 from bitgnn.convert.network.values import IMAGES, Network, Value, canonical, collapse
-from bitgnn.inference.graph import GraphSpec
-from bitgnn.inference import emit_images as emit_images  # (defines parts of networks)
 from bitgnn.inference.emit import BEHIND, Emitter
+from bitgnn.inference.graph import GraphSpec
 from bitgnn.inference.program import Program, Register
 from bitgnn.inference.steps.calls import FloatCall
 from bitgnn.inference.steps.floats import FUNCTIONS, sign_threshold
