@@ -33,7 +33,9 @@ KINDS: dict[str, Any] = {
 }
 
 
-def save(model: FrozenModel | FrozenBWTA | FrozenLayers | Recommender, path: str | os.PathLike[str]) -> Path:
+def save(
+    model: FrozenModel | FrozenBWTA | FrozenLayers | Recommender, path: str | os.PathLike[str]
+) -> Path:
     """Write a frozen model into a folder, nothing pickled.
 
     ``weights-<number>.safetensors`` holds the tensors; ``model.json`` holds format version, kind,

@@ -80,7 +80,7 @@ class LightGCN(torch_geometric.nn.models.LightGCN):
         src_index: Tensor | None = None,
         dst_index: Tensor | None = None,
         k: int = 1,
-        sorted: bool = True,  # noqa: A002  (PyG's name)
+        sorted: bool = True,
     ) -> Tensor:
         """Find the ``k`` best nodes of ``dst_index`` for each of ``src_index``, as PyG does.
 

@@ -36,9 +36,7 @@ class Recommender(nn.Module):
     def __init__(self, codes: BitTensor, scale: Tensor) -> None:
         super().__init__()
         if not isinstance(codes, BitTensor):
-            raise TypeError(
-                f"Recommender: codes must be a BitTensor, got {type(codes).__name__}"
-            )
+            raise TypeError(f"Recommender: codes must be a BitTensor, got {type(codes).__name__}")
         if codes.words.dim() != 2 or codes.scale is not None:
             raise ValueError("Recommender: codes must be a matrix without a scale")
         if scale.numel() != 1 or not bool(torch.isfinite(scale).all()):
@@ -66,7 +64,7 @@ class Recommender(nn.Module):
         src_index: Tensor | None = None,
         dst_index: Tensor | None = None,
         k: int = 1,
-        sorted: bool = True,  # noqa: A002  (PyG's name)
+        sorted: bool = True,
         *,
         exclude: Tensor | None = None,
     ) -> Tensor:
@@ -111,7 +109,9 @@ class Recommender(nn.Module):
         return {"size": self.size}
 
     @classmethod
-    def from_description(cls, description: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Self:
+    def from_description(
+        cls, description: Mapping[str, Any], tensors: Mapping[str, Tensor]
+    ) -> Self:
         """The inverse of :meth:`description` and ``state_dict``; errors where they do not fit."""
         return cls(BitTensor(tensors["words"], description["size"]), tensors["scale"])
 

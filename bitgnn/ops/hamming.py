@@ -53,9 +53,7 @@ def hamming_topk(
     seen, device, size = 0, queries.words.device, queries.size
     for part in _parts([codes] if isinstance(codes, BitTensor) else codes, size, chunk):
         words = part.to(device, non_blocking=True)
-        distances, indices = call(
-            _NAME, _NAME, queries.words, words, size, min(k, words.size(0))
-        )
+        distances, indices = call(_NAME, _NAME, queries.words, words, size, min(k, words.size(0)))
         if found is None:
             found = distances, indices
         else:
@@ -113,7 +111,5 @@ def _parts(shards: Iterable[BitTensor], size: int, chunk: int | None) -> Iterato
     for shard in shards:
         _matrix("codes", shard)
         if shard.size != size:
-            raise ValueError(
-                f"{_NAME}: codes must have {size} bits like queries, got {shard.size}"
-            )
+            raise ValueError(f"{_NAME}: codes must have {size} bits like queries, got {shard.size}")
         yield from (shard.words,) if chunk is None else shard.words.split(chunk)

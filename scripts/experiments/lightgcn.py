@@ -73,7 +73,8 @@ def read(folder: Path) -> Interactions:
 
 def ranking(model: LightGCN, graph: Tensor, data: Interactions) -> tuple[float, float]:
     """Recall@20 and NDCG@20: means over the users with test pairs, trained pairs left out."""
-    device, items = graph.device, data.num_users + torch.arange(data.num_items)
+    device, most = graph.device, min(TOP, data.num_items)
+    items = data.num_users + torch.arange(data.num_items, device=device)
     shift = torch.tensor([[0], [data.num_users]])
     trained, tested = (data.train + shift).to(device), (data.test + shift).to(device)
     nodes = data.num_users + data.num_items
@@ -87,14 +88,14 @@ def ranking(model: LightGCN, graph: Tensor, data: Interactions) -> tuple[float, 
         table = None if frozen is not None else model.get_embedding(graph)
     for part in users.split(USERS_AT_ONCE):
         if frozen is not None:
-            top = frozen.recommend(part, items.to(device), min(TOP, data.num_items), exclude=trained)
+            top = frozen.recommend(part, items, most, exclude=trained)
         else:
             scores = table[part] @ table[data.num_users :].T
             places = torch.full((nodes,), -1, device=device)
             places[part] = torch.arange(len(part), device=device)
             row = places[trained[0]]
             scores[row[row >= 0], (trained[1] - data.num_users)[row >= 0]] = -math.inf
-            top = scores.topk(min(TOP, data.num_items)).indices + data.num_users
+            top = scores.topk(most).indices + data.num_users
         hits = torch.isin(part[:, None] * nodes + top, wanted).double()
         recall += float((hits.sum(1) / relevant[part]).sum())
         best = gains.double().cumsum(0)[relevant[part].clamp(max=TOP) - 1]

@@ -9,9 +9,7 @@ from bitgnn.ops.reference.table import Arguments, operator
 
 def _check_k(k: int, codes: int) -> None:
     if not 0 <= k <= codes:
-        raise RuntimeError(
-            f"hamming_topk: k must be from 0 to the {codes} rows of codes, got {k}"
-        )
+        raise RuntimeError(f"hamming_topk: k must be from 0 to the {codes} rows of codes, got {k}")
 
 
 def _nearest(a: Arguments) -> tuple[Tensor, Tensor]:
