@@ -57,8 +57,7 @@ def hamming_topk(
         if found is None:
             found = distances, indices
         else:
-            pairs = zip(found, (distances, indices + seen), strict=True)
-            found = merge_topk(*pairs, k=k)
+            found = merge_topk((found[0], distances), (found[1], indices + seen), k)
         seen += words.size(0)
     if k > seen:
         raise ValueError(f"{_NAME}: k must be at most the {seen} codes, got {k}")
