@@ -9,7 +9,9 @@ from bitgnn.nn.gcn_conv import GCNConv
 from bitgnn.nn.input_bits import InputBits
 from bitgnn.nn.neighbour_convs import GraphConv, SAGEConv
 from bitgnn.nn.precision import PRESETS, LayerPrecision, default_precision
+from bitgnn.nn.recommender import Recommender
 from bitgnn.nn.torch_layers import BinaryConv2d, BinaryLinear, ChannelShortcut, NodeStandardize
+from bitgnn.ops.hamming import hamming_topk, merge_topk
 
 __all__ = [
     "PRESETS",
@@ -27,8 +29,11 @@ __all__ = [
     "LayerPrecision",
     "Linear",
     "NodeStandardize",
+    "Recommender",
     "SAGEConv",
     "default_precision",
+    "hamming_topk",
+    "merge_topk",
 ]
 
 teach_storages()  # layers have imported PyG

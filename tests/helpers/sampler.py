@@ -155,6 +155,8 @@ class Sampler(Groups):
         n, k, m = (self.sizes[letter] for letter in "NKM")
         if name == "sample_neighbors":
             return self._sampled(n, k, m)
+        if name == "hamming_topk":
+            return {"k": self.integer(n + 1)}
         if name == "pack_csr":
             return self._entries(n, k)
         if name.startswith("attention"):

@@ -31,6 +31,7 @@ from bench.tables.plain_loop import (
 from bench.tables.timings import (
     calls_table,
     decoder_speed_table,
+    hamming_table,
     sampling_table,
     stream_table,
     training_steps_table,
@@ -70,6 +71,8 @@ ONE: Mapping[str, tuple[str, Callable[[Record], str]]] = {
     "decoder_cuda": ("decoder_cuda", decoder_speed_table),
     "calls_cuda": ("calls_cuda", calls_table),
     "calls_cpu": ("calls_cpu", calls_table),
+    "hamming_cpu": ("hamming_cpu", hamming_table),
+    "hamming_cuda": ("hamming_cuda", hamming_table),
     "sampling": ("sampling", sampling_table),
     "training_steps": ("training_cuda", training_steps_table),
 }
