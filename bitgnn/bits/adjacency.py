@@ -1,4 +1,4 @@
-"""BitAdjacency: a 0/1 pattern in CSR with optional row and column factors."""
+"""BitAdjacency: a 0/1 pattern in CSR with row and column factors, or with the weights of edges."""
 
 from __future__ import annotations
 
@@ -9,16 +9,8 @@ import torch
 from torch import Tensor
 
 from bitgnn.bits import pytrees
-from bitgnn.bits.edges import (
-    Edges,
-    add_remaining_self_loops,
-    check_csr,
-    drop_duplicates,
-    drop_zeros,
-    pattern_of,
-    read_edges,
-)
-from bitgnn.bits.factors import factors_of
+from bitgnn.bits.edges import Edges, check_csr, drop_duplicates, pattern_of, read_edges
+from bitgnn.bits.factors import compressed
 from bitgnn.bits.layouts import (
     INT32_MAX,
     FrdcLayout,
@@ -36,6 +28,8 @@ class BitAdjacency:
     """``A[i, j] = row_scale[i] * pattern[i, j] * col_scale[j]``, duplicate edges counted.
 
     Rows are destinations. Symmetric normalisation and mean aggregation have exactly this form.
+    With ``values`` an entry is ``A[i, j] = values[e]``, any weight of the edge ``e``, and there are
+    no factors; sums then add or take away weights in the order of a row's entries, on every device.
     What is derived from it (:meth:`frdc`, :meth:`sliced`, :meth:`transposed`, :meth:`row_order`) is
     built on first use and kept until the pattern is written to or replaced.
 
@@ -45,6 +39,7 @@ class BitAdjacency:
         num_cols: N.
         row_scale: float32 ``[M]``, or None for 1.
         col_scale: float32 ``[N]``, or None for 1.
+        values: float32 ``[E]``, the weight of each edge, in place of both factors.
 
     Raises:
         TypeError: a tensor has another dtype.
@@ -58,26 +53,26 @@ class BitAdjacency:
         num_cols: int,
         row_scale: Tensor | None = None,
         col_scale: Tensor | None = None,
+        values: Tensor | None = None,
     ) -> None:
-        check_csr(rowptr, indices, num_cols, row_scale, col_scale)
-        self._set(rowptr, indices, num_cols, row_scale, col_scale)
+        check_csr(rowptr, indices, num_cols, row_scale, col_scale, values)
+        self._set(rowptr, indices, num_cols, row_scale, col_scale, values)
 
     def _set(
         self,
         rowptr: Any,
         indices: Any,
         num_cols: int,
-        row_scale: Any,
-        col_scale: Any,
-        error: float = 0.0,
+        row_scale: Any = None,
+        col_scale: Any = None,
+        values: Any = None,
     ) -> None:
         self.rowptr: Tensor = rowptr
         self.indices: Tensor = indices
         self.num_cols = num_cols
         self.row_scale: Tensor | None = row_scale
         self.col_scale: Tensor | None = col_scale
-        self.factorization_error = error
-        """Relative Frobenius error of the factors on the edges; 0.0 where they are exact."""
+        self.values: Tensor | None = values
         self._derived: dict[Hashable, Any] = {}
         self._watch: Watch | None = None
         self._planned: set[int] = set()
@@ -102,9 +97,10 @@ class BitAdjacency:
     ) -> BitAdjacency:
         """Build from a graph in any of PyG's forms.
 
-        Steps, in this order: drop duplicates, add self loops, drop edges of weight 0, normalise,
-        factorise weights (exactly where they have rank one, else by row means; see
-        ``factorization_error``).
+        Steps, in this order: drop duplicates, add self loops, drop edges of weight 0, normalise.
+        A weight that all edges into a node share becomes its row factor; other weights become
+        ``values``, normalised, exactly. So do those that take a gradient, which passes through to
+        ``edge_weight``; edges of weight 0 then stay.
 
         Args:
             edge_index: int64 or int32 ``[2, E]`` (sources, destinations) or a PyG ``EdgeIndex``;
@@ -113,7 +109,7 @@ class BitAdjacency:
                 values being the weights.
             num_nodes: nodes, or (destinations, sources) of a bipartite graph; None takes it from
                 the sparse shape or the largest index.
-            edge_weight: float ``[E]``, for an edge index only.
+            edge_weight: finite floats ``[E]``, of any sign, for an edge index only.
             normalize: "sym" for ``row_scale = col_scale = deg ** -1/2``, deg being the sum of
                 weights into a node (PyG's ``gcn_norm``); "mean" for ``row_scale = 1 / number of
                 edges``, 0 for empty rows; None for neither. Duplicate edges count, and in a mean
@@ -123,7 +119,8 @@ class BitAdjacency:
 
         Raises:
             TypeError: an argument's type or dtype is wrong.
-            ValueError: a shape, device, index or option is wrong.
+            ValueError: a shape, device, index or option is wrong, a weight is NaN or infinite, or
+                "sym" meets a negative sum of weights into a node.
         """
         name = "BitAdjacency.from_edge_index"
         if normalize not in (None, "sym", "mean"):
@@ -143,15 +140,8 @@ class BitAdjacency:
                 f"{name}: self loops and normalize='sym' need as many sources as destinations, "
                 f"got {edges.num_cols} and {edges.num_rows}"
             )
-        if edges.weight is not None and add_self_loops:
-            edges, add_self_loops = add_remaining_self_loops(edges), False
-        entries = drop_zeros(edges)
-        rowptr, indices = pattern_of(entries, add_self_loops)
-        count = rowptr.diff()
-        if mean and entries is not edges:
-            count = torch.bincount(edges.rows, minlength=edges.num_rows)
-        row_scale, col_scale, error = factors_of(entries, count, symmetric, mean)
-        return cls._trusted(rowptr, indices, edges.num_cols, row_scale, col_scale, error)
+        rowptr, indices, *weights = compressed(edges, symmetric, mean, add_self_loops)
+        return cls._trusted(rowptr, indices, edges.num_cols, *weights)
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -170,7 +160,7 @@ class BitAdjacency:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of CSR and factors; derived layouts tell their own."""
+        """Bytes of CSR and of factors or values; derived layouts tell their own."""
         return sum(tensor.nbytes for tensor in self.tensors if tensor is not None)
 
     def to(self, device: torch.device | str, non_blocking: bool = False) -> BitAdjacency:
@@ -179,7 +169,7 @@ class BitAdjacency:
             None if tensor is None else tensor.to(device, non_blocking=non_blocking)
             for tensor in self.tensors
         )
-        return self._trusted(rowptr, indices, self.num_cols, *scales, self.factorization_error)
+        return self._trusted(rowptr, indices, self.num_cols, *scales)
 
     @property
     def derived_nbytes(self) -> int:
@@ -194,8 +184,8 @@ class BitAdjacency:
 
     @property
     def tensors(self) -> tuple[Tensor | None, ...]:
-        """Its parts: row pointer, indices and both factors."""
-        return self.rowptr, self.indices, self.row_scale, self.col_scale
+        """Its parts: row pointer, indices, both factors and the values."""
+        return self.rowptr, self.indices, self.row_scale, self.col_scale, self.values
 
     def plan_slices(self, words: int) -> None:
         """Build slices now, over which frozen models aggregate rows of ``words`` words."""
@@ -277,7 +267,7 @@ class BitAdjacency:
         if before is not None and are_same(now[:2], before[:2]) and now[2:] == before[2:]:
             return
         if before is not None:
-            check_csr(self.rowptr, self.indices, self.num_cols, self.row_scale, self.col_scale)
+            check_csr(self.rowptr, self.indices, self.num_cols, *self.tensors[2:])
         self._checked = now
 
     def _pattern_state(self) -> tuple[Any, ...] | None:
@@ -296,6 +286,13 @@ class BitAdjacency:
             return rowptr.to(self.rowptr.dtype), indices
 
         found: tuple[Tensor, Tensor] = self._kept("transposed", build)
+        return found
+
+    def transposed_order(self) -> Tensor:
+        """Int64 ``[E]``: the entry of each entry of :meth:`transposed`, kept."""
+        found: Tensor = self._kept(
+            "transposed order", lambda: torch.argsort(self.indices, stable=True)
+        )
         return found
 
     def _kept(self, key: Hashable, build: Callable[[], Any]) -> Any:
@@ -318,11 +315,13 @@ class BitAdjacency:
         return torch.compiler.is_compiling() or watch.unchanged((self.rowptr, self.indices))
 
     def to_edge_index(self) -> Tensor:
-        """Int64 ``[2, E]`` (sources, destinations) in row order; factors are left out."""
+        """Int64 ``[2, E]`` (sources, destinations) in row order; weights are left out."""
         return torch.stack([self.indices.long(), row_indices(self.rowptr)])
 
     def edge_weight(self) -> Tensor:
-        """Float32 ``[E]``: ``row_scale[i] * col_scale[j]`` of each edge, in row order."""
+        """Float32 ``[E]``: the value or ``row_scale[i] * col_scale[j]`` of each edge, by row."""
+        if self.values is not None:
+            return self.values
         weight = torch.ones(self.nnz, device=self.device, dtype=torch.float32)
         if self.row_scale is not None:
             weight = weight * self.row_scale[row_indices(self.rowptr)]
@@ -352,13 +351,14 @@ class BitAdjacency:
     def __repr__(self) -> str:
         held = [name for name in ("row_scale", "col_scale") if getattr(self, name) is not None]
         factors = f", factors={'+'.join(held)}" if held else ""
+        factors = factors if self.values is None else ", values"
         rows, columns = self.shape
         return f"BitAdjacency({rows} x {columns}, nnz={self.nnz}{factors}, device={self.device})"
 
 
 pytrees.register(
     BitAdjacency,
-    ("rowptr", "indices", "row_scale", "col_scale"),
-    lambda held: (list(held.tensors), (held.num_cols, held.factorization_error)),
-    lambda leaves, rest: BitAdjacency._trusted(*leaves[:2], rest[0], *leaves[2:], rest[1]),
+    ("rowptr", "indices", "row_scale", "col_scale", "values"),
+    lambda held: (list(held.tensors), held.num_cols),
+    lambda leaves, num_cols: BitAdjacency._trusted(*leaves[:2], num_cols, *leaves[2:]),
 )

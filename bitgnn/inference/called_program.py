@@ -15,7 +15,6 @@ from bitgnn.bits.tensor import words_for
 from bitgnn.bits.tensor_version import TensorMemory
 from bitgnn.inference.bound_program import FeatureForm, Features
 from bitgnn.inference.graph import (
-    FloatAdjacency,
     Graph,
     GraphLayout,
     GraphSpec,
@@ -290,10 +289,11 @@ class CalledProgram(WithOwnForm):
                 inputs = self.own_call.filled(adjacency.inputs, num_nodes, self._device)
                 adjacency = replace(adjacency, inputs=inputs)
             return (*adjacency.adjacencies, adjacency)
-        holds = "values" if isinstance(adjacency, FloatAdjacency) else "pattern"
-        if self._needs_parts or [spec.holds for spec in self.graphs] != [holds]:
+        (spec, *others), has_values = self.graphs or (None,), adjacency.values is not None
+        if self._needs_parts or others or spec is None or (spec.keeps_weights and not has_values):
             raise ValueError(
-                f"FrozenModel: adjacency must come from prepare_graph, a "
-                f"{type(adjacency).__name__} is not all that the layers of this model need"
+                "FrozenModel: adjacency must come from prepare_graph, a BitAdjacency"
+                f"{'' if has_values else ' without values'} is not all that the layers of this "
+                "model need"
             )
         return (adjacency,)

@@ -128,6 +128,9 @@ def compressed_rows(
     The last result is whether indices were looked at: once for each tensor and version of them; in
     a compiled program they are not, and the operator must.
     """
+    if isinstance(adjacency, BitAdjacency):
+        check_pattern(function, adjacency, columns, device)
+        return adjacency.rowptr, adjacency.indices, adjacency.edge_weight(), True
     if isinstance(adjacency, Tensor) and adjacency.layout != torch.strided:
         if adjacency.dim() != 2:
             raise ValueError(f"{function}: adjacency must be a matrix, got {list(adjacency.shape)}")
@@ -136,8 +139,8 @@ def compressed_rows(
     else:
         if not (type(adjacency).__name__ == "SparseTensor" and hasattr(adjacency, "csr")):
             raise TypeError(
-                f"{function}: adjacency must be a torch sparse CSR or COO tensor or a "
-                f"SparseTensor (its letter is F), got {name_type(adjacency)}"
+                f"{function}: adjacency must be a torch sparse CSR or COO tensor, a SparseTensor or "
+                f"a BitAdjacency (its letter is F), got {name_type(adjacency)}"
             )
         rowptr, indices, held = adjacency.csr()
         values = (
