@@ -21,6 +21,7 @@ from bitgnn.bits.layouts import (
     default_slice_size,
     row_indices,
 )
+from bitgnn.bits.planes import Planes, check_bits, planes_of, quantized
 from bitgnn.bits.tensor_version import Watch, are_same, counted
 
 
@@ -28,10 +29,11 @@ class BitAdjacency:
     """``A[i, j] = row_scale[i] * pattern[i, j] * col_scale[j]``, duplicate edges counted.
 
     Rows are destinations. Symmetric normalisation and mean aggregation have exactly this form.
-    With ``values`` an entry is ``A[i, j] = values[e]``, any weight of the edge ``e``, and there are
-    no factors; sums then add or take away weights in the order of a row's entries, on every device.
-    What is derived from it (:meth:`frdc`, :meth:`sliced`, :meth:`transposed`, :meth:`row_order`) is
-    built on first use and kept until the pattern is written to or replaced.
+    With ``values`` it is ``A[i, j] = row_scale[i] * values[e]``, any weight of the edge ``e``; sums
+    then add or subtract values in the order of a row's entries, on every device. Values in
+    ``value_bits`` are integers of so many bits: the sums of their planes are exact in any order.
+    What is derived from it (:meth:`frdc`, :meth:`sliced`, :meth:`planes`, :meth:`transposed`,
+    :meth:`row_order`) is built on first use and kept until the pattern is written to or replaced.
 
     Args:
         rowptr: int32 or int64 ``[M + 1]``, starting at 0, never falling, ending at E.
@@ -39,7 +41,7 @@ class BitAdjacency:
         num_cols: N.
         row_scale: float32 ``[M]``, or None for 1.
         col_scale: float32 ``[N]``, or None for 1.
-        values: float32 ``[E]``, the weight of each edge, in place of both factors.
+        values: float32 ``[E]``, the weight of each edge, in place of column factors.
 
     Raises:
         TypeError: a tensor has another dtype.
@@ -66,6 +68,7 @@ class BitAdjacency:
         row_scale: Any = None,
         col_scale: Any = None,
         values: Any = None,
+        value_bits: int | None = None,
     ) -> None:
         self.rowptr: Tensor = rowptr
         self.indices: Tensor = indices
@@ -73,6 +76,7 @@ class BitAdjacency:
         self.row_scale: Tensor | None = row_scale
         self.col_scale: Tensor | None = col_scale
         self.values: Tensor | None = values
+        self.value_bits: int | None = value_bits
         self._derived: dict[Hashable, Any] = {}
         self._watch: Watch | None = None
         self._planned: set[int] = set()
@@ -94,6 +98,7 @@ class BitAdjacency:
         normalize: str | None = None,
         add_self_loops: bool = False,
         coalesce: bool = False,
+        value_bits: int | None = None,
     ) -> BitAdjacency:
         """Build from a graph in any of PyG's forms.
 
@@ -116,6 +121,10 @@ class BitAdjacency:
                 those of weight 0, as in PyG.
             add_self_loops: one loop for each node, as PyG's ``add_remaining_self_loops``.
             coalesce: hold each edge once; weights of duplicates add up.
+            value_bits: round values to integers of 1 to 4 bits, from 2 on with negative weights,
+                times a factor of their row, whose largest magnitude stays as it is; entries that
+                round to 0 go. Aggregations of bits are then exact sums of integers, by AND and
+                popcount of each plane. None keeps floats.
 
         Raises:
             TypeError: an argument's type or dtype is wrong.
@@ -125,10 +134,12 @@ class BitAdjacency:
         name = "BitAdjacency.from_edge_index"
         if normalize not in (None, "sym", "mean"):
             raise ValueError(f"{name}: normalize must be None, 'sym' or 'mean', got {normalize!r}")
+        check_bits(value_bits, name)
         edges = read_edges(edge_index, num_nodes, edge_weight, name)
         if coalesce:
             edges = drop_duplicates(edges)
-        return cls._from_edges(edges, normalize == "sym", normalize == "mean", add_self_loops, name)
+        made = cls._from_edges(edges, normalize == "sym", normalize == "mean", add_self_loops, name)
+        return made if value_bits is None or made.values is None else quantized(made, value_bits)
 
     @classmethod
     def _from_edges(
@@ -165,11 +176,11 @@ class BitAdjacency:
 
     def to(self, device: torch.device | str, non_blocking: bool = False) -> BitAdjacency:
         """Copy to another device; layouts are planned and built there anew."""
-        rowptr, indices, *scales = (
+        rowptr, indices, *weights = (
             None if tensor is None else tensor.to(device, non_blocking=non_blocking)
             for tensor in self.tensors
         )
-        return self._trusted(rowptr, indices, self.num_cols, *scales)
+        return self._trusted(rowptr, indices, self.num_cols, *weights, self.value_bits)
 
     @property
     def derived_nbytes(self) -> int:
@@ -225,6 +236,16 @@ class BitAdjacency:
     def has_sliced(self) -> bool:
         """True if the sliced layout of the device's own size has been built."""
         return self._fits() and ("sliced", default_slice_size(self.device)) in self._derived
+
+    def planes(self) -> Planes | None:
+        """The bit planes of values in ``value_bits``, kept; None while a stream is captured.
+
+        Those that were there before are found then, too.
+        """
+        if self.indices.is_cuda and torch.cuda.is_current_stream_capturing():
+            return self._derived.get("planes") if self._fits() else None
+        found: Planes = self._kept("planes", lambda: planes_of(self))
+        return found
 
     def transposed(self) -> tuple[Tensor, Tensor]:
         """Row pointer ``[N + 1]`` and int32 ``[E]`` indices of the transposed pattern, kept."""
@@ -299,7 +320,7 @@ class BitAdjacency:
         """A derived layout, built on first use and anew once the pattern has changed."""
         if not self._fits():
             self.rowptr, self.indices = counted(self.rowptr), counted(self.indices)
-            self._derived, self._watch = {}, Watch((self.rowptr, self.indices))
+            self._derived, self._watch = {}, Watch(self._sources)
         if key not in self._derived:
             self._derived[key] = build()
         return self._derived[key]
@@ -312,17 +333,22 @@ class BitAdjacency:
         watch = self._watch
         if watch is None:
             return False
-        return torch.compiler.is_compiling() or watch.unchanged((self.rowptr, self.indices))
+        return torch.compiler.is_compiling() or watch.unchanged(self._sources)
+
+    @property
+    def _sources(self) -> tuple[Tensor | None, ...]:
+        """The tensors that layouts come from."""
+        return self.rowptr, self.indices, None if self.value_bits is None else self.values
 
     def to_edge_index(self) -> Tensor:
         """Int64 ``[2, E]`` (sources, destinations) in row order; weights are left out."""
         return torch.stack([self.indices.long(), row_indices(self.rowptr)])
 
     def edge_weight(self) -> Tensor:
-        """Float32 ``[E]``: the value or ``row_scale[i] * col_scale[j]`` of each edge, by row."""
-        if self.values is not None:
-            return self.values
-        weight = torch.ones(self.nnz, device=self.device, dtype=torch.float32)
+        """Float32 ``[E]`` by row: ``row_scale[i] * values[e] * col_scale[j]``, of what there is."""
+        weight = self.values
+        if weight is None:
+            weight = torch.ones(self.nnz, device=self.device, dtype=torch.float32)
         if self.row_scale is not None:
             weight = weight * self.row_scale[row_indices(self.rowptr)]
         return weight if self.col_scale is None else weight * self.col_scale[self.indices.long()]
@@ -351,7 +377,8 @@ class BitAdjacency:
     def __repr__(self) -> str:
         held = [name for name in ("row_scale", "col_scale") if getattr(self, name) is not None]
         factors = f", factors={'+'.join(held)}" if held else ""
-        factors = factors if self.values is None else ", values"
+        if self.values is not None:
+            factors = ", values" + (f" in {self.value_bits} bits" if self.value_bits else "")
         rows, columns = self.shape
         return f"BitAdjacency({rows} x {columns}, nnz={self.nnz}{factors}, device={self.device})"
 
@@ -359,6 +386,6 @@ class BitAdjacency:
 pytrees.register(
     BitAdjacency,
     ("rowptr", "indices", "row_scale", "col_scale", "values"),
-    lambda held: (list(held.tensors), held.num_cols),
-    lambda leaves, num_cols: BitAdjacency._trusted(*leaves[:2], num_cols, *leaves[2:]),
+    lambda held: (list(held.tensors), (held.num_cols, held.value_bits)),
+    lambda leaves, rest: BitAdjacency._trusted(*leaves[:2], rest[0], *leaves[2:], rest[1]),
 )

@@ -165,7 +165,7 @@ def check_range(index: Tensor, limit: int, what: str, limit_name: str) -> None:
 def check_csr(
     rowptr: Any, indices: Any, num_cols: int, row_scale: Any, col_scale: Any, values: Any
 ) -> None:
-    """Require a pattern in CSR and, if given, a factor for each row and column, or the values."""
+    """Require a pattern in CSR and, if given, factors of rows, and of columns or values."""
     _check_vector("rowptr", rowptr, (torch.int32, torch.int64), rowptr, None)
     _check_vector("indices", indices, (torch.int32,), rowptr, None)
     if rowptr.numel() == 0:
@@ -176,8 +176,8 @@ def check_csr(
         _check_vector("col_scale", col_scale, (torch.float32,), rowptr, num_cols)
     if values is not None:
         _check_vector("values", values, (torch.float32,), rowptr, len(indices))
-        if row_scale is not None or col_scale is not None:
-            raise ValueError("BitAdjacency: row_scale and col_scale must be None beside values")
+        if col_scale is not None:
+            raise ValueError("BitAdjacency: col_scale must be None beside values, got factors")
     if int(rowptr[0]) != 0:
         raise ValueError(f"BitAdjacency: rowptr must start at 0, got {rowptr[0]}")
     if int(rowptr[-1]) != len(indices):
@@ -289,15 +289,6 @@ def ordered_pattern_of(edges: Edges) -> tuple[Tensor, Tensor, Tensor]:
     Duplicates follow one another in the order given.
     """
     rows, columns, _, num_rows, num_cols = edges
-    count = len(rows)
-    if _is_counted(edges):
-        # Two counting sorts, of places by column and of what they give by row.
-        places = torch.arange(count)
-        sort = torch.ops.bitgnn.csr_from_edges
-        by_column = sort(places, columns, num_cols, count, False)[1].long()
-        rowptr, by_row = sort(places, rows[by_column], num_rows, count, False)
-        order = by_column[by_row.long()]
-        return rowptr, columns[order].to(torch.int32), order
     key, order = torch.sort(rows * num_cols + columns, stable=True)
     rowptr = _rows_of_keys(key, num_rows, num_cols)
     return rowptr, (key % max(1, num_cols)).to(torch.int32), order

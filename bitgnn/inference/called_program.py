@@ -289,11 +289,10 @@ class CalledProgram(WithOwnForm):
                 inputs = self.own_call.filled(adjacency.inputs, num_nodes, self._device)
                 adjacency = replace(adjacency, inputs=inputs)
             return (*adjacency.adjacencies, adjacency)
-        (spec, *others), has_values = self.graphs or (None,), adjacency.values is not None
-        if self._needs_parts or others or spec is None or (spec.keeps_weights and not has_values):
+        lacks_values = adjacency.values is None and any(s.keeps_weights for s in self.graphs)
+        if self._needs_parts or len(self.graphs) != 1 or lacks_values:
             raise ValueError(
-                "FrozenModel: adjacency must come from prepare_graph, a BitAdjacency"
-                f"{'' if has_values else ' without values'} is not all that the layers of this "
-                "model need"
+                "FrozenModel: adjacency must come from prepare_graph, a BitAdjacency is not all "
+                "that the layers of this model need"
             )
         return (adjacency,)

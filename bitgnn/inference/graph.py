@@ -98,9 +98,7 @@ class GraphSpec:
             return made
         return BitAdjacency(made.rowptr, made.indices, made.num_cols, made.row_scale)
 
-    def _build_floats(
-        self, edge_index: Any, num_nodes: int, weight: Tensor | None
-    ) -> BitAdjacency:
+    def _build_floats(self, edge_index: Any, num_nodes: int, weight: Tensor | None) -> BitAdjacency:
         if self.kind == "gcn" and self.normalize:
             normalized = gcn_norm(
                 edge_index, weight, num_nodes, self.improved, self.add_self_loops, self.flow

@@ -16,6 +16,7 @@ from bitgnn.bits.edges import read_edges
 from bitgnn.bits.factors import takes_gradient
 from bitgnn.bits.layouts import row_indices
 from bitgnn.bits.tensor_version import TensorMemory
+from bitgnn.ops.weighted import weighted_sums
 
 Reduction = Literal["add", "mean"]
 
@@ -182,7 +183,7 @@ class _Aggregate(torch.autograd.Function):
 
 
 class _AggregateValues(torch.autograd.Function):
-    """Linear in ``x`` and in the values: gradients are sums over the transposed matrix, and products.
+    """Linear in ``x`` and values, whose gradients are transposed sums and dot products of rows.
 
     ``operands`` are row pointer and indices, the same of the transposed pattern, and the entry of
     each of its entries.
@@ -235,7 +236,7 @@ def aggregate(
     use_row: bool = True,
     use_col: bool = True,
 ) -> Tensor:
-    r"""``row_scale * (pattern (col_scale * x)) + bias``, or ``A x + bias`` with its values.
+    r"""``row_scale * (pattern (col_scale * x)) + bias``, or ``row_scale * (values x) + bias``.
 
     Gradients reach ``x``, ``bias`` and the values. The forward pass is the operator ``bspmm_fbf``
     or ``bspmm_fff`` itself, so that a frozen layer reproduces it bit for bit; the backward pass is
@@ -255,9 +256,13 @@ def aggregate(
     out: Tensor
     if adjacency.values is not None:
         order = adjacency.transposed_order() if needs_transposed else None
-        operands = (*pattern, *transposed, order)
-        out = _AggregateValues.apply(x.contiguous(), adjacency.values, bias, operands)
-        return out
+        operands, row = (*pattern, *transposed, order), adjacency.row_scale if use_row else None
+        last = bias if row is None else None
+        out = _AggregateValues.apply(x.contiguous(), adjacency.values, last, operands)
+        if row is None:
+            return out
+        out = row.unsqueeze(1) * out
+        return (out if bias is None else out + bias).to(x.dtype)
     row = adjacency.row_scale if use_row else None
     col = adjacency.col_scale if use_col else None
     out = _Aggregate.apply(x.contiguous(), bias, (*pattern, row, col, *transposed))
@@ -287,23 +292,16 @@ class IntegerProduct(NamedTuple):
         gradient. Float32 ``[rows, M]``.
         """
         adjacency.check_written()
-        if adjacency.values is not None:
-            return self._weighted_sums(adjacency, bias)
         a, col = adjacency, adjacency.col_scale if use_col else None
         bias = None if bias is None else bias.detach().float()
+        if a.values is not None:
+            product = (self.words, self.weight, self.size, None, self.scale, self.shift)
+            return weighted_sums(torch.ops.bitgnn.bmm_bbf(*product), None, a, bias)
         out: Tensor = torch.ops.bitgnn.bmm_bspmm_narrow(
             self.words, self.weight, self.size, a.rowptr, a.indices, None, self.scale,
             None, None, False, a.row_scale, col, bias, shift=self.shift,
             trusted=True,
         )  # fmt: skip
-        return out
-
-
-    def _weighted_sums(self, a: BitAdjacency, bias: Tensor | None) -> Tensor:
-        ops = torch.ops.bitgnn
-        products = ops.bmm_bbf(self.words, self.weight, self.size, None, self.scale, self.shift)
-        values, bias = a.edge_weight().detach(), None if bias is None else bias.detach().float()
-        out: Tensor = ops.bspmm_fff(products, a.rowptr, a.indices, values, bias, trusted=True)
         return out
 
 

@@ -38,17 +38,18 @@ class GCNConv(BinaryLayer, torch_geometric.nn.GCNConv):
     * letters ``"xyz+xyz"``: activation, weight and output of the dense product, then activation,
       adjacency and output of the aggregation. A B activation of the dense product is used by its
       sign alone; an F weight is used as it is; a B output is :math:`\mathrm{sgn}` of the value, as
-      floats +1 and -1; an F adjacency is :math:`\hat A` as floats, whatever the weights. A T activation is ternary, {-1, 0, +1} times a learnt scale, beside a B weight
-      or adjacency alone; in the aggregation it is made of the floats of the product, and the column
-      factor is left out as on bits.
+      floats +1 and -1; an F adjacency is :math:`\hat A` in floats, whatever the weights. A T
+      activation is ternary, {-1, 0, +1} times a learnt scale, beside a B weight or adjacency alone;
+      in the aggregation it is made of the floats of the product, and the column factor is left out
+      as on bits.
     * a :class:`~bitgnn.nn.LayerPrecision` also places norms and hardtanh and chooses the rules of
       the backward pass.
 
     The layer computes in floats with surrogate gradients what the frozen layer computes on bits.
-    The bias is added after the aggregation, as in PyG. Any ``edge_weight`` is exact in every form:
-    where the weights into a node differ, :math:`\hat A` of the weighted graph takes the place of
-    its factors, the column factor included, and gradients reach the weights. An explainer or a message hook makes the
-    aggregation run on PyG's messages, weighted by the factors: same values, masks act.
+    The bias is added after the aggregation, as in PyG. Any ``edge_weight`` is exact in every form
+    and gets its gradient: where the weights into a node differ, self loops included, the values of
+    :math:`\hat A` take the place of both factors, on bits, too. An explainer or a message hook
+    makes the aggregation run on PyG's messages, weighted the same: same values, masks act.
 
     Sources: Kipf and Welling 2017; Wang et al., Bi-GCN, 2021; Chen et al., BitGNN, 2023.
 

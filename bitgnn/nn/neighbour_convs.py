@@ -144,7 +144,7 @@ class GraphConv(NeighbourLayer, torch_geometric.nn.GraphConv):
       the dense product with floats out.
 
     A sum commutes with the linear map, so binary forms transform first and aggregate the narrower
-    result; ``"full"`` is the same sum in another order. Weights are exact, and gradients reach them.
+    result; ``"full"`` is the same sum in another order. Weights are exact and get their gradient.
 
     Sources: Morris et al. 2019; Wang et al., Bi-GCN, 2021; Chen et al., BitGNN, 2023.
 

@@ -46,6 +46,7 @@ from bitgnn.bits import BitAdjacency, BitTensor, TernaryTensor
 from bitgnn.ops import _arguments
 from bitgnn.ops._arguments import call
 from bitgnn.ops.layout_choice import check_pattern, compressed_rows, pattern_arguments
+from bitgnn.ops.weighted import weighted_bits, weighted_sums
 
 # Operator of each layout.
 _BBB = {"csr": "bspmm_bbb", "sliced": "bspmm_bbb_sliced", "frdc": "bspmm_bbb_frdc"}
@@ -63,7 +64,7 @@ def bbb(
     name = "bspmm.bbb"
     _arguments.bit_matrix(name, "x", x)
     if _has_values(name, adjacency, layout):
-        return bfb(BitTensor._trusted(x.words, x.size), adjacency, threshold=threshold)
+        return _weighted_bits(name, x.words, x.size, adjacency, threshold)
     layout, pattern = pattern_arguments(name, x, adjacency, layout)
     words = call(
         name, _BBB[layout], x.words, x.size, *pattern, adjacency.row_scale, threshold, trusted=True
@@ -84,7 +85,7 @@ def bbf(
     _arguments.bit_matrix(name, "x", x)
     _arguments.no_bias_with_integer(name, bias, integer)
     if _has_values(name, adjacency, layout, integer):
-        return bff(BitTensor._trusted(x.words, x.size), adjacency, bias=bias)
+        return _weighted_sums(name, x.words, x.size, adjacency, bias)
     layout, pattern = pattern_arguments(name, x, adjacency, layout)
     row = None if integer else adjacency.row_scale
     return call(name, _BBF[layout], x.words, x.size, *pattern, row, bias, integer, trusted=True)
@@ -101,9 +102,7 @@ def tbb(
     name = "bspmm.tbb"
     _arguments.ternary_matrix(name, "x", x)
     if _has_values(name, adjacency, layout):
-        return BitTensor._trusted(
-            call(name, "pack", tbf(x, adjacency), threshold), x.size
-        )
+        return BitTensor._trusted(call(name, "pack", tbf(x, adjacency), threshold), x.size)
     layout, pattern = pattern_arguments(name, _planes(x), adjacency, layout)
     # A positive factor in front of a comparison with zero changes nothing.
     row = adjacency.row_scale if threshold is None else _ternary_factor(x, adjacency)
@@ -128,7 +127,7 @@ def tbf(
     name = "bspmm.tbf"
     _arguments.ternary_matrix(name, "x", x)
     if _has_values(name, adjacency, layout, integer):
-        return _weighted_ternary(x, adjacency, bias)
+        return _weighted_ternary(name, x, adjacency, bias)
     layout, pattern = pattern_arguments(name, _planes(x), adjacency, layout)
     _arguments.vector(name, "bias", bias, x.size, x.device)
     _arguments.no_bias_with_integer(name, bias, integer)
@@ -153,7 +152,7 @@ def fbb(
     name = "bspmm.fbb"
     x = _dense_pattern(name, x, adjacency, check_finite)
     if _has_values(name, adjacency):
-        return ffb(x, adjacency, threshold=threshold)
+        return _weighted_bits(name, x, None, adjacency, threshold)
     words = call(name, "bspmm_fbb", x, *adjacency.tensors[:4], threshold, trusted=True)
     return BitTensor._trusted(words, x.size(1))
 
@@ -177,13 +176,15 @@ def fbf(
         raise TypeError(f"{name}: x must be int8 or int16 with integer=True, got {x.dtype}")
     _arguments.no_bias_with_integer(name, bias, integer)
     if _has_values(name, adjacency, None, integer):
-        return fff(x, adjacency, bias=bias)
+        return _weighted_sums(name, x, None, adjacency, bias)
     scales = (None, None) if integer else (adjacency.row_scale, adjacency.col_scale)
     csr = (adjacency.rowptr, adjacency.indices)
     return call(name, "bspmm_fbf", x, *csr, *scales, bias, integer, trusted=True)
 
 
-def bfb(x: BitTensor, adjacency: Tensor | BitAdjacency, *, threshold: Tensor | None = None) -> BitTensor:
+def bfb(
+    x: BitTensor, adjacency: Tensor | BitAdjacency, *, threshold: Tensor | None = None
+) -> BitTensor:
     """Bits over a float matrix to bits; see the module for formula, shapes and errors."""
     name = "bspmm.bfb"
     _arguments.bit_matrix(name, "x", x)
@@ -192,9 +193,7 @@ def bfb(x: BitTensor, adjacency: Tensor | BitAdjacency, *, threshold: Tensor | N
     return BitTensor._trusted(words, x.size)
 
 
-def bff(
-    x: BitTensor, adjacency: Tensor | BitAdjacency, *, bias: Tensor | None = None
-) -> Tensor:
+def bff(x: BitTensor, adjacency: Tensor | BitAdjacency, *, bias: Tensor | None = None) -> Tensor:
     """Bits over a float matrix to float32; see the module for formula, shapes and errors."""
     name = "bspmm.bff"
     _arguments.bit_matrix(name, "x", x)
@@ -244,12 +243,36 @@ def _has_values(
     return True
 
 
-def _weighted_ternary(x: TernaryTensor, adjacency: BitAdjacency, bias: Tensor | None) -> Tensor:
-    """``scale * sum_e(values[e] * x[indices[e]]) + bias``."""
-    signs = TernaryTensor._trusted(x.words, x.size, x.counts).to_float()
-    if x.scale is None:
-        return fff(signs, adjacency, bias=bias)
-    sums = x.scale * fff(signs, adjacency)
+def _weighted_sums(
+    name: str, x: Tensor, size: int | None, adjacency: BitAdjacency, bias: Tensor | None
+) -> Tensor:
+    """Check the operands and add up; words of ``size`` features or floats."""
+    check_pattern(name, adjacency, x.size(0), x.device)
+    _arguments.vector(name, "bias", bias, x.size(1) if size is None else size, x.device)
+    return weighted_sums(x, size, adjacency, bias)
+
+
+def _weighted_bits(
+    name: str, x: Tensor, size: int | None, adjacency: BitAdjacency, threshold: Tensor | None
+) -> BitTensor:
+    """The same to bits."""
+    check_pattern(name, adjacency, x.size(0), x.device)
+    width = x.size(1) if size is None else size
+    _arguments.vector(name, "threshold", threshold, width, x.device)
+    return BitTensor._trusted(weighted_bits(x, size, adjacency, threshold), width)
+
+
+def _weighted_ternary(
+    name: str, x: TernaryTensor, adjacency: BitAdjacency, bias: Tensor | None
+) -> Tensor:
+    """``(row_scale[i] * scale) * sum_e(values[e] * x[indices[e]]) + bias``."""
+    check_pattern(name, adjacency, x.shape[0], x.device)
+    _arguments.vector(name, "bias", bias, x.size, x.device)
+    signs, factor = TernaryTensor._trusted(x.words, x.size, x.counts), _ternary_factor(x, adjacency)
+    csr = (adjacency.rowptr, adjacency.indices, adjacency.values)
+    if factor is None:
+        return call(name, "bspmm_fff", signs.to_float(), *csr, bias, trusted=True)
+    sums = factor.unsqueeze(1) * call(name, "bspmm_fff", signs.to_float(), *csr, trusted=True)
     return sums if bias is None else sums + bias
 
 

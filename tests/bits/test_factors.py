@@ -7,7 +7,6 @@ import torch
 from torch_geometric.nn.conv.gcn_conv import gcn_norm
 
 from bitgnn import BitAdjacency
-from bitgnn.bits import edges as edges_module
 from bitgnn.bits import layouts
 from bitgnn.bits.factors import symmetric_factor
 
@@ -39,10 +38,7 @@ def test_roots_are_rounded_correctly():
     assert torch.equal(symmetric_factor(torch.tensor([0, 4])), torch.tensor([0.0, 0.5]))
 
 
-@pytest.mark.parametrize("is_counted", [False, True])
-def test_weights_of_edges_are_values_in_the_order_of_rows(edges, weight, is_counted, monkeypatch):
-    if not is_counted:
-        monkeypatch.setattr(edges_module, "_is_counted", lambda edges: False)
+def test_weights_of_edges_are_values_in_the_order_of_rows(edges, weight):
     adjacency = BitAdjacency.from_edge_index(edges, N, weight)
     assert adjacency.row_scale is None
     assert adjacency.col_scale is None
@@ -117,12 +113,12 @@ def test_a_negative_degree_has_no_root(edges, weight):
         BitAdjacency.from_edge_index(edges, N, -weight.abs(), normalize="sym")
 
 
-def test_values_exclude_factors_and_have_one_entry_an_edge(edges, weight):
+def test_values_exclude_column_factors_and_have_one_entry_an_edge(edges, weight):
     held = BitAdjacency.from_edge_index(edges, N, weight)
     csr = (held.rowptr, held.indices, N)
     assert torch.equal(BitAdjacency(*csr, values=held.values).to_dense(), held.to_dense())
     with pytest.raises(ValueError, match="must be None beside values"):
-        BitAdjacency(*csr, torch.ones(N), None, held.values)
+        BitAdjacency(*csr, None, torch.ones(N), held.values)
     with pytest.raises(ValueError, match="values must have one dimension of"):
         BitAdjacency(*csr, values=held.values[1:])
     with pytest.raises(TypeError, match=r"values must be a tensor of torch.float32"):

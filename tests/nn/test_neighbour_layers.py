@@ -1,7 +1,5 @@
 """SAGEConv and GraphConv: PyG's behaviour in fp32, the stated formulas in the binary forms."""
 
-import warnings
-
 import pytest
 import torch
 import torch_geometric.nn

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -12,11 +12,9 @@ import bitgnn.ops  # noqa: F401  (defines torch.ops.bitgnn)
 from bitgnn.bits import BitAdjacency
 from bitgnn.bits.tensor import WORD_BITS, words_for
 from bitgnn.inference.step import Apply, Step, StepKind, Tensors, derives_from
+from bitgnn.ops.weighted import weighted_bits, weighted_sums
 
-_SUMS = {
-    letters: getattr(torch.ops.bitgnn, f"bspmm_{letters}").default
-    for letters in ("bff", "bfb", "fff", "ffb")
-}
+_fff = torch.ops.bitgnn.bspmm_fff.default
 _pack = torch.ops.bitgnn.pack.default
 _unpack = torch.ops.bitgnn.unpack.default
 
@@ -65,22 +63,21 @@ def _weighted(step: Step, own: Tensors) -> Apply:
     size, last = step.attributes["size"], own.get("threshold" if to_bits else "bias")
     if source == "t":
         return _ternary_sums(size, own["scale"].view(()), to_bits, last)
-    operator: Callable[..., Any] = _SUMS[f"{source}f{'b' if to_bits else 'f'}"]
-    if source == "b":
-        return lambda x, a: operator(
-            x, size, a.rowptr, a.indices, a.values, None, last, trusted=True
-        )
-    return lambda x, a: operator(x, a.rowptr, a.indices, a.values, last, trusted=True)
+    of_bits = size if source == "b" else None
+    sums = weighted_bits if to_bits else weighted_sums
+    return lambda x, a: sums(x, of_bits, a, last)
 
 
 def _ternary_sums(size: int, scale: Tensor, to_bits: bool, last: Tensor | None) -> Apply:
-    """``scale * sum_e(values[e] * t) + bias`` of the two planes of rows."""
+    """``(row_scale * scale) * sum_e(values[e] * t) + bias`` of the two planes of rows."""
     half = WORD_BITS * words_for(size)
 
     def sums(x: Tensor, a: BitAdjacency) -> Any:
         planes = _unpack(x, 2 * half)  # -1 and +1
         signs = (planes[:, :size] - planes[:, half : half + size]).mul_(0.5)
-        t = scale * _SUMS["fff"](signs, a.rowptr, a.indices, a.values, None, trusted=True)
+        row = a.row_scale
+        factor = scale if row is None else (row * scale).unsqueeze(1)
+        t = factor * _fff(signs, a.rowptr, a.indices, a.values, None, trusted=True)
         if to_bits:
             return _pack(t, last)
         return t if last is None else t.add_(last)
