@@ -289,10 +289,11 @@ class CalledProgram(WithOwnForm):
                 inputs = self.own_call.filled(adjacency.inputs, num_nodes, self._device)
                 adjacency = replace(adjacency, inputs=inputs)
             return (*adjacency.adjacencies, adjacency)
-        lacks_values = adjacency.values is None and any(s.keeps_weights for s in self.graphs)
-        if self._needs_parts or len(self.graphs) != 1 or lacks_values:
+        # Values are the same matrix for every layer; of factors some layers know but those of rows.
+        fits = adjacency.values is not None or [s.holds for s in self.graphs] == ["pattern"]
+        if self._needs_parts or not fits:
             raise ValueError(
                 "FrozenModel: adjacency must come from prepare_graph, a BitAdjacency is not all "
                 "that the layers of this model need"
             )
-        return (adjacency,)
+        return (adjacency,) * len(self.graphs)
