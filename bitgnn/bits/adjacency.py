@@ -123,8 +123,8 @@ class BitAdjacency:
             coalesce: hold each edge once; weights of duplicates add up.
             value_bits: round values to integers of 1 to 4 bits, from 2 on with negative weights,
                 times a factor of their row, whose largest magnitude stays as it is; entries that
-                round to 0 go. Aggregations of bits are then exact sums of integers, by AND and
-                popcount of each plane. None keeps floats.
+                round to 0 go. Sums of bits are then integers, exact in any order, which popcounts
+                of each plane give on dense graphs. None keeps floats.
 
         Raises:
             TypeError: an argument's type or dtype is wrong.

@@ -6,7 +6,7 @@ from wrong_calls import check_wrong_calls
 
 from bitgnn import BitAdjacency, BitTensor
 from bitgnn.bits.ternary import TernaryTensor
-from bitgnn.ops import bspmm, fused  # noqa: F401  (wrong calls use them)
+from bitgnn.ops import bspmm, fused, weighted  # noqa: F401  (wrong calls use them)
 from bitgnn.quantize import sgn
 
 SIZES = [(0, 3, 5), (3, 3, 0), (1, 1, 1), (31, 9, 31), (33, 65, 33), (20, 40, 128), (7, 5, 300)]
@@ -75,10 +75,12 @@ def test_ternary_rows(size, bits, device):
         assert torch.equal(bspmm.tbb(packed, adjacency).to_float(), sgn(sums))
 
 
+@pytest.mark.parametrize("least", [0, weighted.PLANE_DEGREE])
 @pytest.mark.parametrize("size", SIZES, ids=str)
 @pytest.mark.parametrize("bits", [1, 2, 3, 4])
 @pytest.mark.parametrize("signed", [False, True])
-def test_planes_have_exact_sums(size, bits, signed, device):
+def test_values_in_bits_have_exact_sums(size, bits, signed, least, device, monkeypatch):
+    monkeypatch.setattr(weighted, "PLANE_DEGREE", least)  # with 0 all sums are those of planes
     m, n, k = size
     if bits == 1 and signed:
         if made(m, n).nnz:
@@ -123,7 +125,8 @@ def test_values_in_bits_are_next_to_the_weights(device):
     assert shared.values is None  # which is exact as it is
 
 
-def test_planes_follow_writes(device):
+def test_planes_follow_writes(device, monkeypatch):
+    monkeypatch.setattr(weighted, "PLANE_DEGREE", 0)
     adjacency = made(33, 20, value_bits=4).to(device)
     packed = BitTensor.from_float(drawn(20, 40, device))
     before = bspmm.bbf(packed, adjacency)
