@@ -18,7 +18,7 @@ from bitgnn.ops import _arguments
 from bitgnn.ops._arguments import call
 from bitgnn.ops.bmm import check_operands
 from bitgnn.ops.int8 import check_rows
-from bitgnn.ops.layout_choice import check_pattern
+from bitgnn.ops.layout_choice import check_factors
 
 
 def bmm_add(
@@ -171,7 +171,7 @@ def _hidden_product(
     held, *scales, x_threshold, x_gain, measured = _activations(
         name, x, w, scale and not bits, *given
     )
-    check_pattern(name, adjacency, held.size(0), held.device)
+    check_factors(name, adjacency, held.size(0), held.device)
     col = None if bits else adjacency.col_scale
     return (
         held, w.words, w.size, adjacency.rowptr, adjacency.indices, *scales, x_threshold,
@@ -217,7 +217,7 @@ def bspmm_bmm_bits(
     name = "fused.bspmm_bmm_bits"
     _arguments.bit_matrix(name, "neighbours", neighbours)
     rows = check_operands(name, "BB", x, w)
-    check_pattern(name, adjacency, neighbours.words.size(0), neighbours.words.device)
+    check_factors(name, adjacency, neighbours.words.size(0), neighbours.words.device)
     _arguments.same_device(name, "x", x.words.device, neighbours.words.device)
     if neighbours.size != rows:
         raise ValueError(
@@ -259,7 +259,7 @@ def bspmm_bmm_iib(
     name = "fused.bspmm_bmm_iib"
     _arguments.bit_matrix(name, "neighbours", neighbours)
     check_rows(name, x, w)
-    check_pattern(name, adjacency, neighbours.words.size(0), neighbours.words.device)
+    check_factors(name, adjacency, neighbours.words.size(0), neighbours.words.device)
     _arguments.same_device(name, "x", x.codes.device, neighbours.words.device)
     if neighbours.size != w.size(0):
         raise ValueError(

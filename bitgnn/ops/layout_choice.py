@@ -104,6 +104,16 @@ def pattern_arguments(
     return layout, (adjacency.rowptr, adjacency.indices)
 
 
+def check_factors(name: str, adjacency: BitAdjacency, rows: int, device: torch.device) -> None:
+    """As :func:`check_pattern`, and require factors or nothing in place of values."""
+    check_pattern(name, adjacency, rows, device)
+    if adjacency.values is not None:
+        raise ValueError(
+            f"{name}: adjacency must have factors or none, got values, which the functions of bmm "
+            "and bspmm take one after the other"
+        )
+
+
 def check_pattern(name: str, adjacency: BitAdjacency, rows: int, device: torch.device) -> None:
     """Require a BitAdjacency that fits ``rows`` rows of x on ``device``."""
     if not isinstance(adjacency, BitAdjacency):
@@ -128,6 +138,9 @@ def compressed_rows(
     The last result is whether indices were looked at: once for each tensor and version of them; in
     a compiled program they are not, and the operator must.
     """
+    if isinstance(adjacency, BitAdjacency):
+        check_pattern(function, adjacency, columns, device)
+        return adjacency.rowptr, adjacency.indices, adjacency.edge_weight(), True
     if isinstance(adjacency, Tensor) and adjacency.layout != torch.strided:
         if adjacency.dim() != 2:
             raise ValueError(f"{function}: adjacency must be a matrix, got {list(adjacency.shape)}")
@@ -136,8 +149,8 @@ def compressed_rows(
     else:
         if not (type(adjacency).__name__ == "SparseTensor" and hasattr(adjacency, "csr")):
             raise TypeError(
-                f"{function}: adjacency must be a torch sparse CSR or COO tensor or a "
-                f"SparseTensor (its letter is F), got {name_type(adjacency)}"
+                f"{function}: adjacency must be a torch sparse CSR or COO tensor, a SparseTensor "
+                f"or a BitAdjacency (its letter is F), got {name_type(adjacency)}"
             )
         rowptr, indices, held = adjacency.csr()
         values = (
