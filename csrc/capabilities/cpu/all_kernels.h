@@ -18,6 +18,7 @@
 #include "conv/cpu/conv_kernel.h"
 //
 #include "first_layers/cpu/kernel.h"
+#include "gat/cpu/kernel.h"
 #include "int8/cpu/kernel.h"
 
 namespace bitgnn::cpu::BITGNN_ISA {
@@ -54,6 +55,7 @@ constexpr KernelTable kernel_table(const char* capability) {
       pair_panels,
       matmul_ternary,
       attend_ternary,
+      gat,
   };
 }
 
