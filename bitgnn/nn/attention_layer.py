@@ -53,7 +53,9 @@ class AttentionLayer(NeighbourLayer):
             )
         if self._forms is not None:
             # Self loops are among the messages, and sums weighted by floats are no integers.
-            self._forms = {name: replace(form, shortcut=False) for name, form in self._forms.items()}
+            self._forms = {
+                name: replace(form, shortcut=False) for name, form in self._forms.items()
+            }
             self._forms["few_bits"] = self._forms["hidden"]
 
     @property
@@ -77,7 +79,9 @@ class AttentionLayer(NeighbourLayer):
             if side is not None and side.dim() != 2:
                 raise ValueError(f"{type(self).__name__}: x must be [N, K], got {list(side.shape)}")
         has_two = self._maps[1] is not None
-        z, own = self._products_of(self._prepare(source), source, target if has_two else None, False)
+        z, own = self._products_of(
+            self._prepare(source), source, target if has_two else None, False
+        )
         assert z is not None
         if not has_two:
             own = z if target is source else None
@@ -189,9 +193,9 @@ class AttentionLayer(NeighbourLayer):
             adjacency = kept_adjacency(*given, **options, flow=self.flow)
         adjacency.check_written()
         has_loops = self.add_self_loops and adjacency is not edge_index
-        if self._message_bias() is not None and not has_loops:
-            if not bool((adjacency.rowptr.diff() > 0).all()):
-                return None  # a node without messages has no bias of theirs
+        needs_messages = self._message_bias() is not None and not has_loops
+        if needs_messages and not bool((adjacency.rowptr.diff() > 0).all()):
+            return None  # a node without messages has no bias of theirs
         with torch.no_grad():
             return self._operated(z, own, adjacency)
 

@@ -128,7 +128,9 @@ class GATConv(AttentionLayer, torch_geometric.nn.GATConv):
         source, target = z.view(shape), None if own is None else own.view(shape)
         scores = (source * self.att_src).sum(-1)
         others = None if target is None else (target * self.att_dst).sum(-1)
-        alpha = self.edge_updater(edge_index, alpha=(scores, others), edge_attr=edge_attr, size=size)
+        alpha = self.edge_updater(
+            edge_index, alpha=(scores, others), edge_attr=edge_attr, size=size
+        )
         return self.propagate(edge_index, x=(source, target), alpha=alpha, size=size), alpha
 
     def _operated(self, z: Tensor, own: Tensor, adjacency: BitAdjacency) -> Tensor:
@@ -148,7 +150,7 @@ class GATConv(AttentionLayer, torch_geometric.nn.GATConv):
         return out
 
     def score_weight(self) -> Tensor:
-        """Attention vectors as a matrix ``[2 H, H * C]``: those of sources, then of destinations."""
+        """Attention vectors as a matrix ``[2 H, H * C]``: of sources, then of destinations."""
         blocks = [
             torch.block_diag(*att.detach().float().view(self.heads, 1, -1))
             for att in (self.att_src, self.att_dst)

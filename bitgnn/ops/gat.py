@@ -62,7 +62,9 @@ def pair_weights(
     weight = att.detach().double()
     heads, channels = weight.shape
     zero = weight.new_zeros(heads, channels)
-    sides = [zero if b is None else b.detach().double().view_as(weight) for b in (left_bias, right_bias)]
+    sides = [
+        zero if b is None else b.detach().double().view_as(weight) for b in (left_bias, right_bias)
+    ]
 
     def term(left: float, right: float) -> Tensor:
         return weight * functional.leaky_relu(left + right + sides[0] + sides[1], negative_slope)
@@ -113,8 +115,8 @@ def gat(
         _check_scores(name, "edge", edge, adjacency.nnz, heads, x.device)
     _arguments.vector(name, "bias", bias, heads * x.size if shared else x.size, x.device)
     out: Tensor = call(
-        name, "gat_bits", x.words, x.size, heads, adjacency.rowptr, adjacency.indices, source, target,
-        negative_slope, edge, bias, shared=shared, trusted=True,
+        name, "gat_bits", x.words, x.size, heads, adjacency.rowptr, adjacency.indices, source,
+        target, negative_slope, edge, bias, shared=shared, trusted=True,
     )  # fmt: skip
     return out
 
@@ -145,12 +147,17 @@ def gatv2(
     """
     name = "gat.gatv2"
     heads = _check(name, x, adjacency, weights.step.numel(), shared)
-    for side, bits, count in (("left", left, adjacency.shape[1]), ("right", right, adjacency.shape[0])):
+    for side, bits, count in (
+        ("left", left, adjacency.shape[1]),
+        ("right", right, adjacency.shape[0]),
+    ):
         _arguments.bit_matrix(name, side, bits)
         _arguments.same_device(name, side, bits.device, x.device)
         shape = (count, weights.alone.numel())
         if tuple(bits.shape) != shape:
-            raise ValueError(f"{name}: {side} must have shape {list(shape)}, got {list(bits.shape)}")
+            raise ValueError(
+                f"{name}: {side} must have shape {list(shape)}, got {list(bits.shape)}"
+            )
     _arguments.vector(name, "bias", bias, heads * x.size if shared else x.size, x.device)
     out: Tensor = call(
         name, "gatv2_bits", x.words, x.size, heads, adjacency.rowptr, adjacency.indices, left.words,

@@ -196,7 +196,9 @@ class Sampler(Groups):
         channels = (0, 1, 5, 8, 32)[self.integer(5)]
         given = {"heads": heads, "shared": shared, "negative_slope": 0.2, "width": heads * channels}
         for key in ("alone", "both"):
-            given[key] = torch.randint(-(2**20), 2**20, (heads * channels,), generator=self.generator)
+            given[key] = torch.randint(
+                -(2**20), 2**20, (heads * channels,), generator=self.generator
+            )
             given[key] = given[key].int()
         given |= {"out_bits": not shared and bool(self.integer(2))}
         self.sizes |= given | {"_": heads * k if shared else k, "R": rows}

@@ -56,7 +56,9 @@ def lower_attention(name: str, layer: Any, letters: Any, value: Value, spec: Gra
         out = _attend(layer, name, inputs, spec, False, {**tensors, **named(bias=bias)})
         if not layer.concat:
             weight = mean_weight(layer.heads, layer.out_channels, linear.weight.detach().float())
-            out = Value("linear", _map_of(name, layer), (out,), weight.size(0), tensors=named(weight=weight))
+            out = Value(
+                "linear", _map_of(name, layer), (out,), weight.size(0), tensors=named(weight=weight)
+            )
         rest = None if layer.concat and layer.res is None else layer.bias
     else:
         out = _sums_first(name, layer, letters, prepared, linear, spec, sides)
@@ -103,9 +105,7 @@ def _attend(
     if len(inputs) == 1:
         options["negative_slope"] = float(layer.negative_slope)
     columns = layer.heads * size if shared else size
-    return Value(
-        "attend", name, inputs, columns, attributes=options, tensors=tensors, spec=spec
-    )
+    return Value("attend", name, inputs, columns, attributes=options, tensors=tensors, spec=spec)
 
 
 def _sums_first(
@@ -142,7 +142,9 @@ def _sums_first(
     if sides:
         inputs, tensors = (pattern, *sides), _pair_tensors(layer)
     else:
-        atts = [att.detach().float().view(heads, channels, 1) for att in (layer.att_src, layer.att_dst)]
+        atts = [
+            att.detach().float().view(heads, channels, 1) for att in (layer.att_src, layer.att_dst)
+        ]
         score = torch.cat([(att * whole).sum(1) for att in atts])
         base = torch.cat([(att.squeeze(2) * shift).sum(1) for att in atts])
         inputs, tensors = (pattern,), named(score_weight=score, score_bias=base)

@@ -63,7 +63,9 @@ def _sums(rowptr: Tensor, terms: Tensor) -> Tensor:
     pieces = -((starts - ends) // PIECE)
     of_row = torch.arange(len(starts), device=rowptr.device).repeat_interleave(pieces)
     first = torch.nn.functional.pad(pieces.cumsum(0), (1, 0))
-    begins = starts[of_row] + PIECE * (torch.arange(len(of_row), device=starts.device) - first[of_row])
+    begins = starts[of_row] + PIECE * (
+        torch.arange(len(of_row), device=starts.device) - first[of_row]
+    )
     bounds = torch.cat([begins, rowptr[-1:].long()])
     width = terms.size(1)
     sums = row_sums(bounds, width, torch.float32, lambda e: terms[e])
