@@ -5,6 +5,8 @@ from bitgnn.nn.attention.bwta_attention import BWTAAttention
 from bitgnn.nn.attention.multihead import BWTAMultiheadAttention, BWTASelfAttention
 from bitgnn.nn.binary_product import Linear
 from bitgnn.nn.bwta_linear import ActivationQuantizer, BWTALinear
+from bitgnn.nn.gat_conv import GATConv
+from bitgnn.nn.gatv2_conv import GATv2Conv
 from bitgnn.nn.gcn_conv import GCNConv
 from bitgnn.nn.input_bits import InputBits
 from bitgnn.nn.neighbour_convs import GraphConv, SAGEConv
@@ -23,6 +25,8 @@ __all__ = [
     "BinaryConv2d",
     "BinaryLinear",
     "ChannelShortcut",
+    "GATConv",
+    "GATv2Conv",
     "GCNConv",
     "GraphConv",
     "InputBits",

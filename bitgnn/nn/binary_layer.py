@@ -83,7 +83,7 @@ class BinaryLayer(BinaryProduct):
                 f"{name}: TorchScript compiles precision 'fp32' alone, got {self.precision!r}; "
                 "use torch.compile, or bitgnn.freeze for inference"
             )
-        if self.dropout > 0.0 and self.training:
+        if self._input_dropout > 0.0 and self.training:
             raise RuntimeError(f"{name}: TorchScript has no dropout in layers; call eval() before")
         if parent not in kind.__bases__:
             raise RuntimeError(
