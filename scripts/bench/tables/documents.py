@@ -36,6 +36,7 @@ from bench.tables.timings import (
     training_steps_table,
 )
 from bench.tables.variants import variants_table
+from bench.tables.wins import wins_table
 
 NOT_MEASURED = "Not measured yet.\n"
 ONE: Mapping[str, tuple[str, Callable[[Record], str]]] = {
@@ -72,6 +73,7 @@ ONE: Mapping[str, tuple[str, Callable[[Record], str]]] = {
     "calls_cpu": ("calls_cpu", calls_table),
     "sampling": ("sampling", sampling_table),
     "training_steps": ("training_cuda", training_steps_table),
+    "wins": ("wins_cuda", wins_table),
 }
 """Tables of one record: its name, and what makes the table."""
 SEVERAL: Mapping[str, tuple[str, Callable[[Sequence[Record]], str]]] = {
