@@ -44,7 +44,7 @@ def test_table_shows_each_variant_on_the_shape_where_it_wins_most():
     assert "Below 5 % on all shapes: `even`." in text
     first, second = text.splitlines()[-2:]
     assert first.startswith("| `even` | +0% | BMM: a |")
-    assert second == "| `fast` | +300% | BMM: b | 1.00 us | 4.00 us | `slow_kernel` | 2 |"
+    assert second == "| `fast` | +300% | BMM: b | 1.00 µs | 4.00 µs | `slow_kernel` | 2 |"
 
 
 @needs_library
@@ -88,6 +88,6 @@ def test_a_run_leaves_its_record_and_no_wrong_result(tmp_path):
     record = json.loads(output.read_text())
     assert torch.cuda.get_device_name() == record["environment"]["gpu"]
     assert record["failed"] == []
-    assert len(record["results"]) > 20
+    assert len(record["results"]) >= 10
     measured = [c for result in record["results"] for c in result["contenders"]]
     assert all(c["failure"] is None and c["timing"] for c in measured)

@@ -39,11 +39,11 @@ std::string leave_out_variants(const std::string& variants) {
   Watch& w = watch();
   const std::lock_guard<std::mutex> lock(w.mutex);
   std::string taken;
-  for (const std::string& name : w.taken) taken += (taken.empty() ? "" : ",") + name;
+  for (const std::string& name : w.taken) taken += (taken.empty() ? "" : ";") + name;
   w.taken.clear();
   w.left_out.clear();
   std::istringstream text(variants);
-  for (std::string name; std::getline(text, name, ',');) w.left_out.push_back(name);
+  for (std::string name; std::getline(text, name, ';');) w.left_out.push_back(name);
   variants_are_watched = !variants.empty();
   return taken;
 }

@@ -19,8 +19,8 @@ inline bool takes(const char* variant, bool suits) {
   return suits && (!variants_are_watched.load(std::memory_order_relaxed) || note_variant(variant));
 }
 
-// Leaves out the variants of a list separated by commas, and returns in such a list those that were
-// taken since the last call, each once. An asterisk watches without leaving out; an empty list
+// Leaves out the variants of a list separated by semicolons, and returns in such a list those that
+// were taken since the last call, each once. An asterisk watches without leaving out; an empty list
 // ends the watch.
 std::string leave_out_variants(const std::string& variants);
 

@@ -28,7 +28,7 @@ PRODUCTS = (
     *((side, side, side) for side in (8192, 4096, 2048, 1024)),
     *((8, 784, 1024), (8, 8192, 1024), (8, 25088, 4096), (512, 4096, 4096), (512, 25088, 4096)),
     *((1024, 1024, 1024), (1024, 8192, 1024)),
-    *((89250, 500, 64), (232965, 602, 64), (232965, 64, 64), (19717, 64, 64)),
+    *((89250, 500, 64), (232965, 602, 64), (232965, 64, 64), (19717, 64, 64), (2708, 1433, 64)),
 )
 """The same of products of bits."""
 LAYERS = (
@@ -78,6 +78,13 @@ class Operands:
         found = self.integers(-(2**31), 2**31, *rows, words_for(size), dtype=torch.int32)
         if size % WORD_BITS and self.device.type != "meta":
             found[..., -1] &= (1 << size % WORD_BITS) - 1
+        return found
+
+    def codes(self, rows: int, size: int) -> Tensor:
+        """Rows of 8-bit codes, padded with zeros."""
+        found = self.integers(-127, 128, rows, bytes_for(size), dtype=torch.int8)
+        if self.device.type != "meta":
+            found[:, size:] = 0
         return found
 
     def ternary(self, *shape: int, boolean: bool = False) -> tuple[Tensor, Tensor]:
@@ -150,7 +157,11 @@ def _graph_calls() -> Iterator[Call]:
         for classes in (7, 41, 64):
             name = f"BMM + BSpMM, 64 → {classes}, {graph}"
             yield Call("pairs", name, "bmm_bspmm_narrow", partial(_narrow, graph, classes))
+            given = partial(_rooted, graph, classes)
+            yield Call("pairs", f"{name}, with a root term", "bmm_bspmm_narrow", given)
         yield Call("pairs", f"BSpMM + BMM, 64 → 64, {graph}", "bspmm_bmm", partial(_joint, graph))
+        given = partial(_coded, graph, 500)
+        yield Call("pairs", f"BSpMM + IIB, 500 → 64, {graph}", "bspmm_bmm_iib", given)
 
 
 def _image_calls() -> Iterator[Call]:
@@ -188,10 +199,7 @@ def _fbb(n: int, k: int, m: int, dtype: torch.dtype, o: Operands) -> tuple[Any, 
 
 
 def _fib(n: int, k: int, m: int, o: Operands) -> tuple[Any, ...]:
-    weight = o.integers(-127, 128, m, bytes_for(k), dtype=torch.int8)
-    if o.device.type != "meta":
-        weight[:, k:] = 0
-    return o.floats(n, k), o.floats(k), o.floats(k), weight
+    return o.floats(n, k), o.floats(k), o.floats(k), o.codes(m, k)
 
 
 def _bits(n: int, k: int, m: int, o: Operands) -> tuple[Any, ...]:
@@ -218,6 +226,20 @@ def _narrow(graph: str, classes: int, o: Operands) -> tuple[Any, ...]:
     nodes = GRAPHS[graph][0]
     x, w = o.words(nodes, 64), o.words(classes, 64)
     return x, w, 64, *o.csr(graph), None, o.floats(classes), None, None, False, o.floats(nodes)
+
+
+def _rooted(graph: str, classes: int, o: Operands) -> tuple[Any, ...]:
+    """Scores of a last layer of GraphSAGE."""
+    nodes = GRAPHS[graph][0]
+    root = (o.words(nodes, 64), o.words(classes, 64), 64)
+    return *_narrow(graph, classes, o), None, o.floats(classes), 0, *root
+
+
+def _coded(graph: str, size: int, o: Operands) -> tuple[Any, ...]:
+    """A first layer of GraphSAGE on 8-bit rows."""
+    nodes = GRAPHS[graph][0]
+    x, w = o.codes(nodes, size), o.codes(64, size)
+    return o.words(nodes, 64), *o.csr(graph), x, w, size, o.floats(nodes)
 
 
 def _joint(graph: str, o: Operands) -> tuple[Any, ...]:

@@ -10,6 +10,7 @@ import torch
 
 from bench.cases import Case, Contender, WrongResultError, same_call
 from bench.operators.recorded import Call, Operands, calls
+from bitgnn._library import load_for_dry_runs
 from bitgnn.ops.route import DeviceDescription, route
 
 WATCHED = "*"
@@ -19,8 +20,9 @@ Device = str | torch.device | DeviceDescription
 
 def leave_out(variant: str) -> list[str]:
     """Leave out a variant from now on, none of them for ``""``; names that calls took before."""
+    load_for_dry_runs()
     found: str = torch.ops.bitgnn_dry.leave_out_variants(variant)
-    return found.split(",") if found else []
+    return found.split(";") if found else []
 
 
 def alternatives(call: Call, given: tuple[Any, ...], device: Device) -> dict[str, list[str]]:
@@ -43,14 +45,17 @@ def _kernels(
 
 
 def wins_cases() -> Iterator[Case]:
-    """A case a call: the chosen kernels, and those without each variant."""
-    operands = Operands("cuda")
+    """A case a call that has alternatives: the chosen kernels, and those without each variant."""
+    operands, shapes = Operands("cuda"), Operands("meta")
     for call in calls():
-        details = {"operator": call.operator}
-        yield Case(call.group, call.name, partial(_contenders, call, operands), details=details)
+        if others := alternatives(call, call.operands(shapes), operands.device):
+            contenders = partial(_contenders, call, operands, others)
+            yield Case(call.group, call.name, contenders, details={"operator": call.operator})
 
 
-def _contenders(call: Call, operands: Operands) -> Iterator[Contender]:
+def _contenders(
+    call: Call, operands: Operands, others: dict[str, list[str]]
+) -> Iterator[Contender]:
     given = call.operands(operands)
     overload = getattr(torch.ops.bitgnn, call.operator).default
     keywords = dict(call.keywords)
@@ -72,7 +77,7 @@ def _contenders(call: Call, operands: Operands) -> Iterator[Contender]:
         return partial(without, variant)
 
     yield Contender("chosen", True, same_call(lambda: overload(*given, **keywords)))
-    for variant, kernels in alternatives(call, given, operands.device).items():
+    for variant, kernels in others.items():
         yield Contender(variant, False, partial(make, variant), details={"next": kernels})
 
 
