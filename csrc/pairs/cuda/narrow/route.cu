@@ -94,7 +94,8 @@ cudaError_t aggregate_columns(const NarrowCall& call, const NarrowFactors& facto
   return with_form(product.size, product.out_features, factors.exist(), [&](auto form) {
     using Row = typename decltype(form)::Row;
     if constexpr (Row::kLanes == 1)
-      if (call.head == Head::kNone) return launch_sums<CsrPattern, false, Row>(d, context);
+      if (takes("pairs/narrow, headless", call.head == Head::kNone))
+        return launch_sums<CsrPattern, false, Row>(d, context);
     return launch_headed_sums(d, product.size, factors.exist(), context);
   });
 }
