@@ -37,6 +37,7 @@ from bench.tables.timings import (
     training_steps_table,
 )
 from bench.tables.variants import variants_table
+from bench.tables.wins import wins_table
 
 NOT_MEASURED = "Not measured yet.\n"
 ONE: Mapping[str, tuple[str, Callable[[Record], str]]] = {
@@ -75,6 +76,7 @@ ONE: Mapping[str, tuple[str, Callable[[Record], str]]] = {
     "hamming_cuda": ("hamming_cuda", hamming_table),
     "sampling": ("sampling", sampling_table),
     "training_steps": ("training_cuda", training_steps_table),
+    "wins": ("wins_cuda", wins_table),
 }
 """Tables of one record: its name, and what makes the table."""
 SEVERAL: Mapping[str, tuple[str, Callable[[Sequence[Record]], str]]] = {
