@@ -15,10 +15,8 @@ from bitgnn._library import load_for_dry_runs
 from bitgnn.cli import app
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = {
-    path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8")
-    for path in (ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md")))
-}  # fmt: skip
+FILES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+PAGES = {path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8") for path in FILES}
 # A block that is not run says why in a comment on the line in front of it.
 BLOCK = re.compile(r"^(?:<!-- not run: (.+?) -->\n)?```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 TABLE = re.compile(r"<!-- table:(\w+) -->.*?<!-- /table:\1 -->", re.DOTALL)
@@ -183,9 +181,8 @@ def options_of(script):
             elif isinstance(node, ast.ImportFrom) and node.module:
                 base = node.module.replace(".", "/")
                 names = [base, *(f"{base}/{alias.name}" for alias in node.names)]
-                waiting += [
-                    root / f"{name}.py" for root in (ROOT / "scripts", path.parent) for name in names
-                ]
+                for folder in (ROOT / "scripts", path.parent):
+                    waiting += [folder / f"{name}.py" for name in names]
     return found
 
 
