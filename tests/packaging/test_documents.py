@@ -85,6 +85,7 @@ def test_every_page_is_in_the_navigation_once_and_hooks_are_there() -> None:
     handlers = next(p["mkdocstrings"] for p in SITE["plugins"] if "mkdocstrings" in p)["handlers"]
     files = [*SITE["hooks"], *handlers["python"]["options"]["extensions"]]
     assert all((ROOT / file).is_file() for file in files)
+    assert all((DOCS / sheet).is_file() for sheet in SITE["extra_css"])
 
 
 def test_entries_are_there_once() -> None:
