@@ -60,10 +60,12 @@ def _value(axes: Axes, text: str, x: float, y: float, size: int) -> None:
                   bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.4})  # fmt: skip
 
 
-def _styles(*forms: str) -> dict[str, dict[str, str]]:
+def _styles(*forms: str) -> dict[str, dict[str, Any]]:
     """Colour and mark of each form; "fp32", "full" and "bin" have the same on every chart."""
     order = dict.fromkeys(("bin", "full", *forms))
-    styles = [{"color": c, "marker": m} for c, m in zip(FORM_COLOURS, MARKS, strict=False)]
+    styles: list[dict[str, Any]] = [
+        {"color": c, "marker": m} for c, m in zip(FORM_COLOURS, MARKS, strict=False)
+    ]
     return {form: styles[n % len(styles)] for n, form in enumerate(order) if form in forms}
 
 

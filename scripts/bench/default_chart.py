@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterable
+from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -16,7 +17,7 @@ from bench.tables.models import best_of, peer_seconds
 from bitgnn.measure.report import format_ratio, format_seconds
 
 PYG, BITS, PACKED = "#777777", "#e69f00", "#0072b2"
-TIMES = {
+TIMES: dict[str, dict[str, Any]] = {
     "PyG's best": {"color": PYG, "marker": "s"},
     "bits, from floats": {"color": BITS, "marker": "o"},
     "bits, packed": {"color": PACKED, "marker": "D"},

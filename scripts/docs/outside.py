@@ -1,5 +1,7 @@
 """Hook of mkdocs: names of torch and PyG in signatures and docstrings lead to their own pages."""
 
+from typing import Any
+
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import Files
 from mkdocs.structure.nav import Navigation
@@ -33,6 +35,7 @@ PAGES = {
 
 def on_nav(nav: Navigation, *, config: MkDocsConfig, files: Files) -> Navigation:
     """Tell the plugin that links names where these are; nothing is fetched."""
+    autorefs: Any = config.plugins["autorefs"]
     for name, address in PAGES.items():
-        config.plugins["autorefs"].register_url(name, address)
+        autorefs.register_url(name, address)
     return nav
