@@ -228,6 +228,9 @@ class _CudaGraph:
         self._times_bound = self.model.times_bound
         # Modules of the user's own may exchange their parameters unseen.
         self._own = Watch(_tensors(self.model)) if self.model.calls is not None else None
+        # A tensor that ``.data`` was set of lies elsewhere, which no count tells.
+        self._buffers = list(self.model.buffers())
+        self._buffers_at = [buffer.data_ptr() for buffer in self._buffers]
 
     def is_current(self) -> bool:
         """True if the tensors are those captured, where they lay, and nothing derived is stale."""
@@ -238,6 +241,7 @@ class _CudaGraph:
             and are_same(parts, self.parts)
             and [part.data_ptr() for part in parts] == self._places
             and _layout(parts) == self._layout
+            and [buffer.data_ptr() for buffer in self._buffers] == self._buffers_at
             and graph.unchanged(None if self.adjacency is None else self.adjacency.tensors)
             and all(watch.unchanged() for watch in derived)
             and (self._own is None or self._own.unchanged(_tensors(self.model)))
