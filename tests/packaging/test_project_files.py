@@ -23,8 +23,8 @@ PROJECT = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
 CI_SCRIPT = (ROOT / ".ci" / "run").read_text(encoding="utf-8")
 DOCKERFILE = (ROOT / "Dockerfile").read_text(encoding="utf-8")
 INSTALLED = {
-    "bash", "bitgnn", "clang-format", "cyclonedx-py", "echo", "find", "gh", "grep", "lint-imports",
-    "mkdocs", "mypy", "pip", "pytest", "python", "ruff", "typos", "xargs",
+    "bash", "bitgnn", "clang-format", "cyclonedx-py", "docker", "echo", "find", "gh", "grep",
+    "lint-imports", "mkdocs", "mypy", "pip", "pytest", "python", "ruff", "typos", "xargs",
 }  # fmt: skip
 """Commands that need no file of this repository."""
 
