@@ -6,7 +6,7 @@ from pathlib import Path
 from bench.operators.case import OperatorCase
 from bench.tables.documents import FROM_ALL, NOT_MEASURED, TABLES, documents, fill
 from bench.tables.ensembles import ensembles_table
-from bench.tables.figures import MISSING, filled
+from bench.tables.figures import MISSING, UNMEASURED, filled
 from bench.tables.operators import cases_table
 from bench.tables.papers import PAPERS, paper_rows, read
 from bench.tables.plain_loop import students_table, study_table
@@ -150,7 +150,7 @@ def test_rows_of_the_papers_are_all_there_with_their_figures(tmp_path):
     time = format_seconds(record["results"][0]["ours"]["median"])
     ratio = format_ratio(record["results"][0]["ratio"])
     text = filled("{{ops: BMM: BBF}}, {{ops: no such case}}, {{table3: Cora / bin}}", tmp_path)
-    assert text == f"{time} ({ratio}), {MISSING}, {MISSING}"
+    assert text == f"{time} ({ratio}), {MISSING}, {UNMEASURED}"
 
 
 def test_documents_show_the_recorded_results():

@@ -81,6 +81,8 @@ ONE: Mapping[str, tuple[str, Callable[[Record], str]]] = {
     "calls_cpu": ("calls_cpu", calls_table),
     "sampling": ("sampling", sampling_table),
     "training_steps": ("training_cuda", training_steps_table),
+    "one_image_cpu": ("papers_cpu", bnn_table),
+    "one_image_cuda": ("papers_cuda", bnn_table),
     "products": ("products_cuda", products_table),
     "cooperative": ("cooperative_cuda", cooperative_table),
     "tiles": ("ops_cuda", tiles_table),

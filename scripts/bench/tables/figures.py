@@ -14,7 +14,7 @@ from bench.tables.models import best_of
 from bitgnn.measure.report import format_bytes, format_ratio, format_seconds
 
 PLACEHOLDER = re.compile(r"\{\{(\w+): ([^}]+)\}\}")
-MISSING = "not recorded"
+MISSING, UNMEASURED = "not recorded", "not measured yet"
 
 
 def filled(text: str, results: Path) -> str:
@@ -23,16 +23,16 @@ def filled(text: str, results: Path) -> str:
 
 
 def figure(kind: str, name: str, results: Path) -> str:
-    """One figure as text; the word that it is not recorded where the record does not hold it."""
+    """One figure as text; in words where there is no such record, or no such figure in it."""
     source, make = KINDS[kind]
-    record = _read(results / f"{source}.json")
-    found = None if record is None else make(record, name)
-    return MISSING if found is None else found
+    path = results / f"{source}.json"
+    return make(_read(path), name) or MISSING if path.is_file() else UNMEASURED
 
 
 @cache
-def _read(path: Path) -> Record | None:
-    return json.loads(path.read_text("utf-8")) if path.is_file() else None
+def _read(path: Path) -> Record:
+    found: Record = json.loads(path.read_text("utf-8"))
+    return found
 
 
 def _case(record: Record, name: str) -> str | None:
@@ -149,8 +149,9 @@ def _decoder(phase: str, record: Record, name: str) -> str | None:
     return format_ratio(times["fp32"] / times[form]) if {"fp32", form} <= times.keys() else None
 
 
+CASES = ("bnn_cuda", "bnn_cpu", "bwta_cuda", "ops", "ops_cuda", "papers_cuda", "papers_cpu")
 KINDS: dict[str, tuple[str, Callable[[Record, str], str | None]]] = {
-    **{name: (name, _case) for name in ("bnn_cuda", "bnn_cpu", "bwta_cuda", "ops", "ops_cuda")},
+    **{name: (name, _case) for name in CASES},
     "rate": ("bnn_cuda", _rate),
     "ratios": ("bnn_cuda", _ratios),
     "ratios_bwta": ("bwta_cuda", _ratios),

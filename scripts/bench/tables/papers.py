@@ -11,7 +11,7 @@ from typing import NamedTuple
 import yaml
 
 from bench.report import Record, environment_line, markdown_table, table, versions_of
-from bench.tables.figures import filled
+from bench.tables.figures import MISSING, UNMEASURED, filled
 from bitgnn.measure.report import format_bytes, format_ratio, format_seconds
 
 FOLDER = Path(__file__).resolve().parents[1] / "papers"
@@ -19,6 +19,8 @@ PAPERS = ("bitgnn", "tcbnn", "bstc", "bincnn", "bwta")
 STATES = {
     "C": "complete", "D": "needs data", "H": "needs hardware", "L": "lost here", "O": "open",
 }  # fmt: skip
+ONCE_MEASURED = "M"
+"""State of rows that are complete as soon as all of their records are there, and open before."""
 
 
 class Row(NamedTuple):
@@ -39,7 +41,7 @@ def read(name: str) -> tuple[str, tuple[Row, ...]]:
     rows = []
     for line in found["rows"].splitlines():
         cells = [cell.strip() for cell in line.split("|")]
-        if len(cells) != len(Row._fields) or cells[1] not in STATES:
+        if len(cells) != len(Row._fields) or cells[1] not in {*STATES, ONCE_MEASURED}:
             raise ValueError(f"bench.papers: {name}.yaml: row {line!r} must have six cells")
         rows.append(Row(*cells))
     return found["paper"], tuple(rows)
@@ -50,7 +52,7 @@ def paper_rows(name: str, results: Path) -> str:
     title, rows = read(name)
     cells = [
         [
-            f"{row.name}: **{STATES[row.state]}**",
+            f"{row.name}: **{STATES[state_of(row, results)]}**",
             row.where,
             "; ".join(
                 f"{who}: {text}"
@@ -65,10 +67,19 @@ def paper_rows(name: str, results: Path) -> str:
     return f"{title}.\n\n{found.replace('---:', ':---')}"
 
 
+def state_of(row: Row, results: Path) -> str:
+    """Letter of the state that a row is in, with the records that are there."""
+    if row.state != ONCE_MEASURED:
+        return row.state
+    figures = filled(row.ours, results)
+    return "O" if UNMEASURED in figures or MISSING in figures else "C"
+
+
 def counts(results: Path) -> str:
     """Markdown of how many rows each paper has in which state."""
-    del results
-    by_paper = {read(name)[0]: Counter(row.state for row in read(name)[1]) for name in PAPERS}
+    by_paper = {
+        read(name)[0]: Counter(state_of(row, results) for row in read(name)[1]) for name in PAPERS
+    }
     by_paper["all"] = sum(by_paper.values(), Counter())
     return table(
         by_paper.items(),
