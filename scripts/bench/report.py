@@ -104,10 +104,10 @@ def environment_line(record: Record) -> str:
     device = device_of(machine, on_cuda=on_cuda, capability=True)
     device += f", CUDA {machine['cuda']}" if on_cuda else ""
     repeats = f"medians of {record['settings']['repeats']} interleaved repeats"
-    return f"{device}, {versions_of(record)}; {repeats}.{_busy(record)}"
+    return f"{device}, {versions_of(record)}; {repeats}.{busy(record)}"
 
 
-def _busy(record: Record) -> str:
+def busy(record: Record) -> str:
     """Says so where others used the processor when the measurement began."""
     busy = record["environment"].get("busy_percent")
     if busy is None or busy < BUSY_PERCENT or record.get("benchmark", "").endswith("cuda"):

@@ -54,6 +54,4 @@ def labelled(table: str) -> str:
         return CELL.sub(lambda _: f'<td data-label="{next(labels, "")}"', found[0])
 
     table = ROW.sub(row, table)
-    return (
-        table.replace("<table>", '<table class="wide">', 1) if len(names) >= WIDE_COLUMNS else table
-    )
+    return table.replace("<table>", "<table data-wide>", 1) if len(names) >= WIDE_COLUMNS else table

@@ -44,6 +44,7 @@ from bench.tables.timings import (
     stream_table,
     training_steps_table,
 )
+from bench.tables.tuner import tuner_table
 from bench.tables.variants import variants_table
 
 NOT_MEASURED = "Not measured yet.\n"
@@ -81,6 +82,7 @@ ONE: Mapping[str, tuple[str, Callable[[Record], str]]] = {
     "calls_cpu": ("calls_cpu", calls_table),
     "sampling": ("sampling", sampling_table),
     "training_steps": ("training_cuda", training_steps_table),
+    "tuner": ("tuner", tuner_table),
     "one_image_cpu": ("papers_cpu", bnn_table),
     "one_image_cuda": ("papers_cuda", bnn_table),
     "products": ("products_cuda", products_table),
