@@ -117,7 +117,16 @@ class HasRole(LookedUpProducts):
     @property
     def is_trained(self) -> bool:
         """True behind the first steps of training, from which on the role stays."""
-        return self._forms is not None and (self._counted.read(self.steps) or [0.0])[0] >= STEPS
+        return self._steps_seen >= STEPS
+
+    @property
+    def is_settling(self) -> bool:
+        """True in the first steps of training, in which the role may change."""
+        return 0 < self._steps_seen < STEPS
+
+    @property
+    def _steps_seen(self) -> float:
+        return 0.0 if self._forms is None else (self._counted.read(self.steps) or [0.0])[0]
 
     @property
     def is_past_settling(self) -> bool:
