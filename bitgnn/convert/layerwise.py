@@ -11,6 +11,7 @@ from typing import Any
 import torch_geometric.nn
 from torch import nn
 
+import bitgnn.nn
 from bitgnn._interpreter import warn
 from bitgnn.convert.network.graph_layers import (
     SUPPORTED,
@@ -86,6 +87,8 @@ def packed_copy(
                 replaced[place] = FrozenLayer(frozen, encoder)
                 for layer, its_letters in frozen.report.letters.items():
                     letters[_joined(prefix, place, layer)] = its_letters
+        elif isinstance(module, bitgnn.nn.Linear) and module.stays_float:
+            replaced[name] = plain_linear(module)
         elif is_binary(module, plan):
             full = _joined(prefix, name)
             if isinstance(module, SUPPORTED) and _has_two_widths(module):
@@ -101,6 +104,15 @@ def packed_copy(
         copied = copy_with(model, replaced).requires_grad_(False)
         copied.eval()  # the user's own may return nothing
     return copied, letters, floats
+
+
+def plain_linear(layer: bitgnn.nn.Linear) -> nn.Module:
+    """A layer of torch with the weights of one that its place left in floats."""
+    weight = layer.weight
+    sizes = layer.in_channels, layer.out_channels
+    plain = nn.Linear(*sizes, bias=layer.bias is not None, device="meta", dtype=weight.dtype)
+    plain.weight, plain.bias = layer.weight, layer.bias
+    return plain.train(layer.training)
 
 
 def _has_two_widths(layer: nn.Module) -> bool:

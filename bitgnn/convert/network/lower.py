@@ -153,7 +153,8 @@ class _Lowering:
         except Unsupported as reason:
             # As GINConv may, a graph layer without a binary form can have binary layers in it.
             is_own = isinstance(module, MessagePassing) and not isinstance(module, SUPPORTED)
-            if is_own and has_binary_layers(module, self.plan):
+            maps = any(isinstance(m, bitgnn.nn.Linear) for m in module.modules())
+            if is_own and (maps or has_binary_layers(module, self.plan)):
                 return self._own_module(name, module, args, kwargs, str(reason))
             return self._call(name, module, args, kwargs, str(reason))
         letters = self._letters(module, value)

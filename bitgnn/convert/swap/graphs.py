@@ -9,6 +9,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from torch import nn
 from torch_geometric.nn import MessagePassing
+from torch_geometric.nn.aggr import Aggregation
 
 import bitgnn.nn
 from bitgnn.convert.configs import NAMED, GraphConfig, Precision
@@ -25,10 +26,14 @@ from bitgnn.convert.swap.keeping import (
 )
 from bitgnn.convert.swap.relu import relu_warnings, replace_activations
 from bitgnn.convert.swap.unchanged import LINEAR, left_alone, unchanged
-from bitgnn.convert.walker import check_names, outermost, put_everywhere
+from bitgnn.convert.walker import check_names, is_inside, outermost, put_everywhere
 from bitgnn.nn import LayerPrecision
 from bitgnn.nn.precision import NORM_OPTIONS, PRODUCT_OPTIONS
 
+INNER = "a linear layer that a graph layer or another layer surrounds"
+"""Why linear layers are binary that nobody named."""
+LEAST_INPUTS = 16
+"""Inputs of a linear layer from which on it becomes binary unasked."""
 PLAIN_AGGREGATIONS = ("add", "sum", "mean", "min", "max", "mul")
 
 
@@ -70,15 +75,20 @@ def binarize_graph_layers(
     able = {name: layer for name, layer in known.items() if name not in {**skip, **kept}}
     precisions: dict[str, Precision] = {}
     why: dict[str, str] = {}
+    parents = {id(child): module for module in model.modules() for child in module.children()}
+    aggregations = [name for name, m in model.named_modules() if isinstance(m, Aggregation)]
     # Graph layers first.
     for name, layer in sorted(able.items(), key=lambda item: isinstance(item[1], LINEAR)):
-        given = _assigned(name, isinstance(layer, LINEAR), asked, config)
-        if given is not None:
+        given = _assigned(name, layer, asked, config)
+        if given is not None and not (given[1] == INNER and is_inside(name, aggregations)):
             precisions[name], why[name] = given
     result = copied(model)
     for name, precision in dict(precisions).items():
         try:
             result = swapped_layer(result, name, precision, config.dropout)
+            if why[name] == INNER:
+                in_graph_layer = isinstance(parents.get(id(able[name])), MessagePassing)
+                result.get_submodule(name).choose_by_place(ends_in_floats=not in_graph_layer)
         except Unswappable as error:  # one layer never stops the model
             if name in asked:
                 raise ValueError(f"binarize: layer {name!r} cannot be binary: {error}") from error
@@ -111,15 +121,16 @@ def _in_own_form(model: Any, config: GraphConfig) -> tuple[nn.Module, BinarizeRe
 
 
 def _assigned(
-    name: str, is_linear: bool, asked: Mapping[str, Precision], config: GraphConfig
+    name: str, layer: nn.Module, asked: Mapping[str, Precision], config: GraphConfig
 ) -> tuple[Precision, str] | None:
     """Precision of a layer and why it has that one; None where it stays in floats.
 
     Layers of precision "bin" and "full" find their role and their input's bits themselves.
     """
+    is_linear = isinstance(layer, LINEAR)
     if name in asked:
         given = asked[name]
-        if not is_linear and isinstance(given, str) and given in NAMED:
+        if isinstance(given, str) and given in NAMED:
             return given, "named in layers"
         parse = LayerPrecision.parse_linear if is_linear else LayerPrecision.parse
         try:
@@ -132,12 +143,21 @@ def _assigned(
             return config.precision, "precision of the model"
         precision = LayerPrecision.parse(config.precision)
         return precision, f"{str(precision)!r} of the model"
+    if config.precision in NAMED:
+        if config.linear is None:
+            return (config.precision, INNER) if _is_wide(layer) else None
+        return (config.precision, "linear=True") if config.linear else None
     if not config.linear:
         return None
     # Floats out: a sign behind them becomes a threshold when the model is frozen.
     letters = LayerPrecision.parse(config.precision)
-    activation = "B" if config.precision == "bin" else letters.bmm[0]
-    return LayerPrecision.parse_linear(f"{activation}{letters.bmm[1]}F"), "linear=True"
+    return LayerPrecision.parse_linear(f"{letters.bmm[:2]}F"), "linear=True"
+
+
+def _is_wide(layer: Any) -> bool:
+    """Whether bits of a linear layer are worth their norm: not those of gates or a few columns."""
+    outputs, inputs = layer.weight.shape
+    return inputs >= LEAST_INPUTS and outputs > 1
 
 
 def swapped_layer(model: nn.Module, name: str, precision: Precision, dropout: float) -> nn.Module:
