@@ -31,6 +31,7 @@ from bitgnn.inference import FreezeReport, Frozen, FrozenModel
 from bitgnn.inference.frozen_layers import FrozenLayer, FrozenLayers
 from bitgnn.inference.steps.calls import is_unsaved
 from bitgnn.inference.steps.structure import copy_with
+from bitgnn.nn.sum_linear import SumLinear
 
 _log = logging.getLogger("bitgnn.convert.freezing")
 
@@ -89,7 +90,7 @@ def packed_copy(
                     letters[_joined(prefix, place, layer)] = its_letters
         elif isinstance(module, bitgnn.nn.Linear) and module.stays_float:
             replaced[name] = plain_linear(module)
-        elif is_binary(module, plan):
+        elif is_binary(module, plan) and not isinstance(module, SumLinear):
             full = _joined(prefix, name)
             if isinstance(module, SUPPORTED) and _has_two_widths(module):
                 floats[full] = "its sources and destinations have different widths"
@@ -123,7 +124,8 @@ def _has_two_widths(layer: nn.Module) -> bool:
 
 def _of_sources_alone(layer: Any, plan: Planned) -> FrozenModel | None:
     """The frozen form of a layer without the map of the nodes themselves, where it has one."""
-    if not isinstance(layer, SUPPORTED) or row_of(layer).maps(layer)[1] is None:
+    is_sum = isinstance(layer, bitgnn.nn.GINConv)
+    if not is_sum and (not isinstance(layer, SUPPORTED) or row_of(layer).maps(layer)[1] is None):
         return None
     alone: Any = copy.copy(layer)
     alone.root_weight = False

@@ -5,6 +5,7 @@ from bitgnn.nn.attention.bwta_attention import BWTAAttention
 from bitgnn.nn.attention.multihead import BWTAMultiheadAttention, BWTASelfAttention
 from bitgnn.nn.bwta_linear import ActivationQuantizer, BWTALinear
 from bitgnn.nn.gcn_conv import GCNConv
+from bitgnn.nn.gin_conv import GINConv
 from bitgnn.nn.input_bits import InputBits
 from bitgnn.nn.linear import Linear
 from bitgnn.nn.neighbour_convs import GraphConv, SAGEConv
@@ -22,6 +23,7 @@ __all__ = [
     "BinaryLinear",
     "ChannelShortcut",
     "GCNConv",
+    "GINConv",
     "GraphConv",
     "InputBits",
     "LayerPrecision",

@@ -22,7 +22,8 @@ from bitgnn.quantize.looked_up_linear import InputWords, output_affine
 
 GAINS = ("gain_level", "root_gain_level")
 """Parameters of gains."""
-OWN = ("input_bits", "root_bits", "hidden_norm", "root_norm", *GAINS, "feeds", "steps")
+NORMS = ("hidden_norm", "root_norm", "output_norm")
+OWN = ("input_bits", "root_bits", *NORMS, *GAINS, "feeds", "steps")
 """Names of what a layer of named precision has beside PyG's; a checkpoint of PyG lacks them."""
 
 
@@ -133,7 +134,7 @@ class LooksUp(HasRole):
         """
         if self._forms is None or not (self.training and torch.is_grad_enabled()):
             return out
-        parts = (self.hidden_norm, self.root_norm, self.gain_level, self.root_gain_level)
+        parts = (*(getattr(self, n, None) for n in NORMS), self.gain_level, self.root_gain_level)
         held: list[Tensor] = []
         for part in parts:
             if isinstance(part, nn.Module):

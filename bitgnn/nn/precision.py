@@ -330,3 +330,22 @@ def named_linear_forms(
         "last_rows": floats if ends_in_floats else replace(last, bmm="FIF"),
         "floats": floats,
     }
+
+
+def named_sum_forms(precision: str | LayerPrecision) -> dict[Form, LayerPrecision] | None:
+    """The forms of ``"bin"`` and ``"full"`` of a map of summed features; None for anything else.
+
+    Integers are summed, and a batch norm follows where a binary layer reads the result.
+    """
+    if precision not in NAMES:
+        return None
+    last = LayerPrecision("FBF", "FBF", inputs="looked_up", order="aggregate_first")
+    hidden = replace(last, output_norm="batch")
+    rows = LayerPrecision("FIF", "FBF", inputs="looked_up")
+    return {
+        "hidden": hidden,
+        "last": last,
+        "few_bits": hidden,
+        "hidden_rows": replace(rows, output_norm="batch"),
+        "last_rows": rows,
+    }

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Protocol, runtime_checkable
 
+import torch_geometric.nn
 from torch import nn
 from torch_geometric.nn import MessagePassing
 from torch_geometric.nn.aggr import Aggregation
@@ -28,6 +29,8 @@ from bitgnn.convert.swap.relu import relu_warnings, replace_activations
 from bitgnn.convert.swap.unchanged import LINEAR, left_alone, unchanged
 from bitgnn.convert.walker import check_names, is_inside, outermost, put_everywhere
 from bitgnn.nn import LayerPrecision
+from bitgnn.nn.binary_product import BinaryProduct
+from bitgnn.nn.gin_conv import first_linear, why_not_binary
 from bitgnn.nn.precision import NORM_OPTIONS, PRODUCT_OPTIONS
 
 INNER = "a linear layer that a graph layer or another layer surrounds"
@@ -57,7 +60,12 @@ def binarize_graph_layers(
     """The swapped copy of a model and the report; see :func:`bitgnn.binarize`."""
     if isinstance(model, HasPrecision) and not (config.layers or config.skip or config.linear):
         return _in_own_form(model, config)
-    known = outermost(model, lambda module: isinstance(module, (*SUPPORTED, *LINEAR)))
+    by_name = isinstance(config.precision, str) and config.precision in NAMED
+
+    def is_known(module: nn.Module) -> bool:
+        return isinstance(module, (*SUPPORTED, *LINEAR)) or (by_name and is_composed(module))
+
+    known = outermost(model, is_known)
     # Every name of a module that has several stands for its first one.
     first: dict[int, str] = {}
     names = {
@@ -97,8 +105,12 @@ def binarize_graph_layers(
     if not precisions:
         return unchanged(result, able, {**skip, **kept})
     replaced = replace_activations(result, config.activation)
+    composed = [name for name in precisions if is_composed(model.get_submodule(name))]
     swapped = {name: str(result.get_submodule(name).precision) for name in precisions}
-    graph_layers = [name for name, layer in known.items() if isinstance(layer, SUPPORTED)]
+    for name, module in result.named_modules():
+        if isinstance(module, BinaryProduct) and name not in swapped and is_inside(name, composed):
+            swapped[name], why[name] = str(module.precision), "part of a graph layer"
+    graph_layers = [name for name, layer in known.items() if not isinstance(layer, LINEAR)]
     left = {**left_alone(result, precisions, graph_layers), **skip, **kept}
     warned = relu_warnings(result)
     return result, BinarizeReport(swapped, left, warned, replaced, why)
@@ -168,6 +180,12 @@ def swapped_layer(model: nn.Module, name: str, precision: Precision, dropout: fl
     layer: Any = model.get_submodule(name)
     new: Any
     chosen: dict[str, Any] = {"precision": precision, "dropout": dropout}
+    if is_composed(layer):
+        trains = isinstance(layer.eps, nn.Parameter)
+        chosen |= {"aggr": layer.aggr, "flow": layer.flow, "node_dim": layer.node_dim}
+        new = bitgnn.nn.GINConv(layer.nn, layer.initial_eps, trains, **chosen)
+        new.eps = layer.eps
+        return put_everywhere(model, layer, carry_over(layer, new))
     if isinstance(layer, LINEAR):
         inputs = getattr(layer, "in_channels", None) or layer.in_features
         outputs = getattr(layer, "out_channels", None) or layer.out_features
@@ -187,6 +205,14 @@ def swapped_layer(model: nn.Module, name: str, precision: Precision, dropout: fl
     tensor = next(iter(layer.parameters()))
     new.to(tensor.device, tensor.dtype)
     return put_everywhere(model, layer, carry_over(layer, new))
+
+
+def is_composed(layer: nn.Module) -> bool:
+    """Whether a layer becomes one whose parts are binary, GINConv."""
+    if not isinstance(layer, torch_geometric.nn.GINConv) or why_float(layer) is not None:
+        return False
+    first = first_linear(layer.nn)
+    return first is not None and why_float(first) is None and why_not_binary(layer) is None
 
 
 def own_letters(model: nn.Module) -> dict[str, str]:
