@@ -272,6 +272,32 @@ def _conv_add(e: Emitter, s: Asked) -> list[Ref]:
     return [ref for ref, k in zip(found, kept, strict=True) if k]
 
 
+def _gat(e: Emitter, s: Asked) -> list[Ref]:
+    """Inputs: bits of messages, which are those of the scores as well."""
+    heads, read = s.a["heads"], s.buffers.get
+    given = [s.x[0], read("digits"), read("step"), s.a["size"], None, read("score_bias")]
+    gives = [Register("floats", 2 * heads)]
+    (scores,) = e.op("bitgnn::bits_linear", *given, gives=gives)
+    gives = [Register("floats", heads)]
+    cuts = ((0, heads), (heads, 2 * heads))
+    ends = [e.op("aten::slice.Tensor", scores, 1, *cut, gives=gives)[0] for cut in cuts]
+    return _attended(e, s, "gat_bits", *ends, s.a["negative_slope"], None)
+
+
+def _gatv2(e: Emitter, s: Asked) -> list[Ref]:
+    """Inputs: bits of messages, of projections of sources, and of those of destinations."""
+    last = [s.buffers[name] for name in ("alone", "both", "step")]
+    return _attended(e, s, "gatv2_bits", *s.x[1:], s.a["width"], *last)
+
+
+def _attended(e: Emitter, s: Asked, operator: str, *middle: Any) -> list[Ref]:
+    first = [e._argument(word, s, s.x) for word in ["x", "size", "heads", "@rowptr", "@indices"]]
+    last = [s.buffers.get("bias"), s.buffers.get("threshold"), s.a["shared"], s.a["to_bits"]]
+    columns = s.a["heads"] * s.a["size"] if s.a["shared"] else s.a["size"]
+    gives = [Register("bits" if s.a["to_bits"] else "floats", columns)]
+    return e.op(f"bitgnn::{operator}", *first, *middle, *last, gives=gives)
+
+
 def _call(e: Emitter, s: Asked) -> list[Ref]:
     """The user's own code, by its number; it may read everything that stands beside the graph."""
     graph = [] if s.graph is None else [Part(s.graph, "whole")]
@@ -282,6 +308,7 @@ def _call(e: Emitter, s: Asked) -> list[Ref]:
 _OTHERS: Mapping[str, Callable[[Emitter, Asked], list[Ref]]] = {
     "pack_standardized": _standardized, "concat": _concat, "add_fbb": _add_signs, "cat": _cat,
     "cat_channels": _cat, "float_conv": _float_conv, "conv_add": _conv_add, "call": _call,
+    "gat": _gat, "gatv2": _gatv2,
     **dict.fromkeys((*FUNCTIONS, *OF_IMAGES), _function),
 }  # fmt: skip
 """Parts whose calls depend on more than a row can say."""

@@ -15,8 +15,8 @@ from bitgnn.inference.program import CALL, Buffer, Call, Part, Ref
 from bitgnn.inference.rewrites import rewritten
 from bitgnn.inference.steps.calls import FloatCall
 
-MOST_QUESTIONS = 3
-"""Questions whose answers compiled programs find executables for."""
+MOST_VARIANTS = 8
+"""Executables that are made at once, for answers that compiled programs may find."""
 
 
 class Instruction(NamedTuple):
@@ -154,14 +154,16 @@ class Compiled:
     ) -> None:
         self.calls, self.inputs, self.output = tuple(calls), tuple(inputs), output
         self.size, self.tensors, self.own, self.fuses = size, tensors, own, fuses
-        first = self._make({})
-        self.made = [first]
-        # Compiled programs ask about sizes of graphs and features, and cannot make another.
-        asked = [q for q, _ in first.asked if q.kind != "slices"][:MOST_QUESTIONS]
-        for answers in itertools.islice(
-            itertools.product((False, True), repeat=len(asked)), 1, None
-        ):
-            self.made.append(self._make(dict(zip(asked, answers, strict=True))))
+        # Compiled programs ask about graphs and features, too, and cannot make another.
+        self.made: list[Executable] = []
+        answers: list[dict[Question, bool]] = [{}]
+        while answers and len(self.made) < MOST_VARIANTS:
+            known = answers.pop(0)
+            self.made.append(self._make(known))
+            asked = [q for q, _ in self.made[-1].asked if q.kind != "slices" and q not in known]
+            for place, question in enumerate(asked):
+                others = dict.fromkeys(asked[:place], False)
+                answers.append({**known, **others, question: True})
 
     @property
     def sources(self) -> tuple[Tensor, ...]:

@@ -11,6 +11,7 @@ from torch import Tensor
 from bitgnn.bits import BitAdjacency
 from bitgnn.bits.tensor import WORD_BITS, words_for
 from bitgnn.inference.program import Buffer, Call, Part, Ref
+from bitgnn.inference.weighted import SUMS, weighted_call
 
 ORDERED_ROWS, ORDERED_EDGES, ORDERED_DEGREE = 1 << 15, 1 << 23, 4
 """Sums of narrow rows gain from an order from so many rows on, or so many edges. Rows of a smaller
@@ -27,7 +28,9 @@ class Question(NamedTuple):
 
     Attributes:
         kind: ``"slices"``, whether a graph is read in slices for rows of so many words;
-            ``"short_rows"``, whether its rows are few and without column factors; ``"few_rows"``,
+            ``"short_rows"``, whether its rows are short and without column factors; ``"values"``,
+            whether its edges have weights of their own, and ``"row_factors"``, whether its rows
+            have some; ``"few_rows"``,
             whether the features have few rows.
         graph: number of the graph.
         words: of the rows.
@@ -44,6 +47,8 @@ class Question(NamedTuple):
         if not graphs:
             return False
         graph = graphs[self.graph]
+        if self.kind in ("values", "row_factors"):
+            return (graph.values if self.kind == "values" else graph.row_scale) is not None
         if self.kind == "slices":
             return bool(graph.reads_slices(self.words))
         return graph.col_scale is None and bool(graph.nnz <= MOST_NEIGHBOURS * graph.shape[0])
@@ -108,6 +113,16 @@ class Rewriter:
         """Whether rows are short and without column factors."""
         return self._asks(Question("short_rows", part.graph))
 
+    def is_weighted(self, call: Call) -> bool:
+        """Whether a call sums over a graph whose edges have weights of their own."""
+        if call.kind not in SUMS or call.graph is None or call.graph < 0:  # features as a pattern
+            return False
+        return self._asks(Question("values", call.graph))
+
+    def has_rows(self, part: Part) -> bool:
+        """Whether the rows of a graph have factors."""
+        return self._asks(Question("row_factors", part.graph))
+
     def few_rows(self) -> bool:
         """Whether the features have few rows."""
         return self._asks(Question("few_rows"))
@@ -131,7 +146,9 @@ def sliced(call: Call) -> Call:
 
 
 def laid_out(call: Call, r: Rewriter) -> list[Call]:
-    """A call for the layout of its graph."""
+    """A call for the layout of its graph, or for its weights."""
+    if r.is_weighted(call):
+        return [weighted_call(call, r.has_rows)]
     if call.kind in ("bspmm_bbb", "bspmm_bbf"):
         named = call.named
         return [sliced(call)] if r.slices(named["rowptr"], words_for(named["size"])) else [call]

@@ -27,20 +27,22 @@ OWN: dict[str, Callable[..., Any]] = {
     "local_binary_patterns": local_binary_patterns,
 }
 """The functions of this package by name."""
+OVER_GRAPHS: dict[str, Callable[..., Any]] = {}
+"""Functions ``"graph::..."`` that rewrites name, and no file."""
 ALLOWED = {
     "aten": (
         "add.Scalar", "add.Tensor", "argmax", "avg_pool2d", "batch_norm", "bitwise_and.Tensor",
         "bitwise_xor.Tensor", "cat", "contiguous", "conv2d", "conv2d.padding", "elu", "hardtanh",
         "leaky_relu", "linear", "log_softmax.int", "max_pool2d", "maximum", "mean.dim",
-        "mul.Scalar", "mul.Tensor", "permute", "relu", "sigmoid", "silu", "softmax.int", "tanh",
-        "to.dtype", "unsqueeze",
+        "mul.Scalar", "mul.Tensor", "permute", "relu", "sigmoid", "silu", "slice.Tensor",
+        "softmax.int", "tanh", "to.dtype", "unsqueeze",
     ),
     "bitgnn": (
         "add_bbb", "add_bbf", "add_ffb", "bits_linear", "bmm_add", "bmm_add_iib", "bmm_bbb",
         "bmm_bbf", "bmm_iib", "bmm_iif", "bmm_tbb", "bspmm_bbb", "bspmm_bbf", "bspmm_bfb",
         "bspmm_bff", "bspmm_fbb", "bspmm_fbf", "bspmm_ffb", "bspmm_fff", "bspmm_tbb", "bspmm_tbf",
-        "concat_bbb", "conv_add", "conv_bbb", "conv_bbf", "conv_fbb", "conv_fbf", "linear_ternary",
-        "pack", "pack_images", "pack_int8", "pack_patches", "pack_scaled", "pack_standardized",
+        "concat_bbb", "conv_add", "conv_bbb", "conv_bbf", "conv_fbb", "conv_fbf", "gat_bits",
+        "gatv2_bits", "linear_ternary", "pack", "pack_images", "pack_int8", "pack_patches", "pack_scaled", "pack_standardized",
         "pack_ternary", "pool_bits", "unpack",
     ),
     "float": OWN,
@@ -58,8 +60,8 @@ def own(function: Callable[..., Any]) -> Callable[..., Any]:
 def overload(operator: str) -> Callable[..., Any]:
     """The function behind a name such as ``"bitgnn::pack"`` or ``"aten::mul.Scalar"``."""
     namespace, _, name = operator.partition("::")
-    if namespace == "float":
-        return OWN[name]
+    if namespace in ("float", "graph"):
+        return OWN[name] if namespace == "float" else OVER_GRAPHS[name]
     name, _, version = name.partition(".")
     found: Callable[..., Any] = getattr(
         getattr(getattr(torch.ops, namespace), name), version or "default"

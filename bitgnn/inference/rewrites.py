@@ -322,6 +322,8 @@ def rewritten(
 
 
 def _fused(group: Sequence[Call], r: Rewriter) -> list[Call] | None:
+    if any(map(r.is_weighted, group)):
+        return None
     kinds = " ".join(call.kind for call in group)
     rows = (rewrite(group, r) for pattern, rewrite in REWRITES if re.fullmatch(pattern, kinds))
     return next((made for made in rows if made is not None), None)
