@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from torch import Tensor, nn
 from torch.nn.modules.module import register_module_parameter_registration_hook
 
 from bitgnn.bits.tensor import WORD_BITS
-from bitgnn.inference.program import CALL, Call, Program, Register
+from bitgnn.inference.program import CALL, Program
 
 LARGEST = 1 << 26
 """Largest number among the arguments of a model or module."""
@@ -21,7 +21,6 @@ WEIGHTS_A_BYTE = 8
 PARAMETERS_A_TENSOR, MORE_PARAMETERS = 16, 64
 """A module may have so many parameters for each tensor of its file, and so many more."""
 JOINS = ("cat", "concat_bbb")
-SHORTCUT = "float::shortcut"
 COPIES = 8
 """How often a join may hold each feature that was given, made or is taken by a product."""
 
@@ -76,25 +75,17 @@ def check_program(program: Program, tensors: Mapping[str, Tensor]) -> None:
     most = COPIES * (given + made + max(map(_row, tensors.values()), default=0))
     widths = {0: given}
     for number, call in enumerate(program.calls):
-        width = _width(call, widths, registers)
+        read = [widths[register] for register in call.inputs]
+        grown = sum(read) if call.kind in JOINS else max(read, default=1)
+        widths |= {register: registers[register].size or grown for register in call.outputs}
+        width = max(widths[register] for register in call.outputs)
         if width > most:
             raise ValueError(
                 f"call {number} ({call.kind}): {width} features are more than weights allow, {most}"
             )
-        widths.update(dict.fromkeys(call.outputs, width))
 
 
 def _row(weight: Tensor) -> int:
     """Features that a weight takes, if it is one: packed ones have 32 in a word."""
     row = weight[:1].numel() if weight.dim() > 1 else 0
     return row * (1 if weight.is_floating_point() else WORD_BITS)
-
-
-def _width(call: Call, widths: Mapping[int, int], registers: Sequence[Register]) -> int:
-    """Features, or channels of images, of what a call writes: a flattened pixel counts as one."""
-    read = [widths[register] for register in call.inputs]
-    if call.kind in JOINS:
-        return sum(read)
-    if call.operator in (CALL, SHORTCUT) or call.tensors:
-        return max(registers[output].size or max(read, default=1) for output in call.outputs)
-    return max(read, default=1)

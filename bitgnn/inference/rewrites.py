@@ -116,7 +116,7 @@ def narrow_sums(group: Sequence[Call], r: Rewriter) -> list[Call] | None:
         root = ends[0].named
         is_narrow = r.tensor(root["w"]).size(0) <= MOST_NARROW_COLUMNS
         is_narrow &= of_product["size"] <= MAX_NARROW_SIZE
-        if not is_narrow or root["addend"] != Ref(sums.outputs[0]) or _compares(root):
+        if not is_narrow or root["addend"] != Ref(sums.outputs[0]) or root.get("out_bits"):
             return None
         added = {
             "root": root["x"], "root_w": root["w"], "root_size": root["size"],
@@ -138,15 +138,11 @@ def narrow_sums(group: Sequence[Call], r: Rewriter) -> list[Call] | None:
     ]  # fmt: skip
 
 
-def _compares(named: Mapping[str, Any]) -> bool:
-    return bool(named.get("out_bits"))
-
-
 def joint_product(group: Sequence[Call], r: Rewriter) -> list[Call] | None:
     """[bmm_bbb,] bspmm_bbf, bmm_add to bits -> [bmm_bbb,] bspmm_bmm."""
     *products, sums, root = group
     own, of_sums = root.named, sums.named
-    if not _compares(own) or own["addend"] != Ref(sums.outputs[0]):
+    if not own.get("out_bits") or own["addend"] != Ref(sums.outputs[0]):
         return None
     if products and len(products[0].arguments) > 3:
         return None

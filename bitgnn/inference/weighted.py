@@ -25,7 +25,8 @@ def weighted_call(call: Call, has_rows: Callable[[Part], bool]) -> Call:
 
     Ternary rows take functions of their own.
     """
-    named, (source, _, to) = call.named, call.kind.removeprefix("bspmm_")
+    named, letters = call.named, call.kind.removeprefix("bspmm_")
+    source, to = letters[0], letters[2]
     graph = named["rowptr"].graph
     last = named.get("threshold" if to == "b" else "bias")
     size = named["size"] if source == "b" else None
