@@ -1,4 +1,4 @@
-"""The compiler's listings: printed programs, and the calls that run, beside those in `programs/`."""
+"""Listings of the compiler: printed programs and the calls that run, as in `programs/`."""
 
 from pathlib import Path
 
@@ -120,7 +120,7 @@ def test_rewrites_of_a_layout_are_not_those_of_another():
 
 @pytest.mark.parametrize("text", [None, "", "x", "%0: floats[3]\nreturn %0\n", "return %0"])
 def test_other_texts_are_no_programs(text):
-    with pytest.raises(ValueError, match="program|register|a call"):
+    with pytest.raises(ValueError, match=r"program|register|a call"):
         Program.read(text)
 
 
