@@ -301,5 +301,5 @@ def _clone(x: Inputs) -> Inputs:
     """The same features in memory of their own."""
     if isinstance(x, Tensor | BitTensor | BitImages | Int8Tensor):
         return x.clone()
-    row, col = (None if factor is None else factor.clone() for factor in (x.row_scale, x.col_scale))
-    return BitAdjacency(x.rowptr.clone(), x.indices.clone(), x.num_cols, row, col)
+    rowptr, indices, *weights = (None if part is None else part.clone() for part in x.tensors)
+    return BitAdjacency._trusted(rowptr, indices, x.num_cols, *weights)

@@ -56,7 +56,7 @@ class HasRole(LookedUpProducts):
         """Settle the letters, before PyG's constructor runs."""
         precision = chosen_precision(precision)
         self._precision_name = precision if isinstance(precision, str) else None
-        self._forms = named_forms(precision)
+        self._forms = self._named_forms(precision)
         self._seen = {}
         self._letters = (
             LayerPrecision.parse(precision) if self._forms is None else self._forms["last"]
@@ -64,6 +64,15 @@ class HasRole(LookedUpProducts):
         if role is not None:
             self._check_role(role)
         self._asked_role = role
+
+    def _named_forms(self, precision: str | LayerPrecision) -> dict[Form, LayerPrecision] | None:
+        """The forms of a precision given by name."""
+        return named_forms(precision)
+
+    @property
+    def ends_in_floats(self) -> bool:
+        """True for a layer that stays in floats where no other layer reads its result."""
+        return self._forms is not None and self._forms["last"].is_float
 
     def _check_role(self, role: Any) -> None:
         if role not in ROLES:
@@ -78,7 +87,8 @@ class HasRole(LookedUpProducts):
 
     def _add_inputs(self, in_channels: int | tuple[int, int], is_apart: bool) -> None:
         """Create the statistics of the inputs and what remembers the role."""
-        owner, looks_up = type(self).__name__, self._letters.looks_up
+        kinds = self._letters if self._forms is None else self._forms["hidden"]
+        owner, looks_up = type(self).__name__, kinds.looks_up
         sizes = (in_channels, in_channels) if isinstance(in_channels, int) else in_channels
         rows = self._letters.takes_rows and self._forms is None
         self.input_bits = InputBits(owner, sizes[0], rows) if looks_up else None

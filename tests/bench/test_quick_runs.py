@@ -14,6 +14,7 @@ RUNS = {
     ),
     "bench_bwta": ("bwta_cpu", (), {"torch fp32", *PACKED}),
     "bench_conversion": ("conversion", (), None),
+    "bench_hamming": ("hamming_cpu", (), None),
     "bench_layers": ("layers", (), None),
     "bench_ops": ("ops", (), None),
     "bench_papers": (

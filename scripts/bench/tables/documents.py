@@ -40,12 +40,14 @@ from bench.tables.plain_loop import (
 from bench.tables.timings import (
     calls_table,
     decoder_speed_table,
+    hamming_table,
     sampling_table,
     stream_table,
     training_steps_table,
 )
 from bench.tables.tuner import tuner_table
 from bench.tables.variants import variants_table
+from bench.tables.wins import wins_table
 
 NOT_MEASURED = "Not measured yet.\n"
 ONE: Mapping[str, tuple[str, Callable[[Record], str]]] = {
@@ -80,8 +82,11 @@ ONE: Mapping[str, tuple[str, Callable[[Record], str]]] = {
     "decoder_cuda": ("decoder_cuda", decoder_speed_table),
     "calls_cuda": ("calls_cuda", calls_table),
     "calls_cpu": ("calls_cpu", calls_table),
+    "hamming_cpu": ("hamming_cpu", hamming_table),
+    "hamming_cuda": ("hamming_cuda", hamming_table),
     "sampling": ("sampling", sampling_table),
     "training_steps": ("training_cuda", training_steps_table),
+    "wins": ("wins_cuda", wins_table),
     "tuner": ("tuner", tuner_table),
     "one_image_cpu": ("papers_cpu", bnn_table),
     "one_image_cuda": ("papers_cuda", bnn_table),
