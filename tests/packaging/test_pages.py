@@ -52,7 +52,7 @@ model = Net(way, conv1=GCNConv(61, 64), conv2=GCNConv(64, 10))
 for _ in range(3):
     model(x, edges).square().mean().backward()
 frozen = bitgnn.freeze(model.eval())
-other_x, out = x.clone(), torch.empty(num_nodes, 10)
+other_x, out, weight = x.clone(), torch.empty(num_nodes, 10), torch.rand(edges.size(1))
 loader = NeighborLoader(data, [5, 5], batch_size=64)
 """,
 }
