@@ -3,10 +3,13 @@
 from bitgnn.bits.pyg_storage import teach_storages
 from bitgnn.nn.attention.bwta_attention import BWTAAttention
 from bitgnn.nn.attention.multihead import BWTAMultiheadAttention, BWTASelfAttention
-from bitgnn.nn.binary_product import Linear
 from bitgnn.nn.bwta_linear import ActivationQuantizer, BWTALinear
+from bitgnn.nn.gat_conv import GATConv
+from bitgnn.nn.gatv2_conv import GATv2Conv
 from bitgnn.nn.gcn_conv import GCNConv
+from bitgnn.nn.gin_conv import GINConv
 from bitgnn.nn.input_bits import InputBits
+from bitgnn.nn.linear import Linear
 from bitgnn.nn.neighbour_convs import GraphConv, SAGEConv
 from bitgnn.nn.precision import PRESETS, LayerPrecision, default_precision
 from bitgnn.nn.recommender import Recommender
@@ -23,7 +26,10 @@ __all__ = [
     "BinaryConv2d",
     "BinaryLinear",
     "ChannelShortcut",
+    "GATConv",
+    "GATv2Conv",
     "GCNConv",
+    "GINConv",
     "GraphConv",
     "InputBits",
     "LayerPrecision",

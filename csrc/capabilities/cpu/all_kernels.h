@@ -18,6 +18,7 @@
 #include "conv/cpu/conv_kernel.h"
 //
 #include "first_layers/cpu/kernel.h"
+#include "gat/cpu/kernel.h"
 #include "hamming/cpu/kernel.h"
 #include "int8/cpu/kernel.h"
 
@@ -56,6 +57,7 @@ constexpr KernelTable kernel_table(const char* capability) {
       matmul_ternary,
       attend_ternary,
       scan_codes,
+      gat,
   };
 }
 

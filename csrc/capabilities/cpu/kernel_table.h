@@ -5,6 +5,7 @@
 
 #include "conv/arguments.h"
 #include "first_layers/arguments.h"
+#include "gat/cpu/scores.h"
 #include "hamming/arguments.h"
 #include "hamming/cpu/nearest.h"
 #include "int8/arguments.h"
@@ -189,6 +190,7 @@ struct KernelTable {
   // Adds codes [begin, end) to the nearest of queries [query_begin, query_end).
   void (*scan_codes)(const HammingArgs&, Nearest* nearest, int64_t query_begin, int64_t query_end,
                      int64_t begin, int64_t end);
+  void (*gat)(const GatPlan&, int64_t begin, int64_t end);
 };
 
 extern const KernelTable kPortableKernels;
