@@ -73,7 +73,10 @@ class GraphConfig(Config):
             layer named here becomes binary whatever ``linear`` says.
         skip: module names to leave alone; a string is one name.
         dropout: dropout of the swapped layers, after the sign.
-        linear: swap linear layers outside of graph layers too; they return floats.
+        linear: linear layers outside of graph layers with a binary form of their own, which return
+            floats: True swaps all of them, False none. None, for a precision by name, swaps those
+            that are inside of other graph layers or of at least 16 inputs, and outside of graph
+            layers keeps one in floats whose result no other layer reads, such as a head.
         activation: what becomes of the activation functions of PyG's ready-made models and of
             ReLU modules in front of a sign: ``"keep"``, ``"drop"`` or ``"hardtanh"``. Calls of
             ReLU in the code of a forward stay.
@@ -87,11 +90,12 @@ class GraphConfig(Config):
     layers: Mapping[str, Precision] = field(default_factory=dict)
     skip: Sequence[str] = ()
     dropout: float = 0.0
-    linear: bool = False
+    linear: bool | None = None
     activation: Activation = "keep"
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        self._check_choice("linear", (None, False, True))
         self._check_choice("activation", get_args(Activation))
         if not isinstance(self.layers, Mapping):
             raise TypeError(

@@ -11,6 +11,7 @@ from typing import Any
 import torch_geometric.nn
 from torch import nn
 
+import bitgnn.nn
 from bitgnn._interpreter import warn
 from bitgnn.convert.network.graph_layers import (
     SUPPORTED,
@@ -30,6 +31,7 @@ from bitgnn.inference import FreezeReport, Frozen, FrozenModel
 from bitgnn.inference.frozen_layers import FrozenLayer, FrozenLayers
 from bitgnn.inference.steps.calls import is_unsaved
 from bitgnn.inference.steps.structure import copy_with
+from bitgnn.nn.sum_linear import SumLinear
 
 _log = logging.getLogger("bitgnn.convert.freezing")
 
@@ -86,7 +88,9 @@ def packed_copy(
                 replaced[place] = FrozenLayer(frozen, encoder)
                 for layer, its_letters in frozen.report.letters.items():
                     letters[_joined(prefix, place, layer)] = its_letters
-        elif is_binary(module, plan):
+        elif isinstance(module, bitgnn.nn.Linear) and module.stays_float:
+            replaced[name] = plain_linear(module)
+        elif is_binary(module, plan) and not isinstance(module, SumLinear):
             full = _joined(prefix, name)
             if isinstance(module, SUPPORTED) and _has_two_widths(module):
                 floats[full] = "its sources and destinations have different widths"
@@ -103,6 +107,15 @@ def packed_copy(
     return copied, letters, floats
 
 
+def plain_linear(layer: bitgnn.nn.Linear) -> nn.Module:
+    """A layer of torch with the weights of one that its place left in floats."""
+    weight = layer.weight
+    sizes = layer.in_channels, layer.out_channels
+    plain = nn.Linear(*sizes, bias=layer.bias is not None, device="meta", dtype=weight.dtype)
+    plain.weight, plain.bias = layer.weight, layer.bias
+    return plain.train(layer.training)
+
+
 def _has_two_widths(layer: nn.Module) -> bool:
     """Whether a layer of a bipartite graph reads two matrices that cannot be one."""
     neighbours, root = row_of(layer).maps(layer)
@@ -111,7 +124,8 @@ def _has_two_widths(layer: nn.Module) -> bool:
 
 def _of_sources_alone(layer: Any, plan: Planned) -> FrozenModel | None:
     """The frozen form of a layer without the map of the nodes themselves, where it has one."""
-    if not isinstance(layer, SUPPORTED) or row_of(layer).maps(layer)[1] is None:
+    is_sum = isinstance(layer, bitgnn.nn.GINConv)
+    if not is_sum and (not isinstance(layer, SUPPORTED) or row_of(layer).maps(layer)[1] is None):
         return None
     alone: Any = copy.copy(layer)
     alone.root_weight = False

@@ -164,7 +164,7 @@ def _layer_report(name: str, layer: Any, why: str) -> LayerReport:
         role = str(layer.role or NOT_YET)
     else:
         precision = spelled(layer, letters)
-    if bits is not None:
+    if bits is not None and not (letters.is_float and bits.kind):
         inputs = str(bits.kind or "not looked at yet")
     elif letters.takes_ternary:
         inputs = "ternary"
@@ -184,7 +184,7 @@ def _added(layer: Any, role: str) -> tuple[str, ...]:
     letters = layer.letters
     found = ["batch norm" if letters.input_norm == "batch" else str(letters.input_norm or "")]
     found += ["batch norm"] * (bool(letters.hidden_norm) + bool(letters.output_norm))
-    if layer.gain_level is not None and not letters.hidden_norm:
+    if layer.gain_level is not None and not (letters.hidden_norm or letters.is_float):
         found.append("batch norm or gain" if role == NOT_YET else "gain")
     found += ["shortcut"] if getattr(layer, "has_shortcut", False) else []
     scales = sum(q is not None for q in (layer.input_quantizer, layer.hidden_quantizer))
@@ -246,7 +246,7 @@ def check_trained(
                 # Only graph layers can look their bits up.
                 can_look = isinstance(layer, MessagePassing) and not letters.looks_up
                 cure = BY_NAME if can_look else CENTRE
-            if is_read and seen.constant == seen.size:
+            if is_read and seen.constant == seen.size and getattr(layer, "is_asked", True):
                 raise ValueError(
                     f"freeze: {where} must have {what} bits that vary, got all {seen.size} of them "
                     f"the same in all {_rows(seen)}; {cure}; {GO_ON}"

@@ -3,15 +3,18 @@
 from bitgnn.bits.pyg_storage import teach_storages
 from bitgnn.nn.attention.bwta_attention import BWTAAttention
 from bitgnn.nn.attention.multihead import BWTAMultiheadAttention, BWTASelfAttention
-from bitgnn.nn.binary_product import Linear
 from bitgnn.nn.bwta_linear import ActivationQuantizer, BWTALinear
 from bitgnn.nn.gat_conv import GATConv
 from bitgnn.nn.gatv2_conv import GATv2Conv
 from bitgnn.nn.gcn_conv import GCNConv
+from bitgnn.nn.gin_conv import GINConv
 from bitgnn.nn.input_bits import InputBits
+from bitgnn.nn.linear import Linear
 from bitgnn.nn.neighbour_convs import GraphConv, SAGEConv
 from bitgnn.nn.precision import PRESETS, LayerPrecision, default_precision
+from bitgnn.nn.recommender import Recommender
 from bitgnn.nn.torch_layers import BinaryConv2d, BinaryLinear, ChannelShortcut, NodeStandardize
+from bitgnn.ops.hamming import hamming_topk, merge_topk
 
 __all__ = [
     "PRESETS",
@@ -26,13 +29,17 @@ __all__ = [
     "GATConv",
     "GATv2Conv",
     "GCNConv",
+    "GINConv",
     "GraphConv",
     "InputBits",
     "LayerPrecision",
     "Linear",
     "NodeStandardize",
+    "Recommender",
     "SAGEConv",
     "default_precision",
+    "hamming_topk",
+    "merge_topk",
 ]
 
 teach_storages()  # layers have imported PyG

@@ -56,7 +56,7 @@ class HasRole(LookedUpProducts):
         """Settle the letters, before PyG's constructor runs."""
         precision = chosen_precision(precision)
         self._precision_name = precision if isinstance(precision, str) else None
-        self._forms = named_forms(precision)
+        self._forms = self._named_forms(precision)
         self._seen = {}
         self._letters = (
             LayerPrecision.parse(precision) if self._forms is None else self._forms["last"]
@@ -64,6 +64,15 @@ class HasRole(LookedUpProducts):
         if role is not None:
             self._check_role(role)
         self._asked_role = role
+
+    def _named_forms(self, precision: str | LayerPrecision) -> dict[Form, LayerPrecision] | None:
+        """The forms of a precision given by name."""
+        return named_forms(precision)
+
+    @property
+    def ends_in_floats(self) -> bool:
+        """True for a layer that stays in floats where no other layer reads its result."""
+        return self._forms is not None and self._forms["last"].is_float
 
     def _check_role(self, role: Any) -> None:
         if role not in ROLES:
@@ -78,7 +87,8 @@ class HasRole(LookedUpProducts):
 
     def _add_inputs(self, in_channels: int | tuple[int, int], is_apart: bool) -> None:
         """Create the statistics of the inputs and what remembers the role."""
-        owner, looks_up = type(self).__name__, self._letters.looks_up
+        kinds = self._letters if self._forms is None else self._forms["hidden"]
+        owner, looks_up = type(self).__name__, kinds.looks_up
         sizes = (in_channels, in_channels) if isinstance(in_channels, int) else in_channels
         rows = self._letters.takes_rows and self._forms is None
         self.input_bits = InputBits(owner, sizes[0], rows) if looks_up else None
@@ -93,7 +103,7 @@ class HasRole(LookedUpProducts):
                 module.register_buffer(name, torch.zeros((), dtype=torch.float32))
             self._state, self._counted = HostState(), HostState()
             self._fed = False
-            self._begin()
+        self._begin()
 
     def _begin(self) -> None:
         """Know nothing of inputs and role, or what the constructor was told."""
@@ -106,7 +116,8 @@ class HasRole(LookedUpProducts):
                 self.steps.zero_()
             if self._asked_role is not None:
                 self._take_role(self._asked_role)
-            watch.add(self)
+        if self.input_bits is not None:
+            watch.add(self)  # given letters, too, need the share that dropout in front keeps
 
     @property
     def has_role(self) -> bool:
@@ -116,7 +127,26 @@ class HasRole(LookedUpProducts):
     @property
     def is_trained(self) -> bool:
         """True behind the first steps of training, from which on the role stays."""
-        return self._forms is not None and (self._counted.read(self.steps) or [0.0])[0] >= STEPS
+        return self._steps_seen >= STEPS
+
+    @property
+    def is_settling(self) -> bool:
+        """True in the first steps of training, in which the role may change."""
+        return 0 < self._steps_seen < STEPS
+
+    @property
+    def _steps_seen(self) -> float:
+        return 0.0 if self._forms is None else (self._counted.read(self.steps) or [0.0])[0]
+
+    @property
+    def is_past_settling(self) -> bool:
+        """True where no pass over the model tells more: behind the first steps of training.
+
+        Layers whose letters are given count no steps; theirs ends with the first batch.
+        """
+        if self._forms is not None:
+            return self.is_trained
+        return self.input_bits is None or self.input_bits.host_count > 0
 
     @property
     def role(self) -> Role | None:
@@ -127,7 +157,7 @@ class HasRole(LookedUpProducts):
         """
         if self._forms is None or self.input_bits is None:
             return None
-        feeds, reads = self._state.read(self.feeds, self.input_bits.reads) or (0.0, 0.0)
+        feeds, reads = self._host_numbers()
         if reads == 0.0:
             return None
         found = (reads > 0, feeds > 0)
@@ -173,7 +203,7 @@ class HasRole(LookedUpProducts):
 
     def tell_source(self, bits: InputBits, reads_bits: bool, kept: float, form: float) -> None:
         """Hear where an input comes from: see :func:`bitgnn.nn.settling.settle`."""
-        if self.is_trained:
+        if self.is_past_settling:
             return
         if self._asked_role is None and self._forms is not None:
             bits.set_reads(reads_bits)
@@ -207,7 +237,12 @@ class HasRole(LookedUpProducts):
         """True where a binary layer is known to read the result."""
         if self._forms is None or self.input_bits is None:
             return False
-        return (self._state.read(self.feeds, self.input_bits.reads) or [0.0])[0] > 0
+        return self._host_numbers()[0] > 0
+
+    def _host_numbers(self) -> list[float]:
+        """``feeds`` and ``reads`` of the input, for which a GPU is asked only after a write."""
+        assert self.input_bits is not None
+        return self._state.read(self.feeds, self.input_bits.reads) or [0.0, 0.0]
 
     def _form(self, feeds_bits: bool) -> Form:
         assert self.input_bits is not None

@@ -15,14 +15,15 @@ from bitgnn.nn.looked_up_products import MATRIX
 from bitgnn.nn.map_linear import is_watched, remake_weight
 from bitgnn.nn.repeats import is_in_backward, is_recorded, is_reentrant
 from bitgnn.nn.roles import found_producers, joins_features, kept_share, leave_mark
-from bitgnn.nn.settling import current_flow
+from bitgnn.nn.settling import current_flow, tells_apart
 from bitgnn.nn.waiting import watch
 from bitgnn.ops.reference.pairs import MAX_NARROW_SIZE
 from bitgnn.quantize.looked_up_linear import InputWords, output_affine
 
 GAINS = ("gain_level", "root_gain_level")
 """Parameters of gains."""
-OWN = ("input_bits", "root_bits", "hidden_norm", "root_norm", *GAINS, "feeds", "steps")
+NORMS = ("hidden_norm", "root_norm", "output_norm")
+OWN = ("input_bits", "root_bits", *NORMS, *GAINS, "feeds", "steps")
 """Names of what a layer of named precision has beside PyG's; a checkpoint of PyG lacks them."""
 
 
@@ -99,7 +100,11 @@ class LooksUp(HasRole):
     def _ask_autograd(self, x: Tensor, bits: InputBits) -> None:
         """Count the first steps of training, and read the data flow from their graphs."""
         is_compiled = torch.compiler.is_compiling()
-        if self._forms is None or is_in_backward():
+        if is_in_backward():
+            return
+        if self._forms is None:
+            if self.waits_for_model and is_recorded() and not is_compiled and bits.host_count == 0:
+                bits.set_kept(kept_share(x))
             return
         self._fed = self._feeds_bits
         if not is_recorded():
@@ -112,18 +117,19 @@ class LooksUp(HasRole):
         if is_compiled or self._asked_role is not None:
             return
         producers = found_producers(x) if x.requires_grad else []
-        if self in producers and float(bits.reads) < 0.0:
+        if self in producers and bits.reads_known < 0.0:
             producers = []  # applied to features before: its own results are rows like those
-        elif producers and not joins_features(x):
+        elif producers and not joins_features(x) and tells_apart(x, share := kept_share(x)):
             bits.set_reads(True)
-            bits.set_kept(kept_share(x))
-        elif float(bits.reads) == 0.0:
+            bits.set_kept(share)
+        elif bits.reads_known == 0.0:
             bits.set_reads(False)
-        if float(self.feeds) == 0.0:
+        if self._host_numbers()[0] == 0.0:
             with torch.no_grad():
                 self.feeds.fill_(-1.0)
         for producer in producers:
-            producer.tell_read_by_binary()
+            if producer.ends_in_floats or not self._letters.is_float:
+                producer.tell_read_by_binary()
 
     def _with_all_parameters(self, out: Tensor) -> Tensor:
         """``out``, from which each of the layer's own parameters gets a gradient, if one of 0.
@@ -132,7 +138,7 @@ class LooksUp(HasRole):
         """
         if self._forms is None or not (self.training and torch.is_grad_enabled()):
             return out
-        parts = (self.hidden_norm, self.root_norm, self.gain_level, self.root_gain_level)
+        parts = (*(getattr(self, n, None) for n in NORMS), self.gain_level, self.root_gain_level)
         held: list[Tensor] = []
         for part in parts:
             if isinstance(part, nn.Module):
@@ -144,7 +150,7 @@ class LooksUp(HasRole):
 
     def _mark(self, out: Tensor) -> Tensor:
         """Let layers behind this one find it."""
-        if torch.compiler.is_compiling() or self._letters.is_float:
+        if torch.compiler.is_compiling() or (self._letters.is_float and self._forms is None):
             return out
         if self.is_trained and not self._feeds_bits:
             return out  # floats, which it was trained to give, are features of who reads them
@@ -208,5 +214,5 @@ class LooksUp(HasRole):
     def __setstate__(self, state: dict[str, Any]) -> None:
         """A copy waits for its model like the layer itself."""
         super().__setstate__(state)  # type: ignore[misc]
-        if self._forms is not None and not self.is_trained:
+        if not self.is_past_settling:
             watch.add(self)

@@ -197,10 +197,9 @@ class NeighbourLayer(BinaryLayer):
                     f"{type(self).__name__}: the adjacency must be {sizes[0]} x {sizes[1]} like "
                     f"the nodes, got {adjacency.shape[0]} x {adjacency.shape[1]}"
                 )
-            self._warn_of_factors(adjacency, weight)
             if z is None or not self._shows_messages:
                 return self._aggregate_pattern(z, adjacency, bias, integers)
-            if weight is not None:
+            if weight is not None and adjacency.values is None:
                 factors = self._edge_factors(edges, adjacency, weight).to(z.dtype)
                 graph = graph._replace(weight=factors)
         out = self._propagate((self._as_messages(z), None), graph)

@@ -98,8 +98,10 @@ class ProductNorm(nn.BatchNorm1d):
         assert self.running_var is not None
         assert self.num_batches_tracked is not None
         mean, variance = _blended(held, batch, share)
-        self.running_mean.copy_(mean)
-        self.running_var.copy_(variance)
+        # Not as a change that autograd notices: of a layer with several inputs another batch, of
+        # enough rows, keeps these for a backward pass that does not read them.
+        self.running_mean.data.copy_(mean)
+        self.running_var.data.copy_(variance)
         self.num_batches_tracked.add_(1)
 
     def _get_name(self) -> str:

@@ -21,10 +21,13 @@ ProductOrder = Literal["transform_first", "aggregate_first"]
 Role = Literal["first", "inner", "last", "only"]
 """Position among binary layers: ``"first"`` and ``"only"`` read features, ``"inner"`` and
 ``"last"`` results of binary layers; one reads the result of ``"first"`` and ``"inner"``."""
-Form = Literal["hidden", "last", "few_bits", "hidden_rows", "last_rows"]
+Form = Literal["hidden", "last", "few_bits", "hidden_rows", "last_rows", "floats"]
 """Letters of a layer whose result a binary one reads, or does not; ``"few_bits"`` is that on a
-pattern of no more bits than outputs, ``"..._rows"`` that on 8-bit rows."""
+pattern of no more bits than outputs, ``"..._rows"`` that on 8-bit rows, ``"floats"`` where nothing
+is binary."""
 
+NAMES = ("bin", "full")
+"""Names of more than letters: the form follows the layer's role."""
 NORM_OPTIONS = ("hidden_norm", "output_norm")
 """Fields of batch norms in front of a sign, which a model gives the layers that have one there."""
 PRODUCT_OPTIONS = ("surrogate", "weight_gradient", "hardtanh")
@@ -287,7 +290,7 @@ def named_forms(precision: str | LayerPrecision) -> dict[Form, LayerPrecision] |
     layer on a pattern of no more bits than it has outputs does so too, with its batch norm: fewer
     bits are summed, and no sign loses any of the sums.
     """
-    if precision not in ("bin", "full"):
+    if precision not in NAMES:
         return None
     letters = ("FBB", "BBF") if precision == "bin" else ("FBF", "FBF")
     hidden = LayerPrecision(*letters, hidden_norm="batch", inputs="looked_up", shortcut=True)
@@ -302,4 +305,47 @@ def named_forms(precision: str | LayerPrecision) -> dict[Form, LayerPrecision] |
         "few_bits": few,
         "hidden_rows": rows,
         "last_rows": last_rows,
+    }
+
+
+def named_linear_forms(
+    precision: str | LayerPrecision, ends_in_floats: bool = False
+) -> dict[Form, LayerPrecision] | None:
+    """The forms of ``"bin"`` and ``"full"`` of a linear layer; None for anything else.
+
+    They are those of a graph layer without its aggregation: both names mean the same, since the
+    reader takes the signs. With ``ends_in_floats`` a layer whose result no binary layer reads
+    stays in floats.
+    """
+    if precision not in NAMES:
+        return None
+    floats = LayerPrecision.parse("fp32")
+    last = LayerPrecision("FBF", "FBF", inputs="looked_up")
+    hidden = replace(last, hidden_norm="batch")
+    return {
+        "hidden": hidden,
+        "last": floats if ends_in_floats else last,
+        "few_bits": hidden,
+        "hidden_rows": replace(hidden, bmm="FIF"),
+        "last_rows": floats if ends_in_floats else replace(last, bmm="FIF"),
+        "floats": floats,
+    }
+
+
+def named_sum_forms(precision: str | LayerPrecision) -> dict[Form, LayerPrecision] | None:
+    """The forms of ``"bin"`` and ``"full"`` of a map of summed features; None for anything else.
+
+    Integers are summed, and a batch norm follows where a binary layer reads the result.
+    """
+    if precision not in NAMES:
+        return None
+    last = LayerPrecision("FBF", "FBF", inputs="looked_up", order="aggregate_first")
+    hidden = replace(last, output_norm="batch")
+    rows = LayerPrecision("FIF", "FBF", inputs="looked_up")
+    return {
+        "hidden": hidden,
+        "last": last,
+        "few_bits": hidden,
+        "hidden_rows": replace(rows, output_norm="batch"),
+        "last_rows": rows,
     }

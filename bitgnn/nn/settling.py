@@ -15,10 +15,13 @@ from torch.nn.parameter import is_lazy
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves
 
+from bitgnn.nn.input_statistics import TINY
+
 _functional = torch.nn.functional
+_OPERATOR = torch.dropout
 DROPOUTS = {
     _functional.dropout, _functional.dropout1d, _functional.dropout2d, _functional.dropout3d,
-    torch.dropout,
+    _OPERATOR,
 }  # fmt: skip
 ZERO_STAYS = {
     _functional.relu, _functional.leaky_relu, _functional.elu, _functional.gelu, _functional.silu,
@@ -31,6 +34,8 @@ ZERO_STAYS = {
 HOOKS = ("forward_pre_hooks", "forward_hooks")
 """Ends of the names of what holds hooks: torch's, and those of PyG on messages."""
 CONTAINERS = (dict, OrderedDict, defaultdict, Counter, list, set, deque)
+LEAST_BELOW = 0.05
+"""Share of the entries of an activation that must not be above 0, for its bits to be of use."""
 MANY = 10_000
 """Entries of a container that is too large to look into."""
 JOINS = {torch.cat, torch.concat, torch.concatenate, torch.stack, torch.hstack}
@@ -55,6 +60,8 @@ class Read(NamedTuple):
     origin: Origin
     form: float
     """Form of features by the statistics of the pass, as :class:`InputBits` holds it."""
+    tells_apart: bool
+    """Whether signs would say something about it."""
 
 
 class DataFlow(TorchFunctionMode):
@@ -77,7 +84,9 @@ class DataFlow(TorchFunctionMode):
 
     def read(self, layer: Any, bits: Any, x: Tensor) -> None:
         """Note an input of a layer."""
-        self.reads.append(Read(layer, bits, self.origin(x), float(bits.form)))
+        origin = self.origin(x)
+        apart = tells_apart(x, origin.kept)
+        self.reads.append(Read(layer, bits, origin, float(bits.form), apart))
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -118,10 +127,38 @@ def _is_scaling(func: Any, read: list[Tensor]) -> bool:
 
 def _kept_by(func: Any, args: Any, kwargs: Any) -> float:
     """Share that a call of dropout keeps."""
-    default = None if func is torch.dropout else 0.5
+    default, factor = (None, 1.0) if func is _OPERATOR else (0.5, _factor)
     p = kwargs.get("p", args[1] if len(args) > 1 else default)
     training = kwargs.get("training", kwargs.get("train", args[2] if len(args) > 2 else True))
-    return 1.0 - float(p) if training and p is not None else 1.0
+    return 1.0 - min(factor * float(p), 1.0) if training and p is not None else 1.0
+
+
+_factor = 1.0
+
+
+@contextmanager
+def dropout_times(factor: float) -> Iterator[None]:
+    """Say that torch's functions of dropout drop ``factor`` times what they are called with."""
+    global _factor
+    before, _factor = _factor, factor * _factor
+    try:
+        yield
+    finally:
+        _factor = before
+
+
+@torch.no_grad()
+def tells_apart(x: Tensor, kept: float) -> bool:
+    """Whether signs of an activation, or its entries above 0, tell its rows apart.
+
+    Behind a sigmoid, a softplus or a sum of ReLUs hardly an entry is not above 0, but for those
+    that dropout in front has taken, all but the share ``kept``.
+    """
+    values = x.detach()
+    if x.numel() == 0 or values.is_meta:
+        return True
+    not_above = float((values < TINY).float().mean())
+    return not_above - (1.0 - kept) > LEAST_BELOW * kept
 
 
 _local = threading.local()
@@ -155,15 +192,21 @@ def settle(reads: list[Read]) -> None:
     for read in reads:
         by_bits.setdefault(id(read.bits), []).append(read)
     for same in by_bits.values():
-        layer, bits, _, form = same[0]
+        layer, bits, form = same[0].layer, same[0].bits, same[0].form
         origins = [read.origin for read in same]
         # One layer for several places takes rows if one of its inputs is features, whose signs
         # would say too little; its own results are such rows then, too.
-        reads_bits = all(origin.layers and not origin.is_mixed for origin in origins)
+        reads_bits = all(
+            read.origin.layers and not read.origin.is_mixed and read.tells_apart for read in same
+        )
         takes_bits[id(bits)] = reads_bits
         layer.tell_source(bits, reads_bits, min(origin.kept for origin in origins), form)
+    read_ones = {producer for read in reads for producer in read.origin.layers}
     for read in reads:
+        is_end = read.layer.ends_in_floats and read.layer not in read_ones
         for producer in read.origin.layers:
+            if is_end and not producer.ends_in_floats:
+                continue  # a head of floats in the end reads all of what a graph layer gives
             if producer is not read.layer or takes_bits[id(read.bits)]:
                 producer.tell_read_by_binary()
     for read in reads:

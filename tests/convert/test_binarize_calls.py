@@ -105,10 +105,10 @@ def test_activations_of_pyg_models_are_replaced(activation, letters, recwarn):
 def test_only_relu_modules_before_a_sign_are_replaced():
     model = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 4), nn.BatchNorm1d(4))
     model.append(nn.ReLU()).append(nn.BatchNorm1d(4)).append(nn.Linear(4, 2)).append(nn.ReLU())
-    binary = binarize(model, GraphConfig("full", linear=True, activation="drop"))
+    binary = binarize(model, GraphConfig("FBF+FBF", linear=True, activation="drop"))
     names = "Linear Identity Linear BatchNorm1d ReLU BatchNorm1d Linear ReLU"
     assert [type(module).__name__ for module in binary] == names.split()
-    assert [binary[i].precision for i in (0, 2, 6)] == ["full"] * 3
+    assert [binary[i].precision for i in (0, 2, 6)] == ["FBF"] * 3
 
 
 class Late(nn.Module):
@@ -168,7 +168,7 @@ def test_options_of_every_layer_survive():
     assert third.flow == "target_to_source"
     assert all(layer.letters.output_norm == "batch" for layer in list(binary)[:4])
     assert isinstance(last, Linear)
-    assert report_of(binary).swapped["module_4"] == "full"
+    assert report_of(binary).swapped["module_4"] == "FBF"
     kept = model.state_dict()
     assert all(torch.equal(binary.state_dict()[name], kept[name]) for name in kept)
 

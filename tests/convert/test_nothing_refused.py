@@ -114,15 +114,22 @@ PARTS = {
 @pytest.mark.parametrize("name", PARTS)
 def test_parts_in_floats(name, tmp_path):
     make, call = PARTS[name]
-    model = trained(
-        Around(make(), call, 2 * WIDTH if name == "set to set" else WIDTH), X, EDGES, BATCH
-    )
+    whole = Around(make(), call, 2 * WIDTH if name == "set to set" else WIDTH)
+    model = trained(whole, X, EDGES, BATCH, config=bitgnn.GraphConfig(linear=False))
     frozen = check(model, X, EDGES, BATCH, folder=tmp_path)
     assert "first" in frozen.report.letters
     held = sum(t.nbytes for t in model.part.state_dict().values())
     if name not in ("several aggregations", "packed inside", "GPS"):  # packed or folded in parts
         shares = [s for n, s in frozen.report.shares.items() if n.startswith("part")]
         assert sum(shares) == pytest.approx(held / frozen.nbytes, rel=0.01)
+
+
+@pytest.mark.parametrize("name", PARTS)
+def test_parts_with_linear_layers(name, tmp_path):
+    make, call = PARTS[name]
+    width = 2 * WIDTH if name == "set to set" else WIDTH
+    model = trained(Around(make(), call, width), X, EDGES, BATCH)
+    check(model, X, EDGES, BATCH, folder=tmp_path)
 
 
 FLOATS = {
@@ -140,7 +147,8 @@ def test_models_without_a_binary_layer(name, tmp_path):
     if name != "labels":
         with pytest.raises(ValueError, match=r"has no binary layer; binarize\(\) it"):
             bitgnn.freeze(model)
-    model = trained(model, *inputs)
+    config = None if name == "MLP" else bitgnn.GraphConfig(linear=False)
+    model = trained(model, *inputs, config=config)
     frozen = bitgnn.freeze(model)
     assert not frozen.report.letters
     with torch.no_grad():

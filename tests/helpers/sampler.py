@@ -75,7 +75,8 @@ class Sampler(Groups):
             return OUT_DTYPES[self.integer(5)]
         if not sizes:
             return self._without_rule(key, name)
-        dtype = {vector.name: vector.dtype for vector in ROWS[name].vectors}.get(key)
+        row = ROWS[name]
+        dtype = row.dtypes[key][0] if len(sizes) == 1 and row.parameters[key] else None
         if dtype == torch.bool:
             return torch.rand(self.size(sizes[0]), generator=self.generator) < 0.5
         if sizes[-1][:2] in ("W(", "C("):
@@ -155,6 +156,8 @@ class Sampler(Groups):
         n, k, m = (self.sizes[letter] for letter in "NKM")
         if name == "sample_neighbors":
             return self._sampled(n, k, m)
+        if name == "hamming_topk":
+            return {"k": self.integer(n + 1)}
         if name == "pack_csr":
             return self._entries(n, k)
         if name.startswith("attention"):

@@ -48,7 +48,7 @@ def test_fp32_is_pyg(graph, x, kind):
 @pytest.mark.parametrize("shape", [(6,), (2, 3), (0,)])
 def test_full_linear_is_the_formula(size, shape):
     x = torch.randn(*shape, size)
-    layer = Linear(size, 4, precision="full")
+    layer = Linear(size, 4, precision="FBF")
     torch.nn.init.normal_(layer.bias)
     expected = product(x, layer.weight) + layer.bias
     assert layer(x).shape == (*shape, 4)
@@ -56,10 +56,10 @@ def test_full_linear_is_the_formula(size, shape):
 
 
 def test_bit_outputs_of_linear_are_signs_behind_the_bias(x):
-    layer = Linear(40, 6, precision="bin")
+    layer = Linear(40, 6, precision="FBB")
     torch.nn.init.normal_(layer.bias)
     assert torch.equal(layer(x), sgn(product(x, layer.weight) + layer.bias))
-    bare = Linear(40, 6, bias=False, precision="bin")
+    bare = Linear(40, 6, bias=False, precision="FBB")
     assert torch.equal(bare(x), sgn(sgn(x) @ sgn(bare.weight).t()))
 
 
@@ -122,6 +122,6 @@ exact(x, ready) -> ValueError: aggregates with float edge weights
 
 
 def test_wrong_calls(graph, x):
-    linear, exact = Linear(40, 6, precision="full"), GCNConv(IN, OUT, precision="FBF+FFF")
+    linear, exact = Linear(40, 6, precision="FBF"), GCNConv(IN, OUT, precision="FBF+FFF")
     ready = BitAdjacency.from_edge_index(graph, N)
     check_wrong_calls(WRONG, {**globals(), **locals()})

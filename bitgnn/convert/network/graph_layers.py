@@ -36,6 +36,7 @@ from bitgnn.convert.network.values import (
 )
 from bitgnn.inference.graph import GraphSpec
 from bitgnn.nn.gcn_conv import OWN_BITS
+from bitgnn.nn.sum_linear import SumLinear
 
 _OWNERS = ("torch_geometric.", "bitgnn.nn")
 _MESSAGES = (
@@ -172,6 +173,11 @@ LAYERS = (
 )
 """A new graph layer has a row here, and its own file in :mod:`bitgnn.nn`."""
 
+SUM = GraphLayer(
+    SumLinear, SumLinear, "", bias="bias", uses_sparse_values=False, transforms_first=True
+)
+"""The map inside of GINConv, whose forward is traced like a model's."""
+
 SUPPORTED: tuple[type[nn.Module], ...] = tuple(row.kind for row in LAYERS)
 
 
@@ -247,6 +253,26 @@ def lower_graph_layer(
     return _normalized(name, row, layer, out)
 
 
+def lower_sum(name: str, layer: SumLinear, arguments: Mapping[str, Any], plan: Planned) -> Value:
+    """A linear map of neighbours' sums and the node's own features."""
+    value, eps = arguments["x"], arguments.get("eps")
+    if not isinstance(value, Value):
+        raise NotTraced(f"freeze: layer {name!r} is given several sets of nodes")
+    if arguments.get("size") is not None:
+        raise NotTraced(f"freeze: layer {name!r} is given size=, for a bipartite graph")
+    letters = letters_of(layer, plan)
+    spec = _adjacency(layer, SUM, letters, weighted=False)
+    z = looked_up_product(name, layer, letters, value, layer)
+    tensors = named(bias=layer.bias)
+    out = Value("aggregate", name, (z,), z.size, tensors=tensors, spec=spec)
+    if isinstance(eps, Tensor):
+        layer.hold_factor(eps)
+        out = looked_up_product(name, layer, letters, value, layer, out)
+    if letters.output_norm is not None:
+        out = batch_norm(f"{name}.output_norm", layer.output_norm, out)
+    return out
+
+
 def _adjacency(layer: Any, row: GraphLayer, letters: Any, weighted: bool) -> GraphSpec:
     reduction = {SumAggregation: "add", MeanAggregation: "mean"}.get(type(layer.aggr_module))
     if reduction is None:
@@ -280,7 +306,7 @@ def is_binary(module: nn.Module, plan: Planned) -> bool:
     """Whether a layer computes with bits."""
     if isinstance(module, bitgnn.nn.BinaryLinear | bitgnn.nn.BinaryConv2d):
         return True
-    kinds = (*SUPPORTED, bitgnn.nn.Linear)
+    kinds = (*SUPPORTED, bitgnn.nn.Linear, bitgnn.nn.GINConv, SumLinear)
     return isinstance(module, kinds) and not letters_of(module, plan).is_float
 
 

@@ -13,7 +13,12 @@ from torch_geometric.nn import MessagePassing
 
 import bitgnn.nn
 from bitgnn.convert.network import functions, images
-from bitgnn.convert.network.graph_layers import SUPPORTED, has_binary_layers, lower_graph_layer
+from bitgnn.convert.network.graph_layers import (
+    SUPPORTED,
+    has_binary_layers,
+    lower_graph_layer,
+    lower_sum,
+)
 from bitgnn.convert.network.layers import Planned, lower_linear
 from bitgnn.convert.network.trace import Arguments, Traced, bound, is_default_check
 from bitgnn.convert.network.tracer import NotTraced
@@ -22,6 +27,7 @@ from bitgnn.inference.own_call import OwnCall
 from bitgnn.inference.steps.calls import EDGE_INDEX, EDGE_WEIGHT, RESULTS, FloatCall, Input, unsaved
 from bitgnn.inference.steps.known import Method, results
 from bitgnn.nn import BinaryConv2d, BinaryLinear, LayerPrecision
+from bitgnn.nn.sum_linear import SumLinear
 
 _LINEAR = (nn.Linear, torch_geometric.nn.Linear)
 Pack = Callable[[nn.Module, Planned, str], tuple[nn.Module, dict[str, str], dict[str, str]]]
@@ -35,7 +41,7 @@ def is_image_network(model: nn.Module) -> bool:
     takes a ``BinaryLinear`` with a scale between them.
     """
     modules = list(model.modules())
-    if any(isinstance(m, (*SUPPORTED, bitgnn.nn.Linear)) for m in modules):
+    if any(isinstance(m, (*SUPPORTED, SumLinear, bitgnn.nn.Linear)) for m in modules):
         return False
     return any(isinstance(m, nn.Conv2d | BinaryConv2d | BinaryLinear) for m in modules)
 
@@ -153,7 +159,8 @@ class _Lowering:
         except Unsupported as reason:
             # As GINConv may, a graph layer without a binary form can have binary layers in it.
             is_own = isinstance(module, MessagePassing) and not isinstance(module, SUPPORTED)
-            if is_own and has_binary_layers(module, self.plan):
+            maps = any(isinstance(m, bitgnn.nn.Linear) for m in module.modules())
+            if is_own and (maps or has_binary_layers(module, self.plan)):
                 return self._own_module(name, module, args, kwargs, str(reason))
             return self._call(name, module, args, kwargs, str(reason))
         letters = self._letters(module, value)
@@ -187,7 +194,7 @@ class _Lowering:
         return value
 
     def _known_module(self, name: str, module: nn.Module, args: Any, kwargs: Any) -> Value:
-        if isinstance(module, SUPPORTED):
+        if isinstance(module, (*SUPPORTED, SumLinear)):
             arguments = bound(module, args, kwargs)
             if not isinstance(arguments.get("x"), Value | tuple | list):
                 raise Unsupported("it takes something else than the features")
@@ -202,6 +209,8 @@ class _Lowering:
                     f"freeze: layer {name!r} is given edge weights that the forward computes; "
                     "a frozen model takes them ready"
                 )
+            if isinstance(module, SumLinear):
+                return lower_sum(name, module, arguments, self.plan)
             return lower_graph_layer(name, module, arguments, weight is not None, self.plan)
         if len(args) != 1 or kwargs:
             raise Unsupported("it takes more than one matrix")

@@ -22,7 +22,8 @@ from torch_geometric.nn import MessagePassing
 from torch_geometric.nn.aggr import Aggregation
 from torch_geometric.nn.models.rev_gnn import InvertibleModule
 
-from bitgnn.nn import ChannelShortcut, NodeStandardize
+from bitgnn.nn import ChannelShortcut, GINConv, NodeStandardize
+from bitgnn.nn.sum_linear import SumLinear
 
 _LIBRARIES = tuple(
     str(Path(str(importlib.import_module(name).__file__)).parent)
@@ -95,6 +96,8 @@ def stays_whole(module: nn.Module) -> bool:
     """True if a trace keeps a module whole: layers, norms, activations."""
     if isinstance(module, nn.Sequential | nn.ModuleList):
         return False
+    if isinstance(module, GINConv) and module.first is not None:
+        return False
     return isinstance(module, _WHOLE_CLASSES) or type(module).__module__.startswith(_WHOLE_PACKAGES)
 
 
@@ -110,6 +113,8 @@ class _Tracer(fx.Tracer):
         return stays_whole(m)
 
     def call_module(self, m: nn.Module, forward: Any, args: Any, kwargs: Any) -> Any:
+        if isinstance(m, SumLinear):  # to which the layer around lends the graph
+            args = m.given(args)
         self.create_arg((args, kwargs))  # attributes of proxies get their nodes here, not inside
         if isinstance(m, InvertibleModule):  # whose function of its own a trace would run through
             self.obstacles[self.path_of_module(m)] = "it frees its input and computes it anew"

@@ -7,8 +7,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Protocol, runtime_checkable
 
+import torch_geometric.nn
 from torch import nn
 from torch_geometric.nn import MessagePassing
+from torch_geometric.nn.aggr import Aggregation
 
 import bitgnn.nn
 from bitgnn.convert.configs import NAMED, GraphConfig, Precision
@@ -25,10 +27,16 @@ from bitgnn.convert.swap.keeping import (
 )
 from bitgnn.convert.swap.relu import relu_warnings, replace_activations
 from bitgnn.convert.swap.unchanged import LINEAR, left_alone, unchanged
-from bitgnn.convert.walker import check_names, outermost, put_everywhere
+from bitgnn.convert.walker import check_names, is_inside, outermost, put_everywhere
 from bitgnn.nn import LayerPrecision
+from bitgnn.nn.binary_product import BinaryProduct
+from bitgnn.nn.gin_conv import first_linear, why_not_binary
 from bitgnn.nn.precision import NORM_OPTIONS, PRODUCT_OPTIONS
 
+INNER = "a linear layer that a graph layer or another layer surrounds"
+"""Why linear layers are binary that nobody named."""
+LEAST_INPUTS = 16
+"""Inputs of a linear layer from which on it becomes binary unasked."""
 PLAIN_AGGREGATIONS = ("add", "sum", "mean", "min", "max", "mul")
 
 
@@ -52,7 +60,12 @@ def binarize_graph_layers(
     """The swapped copy of a model and the report; see :func:`bitgnn.binarize`."""
     if isinstance(model, HasPrecision) and not (config.layers or config.skip or config.linear):
         return _in_own_form(model, config)
-    known = outermost(model, lambda module: isinstance(module, (*SUPPORTED, *LINEAR)))
+    by_name = isinstance(config.precision, str) and config.precision in NAMED
+
+    def is_known(module: nn.Module) -> bool:
+        return isinstance(module, (*SUPPORTED, *LINEAR)) or (by_name and is_composed(module))
+
+    known = outermost(model, is_known)
     # Every name of a module that has several stands for its first one.
     first: dict[int, str] = {}
     names = {
@@ -70,15 +83,20 @@ def binarize_graph_layers(
     able = {name: layer for name, layer in known.items() if name not in {**skip, **kept}}
     precisions: dict[str, Precision] = {}
     why: dict[str, str] = {}
+    parents = {id(child): module for module in model.modules() for child in module.children()}
+    aggregations = [name for name, m in model.named_modules() if isinstance(m, Aggregation)]
     # Graph layers first.
     for name, layer in sorted(able.items(), key=lambda item: isinstance(item[1], LINEAR)):
-        given = _assigned(name, isinstance(layer, LINEAR), asked, config)
-        if given is not None:
+        given = _assigned(name, layer, asked, config)
+        if given is not None and not (given[1] == INNER and is_inside(name, aggregations)):
             precisions[name], why[name] = given
     result = copied(model)
     for name, precision in dict(precisions).items():
         try:
             result = swapped_layer(result, name, precision, config.dropout)
+            if why[name] == INNER:
+                in_graph_layer = isinstance(parents.get(id(able[name])), MessagePassing)
+                result.get_submodule(name).choose_by_place(ends_in_floats=not in_graph_layer)
         except Unswappable as error:  # one layer never stops the model
             if name in asked:
                 raise ValueError(f"binarize: layer {name!r} cannot be binary: {error}") from error
@@ -87,8 +105,12 @@ def binarize_graph_layers(
     if not precisions:
         return unchanged(result, able, {**skip, **kept})
     replaced = replace_activations(result, config.activation)
+    composed = [name for name in precisions if is_composed(model.get_submodule(name))]
     swapped = {name: str(result.get_submodule(name).precision) for name in precisions}
-    graph_layers = [name for name, layer in known.items() if isinstance(layer, SUPPORTED)]
+    for name, module in result.named_modules():
+        if isinstance(module, BinaryProduct) and name not in swapped and is_inside(name, composed):
+            swapped[name], why[name] = str(module.precision), "part of a graph layer"
+    graph_layers = [name for name, layer in known.items() if not isinstance(layer, LINEAR)]
     left = {**left_alone(result, precisions, graph_layers), **skip, **kept}
     warned = relu_warnings(result)
     return result, BinarizeReport(swapped, left, warned, replaced, why)
@@ -111,15 +133,16 @@ def _in_own_form(model: Any, config: GraphConfig) -> tuple[nn.Module, BinarizeRe
 
 
 def _assigned(
-    name: str, is_linear: bool, asked: Mapping[str, Precision], config: GraphConfig
+    name: str, layer: nn.Module, asked: Mapping[str, Precision], config: GraphConfig
 ) -> tuple[Precision, str] | None:
     """Precision of a layer and why it has that one; None where it stays in floats.
 
     Layers of precision "bin" and "full" find their role and their input's bits themselves.
     """
+    is_linear = isinstance(layer, LINEAR)
     if name in asked:
         given = asked[name]
-        if not is_linear and isinstance(given, str) and given in NAMED:
+        if isinstance(given, str) and given in NAMED:
             return given, "named in layers"
         parse = LayerPrecision.parse_linear if is_linear else LayerPrecision.parse
         try:
@@ -132,12 +155,21 @@ def _assigned(
             return config.precision, "precision of the model"
         precision = LayerPrecision.parse(config.precision)
         return precision, f"{str(precision)!r} of the model"
+    if config.precision in NAMED:
+        if config.linear is None:
+            return (config.precision, INNER) if _is_wide(layer) else None
+        return (config.precision, "linear=True") if config.linear else None
     if not config.linear:
         return None
     # Floats out: a sign behind them becomes a threshold when the model is frozen.
     letters = LayerPrecision.parse(config.precision)
-    activation = "B" if config.precision == "bin" else letters.bmm[0]
-    return LayerPrecision.parse_linear(f"{activation}{letters.bmm[1]}F"), "linear=True"
+    return LayerPrecision.parse_linear(f"{letters.bmm[:2]}F"), "linear=True"
+
+
+def _is_wide(layer: Any) -> bool:
+    """Whether bits of a linear layer are worth their norm: not those of gates or a few columns."""
+    outputs, inputs = layer.weight.shape
+    return inputs >= LEAST_INPUTS and outputs > 1
 
 
 def swapped_layer(model: nn.Module, name: str, precision: Precision, dropout: float) -> nn.Module:
@@ -148,6 +180,12 @@ def swapped_layer(model: nn.Module, name: str, precision: Precision, dropout: fl
     layer: Any = model.get_submodule(name)
     new: Any
     chosen: dict[str, Any] = {"precision": precision, "dropout": dropout}
+    if is_composed(layer):
+        trains = isinstance(layer.eps, nn.Parameter)
+        chosen |= {"aggr": layer.aggr, "flow": layer.flow, "node_dim": layer.node_dim}
+        new = bitgnn.nn.GINConv(layer.nn, layer.initial_eps, trains, **chosen)
+        new.eps = layer.eps
+        return put_everywhere(model, layer, carry_over(layer, new))
     if isinstance(layer, LINEAR):
         inputs = getattr(layer, "in_channels", None) or layer.in_features
         outputs = getattr(layer, "out_channels", None) or layer.out_features
@@ -167,6 +205,14 @@ def swapped_layer(model: nn.Module, name: str, precision: Precision, dropout: fl
     tensor = next(iter(layer.parameters()))
     new.to(tensor.device, tensor.dtype)
     return put_everywhere(model, layer, carry_over(layer, new))
+
+
+def is_composed(layer: nn.Module) -> bool:
+    """Whether a layer becomes one whose parts are binary, GINConv."""
+    if not isinstance(layer, torch_geometric.nn.GINConv) or why_float(layer) is not None:
+        return False
+    first = first_linear(layer.nn)
+    return first is not None and why_float(first) is None and why_not_binary(layer) is None
 
 
 def own_letters(model: nn.Module) -> dict[str, str]:

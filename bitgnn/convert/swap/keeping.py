@@ -46,6 +46,8 @@ def why_float(layer: nn.Module) -> str | None:
         return f"{type(layer).__name__} defines {', '.join(changed)}, which a swap would lose"
     if isinstance(layer, SUPPORTED) and _joins(layer):
         return "its aggregation hands on another width than the features have"
+    if isinstance(layer, torch_geometric.nn.GINConv):  # whose nn may be anything
+        return None
     known = row_of(layer).tensors if isinstance(layer, SUPPORTED) else _TENSORS
     tensors = [*layer.named_parameters(), *layer.named_buffers()]
     extra = [n for n, _ in tensors if n not in known and not n.startswith((*OWN, "aggr_module."))]

@@ -19,6 +19,7 @@
 //
 #include "first_layers/cpu/kernel.h"
 #include "gat/cpu/kernel.h"
+#include "hamming/cpu/kernel.h"
 #include "int8/cpu/kernel.h"
 
 namespace bitgnn::cpu::BITGNN_ISA {
@@ -55,6 +56,7 @@ constexpr KernelTable kernel_table(const char* capability) {
       pair_panels,
       matmul_ternary,
       attend_ternary,
+      scan_codes,
       gat,
   };
 }

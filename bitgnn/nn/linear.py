@@ -1,0 +1,164 @@
+"""Linear with a binary product: PyG's layer plus a precision, alone, in MLPs and in graph layers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import torch_geometric.nn
+from torch import Tensor
+
+from bitgnn.nn.binary_product import BinaryProduct, on_rows
+from bitgnn.nn.float_inputs import require_floats
+from bitgnn.nn.looked_up_products import Part
+from bitgnn.nn.precision import NAMES, Form, LayerPrecision, Role, named_linear_forms
+from bitgnn.quantize import binary_sign, fast_dropout
+
+
+class Linear(BinaryProduct, torch_geometric.nn.Linear):
+    r"""PyG's ``Linear`` whose product can be binary.
+
+    * ``"fp32"``: :math:`X W^\top + b`, PyG's own code.
+    * ``"bin"`` or ``"full"``: the product of a graph layer, :math:`\mathrm{norm}(B(X)\,
+      \mathrm{sgn}(W)^\top) + b` with bits or 8-bit rows :math:`B` of
+      :class:`~bitgnn.nn.InputBits`: results of other layers are bits, whatever activation stands in
+      front; dense features, counts, and activations that are above 0 nearly everywhere, as behind
+      a sigmoid, are 8-bit rows. A layer whose result no other one reads has a learnt gain in place
+      of the batch norm.
+    * letters ``"xyz"``: activation, weight and output, the former as its sign:
+      ``"FBF"`` is :math:`\alpha_i m_o\,\mathrm{sgn}(X_i)\cdot\mathrm{sgn}(W_o) + b_o` with
+      :math:`\alpha_i = \mathrm{mean}|X_i|`, :math:`m_o = \mathrm{mean}|W_o|` (Bi-GCN). A B
+      activation is used by its sign alone; an F weight is used as it is; a B output is a sign; a T
+      activation is ternary, {-1, 0, +1} times a learnt scale.
+    * a :class:`~bitgnn.nn.LayerPrecision` also places norms and hardtanh; its aggregation letters
+      mean nothing here. ``hidden_norm`` acts before the bias, ``output_norm`` after it.
+
+    Source: Wang et al., "Bi-GCN: Binary Graph Convolutional Network", CVPR 2021.
+
+    Args:
+        in_channels: size of each input sample, or -1 to take it from the first input.
+        out_channels: size of each output sample.
+        bias: add a bias, in front of the sign where the output is one.
+        weight_initializer: as in PyG; binary weights start at N(0, 1 / in) whatever it says.
+        bias_initializer: as in PyG; beside binary weights it starts at 0.
+        precision: ``"fp32"``, ``"full"``, ``"bin"``, three letters, or a LayerPrecision.
+        dropout: probability of dropping an activation in training; in binary forms it acts on the
+            binarised activation.
+        role: ``"first"``, ``"inner"``, ``"last"`` or ``"only"`` among the binary layers of a model,
+            for named precisions; None follows from the data flow when the model first trains.
+
+    Raises:
+        ValueError: unknown precision or ``dropout`` outside [0, 1).
+    """
+
+    _letters: LayerPrecision
+    is_asked = True
+    """False for a layer that binarize() made binary by its place in the model."""
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        bias: bool = True,
+        weight_initializer: str | None = None,
+        bias_initializer: str | None = None,
+        precision: str | LayerPrecision = "fp32",
+        dropout: float = 0.0,
+        role: Role | None = None,
+    ) -> None:
+        if precision not in NAMES:
+            precision = LayerPrecision.parse_linear(precision)
+        self._set_precision(precision, dropout, role)
+        super().__init__(in_channels, out_channels, bias, weight_initializer, bias_initializer)
+        self._add_norms(in_channels, out_channels)
+
+    def choose_by_place(self, ends_in_floats: bool) -> None:
+        """Let a layer of named precision stay in floats that nobody asked to be binary.
+
+        It does where it is never called, since its owner reads the weight alone, and with
+        ``ends_in_floats`` where no other layer reads its result: class scores are worth more than
+        the few bytes of a head.
+        """
+        self.is_asked = False
+        if self._forms is not None and ends_in_floats:
+            self._forms = named_linear_forms(str(self._precision_name), True)
+
+    @property
+    def stays_float(self) -> bool:
+        """True for a layer of named precision that its place in the model leaves in floats."""
+        return self._forms is not None and self.letters.is_float
+
+    @property
+    def precision(self) -> str:
+        """Name or the three letters of the layer's precision, without its options."""
+        if self._forms is not None:
+            return str(self._precision_name)
+        return "fp32" if self.letters.is_float else self.letters.bmm
+
+    def _named_forms(self, precision: str | LayerPrecision) -> dict[Form, LayerPrecision] | None:
+        return named_linear_forms(precision)
+
+    def _form(self, feeds_bits: bool) -> Form:
+        """Form by role and input; a layer that nobody asked for or called stays in floats."""
+        bits: Any = self.input_bits
+        is_unseen = bits.kind is None and not self.is_asked
+        return "floats" if is_unseen else super()._form(feeds_bits)
+
+    def _products(self) -> Iterable[torch_geometric.nn.Linear]:
+        return (self,)
+
+    def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
+        """PyG's, which writes weight and bias alone, and the further tensors."""
+        super()._save_to_state_dict(destination, prefix, keep_vars)
+        for name, tensor in (*self._parameters.items(), *self._buffers.items()):
+            if tensor is not None:
+                destination.setdefault(prefix + name, tensor if keep_vars else tensor.detach())
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Apply the layer.
+
+        Args:
+            x: ``[*, in_channels]`` floats.
+
+        Returns:
+            ``[*, out_channels]`` floats; +1 and -1 if the output letter is B.
+
+        Raises:
+            TypeError: ``x`` is no tensor, or holds no floats.
+            ValueError: the width of ``x`` is not ``in_channels``.
+        """
+        self._meet_model()
+        require_floats(type(self).__name__, "x", x)
+        if self._forms is None and self.letters.is_float:
+            out: Tensor = super().forward(fast_dropout(x, self.dropout, self.training))
+            return out
+        u = self._prepare(x)
+        weight = self._ready(self, u)
+        if self.input_bits is not None:
+            return self._looked_up(u)
+        letters = self.letters
+        between = (self.bias, self.hidden_norm, self.output_norm)
+        if letters.bmm[2] == "B" and all(part is None for part in between):
+            return self._product(u, weight, sign_output=True)
+        out = self._product(u, weight)
+        if self.hidden_norm is not None:
+            out = on_rows(self.hidden_norm, out)
+        if self.bias is not None:
+            out = out + self.bias
+        if self.output_norm is not None:
+            out = on_rows(self.output_norm, out)
+        return binary_sign(out, letters.surrogate) if letters.bmm[2] == "B" else out
+
+    def _looked_up(self, u: Tensor) -> Tensor:
+        """The product with looked-up bits or 8-bit rows, or with floats where the role has some."""
+        bits: Any = self.input_bits
+        self._look(u, bits, self)
+        if self.letters.is_float:
+            out: Tensor = super().forward(fast_dropout(u, self.dropout, self.training))
+        else:
+            seen = self._see(u, bits, self.dropout)
+            part = Part(self, self._norm)  # type: ignore[arg-type]
+            out = self._bits_product(seen, bits, part)
+            out = out if self.bias is None else out + self.bias
+            out = binary_sign(out, self.letters.surrogate) if self._to_signs else out
+        return self._mark(self._with_all_parameters(out))
