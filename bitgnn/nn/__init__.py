@@ -6,6 +6,7 @@ from bitgnn.nn.attention.multihead import BWTAMultiheadAttention, BWTASelfAttent
 from bitgnn.nn.bwta_linear import ActivationQuantizer, BWTALinear
 from bitgnn.nn.gcn_conv import GCNConv
 from bitgnn.nn.gin_conv import GINConv
+from bitgnn.nn.gine_conv import GINEConv
 from bitgnn.nn.input_bits import InputBits
 from bitgnn.nn.linear import Linear
 from bitgnn.nn.neighbour_convs import GraphConv, SAGEConv
@@ -24,6 +25,7 @@ __all__ = [
     "ChannelShortcut",
     "GCNConv",
     "GINConv",
+    "GINEConv",
     "GraphConv",
     "InputBits",
     "LayerPrecision",
