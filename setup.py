@@ -13,6 +13,7 @@ BITGNN_SANITIZE=1 compiles with the address and undefined-behaviour sanitizers.
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import shutil
 import subprocess
@@ -29,6 +30,10 @@ CSRC = ROOT / "csrc"
 sys.path.insert(0, str(CSRC))
 import flags  # noqa: E402
 
+FILES = "https://github.com/bitgnn/bitgnn/blob/main/"
+IMAGES = "https://raw.githubusercontent.com/bitgnn/bitgnn/main/"
+# Links and pictures of README.md that are relative to the repository.
+LINK = re.compile(r"(!?)(\[[^\]]*\]\()(?!https?:|#)([^)]+)\)")
 MODES = ("auto", "cpu", "cuda", "none")
 # Reports need lines, not variables, which take a compiler longer.
 SANITIZE_FLAGS = ["-fsanitize=address,undefined", "-fno-omit-frame-pointer", "-O1", "-g1"]
@@ -175,4 +180,14 @@ def build_options(modules: list[Any]) -> dict[str, Any]:
     }
 
 
-setup(**build_options(extensions(build_mode())))
+def description() -> str:
+    """README.md for an index of packages, where relative links lead nowhere."""
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    return LINK.sub(lambda m: f"{m[1]}{m[2]}{IMAGES if m[1] else FILES}{m[3]})", text)
+
+
+setup(
+    long_description=description(),
+    long_description_content_type="text/markdown",
+    **build_options(extensions(build_mode())),
+)

@@ -3,7 +3,6 @@
 import ctypes
 import os
 import re
-import warnings
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -13,8 +12,7 @@ import torch
 from bitgnn._version import __version__
 
 FIRST_TORCH, LAST_TORCH = (2, 11), (2, 13)
-"""Oldest and newest supported minor release of torch; pyproject.toml requires the same."""
-TORCH_RANGE = " to ".join(f"{major}.{minor}" for major, minor in (FIRST_TORCH, LAST_TORCH))
+"""Oldest minor release of torch, which pyproject.toml requires, and the newest one tested."""
 
 DISABLE_VARIABLE = "BITGNN_DISABLE_BINARY"
 """Environment variable; "1" leaves the compiled operators out and uses the reference."""
@@ -22,9 +20,8 @@ CUDA_VARIABLE = "BITGNN_CUDA_LIBRARY"
 """Environment variable: the folder of a CUDA library for dry runs."""
 
 _CURES = {
-    f"_C_{build}": f"Reinstall with {compiler} at hand (`BITGNN_BUILD={build} pip install "
-    f"--force-reinstall --no-deps bitgnn`, or `BITGNN_BUILD={build} pip install .` in a checkout) "
-    "to get the compiled operators."
+    f"_C_{build}": f"Compile the operators: with {compiler} at hand run `BITGNN_BUILD={build} pip "
+    "install --force-reinstall --no-deps .` in a checkout or the unpacked archive of sources."
     for build, compiler in {
         "cpu": "a C++ compiler",
         "cuda": "a C++ compiler and the CUDA toolkit",
@@ -33,23 +30,26 @@ _CURES = {
 
 
 def check_torch() -> None:
-    """Refuse a torch that is too old, warn of one that is too new.
+    """Refuse a torch that is too old: it lacks functions that the compiled operators call.
 
-    An older torch lacks functions that the compiled operators call. A newer one keeps the stable
-    ABI, so that it may well work.
+    A newer one keeps the stable ABI; ``bitgnn doctor`` says which one was tested.
     """
+    if _installed_torch() < FIRST_TORCH:
+        oldest = f"{FIRST_TORCH[0]}.{FIRST_TORCH[1]}"
+        raise ImportError(
+            f"bitgnn {__version__} needs torch {oldest} or later, but torch {torch.__version__} is "
+            f"installed; run `pip install 'torch>={oldest}'`"
+        )
+
+
+def is_untested_torch() -> bool:
+    """True for a torch that is newer than the newest tested one."""
+    return _installed_torch() > LAST_TORCH
+
+
+def _installed_torch() -> tuple[int, int]:
     number = re.match(r"(\d+)\.(\d+)", torch.__version__)
-    installed = (int(number[1]), int(number[2])) if number else LAST_TORCH
-    message = (
-        f"bitgnn {__version__} supports torch {TORCH_RANGE}, "
-        f"but torch {torch.__version__} is installed"
-    )
-    if installed < FIRST_TORCH:
-        wanted = f"torch>={FIRST_TORCH[0]}.{FIRST_TORCH[1]},<{LAST_TORCH[0]}.{LAST_TORCH[1] + 1}"
-        raise ImportError(f"{message}; run `pip install '{wanted}'`")
-    if installed > LAST_TORCH:
-        # Three frames up is the user's own import of bitgnn.
-        warnings.warn(f"{message}; it has not been tested", RuntimeWarning, stacklevel=3)
+    return (int(number[1]), int(number[2])) if number else LAST_TORCH
 
 
 def _survive_forks() -> None:

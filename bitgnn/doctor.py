@@ -52,6 +52,7 @@ def facts() -> dict[str, Any]:
             "bitgnn": __version__,
             "python": platform.python_version(),
             **{name: package_version(name) or "not installed" for name in REQUIRED},
+            "torch": _torch_version(),
             "os": f"{platform.system()} {platform.release()} {platform.machine()}",
         },
         "build": {
@@ -97,6 +98,12 @@ def report(found: dict[str, Any] | None = None) -> str:
         lines += [f"  {name}: {value}" for name, value in entries.items()]
     lines.append("missing:" if problems else "missing: nothing")
     return "\n".join([*lines, *(f"  - {problem}" for problem in problems)])
+
+
+def _torch_version() -> str:
+    newest = ".".join(map(str, _library.LAST_TORCH))
+    note = f" (the newest one tested is {newest})" if _library.is_untested_torch() else ""
+    return f"{torch.__version__}{note}"
 
 
 def _without_folders(text: str) -> str:

@@ -9,5 +9,6 @@ output=${1:-scripts/results}
 status=0
 python3 scripts/check_cuda.py --output "$output/cuda_tests.json" || status=1
 python3 scripts/bench_ops.py --device cuda --output "$output/ops_cuda.json" || status=1
+python3 scripts/bench_wins.py --output "$output/wins_cuda.json" || status=1
 python3 scripts/profile_cuda.py --output "$output/profile_cuda.json" || status=1
 exit "$status"

@@ -1,4 +1,4 @@
-"""BitAdjacency: a 0/1 pattern in CSR with optional row and column factors."""
+"""BitAdjacency: a 0/1 pattern in CSR with row and column factors, or with the weights of edges."""
 
 from __future__ import annotations
 
@@ -9,16 +9,8 @@ import torch
 from torch import Tensor
 
 from bitgnn.bits import pytrees
-from bitgnn.bits.edges import (
-    Edges,
-    add_remaining_self_loops,
-    check_csr,
-    drop_duplicates,
-    drop_zeros,
-    pattern_of,
-    read_edges,
-)
-from bitgnn.bits.factors import factors_of
+from bitgnn.bits.edges import Edges, check_csr, drop_duplicates, pattern_of, read_edges
+from bitgnn.bits.factors import compressed
 from bitgnn.bits.layouts import (
     INT32_MAX,
     FrdcLayout,
@@ -29,6 +21,7 @@ from bitgnn.bits.layouts import (
     default_slice_size,
     row_indices,
 )
+from bitgnn.bits.planes import Planes, check_bits, planes_of, quantized
 from bitgnn.bits.tensor_version import Watch, are_same, counted
 
 
@@ -36,8 +29,11 @@ class BitAdjacency:
     """``A[i, j] = row_scale[i] * pattern[i, j] * col_scale[j]``, duplicate edges counted.
 
     Rows are destinations. Symmetric normalisation and mean aggregation have exactly this form.
-    What is derived from it (:meth:`frdc`, :meth:`sliced`, :meth:`transposed`, :meth:`row_order`) is
-    built on first use and kept until the pattern is written to or replaced.
+    With ``values`` it is ``A[i, j] = row_scale[i] * values[e]``, any weight of the edge ``e``; sums
+    then add or subtract values in the order of a row's entries, on every device. Values in
+    ``value_bits`` are integers of so many bits: the sums of their planes are exact in any order.
+    What is derived from it (:meth:`frdc`, :meth:`sliced`, :meth:`planes`, :meth:`transposed`,
+    :meth:`row_order`) is built on first use and kept until the pattern is written to or replaced.
 
     Args:
         rowptr: int32 or int64 ``[M + 1]``, starting at 0, never falling, ending at E.
@@ -45,6 +41,7 @@ class BitAdjacency:
         num_cols: N.
         row_scale: float32 ``[M]``, or None for 1.
         col_scale: float32 ``[N]``, or None for 1.
+        values: float32 ``[E]``, the weight of each edge, in place of column factors.
 
     Raises:
         TypeError: a tensor has another dtype.
@@ -58,26 +55,28 @@ class BitAdjacency:
         num_cols: int,
         row_scale: Tensor | None = None,
         col_scale: Tensor | None = None,
+        values: Tensor | None = None,
     ) -> None:
-        check_csr(rowptr, indices, num_cols, row_scale, col_scale)
-        self._set(rowptr, indices, num_cols, row_scale, col_scale)
+        check_csr(rowptr, indices, num_cols, row_scale, col_scale, values)
+        self._set(rowptr, indices, num_cols, row_scale, col_scale, values)
 
     def _set(
         self,
         rowptr: Any,
         indices: Any,
         num_cols: int,
-        row_scale: Any,
-        col_scale: Any,
-        error: float = 0.0,
+        row_scale: Any = None,
+        col_scale: Any = None,
+        values: Any = None,
+        value_bits: int | None = None,
     ) -> None:
         self.rowptr: Tensor = rowptr
         self.indices: Tensor = indices
         self.num_cols = num_cols
         self.row_scale: Tensor | None = row_scale
         self.col_scale: Tensor | None = col_scale
-        self.factorization_error = error
-        """Relative Frobenius error of the factors on the edges; 0.0 where they are exact."""
+        self.values: Tensor | None = values
+        self.value_bits: int | None = value_bits
         self._derived: dict[Hashable, Any] = {}
         self._watch: Watch | None = None
         self._planned: set[int] = set()
@@ -99,12 +98,14 @@ class BitAdjacency:
         normalize: str | None = None,
         add_self_loops: bool = False,
         coalesce: bool = False,
+        value_bits: int | None = None,
     ) -> BitAdjacency:
         """Build from a graph in any of PyG's forms.
 
-        Steps, in this order: drop duplicates, add self loops, drop edges of weight 0, normalise,
-        factorise weights (exactly where they have rank one, else by row means; see
-        ``factorization_error``).
+        Steps, in this order: drop duplicates, add self loops, drop edges of weight 0, normalise.
+        A weight that all edges into a node share becomes its row factor; other weights become
+        ``values``, normalised, exactly. So do those that take a gradient, which passes through to
+        ``edge_weight``; edges of weight 0 then stay.
 
         Args:
             edge_index: int64 or int32 ``[2, E]`` (sources, destinations) or a PyG ``EdgeIndex``;
@@ -113,25 +114,32 @@ class BitAdjacency:
                 values being the weights.
             num_nodes: nodes, or (destinations, sources) of a bipartite graph; None takes it from
                 the sparse shape or the largest index.
-            edge_weight: float ``[E]``, for an edge index only.
+            edge_weight: finite floats ``[E]``, of any sign, for an edge index only.
             normalize: "sym" for ``row_scale = col_scale = deg ** -1/2``, deg being the sum of
                 weights into a node (PyG's ``gcn_norm``); "mean" for ``row_scale = 1 / number of
                 edges``, 0 for empty rows; None for neither. Duplicate edges count, and in a mean
                 those of weight 0, as in PyG.
             add_self_loops: one loop for each node, as PyG's ``add_remaining_self_loops``.
             coalesce: hold each edge once; weights of duplicates add up.
+            value_bits: round values to integers of 1 to 4 bits, from 2 on with negative weights,
+                times a factor of their row, whose largest magnitude stays as it is; entries that
+                round to 0 go. Sums of bits are then integers, exact in any order, which popcounts
+                of each plane give on dense graphs. None keeps floats.
 
         Raises:
             TypeError: an argument's type or dtype is wrong.
-            ValueError: a shape, device, index or option is wrong.
+            ValueError: a shape, device, index or option is wrong, a weight is NaN or infinite, or
+                "sym" meets a negative sum of weights into a node.
         """
         name = "BitAdjacency.from_edge_index"
         if normalize not in (None, "sym", "mean"):
             raise ValueError(f"{name}: normalize must be None, 'sym' or 'mean', got {normalize!r}")
+        check_bits(value_bits, name)
         edges = read_edges(edge_index, num_nodes, edge_weight, name)
         if coalesce:
             edges = drop_duplicates(edges)
-        return cls._from_edges(edges, normalize == "sym", normalize == "mean", add_self_loops, name)
+        made = cls._from_edges(edges, normalize == "sym", normalize == "mean", add_self_loops, name)
+        return made if value_bits is None or made.values is None else quantized(made, value_bits)
 
     @classmethod
     def _from_edges(
@@ -143,15 +151,8 @@ class BitAdjacency:
                 f"{name}: self loops and normalize='sym' need as many sources as destinations, "
                 f"got {edges.num_cols} and {edges.num_rows}"
             )
-        if edges.weight is not None and add_self_loops:
-            edges, add_self_loops = add_remaining_self_loops(edges), False
-        entries = drop_zeros(edges)
-        rowptr, indices = pattern_of(entries, add_self_loops)
-        count = rowptr.diff()
-        if mean and entries is not edges:
-            count = torch.bincount(edges.rows, minlength=edges.num_rows)
-        row_scale, col_scale, error = factors_of(entries, count, symmetric, mean)
-        return cls._trusted(rowptr, indices, edges.num_cols, row_scale, col_scale, error)
+        rowptr, indices, *weights = compressed(edges, symmetric, mean, add_self_loops)
+        return cls._trusted(rowptr, indices, edges.num_cols, *weights)
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -170,16 +171,16 @@ class BitAdjacency:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of CSR and factors; derived layouts tell their own."""
+        """Bytes of CSR and of factors or values; derived layouts tell their own."""
         return sum(tensor.nbytes for tensor in self.tensors if tensor is not None)
 
     def to(self, device: torch.device | str, non_blocking: bool = False) -> BitAdjacency:
         """Copy to another device; layouts are planned and built there anew."""
-        rowptr, indices, *scales = (
+        rowptr, indices, *weights = (
             None if tensor is None else tensor.to(device, non_blocking=non_blocking)
             for tensor in self.tensors
         )
-        return self._trusted(rowptr, indices, self.num_cols, *scales, self.factorization_error)
+        return self._trusted(rowptr, indices, self.num_cols, *weights, self.value_bits)
 
     @property
     def derived_nbytes(self) -> int:
@@ -194,8 +195,8 @@ class BitAdjacency:
 
     @property
     def tensors(self) -> tuple[Tensor | None, ...]:
-        """Its parts: row pointer, indices and both factors."""
-        return self.rowptr, self.indices, self.row_scale, self.col_scale
+        """Its parts: row pointer, indices, both factors and the values."""
+        return self.rowptr, self.indices, self.row_scale, self.col_scale, self.values
 
     def plan_slices(self, words: int) -> None:
         """Build slices now, over which frozen models aggregate rows of ``words`` words."""
@@ -235,6 +236,16 @@ class BitAdjacency:
     def has_sliced(self) -> bool:
         """True if the sliced layout of the device's own size has been built."""
         return self._fits() and ("sliced", default_slice_size(self.device)) in self._derived
+
+    def planes(self) -> Planes | None:
+        """The bit planes of values in ``value_bits``, kept; None while a stream is captured.
+
+        Those that were there before are found then, too.
+        """
+        if self.indices.is_cuda and torch.cuda.is_current_stream_capturing():
+            return self._derived.get("planes") if self._fits() else None
+        found: Planes = self._kept("planes", lambda: planes_of(self))
+        return found
 
     def transposed(self) -> tuple[Tensor, Tensor]:
         """Row pointer ``[N + 1]`` and int32 ``[E]`` indices of the transposed pattern, kept."""
@@ -277,7 +288,7 @@ class BitAdjacency:
         if before is not None and are_same(now[:2], before[:2]) and now[2:] == before[2:]:
             return
         if before is not None:
-            check_csr(self.rowptr, self.indices, self.num_cols, self.row_scale, self.col_scale)
+            check_csr(self.rowptr, self.indices, self.num_cols, *self.tensors[2:])
         self._checked = now
 
     def _pattern_state(self) -> tuple[Any, ...] | None:
@@ -298,11 +309,18 @@ class BitAdjacency:
         found: tuple[Tensor, Tensor] = self._kept("transposed", build)
         return found
 
+    def transposed_order(self) -> Tensor:
+        """Int64 ``[E]``: the entry of each entry of :meth:`transposed`, kept."""
+        found: Tensor = self._kept(
+            "transposed order", lambda: torch.argsort(self.indices, stable=True)
+        )
+        return found
+
     def _kept(self, key: Hashable, build: Callable[[], Any]) -> Any:
         """A derived layout, built on first use and anew once the pattern has changed."""
         if not self._fits():
             self.rowptr, self.indices = counted(self.rowptr), counted(self.indices)
-            self._derived, self._watch = {}, Watch((self.rowptr, self.indices))
+            self._derived, self._watch = {}, Watch(self._sources)
         if key not in self._derived:
             self._derived[key] = build()
         return self._derived[key]
@@ -315,15 +333,22 @@ class BitAdjacency:
         watch = self._watch
         if watch is None:
             return False
-        return torch.compiler.is_compiling() or watch.unchanged((self.rowptr, self.indices))
+        return torch.compiler.is_compiling() or watch.unchanged(self._sources)
+
+    @property
+    def _sources(self) -> tuple[Tensor | None, ...]:
+        """The tensors that layouts come from."""
+        return self.rowptr, self.indices, None if self.value_bits is None else self.values
 
     def to_edge_index(self) -> Tensor:
-        """Int64 ``[2, E]`` (sources, destinations) in row order; factors are left out."""
+        """Int64 ``[2, E]`` (sources, destinations) in row order; weights are left out."""
         return torch.stack([self.indices.long(), row_indices(self.rowptr)])
 
     def edge_weight(self) -> Tensor:
-        """Float32 ``[E]``: ``row_scale[i] * col_scale[j]`` of each edge, in row order."""
-        weight = torch.ones(self.nnz, device=self.device, dtype=torch.float32)
+        """Float32 ``[E]`` by row: ``row_scale[i] * values[e] * col_scale[j]``, of what there is."""
+        weight = self.values
+        if weight is None:
+            weight = torch.ones(self.nnz, device=self.device, dtype=torch.float32)
         if self.row_scale is not None:
             weight = weight * self.row_scale[row_indices(self.rowptr)]
         return weight if self.col_scale is None else weight * self.col_scale[self.indices.long()]
@@ -352,13 +377,15 @@ class BitAdjacency:
     def __repr__(self) -> str:
         held = [name for name in ("row_scale", "col_scale") if getattr(self, name) is not None]
         factors = f", factors={'+'.join(held)}" if held else ""
+        if self.values is not None:
+            factors = ", values" + (f" in {self.value_bits} bits" if self.value_bits else "")
         rows, columns = self.shape
         return f"BitAdjacency({rows} x {columns}, nnz={self.nnz}{factors}, device={self.device})"
 
 
 pytrees.register(
     BitAdjacency,
-    ("rowptr", "indices", "row_scale", "col_scale"),
-    lambda held: (list(held.tensors), (held.num_cols, held.factorization_error)),
+    ("rowptr", "indices", "row_scale", "col_scale", "values"),
+    lambda held: (list(held.tensors), (held.num_cols, held.value_bits)),
     lambda leaves, rest: BitAdjacency._trusted(*leaves[:2], rest[0], *leaves[2:], rest[1]),
 )

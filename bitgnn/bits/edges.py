@@ -78,9 +78,11 @@ def _sparse(
             f"{name}: num_nodes must be None or {(num_rows, num_cols)} like the sparse "
             f"adjacency, got {num_nodes}"
         )
-    # Ones are a pattern: they need no factors.
+    # Ones are a pattern.
     if values is not None and bool((values == 1).all()):
         values = None
+    if values is not None:
+        _check_finite(values, f"{name}: the values of a sparse adjacency")
     return Edges(rows.long(), columns.long(), values, num_rows, num_cols)
 
 
@@ -115,6 +117,7 @@ def _edge_index(
             raise ValueError(
                 f"{name}: edge_weight must be on {edge_index.device}, got {weight.device}"
             )
+        _check_finite(weight, f"{name}: edge_weight")
     columns, rows = edge_index[0].long(), edge_index[1].long()
     if num_nodes is None:
         num_nodes = int(edge_index.max()) + 1 if edge_index.numel() else 0
@@ -124,6 +127,13 @@ def _edge_index(
     check_range(columns, num_cols, f"{name}: edge_index[0]", "num_nodes (sources)")
     check_range(rows, num_rows, f"{name}: edge_index[1]", "num_nodes (destinations)")
     return Edges(rows, columns, weight, num_rows, num_cols)
+
+
+def _check_finite(weight: Tensor, what: str) -> None:
+    finite = torch.isfinite(weight)
+    if not bool(finite.all()):
+        place = int((~finite).nonzero()[0])
+        raise ValueError(f"{what} must be finite, got {float(weight[place])} at place {place}")
 
 
 def _pair(num_nodes: int | tuple[int, int]) -> tuple[int, int]:
@@ -152,8 +162,10 @@ def check_range(index: Tensor, limit: int, what: str, limit_name: str) -> None:
         )
 
 
-def check_csr(rowptr: Any, indices: Any, num_cols: int, row_scale: Any, col_scale: Any) -> None:
-    """Require a pattern in CSR and, if given, a factor for each row and column."""
+def check_csr(
+    rowptr: Any, indices: Any, num_cols: int, row_scale: Any, col_scale: Any, values: Any
+) -> None:
+    """Require a pattern in CSR and, if given, factors of rows, and of columns or values."""
     _check_vector("rowptr", rowptr, (torch.int32, torch.int64), rowptr, None)
     _check_vector("indices", indices, (torch.int32,), rowptr, None)
     if rowptr.numel() == 0:
@@ -162,6 +174,10 @@ def check_csr(rowptr: Any, indices: Any, num_cols: int, row_scale: Any, col_scal
         _check_vector("row_scale", row_scale, (torch.float32,), rowptr, len(rowptr) - 1)
     if col_scale is not None:
         _check_vector("col_scale", col_scale, (torch.float32,), rowptr, num_cols)
+    if values is not None:
+        _check_vector("values", values, (torch.float32,), rowptr, len(indices))
+        if col_scale is not None:
+            raise ValueError("BitAdjacency: col_scale must be None beside values, got factors")
     if int(rowptr[0]) != 0:
         raise ValueError(f"BitAdjacency: rowptr must start at 0, got {rowptr[0]}")
     if int(rowptr[-1]) != len(indices):
@@ -261,11 +277,27 @@ def pattern_of(edges: Edges, self_loops: bool = False) -> tuple[Tensor, Tensor]:
         nodes = torch.arange(num_rows, device=rows.device)
         key = torch.cat([key, nodes * (num_cols + 1)])
     key = torch.sort(key).values
-    starts = torch.arange(num_rows + 1, device=rows.device) * num_cols
-    rowptr = torch.searchsorted(key, starts).to(pointer_dtype(len(key)))
+    rowptr = _rows_of_keys(key, num_rows, num_cols)
     if self_loops:
         key = key[: int(rowptr[-1])]
     return rowptr, (key % max(1, num_cols)).to(torch.int32)
+
+
+def ordered_pattern_of(edges: Edges) -> tuple[Tensor, Tensor, Tensor]:
+    """Row pointer and columns as of :func:`pattern_of`, and the edge of each entry, int64.
+
+    Duplicates follow one another in the order given.
+    """
+    rows, columns, _, num_rows, num_cols = edges
+    key, order = torch.sort(rows * num_cols + columns, stable=True)
+    rowptr = _rows_of_keys(key, num_rows, num_cols)
+    return rowptr, (key % max(1, num_cols)).to(torch.int32), order
+
+
+def _rows_of_keys(key: Tensor, num_rows: int, num_cols: int) -> Tensor:
+    """Row pointer of ascending keys ``row * num_cols + column``."""
+    starts = torch.arange(num_rows + 1, device=key.device) * num_cols
+    return torch.searchsorted(key, starts).to(pointer_dtype(len(key)))
 
 
 def _is_counted(edges: Edges) -> bool:

@@ -66,7 +66,8 @@ def _settling(model: nn.Module) -> Iterator[None]:
     with evaluating(model), torch.enable_grad():
         for module in model.modules():
             if isinstance(module, LooksUp):
-                module.training = True
+                # Its statistics and norms, too: a scale starts from what they make of the batch.
+                module.train()
             if isinstance(module, ActivationQuantizer) and not module.is_set:
                 module.train()  # the example starts its scale
         yield

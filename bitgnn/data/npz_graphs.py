@@ -34,6 +34,7 @@ BOTH_WAYS = (f"{ADJACENCY}_data", EDGES)
 KEYS = {
     "x": ("x", "features", "node_features"),
     "edge_index": ("edge_index", EDGES),
+    "edge_weight": ("edge_weight",),
     "y": ("y", "labels", "node_labels"),
     **{name: (name, f"{name}s") for name in MASKS},
 }
@@ -73,7 +74,11 @@ def read_npz(path: Path) -> Found:
     if "edge_index" not in found and f"{ADJACENCY}_data" in arrays:
         places = _sparse(arrays, ADJACENCY, path).tocoo()
         pairs = np.stack([places.row, places.col]).astype(np.int64)
-        found["edge_index"] = f"{ADJACENCY}_data", remove_self_loops(torch.from_numpy(pairs))[0]
+        key, weight = f"{ADJACENCY}_data", torch.from_numpy(places.data)
+        edge_index, weight = remove_self_loops(torch.from_numpy(pairs), weight)
+        found["edge_index"] = key, edge_index
+        if bool((weight != 1).any()):
+            found["edge_weight"] = key, weight
     return found
 
 

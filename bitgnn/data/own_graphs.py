@@ -19,7 +19,7 @@ from bitgnn.data.npz_graphs import BOTH_WAYS, Found, read_npz
 from bitgnn.data.splits import MASKS, Split, public_split, share_split
 
 NPZ = ".npz"
-TENSORS = ("x", "edge_index", "y", *MASKS)
+TENSORS = ("x", "edge_index", "edge_weight", "y", *MASKS)
 
 
 def is_own_graph(name: str) -> bool:
@@ -44,10 +44,11 @@ def read_graph(
     """Read a graph of one's own.
 
     * ``FILE.npz`` in the form of public files: ``adj_data``, ``adj_indices``, ``adj_indptr``,
-      ``adj_shape`` (CSR; its values are not read, and as in PyG's reader loops are left out and
-      edges go both ways), the same of ``attr_`` for features, and ``labels``.
+      ``adj_shape`` (CSR; values other than 1 are weights, and as in PyG's reader loops are left out
+      and edges go both ways), the same of ``attr_`` for features, and ``labels``.
     * ``FILE.npz`` with plain arrays: ``x`` (or ``features``, ``node_features``) ``[N, F]``;
-      ``edge_index`` ``[2, E]`` from source to target, or ``edges`` ``[E, 2]`` that go both ways;
+      ``edge_index`` ``[2, E]`` from source to target, or ``edges`` ``[E, 2]`` that go both ways,
+      with ``edge_weight`` ``[E]`` or without (two weights of one pair give their mean both ways);
       ``y`` (or ``labels``, ``node_labels``); ``train_mask``, ``val_mask`` and ``test_mask``
       ``[N]``, or several splits ``[N, S]`` (``train_masks`` ``[S, N]``). Both forms mix.
     * ``package.module:Class``: a data set of PyG that holds one graph, or a function that makes
@@ -65,8 +66,9 @@ def read_graph(
         seed: of the draw.
 
     Returns:
-        ``Data`` with ``x`` float32 ``[N, F]``, ``edge_index`` int64 ``[2, E]``, ``y`` int64 ``[N]``
-        or float32, boolean masks ``[N]``, ``name``, and ``synthetic``, which is False.
+        ``Data`` with ``x`` float32 ``[N, F]``, ``edge_index`` int64 ``[2, E]``, ``edge_weight``
+        float32 ``[E]`` where there is one, ``y`` int64 ``[N]`` or float32, boolean masks ``[N]``,
+        ``name``, and ``synthetic``, which is False.
 
     Raises:
         FileError: something is missing, damaged, too large or out of range; the message names file
@@ -146,9 +148,14 @@ def _checked(found: Found, source: str) -> Data:
         raise FileError(f"{where}: must be [N, F] with a node at least, got {list(x.shape)}")
     nodes = x.size(0)
     edge_index = _edges(*plain["edge_index"], nodes)
-    if found["edge_index"][0] in BOTH_WAYS:
+    weight = _weight(*plain["edge_weight"], edge_index) if "edge_weight" in plain else None
+    if found["edge_index"][0] in BOTH_WAYS and weight is None:
         edge_index = to_undirected(edge_index, num_nodes=nodes)
+    elif found["edge_index"][0] in BOTH_WAYS:
+        edge_index, weight = to_undirected(edge_index, weight, nodes, reduce="mean")
     data = Data(x=x.float(), edge_index=edge_index, y=_labels(*plain["y"], nodes))
+    if weight is not None:
+        data.edge_weight = weight
     present = [name for name in MASKS if name in plain]
     if 0 < len(present) < len(MASKS):
         absent = next(name for name in MASKS if name not in plain)
@@ -175,6 +182,14 @@ def _edges(where: str, edge_index: Tensor, nodes: int) -> Tensor:
         )
     check_nodes(f"{where}:", edge_index, nodes, FileError)
     return edge_index.contiguous()
+
+
+def _weight(where: str, weight: Tensor, edge_index: Tensor) -> Tensor:
+    if weight.shape != edge_index.shape[1:]:
+        raise FileError(f"{where}: must be [{edge_index.size(1)}], got {list(weight.shape)}")
+    if not bool(torch.isfinite(weight).all()):
+        raise FileError(f"{where}: must hold finite weights, got NaN or infinity")
+    return weight.float()
 
 
 def check_nodes(where: str, edge_index: Tensor, nodes: int, error: type[Exception]) -> None:

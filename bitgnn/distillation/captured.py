@@ -14,6 +14,7 @@ from torch.optim import Optimizer
 
 from bitgnn._capture import capturing
 from bitgnn.nn.aggregation import kept_adjacencies
+from bitgnn.nn.has_role import HasRole
 from bitgnn.nn.input_statistics import ColumnStatistics
 
 WARM_UPS = 2
@@ -108,12 +109,15 @@ class RepeatedEpoch:
 
 
 def _is_young(model: nn.Module) -> bool:
-    """True while layers still look at every batch, and wait for a GPU to tell what they saw.
+    """True while layers still look at every batch or for their roles, and wait for a GPU.
 
-    Layers that read the signs of other ones count none.
+    Layers that read the signs of other ones count no batches.
     """
-    kept = (module for module in model.modules() if isinstance(module, ColumnStatistics))
-    return any(statistics.host_count > 0 and statistics.is_young for statistics in kept)
+    modules = list(model.modules())
+    kept = (module for module in modules if isinstance(module, ColumnStatistics))
+    return any(statistics.host_count > 0 and statistics.is_young for statistics in kept) or any(
+        module.is_settling for module in modules if isinstance(module, HasRole)
+    )
 
 
 def python_state(model: nn.Module) -> Iterator[tuple[Any, int]]:

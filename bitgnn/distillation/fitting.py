@@ -19,6 +19,7 @@ from bitgnn.distillation.calling import DistillError
 from bitgnn.distillation.captured import RepeatedEpoch
 from bitgnn.distillation.problems import Part, Problem
 from bitgnn.distillation.session import Fit, Keeper
+from bitgnn.nn.settling import current_flow, dropout_times
 from bitgnn.quantize import fast_dropout
 
 ASKED = 25
@@ -182,7 +183,8 @@ def scaled_dropout(factor: float, on_cpu: bool = False) -> Iterator[None]:
     found = {name: getattr(torch, name) for name in (OPERATIONS if is_needed else ())}
     try:
         _exchange({name: _scaled(operation, factor) for name, operation in found.items()})
-        yield
+        with dropout_times(factor):  # layers make up for what dropout in front takes
+            yield
     finally:
         _exchange(found)
 
@@ -200,7 +202,9 @@ def _scaled(operation: Callable[..., Any], factor: float) -> Callable[..., Any]:
     @functools.wraps(operation)
     def called(input: Any, p: float, *rest: Any, **named: Any) -> Any:
         p = min(factor * p, 1.0) if 0 <= p <= 1 else p
-        if is_plain and _is_quick(input, p) and len(rest) + len(named) == 1:
+        # A pass that follows tensors knows torch's own.
+        is_quick = is_plain and current_flow() is None and _is_quick(input, p)
+        if is_quick and len(rest) + len(named) == 1:
             return fast_dropout(input, p, *rest, *named.values())
         return operation(input, p, *rest, **named)
 

@@ -15,6 +15,7 @@ from bitgnn.bits import BitAdjacency, BitTensor
 from bitgnn.bits.layouts import row_indices
 from bitgnn.distributed.loading import Partition, load_partition
 from bitgnn.distributed.row_order import ORDERS, Order, RowOrder
+from bitgnn.distributed.sources import require_factors
 from bitgnn.ops import bspmm
 
 
@@ -129,6 +130,7 @@ def _rows_of(edges: Any, num_nodes: int | None, rank: int, ranks: int, order: Or
     whole = edges
     if not isinstance(edges, BitAdjacency):
         whole = BitAdjacency.from_edge_index(edges, num_nodes)
+    require_factors("shard_graph", whole)
     if whole.shape[0] != whole.num_cols or order not in ORDERS:
         raise ValueError(
             f"shard_graph: the graph must be square and order one of {ORDERS}, got {whole.shape} "

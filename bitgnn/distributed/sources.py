@@ -73,6 +73,14 @@ def read_source(data: Any, num_nodes: int | None, x: Any) -> Source:
     return found if x is None else replace(found, features=lambda: _packed_blocks(x))
 
 
+def require_factors(owner: str, adjacency: BitAdjacency) -> None:
+    """Refuse an adjacency whose edges have weights of their own, which no part has room for."""
+    if adjacency.values is not None:
+        raise ValueError(
+            f"{owner}: the adjacency must be a pattern with factors, got values of single edges"
+        )
+
+
 def _are_paths(data: Any) -> bool:
     return all(isinstance(part, str | os.PathLike) for part in data)
 
@@ -83,12 +91,13 @@ def _in_memory(data: Any, num_nodes: int | None) -> Source:
     if isinstance(data, Data):
         if data.get("edge_weight") is not None:
             raise ValueError(
-                f"{OWNER}: edge_weight must be None: partitions hold patterns with factors; pass "
-                "BitAdjacency.from_edge_index(edge_index, num_nodes, edge_weight)"
+                f"{OWNER}: edge_weight must be None: partitions hold patterns with factors, which "
+                "BitAdjacency.from_edge_index makes of weights that the edges into a node share"
             )
         x, num_nodes = data.get("x"), data.num_nodes if num_nodes is None else num_nodes
         data = data.edge_index if data.get("edge_index") is not None else data.get("adj_t")
     if isinstance(data, BitAdjacency):
+        require_factors(OWNER, data)
         row_scale, col_scale = data.row_scale, data.col_scale
         shape = data.shape if num_nodes is None else (num_nodes, num_nodes)
         edges = read_edges(data.to_edge_index(), shape, None, OWNER)
@@ -96,8 +105,8 @@ def _in_memory(data: Any, num_nodes: int | None) -> Source:
         edges = read_edges(data, num_nodes, None, OWNER)
     if edges.weight is not None:
         raise ValueError(
-            f"{OWNER}: the adjacency must be a pattern of ones, got weights; pass "
-            "BitAdjacency.from_edge_index(adjacency)"
+            f"{OWNER}: the adjacency must be a pattern of ones, got weights; "
+            "BitAdjacency.from_edge_index makes factors of those that the edges into a node share"
         )
     if edges.num_rows != edges.num_cols:
         raise ValueError(

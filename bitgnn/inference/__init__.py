@@ -7,7 +7,7 @@ from bitgnn.inference.frozen import FreezeReport, Frozen
 from bitgnn.inference.frozen_images import FrozenImages
 from bitgnn.inference.frozen_layers import FrozenBWTA, FrozenLayers
 from bitgnn.inference.frozen_model import FrozenModel
-from bitgnn.inference.graph import FloatAdjacency, GraphSpec, PreparedGraph
+from bitgnn.inference.graph import GraphSpec, PreparedGraph
 from bitgnn.inference.memory import (
     MeasuredMemory,
     MemoryReport,
@@ -20,7 +20,6 @@ from bitgnn.inference.stream import Prediction, predict, stream
 __all__ = [
     "Captured",
     "FeatureForm",
-    "FloatAdjacency",
     "FreezeReport",
     "Frozen",
     "FrozenBWTA",

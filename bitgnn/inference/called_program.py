@@ -15,7 +15,6 @@ from bitgnn.bits.tensor import words_for
 from bitgnn.bits.tensor_version import TensorMemory
 from bitgnn.inference.bound_program import FeatureForm, Features
 from bitgnn.inference.graph import (
-    FloatAdjacency,
     Graph,
     GraphLayout,
     GraphSpec,
@@ -290,10 +289,11 @@ class CalledProgram(WithOwnForm):
                 inputs = self.own_call.filled(adjacency.inputs, num_nodes, self._device)
                 adjacency = replace(adjacency, inputs=inputs)
             return (*adjacency.adjacencies, adjacency)
-        holds = "values" if isinstance(adjacency, FloatAdjacency) else "pattern"
-        if self._needs_parts or [spec.holds for spec in self.graphs] != [holds]:
+        # Values are the same matrix for every layer; of factors some layers know but those of rows.
+        fits = adjacency.values is not None or [s.holds for s in self.graphs] == ["pattern"]
+        if self._needs_parts or not fits:
             raise ValueError(
-                f"FrozenModel: adjacency must come from prepare_graph, a "
-                f"{type(adjacency).__name__} is not all that the layers of this model need"
+                "FrozenModel: adjacency must come from prepare_graph, a BitAdjacency is not all "
+                "that the layers of this model need"
             )
-        return (adjacency,)
+        return (adjacency,) * len(self.graphs)

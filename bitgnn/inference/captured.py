@@ -228,6 +228,9 @@ class _CudaGraph:
         self._times_bound = self.model.times_bound
         # Modules of the user's own may exchange their parameters unseen.
         self._own = Watch(_tensors(self.model)) if self.model.calls is not None else None
+        # A tensor that ``.data`` was set of lies elsewhere, which no count tells.
+        self._buffers = list(self.model.buffers())
+        self._buffers_at = [buffer.data_ptr() for buffer in self._buffers]
 
     def is_current(self) -> bool:
         """True if the tensors are those captured, where they lay, and nothing derived is stale."""
@@ -238,6 +241,7 @@ class _CudaGraph:
             and are_same(parts, self.parts)
             and [part.data_ptr() for part in parts] == self._places
             and _layout(parts) == self._layout
+            and [buffer.data_ptr() for buffer in self._buffers] == self._buffers_at
             and graph.unchanged(None if self.adjacency is None else self.adjacency.tensors)
             and all(watch.unchanged() for watch in derived)
             and (self._own is None or self._own.unchanged(_tensors(self.model)))
@@ -297,5 +301,5 @@ def _clone(x: Inputs) -> Inputs:
     """The same features in memory of their own."""
     if isinstance(x, Tensor | BitTensor | BitImages | Int8Tensor):
         return x.clone()
-    row, col = (None if factor is None else factor.clone() for factor in (x.row_scale, x.col_scale))
-    return BitAdjacency(x.rowptr.clone(), x.indices.clone(), x.num_cols, row, col)
+    rowptr, indices, *weights = (None if part is None else part.clone() for part in x.tensors)
+    return BitAdjacency._trusted(rowptr, indices, x.num_cols, *weights)

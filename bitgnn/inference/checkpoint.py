@@ -18,6 +18,7 @@ from bitgnn.inference.frozen_layers import FrozenBWTA, FrozenLayers, OwnForward
 from bitgnn.inference.frozen_model import FrozenModel
 from bitgnn.inference.steps.calls import FloatCall, describe_call, needs_model
 from bitgnn.inference.steps.known import Unsavable
+from bitgnn.nn.recommender import Recommender
 
 FORMAT_VERSION = 4
 MIGRATIONS: Migrations = {3: dict}
@@ -28,11 +29,13 @@ GONE = "pack_levels"
 DESCRIPTION_FILE = "model.json"
 PREFIX = "weights"
 KINDS: dict[str, Any] = {
-    kind.kind: kind for kind in (FrozenModel, FrozenImages, FrozenBWTA, FrozenLayers)
+    kind.kind: kind for kind in (FrozenModel, FrozenImages, FrozenBWTA, FrozenLayers, Recommender)
 }
 
 
-def save(model: FrozenModel | FrozenBWTA | FrozenLayers, path: str | os.PathLike[str]) -> Path:
+def save(
+    model: FrozenModel | FrozenBWTA | FrozenLayers | Recommender, path: str | os.PathLike[str]
+) -> Path:
     """Write a frozen model into a folder, nothing pickled.
 
     ``weights-<number>.safetensors`` holds the tensors; ``model.json`` holds format version, kind,
@@ -44,7 +47,7 @@ def save(model: FrozenModel | FrozenBWTA | FrozenLayers, path: str | os.PathLike
     :func:`load` takes modules of the user's own from a model.
 
     Args:
-        model: result of :func:`bitgnn.freeze`.
+        model: result of :func:`bitgnn.freeze`, or of :meth:`bitgnn.models.LightGCN.freeze`.
         path: folder to create or to overwrite the model in.
 
     Returns:
@@ -62,6 +65,8 @@ def save(model: FrozenModel | FrozenBWTA | FrozenLayers, path: str | os.PathLike
         tensors = model.saved_tensors()
         for layer in model.layers.values() if isinstance(model, FrozenLayers) else ():
             _refuse_unsavable(layer.frozen)
+    elif isinstance(model, Recommender):
+        tensors = model.state_dict()
     else:
         _refuse_unsavable(model)
         tensors = model.state_dict()
@@ -106,8 +111,8 @@ def load(path: str | os.PathLike[str], model: nn.Module | None = None) -> Any:
             ``transformers`` and of ``bitgnn.models`` need none.
 
     Returns:
-        The :class:`FrozenModel`, :class:`FrozenImages`, :class:`FrozenBWTA` or
-        :class:`FrozenLayers`.
+        The :class:`FrozenModel`, :class:`FrozenImages`, :class:`FrozenBWTA`,
+        :class:`FrozenLayers` or :class:`~bitgnn.nn.Recommender`.
 
     Raises:
         FileNotFoundError: there is no checkpoint at ``path``.

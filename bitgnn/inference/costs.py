@@ -54,6 +54,8 @@ def step_cost(model: BoundProgram, step: Step, num_nodes: int, graphs: Sequence[
         if from_bits and not has_values:
             return StepCost(edges * size)
         return StepCost(0, edges * size * (2 if has_values else 1))
+    if step.kind in ("gat", "gatv2") and step.graph is not None:
+        return StepCost(0, graphs[step.graph].nnz * (size + step.attributes["heads"]))
     if step.kind in INT8_PRODUCTS:
         addends = num_nodes * size * (len(step.inputs) - 1)
         return StepCost(0, 2 * num_nodes * step.attributes["size"] * size + addends)

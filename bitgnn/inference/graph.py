@@ -19,56 +19,6 @@ from bitgnn.ops.layout_choice import default_layout
 
 
 @dataclass(frozen=True)
-class FloatAdjacency:
-    """A float-valued sparse matrix in CSR: rows are destinations.
-
-    Attributes:
-        rowptr: int64 ``[N + 1]``.
-        indices: int32 ``[E]``, source of each edge.
-        values: float32 ``[E]``.
-        num_cols: N.
-    """
-
-    rowptr: Tensor
-    indices: Tensor
-    values: Tensor
-    num_cols: int
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the three tensors."""
-        return sum(tensor.nbytes for tensor in self.tensors)
-
-    @property
-    def nnz(self) -> int:
-        """Number of edges."""
-        return self.indices.size(0)
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """``(N, N)``."""
-        return self.rowptr.size(0) - 1, self.num_cols
-
-    @property
-    def device(self) -> torch.device:
-        """Device of the tensors."""
-        return self.indices.device
-
-    @property
-    def tensors(self) -> tuple[Tensor, Tensor, Tensor]:
-        """What it consists of: row pointer, indices and values."""
-        return self.rowptr, self.indices, self.values
-
-    def to(self, device: torch.device | str) -> FloatAdjacency:
-        """The same matrix on another device."""
-        rowptr, indices, values = (tensor.to(device) for tensor in self.tensors)
-        return FloatAdjacency(rowptr, indices, values, self.num_cols)
-
-
-Adjacency = BitAdjacency | FloatAdjacency
-
-
-@dataclass(frozen=True)
 class GraphSpec:
     """What a layer makes of the graph: its options as plain values.
 
@@ -81,7 +31,7 @@ class GraphSpec:
         flow: PyG's direction of messages.
         weighted: whether the layer is given edge weights.
         uses_sparse_values: whether values of a ``SparseTensor`` count; SAGEConv leaves them out.
-        keeps_weights: float weights (adjacency letter F) instead of a pattern with factors.
+        keeps_weights: values (adjacency letter F), also where factors say all.
         uses_columns: keep the pattern's column factor.
     """
 
@@ -118,7 +68,7 @@ class GraphSpec:
             raise ValueError(f"a graph has an unknown option: {description}")
         return spec
 
-    def build(self, edge_index: Any, num_nodes: int, edge_weight: Tensor | None) -> Adjacency:
+    def build(self, edge_index: Any, num_nodes: int, edge_weight: Tensor | None) -> BitAdjacency:
         """The adjacency for a graph, as the layer makes it.
 
         Raises:
@@ -148,9 +98,7 @@ class GraphSpec:
             return made
         return BitAdjacency(made.rowptr, made.indices, made.num_cols, made.row_scale)
 
-    def _build_floats(
-        self, edge_index: Any, num_nodes: int, weight: Tensor | None
-    ) -> FloatAdjacency:
+    def _build_floats(self, edge_index: Any, num_nodes: int, weight: Tensor | None) -> BitAdjacency:
         if self.kind == "gcn" and self.normalize:
             normalized = gcn_norm(
                 edge_index, weight, num_nodes, self.improved, self.add_self_loops, self.flow
@@ -172,7 +120,7 @@ class GraphSpec:
         order = torch.argsort(destinations, stable=True)
         rowptr = torch.nn.functional.pad(counts.cumsum(0), (1, 0))
         values = weight[order].float().contiguous()
-        return FloatAdjacency(rowptr, sources[order].int(), values, num_nodes)
+        return BitAdjacency(rowptr, sources[order].int(), num_nodes, values=values)
 
 
 @dataclass(frozen=True)
@@ -187,7 +135,7 @@ class PreparedGraph:
         inputs: further arguments of the trained forward that float parts read, by name.
     """
 
-    adjacencies: tuple[Adjacency, ...]
+    adjacencies: tuple[BitAdjacency, ...]
     edge_index: Any
     edge_weight: Tensor | None
     num_nodes: int
@@ -253,12 +201,6 @@ class PreparedGraph:
 
 
 pytrees.register(
-    FloatAdjacency,
-    ("rowptr", "indices", "values"),
-    lambda held: (list(held.tensors), held.num_cols),
-    lambda leaves, num_cols: FloatAdjacency(leaves[0], leaves[1], leaves[2], num_cols),
-)
-pytrees.register(
     PreparedGraph,
     ("adjacencies", "edge_index", "edge_weight", "inputs"),
     lambda held: (
@@ -270,7 +212,7 @@ pytrees.register(
     ),
 )
 
-Graph = BitAdjacency | FloatAdjacency | PreparedGraph
+Graph = BitAdjacency | PreparedGraph
 """Result of :meth:`~bitgnn.inference.FrozenModel.prepare_graph`."""
 
 GraphLayout = Literal["auto", "csr", "sliced"]
@@ -285,12 +227,12 @@ def check_layout(who: str, layout: Any) -> None:
         raise ValueError(f"{who}: layout must be one of {list(layouts)}, got {layout!r}")
 
 
-def lay_out(adjacency: Adjacency, layout: GraphLayout, widths: Iterable[int]) -> None:
+def lay_out(adjacency: BitAdjacency, layout: GraphLayout, widths: Iterable[int]) -> None:
     """Plan the layout of a pattern for packed rows of these numbers of words.
 
     Where slices are the choice of ``"auto"``, a lack of memory for them leaves the graph in CSR.
     """
-    if not isinstance(adjacency, BitAdjacency) or layout == "csr":
+    if adjacency.values is not None or layout == "csr":
         return
     for words in widths:
         if layout == "auto" and default_layout(words, adjacency) == "csr":

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from bitgnn.inference.fusions import LONGEST, fused
 from bitgnn.inference.step import Apply, Register, Step, StepKind, StepReader, Tensors
+from bitgnn.inference.steps.weighted import with_weights
 
 RESULTS = ("floats", "classes")
 """What a model may hand out."""
@@ -255,6 +256,7 @@ def _units(
         else:
             group = steps[start : start + 1]
             apply = kinds[group[0].kind].make(group[0], owns[start])
+        apply = with_weights(apply, group, owns[start : start + len(group)], kinds)
         inner = {register for step in group[:-1] for register in step.outputs}
         inputs = tuple(r for step in group for r in step.inputs if r not in inner)
         graph = next((step.graph for step in group if step.graph is not None), None)

@@ -215,7 +215,7 @@ Read = tuple[Sequence[Register], Apply]
 class StepKind:
     """How steps of one kind, which programs and checkpoints name, are checked and bound.
 
-    ``uses_graph`` is ``"pattern"`` for a BitAdjacency, ``"values"`` for a FloatAdjacency, or None.
+    ``uses_graph`` is ``"pattern"`` for a BitAdjacency, ``"values"`` for one with values, or None.
     """
 
     name: str

@@ -9,6 +9,7 @@ from bitgnn.models.ensemble import Ensemble
 from bitgnn.models.ensemble_fitting import fit_bagging, fit_boosting
 from bitgnn.models.graph_models import GCN, GraphSAGE, GraphSAINT
 from bitgnn.models.image_networks import MLP, VGG, AlexNet, ImageNetwork, alexnet, mlp, vgg, vgg16
+from bitgnn.models.light_gcn import LightGCN
 from bitgnn.models.resnet import DEPTHS, ResNet, resnet
 
 __all__ = [
@@ -24,6 +25,7 @@ __all__ = [
     "GraphSAINT",
     "ImageNetwork",
     "KeyValueCache",
+    "LightGCN",
     "ResNet",
     "alexnet",
     "bincnn",

@@ -4,6 +4,8 @@ from bitgnn.bits.pyg_storage import teach_storages
 from bitgnn.nn.attention.bwta_attention import BWTAAttention
 from bitgnn.nn.attention.multihead import BWTAMultiheadAttention, BWTASelfAttention
 from bitgnn.nn.bwta_linear import ActivationQuantizer, BWTALinear
+from bitgnn.nn.gat_conv import GATConv
+from bitgnn.nn.gatv2_conv import GATv2Conv
 from bitgnn.nn.gcn_conv import GCNConv
 from bitgnn.nn.gin_conv import GINConv
 from bitgnn.nn.gine_conv import GINEConv
@@ -11,7 +13,9 @@ from bitgnn.nn.input_bits import InputBits
 from bitgnn.nn.linear import Linear
 from bitgnn.nn.neighbour_convs import GraphConv, SAGEConv
 from bitgnn.nn.precision import PRESETS, LayerPrecision, default_precision
+from bitgnn.nn.recommender import Recommender
 from bitgnn.nn.torch_layers import BinaryConv2d, BinaryLinear, ChannelShortcut, NodeStandardize
+from bitgnn.ops.hamming import hamming_topk, merge_topk
 
 __all__ = [
     "PRESETS",
@@ -23,6 +27,8 @@ __all__ = [
     "BinaryConv2d",
     "BinaryLinear",
     "ChannelShortcut",
+    "GATConv",
+    "GATv2Conv",
     "GCNConv",
     "GINConv",
     "GINEConv",
@@ -31,8 +37,11 @@ __all__ = [
     "LayerPrecision",
     "Linear",
     "NodeStandardize",
+    "Recommender",
     "SAGEConv",
     "default_precision",
+    "hamming_topk",
+    "merge_topk",
 ]
 
 teach_storages()  # layers have imported PyG

@@ -13,7 +13,10 @@ from torch_geometric.utils import add_remaining_self_loops, is_sparse, to_edge_i
 import bitgnn.ops  # noqa: F401  (defines torch.ops.bitgnn)
 from bitgnn.bits import BitAdjacency
 from bitgnn.bits.edges import read_edges
+from bitgnn.bits.factors import takes_gradient
+from bitgnn.bits.layouts import row_indices
 from bitgnn.bits.tensor_version import TensorMemory
+from bitgnn.ops.weighted import weighted_sums
 
 Reduction = Literal["add", "mean"]
 
@@ -23,6 +26,9 @@ MOST_KEPT = 8
 """Adjacencies that are kept for edges that are still there."""
 
 _kept = TensorMemory(MOST_KEPT)
+
+PRODUCT_EDGES = 1 << 16
+"""Edges whose two rows are multiplied at a time in the gradient of their weights."""
 
 
 @torch.compiler.disable(reason="fullgraph needs a BitAdjacency in place of the edges")
@@ -37,8 +43,11 @@ def kept_adjacency(
 
     It is made once for all layers and steps that take the same tensors, anew once these have been
     written to, and goes with them. ``make`` is :func:`gcn_adjacency` or
-    :func:`neighbour_adjacency`.
+    :func:`neighbour_adjacency`. Weights that take a gradient are part of a graph of derivatives,
+    which is made for one layer and step.
     """
+    if takes_gradient(edge_weight):
+        return make(edge_index, *sizes, edge_weight, **options)
     found: BitAdjacency = _kept.get(
         (edge_index, edge_weight),
         (make, sizes, tuple(options.items())),
@@ -98,7 +107,7 @@ def neighbour_adjacency(
     reduction: Reduction,
     flow: str = "source_to_target",
 ) -> BitAdjacency:
-    """The pattern of a sum or mean over neighbours, weights factorised.
+    """The pattern of a sum or mean over neighbours, with their weights.
 
     A mean divides by the number of edges, whatever they weigh; one of weight 0 is no entry.
     """
@@ -173,6 +182,52 @@ class _Aggregate(torch.autograd.Function):
         return grad_x, grad_bias, None
 
 
+class _AggregateValues(torch.autograd.Function):
+    """Linear in ``x`` and values, whose gradients are transposed sums and dot products of rows.
+
+    ``operands`` are row pointer and indices, the same of the transposed pattern, and the entry of
+    each of its entries.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        x: Tensor,
+        values: Tensor,
+        bias: Tensor | None,
+        operands: tuple[Tensor | None, ...],
+    ) -> Tensor:
+        ctx.save_for_backward(x, values, *operands)
+        bias = None if bias is None else bias.float()
+        csr = (*operands[:2], values.detach())
+        out = torch.ops.bitgnn.bspmm_fff(x.float(), *csr, bias, trusted=True)
+        return out.to(x.dtype)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        x, values, rowptr, indices, back_rowptr, back_indices, order = ctx.saved_tensors
+        grad_x = grad_values = grad_bias = None
+        grad = grad.contiguous()
+        if ctx.needs_input_grad[0]:
+            inverse = None
+            if torch.is_grad_enabled():  # for second derivatives
+                inverse = torch.empty_like(order)
+                inverse[order] = torch.arange(len(order), device=order.device)
+            transposed = (back_rowptr, back_indices, rowptr, indices, inverse)
+            grad_x = _AggregateValues.apply(grad, values[order], None, transposed)
+        if ctx.needs_input_grad[1]:
+            grad_values = _products_of_edges(grad, x, row_indices(rowptr), indices)
+        if ctx.needs_input_grad[2]:
+            grad_bias = grad.sum(0)
+        return grad_x, grad_values, grad_bias, None
+
+
+def _products_of_edges(a: Tensor, b: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
+    """Float32 ``[E]``: the dot product of ``a[rows[e]]`` and ``b[columns[e]]`` of each edge."""
+    ends = zip(rows.split(PRODUCT_EDGES), columns.split(PRODUCT_EDGES), strict=True)
+    return torch.cat([(a[i].float() * b[j].float()).sum(1) for i, j in ends])
+
+
 def aggregate(
     x: Tensor,
     adjacency: BitAdjacency,
@@ -181,12 +236,12 @@ def aggregate(
     use_row: bool = True,
     use_col: bool = True,
 ) -> Tensor:
-    r"""``row_scale * (pattern (col_scale * x)) + bias`` with gradients for ``x`` and ``bias``.
+    r"""``row_scale * (pattern (col_scale * x)) + bias``, or ``row_scale * (values x) + bias``.
 
-    The forward pass is the operator ``bspmm_fbf`` itself, so that a frozen layer reproduces it
-    bit for bit; the backward pass is the same operator on the transposed pattern.
-    ``x`` is ``[N, K]`` of any float dtype, that of the result, and is summed in float32; factors
-    get no gradient. A product on bits cannot ``use_col``.
+    Gradients reach ``x``, ``bias`` and the values. The forward pass is the operator ``bspmm_fbf``
+    or ``bspmm_fff`` itself, so that a frozen layer reproduces it bit for bit; the backward pass is
+    the same operator on the transposed pattern. ``x`` is ``[N, K]`` of any float dtype, that of the
+    result, and is summed in float32; factors get no gradient. A product on bits cannot ``use_col``.
     """
     if x.size(0) != adjacency.shape[1]:
         raise ValueError(
@@ -197,10 +252,20 @@ def aggregate(
     adjacency.check_written()
     needs_transposed = torch.is_grad_enabled() and x.requires_grad
     transposed = adjacency.transposed() if needs_transposed else (None, None)
+    pattern = (adjacency.rowptr, adjacency.indices)
+    out: Tensor
+    if adjacency.values is not None:
+        order = adjacency.transposed_order() if needs_transposed else None
+        operands, row = (*pattern, *transposed, order), adjacency.row_scale if use_row else None
+        last = bias if row is None else None
+        out = _AggregateValues.apply(x.contiguous(), adjacency.values, last, operands)
+        if row is None:
+            return out
+        out = row.unsqueeze(1) * out
+        return (out if bias is None else out + bias).to(x.dtype)
     row = adjacency.row_scale if use_row else None
     col = adjacency.col_scale if use_col else None
-    operands = (adjacency.rowptr, adjacency.indices, row, col, *transposed)
-    out: Tensor = _Aggregate.apply(x.contiguous(), bias, operands)
+    out = _Aggregate.apply(x.contiguous(), bias, (*pattern, row, col, *transposed))
     return out
 
 
@@ -223,11 +288,15 @@ class IntegerProduct(NamedTuple):
     def sums(self, adjacency: BitAdjacency, bias: Tensor | None, use_col: bool) -> Tensor:
         """``row_scale * (scale * pattern (col_scale * dot) + shift * pattern col_scale) + bias``.
 
-        In the order of frozen models; without gradient. Float32 ``[rows, M]``.
+        Over values: ``A (scale * dot + shift) + bias``. In the order of frozen models; without
+        gradient. Float32 ``[rows, M]``.
         """
         adjacency.check_written()
         a, col = adjacency, adjacency.col_scale if use_col else None
         bias = None if bias is None else bias.detach().float()
+        if a.values is not None:
+            product = (self.words, self.weight, self.size, None, self.scale, self.shift)
+            return weighted_sums(torch.ops.bitgnn.bmm_bbf(*product), None, a, bias)
         out: Tensor = torch.ops.bitgnn.bmm_bspmm_narrow(
             self.words, self.weight, self.size, a.rowptr, a.indices, None, self.scale,
             None, None, False, a.row_scale, col, bias, shift=self.shift,

@@ -19,8 +19,6 @@ from bitgnn.quantize import binary_sign
 # Sums of neighbours' signs spread over several units: a window of 1 would stop most gradients
 # (Cora: 54 % accuracy with 1, 79 % with 4, the same with 16).
 OUTPUT_WINDOW = 4.0
-# Relative error from which on factors in place of edge weights are worth a warning.
-FACTORIZATION_WARNING = 1e-3
 
 _MESSAGE_HOOKS = tuple(
     f"_{method}_forward_{hooks}"
@@ -85,7 +83,7 @@ class BinaryLayer(BinaryProduct):
                 f"{name}: TorchScript compiles precision 'fp32' alone, got {self.precision!r}; "
                 "use torch.compile, or bitgnn.freeze for inference"
             )
-        if self.dropout > 0.0 and self.training:
+        if self._input_dropout > 0.0 and self.training:
             raise RuntimeError(f"{name}: TorchScript has no dropout in layers; call eval() before")
         if parent not in kind.__bases__:
             raise RuntimeError(
@@ -151,30 +149,6 @@ class BinaryLayer(BinaryProduct):
                 f"{self.precision!r}, got {type(graph).__name__}"
             )
 
-    def _warn_of_factors(self, adjacency: BitAdjacency, edge_weight: Tensor | None) -> None:
-        """Say once where factors do not do with edge weights what PyG does."""
-        error = adjacency.factorization_error
-        if error > FACTORIZATION_WARNING:
-            self._warn_once(
-                "the edge weights are not of rank one; their row means serve instead "
-                f"(relative error {error:.2g})"
-            )
-        if edge_weight is not None and edge_weight.requires_grad and torch.is_grad_enabled():
-            self._warn_once("no gradient reaches edge_weight")
-
-    def _warn_once(self, problem: str) -> None:
-        """Warn of one kind of problem, once a layer."""
-        kind = problem.partition(" (")[0]
-        warned: set[str] = self.__dict__.setdefault("_warned", set())
-        if kind not in warned:
-            warned.add(kind)
-            warnings.warn(
-                f"{type(self).__name__}: {problem}. Letters with a float adjacency, such as "
-                "'FBF+FFF', use the weights exactly and train them",
-                UserWarning,
-                stacklevel=5,
-            )
-
     @property
     def _use_col(self) -> bool:
         """Whether the column factor acts: on bits it cannot."""
@@ -187,7 +161,7 @@ class BinaryLayer(BinaryProduct):
         bias: Tensor | None,
         integers: IntegerProduct | None,
     ) -> Tensor:
-        """``row_scale * (pattern (col_scale * z)) + bias`` along the dimension of nodes.
+        """``row_scale * (pattern (col_scale * z)) + bias``, or ``A z + bias``, along the nodes.
 
         Of ternary values the sums are integers: ``(row * scale) * sum + bias``. Where ``z`` is a
         multiple of ``integers``, these are summed, and alone where it is None.
@@ -230,7 +204,7 @@ class BinaryLayer(BinaryProduct):
     def _edge_factors(
         self, edge_index: Tensor, adjacency: BitAdjacency, edge_weight: Tensor | None
     ) -> Tensor:
-        """The factors of an adjacency as weights of its edges in PyG's order.
+        """The factors of an adjacency without values as weights of its edges in PyG's order.
 
         Edges of weight 0, which are no entries of the adjacency, stay so.
         """

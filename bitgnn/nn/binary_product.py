@@ -167,7 +167,7 @@ class BinaryProduct(LooksUp):
         """The dense product ``[*, M]`` of prepared activations ``[*, K]`` and ``[M, K]``."""
         letters = self.letters
         if letters.is_float_linear:
-            return functional.linear(fast_dropout(u, self.dropout, self.training), weight)
+            return functional.linear(fast_dropout(u, self._input_dropout, self.training), weight)
         if "B" in letters.bmm[:2] and self.input_quantizer is None:
             self._note_signs("input", u)
         if self.input_quantizer is not None:
@@ -178,7 +178,7 @@ class BinaryProduct(LooksUp):
             x_scale=letters.bmm[0] == "F",
             binary_weight=letters.bmm[1] == "B",
             sign_output=sign_output,
-            dropout=self.dropout,
+            dropout=self._input_dropout,
             training=self.training,
             surrogate=letters.surrogate,
             weight_gradient=letters.weight_gradient,
@@ -197,7 +197,7 @@ class BinaryProduct(LooksUp):
                 share = max(kept_share(u), LEAST_SHARE)
             q, scale = quantizer(u if share == 1.0 else u * share)
             scale = scale if share == 1.0 else scale / share
-            q = fast_dropout(q, self.dropout, self.training)
+            q = fast_dropout(q, self._input_dropout, self.training)
             weight_scale = row_scale(weight).float()
             if letters.weight_gradient == "ste":
                 weight_scale = weight_scale.detach()

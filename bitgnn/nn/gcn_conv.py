@@ -12,7 +12,7 @@ from torch_geometric.typing import OptTensor, SparseTensor
 from torch_geometric.utils import add_remaining_self_loops
 
 from bitgnn.bits import BitAdjacency
-from bitgnn.nn.aggregation import gcn_adjacency, kept_adjacency
+from bitgnn.nn.aggregation import IMPROVED_SELF_LOOP, gcn_adjacency, kept_adjacency
 from bitgnn.nn.binary_layer import BinaryLayer
 from bitgnn.nn.float_inputs import float_features
 from bitgnn.nn.looked_up_products import Part
@@ -38,17 +38,18 @@ class GCNConv(BinaryLayer, torch_geometric.nn.GCNConv):
     * letters ``"xyz+xyz"``: activation, weight and output of the dense product, then activation,
       adjacency and output of the aggregation. A B activation of the dense product is used by its
       sign alone; an F weight is used as it is; a B output is :math:`\mathrm{sgn}` of the value, as
-      floats +1 and -1; an F adjacency uses the float edge weights exactly instead of their
-      factorisation. A T activation is ternary, {-1, 0, +1} times a learnt scale, beside a B weight
-      or adjacency alone; in the aggregation it is made of the floats of the product, and the column
-      factor is left out as on bits.
+      floats +1 and -1; an F adjacency is :math:`\hat A` in floats, whatever the weights. A T
+      activation is ternary, {-1, 0, +1} times a learnt scale, beside a B weight or adjacency alone;
+      in the aggregation it is made of the floats of the product, and the column factor is left out
+      as on bits.
     * a :class:`~bitgnn.nn.LayerPrecision` also places norms and hardtanh and chooses the rules of
       the backward pass.
 
     The layer computes in floats with surrogate gradients what the frozen layer computes on bits.
-    The bias is added after the aggregation, as in PyG. In the binary forms no gradient reaches
-    ``edge_weight`` unless the adjacency letter is F. An explainer or a message hook makes the
-    aggregation run on PyG's messages, weighted by the factors: same values, masks act.
+    The bias is added after the aggregation, as in PyG. Any ``edge_weight`` is exact in every form
+    and gets its gradient: where the weights into a node differ, self loops included, the values of
+    :math:`\hat A` take the place of both factors, on bits, too. An explainer or a message hook
+    makes the aggregation run on PyG's messages, weighted the same: same values, masks act.
 
     Sources: Kipf and Welling 2017; Wang et al., Bi-GCN, 2021; Chen et al., BitGNN, 2023.
 
@@ -135,7 +136,6 @@ class GCNConv(BinaryLayer, torch_geometric.nn.GCNConv):
             graph, weight = self._float_graph(z, edge_index, edge_weight)
         else:
             adjacency = self._bit_adjacency(nodes, edge_index, edge_weight)
-            self._warn_of_factors(adjacency, edge_weight)
             shows = self._shows_messages
             integers = None if shows else self._integers(u, self.lin)
             if self._sums_alone(integers) and not self.has_shortcut:
@@ -145,10 +145,8 @@ class GCNConv(BinaryLayer, torch_geometric.nn.GCNConv):
             if not shows:
                 out = self._aggregate_pattern(z, adjacency, self.bias, integers)
                 return self._output(out if own is None else out + own)
-            graph, given = edge_index, edge_weight
-            if self.add_self_loops:
-                graph, given = add_remaining_self_loops(graph, given, num_nodes=nodes)
-            weight = self._edge_factors(graph, adjacency, given).to(z.dtype)
+            graph, weight = self._weighted_messages(adjacency, nodes, edge_index, edge_weight)
+            weight = weight.to(z.dtype)
         out = self.propagate(graph, x=self._as_messages(z), edge_weight=weight)
         out = out if self.bias is None else out + self.bias
         return self._output(out if own is None else out + own)
@@ -192,6 +190,20 @@ class GCNConv(BinaryLayer, torch_geometric.nn.GCNConv):
 
         adjacency: BitAdjacency = self._cached(edge_index, make)[0]
         return adjacency
+
+    def _weighted_messages(
+        self, adjacency: BitAdjacency, nodes: int, edges: Tensor, weight: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
+        """Edges with their loops, and the weights that the adjacency gives them."""
+        if self.add_self_loops:
+            own = IMPROVED_SELF_LOOP if self.improved and weight is not None else 1.0
+            edges, weight = add_remaining_self_loops(edges, weight, own, nodes)
+        if adjacency.values is None:
+            return edges, self._edge_factors(edges, adjacency, weight)
+        assert weight is not None
+        if self.normalize:
+            edges, weight = gcn_norm(edges, weight, nodes, False, False, self.flow)
+        return edges, weight
 
     def _float_graph(
         self, z: Tensor, edge_index: Any, edge_weight: Tensor | None

@@ -105,7 +105,7 @@ class HasRole(LookedUpProducts):
                 module.register_buffer(name, torch.zeros((), dtype=torch.float32))
             self._state, self._counted = HostState(), HostState()
             self._fed = False
-            self._begin()
+        self._begin()
 
     def _begin(self) -> None:
         """Know nothing of inputs and role, or what the constructor was told."""
@@ -118,7 +118,8 @@ class HasRole(LookedUpProducts):
                 self.steps.zero_()
             if self._asked_role is not None:
                 self._take_role(self._asked_role)
-            watch.add(self)
+        if self.input_bits is not None:
+            watch.add(self)  # given letters, too, need the share that dropout in front keeps
 
     @property
     def has_role(self) -> bool:
@@ -128,7 +129,26 @@ class HasRole(LookedUpProducts):
     @property
     def is_trained(self) -> bool:
         """True behind the first steps of training, from which on the role stays."""
-        return self._forms is not None and (self._counted.read(self.steps) or [0.0])[0] >= STEPS
+        return self._steps_seen >= STEPS
+
+    @property
+    def is_settling(self) -> bool:
+        """True in the first steps of training, in which the role may change."""
+        return 0 < self._steps_seen < STEPS
+
+    @property
+    def _steps_seen(self) -> float:
+        return 0.0 if self._forms is None else (self._counted.read(self.steps) or [0.0])[0]
+
+    @property
+    def is_past_settling(self) -> bool:
+        """True where no pass over the model tells more: behind the first steps of training.
+
+        Layers whose letters are given count no steps; theirs ends with the first batch.
+        """
+        if self._forms is not None:
+            return self.is_trained
+        return self.input_bits is None or self.input_bits.host_count > 0
 
     @property
     def role(self) -> Role | None:
@@ -139,7 +159,7 @@ class HasRole(LookedUpProducts):
         """
         if self._forms is None or self.input_bits is None:
             return None
-        feeds, reads = self._state.read(self.feeds, self.input_bits.reads) or (0.0, 0.0)
+        feeds, reads = self._host_numbers()
         if reads == 0.0:
             return None
         found = (reads > 0, feeds > 0)
@@ -185,7 +205,7 @@ class HasRole(LookedUpProducts):
 
     def tell_source(self, bits: InputBits, reads_bits: bool, kept: float, form: float) -> None:
         """Hear where an input comes from: see :func:`bitgnn.nn.settling.settle`."""
-        if self.is_trained:
+        if self.is_past_settling:
             return
         if self._asked_role is None and self._forms is not None:
             bits.set_reads(reads_bits)
@@ -219,7 +239,12 @@ class HasRole(LookedUpProducts):
         """True where a binary layer is known to read the result."""
         if self._forms is None or self.input_bits is None:
             return False
-        return (self._state.read(self.feeds, self.input_bits.reads) or [0.0])[0] > 0
+        return self._host_numbers()[0] > 0
+
+    def _host_numbers(self) -> list[float]:
+        """``feeds`` and ``reads`` of the input, for which a GPU is asked only after a write."""
+        assert self.input_bits is not None
+        return self._state.read(self.feeds, self.input_bits.reads) or [0.0, 0.0]
 
     def _form(self, feeds_bits: bool) -> Form:
         assert self.input_bits is not None

@@ -104,9 +104,18 @@ class InputBits(ColumnStatistics):
         """Share of the input that dropout in front keeps in training; 1 if nobody said."""
         return self._state()[1]
 
+    @property
+    def reads_known(self) -> float:
+        """``reads`` as a number, for which a GPU is asked only after a write."""
+        return self._numbers()[1]
+
+    def _numbers(self) -> list[float]:
+        """``form``, ``reads`` and ``kept``."""
+        return self._host.read(self.form, self.reads, self.kept) or [0.0, 0.0, 0.0]
+
     def _state(self) -> tuple[InputKind | None, float]:
         """Kind and kept share."""
-        form, reads, kept = self._host.read(self.form, self.reads, self.kept) or (0.0, 0.0, 0.0)
+        form, reads, kept = self._numbers()
         share = kept if kept > 0 else 1.0
         if reads > 0:
             return "activation", share

@@ -69,6 +69,11 @@ class LookedUpProducts(NotesBits):
         raise NotImplementedError
 
     @property
+    def _input_dropout(self) -> float:
+        """Probability of dropping an input of the products in training."""
+        return self.dropout
+
+    @property
     def output_gain(self) -> Tensor | None:
         r"""Gain of a last layer's product: ``[1]``, :math:`e^{10 l - 2}`, or None.
 
@@ -99,7 +104,7 @@ class LookedUpProducts(NotesBits):
         """
 
         def compute(x: Tensor) -> Tensor:
-            given = seen if x is seen.x else self._see(x, bits, self.dropout)
+            given = seen if x is seen.x else self._see(x, bits, self._input_dropout)
             return self._computed(given, part)[0]
 
         return through(part.linear, seen.x, compute)

@@ -100,7 +100,11 @@ class LooksUp(HasRole):
     def _ask_autograd(self, x: Tensor, bits: InputBits) -> None:
         """Count the first steps of training, and read the data flow from their graphs."""
         is_compiled = torch.compiler.is_compiling()
-        if self._forms is None or is_in_backward():
+        if is_in_backward():
+            return
+        if self._forms is None:
+            if self.waits_for_model and is_recorded() and not is_compiled and bits.host_count == 0:
+                bits.set_kept(kept_share(x))
             return
         self._fed = self._feeds_bits
         if not is_recorded():
@@ -113,14 +117,14 @@ class LooksUp(HasRole):
         if is_compiled or self._asked_role is not None:
             return
         producers = found_producers(x) if x.requires_grad else []
-        if self in producers and float(bits.reads) < 0.0:
+        if self in producers and bits.reads_known < 0.0:
             producers = []  # applied to features before: its own results are rows like those
         elif producers and not joins_features(x) and self._tells_apart(x, share := kept_share(x)):
             bits.set_reads(True)
             bits.set_kept(share)
-        elif float(bits.reads) == 0.0:
+        elif bits.reads_known == 0.0:
             bits.set_reads(False)
-        if float(self.feeds) == 0.0:
+        if self._host_numbers()[0] == 0.0:
             with torch.no_grad():
                 self.feeds.fill_(-1.0)
         for producer in producers:
@@ -213,5 +217,5 @@ class LooksUp(HasRole):
     def __setstate__(self, state: dict[str, Any]) -> None:
         """A copy waits for its model like the layer itself."""
         super().__setstate__(state)  # type: ignore[misc]
-        if self._forms is not None and not self.is_trained:
+        if not self.is_past_settling:
             watch.add(self)

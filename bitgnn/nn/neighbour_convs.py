@@ -136,18 +136,15 @@ class GraphConv(NeighbourLayer, torch_geometric.nn.GraphConv):
     r"""PyG's ``GraphConv`` whose products can be binary.
 
     * ``"fp32"``: :math:`W_1 \sum_{j \in N(i)} e_{ji} x_j + b + W_2 x_i`, PyG's own code.
-    * ``"full"`` (``"FBF+FBF"``): :math:`\sum_j r_i c_j Y_j + b + Y'_i` with the binary products
+    * ``"full"`` (``"FBF+FBF"``): :math:`\sum_j e_{ji} Y_j + b + Y'_i` with the binary products
       :math:`Y_{jo} = \alpha_j m_o\,\mathrm{sgn}(x_j)\cdot\mathrm{sgn}(W_{1,o})` and :math:`Y'` of
-      :math:`W_2`, and the weights factorised as :math:`e_{ji} = r_i c_j` (exactly where they have
-      rank one, else by row means with one warning).
-    * ``"bin"`` (``"FBB+BBF"``): :math:`r_i \sum_j \mathrm{sgn}(Y_j) + b + Y'_i`; on bits the column
-      factor cannot act and is left out.
-    * letters as in :class:`~bitgnn.nn.GCNConv`; an F adjacency uses float weights exactly. The
-      product of the node itself has the letters of the dense product with floats out.
+      :math:`W_2`.
+    * ``"bin"`` (``"FBB+BBF"``): :math:`\sum_j e_{ji}\,\mathrm{sgn}(Y_j) + b + Y'_i`.
+    * letters as in :class:`~bitgnn.nn.GCNConv`. The product of the node itself has the letters of
+      the dense product with floats out.
 
     A sum commutes with the linear map, so binary forms transform first and aggregate the narrower
-    result; ``"full"`` is the same sum in another order. No gradient reaches ``edge_weight`` unless
-    the adjacency letter is F.
+    result; ``"full"`` is the same sum in another order. Weights are exact and get their gradient.
 
     Sources: Morris et al. 2019; Wang et al., Bi-GCN, 2021; Chen et al., BitGNN, 2023.
 

@@ -137,7 +137,7 @@ class NeighbourLayer(BinaryLayer):
         assert bits is not None
         self._look_at_sources(u)
         part = Part(linear, self._norm, self._to_signs)
-        seen = self._see(u, bits, self.dropout)
+        seen = self._see(u, bits, self._input_dropout)
         if node is source and apart is None:
             own = Part(root, self._root_norm, is_root=True)
             if root_alone:
@@ -153,7 +153,7 @@ class NeighbourLayer(BinaryLayer):
         if node is not source or apart is not None:
             self._look(u, bits, root)
         own = Part(root, self._root_norm, is_root=True)
-        return z, self._bits_product(self._see(u, bits, self.dropout), bits, own)
+        return z, self._bits_product(self._see(u, bits, self._input_dropout), bits, own)
 
     def _look_at_sources(self, u: Tensor) -> None:
         """What the sources are made of, which the node's own map takes, too, unless they differ."""
@@ -175,7 +175,7 @@ class NeighbourLayer(BinaryLayer):
         is_root = linear is not self._maps[0]
         if is_root and self.root_bits is not None:
             bits = self.root_bits
-        seen = self._see(u, bits, self.dropout)
+        seen = self._see(u, bits, self._input_dropout)
         return self._bits_product(seen, bits, Part(linear, None, is_root=is_root))
 
     def _aggregate_hidden(
@@ -197,10 +197,9 @@ class NeighbourLayer(BinaryLayer):
                     f"{type(self).__name__}: the adjacency must be {sizes[0]} x {sizes[1]} like "
                     f"the nodes, got {adjacency.shape[0]} x {adjacency.shape[1]}"
                 )
-            self._warn_of_factors(adjacency, weight)
             if z is None or not self._shows_messages:
                 return self._aggregate_pattern(z, adjacency, bias, integers)
-            if weight is not None:
+            if weight is not None and adjacency.values is None:
                 factors = self._edge_factors(edges, adjacency, weight).to(z.dtype)
                 graph = graph._replace(weight=factors)
         out = self._propagate((self._as_messages(z), None), graph)

@@ -18,9 +18,10 @@ from torch.utils._pytree import tree_leaves
 from bitgnn.nn.input_statistics import TINY
 
 _functional = torch.nn.functional
+_OPERATOR = torch.dropout
 DROPOUTS = {
     _functional.dropout, _functional.dropout1d, _functional.dropout2d, _functional.dropout3d,
-    torch.dropout,
+    _OPERATOR,
 }  # fmt: skip
 ZERO_STAYS = {
     _functional.relu, _functional.leaky_relu, _functional.elu, _functional.gelu, _functional.silu,
@@ -124,10 +125,24 @@ def _is_scaling(func: Any, read: list[Tensor]) -> bool:
 
 def _kept_by(func: Any, args: Any, kwargs: Any) -> float:
     """Share that a call of dropout keeps."""
-    default = None if func is torch.dropout else 0.5
+    default, factor = (None, 1.0) if func is _OPERATOR else (0.5, _factor)
     p = kwargs.get("p", args[1] if len(args) > 1 else default)
     training = kwargs.get("training", kwargs.get("train", args[2] if len(args) > 2 else True))
-    return 1.0 - float(p) if training and p is not None else 1.0
+    return 1.0 - min(factor * float(p), 1.0) if training and p is not None else 1.0
+
+
+_factor = 1.0
+
+
+@contextmanager
+def dropout_times(factor: float) -> Iterator[None]:
+    """Say that torch's functions of dropout drop ``factor`` times what they are called with."""
+    global _factor
+    before, _factor = _factor, factor * _factor
+    try:
+        yield
+    finally:
+        _factor = before
 
 
 @torch.no_grad()

@@ -60,20 +60,22 @@ class _Watch:
         if current_flow() is not None:
             return
         with self._lock:
-            young = [m for m in module.modules() if m in self._young]
+            young: list[Any] = [m for m in module.modules() if m in self._young]
             if not young:
                 self._barren.add(module)
                 if not self._young:
                     self.remove(module)
                 return
-        root = _unwrapped(module)
+        root: Any = _unwrapped(module)
         if root in young:  # a layer alone tells nothing of who reads it
+            if root.is_past_settling:
+                self.remove(root)
             return
         # torch hands a hook for all modules the positional arguments alone.
         kwargs = sys._getframe(1).f_locals.get("kwargs") or {}
         is_settled = settle_by_call(root, lambda: root.forward(*args, **kwargs))
         for layer in young:
-            if is_settled or layer.is_trained:
+            if is_settled or layer.is_past_settling:
                 self.remove(layer)
 
 
@@ -94,7 +96,7 @@ def meet_model(layer: Any) -> None:
     # A layer alone tells nothing of who reads it.
     is_settled = root is not layer and settle_by_call(root, lambda: root.forward(*args, **kwargs))
     for one in young:
-        if is_settled or one.is_trained:
+        if is_settled or one.is_past_settling:
             watch.remove(one)
 
 

@@ -8,23 +8,25 @@ from torch import Tensor
 
 from bitgnn._checks import name_type
 from bitgnn.bits import BitTensor, TernaryTensor
-from bitgnn.ops.reference.table import TABLE
+from bitgnn.ops.reference.table import TABLE, size_of
 
 
 def call(function: str, operator: str, *arguments: Any, **keywords: Any) -> Any:
     """Run an operator, which checks its arguments; errors name the function and the argument."""
     if torch.compiler.is_compiling() or not is_compiled(operator):
-        _check_vectors(function, operator, arguments)
+        _check_row(function, operator, arguments)
         return getattr(torch.ops.bitgnn, operator)(*arguments, **keywords)
     try:
         return _OVERLOADS[operator](*arguments, **keywords)
     except (RuntimeError, TypeError):
-        _check_vectors(function, operator, arguments)
+        _check_row(function, operator, arguments)
         raise
 
 
 _OVERLOADS: dict[str, Any] = {}
 """Compiled operators by name: to look one up in torch costs as much as to run it."""
+_PARAMETERS = {"codes": "x", "weight": "w"}
+"""Parameters of functions by arguments of operators, where these are called otherwise."""
 
 
 def is_compiled(operator: str) -> bool:
@@ -36,13 +38,36 @@ def is_compiled(operator: str) -> bool:
     return True
 
 
-def _check_vectors(function: str, operator: str, arguments: Sequence[Any]) -> None:
-    """Require the optional vectors that an operator's row of the table names to fit."""
-    for place, name, dtype, source, axis, change in TABLE[operator].vectors:
-        if place < len(arguments) and arguments[place] is not None:
-            whole = arguments[source]
-            size = (whole if axis is None else whole.size(axis)) + change
-            vector(function, name, arguments[place], size, arguments[0].device, dtype)
+def _check_row(function: str, operator: str, arguments: Sequence[Any]) -> None:
+    """Require operands to be what the operator's row of the table says.
+
+    Words are those of packed operands, whose features the function compares itself.
+    """
+    row = TABLE[operator]
+    given = dict(zip(row.parameters, arguments, strict=False))
+    sizes: dict[str, Any] = {}
+    for name, terms in row.operands.items():
+        value = given.get(name)
+        if value is None and row.parameters[name]:
+            continue
+        shown = _PARAMETERS.get(name, name)
+        if not (isinstance(value, Tensor) and value.dtype in row.dtypes[name]):
+            wanted = " or ".join(map(str, row.dtypes[name]))
+            raise TypeError(
+                f"{function}: {shown} must be a {wanted} tensor, got {name_type(value)}"
+            )
+        found = list(value.shape)
+        is_packed = value.dtype == torch.int32 and any("W(" in term for term in terms)
+        wanted = [None if term == "_" else size_of(term, given, sizes) for term in terms]
+        if len(found) == len(terms):
+            sizes.update({t: n for t, n in zip(terms, found, strict=True) if t not in sizes})
+            wanted = [n if w is None else w for n, w in zip(found, wanted, strict=True)]
+        if found != wanted and not is_packed:
+            shape = ", ".join(
+                t if w is None else str(w) for t, w in zip(terms, wanted, strict=False)
+            )
+            raise ValueError(f"{function}: {shown} must have shape [{shape}], got {found}")
+        same_device(function, shown, value.device, arguments[0].device)
 
 
 def float_matrix(

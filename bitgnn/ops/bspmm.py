@@ -15,9 +15,15 @@ values (``TernaryTensor``).
   ``pos``, less those in ``neg``. The scale of ``x``, if any, is one for all rows and takes part;
   ``col_scale`` is left out.
 - y = F: ``sum_e(values[e] * x[indices[e]]) + bias[k]``, float32, for a torch sparse CSR or COO
-  tensor or a ``torch_sparse.SparseTensor``. A scale of bits ``x`` takes part. CSR with int32
-  indices and float32 values is read as it is; other forms are converted on every call.
+  tensor, a ``torch_sparse.SparseTensor``, or a ``BitAdjacency``, whose values, or else factors, are
+  the weights. A scale of bits ``x`` takes part. CSR with int32 indices and float32 values is read
+  as it is; other forms are converted on every call.
+- y = B over a ``BitAdjacency`` with values: these sums, exact weights for any ``x``; the scale of
+  bits ``x`` is left out as above. There is no ``integer`` result and no layout but CSR.
 - z = B: bit of ``result >= threshold[k]`` (0 without one), no bias; an empty row or a tie gives +1.
+
+Sums with edge weights add or subtract the weight by the bit, in float32, one entry of the row after
+the other: they are the same on every device and from run to run.
 
 Bits, and ternary values, over a pattern may choose ``layout`` "csr", "sliced" or "frdc" (the
 paper's 4 x 4 tiles); results are the same. None takes CSR, on a GPU "sliced" where a graph is dense
@@ -40,6 +46,7 @@ from bitgnn.bits import BitAdjacency, BitTensor, TernaryTensor
 from bitgnn.ops import _arguments
 from bitgnn.ops._arguments import call
 from bitgnn.ops.layout_choice import check_pattern, compressed_rows, pattern_arguments
+from bitgnn.ops.weighted import weighted_bits, weighted_sums
 
 # Operator of each layout.
 _BBB = {"csr": "bspmm_bbb", "sliced": "bspmm_bbb_sliced", "frdc": "bspmm_bbb_frdc"}
@@ -56,6 +63,8 @@ def bbb(
     """Bits over a pattern to bits; see the module for formula, shapes and errors."""
     name = "bspmm.bbb"
     _arguments.bit_matrix(name, "x", x)
+    if _has_values(name, adjacency, layout):
+        return _weighted_bits(name, x.words, x.size, adjacency, threshold)
     layout, pattern = pattern_arguments(name, x, adjacency, layout)
     words = call(
         name, _BBB[layout], x.words, x.size, *pattern, adjacency.row_scale, threshold, trusted=True
@@ -75,6 +84,8 @@ def bbf(
     name = "bspmm.bbf"
     _arguments.bit_matrix(name, "x", x)
     _arguments.no_bias_with_integer(name, bias, integer)
+    if _has_values(name, adjacency, layout, integer):
+        return _weighted_sums(name, x.words, x.size, adjacency, bias)
     layout, pattern = pattern_arguments(name, x, adjacency, layout)
     row = None if integer else adjacency.row_scale
     return call(name, _BBF[layout], x.words, x.size, *pattern, row, bias, integer, trusted=True)
@@ -90,6 +101,8 @@ def tbb(
     """Ternary values over a pattern to bits; see the module for formula, shapes and errors."""
     name = "bspmm.tbb"
     _arguments.ternary_matrix(name, "x", x)
+    if _has_values(name, adjacency, layout):
+        return BitTensor._trusted(call(name, "pack", tbf(x, adjacency), threshold), x.size)
     layout, pattern = pattern_arguments(name, _planes(x), adjacency, layout)
     # A positive factor in front of a comparison with zero changes nothing.
     row = adjacency.row_scale if threshold is None else _ternary_factor(x, adjacency)
@@ -113,6 +126,8 @@ def tbf(
     """Ternary values over a pattern to float32, or with ``integer`` to int32; see the module."""
     name = "bspmm.tbf"
     _arguments.ternary_matrix(name, "x", x)
+    if _has_values(name, adjacency, layout, integer):
+        return _weighted_ternary(name, x, adjacency, bias)
     layout, pattern = pattern_arguments(name, _planes(x), adjacency, layout)
     _arguments.vector(name, "bias", bias, x.size, x.device)
     _arguments.no_bias_with_integer(name, bias, integer)
@@ -136,7 +151,9 @@ def fbb(
     """Floats or small integers over a pattern to bits; see the module."""
     name = "bspmm.fbb"
     x = _dense_pattern(name, x, adjacency, check_finite)
-    words = call(name, "bspmm_fbb", x, *adjacency.tensors, threshold, trusted=True)
+    if _has_values(name, adjacency):
+        return _weighted_bits(name, x, None, adjacency, threshold)
+    words = call(name, "bspmm_fbb", x, *adjacency.tensors[:4], threshold, trusted=True)
     return BitTensor._trusted(words, x.size(1))
 
 
@@ -158,12 +175,16 @@ def fbf(
     if integer and x.is_floating_point():
         raise TypeError(f"{name}: x must be int8 or int16 with integer=True, got {x.dtype}")
     _arguments.no_bias_with_integer(name, bias, integer)
+    if _has_values(name, adjacency, None, integer):
+        return _weighted_sums(name, x, None, adjacency, bias)
     scales = (None, None) if integer else (adjacency.row_scale, adjacency.col_scale)
     csr = (adjacency.rowptr, adjacency.indices)
     return call(name, "bspmm_fbf", x, *csr, *scales, bias, integer, trusted=True)
 
 
-def bfb(x: BitTensor, adjacency: Tensor, *, threshold: Tensor | None = None) -> BitTensor:
+def bfb(
+    x: BitTensor, adjacency: Tensor | BitAdjacency, *, threshold: Tensor | None = None
+) -> BitTensor:
     """Bits over a float matrix to bits; see the module for formula, shapes and errors."""
     name = "bspmm.bfb"
     _arguments.bit_matrix(name, "x", x)
@@ -172,7 +193,7 @@ def bfb(x: BitTensor, adjacency: Tensor, *, threshold: Tensor | None = None) -> 
     return BitTensor._trusted(words, x.size)
 
 
-def bff(x: BitTensor, adjacency: Tensor, *, bias: Tensor | None = None) -> Tensor:
+def bff(x: BitTensor, adjacency: Tensor | BitAdjacency, *, bias: Tensor | None = None) -> Tensor:
     """Bits over a float matrix to float32; see the module for formula, shapes and errors."""
     name = "bspmm.bff"
     _arguments.bit_matrix(name, "x", x)
@@ -182,7 +203,7 @@ def bff(x: BitTensor, adjacency: Tensor, *, bias: Tensor | None = None) -> Tenso
 
 def ffb(
     x: Tensor,
-    adjacency: Tensor,
+    adjacency: Tensor | BitAdjacency,
     *,
     threshold: Tensor | None = None,
     check_finite: bool = False,
@@ -197,7 +218,7 @@ def ffb(
 
 def fff(
     x: Tensor,
-    adjacency: Tensor,
+    adjacency: Tensor | BitAdjacency,
     *,
     bias: Tensor | None = None,
     check_finite: bool = False,
@@ -207,6 +228,52 @@ def fff(
     _arguments.float_matrix(name, "x", x, check_finite)
     *matrix, checked = compressed_rows(name, adjacency, x.size(0), x.device)
     return call(name, "bspmm_fff", _gathered(x), *matrix, bias, checked)
+
+
+def _has_values(
+    name: str, adjacency: BitAdjacency, layout: str | None = None, integer: bool = False
+) -> bool:
+    """Whether edges have weights of their own; these are summed over CSR, and to floats."""
+    if not isinstance(adjacency, BitAdjacency) or adjacency.values is None:
+        return False
+    if layout not in (None, "csr"):
+        raise ValueError(f"{name}: layout must be None or 'csr' over values, got {layout!r}")
+    if integer:
+        raise ValueError(f"{name}: integer must be False over an adjacency with values, got True")
+    return True
+
+
+def _weighted_sums(
+    name: str, x: Tensor, size: int | None, adjacency: BitAdjacency, bias: Tensor | None
+) -> Tensor:
+    """Check the operands and add up; words of ``size`` features or floats."""
+    check_pattern(name, adjacency, x.size(0), x.device)
+    _arguments.vector(name, "bias", bias, x.size(1) if size is None else size, x.device)
+    return weighted_sums(x, size, adjacency, bias)
+
+
+def _weighted_bits(
+    name: str, x: Tensor, size: int | None, adjacency: BitAdjacency, threshold: Tensor | None
+) -> BitTensor:
+    """The same to bits."""
+    check_pattern(name, adjacency, x.size(0), x.device)
+    width = x.size(1) if size is None else size
+    _arguments.vector(name, "threshold", threshold, width, x.device)
+    return BitTensor._trusted(weighted_bits(x, size, adjacency, threshold), width)
+
+
+def _weighted_ternary(
+    name: str, x: TernaryTensor, adjacency: BitAdjacency, bias: Tensor | None
+) -> Tensor:
+    """``(row_scale[i] * scale) * sum_e(values[e] * x[indices[e]]) + bias``."""
+    check_pattern(name, adjacency, x.shape[0], x.device)
+    _arguments.vector(name, "bias", bias, x.size, x.device)
+    signs, factor = TernaryTensor._trusted(x.words, x.size, x.counts), _ternary_factor(x, adjacency)
+    csr = (adjacency.rowptr, adjacency.indices, adjacency.values)
+    if factor is None:
+        return call(name, "bspmm_fff", signs.to_float(), *csr, bias, trusted=True)
+    sums = factor.unsqueeze(1) * call(name, "bspmm_fff", signs.to_float(), *csr, trusted=True)
+    return sums if bias is None else sums + bias
 
 
 def _planes(x: TernaryTensor) -> BitTensor:
@@ -238,7 +305,7 @@ def _dense_pattern(
     """Check both operands; x in a dtype that the operators take."""
     _arguments.float_matrix(name, "x", x, check_finite, also=(torch.int8, torch.int16))
     check_pattern(name, adjacency, x.size(0), x.device)
-    weighted = factors and adjacency.col_scale is not None
+    weighted = (factors and adjacency.col_scale is not None) or adjacency.values is not None
     return x.to(torch.float32) if weighted and not x.is_floating_point() else _gathered(x)
 
 

@@ -10,7 +10,6 @@ kernel runs. Operators are for inference: results carry no gradient.
 
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from bitgnn.bits import BitAdjacency, BitTensor, Int8Tensor
@@ -18,7 +17,7 @@ from bitgnn.ops import _arguments
 from bitgnn.ops._arguments import call
 from bitgnn.ops.bmm import check_operands
 from bitgnn.ops.int8 import check_rows
-from bitgnn.ops.layout_choice import check_pattern
+from bitgnn.ops.layout_choice import check_factors
 
 
 def bmm_add(
@@ -46,7 +45,6 @@ def bmm_add(
     """
     name = "fused.bmm_add"
     held, *factors = _activations(name, x, w, scale, x_threshold, x_gain, check_finite)
-    _check_addend(name, addend, held.size(0), w)
     return call(
         name, "bmm_add", held, w.words, addend, w.size, *factors[:2], bias, None, None, *factors[2:]
     )
@@ -68,7 +66,6 @@ def bmm_add_bits(
     """Bits of ``bmm_add(...) >= threshold[o]`` (0 without one), inverted where ``flip[o]``."""
     name = "fused.bmm_add_bits"
     held, *factors = _activations(name, x, w, scale, x_threshold, x_gain, check_finite)
-    _check_addend(name, addend, held.size(0), w)
     words = call(
         name, "bmm_add", held, w.words, addend, w.size, *factors[:2], bias, threshold, flip,
         *factors[2:], True,
@@ -171,22 +168,12 @@ def _hidden_product(
     held, *scales, x_threshold, x_gain, measured = _activations(
         name, x, w, scale and not bits, *given
     )
-    check_pattern(name, adjacency, held.size(0), held.device)
+    check_factors(name, adjacency, held.size(0), held.device)
     col = None if bits else adjacency.col_scale
     return (
         held, w.words, w.size, adjacency.rowptr, adjacency.indices, *scales, x_threshold,
         None if bits else x_gain, measured, adjacency.row_scale, col,
     )  # fmt: skip
-
-
-def _check_addend(name: str, addend: Tensor, rows: int, w: BitTensor) -> None:
-    _arguments.float_matrix(name, "addend", addend)
-    shape = (rows, w.words.size(0))
-    if addend.dtype != torch.float32 or addend.shape != shape:
-        raise ValueError(
-            f"{name}: addend must be float32 {list(shape)}, got {addend.dtype} {list(addend.shape)}"
-        )
-    _arguments.same_device(name, "addend", addend.device, w.device)
 
 
 def bspmm_bmm_bits(
@@ -215,16 +202,8 @@ def bspmm_bmm_bits(
         flip: bool ``[M]``, turns bits round.
     """
     name = "fused.bspmm_bmm_bits"
-    _arguments.bit_matrix(name, "neighbours", neighbours)
     rows = check_operands(name, "BB", x, w)
-    check_pattern(name, adjacency, neighbours.words.size(0), neighbours.words.device)
-    _arguments.same_device(name, "x", x.words.device, neighbours.words.device)
-    if neighbours.size != rows:
-        raise ValueError(
-            f"{name}: neighbours must hold {rows} features like w, got {neighbours.size}"
-        )
-    if x.words.size(0) != adjacency.shape[0]:
-        raise ValueError(f"{name}: x must have {adjacency.shape[0]} rows, got {x.words.size(0)}")
+    _check_neighbours(name, neighbours, adjacency, x.words, rows)
     words = call(
         name, "bspmm_bmm", neighbours.words, adjacency.rowptr, adjacency.indices, x.words, w.words,
         x.size, adjacency.row_scale, sum_bias, x.scale if scale else None,
@@ -257,18 +236,27 @@ def bspmm_bmm_iib(
         threshold: float32 ``[M]``, 0 without one.
     """
     name = "fused.bspmm_bmm_iib"
-    _arguments.bit_matrix(name, "neighbours", neighbours)
-    check_rows(name, x, w)
-    check_pattern(name, adjacency, neighbours.words.size(0), neighbours.words.device)
-    _arguments.same_device(name, "x", x.codes.device, neighbours.words.device)
-    if neighbours.size != w.size(0):
-        raise ValueError(
-            f"{name}: neighbours must hold {w.size(0)} features like w, got {neighbours.size}"
-        )
-    if x.codes.size(0) != adjacency.shape[0]:
-        raise ValueError(f"{name}: x must have {adjacency.shape[0]} rows, got {x.codes.size(0)}")
+    check_rows(name, x)
+    # What is no matrix, the operator refuses.
+    rows = w.size(0) if isinstance(w, Tensor) and w.dim() == 2 else None
+    _check_neighbours(name, neighbours, adjacency, x.codes, rows)
     words = call(
         name, "bspmm_bmm_iib", neighbours.words, adjacency.rowptr, adjacency.indices, x.codes, w,
         x.size, adjacency.row_scale, sum_bias, scale, shift, threshold, trusted=True,
     )  # fmt: skip
     return BitTensor._trusted(words, w.size(0))
+
+
+def _check_neighbours(
+    name: str, neighbours: BitTensor, adjacency: BitAdjacency, x: Tensor, outputs: int | None
+) -> None:
+    """Require neighbours and a pattern that fit rows x and a weight with so many outputs."""
+    _arguments.bit_matrix(name, "neighbours", neighbours)
+    check_factors(name, adjacency, neighbours.words.size(0), neighbours.words.device)
+    _arguments.same_device(name, "x", x.device, neighbours.words.device)
+    if outputs is not None and neighbours.size != outputs:
+        raise ValueError(
+            f"{name}: neighbours must hold {outputs} features like w, got {neighbours.size}"
+        )
+    if x.size(0) != adjacency.shape[0]:
+        raise ValueError(f"{name}: x must have {adjacency.shape[0]} rows, got {x.size(0)}")

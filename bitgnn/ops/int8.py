@@ -22,7 +22,7 @@ from torch import Tensor
 
 from bitgnn._checks import name_type
 from bitgnn.bits import BitTensor, Int8Tensor
-from bitgnn.bits.int8 import MOST, MOST_FEATURES, bytes_for
+from bitgnn.bits.int8 import MOST, MOST_FEATURES
 from bitgnn.ops import _arguments
 from bitgnn.ops._arguments import call
 from bitgnn.ops.reference.int8 import SOURCES, padded, to_codes
@@ -60,11 +60,8 @@ def iif(
 ) -> Tensor:
     """8-bit rows times 8-bit weights to float32; see the module for formula and errors."""
     name = "bmm.iif"
-    check_rows(name, x, w)
-    if addend is not None:
-        _check_addend(name, addend, x, w)
-    values: Tensor = call(name, "bmm_iif", x.codes, w, x.size, scale, shift, addend)
-    return values
+    check_rows(name, x)
+    return call(name, "bmm_iif", x.codes, w, x.size, scale, shift, addend)
 
 
 def iib(
@@ -72,7 +69,7 @@ def iib(
 ) -> BitTensor:
     """8-bit rows times 8-bit weights to bits; see the module for formula and errors."""
     name = "bmm.iib"
-    check_rows(name, x, w)
+    check_rows(name, x)
     words = call(name, "bmm_iib", x.codes, w, x.size, threshold, flip)
     return BitTensor._trusted(words, w.size(0))
 
@@ -88,8 +85,7 @@ def add_iib(
 ) -> BitTensor:
     """A product of 8-bit rows plus an addend to bits; see the module for formula and errors."""
     name = "bmm.add_iib"
-    check_rows(name, x, w)
-    _check_addend(name, addend, x, w)
+    check_rows(name, x)
     words = call(name, "bmm_add_iib", x.codes, w, addend, x.size, scale, shift, threshold)
     return BitTensor._trusted(words, w.size(0))
 
@@ -105,9 +101,8 @@ def fif(
 ) -> Tensor:
     """Floats times 8-bit weights to float32; see the module for formula and errors."""
     name = "bmm.fif"
-    _check_floats(name, x, w, centre, inverse_step)
-    values: Tensor = call(name, "bmm_fif", x, centre, inverse_step, w, scale, shift)
-    return values
+    _check_floats(name, x)
+    return call(name, "bmm_fif", x, centre, inverse_step, w, scale, shift)
 
 
 def fib(
@@ -121,49 +116,22 @@ def fib(
 ) -> BitTensor:
     """Floats times 8-bit weights to bits; see the module for formula and errors."""
     name = "bmm.fib"
-    _check_floats(name, x, w, centre, inverse_step)
+    _check_floats(name, x)
     words = call(name, "bmm_fib", x, centre, inverse_step, w, threshold, flip)
     return BitTensor._trusted(words, w.size(0))
 
 
-def check_rows(name: str, x: Int8Tensor, w: Tensor) -> None:
-    """Require 8-bit rows ``[N, K]`` and weights that fit them."""
+def check_rows(name: str, x: Int8Tensor) -> None:
+    """Require 8-bit rows ``[N, K]``."""
     if not isinstance(x, Int8Tensor):
         raise TypeError(f"{name}: x must be an Int8Tensor, got {name_type(x)}")
     if x.codes.dim() != 2:
         raise ValueError(f"{name}: x must have two dimensions, got shape {list(x.shape)}")
-    _check_weight(name, w, x.size, x.codes.device)
 
 
-def _check_floats(name: str, x: Tensor, w: Tensor, centre: Tensor, inverse_step: Tensor) -> None:
+def _check_floats(name: str, x: Tensor) -> None:
     _arguments.float_matrix(name, "x", x)
     if x.dtype not in SOURCES:
         raise TypeError(f"{name}: x must be float32, float16 or bfloat16, got {x.dtype}")
-    size = x.size(1)
-    if size > MOST_FEATURES:
-        raise ValueError(f"{name}: x must have at most {MOST_FEATURES} features, got {size}")
-    for operand, vector in (("centre", centre), ("inverse_step", inverse_step)):
-        if vector is None:
-            raise TypeError(f"{name}: {operand} must be a torch.float32 tensor, got None")
-        _arguments.vector(name, operand, vector, size, x.device)
-    _check_weight(name, w, size, x.device)
-
-
-def _check_weight(name: str, w: Tensor, size: int, device: torch.device) -> None:
-    if not (isinstance(w, Tensor) and w.dtype == torch.int8):
-        raise TypeError(f"{name}: w must be a torch.int8 tensor, got {name_type(w)}")
-    width = bytes_for(size)
-    if not (w.dim() == 2 and w.size(1) == width):
-        raise ValueError(
-            f"{name}: w must have shape [M, {width}] for {size} features, got {list(w.shape)}"
-        )
-    _arguments.same_device(name, "w", w.device, device)
-
-
-def _check_addend(name: str, addend: Tensor, x: Int8Tensor, w: Tensor) -> None:
-    if not (isinstance(addend, Tensor) and addend.dtype == torch.float32):
-        raise TypeError(f"{name}: addend must be a torch.float32 tensor, got {name_type(addend)}")
-    shape = [x.codes.size(0), w.size(0)]
-    if list(addend.shape) != shape:
-        raise ValueError(f"{name}: addend must have shape {shape}, got {list(addend.shape)}")
-    _arguments.same_device(name, "addend", addend.device, x.codes.device)
+    if x.size(1) > MOST_FEATURES:
+        raise ValueError(f"{name}: x must have at most {MOST_FEATURES} features, got {x.size(1)}")

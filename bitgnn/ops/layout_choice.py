@@ -1,17 +1,19 @@
 """Adjacency arguments of BSpMM: choice of layout, and float matrices as CSR."""
 
-import math
 import warnings
+from functools import lru_cache
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils.weak import WeakIdKeyDictionary
 
 from bitgnn._checks import name_type
+from bitgnn._library import load_libraries
 from bitgnn.bits import BitAdjacency, BitTensor
 from bitgnn.bits.contents import Contents
-from bitgnn.bits.layouts import ITEM_EDGES, default_slice_size
+from bitgnn.bits.layouts import default_slice_size
 from bitgnn.ops import _arguments
 
 LAYOUTS = ("csr", "sliced", "frdc")
@@ -36,54 +38,25 @@ def choose_layout(function: str, adjacency: BitAdjacency, layout: str) -> str:
 
 def default_layout(words: int, adjacency: BitAdjacency) -> str:
     """CSR, or on a GPU "sliced" where it is expected to be faster and can be had."""
-    edges, device = adjacency.nnz, adjacency.device
-    if device.type != "cuda" or edges < LEAST_EDGES:
+    if adjacency.device.type != "cuda":
         return "csr"
-    rows, columns = adjacency.shape
-    slices = max(1, -(-columns // default_slice_size(device)))
-    count = torch.cuda.get_device_properties(device).multi_processor_count
-    csr, sliced = expected_microseconds(rows, slices, edges, words, count)
-    if csr <= sliced or expected_items(rows, slices, edges) > MAX_ITEMS:
+    if torch.compiler.is_compiling():  # a program that builds nothing takes what was built
+        return "sliced" if adjacency.has_sliced() else "csr"
+    shape = (*adjacency.shape, adjacency.nnz, words)
+    count = torch.cuda.get_device_properties(adjacency.device).multi_processor_count
+    if not _suits_slices(*shape, count, default_slice_size(adjacency.device)):
         return "csr"
-    can_build = not (torch.compiler.is_compiling() or torch.cuda.is_current_stream_capturing())
-    return "sliced" if can_build or adjacency.has_sliced() else "csr"
+    is_captured = torch.cuda.is_current_stream_capturing()
+    return "csr" if is_captured and not adjacency.has_sliced() else "sliced"
 
 
-LEAST_EDGES = 1 << 17
-"""Edges whose gathers take less time on any GPU than the further launches of slices."""
-MAX_ITEMS = 2**31 // 8
-"""Items whose places 32-bit numbers tell apart, with room for the error of the estimate."""
-
-
-def expected_items(rows: int, slices: int, edges: int) -> float:
-    """Expected number of (row, slice) pairs that hold a neighbour, for random columns."""
-    shares = max(1, rows * slices)
-    return shares * (1.0 - math.exp(-edges / shares)) + edges / (2 * ITEM_EDGES)
-
-
-def expected_microseconds(
-    rows: int, slices: int, edges: int, words: int, multiprocessors: int
-) -> tuple[float, float]:
-    """Time of CSR and of the sliced layout on a GPU of so many multiprocessors.
-
-    All of them gather side by side, each at its own rate: CSR out of the second-level cache, slices
-    pieces of four words out of shared memory. Slices also pay for each item, a row's share of a
-    slice, whose count goes through memory, and there are as many slices as the shared memory of a
-    block asks for. The rates fit measurements of 13 graphs; rows that outgrow the second-level
-    cache, of which there was none, would favour slices more.
-    """
-    csr = GATHER if words <= 4 else 1.58 * GATHER if words <= 8 else 2.11 * GATHER * -(-words // 16)
-    items = ITEM * expected_items(rows, slices, edges)
-    sliced = -(-words // 4) * (SLICED_GATHER * edges + items)
-    microseconds = 1e-3 / multiprocessors
-    return CSR_START + microseconds * csr * edges, SLICED_START + microseconds * sliced
-
-
-CSR_START, SLICED_START = 6.0, 22.0
-"""Microseconds of the layouts' launches on a graph without edges."""
-GATHER, SLICED_GATHER, ITEM = 1.0, 0.185, 7.3
-"""Nanoseconds of one multiprocessor: for a neighbour's four words out of the second-level cache,
-for the same out of shared memory, and for an item."""
+@lru_cache(maxsize=4096)
+def _suits_slices(*numbers: int) -> bool:
+    """What C++ says of a shape and a device; without its operators there are no slices either."""
+    if load_libraries()[0] is None:
+        return False
+    with _disable_current_modes():  # a question is no call to be recorded
+        return bool(torch.ops.bitgnn.suits_slices(*numbers))
 
 
 def pattern_arguments(
@@ -102,6 +75,16 @@ def pattern_arguments(
         assert tiles is not None, "choose_layout checked that tiles can hold the edges"
         return layout, (tiles.tile_rowptr, tiles.tile_cols, tiles.tiles, tiles.num_rows)
     return layout, (adjacency.rowptr, adjacency.indices)
+
+
+def check_factors(name: str, adjacency: BitAdjacency, rows: int, device: torch.device) -> None:
+    """As :func:`check_pattern`, and require factors or nothing in place of values."""
+    check_pattern(name, adjacency, rows, device)
+    if adjacency.values is not None:
+        raise ValueError(
+            f"{name}: adjacency must have factors or none, got values, which the functions of bmm "
+            "and bspmm take one after the other"
+        )
 
 
 def check_pattern(name: str, adjacency: BitAdjacency, rows: int, device: torch.device) -> None:
@@ -128,6 +111,9 @@ def compressed_rows(
     The last result is whether indices were looked at: once for each tensor and version of them; in
     a compiled program they are not, and the operator must.
     """
+    if isinstance(adjacency, BitAdjacency):
+        check_pattern(function, adjacency, columns, device)
+        return adjacency.rowptr, adjacency.indices, adjacency.edge_weight(), True
     if isinstance(adjacency, Tensor) and adjacency.layout != torch.strided:
         if adjacency.dim() != 2:
             raise ValueError(f"{function}: adjacency must be a matrix, got {list(adjacency.shape)}")
@@ -136,8 +122,8 @@ def compressed_rows(
     else:
         if not (type(adjacency).__name__ == "SparseTensor" and hasattr(adjacency, "csr")):
             raise TypeError(
-                f"{function}: adjacency must be a torch sparse CSR or COO tensor or a "
-                f"SparseTensor (its letter is F), got {name_type(adjacency)}"
+                f"{function}: adjacency must be a torch sparse CSR or COO tensor, a SparseTensor "
+                f"or a BitAdjacency (its letter is F), got {name_type(adjacency)}"
             )
         rowptr, indices, held = adjacency.csr()
         values = (

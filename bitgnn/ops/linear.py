@@ -94,31 +94,13 @@ def bits_linear(
         addend: float32 ``[N, M]``, such as the other branch of a GraphSAGE or GraphConv layer.
 
     Raises:
-        TypeError: x is no ``BitTensor``, or the dtype of a vector does not fit.
-        ValueError: another dtype, a shape or device does not fit, or K is above
-            :data:`MOST_FEATURES`.
+        TypeError: x is no ``BitTensor``, or a dtype does not fit.
+        ValueError: a shape or device does not fit, or K is above :data:`MOST_FEATURES`.
     """
     name = "linear.bits_linear"
     _arguments.bit_matrix(name, "x", x)
-    device, rows = x.words.device, step.size(0) if step.dim() == 1 else -1
     if x.size > MOST_FEATURES:
         raise ValueError(f"{name}: x must hold at most {MOST_FEATURES} features, got {x.size}")
-    _arguments.vector(name, "step", step, max(rows, 0), device)
-    expected = (DIGITS, rows, words_for(x.size), SHIFTS, WORD_BITS // SHIFTS)
-    if not (digits.dtype == torch.int8 and tuple(digits.shape) == expected):
-        raise ValueError(
-            f"{name}: digits must be torch.int8 {list(expected)}, got {digits.dtype} "
-            f"{list(digits.shape)}"
-        )
-    _arguments.same_device(name, "digits", digits.device, device)
-    if addend is not None:
-        shape = (x.words.size(0), rows)
-        if not (addend.dtype == torch.float32 and addend.shape == shape):
-            raise ValueError(
-                f"{name}: addend must be torch.float32 {list(shape)}, got {addend.dtype} "
-                f"{list(addend.shape)}"
-            )
-        _arguments.same_device(name, "addend", addend.device, device)
     return call(
         name, "bits_linear", x.words, digits, step, x.size, x.scale if scale else None, bias, addend
     )

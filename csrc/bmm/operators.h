@@ -98,7 +98,10 @@ struct BmmOperators {
     return binarise(backend, pack_args(w, {}, {}, op), w.size(0), scale);
   }
 
-  static OptionalTensor scale_if(bool scale, const OptionalTensor& t) {
+  // A scale that is left out must lie on the device like one that acts.
+  static OptionalTensor scale_if(bool scale, const OptionalTensor& t, const Backend& backend,
+                                 const char* op, const char* name) {
+    if (t.has_value()) backend.check(*t, op, name);
     return scale ? t : OptionalTensor();
   }
 
@@ -128,7 +131,8 @@ struct BmmOperators {
     const char* op = "bmm_fbb";
     const Backend backend(x, op, "x");
     const int64_t size = columns(x, op, "x");
-    const Request q{op, size, {}, scale_if(scale, w_scale), bias, threshold, flip, Output::kBits};
+    const Request q{op,   size,      {},   scale_if(scale, w_scale, backend, op, "w_scale"),
+                    bias, threshold, flip, Output::kBits};
     return multiply_float(backend, q, x, bit_rows(backend, w, size, op, "w"), x_threshold, x_gain,
                           scale);
   }
@@ -139,7 +143,8 @@ struct BmmOperators {
     const char* op = "bmm_fbf";
     const Backend backend(x, op, "x");
     const int64_t size = columns(x, op, "x");
-    const Request q{op, size, {}, scale_if(scale, w_scale), bias, {}, {}, value_output(integer)};
+    const Request q{op,   size, {}, scale_if(scale, w_scale, backend, op, "w_scale"),
+                    bias, {},   {}, value_output(integer)};
     return multiply_float(backend, q, x, bit_rows(backend, w, size, op, "w"), x_threshold, x_gain,
                           scale);
   }
@@ -150,8 +155,9 @@ struct BmmOperators {
     const char* op = "bmm_bfb";
     const Backend backend(x, op, "x");
     const Bits bits = binarise_weights(backend, w, op, scale);
-    const Request q{op,   w.size(1),    scale_if(scale, x_scale), bits.scale, bias, threshold,
-                    flip, Output::kBits};
+    const Request q{op,         w.size(1),    scale_if(scale, x_scale, backend, op, "x_scale"),
+                    bits.scale, bias,         threshold,
+                    flip,       Output::kBits};
     return multiply_bits(backend, q, x, bits.words);
   }
 
@@ -160,8 +166,14 @@ struct BmmOperators {
     const char* op = "bmm_bff";
     const Backend backend(x, op, "x");
     const Bits bits = binarise_weights(backend, w, op, scale);
-    const Request q{op, w.size(1), scale_if(scale, x_scale), bits.scale, bias,
-                    {}, {},        value_output(integer)};
+    const Request q{op,
+                    w.size(1),
+                    scale_if(scale, x_scale, backend, op, "x_scale"),
+                    bits.scale,
+                    bias,
+                    {},
+                    {},
+                    value_output(integer)};
     return multiply_bits(backend, q, x, bits.words);
   }
 

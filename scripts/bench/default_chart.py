@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterable
+from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -15,8 +16,13 @@ from bench.tables.defaults import FORM, Row, rows_of, scores_of, trainings
 from bench.tables.models import best_of, peer_seconds
 from bitgnn.measure.report import format_ratio, format_seconds
 
-PYG, BITS, PACKED = "#79706e", "#ffbf79", "#f58518"
-TIMES = {"PyG's best": PYG, "bits, from floats": BITS, "bits, packed": PACKED}
+PYG, BITS, PACKED = "#777777", "#e69f00", "#0072b2"
+TIMES: dict[str, dict[str, Any]] = {
+    "PyG's best": {"color": PYG, "marker": "s"},
+    "bits, from floats": {"color": BITS, "marker": "o"},
+    "bits, packed": {"color": PACKED, "marker": "D"},
+}
+"""Colours and marks that are told apart without red or green."""
 SIZE = 6
 Key = tuple[str, str]
 
@@ -26,7 +32,7 @@ def defaults_chart(*records: Record) -> Figure:
     records = tuple(sorted(records, key=lambda record: not record["benchmark"].endswith("cuda")))
     by_record = [{(row.model, row.graph): row for row in rows_of(record)} for record in records]
     keys = list(dict.fromkeys(key for rows in by_record for key in rows))
-    figure = Figure(figsize=(12.5, 1.7 + 0.3 * len(keys)), layout="constrained")
+    figure = Figure(figsize=(10, 1.7 + 0.3 * len(keys)), layout="constrained")
     panels = figure.subplots(1, 1 + len(records), sharey=True, squeeze=False)[0]
     runs = trainings(records[0])
     _accuracies(panels[0], keys, runs)
@@ -34,14 +40,12 @@ def defaults_chart(*records: Record) -> Figure:
         _times(axes, keys, rows)
         on_cuda = record["benchmark"].endswith("cuda")
         axes.set_title(
-            f"a forward, {device_of(record['environment'], on_cuda=on_cuda)}", fontsize=9
+            f"a forward (logarithmic)\n{device_of(record['environment'], on_cuda=on_cuda)}",
+            fontsize=9,
         )
     panels[0].set_yticks(range(len(keys)), [", ".join(key) for key in keys], fontsize=8)
     panels[0].set_ylim(len(keys) - 0.4, -0.6)
-    handles = [
-        Line2D([], [], color=colour, label=name, ls="", marker="o")
-        for name, colour in TIMES.items()
-    ]
+    handles = [Line2D([], [], label=name, ls="", **style) for name, style in TIMES.items()]
     figure.legend(handles=handles, loc="outside lower center", ncols=len(handles), fontsize=9)
     figure.suptitle("Default networks: accuracy and time of one frozen model in a row", fontsize=11)
     return figure
@@ -49,15 +53,15 @@ def defaults_chart(*records: Record) -> Figure:
 
 def _accuracies(axes: Axes, keys: Iterable[Key], runs: list[Record]) -> None:
     for place, key in enumerate(keys):
-        for form, colour, offset in (("fp32", PYG, -0.12), (FORM, PACKED, 0.12)):
+        for form, colour, mark, offset in (("fp32", PYG, "s", -0.12), (FORM, PACKED, "D", 0.12)):
             found = scores_of(runs, Row(*key, []), form)
             if found:
                 error = statistics.stdev(found) / len(found) ** 0.5 if len(found) > 1 else 0.0
                 axes.errorbar(
-                    statistics.mean(found), place + offset, xerr=error, fmt="o", color=colour,
+                    statistics.mean(found), place + offset, xerr=error, fmt=mark, color=colour,
                     ms=SIZE - 1, capsize=2, lw=1,
                 )  # fmt: skip
-    axes.set_title("test accuracy in per cent (± standard error)", fontsize=9)
+    axes.set_title("test accuracy in per cent\n(± standard error)", fontsize=9)
     axes.grid(linewidth=0.3)
 
 
@@ -74,9 +78,9 @@ def _times(axes: Axes, keys: Iterable[Key], rows: dict[Key, Row]) -> None:
         ]
         known = [value for value in seconds if value is not None]
         axes.plot([min(known), max(known)], [place, place], color="#cccccc", lw=1, zorder=1)
-        for value, colour in zip(seconds, TIMES.values(), strict=True):
+        for value, style in zip(seconds, TIMES.values(), strict=True):
             if value is not None:
-                axes.plot(value, place, "o", color=colour, ms=SIZE)
+                axes.plot(value, place, ls="", ms=SIZE, **style)
         ratios = [format_ratio(e["ratio"]) for e in entries if e is not None and e["ratio"]]
         axes.annotate(
             " / ".join(ratios), (max(known), place), (6, 0), textcoords="offset points",

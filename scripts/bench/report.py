@@ -12,6 +12,8 @@ from bitgnn.measure.report import format_seconds
 Record = dict[str, Any]
 Row = TypeVar("Row")
 Value = TypeVar("Value")
+BUSY_PERCENT = 10.0
+"""Share of the cores that others may use before a table says so."""
 
 
 def table(rows: Iterable[Row], *columns: tuple[str, Callable[[Row], str]]) -> str:
@@ -102,7 +104,15 @@ def environment_line(record: Record) -> str:
     device = device_of(machine, on_cuda=on_cuda, capability=True)
     device += f", CUDA {machine['cuda']}" if on_cuda else ""
     repeats = f"medians of {record['settings']['repeats']} interleaved repeats"
-    return f"{device}, {versions_of(record)}; {repeats}."
+    return f"{device}, {versions_of(record)}; {repeats}.{busy(record)}"
+
+
+def busy(record: Record) -> str:
+    """Says so where others used the processor when the measurement began."""
+    busy = record["environment"].get("busy_percent")
+    if busy is None or busy < BUSY_PERCENT or record.get("benchmark", "").endswith("cuda"):
+        return ""
+    return f" Measured on a busy machine: others used {busy:.0f}% of its cores."
 
 
 def trained_on(record: Record, *, pyg: bool = False, device: str | None = None) -> str:

@@ -14,8 +14,13 @@ RUNS = {
     ),
     "bench_bwta": ("bwta_cpu", (), {"torch fp32", *PACKED}),
     "bench_conversion": ("conversion", (), None),
+    "bench_hamming": ("hamming_cpu", (), None),
     "bench_layers": ("layers", (), None),
     "bench_ops": ("ops", (), None),
+    "bench_papers": (
+        "papers_cpu", ("--only", "MLP, 1 image"),
+        {"torch fp32 contiguous", "torch fp32 channels_last", "frozen, float32 contiguous"},
+    ),
     "bench_stream": (
         "stream_cpu", (),
         {"bitgnn, packed rows", "bitgnn, float rows", "PyG fp32, float rows"},

@@ -4,11 +4,14 @@ import json
 from pathlib import Path
 
 from bench.operators.case import OperatorCase
-from bench.tables.documents import NOT_MEASURED, TABLES, documents, fill
+from bench.tables.documents import FROM_ALL, NOT_MEASURED, TABLES, documents, fill
 from bench.tables.ensembles import ensembles_table
+from bench.tables.figures import MISSING, UNMEASURED, filled
 from bench.tables.operators import cases_table
+from bench.tables.papers import PAPERS, paper_rows, read
 from bench.tables.plain_loop import students_table, study_table
 from bench.tables.variants import variants_table
+from bitgnn.measure.report import format_ratio, format_seconds
 from bitgnn.measure.timing import Clock
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -134,8 +137,20 @@ def test_fill_replaces_what_stands_between_the_markers(tmp_path):
     assert "| BMM: BBF |" in text
     assert text.startswith("before\n")
     assert text.endswith("after\n")
-    assert text.count(NOT_MEASURED) == len(TABLES) - 1
+    assert text.count(NOT_MEASURED) == len(TABLES) - len(FROM_ALL) - 1
     assert fill(text, tmp_path) == text
+
+
+def test_rows_of_the_papers_are_all_there_with_their_figures(tmp_path):
+    assert [len(read(name)[1]) for name in PAPERS] == [36, 36, 26, 19, 36]
+    for name in PAPERS:
+        assert MISSING not in paper_rows(name, ROOT / "scripts" / "results")
+    record = operators_record()
+    (tmp_path / "ops.json").write_text(json.dumps(record))
+    time = format_seconds(record["results"][0]["ours"]["median"])
+    ratio = format_ratio(record["results"][0]["ratio"])
+    text = filled("{{ops: BMM: BBF}}, {{ops: no such case}}, {{table3: Cora / bin}}", tmp_path)
+    assert text == f"{time} ({ratio}), {MISSING}, {UNMEASURED}"
 
 
 def test_documents_show_the_recorded_results():

@@ -1,15 +1,33 @@
-"""Factors: normalisation rounded the same everywhere, and edge weights as row times column."""
+"""Weights of an adjacency: factors rounded the same everywhere, and values of single edges."""
 
 import math
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
+from torch_geometric.nn.conv.gcn_conv import gcn_norm
 
 from bitgnn import BitAdjacency
 from bitgnn.bits import layouts
-from bitgnn.bits.factors import factorize, symmetric_factor
+from bitgnn.bits.factors import symmetric_factor
+
+N = 40
+
+
+@pytest.fixture
+def edges():
+    """Edges with duplicates and loops in no order; node 7 has none."""
+    found = torch.randint(N, (2, 300), generator=torch.Generator().manual_seed(3))
+    return found[:, (found != 7).all(0)]
+
+
+@pytest.fixture
+def weight(edges):
+    return torch.randn(edges.size(1), generator=torch.Generator().manual_seed(4))
+
+
+def summed(edges, weight):
+    """Dense matrix of the edges, destinations as rows."""
+    return torch.zeros(N, N).index_put_((edges[1], edges[0]), weight, accumulate=True)
 
 
 def test_roots_are_rounded_correctly():
@@ -20,72 +38,93 @@ def test_roots_are_rounded_correctly():
     assert torch.equal(symmetric_factor(torch.tensor([0, 4])), torch.tensor([0.0, 0.5]))
 
 
-def check_exact(row, column, left, right, shape, **tolerance):
-    """Weights of rank one are found again; the factors."""
-    weight = left[row] * right[column]
-    factors = factorize(row, column, weight, shape)
-    assert factors.error == 0
-    col = 1 if factors.col_scale is None else factors.col_scale[column]
-    torch.testing.assert_close(factors.row_scale[row] * col, weight, **tolerance)
-    return factors
-
-
-@given(
-    rows=st.integers(1, 60),
-    columns=st.integers(1, 60),
-    count=st.integers(0, 150),
-    seed=st.integers(0, 1000),
-)
-def test_rank_one_is_exact(rows, columns, count, seed):
-    generator = torch.Generator().manual_seed(seed)
-    row = torch.randint(rows, (count,), generator=generator)
-    column = torch.randint(columns, (count,), generator=generator)
-    left = torch.rand(rows, generator=generator) + 0.1
-    right = torch.randn(columns, generator=generator)
-    check_exact(row, column, left, (right.abs() + 0.1) * right.sign(), (rows, columns))
-    factors = check_exact(
-        row, column, right.new_ones(rows) * left, torch.ones(columns), (rows, columns)
-    )
-    assert factors.col_scale is None  # row factors alone suffice
-
-
-@pytest.mark.parametrize("least", [0.5, 1e-3], ids=["path", "large graph"])
-def test_errors_do_not_add_up(least):
-    generator = torch.Generator().manual_seed(0)
-    place, tolerance = torch.arange(20000), {}
-    # Each edge is known through its neighbours only, over a path of 40000 edges.
-    row, column = torch.cat([place, place[1:]]), torch.cat([place, place[:-1]])
-    if least == 1e-3:
-        # Rounding adds up along the spanning forest; averaging takes it out again.
-        row, column = torch.randint(20000, (2, 400000), generator=generator)
-        tolerance = {"rtol": 1e-6, "atol": 0}
-    left, right = torch.rand(2, 20000, generator=generator) + least
-    check_exact(row, column, left, right, (20000, 20000), **tolerance)
-
-
-def test_column_factors_have_mean_one_and_deviations_are_reported():
-    left, right = torch.tensor([1.0, 2.0]), torch.tensor([3.0, 6.0, 9.0])
-    matrix = left.unsqueeze(1) * right
-    adjacency = BitAdjacency.from_edge_index(matrix.to_sparse_coo())
-    torch.testing.assert_close(adjacency.col_scale, right / 6)
-    torch.testing.assert_close(adjacency.row_scale, left * 6)
-    matrix[1, 1] *= 1.0005
-    assert BitAdjacency.from_edge_index(matrix.to_sparse_coo()).factorization_error > 0
-
-
-@pytest.mark.parametrize("last", [0.25, 2.0])
-def test_general_weights_become_row_means(last):
-    edge_index = torch.tensor([[0, 1, 0, 1], [0, 0, 1, 1]])
-    weight = torch.tensor([1.0, 3.0, 5.0, last])
-    adjacency = BitAdjacency.from_edge_index(edge_index, 2, weight)
-    means = torch.tensor([2.0, weight[2:].mean()])
-    assert torch.equal(adjacency.row_scale, means)
+def test_weights_of_edges_are_values_in_the_order_of_rows(edges, weight):
+    adjacency = BitAdjacency.from_edge_index(edges, N, weight)
+    assert adjacency.row_scale is None
     assert adjacency.col_scale is None
-    residual = weight - means[edge_index[1]]
-    expected = float(residual.norm() / weight.norm())
-    assert adjacency.factorization_error == pytest.approx(expected)
-    normalised = BitAdjacency.from_edge_index(edge_index, 2, weight, normalize="mean")
-    assert torch.equal(normalised.row_scale, means / 2)
+    order = torch.argsort(edges[1] * N + edges[0], stable=True)
+    assert torch.equal(adjacency.to_edge_index(), edges[:, order])
+    assert torch.equal(adjacency.values, weight[order])  # duplicates as they were given
+    torch.testing.assert_close(adjacency.to_dense(), summed(edges, weight))
+    mean = BitAdjacency.from_edge_index(edges, N, weight, normalize="mean")
+    count = summed(edges, torch.ones_like(weight)).sum(1).clamp(min=1)
+    torch.testing.assert_close(mean.to_dense(), summed(edges, weight) / count[:, None])
+
+
+@pytest.mark.parametrize("loops", [False, True])
+def test_normalised_values_are_those_of_pyg(edges, weight, loops):
+    weight = weight.abs()
+    adjacency = BitAdjacency.from_edge_index(
+        edges, N, weight, normalize="sym", add_self_loops=loops
+    )
+    expected = summed(*gcn_norm(edges, weight, N, add_self_loops=loops))
+    torch.testing.assert_close(adjacency.to_dense(), expected)
+
+
+def test_weights_that_the_edges_of_a_row_share_are_its_factor(edges):
+    shared = torch.rand(N) + 0.1
+    adjacency = BitAdjacency.from_edge_index(edges, N, shared[edges[1]])
+    assert adjacency.values is None
+    assert adjacency.col_scale is None
+    held = adjacency.rowptr.diff() > 0
+    assert torch.equal(adjacency.row_scale, torch.where(held, shared, 0))
+    mean = BitAdjacency.from_edge_index(edges, N, shared[edges[1]], normalize="mean")
+    torch.testing.assert_close(mean.row_scale[held], (shared / adjacency.rowptr.diff())[held])
+    # Those of a column are not: on bits a column factor could not act.
+    of_columns = BitAdjacency.from_edge_index(edges, N, shared[edges[0]])
+    assert torch.equal(of_columns.values, shared[of_columns.indices.long()])
+
+
+@pytest.mark.parametrize("normalize", [None, "sym", "mean"])
+def test_gradients_reach_the_weights(edges, weight, normalize):
+    weight = weight.abs()
+    weight[:3] = 0  # no entries, but for a gradient
+    found, own = weight.clone().requires_grad_(), weight.clone().requires_grad_()
+    adjacency = BitAdjacency.from_edge_index(edges, N, found, normalize=normalize)
+    assert adjacency.nnz == edges.size(1)
+    expected = summed(edges, own)
+    if normalize == "mean":
+        expected = expected / summed(edges, torch.ones_like(own)).sum(1).clamp(min=1)[:, None]
+    if normalize == "sym":
+        expected = summed(*gcn_norm(edges, own, N, add_self_loops=False))
+    slope = torch.randn(N, N)
+    rows, columns = adjacency.to_edge_index().flip(0)
+    (adjacency.values * slope[rows, columns]).sum().backward()
+    (expected * slope).sum().backward()
+    held = (weight > 0) & own.grad.isfinite()  # gcn_norm has no slope at a degree of 0
+    torch.testing.assert_close(found.grad[held], own.grad[held])
+    assert found.grad.isfinite().all()
+    with torch.no_grad():
+        assert BitAdjacency.from_edge_index(edges, N, found).nnz == edges.size(1) - 3
+
+
+@pytest.mark.parametrize("wrong", [math.nan, math.inf, -math.inf])
+def test_weights_must_be_finite(edges, weight, wrong):
+    weight[5] = wrong
+    with pytest.raises(ValueError, match=r"edge_weight must be finite, got .* at place 5"):
+        BitAdjacency.from_edge_index(edges, N, weight)
+    matrix = torch.sparse_coo_tensor(edges[:, 5:6], weight[5:6], (N, N))
+    with pytest.raises(ValueError, match="values of a sparse adjacency must be finite"):
+        BitAdjacency.from_edge_index(matrix)
+
+
+def test_a_negative_degree_has_no_root(edges, weight):
+    with pytest.raises(ValueError, match=r"root of a negative degree; .* into node \d+ add up to"):
+        BitAdjacency.from_edge_index(edges, N, -weight.abs(), normalize="sym")
+
+
+def test_values_exclude_column_factors_and_have_one_entry_an_edge(edges, weight):
+    held = BitAdjacency.from_edge_index(edges, N, weight)
+    csr = (held.rowptr, held.indices, N)
+    assert torch.equal(BitAdjacency(*csr, values=held.values).to_dense(), held.to_dense())
+    with pytest.raises(ValueError, match="must be None beside values"):
+        BitAdjacency(*csr, None, torch.ones(N), held.values)
+    with pytest.raises(ValueError, match="values must have one dimension of"):
+        BitAdjacency(*csr, values=held.values[1:])
+    with pytest.raises(TypeError, match=r"values must be a tensor of torch.float32"):
+        BitAdjacency(*csr, values=held.values.double())
+    assert "values" in repr(held)
+    assert held.nbytes == sum(part.nbytes for part in (held.rowptr, held.indices, held.values))
 
 
 def test_pointers_grow_to_int64():

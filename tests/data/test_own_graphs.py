@@ -8,6 +8,7 @@ import zipfile
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 import torch
 
 from bitgnn import FileError
@@ -110,6 +111,45 @@ def test_public_form_is_the_data_set_itself(tmp_path, raw):
     assert torch.equal(data.y, known.y)
     assert torch.equal(data.x > 0, known.x > 0)
     assert torch.equal(data.x, torch.from_numpy(raw.x))
+
+
+def test_weights_of_edges(file):
+    weight = np.arange(EDGE_INDEX.shape[1]) / 4 - 0.5
+    data = read_graph(file(**GRAPH, edge_weight=weight))
+    assert data.edge_weight.dtype == torch.float32
+    assert data.edge_weight.tolist() == weight.tolist()
+    both = read_graph(file(**_without("edge_index", edges=EDGE_INDEX.T, edge_weight=weight)))
+    dense = np.zeros((2, NODES, NODES))
+    np.add.at(dense[0], tuple(EDGE_INDEX), weight)
+    np.add.at(dense[1], tuple(EDGE_INDEX), 1)
+    dense += dense.transpose(0, 2, 1)
+    sources, targets = both.edge_index
+    expected = dense[0, sources, targets] / dense[1, sources, targets]
+    assert np.allclose(both.edge_weight, expected)
+    for wrong, message in (
+        (weight[1:], r"edge_weight: must be \[\d+\], got"),
+        (weight * np.nan, "edge_weight: must hold finite weights"),
+    ):
+        with pytest.raises(FileError, match=message):
+            read_graph(file(**GRAPH, edge_weight=wrong))
+
+
+def test_values_of_the_public_form_are_weights(file):
+    dense = np.array([[5.0, 2.0, 0.0], [2.0, 0.0, -0.5], [0.0, -0.5, 0.0]])
+    graph = {
+        "x": np.eye(3),
+        "y": np.arange(3) % 2,
+        **{name: np.eye(3)[i] > 0 for i, name in enumerate(MASKS)},
+    }
+    for values, held in ((dense, True), (dense != 0, False)):
+        matrix = sp.csr_matrix(values.astype(float))
+        parts = {f"adj_{part}": getattr(matrix, part) for part in npz_graphs.CSR}
+        data = read_graph(file(**graph, **parts))
+        assert ("edge_weight" in data) == held
+        weight = data.edge_weight if held else torch.ones(4)
+        found = np.zeros((3, 3))
+        found[tuple(data.edge_index)] = weight
+        assert np.array_equal(found, np.where(np.eye(3), 0, values))
 
 
 def test_labels_of_several_kinds(file):

@@ -6,6 +6,7 @@ from torch import nn
 from torch.nn import functional
 
 from bitgnn.distillation.fitting import scaled_dropout
+from bitgnn.nn import GCNConv
 
 ROWS = 100_000
 
@@ -82,3 +83,25 @@ def test_dropout_is_as_before_behind_an_error_and_within_another_context():
             interrupted(call)
         assert share_of_zeros(call) == pytest.approx(0.3, abs=0.01)
     assert share_of_zeros(call) == pytest.approx(0.6, abs=0.01)
+
+
+class Behind(nn.Module):
+    """A binary layer behind a call of dropout."""
+
+    def __init__(self, call):
+        super().__init__()
+        self.call = call
+        self.conv = GCNConv(8, 4)
+
+    def forward(self, x, edges):
+        return self.conv(self.call(x.flatten()).view(x.shape), edges)
+
+
+@pytest.mark.parametrize("name", CALLS)
+@pytest.mark.parametrize("on_cpu", [False, True])
+def test_layers_hear_of_what_is_dropped(name, on_cpu):
+    call, p = CALLS[name]
+    model, edges = Behind(call).train(), torch.tensor([[0, 1], [1, 0]])
+    with scaled_dropout(0.5), scaled_dropout(0.8, on_cpu):
+        model((torch.rand(20, 8) < 0.2).float(), edges)
+    assert model.conv.input_bits.kept_share == pytest.approx(1 - 0.4 * p)

@@ -75,7 +75,8 @@ class Sampler(Groups):
             return OUT_DTYPES[self.integer(5)]
         if not sizes:
             return self._without_rule(key, name)
-        dtype = {vector.name: vector.dtype for vector in ROWS[name].vectors}.get(key)
+        row = ROWS[name]
+        dtype = row.dtypes[key][0] if len(sizes) == 1 and row.parameters[key] else None
         if dtype == torch.bool:
             return torch.rand(self.size(sizes[0]), generator=self.generator) < 0.5
         if sizes[-1][:2] in ("W(", "C("):
@@ -155,6 +156,8 @@ class Sampler(Groups):
         n, k, m = (self.sizes[letter] for letter in "NKM")
         if name == "sample_neighbors":
             return self._sampled(n, k, m)
+        if name == "hamming_topk":
+            return {"k": self.integer(n + 1)}
         if name == "pack_csr":
             return self._entries(n, k)
         if name.startswith("attention"):
@@ -166,6 +169,8 @@ class Sampler(Groups):
         if name == "linear_chain":
             return self._chain(n, k, m)
         given = {}
+        if name.startswith("gat"):
+            return self._graph_attention(name, parameters, n, k)
         if "digits" in parameters:
             digits, step = weight_digits(self.floats(m, k).nan_to_num(1.0, 2.0, -2.0))
             given = {"digits": digits, "step": step}
@@ -184,6 +189,25 @@ class Sampler(Groups):
                 given |= {"root": self.bits(self.sizes["R"], size), "root_w": self.bits(m, size)}
                 given["root_size"] = size
         return given
+
+    def _graph_attention(
+        self, name: str, parameters: Mapping[str, Any], n: int, k: int
+    ) -> dict[str, Any]:
+        """A pattern, and heads that divide the features unless all of them share these."""
+        rows, shared = self.sizes["num_rows"], bool(self.integer(2))
+        heads = 3 if shared else next(h for h in (8, 4, 3, 2, 1) if k % h == 0)
+        channels = (0, 1, 5, 8, 32)[self.integer(5)]
+        given = {"heads": heads, "shared": shared, "negative_slope": 0.2, "width": heads * channels}
+        for key in ("alone", "both"):
+            given[key] = torch.randint(
+                -(2**20), 2**20, (heads * channels,), generator=self.generator
+            )
+            given[key] = given[key].int()
+        given |= {"out_bits": not shared and bool(self.integer(2))}
+        self.sizes |= given | {"_": heads * k if shared else k, "R": rows}
+        given |= self._pattern(name, n, rows)
+        self.sizes["E"] = len(given["indices"])
+        return {key: value for key, value in given.items() if key in parameters}
 
     def _pattern(self, name: str, sources: int, rows: int) -> dict[str, Any]:
         """A pattern in its layout, and values of its entries."""

@@ -1,7 +1,5 @@
 """SAGEConv and GraphConv: PyG's behaviour in fp32, the stated formulas in the binary forms."""
 
-import warnings
-
 import pytest
 import torch
 import torch_geometric.nn
@@ -138,21 +136,13 @@ def test_bipartite_pairs(bipartite, x, layer, options, precision):
     assert conv((x, None), index).shape == (9, OUT)
 
 
-def test_other_edge_weights_warn_once_and_an_f_adjacency_takes_them(simple, x):
-    weight = torch.rand(simple.size(1))
-    conv = GraphConv(IN, OUT, precision="full")
-    with pytest.warns(UserWarning, match=r"row means serve instead \(relative error 0\.\d"):
-        conv(x, simple, weight)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        conv(x, simple, weight)
-        exact = _randomised(GraphConv(IN, OUT, precision="FBF+FFF"))
-        out = exact(x, simple, weight)
-    _agree(out, _expected(exact, _matrix(simple, N, N, exact, weight), x, x), exact)
-    weight.requires_grad_()
-    with pytest.warns(UserWarning, match="no gradient reaches edge_weight"):
-        conv(x, simple, weight)
-    exact(x, simple, weight).sum().backward()
+@pytest.mark.parametrize("precision", ["FBF+FBF", "FBB+BBF", "FBF+FFF"])
+def test_edge_weights_are_exact_and_get_their_gradient(simple, x, precision):
+    weight = torch.randn(simple.size(1)).requires_grad_()
+    conv = _randomised(GraphConv(IN, OUT, precision=precision))
+    out = conv(x, simple, weight)
+    _agree(out, _expected(conv, _matrix(simple, N, N, conv, weight.detach()), x, x), conv)
+    out.sum().backward()
     assert weight.grad.abs().sum() > 0
 
 

@@ -4,12 +4,15 @@ import copy
 
 import pytest
 import torch
+import torch_geometric.nn
 from graphs import odd_graph
 from torch import Tensor
 from torch.nn import functional
 
 import bitgnn
 from bitgnn.bits import BitAdjacency
+from bitgnn.convert.example import run_example
+from bitgnn.convert.swap.graphs import with_letters
 from bitgnn.models import GCN, GraphSAGE
 from bitgnn.nn import GCNConv, Linear
 from bitgnn.quantize import row_scale, sgn, ternary
@@ -158,3 +161,45 @@ def test_dropout_in_front_leaves_the_thresholds_alone(relu: bool, device: torch.
     torch.testing.assert_close(out, expected.to(out.dtype))
     layer.eval()
     assert torch.equal(layer(a), layer(a.detach()))
+
+
+class Dropped(torch.nn.Module):
+    """A layer behind dropout, called as a part of a model."""
+
+    def __init__(self, conv: GCNConv) -> None:
+        super().__init__()
+        self.conv = conv
+
+    def forward(self, x: Tensor, edges: Tensor) -> Tensor:
+        return self.conv(functional.dropout(x, 0.75, self.training), edges)
+
+
+@pytest.mark.parametrize("makes", [lambda conv: conv, copy.deepcopy])
+def test_given_letters_hear_of_dropout_in_front(simple: Tensor, makes) -> None:
+    name = bitgnn.nn.LayerPrecision("FBF", "TBF", inputs="looked_up", hidden_norm="batch")
+    x = (torch.rand(NODES, WIDTH) < 0.1).float()
+    model = Dropped(makes(GCNConv(WIDTH, 8, precision=name))).train()
+    assert model.conv.waits_for_model
+    for share in (0.25, 0.25):
+        model(x, simple).sum().backward()
+        assert model.conv.input_bits.kept_share == share
+    assert not model.conv.waits_for_model
+    alone = makes(GCNConv(WIDTH, 8, precision=name)).train()
+    for _ in range(2):
+        learnt = (x + torch.zeros(NODES, WIDTH, requires_grad=True)) * 1.0
+        alone(functional.dropout(learnt, 0.5), simple).sum().backward()
+    assert alone.input_bits.kept_share == 0.5
+
+
+def test_scales_start_from_what_training_sees(simple: Tensor) -> None:
+    """An example's scales are of normed products, though nothing was counted before it."""
+    torch.manual_seed(0)
+    x = (torch.rand(NODES, 500) < 0.05).float()
+    named = bitgnn.binarize(torch_geometric.nn.GCNConv(500, 8), "bin", example=(x, simple))
+    plan = with_letters(named, {"": "FBF+TBF"})
+    run_example(plan, (x, simple))
+    scale = float(plan.hidden_quantizer.scale.detach())
+    trained = with_letters(named, {"": "FBF+TBF"}).train()
+    trained(x, simple)
+    assert scale == pytest.approx(float(trained.hidden_quantizer.scale.detach()), rel=0.05)
+    assert float(plan.input_bits.batches) == 0.0

@@ -59,7 +59,6 @@ def test_patterns_hold_no_entry_of_weight_zero(form: str) -> None:
     assert adjacency.indices.tolist() == [0, 0, 2]
     assert adjacency.row_scale.tolist() == [0.0, 2.0, 2.0]
     assert adjacency.col_scale is None
-    assert adjacency.factorization_error == 0.0
 
 
 def test_duplicates_that_cancel_and_loops_of_weight_zero_are_no_entries() -> None:

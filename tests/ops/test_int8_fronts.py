@@ -93,9 +93,9 @@ int8.quantise_weight(C) -> ValueError: quantise_weight: weight must have two dim
 bmm.iif(Q, W) -> TypeError: bmm.iif: x must be an Int8Tensor, got torch.int8 Tensor
 bmm.iif(R[0], W) -> ValueError: bmm.iif: x must have two dimensions, got shape \[20\]
 bmm.iif(R, W.int()) -> TypeError: bmm.iif: w must be a torch.int8 tensor, got torch.int32
-bmm.iif(R, W[:, :16]) -> ValueError: w must have shape \[M, 32\] for 20 features, got \[5, 16\]
-bmm.iif(R, torch.cat([W, W], 1)) -> ValueError: w must have shape \[M, 32\] .*got \[5, 64\]
-bmm.iif(R, W[0]) -> ValueError: w must have shape \[M, 32\] for 20 features, got \[32\]
+bmm.iif(R, W[:, :16]) -> ValueError: w must have shape \[5, 32\], got \[5, 16\]
+bmm.iif(R, torch.cat([W, W], 1)) -> ValueError: w must have shape \[5, 32\], got \[5, 64\]
+bmm.iif(R, W[0]) -> ValueError: w must have shape \[M, 32\], got \[32\]
 bmm.iif(R, W.to("meta")) -> ValueError: bmm.iif: w must be on cpu
 bmm.iif(R, W, scale=C) -> ValueError: bmm.iif: scale must have shape \[5\], got \[20\]
 bmm.iif(R, W, shift=LIMITS) -> TypeError: shift must be a torch.float32 tensor, got torch.int32
@@ -113,7 +113,7 @@ bmm.fif(X.double(), W, C, C)
     -> TypeError: bmm.fif: x must be float32, float16 or bfloat16, got torch.float64
 bmm.fif(C, W, C, C) -> ValueError: bmm.fif: x must have two dimensions, got shape \[20\]
 bmm.fif(MANY, W, C, C) -> ValueError: x must have at most 133120 features, got 133121
-bmm.fif(X, W[:, :16], C, C) -> ValueError: bmm.fif: w must have shape \[M, 32\]
+bmm.fif(X, W[:, :16], C, C) -> ValueError: bmm.fif: w must have shape \[5, 32\]
 bmm.fif(X, W, C[1:], C) -> ValueError: centre must have shape \[20\], got \[19\]
 bmm.fif(HALF, W, C.half(), C) -> TypeError: centre must be a torch.float32 tensor, got torch.float16
 bmm.fif(X, W, C.to("meta"), C) -> ValueError: centre must be on cpu like the first operand

@@ -88,8 +88,9 @@ concat.ffb(X, X, threshold=X[0])
 """,
     "fused": r"""
 fused.bmm_add(X, WB, torch.ones(6, 4))
-    -> ValueError: fused.bmm_add: addend must be float32 \[6, 5\], got torch.float32 \[6, 4\]
-fused.bmm_add_bits(X, WB, torch.ones(6, 5).double()) -> ValueError: torch.float64
+    -> ValueError: fused.bmm_add: addend must have shape \[6, 5\], got \[6, 4\]
+fused.bmm_add_bits(X, WB, torch.ones(6, 5).double())
+    -> TypeError: fused.bmm_add_bits: addend must be a torch.float32 tensor, got torch.float64
 fused.bmm_bspmm(X, WB, ADJACENCY, hidden="b")
     -> ValueError: fused.bmm_bspmm: hidden must be 'B' or 'F' or 'I', got 'b'
 fused.bmm_bspmm(BitTensor.from_float(X), WB, ADJACENCY, x_threshold=X[0])
@@ -105,12 +106,13 @@ OPS.bmm_bspmm(X, WB.words, 40, ADJACENCY.rowptr, ADJACENCY.indices, col=torch.on
 weight_digits(torch.full((2, 3), float("nan"))) -> ValueError: must be finite
 weight_digits(torch.ones(3)) -> ValueError: weight must be \[M, K\]
 bits_linear(XB, DIGITS[:, :, :1], STEP)
-    -> ValueError: digits must be torch.int8 \[3, 5, 2, 8, 4\], got torch.int8 \[3, 5, 1, 8, 4\]
-bits_linear(XB, DIGITS.int(), STEP) -> ValueError: got torch.int32
+    -> ValueError: digits must have shape \[3, 5, 2, 8, 4\], got \[3, 5, 1, 8, 4\]
+bits_linear(XB, DIGITS.int(), STEP)
+    -> TypeError: digits must be a torch.int8 tensor, got torch.int32
 bits_linear(XB, DIGITS, STEP.unsqueeze(0)) -> ValueError: step must have shape
 bits_linear(XB, DIGITS, STEP, bias=torch.ones(4)) -> ValueError: bias .*\[5\], got \[4\]
 bits_linear(XB, DIGITS, STEP, addend=torch.ones(6, 4))
-    -> ValueError: addend must be torch.float32 \[6, 5\], got torch.float32 \[6, 4\]
+    -> ValueError: addend must have shape \[6, 5\], got \[6, 4\]
 bits_linear(BitTensor.from_float(torch.ones(1, MOST_FEATURES + 1)), DIGITS, STEP)
     -> ValueError: at most \d+ features
 """,

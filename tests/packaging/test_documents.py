@@ -1,4 +1,4 @@
-"""README.md, docs/ and mkdocs.yml: examples run, links lead somewhere, names have entries."""
+"""README.md, docs/ and mkdocs.yml: links lead somewhere, names have entries."""
 
 import ast
 import re
@@ -7,11 +7,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from bitgnn._library import load_for_dry_runs
-
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-CODE = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\((?!https?:)([^)#]*)(?:#([^)]*))?\)")
 README_LINES = 200
 DOCS = ROOT / "docs"
@@ -26,31 +23,12 @@ DOCUMENTED = [
     "bits", "convert", "data", "distillation", "distributed", "exchange", "inference", "models",
     "nn", "ops", "quantize", "tune",
 ]  # fmt: skip
-BLOCKS = [
-    pytest.param(block, marks=[pytest.mark.slow] if "load_digits_graph" in block else [])
-    for path in DOCUMENTS
-    for block in CODE.findall(path.read_text(encoding="utf-8"))
-    if block.startswith("import torch")
-]
 
 
-@pytest.mark.parametrize("block", BLOCKS, ids=range(len(BLOCKS)))
-def test_example(block, tmp_path, monkeypatch) -> None:
-    if "import LlamaConfig" in block:
-        pytest.importorskip("transformers", reason="transformers is not installed")
-    if "bitgnn.ops.route" in block and load_for_dry_runs():
-        pytest.skip(load_for_dry_runs())
-    monkeypatch.chdir(tmp_path)  # what they save
-    exec(compile(block, "example", "exec"), {"__name__": "__main__"})
-
-
-def test_code_is_python_and_links_lead_somewhere() -> None:
-    assert len(BLOCKS) >= 5
+def test_links_lead_somewhere() -> None:
     assert len(DOCUMENTS[0].read_text(encoding="utf-8").splitlines()) <= README_LINES
     for path in DOCUMENTS:
         text = path.read_text(encoding="utf-8")
-        for block in CODE.findall(text):
-            compile(block, str(path), "exec")
         for target, anchor in LINK.findall(text):
             file = (path.parent / target).resolve() if target else path
             assert file.exists(), f"{path}: {target}"
@@ -107,6 +85,7 @@ def test_every_page_is_in_the_navigation_once_and_hooks_are_there() -> None:
     handlers = next(p["mkdocstrings"] for p in SITE["plugins"] if "mkdocstrings" in p)["handlers"]
     files = [*SITE["hooks"], *handlers["python"]["options"]["extensions"]]
     assert all((ROOT / file).is_file() for file in files)
+    assert all((DOCS / sheet).is_file() for sheet in SITE["extra_css"])
 
 
 def test_entries_are_there_once() -> None:

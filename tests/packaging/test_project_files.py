@@ -9,6 +9,7 @@ import pytest
 import yaml
 
 import bitgnn
+from bitgnn import _library
 
 ROOT = Path(__file__).resolve().parents[2]
 GITHUB = ROOT / ".github"
@@ -22,8 +23,8 @@ PROJECT = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
 CI_SCRIPT = (ROOT / ".ci" / "run").read_text(encoding="utf-8")
 DOCKERFILE = (ROOT / "Dockerfile").read_text(encoding="utf-8")
 INSTALLED = {
-    "bash", "bitgnn", "clang-format", "echo", "find", "gh", "grep", "lint-imports", "mkdocs",
-    "mypy", "pip", "pytest", "python", "ruff", "typos", "xargs",
+    "bash", "bitgnn", "clang-format", "cyclonedx-py", "docker", "echo", "find", "gh", "grep",
+    "lint-imports", "mkdocs", "mypy", "pip", "pytest", "python", "ruff", "typos", "xargs",
 }  # fmt: skip
 """Commands that need no file of this repository."""
 
@@ -47,7 +48,7 @@ COMMANDS = [(name, line) for name, flow in WORKFLOWS.items() for line in command
 
 
 def test_workflows_are_those_expected():
-    assert sorted(WORKFLOWS) == ["ci", "docs", "release", "wheels"]
+    assert sorted(WORKFLOWS) == ["ci", "docs", "release", "versions", "wheels"]
     for workflow in WORKFLOWS.values():
         assert workflow["name"]
         assert True in workflow  # YAML's reading of the key `on`
@@ -60,6 +61,8 @@ def test_workflows_are_those_expected():
             assert "uses" in job or job["timeout-minutes"] <= 180
         for step in steps(workflow):
             assert ("uses" in step) != ("run" in step)
+            # By hash: a tag may be moved to other code.
+            assert re.search(r"@[0-9a-f]{40}$", step.get("uses", f"@{'0' * 40}")), step
 
 
 @pytest.mark.parametrize(("workflow", "line"), COMMANDS)
@@ -107,10 +110,12 @@ def test_ci_is_that_of_the_script():
 def test_what_is_tagged_is_published_without_a_token():
     jobs = WORKFLOWS["release"]["jobs"]
     assert jobs["publish"]["permissions"] == {"id-token": "write"}
+    attested = next(s for s in jobs["sbom"]["steps"] if "attest" in s.get("uses", ""))
+    assert "dist/*" in attested["with"]["subject-path"]
     needs = {name: job["needs"] for name, job in jobs.items() if "needs" in job}
     assert needs == {
-        "tests": "version", "wheels": "version", "publish": ["tests", "wheels"],
-        "release": "publish",
+        "tests": "version", "wheels": "version", "sbom": "wheels",
+        "publish": ["tests", "wheels", "sbom"], "release": "publish",
     }  # fmt: skip
     assert jobs["tests"]["uses"] == "./.github/workflows/ci.yml"
     assert "workflow_call" in WORKFLOWS["ci"][True]
@@ -119,6 +124,30 @@ def test_what_is_tagged_is_published_without_a_token():
     line = f'__version__ = "{bitgnn.__version__}"'
     assert shlex.split(check.replace("${GITHUB_REF_NAME#v}", bitgnn.__version__))[2] == line
     assert line in (ROOT / "bitgnn" / "_version.py").read_text(encoding="utf-8").splitlines()
+
+
+def test_versions_are_the_same_everywhere():
+    (oldest, *_), (newest, *_) = (
+        job["packages"].split()
+        for job in WORKFLOWS["versions"]["jobs"]["tests"]["strategy"]["matrix"]["include"]
+    )
+    first, last = (".".join(map(str, v)) for v in (_library.FIRST_TORCH, _library.LAST_TORCH))
+    assert (oldest, newest) == (f"torch=={first}.*", "torch")
+    dependencies = re.search(r"^dependencies = \[\n(.*?)^\]", PROJECT, re.M | re.S)[1]
+    assert f'"torch>={first}"' in dependencies
+    assert "<" not in dependencies  # nothing that would replace a newer package
+    constraints = (ROOT / ".ci" / "constraints.txt").read_text(encoding="utf-8")
+    assert re.search(rf"^torch=={re.escape(last)}\.", constraints, re.M)
+    building = (ROOT / "docs" / "guide" / "building.md").read_text(encoding="utf-8")
+    assert f"| torch | {first} | {last} |" in building
+
+
+def test_owners_are_named_for_all_files():
+    owners = (GITHUB / "CODEOWNERS").read_text(encoding="utf-8")
+    rules = [line.split() for line in owners.splitlines() if not line.startswith("#")]
+    assert rules[0][0] == "*"
+    assert all(owner.startswith("@") for _, *names in rules for owner in names)
+    assert all((ROOT / path.strip("/")).exists() for path, *_ in rules[1:])
 
 
 def test_issue_forms():
@@ -155,7 +184,7 @@ def test_image_installs_and_runs_the_main_job():
     assert "pip install /source" in DOCKERFILE
     command = " ".join(ast.literal_eval(dict(instructions)["CMD"]))
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    assert f"pip install . && {command}\n" in readme
+    assert f"pip install -c .ci/constraints.txt . && {command}\n" in readme
 
 
 def test_contributing_names_what_exists():

@@ -21,6 +21,7 @@ from bitgnn.convert.network.values import (
 
 BIT_WRITERS = (
     "product", "aggregate", "add", "cat", "ternary_product", "ternary_aggregate", "int8_product",
+    "attend",
 )  # fmt: skip
 """Kinds of values whose operators can write bits themselves; of images, products alone can."""
 INT16_MAX = 2**15 - 1
@@ -182,6 +183,9 @@ class Demands:
         elif value.is_function("sign"):
             if value in self.floats:
                 self.wants_signs(value.inputs[0])
+        elif value.kind == "attend":
+            for source in value.inputs:
+                self.wants_signs(source)
         elif self.of_images:
             self.floats.update(value.inputs)
         elif self.writes_bits(value) and (beside := signs_beside(value)) is not None:

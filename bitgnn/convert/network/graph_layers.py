@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from operator import attrgetter
 from typing import Any
 
@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch_geometric.nn.aggr import MeanAggregation, SumAggregation
 
 import bitgnn.nn
+from bitgnn.convert.network.attention_layers import lower_attention
 from bitgnn.convert.network.layers import (
     FLOAT,
     Planned,
@@ -95,6 +96,33 @@ class GraphLayer:
         return self.binary(layer.in_channels, layer.out_channels, bias=has_bias, **own, **options)
 
 
+@dataclass(frozen=True)
+class AttentionRow(GraphLayer):
+    """Conversion rule of an attention layer: heads, and a dropout of its own."""
+
+    parameters: tuple[str, ...] = ()
+
+    @property
+    def tensors(self) -> frozenset[str]:
+        """Names of the layer's parameters."""
+        maps = (self.neighbours, self.root, *self.further)
+        names = (f"{name}.{end}" for name in maps if name for end in ("weight", "bias"))
+        return frozenset((*names, *self.parameters, self.bias))
+
+    def maps(self, layer: Any) -> tuple[Any, Any]:
+        """The map of the sources, alone."""
+        first = getattr(layer, self.neighbours)
+        return (layer.lin_src if first is None else first), None
+
+    def binary_form(self, layer: Any, **options: Any) -> nn.Module:
+        """The same with the layer's own dropout, of its coefficients."""
+        kept = {name: value for name, value in options.items() if name != "node_dim"}
+        return super().binary_form(layer, **{**kept, "dropout": layer.dropout})
+
+
+_OF_HEADS = (
+    "heads", "concat", "negative_slope", "add_self_loops", "edge_dim", "fill_value", "residual",
+)  # fmt: skip
 LAYERS = (
     GraphLayer(
         torch_geometric.nn.GCNConv,
@@ -122,6 +150,26 @@ LAYERS = (
         "lin_root",
         bias="lin_rel.bias",
     ),
+    AttentionRow(
+        torch_geometric.nn.GATConv,
+        bitgnn.nn.GATConv,
+        "lin",
+        further=("lin_src", "lin_dst", "lin_edge", "res"),
+        options=_OF_HEADS,
+        adjacency=("add_self_loops",),
+        uses_sparse_values=False,
+        parameters=("att_src", "att_dst", "att_edge"),
+    ),
+    AttentionRow(
+        torch_geometric.nn.GATv2Conv,
+        bitgnn.nn.GATv2Conv,
+        "lin_l",
+        further=("lin_r", "lin_edge", "res"),
+        options=(*_OF_HEADS, "share_weights"),
+        adjacency=("add_self_loops",),
+        uses_sparse_values=False,
+        parameters=("att",),
+    ),
 )
 """A new graph layer has a row here, and its own file in :mod:`bitgnn.nn`."""
 
@@ -141,7 +189,7 @@ def row_of(layer: nn.Module) -> GraphLayer:
 def lower_graph_layer(
     name: str, layer: Any, arguments: Mapping[str, Any], weighted: bool, plan: Planned
 ) -> Value:
-    """A GCNConv, SAGEConv or GraphConv of PyG or this package."""
+    """A graph layer of PyG or this package."""
     value = arguments["x"]
     if isinstance(value, tuple | list):
         sides = {id(side): side for side in value if side is not None}
@@ -155,6 +203,13 @@ def lower_graph_layer(
         raise NotTraced(f"freeze: layer {name!r} is given size=, for a bipartite graph")
     letters, row = letters_of(layer, plan), row_of(layer)
     spec = _adjacency(layer, row, letters, weighted)
+    if isinstance(row, AttentionRow):
+        given = [key for key in ("edge_attr", "return_attention_weights") if arguments.get(key)]
+        if given or letters.is_float:
+            why = f"it is given {given[0]}" if given else "its attention is in floats"
+            raise Unsupported(why)
+        plain = replace(spec, weighted=False, keeps_weights=False, uses_columns=False)
+        return lower_attention(name, layer, letters, value, plain)
     if letters.is_float:
         return _lower_float(name, row, layer, value, spec)
     linear, root = row.maps(layer)

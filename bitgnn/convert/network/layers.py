@@ -149,21 +149,23 @@ def looked_up_product(
     value: Value,
     linear: Any,
     addend: Value | None = None,
+    *,
+    is_root: bool = False,
 ) -> Value:
     """One of the products of a layer that looks up its input's form, behind its norm or gain.
 
     It has the same scale and shift as in training. ``linear`` is the map of the neighbours or,
-    with ``addend``, that of the node itself.
+    with ``addend`` or ``is_root``, that of the node itself.
     """
     bits = _bits_for(layer, linear)
-    normed, is_root = letters.hidden_norm is not None, addend is not None
+    normed, is_root = letters.hidden_norm is not None, is_root or addend is not None
     norm = (layer.root_norm if is_root else layer.hidden_norm) if normed else None
     gain = None if normed else layer.root_gain if is_root else layer.output_gain
     weight = weight_of(linear, name)
     if is_rows(bits):
         codes = codes_of(name, bits, value, linear.in_channels)
         return int8_product(name, codes, weight, norm, gain, addend)
-    source = _pattern_of(name, value, linear.in_channels)
+    source = pattern_of(name, value, linear.in_channels)
     scale, shift = output_affine(weight, bits.unit, True, bits.bit_offset, gain, norm)
     # An activation's bits stand for -1/2 and +1/2: without a norm nothing is added.
     bias = None if bits.kind == "activation" and norm is None else shift
@@ -174,7 +176,7 @@ def looked_up_product(
 
 def looked_up_bits(name: str, layer: Any, value: Value) -> Value:
     """The value whose signs are the bits that a layer's only product takes."""
-    return _pattern_of(name, value, layer.lin.in_channels)
+    return pattern_of(name, value, layer.lin.in_channels)
 
 
 def _bits_for(layer: Any, linear: Any) -> Any:
@@ -185,7 +187,7 @@ def _bits_for(layer: Any, linear: Any) -> Any:
     return layer.input_bits
 
 
-def _pattern_of(name: str, value: Value, size: int) -> Value:
+def pattern_of(name: str, value: Value, size: int) -> Value:
     """The value whose signs say which entries are above 0; layers that read the same share it."""
     value = with_size(value, size, name)
     if value.pattern is None:

@@ -38,7 +38,7 @@ FIRST_LAYER = "its sign is that of the first layer, which is in floats"
 ALSO_FLOATS = "its value is read in floats as well as by sign"
 LAYERS = (
     "product", "linear", "aggregate", "ternary_product", "ternary_aggregate", "int8_product",
-    "call",
+    "attend", "call",
 )  # fmt: skip
 LAYERS_OF_IMAGES = ("product", "conv", "linear", "call", "add")
 """Kinds of values that layers compute: that signs of them are taken of floats is worth a word."""
@@ -77,7 +77,8 @@ def comparison(target: Value, device: torch.device, of_sums: bool) -> Comparison
     base, links = collapse(target)
     functions = functions_of(links, base.rank)
     scale = base.tensors.get("scale") if base.kind == "product" else None
-    bias = base.tensors.get("bias") if len(base.inputs) == 1 else None
+    has_addend = len(base.inputs) > 1 and base.kind != "attend"
+    bias = None if has_addend else base.tensors.get("bias")
     if of_sums and bias is not None:
         functions.insert(0, lambda v: v + bias)
     if of_sums and scale is not None:

@@ -160,6 +160,8 @@ class _Selection(Int8Products, ImageProducts):
             return self._int8_product(value, None).register
         if kind in ("aggregate", "ternary_aggregate"):
             return self._aggregate(value, None)
+        if kind == "attend":
+            return self._attend(value, None)
         if kind == "linear" and layer in self.network.letters:
             self.reasons.setdefault(layer, f"{BY_LETTERS} a float product")
         if kind == "add" and all(map(is_unit, value.inputs)) and not self.of_images:
@@ -185,7 +187,8 @@ class _Selection(Int8Products, ImageProducts):
             self.bits[target] = self._beside_signs(value, target, *beside)
         else:
             compared = self._comparison(target)
-            emit = self._sum if value.kind == "add" else self._aggregate
+            others = {"add": self._sum, "attend": self._attend}
+            emit = others.get(value.kind, self._aggregate)
             self.bits[target] = Bits(emit(value, compared), value.size, compared[1])
 
     def _joined(self, value: Value) -> Bits:
@@ -317,6 +320,23 @@ class _Selection(Int8Products, ImageProducts):
             sums = self.step("bspmm_fbf", layer, read, size, graph)
             return self.step("pack", layer, [sums], size, **last)
         return self.step(f"bspmm_{letters}", layer, read, size, graph, **last)
+
+    def _attend(self, value: Value, compared: Comparison | None) -> int:
+        """Sums of neighbours' bits weighted by attention, to floats or to bits."""
+        source, *sides = value.inputs
+        tensors: dict[str, Tensor | None] = dict(value.tensors)
+        a = {**value.attributes, "size": source.size, "to_bits": compared is not None}
+        if compared is not None:
+            tensors |= {"bias": None, "threshold": compared[0]}
+        if sides:
+            a["width"] = sides[0].size
+        else:
+            weight = tensors.pop("score_weight")
+            assert weight is not None
+            tensors["digits"], tensors["step"] = weight_digits(weight)
+        read = [self._plain(part).register for part in value.inputs]
+        graph = self.graph(value.spec)
+        return self.step("gatv2" if sides else "gat", value.layer, read, a, graph, **tensors)
 
     def _sum(self, value: Value, compared: Comparison | None) -> int:
         """A sum of two values: bits, or floats where both are signs."""

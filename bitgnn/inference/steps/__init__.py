@@ -1,6 +1,6 @@
 """The kinds of steps frozen programs are made of."""
 
 from bitgnn.inference.step import KINDS
-from bitgnn.inference.steps import bits, floats, images, int8, products
+from bitgnn.inference.steps import attention, bits, floats, images, int8, products
 
-__all__ = ["KINDS", "bits", "floats", "images", "int8", "products"]
+__all__ = ["KINDS", "attention", "bits", "floats", "images", "int8", "products"]

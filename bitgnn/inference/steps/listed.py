@@ -62,7 +62,7 @@ _PYG = """
     Linear JumpingKnowledge GCNConv SAGEConv GraphConv GATConv GATv2Conv ChebConv TAGConv LEConv
     SGConv APPNP InnerProductDecoder
 """
-_OWN = "GCNConv SAGEConv GraphConv Linear BinaryLinear NodeStandardize"
+_OWN = "GCNConv SAGEConv GraphConv GATConv GATv2Conv Linear BinaryLinear NodeStandardize"
 _TENSOR = """
     abs acos add addmm all amax amin any arange argmax argmin argsort asin atan atan2 bmm cat
     addcdiv addcmul aminmax bincount bucketize cdist count_nonzero cross hstack isin kron

@@ -24,7 +24,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import SimpleNamespace as Arguments
-from typing import Any, NamedTuple, Optional
+from typing import Any, Optional
 
 import torch
 from torch import Tensor
@@ -87,19 +87,6 @@ _TYPES: Mapping[str, Any] = {
 }
 
 
-class Vector(NamedTuple):
-    """An optional vector among the operands; its size is that of another argument plus a number."""
-
-    place: int
-    name: str
-    dtype: torch.dtype
-    source: int
-    """Place of the argument that its size comes from."""
-    axis: int | None
-    """Axis of that argument, None for an integer."""
-    change: int
-
-
 @dataclass(frozen=True)
 class Operator:
     """A row of the table: the definition in plain PyTorch, whose signature is the schema."""
@@ -112,8 +99,8 @@ class Operator:
     """Kind and sizes of each result, or a function of the arguments."""
     dtypes: Mapping[str, tuple[torch.dtype, ...]]
     """Dtypes that each operand may have."""
-    vectors: tuple[Vector, ...]
-    """Operands that front ends check."""
+    parameters: Mapping[str, bool]
+    """Arguments in their order, and whether they may be left out."""
 
     def check(self, *arguments: Any, **keywords: Any) -> tuple[dict[str, Any], dict[str, Any]]:
         """Arguments by name, and the sizes that letters stand for, which may be symbolic.
@@ -154,7 +141,7 @@ class Operator:
                     sizes.setdefault(size, tensor.size(axis))
         for name, tensor in held.items():
             for axis, size in enumerate(self.operands[name]):
-                expected = None if size == "_" else _size(size, given, sizes)
+                expected = None if size == "_" else size_of(size, given, sizes)
                 if expected is not None:
                     message = _message(self.name, name, tensor, axis, expected)
                     torch._check(tensor.size(axis) == expected, message)
@@ -197,8 +184,8 @@ def operator(
 
         reference.__signature__ = signature  # type: ignore[attr-defined]
         name = formula.__name__
-        vectors = _vectors(operands, parameters, dtypes)
-        entered = Operator(name, reference, operands, made, dtypes, vectors)
+        optional = {n: p.default is not inspect.Parameter.empty for n, p in parameters.items()}
+        entered = Operator(name, reference, operands, made, dtypes, optional)
         if on_host:
             HOST_TABLE[name] = entered
         else:
@@ -266,7 +253,7 @@ def _usual_dtype(name: str, sizes: str) -> str:
     return "int8" if "C(" in sizes else _DTYPES_BY_NAME.get(name, "float32")
 
 
-def _size(size: str, given: Mapping[str, Any], sizes: Mapping[str, Any]) -> Any | None:
+def size_of(size: str, given: Mapping[str, Any], sizes: Mapping[str, Any]) -> Any | None:
     """Value of a size by arguments and letters, or None if the operand that sets it is left out."""
     total: Any = 0
     for unit, held, term in _SIZE.findall(size):
@@ -288,36 +275,13 @@ def _empty(
     sizes: Mapping[str, Any],
 ) -> Tensor:
     """A result without values."""
-    whole: list[Any] = [_size(size, given, sizes) for size in shape]
+    whole: list[Any] = [size_of(size, given, sizes) for size in shape]
     if kind == "bits" or (kind == "out" and given["out_bits"]):
         return like.new_empty((*whole[:-1], words_for(whole[-1])), dtype=torch.int32)
     if kind == "codes":
         return like.new_empty((*whole[:-1], bytes_for(whole[-1])), dtype=torch.int8)
     integer = kind == "value" and given["integer"]
     return like.new_empty(whole, dtype=torch.int32 if integer else torch.float32)
-
-
-def _vectors(
-    operands: Mapping[str, tuple[str, ...]],
-    parameters: Mapping[str, inspect.Parameter],
-    dtypes: Mapping[str, tuple[torch.dtype, ...]],
-) -> tuple[Vector, ...]:
-    """The optional operands of one dimension, and where their sizes come from."""
-    places = {name: place for place, name in enumerate(parameters)}
-    required = {n for n, p in parameters.items() if p.default is inspect.Parameter.empty}
-    axes: dict[str, tuple[int, int | None]] = {
-        name: (place, None) for name, place in places.items()
-    }
-    for name, sizes in operands.items():
-        for axis, size in enumerate(sizes if name in required else ()):
-            axes.setdefault(size, (places[name], axis))
-    found = []
-    for name, sizes in operands.items():
-        base, _, less = sizes[0].partition("-")
-        if name not in required and len(sizes) == 1 and base in axes and base != "_":
-            place, dtype = places[name], dtypes[name][0]
-            found.append(Vector(place, name, dtype, *axes[base], -int(less or 0)))
-    return tuple(found)
 
 
 def _message(name: str, operand: str, tensor: Tensor, axis: int, size: Any) -> Callable[[], str]:

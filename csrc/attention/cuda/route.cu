@@ -9,6 +9,7 @@
 #include "attention/cuda/ring.cuh"
 #include "attention/cuda/routes.h"
 #include "core/check.h"
+#include "core/cuda/variants.h"
 
 namespace bitgnn::cuda::attention {
 namespace {
@@ -22,9 +23,11 @@ bool aligned(const TernaryOperand& x, int64_t words) {
 // Heads whose keys and values fit in shared memory together.
 bool suits_resident(const TernaryAttentionArgs& a, const Device& device) {
   constexpr int64_t kMostHeads = 65535;  // limit of gridDim.y and gridDim.z
-  return device.is_hopper() && a.size > 32 && a.size <= 64 && a.keys > 0 &&
-         a.keys <= kMostResidentKeys && ResidentLayout(a.keys).total <= device.shared_bytes &&
-         a.heads <= kMostHeads && a.batch <= kMostHeads && !needs_shifted_powers<64>(a);
+  return takes("attention/hopper/resident",
+               device.is_hopper() && a.size > 32 && a.size <= 64 && a.keys > 0 &&
+                   a.keys <= kMostResidentKeys &&
+                   ResidentLayout(a.keys).total <= device.shared_bytes && a.heads <= kMostHeads &&
+                   a.batch <= kMostHeads && !needs_shifted_powers<64>(a));
 }
 
 template <int kDim>
@@ -33,8 +36,9 @@ constexpr size_t kRingBytes = sizeof(AttentionShared<kDim>) + 128;  // plus slac
 // Heads of that many values; blocks of some devices have too little shared memory.
 template <int kDim>
 bool suits_ring(const TernaryAttentionArgs& a, const Context& context) {
-  return a.size > kDim - 32 && a.size <= kDim &&
-         kRingBytes<kDim> <= static_cast<size_t>(context.device.shared_bytes);
+  return takes("attention/ring",
+               a.size > kDim - 32 && a.size <= kDim &&
+                   kRingBytes<kDim> <= static_cast<size_t>(context.device.shared_bytes));
 }
 
 template <int kDim>

@@ -10,6 +10,7 @@
 #include "bmm/cuda/output.cuh"
 #include "bmm/cuda/routes.h"
 #include "bmm/cuda/stationary_weights.cuh"
+#include "core/cuda/variants.h"
 
 namespace bitgnn::cuda::bmm {
 namespace {
@@ -163,16 +164,18 @@ cudaError_t bmm(const BmmArgs& given, const Context& context) {
     args.out_scale = nullptr;
   }
   if (!context.device.has_bit_products()) return run_logic(args, context);
-  if (suits_few(args, context)) return bmm_few(args, context);
-  if (suits_compared(args, context))
-    return suits_compared_direct(args, context) ? bmm_compared_direct(args, context)
-                                                : bmm_compared(args, context);
+  if (takes("bmm/few_rows", suits_few(args, context))) return bmm_few(args, context);
+  if (takes("bmm/compared", suits_compared(args, context)))
+    return takes("bmm/compared_registers", suits_compared_direct(args, context))
+               ? bmm_compared_direct(args, context)
+               : bmm_compared(args, context);
   const bool tall = suits_tall(args, context);
-  if (args.addend != nullptr) return run_sum(args, tall, context);
+  if (args.addend != nullptr) return run_sum(args, takes("bmm/many_rows", tall), context);
   const bool vectors = words_for(args.size) % 4 == 0 && is_aligned(args.x) && is_aligned(args.w);
-  if (context.device.is_hopper() && suits_wgmma(args) && (vectors || !tall))
+  if (takes("bmm/hopper/wgmma",
+            context.device.is_hopper() && suits_wgmma(args) && (vectors || !tall)))
     return run_wgmma(args, context);
-  if (tall) {
+  if (takes("bmm/many_rows", tall)) {
     if (args.out_features <= 32) return run_tall<32>(args, context);
     return args.out_features <= 64 ? run_tall<64>(args, context) : run_tall<128>(args, context);
   }
@@ -180,9 +183,11 @@ cudaError_t bmm(const BmmArgs& given, const Context& context) {
   const int64_t large = ceil_div(args.rows, 128) * ceil_div(args.out_features, 128);
   const int64_t wide = ceil_div(args.rows, 64) * ceil_div(args.out_features, 128);
   const int64_t small = ceil_div(args.rows, 64) * ceil_div(args.out_features, 64);
-  if (args.out_features <= 32 || small < multiprocessors) return run_mma<NarrowTile>(args, context);
-  if (args.out_features > 64 && large >= multiprocessors) return run_mma<LargeTile>(args, context);
-  if (args.out_features > 64 && wide >= multiprocessors / 2)
+  if (takes("bmm/mma, 64 x 32", args.out_features <= 32 || small < multiprocessors))
+    return run_mma<NarrowTile>(args, context);
+  if (takes("bmm/mma, 128 x 128", args.out_features > 64 && large >= multiprocessors))
+    return run_mma<LargeTile>(args, context);
+  if (takes("bmm/mma, 64 x 128", args.out_features > 64 && wide >= multiprocessors / 2))
     return run_mma<WideTile>(args, context);
   return run_mma<SmallTile>(args, context);
 }

@@ -5,6 +5,7 @@
 
 #include "bspmm/arguments.h"
 #include "bspmm/cuda/short_rows.cuh"
+#include "core/cuda/variants.h"
 
 namespace bitgnn::cuda::bspmm {
 
@@ -43,7 +44,8 @@ cudaError_t launch_splits(const Source& source, int splits, const Context& conte
       return launch_splits<Source, kWords, kColumns, 2 * kSplits>(source, splits, context);
   }
   constexpr bool kMany = kSplits >= kManySplits || kSplits * kColumns == kWarp;
-  if (kSplits * kColumns * args.rows <= context.device.sm_count * kWaveLanes) {
+  if (takes("bspmm/bits, small blocks",
+            kSplits * kColumns * args.rows <= context.device.sm_count * kWaveLanes)) {
     using Short = std::conditional_t<kMany, ManyEach<true>, FewEach<true>>;
     return launch_rows<Short, kWords, kSplits, kColumns>(source, args, context);
   }

@@ -1,6 +1,7 @@
 // Chooses the kernel of an aggregation of packed rows over a CSR pattern, and launches it.
 #include "bspmm/arguments.h"
 #include "bspmm/cuda/bits_launch.cuh"
+#include "core/cuda/variants.h"
 
 namespace bitgnn::cuda::bspmm {
 namespace {
@@ -18,7 +19,8 @@ bool suits_padding(const AggregateArgs& a) {
 cudaError_t aggregate_bits(const AggregateArgs& args, const Context& context) {
   CsrRows source{args};
   cudaError_t status = cudaSuccess;
-  if (!reads_in(args, kAccessWords) && suits_padding(args)) status = pad_table(source.a, context);
+  if (takes("bspmm/bits, padded", !reads_in(args, kAccessWords) && suits_padding(args)))
+    status = pad_table(source.a, context);
   if (status == cudaSuccess) status = make_bounds(source.a, context, source.bounds);
   if (status != cudaSuccess) return status;
   if (reads_in(source.a, kAccessWords)) return launch_vectors(source, context);

@@ -18,6 +18,8 @@
 #include "conv/cpu/conv_kernel.h"
 //
 #include "first_layers/cpu/kernel.h"
+#include "gat/cpu/kernel.h"
+#include "hamming/cpu/kernel.h"
 #include "int8/cpu/kernel.h"
 
 namespace bitgnn::cpu::BITGNN_ISA {
@@ -54,6 +56,8 @@ constexpr KernelTable kernel_table(const char* capability) {
       pair_panels,
       matmul_ternary,
       attend_ternary,
+      scan_codes,
+      gat,
   };
 }
 

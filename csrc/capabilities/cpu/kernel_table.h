@@ -5,6 +5,9 @@
 
 #include "conv/arguments.h"
 #include "first_layers/arguments.h"
+#include "gat/cpu/scores.h"
+#include "hamming/arguments.h"
+#include "hamming/cpu/nearest.h"
 #include "int8/arguments.h"
 #include "pairs/arguments.h"
 #include "ternary/cpu/operands.h"
@@ -184,6 +187,10 @@ struct KernelTable {
   // The same with the queries of all heads; `table` has args.table_entries() powers.
   void (*attend_ternary)(const TernaryAttentionArgs&, const int32_t* panels, const double* table,
                          int64_t begin, int64_t end);
+  // Adds codes [begin, end) to the nearest of queries [query_begin, query_end).
+  void (*scan_codes)(const HammingArgs&, Nearest* nearest, int64_t query_begin, int64_t query_end,
+                     int64_t begin, int64_t end);
+  void (*gat)(const GatPlan&, int64_t begin, int64_t end);
 };
 
 extern const KernelTable kPortableKernels;

@@ -8,6 +8,7 @@
 #include "conv/cuda/prepare.cuh"
 #include "conv/cuda/routes.h"
 #include "conv/cuda/simt.cuh"
+#include "core/cuda/variants.h"
 
 namespace bitgnn::cuda::conv {
 namespace {
@@ -67,13 +68,17 @@ ConvTileKind choose_tile(const ConvArgs& c, ConvResult result, const Context& co
            c.groups;
   };
   const bool sums = result == ConvResult::kSums;
-  if (tiles(ConvWideWalkTile{}) >= 2 * multiprocessors && group_channels > 64)
+  if (takes("conv/mma_persistent, wide",
+            tiles(ConvWideWalkTile{}) >= 2 * multiprocessors && group_channels > 64))
     return ConvTileKind::kWideWalk;
-  if (tiles(ConvWalkTile{}) >= (sums ? 2 * multiprocessors : multiprocessors * 9 / 10))
+  if (takes("conv/mma_persistent",
+            tiles(ConvWalkTile{}) >= (sums ? 2 * multiprocessors : multiprocessors * 9 / 10)))
     return ConvTileKind::kWalk;
-  if (tiles(ConvMiddleTile{}) >= (sums ? multiprocessors : multiprocessors * 7 / 10))
+  if (takes("conv/mma, middle tile",
+            tiles(ConvMiddleTile{}) >= (sums ? multiprocessors : multiprocessors * 7 / 10)))
     return ConvTileKind::kMiddle;
-  if (tiles(ConvSmallTile{}) >= multiprocessors * 4 / 10) return ConvTileKind::kSmall;
+  if (takes("conv/mma, small tile", tiles(ConvSmallTile{}) >= multiprocessors * 4 / 10))
+    return ConvTileKind::kSmall;
   return ConvTileKind::kTiny;
 }
 
@@ -94,7 +99,8 @@ bool suits_warpgroups(const ConvAddArgs& args, const Context& context) {
   ConvPlan plan;
   const int columns = conv_tile_columns(a);
   if (!plan_conv(plan, a, columns, context.device)) return false;
-  return static_cast<int64_t>(plan.tiles) * plan.column_tiles >= context.device.sm_count / 2;
+  return takes("conv/hopper/wgmma",
+               static_cast<int64_t>(plan.tiles) * plan.column_tiles >= context.device.sm_count / 2);
 }
 
 // Below these, strips have less latency.
@@ -138,10 +144,11 @@ bool suits_boxes(const ConvAddArgs& args, ConvResult output, const Context& cont
   if (args.sums != nullptr && (args.sums_wide || !is_aligned(args.sums))) return false;
   ConvBoxPlan plan;
   if (adds)
-    return plan_conv_box(plan, args, ConvOutput::kSums, kBoxSumGroups, context.device) &&
-           suits_box_sums(plan);
-  return plan_conv_box_bits(plan, args, context.device) != 0 &&
-         suits_box_bits(plan, a, context.device);
+    return takes("conv/hopper/boxes",
+                 plan_conv_box(plan, args, ConvOutput::kSums, kBoxSumGroups, context.device) &&
+                     suits_box_sums(plan));
+  return takes("conv/hopper/boxes", plan_conv_box_bits(plan, args, context.device) != 0 &&
+                                        suits_box_bits(plan, a, context.device));
 }
 
 // Whether the strip kernels can take the problem: one group of 64, 128, 256 or 512 channels,
@@ -177,8 +184,8 @@ bool suits_strips(const ConvAddArgs& args, ConvResult output, const Context& con
   constexpr int64_t kFewChannels = 128, kChannelsOfSums = 256;
   const bool sums = output == ConvResult::kSums;
   if (output == ConvResult::kValues || !suits_strip_shape(args, sums, context)) return false;
-  return args.conv.channels <= (sums ? kChannelsOfSums : kFewChannels) ||
-         !suits_warpgroups(args, context);
+  return takes("conv/strips", args.conv.channels <= (sums ? kChannelsOfSums : kFewChannels) ||
+                                  !suits_warpgroups(args, context));
 }
 
 cudaError_t run_strips(const ConvAddArgs& args, bool sums, const ConvPool& pool, bool prefetches,

@@ -2,6 +2,7 @@
 #include <sstream>
 
 #include "core/cuda/backend.h"
+#include "core/cuda/variants.h"
 #include "core/recording_operators.h"
 
 namespace {
@@ -26,6 +27,8 @@ std::string take_dry_notes() {
   return text.str();
 }
 
+std::string leave_out(std::string variants) { return bitgnn::cuda::leave_out_variants(variants); }
+
 }  // namespace
 
 STABLE_TORCH_LIBRARY_IMPL(bitgnn, CUDA, m) {
@@ -35,9 +38,11 @@ STABLE_TORCH_LIBRARY_IMPL(bitgnn, CUDA, m) {
 STABLE_TORCH_LIBRARY(bitgnn_dry, m) {
   m.def("set_device(int capability, int sm_count, int shared_bytes, int cache_bytes) -> ()");
   m.def("take_notes() -> str");
+  m.def("leave_out_variants(str variants) -> str");
 }
 
 STABLE_TORCH_LIBRARY_IMPL(bitgnn_dry, CompositeExplicitAutograd, m) {
   m.impl("set_device", TORCH_BOX(&set_dry_device));
   m.impl("take_notes", TORCH_BOX(&take_dry_notes));
+  m.impl("leave_out_variants", TORCH_BOX(&leave_out));
 }

@@ -1,6 +1,7 @@
 // Chooses and launches the kernel of a first layer, fixed-point images times weights of +-1.
 #include "first_layers/cuda/conv.cuh"
 
+#include "core/cuda/variants.h"
 #include "first_layers/arguments.h"
 #include "first_layers/cuda/conv_plain.cuh"
 #include "first_layers/cuda/hopper/linear_bytes.cuh"
@@ -121,7 +122,7 @@ cudaError_t run_tensor(const FixedConvArgs& a, const FixedPlan& plan, const Cont
 template <class T>
 cudaError_t run(const FixedConvArgs& a, const Context& context) {
   FixedPlan plan{};
-  if (context.device.has_tensor_cores() && plan_fixed(plan, a, context))
+  if (takes("first_layers/conv", context.device.has_tensor_cores() && plan_fixed(plan, a, context)))
     return run_tensor<T>(a, plan, context);
   return launch_fixed_conv_plain<T>(a, context);
 }
@@ -130,9 +131,10 @@ cudaError_t run(const FixedConvArgs& a, const Context& context) {
 
 cudaError_t convolve_fixed(const FixedConvArgs& args, const Context& context) {
   if (args.conv.pixels() * args.conv.out_channels == 0) return cudaSuccess;
-  if (suits_linear(args, context))
-    return suits_linear_bytes(args, context) ? fixed_linear_bytes(args, context)
-                                             : fixed_linear(args, context);
+  if (takes("first_layers/linear", suits_linear(args, context)))
+    return takes("first_layers/hopper/linear_bytes", suits_linear_bytes(args, context))
+               ? fixed_linear_bytes(args, context)
+               : fixed_linear(args, context);
   return with_fixed_type(args.type, [&](auto zero) { return run<decltype(zero)>(args, context); });
 }
 

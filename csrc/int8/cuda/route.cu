@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "core/cuda/common.cuh"
+#include "core/cuda/variants.h"
 #include "int8/arguments.h"
 #include "int8/cuda/routes.h"
 
@@ -26,7 +27,7 @@ int wgmma_columns(const Int8BmmArgs& args, const Context& context) {
           tiles(columns / 2) <= context.device.sm_count))
     columns /= 2;
   if (!holds_wgmma(args.size, columns, context)) return 0;
-  return tiles(columns) >= context.device.sm_count / 4 ? columns : 0;
+  return takes("int8/hopper/wgmma", tiles(columns) >= context.device.sm_count / 4) ? columns : 0;
 }
 
 // Whether rows are quantised once, into scratch memory, rather than inside a product whose blocks
@@ -55,12 +56,11 @@ cudaError_t multiply_int8(const Int8BmmArgs& given, const Context& context) {
   if (given.rows == 0 || given.out_features == 0) return cudaSuccess;
   constexpr int kLargeRows = 128, kLargeColumns = 128, kSmallColumns = 32;
   const int columns = wgmma_columns(given, context);
-  const bool small =
-      given.out_features <= kSmallColumns ||
-      ceil_div(given.rows, kLargeRows) * ceil_div(given.out_features, kLargeColumns) <
-          context.device.sm_count;
+  const int64_t tiles =
+      ceil_div(given.rows, kLargeRows) * ceil_div(given.out_features, kLargeColumns);
   Int8BmmArgs args = given;
-  if (packs_first(given, columns > 0, columns > 0 ? columns : kLargeColumns)) {
+  const bool packs = packs_first(given, columns > 0, columns > 0 ? columns : kLargeColumns);
+  if (packs && (given.addend != nullptr || takes("int8/pack", true))) {
     Int8PackArgs pack = *given.pack;
     pack.codes = static_cast<int8_t*>(
         context.workspace.take(static_cast<size_t>(pack.rows * int8_pitch(pack.size))));
@@ -72,6 +72,8 @@ cudaError_t multiply_int8(const Int8BmmArgs& given, const Context& context) {
   if (columns > 0)
     return args.pack != nullptr ? int8_wgmma_floats(args, columns, context)
                                 : int8_wgmma_codes(args, columns, context);
+  const bool small = takes("int8/mma, small tile",
+                           given.out_features <= kSmallColumns || tiles < context.device.sm_count);
   return args.pack != nullptr ? int8_mma_floats(args, small, context)
                               : int8_mma_codes(args, small, context);
 }

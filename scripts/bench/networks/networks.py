@@ -221,7 +221,7 @@ def network_cases(quick: bool = False) -> Iterator[Case]:
             yield Case(
                 group,
                 f"{network.name}, {images} images",
-                partial(_cuda_contenders, network, images),
+                partial(cuda_contenders, network, images),
                 goals,
                 work=images,
                 kinds=("cold",) if group == LATENCY else (),
@@ -230,7 +230,7 @@ def network_cases(quick: bool = False) -> Iterator[Case]:
             )
 
 
-def _cuda_contenders(network: Network, images: int) -> Iterator[Contender]:
+def cuda_contenders(network: Network, images: int) -> Iterator[Contender]:
     half, plain = images_of(network, images), plain_network(network)
     yield Contender("torch fp16", False, partial(eager_call, plain, half))
     yield Contender("torch fp16 compiled", False, partial(compiled_call, plain, half))
@@ -247,14 +247,14 @@ def cpu_network_cases(quick: bool = False) -> Iterator[Case]:
             yield Case(
                 "network",
                 f"{NETWORKS[key].name}, {images} image{'' if images == 1 else 's'}",
-                partial(_cpu_contenders, NETWORKS[key], images),
+                partial(cpu_contenders, NETWORKS[key], images),
                 CPU_GOALS[key],
                 work=images,
                 details={"network": key, "images": images},
             )
 
 
-def _cpu_contenders(network: Network, images: int) -> Iterator[Contender]:
+def cpu_contenders(network: Network, images: int) -> Iterator[Contender]:
     x = images_of(network, images, "cpu", torch.float32)
     for name, layout in (
         ("channels_last", torch.channels_last),

@@ -32,7 +32,6 @@ HEADLINE_THREADS = 2
 DENSE, HEADLINE_DENSE = ", dense ", ("PubMed, dense 128", "CS, dense 128")
 """Graphs of dense features that README shows; the pages show all."""
 REDUCED = "an eighth"
-BUSY_PERCENT = 10.0
 NOTE = (
     "Accuracies: test nodes in per cent where validation is best, mean ± standard error (seeds: "
     "{seeds}); the timed model is that of the first seed. Frozen equals trained on every node in "
@@ -115,7 +114,7 @@ def default_table(record: Record) -> str:
         for column in _times(partial(_with_threads, number), _of_threads(number), features, True)
     ]
     columns = [*times, *(_calls(partial(_with_threads, None)) if on_cuda else ()), *_bytes()]
-    text = f"{environment_line(record)}{_busy(record)}\n"
+    text = f"{environment_line(record)}\n"
     if labelled:
         text += (
             f"\n{table(labelled, _network(), *_accuracies(runs), *columns)}\n{_note(rows, runs)}\n"
@@ -237,14 +236,6 @@ def _first_products(record: Record) -> str:
     return f"\n{found}"
 
 
-def _busy(record: Record) -> str:
-    """Says so where others used the machine when the measurement began."""
-    busy = record["environment"]["busy_percent"]
-    if busy is None or busy < BUSY_PERCENT or record["benchmark"].endswith("cuda"):
-        return ""
-    return f" Measured on a busy machine: others used {busy:.0f}% of its cores."
-
-
 def headline_table(records: Sequence[Record]) -> str:
     """README's two tables: with labels, and real sizes with made-up features; GPU beside CPU."""
     by_device = {r["benchmark"].rpartition("_")[2]: r for r in records}
@@ -269,7 +260,7 @@ def headline_table(records: Sequence[Record]) -> str:
             text += f"{table(part, _network(), *accuracies, *columns, _bytes()[0])}\n"
     for device in HEADINGS:
         if device in by_device:
-            text += f"- {environment_line(by_device[device])}{_busy(by_device[device])}\n"
+            text += f"- {environment_line(_of_headline(by_device[device]))}\n"
     if CUDA in by_device:
         text += f"- {CALLS}\n"
     labelled = [row for row in rows.values() if has_labels(row)]
@@ -283,6 +274,13 @@ def _is_headline(row: Row) -> bool:
     """README shows few graphs of dense features, and sizes as they are."""
     is_dense = DENSE in row.graph and row.graph not in HEADLINE_DENSE
     return not is_dense and REDUCED not in row.graph
+
+
+def _of_headline(record: Record) -> Record:
+    """The record as one of the threads that the headline's times were taken with."""
+    if HEADLINE_THREADS not in {result.get("threads") for result in record["results"]}:
+        return record
+    return {**record, "environment": {**record["environment"], "threads": HEADLINE_THREADS}}
 
 
 def _on_device(rows: Mapping[tuple[str, str], Row], row: Row) -> Record | None:

@@ -19,6 +19,15 @@ from bench.tables.operators import (
     cuda_profile_table,
     profile_table,
 )
+from bench.tables.papers import (
+    PAPERS,
+    cooperative_table,
+    counts,
+    paper_rows,
+    products_table,
+    tile_bytes_table,
+    tiles_table,
+)
 from bench.tables.plain_loop import (
     depth_table,
     distilled_table,
@@ -31,11 +40,14 @@ from bench.tables.plain_loop import (
 from bench.tables.timings import (
     calls_table,
     decoder_speed_table,
+    hamming_table,
     sampling_table,
     stream_table,
     training_steps_table,
 )
+from bench.tables.tuner import tuner_table
 from bench.tables.variants import variants_table
+from bench.tables.wins import wins_table
 
 NOT_MEASURED = "Not measured yet.\n"
 ONE: Mapping[str, tuple[str, Callable[[Record], str]]] = {
@@ -70,8 +82,18 @@ ONE: Mapping[str, tuple[str, Callable[[Record], str]]] = {
     "decoder_cuda": ("decoder_cuda", decoder_speed_table),
     "calls_cuda": ("calls_cuda", calls_table),
     "calls_cpu": ("calls_cpu", calls_table),
+    "hamming_cpu": ("hamming_cpu", hamming_table),
+    "hamming_cuda": ("hamming_cuda", hamming_table),
     "sampling": ("sampling", sampling_table),
     "training_steps": ("training_cuda", training_steps_table),
+    "wins": ("wins_cuda", wins_table),
+    "tuner": ("tuner", tuner_table),
+    "one_image_cpu": ("papers_cpu", bnn_table),
+    "one_image_cuda": ("papers_cuda", bnn_table),
+    "products": ("products_cuda", products_table),
+    "cooperative": ("cooperative_cuda", cooperative_table),
+    "tiles": ("ops_cuda", tiles_table),
+    "tile_bytes": ("frdc_bytes", tile_bytes_table),
 }
 """Tables of one record: its name, and what makes the table."""
 SEVERAL: Mapping[str, tuple[str, Callable[[Sequence[Record]], str]]] = {
@@ -80,7 +102,12 @@ SEVERAL: Mapping[str, tuple[str, Callable[[Sequence[Record]], str]]] = {
     "stream": ("stream_c*", stream_table),
 }
 """Tables of several records: patterns of their names, and what makes the table."""
-TABLES = (*ONE, *SEVERAL)
+FROM_ALL: Mapping[str, Callable[[Path], str]] = {
+    "papers_counts": counts,
+    **{f"papers_{name}": partial(paper_rows, name) for name in PAPERS},
+}
+"""Tables with figures of many records: what makes one from the folder of all of them."""
+TABLES = (*ONE, *SEVERAL, *FROM_ALL)
 
 
 def read_records(results: Path, patterns: str) -> list[Record]:
@@ -91,6 +118,8 @@ def read_records(results: Path, patterns: str) -> list[Record]:
 
 def section(name: str, results: Path) -> str:
     """The text between the markers of table ``name``, from the records in folder ``results``."""
+    if name in FROM_ALL:
+        return FROM_ALL[name](results)
     records = read_records(results, (ONE[name] if name in ONE else SEVERAL[name])[0])
     if not records:
         return NOT_MEASURED

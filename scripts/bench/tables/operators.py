@@ -34,6 +34,8 @@ RATES = {
     "fused_multiply_adds": (1e12, "TFLOPS", "fp32 multiply-add"),
 }
 """Size, unit and name of the machine's rates."""
+REMOVED = ("blocked", "column blocks")
+"""Layouts of older records that the library no longer has."""
 BOUNDS = {"bytes": (1e9, "GB/s"), "rows": (1e9, "G rows/s"), "operations": (1e12, "TOPS")}
 """Size and unit of what a bound moves or computes in a second."""
 
@@ -53,7 +55,7 @@ def cases_table(record: Record, subject: str = "operator") -> str:
 
     has_ceilings = any("ceiling_fraction" in result for result in record["results"])
     found = table(
-        record["results"],
+        (r for r in record["results"] if not any(layout in r["name"] for layout in REMOVED)),
         (subject, lambda r: f"{r['group']}: {r['name']}"),
         ("bitgnn", lambda r: format_seconds(r["ours"]["median"])),
         ("best baseline", lambda r: against(r, partial(baseline, r))),
@@ -84,11 +86,16 @@ def conversion_table(record: Record) -> str:
     def of_stage(stage: str, result: Record) -> str:
         return format_seconds(statistics.median(result["stages"][stage]))
 
+    def whole(result: Record) -> str:
+        repeats = zip(*(result["stages"][stage] for stage in stages), strict=True)
+        return format_seconds(statistics.median(map(sum, repeats)))
+
+    stages = [stage for stage in record["results"][0]["stages"] if stage not in REMOVED]
     found = table(
         record["results"],
         ("model", lambda r: r["name"]),
-        *((stage, partial(of_stage, stage)) for stage in record["results"][0]["stages"]),
-        ("whole", lambda r: format_seconds(r["median"])),
+        *((stage, partial(of_stage, stage)) for stage in stages),
+        ("whole", whole),
         ("goal", lambda r: shown(r["goal_seconds"], lambda goal: f"≤ {format_seconds(goal)}")),
     )
     return f"{environment_line(record)}\n\n{found}"

@@ -108,6 +108,19 @@ def sampling_table(record: Record) -> str:
     return f"{environment_line(record)}\n\n{found}"
 
 
+def hamming_table(record: Record) -> str:
+    """Markdown of a record of ``scripts/bench_hamming.py``: a row for each case."""
+    results = record["results"]
+    names = dict.fromkeys(name for result in results for name in result["contenders"])
+    found = table(
+        results,
+        ("queries, codes", lambda r: r["name"]),
+        *((name, lambda r, n=name: shown(r["contenders"].get(n), _median)) for name in names),
+        ("torch beside ours", lambda r: format_ratio(r["ratio"])),
+    )
+    return f"{environment_line(record)}\n\n{found}"
+
+
 def _median(timing: Record) -> str:
     return format_seconds(timing["median"])
 

@@ -9,6 +9,7 @@
 #include "bmm/cuda/epilogue_terms.cuh"
 #include "bmm/cuda/floats/resident.cuh"
 #include "bmm/cuda/hopper/packing_tma.cuh"
+#include "core/cuda/variants.h"
 #include "pack/arguments.h"
 
 namespace bitgnn::cuda::bmm {
@@ -132,8 +133,11 @@ cudaError_t bmm_apart(const BmmArgs& given, const Context& context) {
 cudaError_t bmm_packing(const BmmArgs& args, const Context& context) {
   if (args.rows == 0 || args.out_features == 0) return cudaSuccess;
   if (!suits_packing(args, context)) return bmm_apart(args, context);
-  if (suits_bulk(args, context)) return bmm_packing_tma(args, suits_teams(args, context), context);
-  if (!suits_resident(args, context)) return bmm_apart(args, context);
+  if (takes("bmm/hopper/packing_tma", suits_bulk(args, context))) {
+    const bool teams = takes("bmm/hopper/packing_tma, teams", suits_teams(args, context));
+    return bmm_packing_tma(args, teams, context);
+  }
+  if (!takes("bmm/floats/resident", suits_resident(args, context))) return bmm_apart(args, context);
   return with_quantised_type(
       args.pack->type, [&](auto zero) { return launch_typed<decltype(zero)>(args, context); });
 }

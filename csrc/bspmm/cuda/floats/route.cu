@@ -6,6 +6,7 @@
 #include <type_traits>
 
 #include "bspmm/cuda/floats/integers.cuh"
+#include "core/cuda/variants.h"
 
 namespace bitgnn::cuda::bspmm {
 namespace {
@@ -106,7 +107,7 @@ cudaError_t launch_fragments(const AggregateArgs& a, bool aligned, const Context
                    : launch_copied<Element, Rows, kLanes>(a, context);
   };
   if (fragments <= 4) return launch(std::integral_constant<int, 4>());
-  if (fragments > 8 && used(a, kReusedUses)) {
+  if (takes("bspmm/floats/dense, wide pieces", fragments > 8 && used(a, kReusedUses))) {
     if constexpr (std::is_same_v<Element, float>)
       if (fragments <= 12) return launch(std::integral_constant<int, 12>());
     if (fragments <= 16 || kMost == 16) return launch(std::integral_constant<int, 16>());
@@ -124,7 +125,7 @@ bool aligned(const AggregateArgs& a) {
 template <class Element, bool kScaled>
 cudaError_t launch_scaled(const AggregateArgs& a, const Context& context) {
   constexpr int kVector = kFragmentBytes / static_cast<int>(sizeof(Element));
-  if (!aligned<Element>(a) && !used(a, kCopyUses))
+  if (!aligned<Element>(a) && !takes("bspmm/floats/dense, copied", used(a, kCopyUses)))
     return launch_scalar<FloatRows<Element, 1, kScaled>>(a, context);
   // Factors are read once per piece, which favours wide pieces.
   constexpr int kMost = kScaled ? 16 : 8;
@@ -138,7 +139,8 @@ cudaError_t launch_float(AggregateArgs a, const Context& context) {
   if (a.values != nullptr) a.col_scale = nullptr;
   if constexpr (std::is_same_v<Element, float>) {
     // The copy applies the column factors.
-    if (a.col_scale != nullptr && used(a, aligned<float>(a) ? kReusedUses : kCopyUses))
+    if (takes("bspmm/floats/dense, scaled copy",
+              a.col_scale != nullptr && used(a, aligned<float>(a) ? kReusedUses : kCopyUses)))
       return launch_fragments<float, FloatRows<float, 4, false>, 8>(a, false, context);
   }
   return a.values != nullptr || a.col_scale != nullptr ? launch_scaled<Element, true>(a, context)
@@ -157,9 +159,10 @@ cudaError_t launch_packed(const AggregateArgs& a, const Context& context) {
 template <class Element>
 cudaError_t launch_integers(const AggregateArgs& a, const Context& context) {
   constexpr int kElements = PackedSums<Element>::kElements;
-  if (!used(a, kCopyUses)) return launch_scalar<IntegerRows<Element, 1>>(a, context);
+  if (!takes("bspmm/floats/dense, copied", used(a, kCopyUses)))
+    return launch_scalar<IntegerRows<Element, 1>>(a, context);
   const int64_t fragments = ceil_div(a.features, kElements);
-  if (!used(a, kPackedUses)) {
+  if (!takes("bspmm/floats/integers", used(a, kPackedUses))) {
     using Rows = IntegerRows<Element, kElements>;
     if (fragments <= 4) return launch_copied<Element, Rows, 4>(a, context);
     return launch_copied<Element, Rows, 8>(a, context);

@@ -135,9 +135,13 @@ struct SignRows {
     return __uint_as_float(__float_as_uint(factor) ^ (clear & 0x80000000u));
   }
   __device__ static void add(float (&sum)[kWidth], const Fragment& word, float factor, int lane) {
-    const unsigned clear = ~(word >> (kWidth * (lane % kLanesPerWord)));
+    // A choice, not a changed sign bit: the compiler turns seven bits at once into predicates,
+    // which leaves two instructions a feature instead of three.
+    const unsigned own = word >> (kWidth * (lane % kLanesPerWord));
+    const float negative = -factor;
 #pragma unroll
-    for (int f = 0; f < kWidth; ++f) sum[f] = __fadd_rn(sum[f], term(clear << (31 - f), factor));
+    for (int f = 0; f < kWidth; ++f)
+      sum[f] = __fadd_rn(sum[f], (own & (1u << f)) != 0 ? factor : negative);
   }
   __device__ static void add_feature(float& sum, const char* piece, int feature, float factor) {
     const unsigned word = reinterpret_cast<const unsigned*>(piece)[feature / kWordBits];

@@ -10,6 +10,7 @@ constexpr int kTileRows = 2;
 constexpr int kTilePanels = 2;
 constexpr int64_t kParityWords = 32;  // running parities pay off from here on
 constexpr int64_t kListedCost = 2;
+constexpr int kScanRows = 4;  // rows whose distances are counted side by side
 
 // Byte popcounts by two 4-bit table look-ups (Mula's algorithm).
 inline __m256i byte_popcounts(__m256i x) {

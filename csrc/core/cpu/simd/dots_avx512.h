@@ -9,6 +9,7 @@ constexpr int kTileRows = 4;  // 4 x 2 accumulators: larger tiles spill and meas
 constexpr int kTilePanels = 1;
 constexpr int64_t kParityWords = 16;  // running parities pay off from here on
 constexpr int64_t kListedCost = 2;    // cost of a listed word, in words of parity_dots
+constexpr int kScanRows = 16;         // rows whose distances are counted side by side
 
 // Calls emit(r, p, dot) with the 32 products size - 2 popcount(x[r] ^ panel[p]) still in registers.
 template <int R, int P, class Emit>

@@ -56,6 +56,25 @@ inline void transpose_lanes(const int32_t* rows, int64_t lanes, int64_t words, i
   }
 }
 
+// The sums of 16 vectors, one a lane: adds up words, pairs and 128-bit quarters in a tree.
+inline __m512i lane_sums(const __m512i (&v)[16]) {
+  __m512i quarters[4];
+#pragma GCC unroll 4
+  for (int i = 0; i < 4; ++i) {
+    const __m512i* const from = v + 4 * i;
+    const __m512i first = _mm512_add_epi32(_mm512_unpacklo_epi32(from[0], from[1]),
+                                           _mm512_unpackhi_epi32(from[0], from[1]));
+    const __m512i second = _mm512_add_epi32(_mm512_unpacklo_epi32(from[2], from[3]),
+                                            _mm512_unpackhi_epi32(from[2], from[3]));
+    quarters[i] = _mm512_add_epi32(_mm512_unpacklo_epi64(first, second),
+                                   _mm512_unpackhi_epi64(first, second));
+  }
+  const auto halve = [](__m512i a, __m512i b) {
+    return _mm512_add_epi32(_mm512_shuffle_i32x4(a, b, 0x88), _mm512_shuffle_i32x4(a, b, 0xdd));
+  };
+  return halve(halve(quarters[0], quarters[1]), halve(quarters[2], quarters[3]));
+}
+
 template <int R>
 inline void distances(const int32_t* x, const int32_t* rows, int64_t words, int32_t* counts) {
   __m512i sums[R];
@@ -64,13 +83,17 @@ inline void distances(const int32_t* x, const int32_t* rows, int64_t words, int3
     const int64_t left = words - w;
     const auto valid = static_cast<__mmask16>(left < 16 ? (1u << left) - 1u : 0xffffu);
     const __m512i a = _mm512_maskz_loadu_epi32(valid, x + w);
-#pragma GCC unroll 4
+#pragma GCC unroll 16
     for (int r = 0; r < R; ++r) {
       const __m512i b = _mm512_maskz_loadu_epi32(valid, rows + r * words + w);
       sums[r] = _mm512_add_epi32(sums[r], _mm512_popcnt_epi32(_mm512_xor_si512(a, b)));
     }
   }
-  for (int r = 0; r < R; ++r) counts[r] = _mm512_reduce_add_epi32(sums[r]);
+  if constexpr (R == 16) {
+    _mm512_storeu_si512(counts, lane_sums(sums));
+  } else {
+    for (int r = 0; r < R; ++r) counts[r] = _mm512_reduce_add_epi32(sums[r]);
+  }
 }
 
 // Loads the words of a part into their lanes of the vector; masked-off lanes are never read, so the

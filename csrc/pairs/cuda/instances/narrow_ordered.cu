@@ -11,7 +11,7 @@ cudaError_t launch_ordered_sums(const NarrowLaunch& d, int64_t size, bool has_fa
     using Row = typename decltype(form)::Row;
     if constexpr (Row::kLanes > 1) {
       using Share = NarrowShare<Row, kFewLoads, kSumSlots / 2>;
-      if (d.a.edges < kSplitDegree * d.a.rows)
+      if (takes("pairs/narrow, half of the slots", d.a.edges < kSplitDegree * d.a.rows))
         return launch_share<OrderedPattern, true, Share>(d, context);
     }
     using Share = NarrowShare<Row, kFewLoads, kSumSlots>;

@@ -9,6 +9,7 @@
 #include <type_traits>
 
 #include "bspmm/cuda/sliced.cuh"
+#include "core/cuda/variants.h"
 #include "pairs/cuda/joint/staged_product.cuh"
 #include "pairs/cuda/joint/staged_sums.cuh"
 
@@ -97,7 +98,8 @@ template <int kWords, int kColumns>
 cudaError_t launch(const AggregateArgs& a, const BmmArgs& p, const Context& context) {
   // Counts of short rows fit in a byte; there, longer rows are hubs.
   constexpr int kByte = 8;
-  if (suits_staged(a, p)) return launch_staged<kWords, kColumns>(a, p, context);
+  if (takes("pairs/joint/staged_sums", suits_staged(a, p)))
+    return launch_staged<kWords, kColumns>(a, p, context);
   const bspmm::CsrRows source{a};
   if (a.edges <= kFewNeighbours * a.rows)
     return launch_join<JoinShape<bspmm::CsrRows, FewEach, kWords, 2, kColumns, kByte>, FewEach>(
@@ -110,7 +112,8 @@ cudaError_t launch(const AggregateArgs& a, const BmmArgs& p, const Context& cont
 
 cudaError_t aggregate_product(const AggregateArgs& a, const BmmArgs& p, const Context& context) {
   if (a.rows == 0 || a.features == 0) return cudaSuccess;
-  if (!suits_join(p, context) || !reads_whole(a) || a.edges > kSomeNeighbours * a.rows)
+  if (!takes("pairs/joint/one_launch",
+             suits_join(p, context) && reads_whole(a) && a.edges <= kSomeNeighbours * a.rows))
     return run_apart(a, p, context, [&](const AggregateArgs& sums) {
       return bspmm::aggregate_bits(sums, context);
     });
@@ -123,7 +126,7 @@ cudaError_t aggregate_product(const AggregateArgs& a, const BmmArgs& p, const Co
 cudaError_t aggregate_product_sliced(const SlicedArgs& args, const BmmArgs& p,
                                      const Context& context) {
   if (args.csr.rows == 0 || args.csr.features == 0) return cudaSuccess;
-  if (!suits_join(p, context))
+  if (!takes("pairs/joint/one_launch", suits_join(p, context)))
     return run_apart(args.csr, p, context, [&](const AggregateArgs& sums) {
       SlicedArgs sliced = args;
       sliced.csr = sums;

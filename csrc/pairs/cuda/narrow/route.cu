@@ -2,6 +2,7 @@
 // sums; or wide or float intermediates.
 #include "bmm/arguments.h"
 #include "bspmm/arguments.h"
+#include "core/cuda/variants.h"
 #include "pack/arguments.h"
 #include "pairs/arguments.h"
 #include "pairs/cuda/narrow/sums_launch.cuh"
@@ -23,7 +24,8 @@ constexpr int32_t kHeavyFactor = 2;  // blocks that add up pieces are slower tha
 // every call: at Reddit's size it costs 8 us and saves 160 of 1030.
 bool suits_order(const NarrowCall& call) {
   const AggregateArgs& a = call.sums;
-  return a.edges >= kManyEdges && a.edges >= kOrderedDegree * a.rows;
+  return takes("pairs/narrow, ordered",
+               a.edges >= kManyEdges && a.edges >= kOrderedDegree * a.rows);
 }
 
 // The given order, or one computed here if that pays.
@@ -42,7 +44,8 @@ bool suits_joined_root(const NarrowCall& call, bool has_factors) {
   constexpr int64_t kMostWords = 16;  // longer rows are left to a kernel of their own
   return call.root != nullptr && words_for(call.root->size) <= kMostWords &&
          with_form(call.product.size, call.product.out_features, has_factors, [&](auto form) {
-           return call.root->size <= decltype(form)::Row::Elements::kMostFeatures;
+           return takes("pairs/narrow, joined root",
+                        call.root->size <= decltype(form)::Row::Elements::kMostFeatures);
          });
 }
 
@@ -91,7 +94,8 @@ cudaError_t aggregate_columns(const NarrowCall& call, const NarrowFactors& facto
   return with_form(product.size, product.out_features, factors.exist(), [&](auto form) {
     using Row = typename decltype(form)::Row;
     if constexpr (Row::kLanes == 1)
-      if (call.head == Head::kNone) return launch_sums<CsrPattern, false, Row>(d, context);
+      if (takes("pairs/narrow, headless", call.head == Head::kNone))
+        return launch_sums<CsrPattern, false, Row>(d, context);
     return launch_headed_sums(d, product.size, factors.exist(), context);
   });
 }
@@ -118,8 +122,9 @@ bool has_factors(const NarrowArgs& args) {
 // True if the product is held as narrow integers. Rows of more than 48 features that few edges read
 // take the wide form, or without factors floats; neither has a head.
 bool suits_narrow(const NarrowArgs& args) {
-  if (args.product.out_features <= kMostColumns) return true;
-  return args.sums.edges >= kWideUses * args.sums.cols && args.product.size <= kMostWideFeatures;
+  return takes("pairs/narrow", args.product.out_features <= kMostColumns ||
+                                   (args.sums.edges >= kWideUses * args.sums.cols &&
+                                    args.product.size <= kMostWideFeatures));
 }
 
 }  // namespace

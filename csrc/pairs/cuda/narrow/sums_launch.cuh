@@ -6,6 +6,7 @@
 #include <type_traits>
 
 #include "bspmm/arguments.h"
+#include "core/cuda/variants.h"
 #include "pairs/cuda/narrow/forms.cuh"
 #include "pairs/cuda/narrow/sums.cuh"
 
@@ -32,7 +33,8 @@ constexpr int64_t kSplitDegree = 32;
 // long ones, so that short ones wait for no others.
 template <class Row>
 bool spreads(const AggregateArgs& a) {
-  return Row::kLanes == 1 && a.rows >= kManyRows && a.edges <= kShortDegree * a.rows;
+  return takes("pairs/narrow, spread",
+               Row::kLanes == 1 && a.rows >= kManyRows && a.edges <= kShortDegree * a.rows);
 }
 
 template <class Pattern, bool kHead, class Share>

@@ -1,4 +1,5 @@
 // Chooses the kernel of a ternary linear product by device and shape.
+#include "core/cuda/variants.h"
 #include "core/cuda/with_quantised_type.h"
 #include "ternary/arguments.h"
 #include "ternary/cuda/hopper/linear_resident.cuh"
@@ -68,9 +69,11 @@ bool suits_tile(const TernaryBmmArgs& a, const Context& context) {
 cudaError_t multiply_packed(const TernaryBmmArgs& a, const Context& context) {
   if (a.size == 0 || !context.device.has_bit_products() || !suits_tile<TernaryFewTile>(a, context))
     return multiply_ternary_simt(a, context);
-  if (a.rows > TernarySomeTile::kRows && suits_tile<TernaryManyTile>(a, context))
+  if (takes("ternary/linear/tile, many rows",
+            a.rows > TernarySomeTile::kRows && suits_tile<TernaryManyTile>(a, context)))
     return multiply_ternary_tile<TernaryManyTile>(a, context);
-  if (a.rows > TernaryFewTile::kRows && suits_tile<TernarySomeTile>(a, context))
+  if (takes("ternary/linear/tile, some rows",
+            a.rows > TernaryFewTile::kRows && suits_tile<TernarySomeTile>(a, context)))
     return multiply_ternary_tile<TernarySomeTile>(a, context);
   return multiply_ternary_tile<TernaryFewTile>(a, context);
 }
@@ -98,7 +101,9 @@ cudaError_t multiply_ternary(const TernaryBmmArgs& args, const Context& context)
   TernaryBmmArgs a = args;
   if (a.out_bits != nullptr && a.bias == nullptr && a.threshold == nullptr)
     a.x_scale = a.w_scale = nullptr;  // positive scales do not change a comparison with zero
-  return suits_wgmma(a, context) ? multiply_ternary_wgmma(a, context) : multiply_packed(a, context);
+  return takes("ternary/hopper/linear_wgmma", suits_wgmma(a, context))
+             ? multiply_ternary_wgmma(a, context)
+             : multiply_packed(a, context);
 }
 
 cudaError_t linear_ternary(const TernaryLinearArgs& args, const Context& context) {
@@ -106,11 +111,15 @@ cudaError_t linear_ternary(const TernaryLinearArgs& args, const Context& context
   if (a.rows == 0 || a.out_features == 0) return cudaSuccess;
   constexpr int64_t kLongSize = 3584;  // from here on, packing in every block takes too long
   const bool groups = suits_groups(args, context);
-  if (groups && a.size >= kLongSize) return linear_ternary_groups(args, context);
-  if (suits_fused(args, context)) return linear_fused(args, context);
-  if (groups) return linear_ternary_groups(args, context);
-  if (suits_resident(args, context)) return linear_ternary_resident(args, context);
-  if (suits_wgmma(a, context)) return linear_ternary_wgmma(args, context);
+  const char* const some_rows = "ternary/hopper/linear_some_rows";
+  if (takes(some_rows, groups && a.size >= kLongSize)) return linear_ternary_groups(args, context);
+  if (takes("ternary/linear/one_launch", suits_fused(args, context)))
+    return linear_fused(args, context);
+  if (takes(some_rows, groups)) return linear_ternary_groups(args, context);
+  if (takes("ternary/hopper/linear_resident", suits_resident(args, context)))
+    return linear_ternary_resident(args, context);
+  if (takes("ternary/hopper/linear_wgmma", suits_wgmma(a, context)))
+    return linear_ternary_wgmma(args, context);
   // Pack both planes even for boolean rows: the product of packed rows requires them.
   const int64_t row_words = 2 * words_for(a.size);
   auto* packed = static_cast<int32_t*>(

@@ -1,4 +1,5 @@
 // Chooses and launches the kernel for batched products of ternary and boolean rows.
+#include "core/cuda/variants.h"
 #include "ternary/arguments.h"
 #include "ternary/cuda/matmul/routes.h"
 #include "ternary/cuda/matmul/tiles.cuh"
@@ -40,8 +41,9 @@ cudaError_t multiply_tiles(const TernaryMatmulArgs& a, const Context& context) {
 
 cudaError_t matmul_ternary(const TernaryMatmulArgs& a, const Context& context) {
   if (a.batches[0] * a.batches[1] * a.rows * a.columns == 0) return cudaSuccess;
-  if (suits_short(a)) return multiply_ternary_short(a, context);
-  if (suits_narrow(a)) return multiply_ternary_narrow(a, context);
+  if (takes("ternary/matmul/short_rows", suits_short(a))) return multiply_ternary_short(a, context);
+  if (takes("ternary/matmul/few_columns", suits_narrow(a)))
+    return multiply_ternary_narrow(a, context);
   return with_result_type(a.type,
                           [&](auto zero) { return multiply_tiles<decltype(zero)>(a, context); });
 }
