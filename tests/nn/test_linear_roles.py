@@ -69,7 +69,9 @@ def test_inputs_of_any_activation_have_a_form_that_varies(act):
     assert all(parameter.requires_grad for parameter in model.parameters())
 
 
-@pytest.mark.parametrize("kind", [pyg.SGConv, pyg.GATConv, pyg.TAGConv, pyg.GATv2Conv, pyg.LEConv])
+@pytest.mark.parametrize(
+    "kind", [pyg.SGConv, pyg.TAGConv, pyg.TransformerConv, pyg.ClusterGCNConv, pyg.LEConv]
+)
 def test_maps_inside_of_other_graph_layers(kind, tmp_path):
     class Two(nn.Module):
         def __init__(self):

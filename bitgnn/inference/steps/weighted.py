@@ -27,7 +27,7 @@ def with_weights(
     Sums of a pattern then become sums of weights, in the order of each row's entries: that of
     training.
     """
-    if not any(kinds[step.kind].uses_graph == "pattern" for step in group):
+    if not any(_sums(step, kinds) for step in group):
         return apply
     calls = [_call_of(step, tensors, kinds) for step, tensors in zip(group, own, strict=True)]
     inner = {register for step in group[:-1] for register in step.outputs}
@@ -51,10 +51,15 @@ def with_weights(
 
 def _call_of(step: Step, own: Tensors, kinds: Mapping[str, StepKind]) -> Apply:
     """The call of one step on its inputs and the graph."""
-    if kinds[step.kind].uses_graph == "pattern":
+    if _sums(step, kinds):
         return _weighted(step, own)
     apply = kinds[step.kind].make(step, own)
-    return lambda *given: apply(*given[:-1])
+    return apply if kinds[step.kind].uses_graph else lambda *given: apply(*given[:-1])
+
+
+def _sums(step: Step, kinds: Mapping[str, StepKind]) -> bool:
+    """Whether a step sums over a pattern; attention has weights of its own."""
+    return kinds[step.kind].uses_graph == "pattern" and step.kind.startswith("bspmm_")
 
 
 def _weighted(step: Step, own: Tensors) -> Apply:
