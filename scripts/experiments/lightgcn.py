@@ -26,7 +26,7 @@ from bitgnn.models import LightGCN
 ROOT = Path(__file__).parents[2]
 TOP = 20
 USERS_AT_ONCE = 1024
-PATIENCE = 5
+PATIENCE = 10
 """Tests without a better one that end a training."""
 
 
@@ -246,7 +246,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--dim", type=int, default=1024, help="bits of a code")
     parser.add_argument("--teacher-dim", type=int, default=128, help="of the float model")
     parser.add_argument("--layers", type=int, default=3)
-    parser.add_argument("--lr", type=float, default=5e-3)
+    parser.add_argument("--lr", type=float, default=1e-2)
     parser.add_argument("--users", type=int, default=2048, help="users of a step")
     parser.add_argument("--steps", type=int, default=2000, help="most steps of either model")
     parser.add_argument("--seconds", type=float, default=math.inf, help="most of either model")
