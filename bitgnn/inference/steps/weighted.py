@@ -14,6 +14,9 @@ from bitgnn.bits.tensor import WORD_BITS, words_for
 from bitgnn.inference.step import Apply, Step, StepKind, Tensors, derives_from
 from bitgnn.ops.weighted import weighted_bits, weighted_sums
 
+SUMS = "bspmm_"
+"""Beginning of the kinds of steps that sum neighbours."""
+
 _fff = torch.ops.bitgnn.bspmm_fff.default
 _pack = torch.ops.bitgnn.pack.default
 _unpack = torch.ops.bitgnn.unpack.default
@@ -25,9 +28,9 @@ def with_weights(
     """One call that does what ``apply`` does, and over weighted edges runs its steps one by one.
 
     Sums of a pattern then become sums of weights, in the order of each row's entries: that of
-    training.
+    training. Attention has weights of its own.
     """
-    if not any(_sums(step, kinds) for step in group):
+    if not any(_sums_pattern(step, kinds) for step in group):
         return apply
     calls = [_call_of(step, tensors, kinds) for step, tensors in zip(group, own, strict=True)]
     inner = {register for step in group[:-1] for register in step.outputs}
@@ -49,22 +52,24 @@ def with_weights(
     return derives_from(sources)(run) if sources else run
 
 
+def _sums_pattern(step: Step, kinds: Mapping[str, StepKind]) -> bool:
+    """Whether a step sums neighbours over the pattern of the graph."""
+    return step.kind.startswith(SUMS) and kinds[step.kind].uses_graph == "pattern"
+
+
 def _call_of(step: Step, own: Tensors, kinds: Mapping[str, StepKind]) -> Apply:
     """The call of one step on its inputs and the graph."""
-    if _sums(step, kinds):
+    if _sums_pattern(step, kinds):
         return _weighted(step, own)
     apply = kinds[step.kind].make(step, own)
-    return apply if kinds[step.kind].uses_graph else lambda *given: apply(*given[:-1])
-
-
-def _sums(step: Step, kinds: Mapping[str, StepKind]) -> bool:
-    """Whether a step sums over a pattern; attention has weights of its own."""
-    return kinds[step.kind].uses_graph == "pattern" and step.kind.startswith("bspmm_")
+    if kinds[step.kind].uses_graph is not None:
+        return apply
+    return lambda *given: apply(*given[:-1])
 
 
 def _weighted(step: Step, own: Tensors) -> Apply:
     """The sums of a step over a pattern, with the weights of edges."""
-    source, to_bits = step.kind[len("bspmm_")], step.kind.endswith("b")
+    source, to_bits = step.kind[len(SUMS)], step.kind.endswith("b")
     size, last = step.attributes["size"], own.get("threshold" if to_bits else "bias")
     if source == "t":
         return _ternary_sums(size, own["scale"].view(()), to_bits, last)
