@@ -111,24 +111,20 @@ PARTS = {
 }
 
 
-BINARY = {"GAT", "GIN", "several aggregations", "packed inside", "GPS", "two directions"}
-"""Parts that are packed or folded whatever becomes of linear layers."""
-
-
-def layerwise(name, model):
-    """How a part freezes that no trace goes into, and what its file is read with."""
-    return {"kind": FrozenLayers, "other": model} if name == "two directions" else {}
-
-
 @pytest.mark.parametrize("name", PARTS)
 def test_parts_in_floats(name, tmp_path):
     make, call = PARTS[name]
     whole = Around(make(), call, 2 * WIDTH if name == "set to set" else WIDTH)
     model = trained(whole, X, EDGES, BATCH, config=bitgnn.GraphConfig(linear=False))
-    frozen = check(model, X, EDGES, BATCH, folder=tmp_path, **layerwise(name, whole))
+    frozen = check(model, X, EDGES, BATCH, folder=tmp_path)
     assert "first" in frozen.report.letters
     held = sum(t.nbytes for t in model.part.state_dict().values())
-    if name not in BINARY:
+    if name not in (
+        "GIN",
+        "several aggregations",
+        "packed inside",
+        "GPS",
+    ):  # packed or folded in parts
         shares = [s for n, s in frozen.report.shares.items() if n.startswith("part")]
         assert sum(shares) == pytest.approx(held / frozen.nbytes, rel=0.01)
 
@@ -136,9 +132,9 @@ def test_parts_in_floats(name, tmp_path):
 @pytest.mark.parametrize("name", PARTS)
 def test_parts_with_linear_layers(name, tmp_path):
     make, call = PARTS[name]
-    whole = Around(make(), call, 2 * WIDTH if name == "set to set" else WIDTH)
-    model = trained(whole, X, EDGES, BATCH)
-    check(model, X, EDGES, BATCH, folder=tmp_path, **layerwise(name, whole))
+    width = 2 * WIDTH if name == "set to set" else WIDTH
+    model = trained(Around(make(), call, width), X, EDGES, BATCH)
+    check(model, X, EDGES, BATCH, folder=tmp_path)
 
 
 FLOATS = {
