@@ -93,8 +93,9 @@ def _degree(edges: Edges, count: Tensor) -> Tensor:
     """``[M]``: the sum of weights into a node, or the number of edges; duplicates counted."""
     if edges.weight is None:
         return count
-    degree = torch.zeros(edges.num_rows, device=edges.rows.device, dtype=torch.float32)
-    degree = degree.index_add(0, edges.rows, edges.weight.float())
+    # In float64, so that the order in which a GPU adds up is lost in rounding.
+    degree = torch.zeros(edges.num_rows, device=edges.rows.device, dtype=torch.float64)
+    degree = degree.index_add(0, edges.rows, edges.weight.double()).float()
     least = degree.min() if len(degree) else 0.0
     if least < 0:
         raise ValueError(

@@ -41,9 +41,9 @@ def binarize(
 
     The type of the configuration is the scheme; without one the model decides:
 
-    - :class:`GraphConfig`: ``GCNConv``, ``SAGEConv`` and ``GraphConv`` of PyG and of this package
-      are swapped, linear layers where it says so. A model of ``bitgnn.models`` changes form as a
-      whole (its ReLU goes too).
+    - :class:`GraphConfig`: ``GCNConv``, ``SAGEConv``, ``GraphConv``, ``GATConv`` and
+      ``GATv2Conv`` of PyG and of this package are swapped, linear layers where it says so. A model
+      of ``bitgnn.models`` changes form as a whole (its ReLU goes too).
     - :class:`ImageConfig`: in a model without graph layers ``Conv2d`` becomes ``BinaryConv2d`` and
       ``Linear`` ``BinaryLinear``: layers at either end stay in floats where they hold few of the
       weights, others that read the input keep its values in fixed point, the rest binarise

@@ -73,10 +73,9 @@ class GraphConfig(Config):
             layer named here becomes binary whatever ``linear`` says.
         skip: module names to leave alone; a string is one name.
         dropout: dropout of the swapped layers, after the sign.
-        linear: linear layers outside of graph layers with a binary form of their own, which return
-            floats: True swaps all of them, False none. None, for a precision by name, swaps those
-            that are inside of other graph layers or of at least 16 inputs, and outside of graph
-            layers keeps one in floats whose result no other layer reads, such as a head.
+        linear: which linear layers become binary: True is all, False is none. None is, with a
+            precision by name, those of at least 16 inputs and 2 outputs; outside of graph layers
+            one whose result no other layer reads, such as a head, keeps its floats.
         activation: what becomes of the activation functions of PyG's ready-made models and of
             ReLU modules in front of a sign: ``"keep"``, ``"drop"`` or ``"hardtanh"``. Calls of
             ReLU in the code of a forward stay.

@@ -35,6 +35,7 @@ _log = logging.getLogger(__name__)
 
 _OF_OTHER_INPUTS = (nn.Conv1d, nn.Conv3d, nn.ConvTranspose1d, nn.ConvTranspose3d)
 _COULD_BE_BINARY = (MessagePassing, nn.Linear, torch_geometric.nn.Linear, nn.Conv2d)
+ONLY_INSIDE = "its binary layers belong to graph layers without a binary form"
 MOST_NAMED = 12
 """Layers that an error names."""
 
@@ -149,14 +150,16 @@ def freeze(
     if not is_binary and document is None and not hasattr(model, ATTRIBUTE):
         raise ValueError(_nothing(model))
     try:
-        network = _network(model, planned, of_images, asks)
+        network = _network(model, planned, of_images)
         if check and not of_images:
             check_trained(model, network.letters, planned)
         set_output(network, output)
         settle_orders(network, {} if document is None else document.order, fold)
         frozen = select_steps(network)
-        if not network.letters and not asks and is_unsaved(frozen.calls):
-            reason = "no layer of it is binary, and this can be saved"
+        inside = network.letters.keys() <= network.inside
+        if inside and not asks and is_unsaved(frozen.calls):
+            # Nothing is left to fuse, and what runs the user's own forward can be saved.
+            reason = "no layer of it is binary" if not network.letters else ONLY_INSIDE
             raise NotTraced(f"freeze: {reason}", reason)
     except NotTraced as error:
         if asks:
@@ -175,22 +178,15 @@ def freeze(
     return frozen
 
 
-def _network(model: nn.Module, plan: Planned, of_images: bool, asks: bool) -> Network:
-    """The values of a forward; NotTraced where each of its layers is to be packed by itself.
-
-    ``asks`` says that an option needs a trace.
-    """
+def _network(model: nn.Module, plan: Planned, of_images: bool) -> Network:
+    """The values of a forward; NotTraced where each of its layers is to be packed by itself."""
     if of_images:
         network = lower_images(trace_model(model))
         _check_input(network)
         reason = "its binary layers are inside of modules that no trace goes into"
         is_needed = bool(network.letters) or not has_binary_layers(model, plan)
     else:
-        network = lower_trace(trace_model(model), plan, packed_copy)
-        # Nothing is left to fuse, and what runs the user's own forward can be saved.
-        reason = "its binary layers belong to graph layers without a binary form"
-        inside = bool(network.inside) and network.letters.keys() <= network.inside
-        is_needed = asks or not inside
+        return lower_trace(trace_model(model), plan, packed_copy)
     if not is_needed:
         raise NotTraced(f"freeze: {reason}", reason)
     return network

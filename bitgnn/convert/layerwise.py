@@ -8,6 +8,7 @@ import logging
 from dataclasses import replace
 from typing import Any
 
+import torch
 import torch_geometric.nn
 from torch import nn
 
@@ -107,12 +108,14 @@ def packed_copy(
     return copied, letters, floats
 
 
+@torch.no_grad()
 def plain_linear(layer: bitgnn.nn.Linear) -> nn.Module:
-    """A layer of torch with the weights of one that its place left in floats."""
-    weight = layer.weight
-    sizes = layer.in_channels, layer.out_channels
-    plain = nn.Linear(*sizes, bias=layer.bias is not None, device="meta", dtype=weight.dtype)
-    plain.weight, plain.bias = layer.weight, layer.bias
+    """A layer of torch with copies of the weights of one that its place left in floats."""
+    sizes, weight = (layer.in_channels, layer.out_channels), layer.weight
+    plain = nn.Linear(*sizes, layer.bias is not None, weight.device, weight.dtype)
+    plain.weight.copy_(weight)
+    if layer.bias is not None:
+        plain.bias.copy_(layer.bias)
     return plain.train(layer.training)
 
 

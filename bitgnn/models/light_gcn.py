@@ -21,11 +21,12 @@ class LightGCN(torch_geometric.nn.models.LightGCN):
     .. math::
         e_i = \sum_{l=0}^{L} \alpha_l x_i^{(l)}, \qquad
         x_i^{(l+1)} = \sum_{j \in N(i)} \frac{x_j^{(l)}}{\sqrt{\deg(i) \deg(j)}}, \qquad
-        c_i = s \cdot \mathrm{sgn}(e_i)
+        c_i = s \cdot \mathrm{sgn}(e_i - \bar e)
 
     The table of embeddings and its propagation are floats in training; signs are taken of the
-    sum, once, with the straight-through estimator. Scores are
-    :math:`s^2 \langle \mathrm{sgn}(e_i), \mathrm{sgn}(e_j) \rangle` with a learnt scale s.
+    sum, once, with the straight-through estimator, around the mean :math:`\bar e` of all nodes:
+    propagation draws them to a common direction, whose signs would say nothing. Scores are
+    :math:`\langle c_i, c_j \rangle` with a learnt scale s.
     :meth:`freeze` keeps one bit for each dimension of a node, and ranks by Hamming distances.
 
     Constructor, methods and keys are PyG's; ``scale`` is one key more, and keeps its value where a
@@ -70,8 +71,15 @@ class LightGCN(torch_geometric.nn.models.LightGCN):
 
     def get_embedding(self, edge_index: Any, edge_weight: Tensor | None = None) -> Tensor:
         """Embeddings ``[num_nodes, embedding_dim]``; in ``"bin"`` of +s and -s."""
+        if self.precision == "fp32":
+            plain: Tensor = super().get_embedding(edge_index, edge_weight)
+            return plain
+        return self.scale * binary_sign(self._centred(edge_index, edge_weight))
+
+    def _centred(self, edge_index: Any, edge_weight: Tensor | None) -> Tensor:
+        """Floats whose signs are the codes."""
         x: Tensor = super().get_embedding(edge_index, edge_weight)
-        return x if self.precision == "fp32" else self.scale * binary_sign(x)
+        return x - x.mean(dim=0)
 
     def recommend(
         self,
@@ -107,7 +115,7 @@ class LightGCN(torch_geometric.nn.models.LightGCN):
         """
         if self.precision == "fp32":
             raise ValueError("freeze: precision must be 'bin', got 'fp32', which has no codes")
-        x = super().get_embedding(edge_index, edge_weight)
+        x = self._centred(edge_index, edge_weight)
         if not bool(torch.isfinite(x).all()):
             raise ValueError("freeze: embeddings must be finite, got NaN or infinity")
         return Recommender(BitTensor.from_float(x), self.scale)

@@ -8,6 +8,7 @@ from bitgnn.nn.gat_conv import GATConv
 from bitgnn.nn.gatv2_conv import GATv2Conv
 from bitgnn.nn.gcn_conv import GCNConv
 from bitgnn.nn.gin_conv import GINConv
+from bitgnn.nn.gine_conv import GINEConv
 from bitgnn.nn.input_bits import InputBits
 from bitgnn.nn.linear import Linear
 from bitgnn.nn.neighbour_convs import GraphConv, SAGEConv
@@ -30,6 +31,7 @@ __all__ = [
     "GATv2Conv",
     "GCNConv",
     "GINConv",
+    "GINEConv",
     "GraphConv",
     "InputBits",
     "LayerPrecision",

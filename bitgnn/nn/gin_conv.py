@@ -6,12 +6,12 @@ from typing import Any
 
 import torch_geometric.nn
 from torch import Tensor, nn
+from torch_geometric.typing import OptPairTensor
 
-from bitgnn.nn.linear import Linear
-from bitgnn.nn.precision import LayerPrecision, chosen_precision
+from bitgnn.nn.linear import KINDS, adopt, with_binary_maps
+from bitgnn.nn.precision import NAMES, LayerPrecision, chosen_precision
 from bitgnn.nn.sum_linear import SumLinear
 
-LINEAR = (nn.Linear, torch_geometric.nn.Linear)
 FLOAT = LayerPrecision.parse("fp32")
 
 
@@ -40,6 +40,7 @@ class GINConv(torch_geometric.nn.GINConv):
             ``nn`` that begins with something else.
     """
 
+    propagate_type = {"x": OptPairTensor}  # noqa: RUF012
     root_weight = True
     """False leaves out the node's own features, as a pair without destinations does."""
 
@@ -53,15 +54,8 @@ class GINConv(torch_geometric.nn.GINConv):
         **kwargs: Any,
     ) -> None:
         super().__init__(nn, eps, train_eps, **kwargs)
-        precision = chosen_precision(precision)
-        if isinstance(precision, LayerPrecision) and precision.is_float:
-            precision = "fp32"
-        if precision not in ("fp32", "full", "bin"):
-            raise ValueError(
-                f"GINConv: precision must be 'fp32', 'full' or 'bin', got {str(precision)!r}"
-            )
-        self.precision = str(precision)
-        if precision != "fp32":
+        self.precision = name_of("GINConv", precision)
+        if self.precision != "fp32":
             why = why_not_binary(self)
             if why is not None:
                 raise ValueError(f"GINConv: precision must be 'fp32', since {why}")
@@ -70,25 +64,15 @@ class GINConv(torch_geometric.nn.GINConv):
     def _make_binary(self, dropout: float) -> None:
         """Put binary maps into the MLP, with the weights of its own."""
         options: Any = {"precision": self.precision, "dropout": dropout}
-        first = first_linear(self.nn)
-        for parent in list(self.modules()):
-            for name, child in list(parent._modules.items()):
-                if not isinstance(child, LINEAR) or isinstance(child, Linear):
-                    continue
-                outputs, inputs = child.weight.shape
-                sizes = inputs, outputs, child.bias is not None
-                made: Any
-                if child is first:
-                    # No number of nodes is known of a graph whose edges point to their sources.
-                    made = SumLinear(*sizes, flow=self.flow, node_dim=self.node_dim, **options)
-                else:
-                    made = Linear(*sizes, **options)
-                    made.choose_by_place(ends_in_floats=True)
-                made.to(child.weight.device, child.weight.dtype)
-                made._parameters["weight"] = child.weight
-                made._parameters["bias"] = child.bias
-                made.in_features, made.out_features = inputs, outputs
-                parent._modules[name] = made.train(child.training)
+        first: Any = first_linear(self.nn)
+        outputs, inputs = first.weight.shape
+        options |= {"flow": self.flow, "node_dim": self.node_dim}
+        made = adopt(SumLinear(inputs, outputs, first.bias is not None, **options), first)
+        if self.nn is first:
+            self.nn = made
+        else:
+            put_first(self.nn, first, made)
+            with_binary_maps(self.nn, self.precision, dropout)
 
     @property
     def first(self) -> SumLinear | None:
@@ -132,15 +116,35 @@ class GINConv(torch_geometric.nn.GINConv):
         return out
 
 
+def name_of(layer: str, precision: str | LayerPrecision | None) -> str:
+    """The name of a precision of a layer that is made of others; ValueError for letters."""
+    precision = chosen_precision(precision)
+    if isinstance(precision, LayerPrecision) and precision.is_float:
+        precision = "fp32"
+    if precision not in ("fp32", *NAMES):
+        raise ValueError(
+            f"{layer}: precision must be 'fp32', 'full' or 'bin', got {str(precision)!r}"
+        )
+    return str(precision)
+
+
 def first_linear(module: nn.Module) -> nn.Module | None:
     """The linear map that a module applies to its input before anything else, if it has one."""
-    if isinstance(module, LINEAR):
+    if isinstance(module, KINDS):
         return module
     if type(module) is nn.Sequential and len(module):
         return first_linear(module[0])
     if type(module) is torch_geometric.nn.MLP and len(module.lins):
         return first_linear(module.lins[0])
     return None
+
+
+def put_first(module: nn.Module, old: nn.Module, new: nn.Module) -> None:
+    """Put a map in the place of another one inside of a module."""
+    for parent in module.modules():
+        for name, child in parent._modules.items():
+            if child is old:
+                parent._modules[name] = new
 
 
 def why_not_binary(layer: Any) -> str | None:

@@ -47,6 +47,8 @@ class HasRole(LookedUpProducts):
     root_norm: nn.Module | None
     feeds: Tensor
     steps: Tensor
+    least_below = 0.05
+    """Share of an activation that must not be above 0, for its bits to be of use."""
     waits_for_model = False
     """True until the model around the layer, if there is one, has told the roles."""
 

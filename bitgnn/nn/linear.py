@@ -1,4 +1,4 @@
-"""Linear with a binary product: PyG's layer plus a precision, alone, in MLPs and in graph layers."""
+"""Linear with a binary product, PyG's layer plus a precision, and MLPs that are made of it."""
 
 from __future__ import annotations
 
@@ -6,13 +6,16 @@ from collections.abc import Iterable
 from typing import Any
 
 import torch_geometric.nn
-from torch import Tensor
+from torch import Tensor, nn
+from torch_geometric.nn.dense.linear import is_uninitialized_parameter
 
 from bitgnn.nn.binary_product import BinaryProduct, on_rows
 from bitgnn.nn.float_inputs import require_floats
 from bitgnn.nn.looked_up_products import Part
 from bitgnn.nn.precision import NAMES, Form, LayerPrecision, Role, named_linear_forms
 from bitgnn.quantize import binary_sign, fast_dropout
+
+KINDS = (nn.Linear, torch_geometric.nn.Linear)
 
 
 class Linear(BinaryProduct, torch_geometric.nn.Linear):
@@ -52,6 +55,7 @@ class Linear(BinaryProduct, torch_geometric.nn.Linear):
     """
 
     _letters: LayerPrecision
+    least_below = 0.25  # sums of ReLUs that messages bring to a map inside of a layer are below it
     is_asked = True
     """False for a layer that binarize() made binary by its place in the model."""
 
@@ -156,9 +160,42 @@ class Linear(BinaryProduct, torch_geometric.nn.Linear):
         if self.letters.is_float:
             out: Tensor = super().forward(fast_dropout(u, self.dropout, self.training))
         else:
-            seen = self._see(u, bits, self.dropout)
+            rows = u.reshape(-1, u.size(-1)) if u.numel() or u.dim() == 1 else u.flatten(0, -2)
             part = Part(self, self._norm)  # type: ignore[arg-type]
-            out = self._bits_product(seen, bits, part)
+            out = self._bits_product(self._see(rows, bits, self.dropout), bits, part)
+            out = out.view(*u.shape[:-1], out.size(-1))
             out = out if self.bias is None else out + self.bias
             out = binary_sign(out, self.letters.surrogate) if self._to_signs else out
         return self._mark(self._with_all_parameters(out))
+
+
+def with_binary_maps(module: nn.Module, precision: str, dropout: float = 0.0) -> nn.Module:
+    """A module whose linear maps are binary where the layer around calls for it, in place.
+
+    Weights, names and modes stay; a map without weights yet stays as it is. ``precision`` is
+    ``"bin"`` or ``"full"``.
+    """
+    if isinstance(module, KINDS):
+        return _binary_map(module, precision, dropout)
+    for name, child in list(module.named_children()):
+        setattr(module, name, with_binary_maps(child, precision, dropout))
+    return module
+
+
+def _binary_map(linear: Any, precision: str, dropout: float) -> nn.Module:
+    if isinstance(linear, BinaryProduct) or is_uninitialized_parameter(linear.weight):
+        found: nn.Module = linear
+        return found
+    outputs, inputs = linear.weight.shape
+    made = Linear(inputs, outputs, linear.bias is not None, precision=precision, dropout=dropout)
+    made.choose_by_place(ends_in_floats=True)
+    return adopt(made, linear)
+
+
+def adopt(made: nn.Module, linear: Any) -> nn.Module:
+    """A map with the parameters of another one, where code may ask for torch's names of sizes."""
+    made.to(linear.weight.device, linear.weight.dtype)
+    made._parameters.update(weight=linear.weight, bias=linear.bias)
+    outputs, inputs = linear.weight.shape
+    vars(made).update(in_features=inputs, out_features=outputs)
+    return made.train(linear.training)

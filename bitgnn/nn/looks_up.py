@@ -119,7 +119,7 @@ class LooksUp(HasRole):
         producers = found_producers(x) if x.requires_grad else []
         if self in producers and bits.reads_known < 0.0:
             producers = []  # applied to features before: its own results are rows like those
-        elif producers and not joins_features(x) and tells_apart(x, share := kept_share(x)):
+        elif producers and not joins_features(x) and self._tells_apart(x, share := kept_share(x)):
             bits.set_reads(True)
             bits.set_kept(share)
         elif bits.reads_known == 0.0:
@@ -130,6 +130,9 @@ class LooksUp(HasRole):
         for producer in producers:
             if producer.ends_in_floats or not self._letters.is_float:
                 producer.tell_read_by_binary()
+
+    def _tells_apart(self, x: Tensor, kept: float) -> bool:
+        return tells_apart(x, kept, self.least_below)
 
     def _with_all_parameters(self, out: Tensor) -> Tensor:
         """``out``, from which each of the layer's own parameters gets a gradient, if one of 0.

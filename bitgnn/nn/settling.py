@@ -34,8 +34,6 @@ ZERO_STAYS = {
 HOOKS = ("forward_pre_hooks", "forward_hooks")
 """Ends of the names of what holds hooks: torch's, and those of PyG on messages."""
 CONTAINERS = (dict, OrderedDict, defaultdict, Counter, list, set, deque)
-LEAST_BELOW = 0.05
-"""Share of the entries of an activation that must not be above 0, for its bits to be of use."""
 MANY = 10_000
 """Entries of a container that is too large to look into."""
 JOINS = {torch.cat, torch.concat, torch.concatenate, torch.stack, torch.hstack}
@@ -85,7 +83,7 @@ class DataFlow(TorchFunctionMode):
     def read(self, layer: Any, bits: Any, x: Tensor) -> None:
         """Note an input of a layer."""
         origin = self.origin(x)
-        apart = tells_apart(x, origin.kept)
+        apart = tells_apart(x, origin.kept, layer.least_below)
         self.reads.append(Read(layer, bits, origin, float(bits.form), apart))
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -148,17 +146,17 @@ def dropout_times(factor: float) -> Iterator[None]:
 
 
 @torch.no_grad()
-def tells_apart(x: Tensor, kept: float) -> bool:
-    """Whether signs of an activation, or its entries above 0, tell its rows apart.
+def tells_apart(x: Tensor, kept: float, least: float) -> bool:
+    """Whether at least that share of an activation is not above 0, so that bits tell rows apart.
 
-    Behind a sigmoid, a softplus or a sum of ReLUs hardly an entry is not above 0, but for those
-    that dropout in front has taken, all but the share ``kept``.
+    Behind a sigmoid, a softplus or a sum of ReLUs few entries are, but for those that dropout in
+    front has taken, all but the share ``kept``.
     """
     values = x.detach()
     if x.numel() == 0 or values.is_meta:
         return True
     not_above = float((values < TINY).float().mean())
-    return not_above - (1.0 - kept) > LEAST_BELOW * kept
+    return not_above - (1.0 - kept) > least * kept
 
 
 _local = threading.local()

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 import torch_geometric.nn
 from torch import Tensor, nn
-from torch_geometric.typing import SparseTensor
+from torch_geometric.typing import OptPairTensor, SparseTensor
 
 from bitgnn.nn.binary_product import on_rows
 from bitgnn.nn.float_inputs import as_pair, float_features
@@ -44,7 +44,7 @@ class SumLinear(NeighbourLayer, torch_geometric.nn.MessagePassing):
         ValueError: unknown precision or role, or ``dropout`` outside [0, 1).
     """
 
-    propagate_type = {"x": torch_geometric.typing.OptPairTensor}  # noqa: RUF012
+    propagate_type = {"x": OptPairTensor}  # noqa: RUF012
     held: tuple[Any, ...] = ()
     """Graph, epsilon and sizes, lent by the layer around while it calls."""
 

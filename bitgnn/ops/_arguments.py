@@ -52,9 +52,9 @@ def _check_row(function: str, operator: str, arguments: Sequence[Any]) -> None:
             continue
         shown = _PARAMETERS.get(name, name)
         if not (isinstance(value, Tensor) and value.dtype in row.dtypes[name]):
-            wanted = " or ".join(map(str, row.dtypes[name]))
+            dtypes = " or ".join(map(str, row.dtypes[name]))
             raise TypeError(
-                f"{function}: {shown} must be a {wanted} tensor, got {name_type(value)}"
+                f"{function}: {shown} must be a {dtypes} tensor, got {name_type(value)}"
             )
         found = list(value.shape)
         is_packed = value.dtype == torch.int32 and any("W(" in term for term in terms)

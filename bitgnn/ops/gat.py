@@ -76,8 +76,8 @@ def pair_weights(
     limit = min(LARGEST_WEIGHT, LARGEST_SUM // (2 * max(channels, 1)))
     step = torch.where(most > 0, most / limit, 1.0).float()
     unit = step.double().unsqueeze(1)
-    whole = [(values / unit).round().to(torch.int32).flatten() for values in (alone, both)]
-    return PairWeights(*whole, step)
+    alone, both = ((values / unit).round().to(torch.int32).flatten() for values in (alone, both))
+    return PairWeights(alone, both, step)
 
 
 def gat(

@@ -229,7 +229,9 @@ def _gin():
 @pytest.mark.parametrize("make", [lambda: pyg.GIN(6, 8, 2), _gin])
 def test_the_maps_inside_of_gin_are_swapped(make):
     model = make()
-    binary = bitgnn.binarize(model, bitgnn.GraphConfig("FBF+FBF", linear=True, activation="hardtanh"))
+    binary = bitgnn.binarize(
+        model, bitgnn.GraphConfig("FBF+FBF", linear=True, activation="hardtanh")
+    )
     maps = [n for n, m in model.named_modules() if isinstance(m, nn.Linear | pyg.Linear)]
     assert set(report_of(binary).swapped) == set(maps)
     assert all(isinstance(binary.get_submodule(name), Linear) for name in maps)

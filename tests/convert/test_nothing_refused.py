@@ -70,7 +70,7 @@ def of_graphs(part, x, edges, batch):
 
 
 PARTS = {
-    "GAT": (lambda: pyg.GATConv(WIDTH, WIDTH, heads=2, concat=False, residual=True), of_nodes),
+    "gates": (lambda: pyg.ResGatedGraphConv(WIDTH, WIDTH), of_nodes),
     "transformer": (lambda: pyg.TransformerConv(WIDTH, WIDTH, heads=2, concat=False), of_nodes),
     "GIN": (lambda: pyg.GINConv(mlp(WIDTH, WIDTH), train_eps=True), of_nodes),
     "edges": (lambda: pyg.EdgeConv(mlp(2 * WIDTH, WIDTH)), of_nodes),
@@ -85,7 +85,7 @@ PARTS = {
         of_nodes,
     ),
     "GPS": (lambda: pyg.GPSConv(WIDTH, pyg.GINConv(mlp(WIDTH, WIDTH)), heads=2), of_nodes),
-    "two directions": (lambda: pyg.DirGNNConv(pyg.GATConv(WIDTH, WIDTH)), of_nodes),
+    "two directions": (lambda: pyg.DirGNNConv(pyg.TransformerConv(WIDTH, WIDTH)), of_nodes),
     "block": (
         lambda: pyg.DeepGCNLayer(pyg.GENConv(WIDTH, WIDTH), nn.LayerNorm(WIDTH), nn.ReLU()),
         of_nodes,
@@ -119,7 +119,12 @@ def test_parts_in_floats(name, tmp_path):
     frozen = check(model, X, EDGES, BATCH, folder=tmp_path)
     assert "first" in frozen.report.letters
     held = sum(t.nbytes for t in model.part.state_dict().values())
-    if name not in ("several aggregations", "packed inside", "GPS"):  # packed or folded in parts
+    if name not in (
+        "GIN",
+        "several aggregations",
+        "packed inside",
+        "GPS",
+    ):  # packed or folded in parts
         shares = [s for n, s in frozen.report.shares.items() if n.startswith("part")]
         assert sum(shares) == pytest.approx(held / frozen.nbytes, rel=0.01)
 
@@ -133,7 +138,7 @@ def test_parts_with_linear_layers(name, tmp_path):
 
 
 FLOATS = {
-    "GAT": (lambda: pyg.GAT(WIDTH, 8, 2, CLASSES), (X, EDGES)),
+    "edges": (lambda: pyg.EdgeCNN(WIDTH, 8, 2, CLASSES), (X, EDGES)),
     "relations": (lambda: pyg.RGCNConv(WIDTH, CLASSES, 2), (X, EDGES, EDGES[0] % 2)),
     "MLP": (lambda: pyg.MLP([WIDTH, 8, CLASSES]), (X,)),
     "labels": (pyg.WLConv, (torch.arange(N) % 3, EDGES)),

@@ -154,7 +154,7 @@ def test_bits_under_another_default_dtype(wide, graph):
         torch.testing.assert_close(found.double(), network(images), rtol=1e-4, atol=1e-4)
     weight = torch.rand(graph.size(1))
     adjacency = BitAdjacency.from_edge_index(graph, N, weight, normalize="sym")
-    assert adjacency.row_scale.dtype == torch.float32
+    assert adjacency.values.dtype == torch.float32
     assert adjacency.edge_weight().dtype == adjacency.to_dense().dtype == torch.float32
 
 

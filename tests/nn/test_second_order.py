@@ -16,7 +16,7 @@ from bitgnn.nn.aggregation import aggregate
 from bitgnn.quantize import binary_sign
 
 REFUSED = "a surrogate, which has no derivative"
-LINEAR = {"_Aggregate", "_WithParameters", "_WithValue", "_Refused"}
+LINEAR = {"_Aggregate", "_AggregateValues", "_WithParameters", "_WithValue", "_Refused"}
 """Functions whose backward is differentiable itself, or is the refusal."""
 
 

@@ -64,8 +64,8 @@ bmm.fbf(X.to("meta"), WB) -> ValueError: bmm.fbf: w must be on meta like the fir
 bmm.fbb(NAN, WB, check_finite=True) -> ValueError: bmm.fbb: x must be finite
 bmm.bff(XB, NAN, check_finite=True) -> ValueError: bmm.bff: w must be finite
 bspmm.bbf(XB, MATRIX) -> TypeError: bspmm.bbf: adjacency must be a BitAdjacency
-bspmm.fff(X, ADJACENCY)
-    -> TypeError: bspmm.fff: adjacency must be a torch sparse CSR or COO.*got BitAdjacency
+bspmm.fff(X, torch.eye(6))
+    -> TypeError: bspmm.fff: adjacency must be a torch sparse CSR or COO.*or a BitAdjacency
 bspmm.bff(XB, torch.eye(6)) -> TypeError: bspmm.bff: adjacency must be a torch sparse
 bspmm.fff(X, torch.eye(6).int().to_sparse_csr())
     -> TypeError: adjacency must hold floats, got torch.int32

@@ -216,6 +216,8 @@ def _joined(
             for value, other in ((a, b), (b, a)):
                 if value.rank is None and other.rank is not None:
                     of_rank(value, other.rank)
+            if a.size != b.size and None not in (a.size, b.size):
+                raise Unsupported("its operands have different numbers of features")
             if a.rank != b.rank:
                 raise Unsupported("its operands have different numbers of dimensions")
             return Value(kind, name, (a, b), a.size if a.size is not None else b.size, rank=a.rank)

@@ -210,6 +210,8 @@ class _Lowering:
                     "a frozen model takes them ready"
                 )
             if isinstance(module, SumLinear):
+                if isinstance(arguments.get("size"), _Part):  # a layer alone, whose x tells it
+                    arguments = {**arguments, "size": None}
                 return lower_sum(name, module, arguments, self.plan)
             return lower_graph_layer(name, module, arguments, weight is not None, self.plan)
         if len(args) != 1 or kwargs:

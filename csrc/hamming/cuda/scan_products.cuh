@@ -125,7 +125,8 @@ __global__ void __launch_bounds__(kThreads, 2)
 #pragma unroll
       for (int i = 0; i < kTiles; ++i)
 #pragma unroll
-        for (int e = 0; e < 4; ++e) is_near |= d[i][e] >= least[i][e >> 1];
+        for (int h = 0; h < 2; ++h)  // maxima first: half as long a chain of predicates
+          is_near |= max(d[i][2 * h], d[i][2 * h + 1]) >= least[i][h];
       if (!is_near) continue;
       uint32_t near = 0;
 #pragma unroll
