@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, get_args
 
 import torch
-from torch import Tensor
 
 from bitgnn.inference.operators import argument_names
 
@@ -124,12 +123,6 @@ class Call:
     def tensors(self) -> dict[str, str]:
         """Names of the buffers by those of the arguments."""
         return {name: a.name for name, a in self.named.items() if isinstance(a, Buffer)}
-
-    @property
-    def attributes(self) -> dict[str, Any]:
-        """Plain values among the arguments by name."""
-        of_tensors = (Ref, Buffer, Part, Tensor, type(None))
-        return {name: a for name, a in self.named.items() if not isinstance(a, of_tensors)}
 
     @property
     def graph(self) -> int | None:

@@ -76,13 +76,8 @@ def aggregated_product(group: Sequence[Call], r: Rewriter) -> list[Call] | None:
     """[pack,] bmm_bbb, bspmm_bb* -> bmm_bspmm; [pack,] bmm_bbf, bspmm_fb* -> bmm_bspmm."""
     x, packing, (product, sums) = _packing(group)
     of_product, of_sums = product.named, sums.named
-    plain = {name: v for name, v in of_product.items() if v is not None}.keys() <= {
-        "x",
-        "w",
-        "size",
-    }
     hidden_bits = product.kind == "bmm_bbb"
-    if of_product.get("bias") is not None or (hidden_bits and not plain):
+    if of_product.get("bias") is not None or (hidden_bits and len(product.arguments) > 3):
         return None
     if hidden_bits and r.slices(of_sums["rowptr"], words_for(of_sums["size"])):
         return None

@@ -57,7 +57,7 @@ def test_relu_between_standardised_layers_is_part_of_their_packing():
     trained = models.GraphSAGE(FEATURES, 40, 7, precision="full", dropout=0.5).eval()
     steps = freeze(trained).program.calls
     packing = [step for step in steps if step.kind == "pack_standardized"]
-    assert [step.attributes["relu"] for step in packing] == [False, True]
+    assert [step.named["relu"] for step in packing] == [False, True]
     assert "relu" not in [step.kind for step in steps]
 
 
