@@ -141,9 +141,10 @@ def _check_sizes(call: Call, program: Program, tensors: Mapping[str, Tensor]) ->
     named, registers = call.named, program.registers
     read = [registers[register] for register in call.inputs]
     size = named.get("size", named.get("channels"))
-    for register in read:
-        if register.form in _PACKED and size not in (None, register.size) and register.size:
-            raise ValueError(f"inputs must have size {size}, got {register}")
+    sizes = [size, *[named.get("width", size)] * len(read)]
+    for register, wanted in zip(read, sizes, strict=False):
+        if register.form in _PACKED and wanted not in (None, register.size) and register.size:
+            raise ValueError(f"inputs must have size {wanted}, got {register}")
     weight = named.get("w", named.get("weight"))
     if call.kind == "concat_bbb":
         size = named["a_size"] + named["b_size"]

@@ -10,7 +10,7 @@ from torch import nn
 from bitgnn import freeze, load, save
 from bitgnn.inference.program import Program
 from bitgnn.models import GCN, GraphSAGE
-from bitgnn.nn import BinaryConv2d, BinaryLinear, GATConv, GCNConv
+from bitgnn.nn import BinaryConv2d, BinaryLinear, GATConv, GATv2Conv, GCNConv
 
 HERE = Path(__file__).parent
 N, K = 30, 40
@@ -34,10 +34,10 @@ class Ternary(nn.Module):
 class Attention(nn.Module):
     """Two heads over the bits of a hidden layer."""
 
-    def __init__(self):
+    def __init__(self, layer):
         super().__init__()
         self.first = GCNConv(K, 64, precision="bin")
-        self.second = GATConv(64, 5, heads=2, concat=False, precision="bin")
+        self.second = layer(64, 5, heads=2, concat=False, precision="bin")
 
     def forward(self, x, edge_index):
         return self.second(self.first(x, edge_index), edge_index)
@@ -56,7 +56,8 @@ MODELS = {
     "gcn_full": lambda: GCN(K, 64, 5, num_layers=2, precision="full"),
     "sage_bin": lambda: GraphSAGE(K, 64, 5, num_layers=3, precision="bin"),
     "sage_full": lambda: GraphSAGE(K, 64, 5, num_layers=2, precision="full"),
-    "gat_bin": Attention,
+    "gat_bin": lambda: Attention(GATConv),
+    "gatv2_bin": lambda: Attention(GATv2Conv),
     "ternary": Ternary,
     "cnn": cnn,
 }
