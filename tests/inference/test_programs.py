@@ -1,5 +1,7 @@
 """Listings of the compiler: printed programs and the calls that run, as in `programs/`."""
 
+import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -7,7 +9,8 @@ import torch
 from safetensors.torch import load_file
 from torch import nn
 
-from bitgnn import freeze, load, save
+from bitgnn import FileError, freeze, load, save
+from bitgnn._checksummed import sealed
 from bitgnn.inference.program import Program
 from bitgnn.models import GCN, GraphSAGE
 from bitgnn.nn import BinaryConv2d, BinaryLinear, GATConv, GATv2Conv, GCNConv
@@ -104,6 +107,31 @@ def test_models_of_format_4_give_their_scores():
     # Float maps and softmax may round otherwise on another machine.
     torch.testing.assert_close(scores, held["scores"], rtol=1e-5, atol=1e-5)
     torch.testing.assert_close(images(held["images"]), held["image_scores"], rtol=1e-5, atol=1e-5)
+
+
+def _first(description, **entries):
+    description["program"]["steps"][0].update(entries)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda d: _first(d, kind="pack_levels"), "freeze it again"),
+        (lambda d: (d.update(format=3), _first(d, kind="pack_levels")), "freeze it again"),
+        (lambda d: _first(d, kind="os.system"), "step 0 cannot be read.*unknown kind"),
+        (lambda d: _first(d, inputs=[7]), "step 0 cannot be read"),
+        (lambda d: _first(d, tensors=None), "step 0 cannot be read"),
+        (lambda d: d["program"]["steps"].pop(), "damaged checkpoint"),
+        (lambda d: d["program"].update(steps=3), "damaged checkpoint"),
+    ],
+)
+def test_damaged_models_of_format_4(change, message, tmp_path):
+    folder = shutil.copytree(HERE / "format_4" / "graph", tmp_path / "model")
+    description = json.loads((folder / "model.json").read_text())
+    change(description)
+    (folder / "model.json").write_text(json.dumps(sealed(description)))
+    with pytest.raises(FileError, match=message):
+        load(folder)
 
 
 def test_rewrites_of_a_layout_are_not_those_of_another():
