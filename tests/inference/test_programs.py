@@ -100,9 +100,13 @@ def test_programs_are_read_as_they_are_printed(name, tmp_path):
     assert torch.equal(loaded(*given), frozen(*given))
 
 
-def test_models_of_format_4_give_their_scores():
+@pytest.mark.parametrize("version", [3, 4])
+def test_models_of_formats_before_give_their_scores(version, tmp_path):
     held = load_file(HERE / "format_4" / "expected.safetensors")
-    graph, images = (load(HERE / "format_4" / name) for name in ("graph", "images"))
+    folder = shutil.copytree(HERE / "format_4", tmp_path / "models")
+    for file in folder.glob("*/model.json"):
+        file.write_text(json.dumps(sealed({**json.loads(file.read_text()), "format": version})))
+    graph, images = (load(folder / name) for name in ("graph", "images"))
     scores = graph(held["x"], held["edge_index"])
     # Float maps and softmax may round otherwise on another machine.
     torch.testing.assert_close(scores, held["scores"], rtol=1e-5, atol=1e-5)
