@@ -168,7 +168,7 @@ class Compiled:
     @property
     def sources(self) -> tuple[Tensor, ...]:
         """Buffers that bound calls derived others from."""
-        return tuple(source for made in self.made for source in made.sources)
+        return tuple({id(s): s for made in self.made for s in made.sources}.values())
 
     def on(self, x: Any, graphs: Sequence[Any]) -> Executable:
         """The calls for these features and graphs."""
