@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
 import torch_geometric.nn
 from torch import Tensor, nn
 from torch_geometric.typing import OptPairTensor
@@ -41,12 +42,13 @@ class GINConv(torch_geometric.nn.GINConv):
     """
 
     propagate_type = {"x": OptPairTensor}  # noqa: RUF012
+    nn: Any
     root_weight = True
     """False leaves out the node's own features, as a pair without destinations does."""
 
     def __init__(
         self,
-        nn: nn.Module,
+        nn: torch.nn.Module,
         eps: float = 0.0,
         train_eps: bool = False,
         precision: str | LayerPrecision | None = None,
@@ -134,8 +136,9 @@ def first_linear(module: nn.Module) -> nn.Module | None:
         return module
     if type(module) is nn.Sequential and len(module):
         return first_linear(module[0])
-    if type(module) is torch_geometric.nn.MLP and len(module.lins):
-        return first_linear(module.lins[0])
+    if type(module) is torch_geometric.nn.MLP:
+        maps: Any = module.lins
+        return first_linear(maps[0]) if len(maps) else None
     return None
 
 

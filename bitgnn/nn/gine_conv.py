@@ -52,4 +52,5 @@ class GINEConv(torch_geometric.nn.GINEConv):
         super().__init__(nn, eps, train_eps, edge_dim, **kwargs)
         self.precision = name_of("GINEConv", precision)
         if self.precision != "fp32":
-            self.nn = with_binary_maps(self.nn, self.precision, dropout)
+            module: Any = self
+            module.nn = with_binary_maps(nn, self.precision, dropout)

@@ -161,7 +161,7 @@ class Linear(BinaryProduct, torch_geometric.nn.Linear):
             out: Tensor = super().forward(fast_dropout(u, self.dropout, self.training))
         else:
             rows = u.reshape(-1, u.size(-1)) if u.numel() or u.dim() == 1 else u.flatten(0, -2)
-            part = Part(self, self._norm)  # type: ignore[arg-type]
+            part = Part(self, self._norm)
             out = self._bits_product(self._see(rows, bits, self.dropout), bits, part)
             out = out.view(*u.shape[:-1], out.size(-1))
             out = out if self.bias is None else out + self.bias

@@ -96,7 +96,8 @@ def binarize_graph_layers(
             result = swapped_layer(result, name, precision, config.dropout)
             if why[name] == INNER:
                 in_graph_layer = isinstance(parents.get(id(able[name])), MessagePassing)
-                result.get_submodule(name).choose_by_place(ends_in_floats=not in_graph_layer)
+                swapped: Any = result.get_submodule(name)
+                swapped.choose_by_place(ends_in_floats=not in_graph_layer)
         except Unswappable as error:  # one layer never stops the model
             if name in asked:
                 raise ValueError(f"binarize: layer {name!r} cannot be binary: {error}") from error
