@@ -46,7 +46,7 @@ def _trained(net, x, edges, steps=12):
     for _ in range(steps):
         net.train()
         optimizer.zero_grad()
-        loss = functional.cross_entropy(net(x, edges), labels)
+        loss = functional.cross_entropy(net(x, edges), labels.to(x.device))
         loss.backward()
         optimizer.step()
         losses.append(float(loss))
