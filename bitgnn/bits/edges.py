@@ -142,7 +142,7 @@ def _pair(num_nodes: int | tuple[int, int]) -> tuple[int, int]:
 
 
 def check_range(index: Tensor, limit: int, what: str, limit_name: str) -> None:
-    """Raise ValueError unless all of ``index`` lies in [0, limit), RuntimeError while exporting."""
+    """Raise ValueError unless all of ``index`` is in [0, limit), RuntimeError while exporting."""
     ready = "a BitAdjacency (prepare_graph of a frozen model) in place of the edges"
     if torch.compiler.is_exporting():
         raise RuntimeError(

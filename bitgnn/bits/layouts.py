@@ -34,7 +34,7 @@ DEFAULT_SHARED_BYTES = 227 * 1024
 RESERVED_SHARED_BYTES = 2048
 """Shared memory that a block needs for other things."""
 _BANKED_ROWS = 8
-"""Rows of a slice beside each other that lie in different banks of shared memory."""
+"""Adjacent rows of a slice that are in different banks of shared memory."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -163,7 +163,7 @@ class SlicedLayout:
 
     @property
     def arguments(self) -> tuple[Any, ...]:
-        """Arguments of operators over column slices, behind x and the number of features."""
+        """Arguments of operators over column slices, after x and the number of features."""
         return (
             self.rowptr, self.local_indices, self.group_steps, self.group_places,
             self.slice_groups, self.row_slots, self.row_items, self.slice_size, self.places,
