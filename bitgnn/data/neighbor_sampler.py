@@ -16,7 +16,7 @@ from torch_geometric.sampler.base import NumNeighbors, SubgraphType
 from torch_geometric.typing import EdgeType, InputNodes, NodeType
 
 Graph: TypeAlias = Data | HeteroData | tuple[FeatureStore, GraphStore]
-"""What PyG's loaders sample from."""
+"""Sources that PyG's loaders sample from."""
 SEEDS = 2**63 - 1
 """Random seeds of the operator."""
 
