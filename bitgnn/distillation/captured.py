@@ -20,10 +20,10 @@ from bitgnn.nn.input_statistics import ColumnStatistics
 WARM_UPS = 2
 """Epochs in which layers look at their inputs, and torch and its libraries choose kernels."""
 WAITED = "called a synchronizing CUDA operation"
-"""What torch warns of where the host waits for the GPU."""
+"""Torch's warning when the host waits for the GPU."""
 PLAIN = (bool, int, float, str, bytes, type(None))
 SKIPPED = ("_parameters", "_buffers", "_modules", "host_count")
-"""What is looked at apart, and the host's count of batches, which a graph takes from a buffer."""
+"""Attributes compared separately, and the host's batch count, which a graph reads from a buffer."""
 
 
 class RepeatedEpoch:

@@ -176,7 +176,7 @@ class LinkPairs(Problem):
         self.val_pairs = self._labelled(positive, negative)
 
     def _drawn(self, positive: Tensor) -> Tensor:
-        """Sample as many non-edges."""
+        """Sample as many non-edges as there are positive pairs."""
         graph: Any = self.graph
         return negative_sampling(graph.edge_index, graph.num_nodes, positive.size(1))
 
@@ -188,7 +188,7 @@ class LinkPairs(Problem):
         return pairs, y
 
     def parts(self) -> Iterator[Part]:
-        """The graph with its positive pairs and as many sampled ones."""
+        """The graph with its positive pairs and equally many sampled ones."""
         pairs, y = self._labelled(self.positive, self._drawn(self.positive))
         yield Part(self.graph, None, None, y, pairs=pairs)
 

@@ -87,7 +87,7 @@ def described(precision: Any, problem: Problem) -> str:
 
 
 def widened(model: nn.Module, data: Inputs, factor: float) -> nn.Module:
-    """A copy whose hidden channels are ``factor`` times as many, with fresh weights.
+    """A copy with ``factor`` times the hidden channels and fresh weights.
 
     Layers give ``factor`` times the channels, except those whose results are the model's, and all
     read what arrives. They are made anew from the arguments that they keep as attributes; a
