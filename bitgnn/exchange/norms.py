@@ -108,7 +108,7 @@ def _evaluated(norm: Norm) -> Callable[[Tensor], Tensor]:
 
 @torch.no_grad()
 def threshold_of(norm: Norm) -> dict[str, Tensor]:
-    """``threshold`` float32 ``[C]`` and ``turned`` bool ``[C]`` of the signs behind a norm.
+    """``threshold`` float32 ``[C]`` and ``turned`` bool ``[C]`` of the signs after a norm.
 
     ``norm(v) >= 0`` just where ``(v >= threshold) ^ turned``, rounding included.
     """
