@@ -160,7 +160,7 @@ def _fitted(name: str, fit: Fit, make_model: Make, weight: Tensor) -> nn.Module:
 
 @contextmanager
 def _seeded(seed: int) -> Iterator[None]:
-    """Torch's generators seeded, and restored behind the block."""
+    """Seed torch's generators, and restore them after the block."""
     # Other GPUs of the machine are not to be woken up.
     devices = [torch.cuda.current_device()] if torch.cuda.is_initialized() else []
     with torch.random.fork_rng(devices):

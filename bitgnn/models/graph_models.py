@@ -18,7 +18,7 @@ from bitgnn.nn import GCNConv, GraphConv, LayerPrecision, SAGEConv
 def standardized(
     precisions: Sequence[LayerPrecision], input_norm: bool
 ) -> tuple[LayerPrecision, ...]:
-    """``precisions`` with each node's floats standardised in front of every sign.
+    """``precisions`` with each node's floats standardised before every sign.
 
     A ReLU leaves no negative value, so a sign behind it needs the node's mean taken off. Bits are
     taken as they are: standardising +1 and -1 changes no sign. A layer's own norm stays.

@@ -114,7 +114,7 @@ class Layers:
         return {"bias": False, **({"scale": False, "input_step": step} if self.binary else {})}
 
     def convolution(self, outputs: int, kernel: int = 3, stride: int = 1) -> nn.Conv2d:
-        """A convolution padded to keep the size, alone."""
+        """A convolution padded to keep the size, without norm or activation."""
         padding = kernel // 2
         kind = BinaryConv2d if self.binary else nn.Conv2d
         layer = kind(self.channels, outputs, kernel, stride, padding, **self._options())

@@ -52,7 +52,7 @@ class Block(nn.Module):
         self.binary = binary
 
     def forward(self, x: Tensor) -> Tensor:
-        """Sums, or activations, behind ``x`` ``[N, C, H, W]``."""
+        """Sums, or activations, of the block for ``x`` ``[N, C, H, W]``."""
         out: Tensor = self.body(x)
         if self.shortcut is not None:
             out = out + self.shortcut(x)
