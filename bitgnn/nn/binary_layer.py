@@ -120,12 +120,12 @@ class BinaryLayer(BinaryProduct):
 
     @property
     def _aggregates_messages(self) -> bool:
-        """Whether only PyG's own message passing can do what this layer asks for."""
+        """True if the layer needs PyG's own message passing."""
         return self._has_own_messages or self._reduction is None
 
     @property
     def _shows_messages(self) -> bool:
-        """Whether somebody looks at single messages: an explainer, or a hook."""
+        """True if an explainer or a hook reads single messages."""
         return bool(self.explain) or any(getattr(self, name) for name in _MESSAGE_HOOKS)
 
     def _needs_edges(self, graph: Any) -> None:
@@ -151,7 +151,7 @@ class BinaryLayer(BinaryProduct):
 
     @property
     def _use_col(self) -> bool:
-        """Whether the column factor acts: on bits it cannot."""
+        """True if the column factor applies; bits cannot be scaled."""
         return self.letters.bspmm[0] == "F" and self.letters.order == "transform_first"
 
     def _aggregate_pattern(

@@ -21,7 +21,7 @@ from bitgnn.quantize import fast_dropout
 from bitgnn.quantize.looked_up_linear import InputWords, centred_bits
 
 OWN_BITS = 2.0
-"""Weight of a node's own -1/+1 bits beside its aggregate: less wins little, more drowns it."""
+"""Weight of a node's own -1/+1 bits against its aggregate: less wins little, more drowns it."""
 
 
 class GCNConv(BinaryLayer, torch_geometric.nn.GCNConv):
@@ -153,13 +153,13 @@ class GCNConv(BinaryLayer, torch_geometric.nn.GCNConv):
 
     @property
     def has_shortcut(self) -> bool:
-        """Whether the node's own bits are added to what it aggregates."""
+        """True if the node's own bits are added to the aggregated sum."""
         bits = self.input_bits
         is_inner = bits is not None and bits.kind == "activation"
         return self.letters.shortcut and is_inner and self.lin.in_channels == self.lin.out_channels
 
     def _hidden_of(self, u: Tensor) -> tuple[Tensor, Tensor | None]:
-        """The product of a prepared input behind norm and sign, and the node's shortcut, if any."""
+        """Product of a prepared input after norm and sign, and the node's shortcut, if any."""
         bits = self.input_bits
         if bits is None:
             return self._hidden(self._map_product(self.lin, u, self._signs_product)), None

@@ -78,7 +78,7 @@ class GINConv(torch_geometric.nn.GINConv):
 
     @property
     def first(self) -> SumLinear | None:
-        """The map in front of which, or behind which, neighbours are summed; None in floats."""
+        """The map before or after which neighbours are summed; None in floats."""
         return next((m for m in self.nn.modules() if isinstance(m, SumLinear)), None)
 
     @property

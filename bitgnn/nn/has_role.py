@@ -27,9 +27,9 @@ ROLES: dict[Role, tuple[bool, bool]] = {
     "last": (True, False),
     "only": (False, False),
 }
-"""Whether a layer of a role reads results of binary layers, and whether one reads its result."""
+"""For each role: True if the layer reads binary layers' results, True if one reads its own."""
 STEPS = 4
-"""Recorded forwards in training behind which the role stays: a dry run or two decides nothing."""
+"""Recorded training forwards after which the role stays: a dry run or two decides nothing."""
 
 
 class HasRole(LookedUpProducts):
@@ -128,7 +128,7 @@ class HasRole(LookedUpProducts):
 
     @property
     def is_trained(self) -> bool:
-        """True behind the first steps of training, from which on the role stays."""
+        """True after the first steps of training; the role no longer changes."""
         return self._steps_seen >= STEPS
 
     @property
@@ -142,7 +142,7 @@ class HasRole(LookedUpProducts):
 
     @property
     def is_past_settling(self) -> bool:
-        """True where no pass over the model tells more: behind the first steps of training.
+        """True after the first steps of training, when a pass over the model reveals nothing new.
 
         Layers whose letters are given count no steps; theirs ends with the first batch.
         """
@@ -260,7 +260,7 @@ class HasRole(LookedUpProducts):
 
     @property
     def _norm(self) -> Any:
-        """The norm behind the product, where the letters of the role have one."""
+        """The norm after the product, if the letters of the role have one."""
         return None if self.letters.hidden_norm is None else self.hidden_norm
 
     def _products(self) -> Iterable[nn.Module]:

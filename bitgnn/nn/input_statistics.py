@@ -15,7 +15,7 @@ LOOKED_AT = 4096
 MEMORY = 100.0
 """Batches that the running statistics stand for at most: the least momentum is 1 / 100."""
 OFTEN, SELDOM = 64, 16
-"""Batches that all count; behind them one of 16 does."""
+"""Number of first batches that all count, and the period of those that count later."""
 MOST = 1e19
 """Values whose squares float32 can hold."""
 MANY = 5
@@ -42,7 +42,7 @@ class Moments(NamedTuple):
 
 
 class LazyColumns(UninitializedBuffer):
-    """A buffer of as many columns as the first input has; unlike torch's it can be copied."""
+    """A buffer sized by the first input's columns; unlike torch's it can be copied."""
 
     def __deepcopy__(self, memo: Any) -> LazyColumns:
         return lazy_columns(self.device)

@@ -112,7 +112,7 @@ class Linear(BinaryProduct, torch_geometric.nn.Linear):
         return (self,)
 
     def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
-        """PyG's, which writes weight and bias alone, and the further tensors."""
+        """Save as PyG does, which writes only weight and bias, and add the other tensors."""
         super()._save_to_state_dict(destination, prefix, keep_vars)
         for name, tensor in (*self._parameters.items(), *self._buffers.items()):
             if tensor is not None:

@@ -12,7 +12,7 @@ from torch.nn.utils.spectral_norm import SpectralNorm
 from torch.nn.utils.weight_norm import WeightNorm
 
 MAKERS = (BasePruningMethod, WeightNorm, SpectralNorm)
-"""Hooks of torch that make a weight of other parameters in front of each forward."""
+"""Hooks of torch that compute a weight from other parameters before each forward."""
 HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
 
 
@@ -45,7 +45,7 @@ def through(linear: torch.nn.Module, x: Tensor, compute: Callable[[Tensor], Tens
 
 
 class MapLinear(torch_geometric.nn.Linear):
-    """PyG's ``Linear`` that may compute its product in another way."""
+    """PyG's ``Linear`` with a replaceable product."""
 
     def forward(self, x: Tensor, compute: Callable[[Tensor], Tensor] | None = None) -> Tensor:
         """``x W^T + b``, or ``compute(x)``."""

@@ -179,7 +179,7 @@ def enter_level(
 def _hooked(
     modules: Iterable[nn.Module], hook: Callable[[Any, tuple[Tensor, ...]], None]
 ) -> Iterator[None]:
-    """Calls ``hook`` in front of every call of the modules."""
+    """Call ``hook`` before every call of the modules."""
     handles = [module.register_forward_pre_hook(hook) for module in modules]
     try:
         yield

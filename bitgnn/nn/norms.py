@@ -1,4 +1,4 @@
-"""The batch norm behind binary products, which blends few rows with its running statistics."""
+"""The batch norm after binary products, which blends few rows with its running statistics."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from bitgnn.nn.repeats import (
 )
 
 ENOUGH_ROWS = 256
-"""Number of rows that are normalised by their own statistics alone."""
+"""Fewest rows normalised only by their own statistics."""
 MATRIX = 2
 Statistics = tuple[Tensor, Tensor]
 

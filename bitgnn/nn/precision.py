@@ -12,7 +12,7 @@ from typing import Literal, get_args
 from bitgnn.quantize import Surrogate, WeightGradient
 
 PRESETS = {"fp32": "FFF+FFF", "full": "FBF+FBF", "bin": "FBB+BBF"}
-"""Names a layer accepts beside explicit letters, and the letters they stand for."""
+"""Names a layer accepts as well as explicit letters, and the letters they stand for."""
 
 Norm = Literal["batch"]
 InputNorm = Literal["batch", "standardize"]
@@ -29,7 +29,7 @@ is binary."""
 NAMES = ("bin", "full")
 """Names of more than letters: the form follows the layer's role."""
 NORM_OPTIONS = ("hidden_norm", "output_norm")
-"""Fields of batch norms in front of a sign, which a model gives the layers that have one there."""
+"""Fields of batch norms before a sign, which a model passes to the layers that have one."""
 PRODUCT_OPTIONS = ("surrogate", "weight_gradient", "hardtanh")
 """Fields that concern every binary product, which a model gives all of its layers."""
 
@@ -194,37 +194,37 @@ class LayerPrecision:
 
     @property
     def looks_up(self) -> bool:
-        """Whether the bits of the input are looked up from the data."""
+        """True if the bits of the input are looked up from the data."""
         return self.inputs == "looked_up"
 
     @property
     def is_float(self) -> bool:
-        """Whether nothing in the layer is binary."""
+        """True if nothing in the layer is binary."""
         return self.bmm == "FFF" and self.bspmm == "FFF"
 
     @property
     def is_float_linear(self) -> bool:
-        """Whether the dense product is the plain float one."""
+        """True if the dense product is the plain float one."""
         return self.bmm == "FFF"
 
     @property
     def takes_rows(self) -> bool:
-        """Whether the dense product is one of 8-bit integers."""
+        """True if the dense product is one of 8-bit integers."""
         return self.bmm[1] == "I"
 
     @property
     def takes_ternary(self) -> bool:
-        """Whether the dense product takes ternary activations."""
+        """True if the dense product takes ternary activations."""
         return self.bmm[0] == "T"
 
     @property
     def sums_ternary(self) -> bool:
-        """Whether ternary values are aggregated."""
+        """True if ternary values are aggregated."""
         return self.bspmm[0] == "T"
 
     @property
     def options(self) -> dict[str, object]:
-        """The fields beside the letters, by name."""
+        """The fields other than the letters, by name."""
         return {field.name: getattr(self, field.name) for field in fields(self)[2:]}
 
     @property

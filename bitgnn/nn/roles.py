@@ -1,4 +1,4 @@
-"""Layers and dropout in front of a layer, read from autograd's graph."""
+"""Layers and dropout before a layer, read from autograd's graph."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def _found_producers(nodes: list[Any]) -> list[Any]:
 
 
 def joins_features(x: Tensor) -> bool:
-    """True where columns that no binary layer made stand beside those of one."""
+    """True if ``x`` joins columns of a binary layer with columns of other origin."""
     node: Any = x.grad_fn
     while node is not None and MARK not in node.metadata:
         parents = [parent for parent, _ in node.next_functions]

@@ -23,7 +23,7 @@ COUPLED = (
 
 
 def spare_from_decay(weight: Tensor) -> None:
-    r"""Mark a latent weight, whose sign alone is used, or the level of a gain.
+    r"""Mark a latent weight, of which only the sign is used, or the level of a gain.
 
     L2 decay draws a weight towards 0, where its sign is at the mercy of the last gradient: with a
     decay of 5e-4 Adam's steps are the decay's wherever the loss has little to say. PyTorch's own
