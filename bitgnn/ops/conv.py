@@ -60,7 +60,7 @@ def prepare(
     step: float | None = None,
     added: int = 0,
 ) -> Tensor:
-    """Integers that stand for a kernel's taps and for the comparison behind a convolution.
+    """Integer form of a kernel's taps and of the comparison after the convolution.
 
     The comparison of floats is one of integers: ``bit == (total >= limit) ^ turned`` for every
     total in [-K, K]. K is the number of weights of an output; with ``step``, for ``fbb``, 32 768

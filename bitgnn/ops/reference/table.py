@@ -151,7 +151,7 @@ class Operator:
 TABLE: dict[str, Operator] = {}
 """Every operator that has a reference, by name."""
 HOST_TABLE: dict[str, Operator] = {}
-"""Those for the CPU alone; values of their operands set the sizes of their results."""
+"""Operators of the CPU only; operands' values set the sizes of their results."""
 OPERATORS: dict[str, Callable[..., Any]] = {}
 """The references, by name."""
 
