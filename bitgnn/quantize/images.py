@@ -114,7 +114,7 @@ def binary_conv2d(
     scale: bool = True,
     surrogate: Surrogate = "ste",
 ) -> Tensor:
-    r"""Convolution of binarised activations and weights, straight-through gradients behind it.
+    r"""Convolution of binarised activations and weights, with straight-through gradients.
 
     Forward: :math:`Y_o = m_o \cdot (\mathrm{sgn}(X) \star \mathrm{sgn}(W_o))` with
     :math:`m_o = \mathrm{mean}|W_o|`, or 1 without ``scale``. The sums are exact integers and taps
