@@ -31,7 +31,7 @@ NOISY_RATIO = 1.25
 DEFAULT_CACHE_BYTES = 64 * 2**20
 ROUNDS = 7
 FORWARD_SECONDS = {"cpu": 5e-3, "cuda": 1e-3}
-"""A repeat of a forward lasts about so long, and has so many calls at most."""
+"""Seconds that a repeat of a forward lasts, by device; it has at most ``MOST_FORWARDS`` calls."""
 MOST_FORWARDS = 50
 NOISY_SHARE, BUSY = 0.25, 1.5
 """Part of the timings that may be noisy, and load a core, before the machine is."""
