@@ -1,4 +1,4 @@
-"""What a benchmark compares: a case, its contenders timed in the same rounds, and its record."""
+"""Comparisons of a benchmark: a case, its contenders timed in the same rounds, and its record."""
 
 from __future__ import annotations
 
@@ -256,7 +256,7 @@ def fastest(contenders: Iterable[Contender], *, ours: bool) -> Contender | None:
 
 
 def is_wrong(result: Mapping[str, Any]) -> bool:
-    """Whether a contender of a case gave a wrong result."""
+    """True if a contender of a case gave a wrong result."""
     contenders = result.get("contenders", ())
     return any(isinstance(c, dict) and c["failure"] == WRONG for c in contenders)
 

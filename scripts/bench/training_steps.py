@@ -61,7 +61,7 @@ LAYERS = {"GCNConv": "sym", "SAGEConv": "mean"}
 
 
 class TwoLayers(nn.Module):
-    """A model of two layers with ReLU between them, and dropout in front of each."""
+    """A model of two layers with ReLU between them, and dropout before each."""
 
     def __init__(self, layer: str, size: Size) -> None:
         super().__init__()

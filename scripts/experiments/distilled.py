@@ -67,7 +67,7 @@ class Own(nn.Module):
 
 
 def problem(case: dict[str, Any], root: str | None, device: str) -> tuple[nn.Module, Data, Any]:
-    """An untrained model, its graph, and what distill() validates on."""
+    """An untrained model, its graph, and the validation data of distill()."""
     graph = read(case["graph"], root)
     seed_everything(case["seed"])  # pairs of links are drawn by NumPy, too
     features, classes = graph["x"].size(1), int(graph["y"].max()) + 1

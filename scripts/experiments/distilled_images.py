@@ -61,7 +61,7 @@ NETWORKS = {
 
 
 class Batches:
-    """Images and labels in batches; those to train on shuffled, mirrored and shifted."""
+    """Images and labels in batches; training images are shuffled, mirrored and shifted."""
 
     def __init__(self, images: Tensor, labels: Tensor, network: Network | None = None) -> None:
         self.images, self.labels, self.augmented = images, labels, None

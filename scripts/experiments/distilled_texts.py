@@ -41,7 +41,7 @@ VOCABULARY, BATCH = 8192, 256
 
 
 class Sentences:
-    """Sentences of similar length in batches of mappings; those to train on shuffled."""
+    """Sentences of similar length in batches of mappings, shuffled in training."""
 
     def __init__(self, part: TokenSet, is_training: bool) -> None:
         self.part, self.is_training = part, is_training

@@ -85,7 +85,7 @@ class _SignLinear(nn.Module):
 
 
 class _Standardized(nn.Module):
-    """Each feature standardised over the nodes in front of a model, as by the norm of Bi-GCN."""
+    """Each feature standardised over the nodes before a model, as by the norm of Bi-GCN."""
 
     def __init__(self, model: nn.Module, x: Tensor) -> None:
         super().__init__()
