@@ -29,7 +29,7 @@ def read_edges(
     """Edges of an edge index, an ``EdgeIndex``, or a sparse adjacency whose rows are destinations.
 
     ``num_nodes`` are nodes, (destinations, sources), or None to take them from ``source``; a
-    ``weight`` belongs to an edge index alone. Messages begin with ``name``.
+    ``weight`` is only for an edge index. Messages begin with ``name``.
     """
     # A torch_sparse.SparseTensor, without importing torch_sparse.
     if type(source).__name__ == "SparseTensor" and hasattr(source, "csr"):

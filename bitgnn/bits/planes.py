@@ -39,7 +39,7 @@ def check_bits(bits: int | None, name: str) -> None:
 def quantized(adjacency: BitAdjacency, bits: int) -> BitAdjacency:
     """Adjacency with values ``row_scale[i] * q[e]``, ``q`` the nearest integers of ``bits`` bits.
 
-    Without negative values ``q`` lies in [0, 2^bits - 1], else in +-(2^(bits - 1) - 1); the largest
+    Without negative values ``q`` is in [0, 2^bits - 1], else in +-(2^(bits - 1) - 1); the largest
     magnitude of a row takes the end of the range. Entries that round to 0 are left out.
     """
     assert adjacency.values is not None
