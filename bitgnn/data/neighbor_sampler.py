@@ -166,7 +166,7 @@ class NeighborLoader(torch_geometric.loader.NeighborLoader):
         transform: applied to each batch.
         transform_sampler_output: applied to what the sampler found.
         is_sorted: ``edge_index`` is sorted by destination.
-        filter_per_worker: gather features in the workers; None decides by where they lie.
+        filter_per_worker: gather features in the workers; None decides by where they are.
         neighbor_sampler: one made before, in place of what the options above say.
         **options: of ``torch.utils.data.DataLoader``: ``batch_size``, ``shuffle``, ``num_workers``.
 
