@@ -32,7 +32,7 @@ class RepeatedEpoch:
     A graph repeats what was launched, not what Python did. So an epoch is watched first, and stays
     a function for good if in it the host waited for the GPU, drew random numbers, or left an
     attribute of the model behind that it had not found. Random numbers of the GPU are those that
-    the function would draw. Whatever else ``run`` changes beside its result is in tensors that stay
+    the function would draw. Whatever ``run`` changes apart from its result is in tensors that stay
     where they are; ``may_repeat`` says whether every call does the same.
     """
 
@@ -53,7 +53,7 @@ class RepeatedEpoch:
         return self._graph is not None
 
     def __call__(self) -> Tensor:
-        """An epoch."""
+        """Run an epoch."""
         if self._graph is not None:
             self._graph.replay()
             return self._result.clone()

@@ -103,7 +103,7 @@ class Graphs(Problem):
 
 
 def _check_graphs(graphs: Sequence[Any], like: BaseData, name: str) -> None:
-    """Refuse what is no graph, or has other features than the first one."""
+    """Refuse items that are no graphs, or whose features differ from the first graph's."""
     for i, graph in enumerate(graphs):
         if not isinstance(graph, BaseData):
             raise DistillError(f"{name}[{i}] must be a graph, got {name_type(graph)}")

@@ -63,7 +63,7 @@ def binary_student(model: nn.Module, precision: Any, problem: Problem) -> nn.Mod
 
 
 def _with_bits(student: nn.Module) -> nn.Module:
-    """A student with a binary layer at least: one that stayed as it is has nothing to learn."""
+    """The student, refused if it has no binary layer and so nothing to learn."""
     report = report_of(student)
     if not report.swapped:
         raise DistillError(f"binarize: {report.warnings[-1]}")
