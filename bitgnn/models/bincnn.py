@@ -59,7 +59,7 @@ class BinCNN(ImageNetwork):
 
     Args:
         inputs: ``"none"``: the first layer takes its images in full precision; ``"rgb"``: their
-            signs behind :class:`RGBThreshold`; ``"grey"``: behind :class:`GreyThreshold`;
+            signs after :class:`RGBThreshold`; ``"grey"``: after :class:`GreyThreshold`;
             ``"lbp"``: :class:`LocalBinaryPatterns`.
         classes: outputs.
         channels: of the convolutions.

@@ -144,7 +144,7 @@ class Ensemble(nn.Module):
 
         Each rank then calls the ensemble with the same inputs, and all get the same joined scores,
         by one all-reduce of ``[N, C]`` float64. With more ranks than members, those without one
-        learn the shape from a broadcast in front of it. Freeze the members first::
+        learn the shape from a broadcast before it. Freeze the members first::
 
             dist.init_process_group("nccl")
             ensemble = Ensemble(map(bitgnn.freeze, ensemble.members), "hard").shard().cuda()

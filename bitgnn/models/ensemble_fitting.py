@@ -39,7 +39,7 @@ def fit_bagging(
             CPU, the number of times that each sample was drawn, a factor of its loss.
         num_samples: number of training samples.
         num_members: number of members.
-        bootstrap: draw samples; with False all weigh 1, and members differ by their seeds alone,
+        bootstrap: draw samples; with False all weigh 1, and members differ only by their seeds,
             which suits few labels.
         voting: of the ensemble.
         seed: of the first member.
