@@ -99,9 +99,9 @@ class BinaryLayer(BinaryProduct):
         return twin
 
     def _set_jittable_templates(self, raise_on_error: bool = False) -> None:
-        """PyG's, which takes a parent's generated ``propagate`` for the generic one.
+        """Set as PyG does, but keep the generic ``propagate``, which PyG may mistake.
 
-        Whether it does depends on which class was instantiated first; explainers and
+        It may take a parent's generated one, if that class was instantiated first; explainers and
         ``decomposed_layers``, which run the generic one, would then be passed over.
         """
         super()._set_jittable_templates(raise_on_error)  # type: ignore[misc]
@@ -164,7 +164,7 @@ class BinaryLayer(BinaryProduct):
         """``row_scale * (pattern (col_scale * z)) + bias``, or ``A z + bias``, along the nodes.
 
         Of ternary values the sums are integers: ``(row * scale) * sum + bias``. Where ``z`` is a
-        multiple of ``integers``, these are summed, and alone where it is None.
+        multiple of ``integers``, these are summed, and only these where it is None.
         """
         if z is None:
             assert integers is not None

@@ -35,7 +35,7 @@ STATE = ("feeds", "steps")
 class BinaryProduct(LooksUp):
     """Mixin of every layer with a binary dense product, a base class before one of PyG's layers.
 
-    ``dropout`` drops an activation in front of the product in training; in binary forms it acts on
+    ``dropout`` drops an activation before the product in training; in binary forms it acts on
     the binarised activation. Norms and quantisers that the precision does not name are None.
     """
 

@@ -112,7 +112,7 @@ class ActivationQuantizer(nn.Module):
 
     @torch.no_grad()
     def _start(self, x: Tensor, valid: Tensor | None) -> None:
-        """Set the scale, if ``x`` tells one; the GPU is not waited for."""
+        """Set the scale from ``x``, without waiting for a GPU."""
         level = 1 if self.kind == "sign" else self._level or 1
         scale = initial_scale(x, level, self.kind != "bool", valid)
         self._is_set = x.numel() > 0
@@ -176,7 +176,7 @@ class ActivationQuantizer(nn.Module):
         return positive_scale(self.scale.detach()).clone()
 
     def _load_from_state_dict(self, state_dict: Any, prefix: str, *args: Any) -> None:
-        """As torch's, but a checkpoint of a float layer has no scale, which stays as it is."""
+        """Load as torch does, but keep the scale where a float layer's checkpoint has none."""
         key = prefix + "scale"
         if key not in state_dict:
             return

@@ -36,10 +36,10 @@ class GCNConv(BinaryLayer, torch_geometric.nn.GCNConv):
     * ``"bin"`` (``"FBB+BBF"``): :math:`\hat D^{-1/2} (A + I)\,\mathrm{sgn}(Y) + b`; on bits the
       column factor cannot act and is left out.
     * letters ``"xyz+xyz"``: activation, weight and output of the dense product, then activation,
-      adjacency and output of the aggregation. A B activation of the dense product is used by its
-      sign alone; an F weight is used as it is; a B output is :math:`\mathrm{sgn}` of the value, as
+      adjacency and output of the aggregation. A B activation of the dense product is used only
+      by its sign; an F weight is used as it is; a B output is :math:`\mathrm{sgn}` of the value, as
       floats +1 and -1; an F adjacency is :math:`\hat A` in floats, whatever the weights. A T
-      activation is ternary, {-1, 0, +1} times a learnt scale, beside a B weight or adjacency alone;
+      activation is ternary, {-1, 0, +1} times a learnt scale, only with a B weight or adjacency;
       in the aggregation it is made of the floats of the product, and the column factor is left out
       as on bits.
     * a :class:`~bitgnn.nn.LayerPrecision` also places norms and hardtanh and chooses the rules of
@@ -62,7 +62,7 @@ class GCNConv(BinaryLayer, torch_geometric.nn.GCNConv):
         normalize: as in PyG.
         bias: as in PyG.
         precision: ``"fp32"``, ``"full"``, ``"bin"``, letters, or a LayerPrecision.
-        dropout: probability of dropping an activation in front of the dense product in training;
+        dropout: probability of dropping an activation before the dense product in training;
             in binary forms it acts on the binarised activation.
         role: ``"first"``, ``"inner"``, ``"last"`` or ``"only"`` among the binary layers of a model,
             for named precisions; None follows from the data flow when the model first trains.
@@ -108,7 +108,7 @@ class GCNConv(BinaryLayer, torch_geometric.nn.GCNConv):
             edge_index: ``[2, E]`` edge index, transposed sparse adjacency (torch sparse tensor or
                 ``torch_sparse.SparseTensor``), or a ``BitAdjacency``, which is used as it is:
                 already normalised, no self loops added.
-            edge_weight: ``[E]`` float weights beside an edge index.
+            edge_weight: ``[E]`` float weights of an edge index.
 
         Returns:
             ``[N, out_channels]`` float tensor; +1 and -1 if the output letter is B.

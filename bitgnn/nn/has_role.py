@@ -27,7 +27,7 @@ ROLES: dict[Role, tuple[bool, bool]] = {
     "last": (True, False),
     "only": (False, False),
 }
-"""For each role: True if the layer reads binary layers' results, True if one reads its own."""
+"""By role: True if the layer reads binary layers' results, and if one reads its own."""
 STEPS = 4
 """Recorded training forwards after which the role stays: a dry run or two decides nothing."""
 
@@ -108,7 +108,7 @@ class HasRole(LookedUpProducts):
         self._begin()
 
     def _begin(self) -> None:
-        """Know nothing of inputs and role, or what the constructor was told."""
+        """Forget inputs and role, but for a role given to the constructor."""
         for bits in (self.input_bits, self.root_bits):
             if bits is not None:
                 bits.reset_parameters()
@@ -152,7 +152,7 @@ class HasRole(LookedUpProducts):
 
     @property
     def role(self) -> Role | None:
-        """Position among binary layers; None as long as nothing tells it.
+        """Position among binary layers; None while it is unknown.
 
         ``"first"`` reads features and a binary layer reads its result, ``"inner"`` stands between
         binary layers, ``"last"`` reads the result of one, ``"only"`` does neither.
@@ -166,7 +166,7 @@ class HasRole(LookedUpProducts):
         return next(role for role, facts in ROLES.items() if facts == found)
 
     def set_role(self, role: Role | Literal["hidden"]) -> None:
-        """Say by hand what the layer reads and what reads its result.
+        """Set by hand what the layer reads and what reads its result.
 
         Layers of named precisions find it in the first training batch; this is for those who know.
         ``"hidden"`` says only that a binary layer reads the result. Layers whose letters are given
@@ -198,13 +198,13 @@ class HasRole(LookedUpProducts):
                 bits.set_reads(reads)
 
     def tell_read_by_binary(self) -> None:
-        """Hear that a binary layer reads the result; a trained layer stays as it is."""
+        """Note that a binary layer reads the result; a trained layer stays as it is."""
         if self._forms is not None and self._asked_role is None and not self.is_trained:
             with torch.no_grad():
                 self.feeds.fill_(1.0)
 
     def tell_source(self, bits: InputBits, reads_bits: bool, kept: float, form: float) -> None:
-        """Hear where an input comes from: see :func:`bitgnn.nn.settling.settle`."""
+        """Note where an input comes from: see :func:`bitgnn.nn.settling.settle`."""
         if self.is_past_settling:
             return
         if self._asked_role is None and self._forms is not None:

@@ -1,4 +1,4 @@
-"""Values of scalar buffers on the host, read again once somebody has written to them."""
+"""Values of scalar buffers on the host, read again after a write to them."""
 
 from __future__ import annotations
 

@@ -52,8 +52,8 @@ class Part(NamedTuple):
 class LookedUpProducts(NotesBits):
     """Mixin of layers that multiply looked-up bits with binary weights.
 
-    Behind a last layer's product is a gain of the level ``gain_level``, ``[1]`` or None; the
-    nodes' own product, where there is one beside the other, has ``root_gain_level``, and its gain
+    After a last layer's product is a gain of the level ``gain_level``, ``[1]`` or None; the
+    nodes' own product, where there is one besides the other, has ``root_gain_level``, and its gain
     is multiplied by ``root_start``.
     """
 

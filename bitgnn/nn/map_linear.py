@@ -17,18 +17,18 @@ HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backwa
 
 
 def is_hooked(linear: torch.nn.Module) -> bool:
-    """True where somebody put a hook on a map; pruning and weight norms are hooks, too."""
+    """True if a map has hooks; those of pruning and weight norms count, too."""
     return any(vars(linear).get(name) for name in HOOKS)
 
 
 def is_watched(linear: torch.nn.Module) -> bool:
-    """True where a hook does more than make the weight."""
+    """True if a hook does more than compute the weight."""
     hooks = (hook for name in HOOKS for hook in (vars(linear).get(name) or {}).values())
     return any(not isinstance(hook, MAKERS) for hook in hooks)
 
 
 def remake_weight(linear: torch.nn.Module) -> None:
-    """Let pruning and weight norms make the weight of their parameters as they are now."""
+    """Let pruning and weight norms recompute the weight from their present parameters."""
     for hook in linear._forward_pre_hooks.values():
         if isinstance(hook, SpectralNorm):  # a call may go on with its iteration
             setattr(linear, hook.name, hook.compute_weight(linear, do_power_iteration=False))

@@ -100,7 +100,7 @@ def initialize_scales(
 ) -> None:
     """Start every scale from the activations of a calibration run.
 
-    Scales are set one behind the other in the order in which activations reach them, each by the
+    Scales are set one after the other in the order in which activations reach them, each by the
     activations that the scales before it already shape.
 
     Args:

@@ -55,7 +55,7 @@ class NeighbourLayer(BinaryLayer):
         self._start_root()
 
     def _start_root(self) -> None:
-        """The nodes' own product begins at its share."""
+        """Start the nodes' own product at its share."""
         if isinstance(self.root_norm, torch.nn.BatchNorm1d):
             torch.nn.init.constant_(self.root_norm.weight, self.root_start)
 
@@ -234,7 +234,7 @@ class NeighbourLayer(BinaryLayer):
         return out
 
     def _sizes(self, pair: Pair, edges: Any, size: tuple[int | None, int | None] | None) -> Sizes:
-        """Numbers of destinations and sources; PyG's rules for what tells them."""
+        """Numbers of destinations and sources, found by PyG's rules."""
         num_sources = pair[0].size(self.node_dim)
         toward = 1 if self.flow == "source_to_target" else 0
         told = None if size is None else size[toward]

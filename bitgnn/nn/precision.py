@@ -55,9 +55,9 @@ class LayerPrecision:
 
     Attributes:
         bmm: activation, weight and output of the dense product; F full precision, B bits; as
-            activation beside binary weights also T, ternary: {-1, 0, +1} times a learnt scale; as
-            weight beside an F activation also I: both become 8-bit integers inside.
-        bspmm: activation, adjacency and output of the aggregation; T beside a pattern takes the
+            activation with binary weights also T, ternary: {-1, 0, +1} times a learnt scale; as
+            weight with an F activation also I: both become 8-bit integers inside.
+        bspmm: activation, adjacency and output of the aggregation; T with a pattern takes the
             dense product's floats and makes them ternary.
         surrogate: slope in place of the sign's derivative: ``"ste"`` (clipped straight-through) or
             ``"approx"`` (ApproxSign), see :func:`bitgnn.quantize.surrogate_slope`.
@@ -68,7 +68,7 @@ class LayerPrecision:
             or ``"standardize"`` (per node, :class:`bitgnn.nn.NodeStandardize`).
         hidden_norm: between the dense product and the aggregation: None or ``"batch"``, a batch
             norm that blends fewer than 256 rows with its running statistics.
-        output_norm: behind aggregation, bias and root term: None or ``"batch"``.
+        output_norm: after aggregation, bias and root term: None or ``"batch"``.
         inputs: bits that the dense product takes: ``"sign"`` of each value, or ``"looked_up"``,
             what :class:`bitgnn.nn.InputBits` finds in the data (the row scale is left out).
         order: ``"aggregate_first"`` sums the neighbours' bits, integers, and multiplies the sums:
@@ -240,7 +240,7 @@ def model_letters(precision: str | LayerPrecision, num_layers: int) -> list[str 
     """Precision of each layer of a chain; anything but ``"bin"`` holds for every one.
 
     ``"bin"`` hands bits from layer to layer, ``FBB+BBB``, ``BBB+BBB``, ..., ``BBF+FBF``: the last
-    layer aggregates floats, since class scores need them; one layer alone has no such boundary and
+    layer aggregates floats, since class scores need them; a single layer has no such boundary and
     is ``FBF+FBF``.
     """
     if precision != "bin" or num_layers == 0:
@@ -284,7 +284,7 @@ def chosen_precision(precision: str | LayerPrecision | None) -> str | LayerPreci
 def named_forms(precision: str | LayerPrecision) -> dict[Form, LayerPrecision] | None:
     """The forms of ``"bin"`` or ``"full"``; None for anything else.
 
-    A hidden layer has a batch norm behind its product; in ``"bin"`` the sign follows, and bits are
+    A hidden layer has a batch norm after its product; in ``"bin"`` the sign follows, and bits are
     aggregated. On dense features the product is one of 8-bit integers. The last layer sums the
     neighbours' bits, and multiplies these integers by binary weights with a learnt gain. A hidden
     layer on a pattern of no more bits than it has outputs does so too, with its batch norm: fewer

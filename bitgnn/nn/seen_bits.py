@@ -64,7 +64,7 @@ class SeenBits:
 
 
 class NotesBits:
-    """Mixin of layers that remember which of their bits were constant in training of late."""
+    """Mixin of layers that record which of their bits were recently constant in training."""
 
     training: bool
     _seen: dict[str, SeenBits]
@@ -73,13 +73,13 @@ class NotesBits:
         """Number of bits that had one value in all rows of the last batch looked at in training.
 
         By what they are: ``"input"``, ``"root input"`` of a bipartite graph's destinations, and
-        ``"hidden"`` in front of an aggregation of bits. Compiled forwards are not looked at.
+        ``"hidden"`` before an aggregation of bits. Compiled forwards are not looked at.
         """
         found = {what: seen.constant for what, seen in self._seen.items()}
         return {what: constant for what, constant in found.items() if constant is not None}
 
     def forget_constant_bits(self) -> None:
-        """Forget the bits that were looked at, of weights that are no longer there."""
+        """Forget the recorded bits, which came from weights that were replaced."""
         self._seen.clear()
 
     def _note_words(self, what: str, words: InputWords, source: Tensor) -> None:

@@ -246,7 +246,7 @@ def _unchanged(model: nn.Module) -> Iterator[None]:
 
 @contextmanager
 def _unseen_by_checkpoints() -> Iterator[None]:
-    """Keep what a pass saves for its gradients from a checkpoint around it, which counts."""
+    """Hide tensors that a pass saves for gradients from a surrounding checkpoint's count."""
     if torch._C._autograd._top_saved_tensors_default_hooks(True) is None:
         yield
         return
