@@ -96,7 +96,7 @@ def checked_shape(
 
 
 def framed(x: Tensor, shape: ConvShape) -> tuple[Tensor, tuple[int, int]]:
-    """The image, padded here where its sides differ, and what is left for torch to pad."""
+    """The image, padded here if its sides differ, and the padding left to torch."""
     top, bottom, left, right = shape.padding
     if top == bottom and left == right:
         return x, (top, left)

@@ -27,7 +27,7 @@ class InputWords(NamedTuple):
     * ``words``: int32 ``[N, ceil(B / 32)]``; ``size``: B.
     * ``zero_one``: bits stand for 0 and 1, else for -1 and +1.
     * ``gain``: number that makes up for dropped bits in training.
-    * ``offset``: float32 ``[B]``, added to the bits behind the gain.
+    * ``offset``: float32 ``[B]``, added to the bits after the gain.
     * ``raised``: of activations under the layer's own dropout alone, the words with dropped bits
       set, which are not set in ``words``: the mean of both counts, so that dropped bits are in the
       middle.
@@ -195,10 +195,10 @@ def trained_products(
     centre these rows on themselves. The level of a gain gets :math:`\sum G Y / 10`, a
     tenth of the gradient of the gain's logarithm.
 
-    ``weight`` is ``[parts * M, B]``, that of the first product in front; the results are ``parts``
+    ``weight`` is ``[parts * M, B]``, the first product's rows first; the results are ``parts``
     contiguous tensors ``[N, M]``, since norms of a GPU are slow otherwise. ``log_gain``, of a
     level, are logarithms of gains that multiply the products, one for each of several parts of the
-    weight with equally many outputs; without a level the products are in front of batch norms.
+    weight with equally many outputs; without a level batch norms follow the products.
     """
     weight = weight.contiguous()
     assert bits.unit is not None
