@@ -166,7 +166,7 @@ class Clock:
     ) -> tuple[dict[str, Timing], dict[str, Exception]]:
         """Time all calls round-robin, so that drift of the machine meets all of them alike.
 
-        In front of each repeat the caches are emptied (``cold``, a repeat is a single call then),
+        Before each repeat the caches are emptied (``cold``, a repeat is a single call then),
         or stands another one of the same call, unless calls are long. Gives timings by name, and
         the exceptions of those that failed on the way, which are left out of further rounds.
         """
@@ -255,7 +255,7 @@ def measure_in_turns(
 ) -> list[Timing]:
     """Latency of several forwards, round-robin, so that drift of the machine meets all alike.
 
-    On CUDA each one is begun on an idle device, so that its launches count. Behind so many seconds
+    On CUDA each one is begun on an idle device, so that its launches count. After so many seconds
     no round is begun but the first; ``progress`` is called after each repeat.
     """
     if rounds < 1:
