@@ -27,7 +27,7 @@ FEATURES_SET = 0.02
 """Share of the features of a bag of words that are set."""
 WARM_UP = 5
 AS_GRAPH = ", CUDA graph"
-"""Behind the name of a contender whose step is one."""
+"""End of the name of a contender whose step is one."""
 MOST_NEIGHBOURS = 50
 """Maximum degree of a random graph, in mean degrees."""
 

@@ -1,7 +1,7 @@
 """Distils models on all graphs by one recipe: how far binary ones are from their float teachers.
 
 One teacher a graph, model and seed, and a student for each form; a form is a precision ("T": "bin"
-with ternary hidden values), and behind a colon what its hidden channels are multiplied by
+with ternary hidden values), and after a colon what its hidden channels are multiplied by
 (``bin:2``); further fields of the recipe follow (``bin:1:sharpen=1:smooth=False``). ``--study``
 runs the forms that tell why the recipe is as it is. Finished runs are kept in OUTPUT.jsonl,
 teachers, students and checkpoints of others in OUTPUT.parts; none is done again.

@@ -178,7 +178,7 @@ def fit(
 
     The learning rate falls to 0 in a straight line.
     As in the authors' code the test pairs choose the step. Training ends with the steps or the
-    seconds, or behind PATIENCE tests without a better one. Gives all tests.
+    seconds, or after PATIENCE tests without a better one. Gives all tests.
     """
     optimizer = torch.optim.Adam(model.parameters(), lr=options.lr)
     falling = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.0, options.steps)

@@ -45,9 +45,9 @@ class Networks:
     Attributes:
         forms: names of what is made.
         freeze: a network of a kind and form for a task, frozen.
-        check: whether a frozen network with features in a form gives what the trained one does.
-        takes: whether a peer is measured beside them.
-        unfrozen: whether the networks before freezing are.
+        check: tells if a frozen network with features in a form gives the trained one's result.
+        takes: tells if a peer is measured with them.
+        unfrozen: tells if the networks before freezing are.
     """
 
     forms: tuple[str, ...]

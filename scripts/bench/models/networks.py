@@ -103,7 +103,7 @@ class _Standardized(nn.Module):
 def published_bi_gcn(kind: str, task: NodeTask) -> nn.Module:
     """PyG's model with the linear maps of its layers as Bi-GCN computes them, in floats.
 
-    No ReLU stands between the layers: every sign behind one would be +1.
+    No ReLU stands between the layers: every sign after one would be +1.
     """
     model = pyg_model(kind, task, relu=False)
     for layer in model.modules():
