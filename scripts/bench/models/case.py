@@ -45,9 +45,9 @@ class Networks:
     Attributes:
         forms: names of what is made.
         freeze: a network of a kind and form for a task, frozen.
-        check: tells if a frozen network with features in a form gives the trained one's result.
+        check: compares a frozen network, with features in a form, with the trained one.
         takes: tells if a peer is measured with them.
-        unfrozen: tells if the networks before freezing are.
+        unfrozen: True if the networks before freezing are measured, too.
     """
 
     forms: tuple[str, ...]
