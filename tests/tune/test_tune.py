@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 import torch
 from torch import nn
-from torch_geometric.nn import GCN, GATConv
+from torch_geometric.nn import GCN, LGConv
 
 import bitgnn
 from bitgnn.distillation import DistillError, fitting, teaching
@@ -240,10 +240,10 @@ def test_a_budget_ends_trainings_in_time(model, data, monkeypatch):
     assert replace(e.value.result, doubt=None).missed is None
 
 
-class Attention(nn.Module):
+class Propagation(nn.Module):
     def __init__(self):
         super().__init__()
-        self.conv = GATConv(70, 4)
+        self.conv = LGConv()
 
     def forward(self, x, edge_index):
         return self.conv(x, edge_index)
@@ -262,7 +262,7 @@ class Attention(nn.Module):
         ({"model": 3}, TypeError, r"model must be a torch.nn.Module, got int"),
         ({"data": [1]}, TypeError, "data must be a Data object of one graph, got list"),
         ({"model": nn.Linear(3, 3)}, ValueError, "must have a layer to tune .* Linear has none"),
-        ({"model": Attention()}, ValueError, "must have a layer to tune .* Attention has none"),
+        ({"model": Propagation()}, ValueError, "must have a layer to tune .* Propagation has none"),
         (
             {"model": bitgnn.models.GCN(70, 8, 4, precision="bin")},
             ValueError,
