@@ -28,6 +28,7 @@ from bitgnn.convert.swap.graphs import HasPrecision, planned_form, with_options
 from bitgnn.convert.walker import unwrapped
 from bitgnn.inference import FeatureForm, Frozen
 from bitgnn.inference.steps.calls import is_unsaved
+from bitgnn.inference.steps.structure import copy_with
 from bitgnn.nn import LayerPrecision
 from bitgnn.nn.precision import model_letters
 
@@ -144,6 +145,8 @@ def freeze(
         model, plan = planned_form(model, plan.letters)
     elif isinstance(plan, str) and isinstance(model, HasPrecision):
         model, plan = model.with_precision(plan), None
+    # The trained model may go on training, and torch multiplies by what it trains in another order.
+    model = copy_with(model, {}).requires_grad_(False)
     planned = _planned(model, plan)
     asks = any(option is not None for option in (document, output, features))
     is_binary = has_binary_layers(model, planned)
