@@ -20,21 +20,26 @@ from bitgnn.convert.network.select import select_steps
 from bitgnn.convert.network.trace import evaluating, trace_model
 from bitgnn.convert.summary_table import LayerSummary, Summary
 from bitgnn.inference.bound_program import Features
-from bitgnn.inference.costs import StepCost, image_step_cost, step_cost, weights_of
+from bitgnn.inference.costs import (
+    FIXED,
+    INT8_PRODUCTS,
+    StepCost,
+    call_cost,
+    image_call_cost,
+    result_of,
+    weights_of,
+)
 from bitgnn.inference.frozen_images import FrozenImages
 from bitgnn.inference.frozen_layers import FrozenBWTA, FrozenLayers
 from bitgnn.inference.frozen_model import FrozenModel
 from bitgnn.inference.graph import PreparedGraph
-from bitgnn.inference.program import PACKING
-from bitgnn.inference.step import Step
-from bitgnn.inference.steps.images import FIXED
-from bitgnn.inference.steps.int8 import PRODUCTS as INT8_PRODUCTS
+from bitgnn.inference.program import PACKING, Call
 
 REPEATS = 15
 FLOAT_BITS = 32
 FIXED_BITS = 16
 INT8_BITS = 8
-BITS_OF_FORMS = {"bits": 1, "image_bits": 1, "codes": INT8_BITS, "sums": 16}
+BITS_OF_FORMS = {"bits": 1, "image_bits": 1, "planes": 1, "codes": INT8_BITS, "sums": 16}
 """Of one value in a register; residual sums hold 16 bits, or 32 where their bound is wider."""
 
 
@@ -94,9 +99,9 @@ def summary(model: nn.Module, data: Any = None, *, repeats: int = REPEATS) -> Su
         steps = frozen.steps(x, prepared)
         for step, call, result in steps:
             if of_images:
-                cost = image_step_cost(frozen, step, result)
+                cost = image_call_cost(frozen, step, result)
             else:
-                cost = step_cost(frozen, step, x.shape[0], graphs)
+                cost = call_cost(frozen, step, x.shape[0], graphs)
             costs[step.layer] = costs.get(step.layer, StepCost()) + cost
             if is_frozen:
                 with torch.inference_mode():
@@ -120,9 +125,9 @@ def summary(model: nn.Module, data: Any = None, *, repeats: int = REPEATS) -> Su
 def _product_costs(frozen: FrozenModel) -> dict[str, StepCost]:
     """Operations of the dense products of a row, by layer."""
     costs: dict[str, StepCost] = {}
-    for step in frozen.program.steps:
-        if step.kind.startswith("bmm_") or step.kind == "linear":
-            costs[step.layer] = costs.get(step.layer, StepCost()) + step_cost(frozen, step, 1, ())
+    for call in frozen.program.calls:
+        if weights_of(frozen, call):
+            costs[call.layer] = costs.get(call.layer, StepCost()) + call_cost(frozen, call, 1, ())
     return costs
 
 
@@ -207,20 +212,20 @@ def _layers(
     costs: Mapping[str, StepCost],
     measured: Mapping[str, float],
 ) -> tuple[LayerSummary, ...]:
-    by_layer: dict[str, list[Step]] = {}
-    for step in frozen.program.steps:
-        by_layer.setdefault(step.layer, []).append(step)
+    by_layer: dict[str, list[Call]] = {}
+    for call in frozen.program.calls:
+        by_layer.setdefault(call.layer, []).append(call)
     letters = frozen.report.letters
     layers = []
-    for name, steps in by_layer.items():
+    for name, calls in by_layer.items():
         cost = costs.get(name, StepCost())
         layers.append(
             LayerSummary(
                 name,
                 letters.get(name, ""),
-                *_bits(frozen, steps),
-                sum(_float_bytes(frozen, step) for step in steps),
-                sum(frozen.get_buffer(n).nbytes for step in steps for n in step.tensors.values()),
+                *_bits(frozen, calls),
+                sum(_float_bytes(frozen, call) for call in calls),
+                sum(frozen.get_buffer(n).nbytes for call in calls for n in call.tensors.values()),
                 cost.one_bit_share,
                 measured.get(name),
             )
@@ -229,32 +234,32 @@ def _layers(
 
 
 def _bits(
-    frozen: FrozenModel, steps: Sequence[Step]
+    frozen: FrozenModel, calls: Sequence[Call]
 ) -> tuple[int | None, int | None, int | None, int]:
     """Bits of activation, weight, aggregation and output of a layer as frozen."""
 
     def width(register: int) -> int:
         return BITS_OF_FORMS.get(frozen.registers[register].form, FLOAT_BITS)
 
-    products = [step for step in steps if weights_of(frozen, step)]
-    sums = [step for step in steps if step.kind.startswith("bspmm_")]
+    products = [call for call in calls if weights_of(frozen, call)]
+    sums = [call for call in calls if call.kind.startswith("bspmm_")]
     activation = weight = aggregation = None
     if products:
         is_fixed = products[0].kind in FIXED
         activation = FIXED_BITS if is_fixed else width(products[0].inputs[0])
-        weight = FLOAT_BITS if products[0].kind in ("linear", "float_conv") else 1
+        weight = FLOAT_BITS if products[0].kind in ("linear", "conv2d") else 1
         weight = INT8_BITS if products[0].kind in INT8_PRODUCTS else weight
     if sums:
         aggregation = width(sums[0].inputs[0])
-    return activation, weight, aggregation, width(steps[-1].outputs[0])
+    return activation, weight, aggregation, width(result_of(frozen, calls[-1]))
 
 
-def _float_bytes(frozen: FrozenModel, step: Step) -> int:
-    """Bytes of a step's weights in a float32 model."""
-    weights = FLOAT_BITS // 8 * weights_of(frozen, step)
+def _float_bytes(frozen: FrozenModel, call: Call) -> int:
+    """Bytes of a call's weights in a float32 model."""
+    weights = FLOAT_BITS // 8 * weights_of(frozen, call)
     if weights:
-        names = [buffer for name, buffer in step.tensors.items() if name == "bias"]
+        names = [buffer for name, buffer in call.tensors.items() if name == "bias"]
         return weights + sum(frozen.get_buffer(name).nbytes for name in names)
-    if step.kind in (*PACKING, "flip", "flip_images", "pool_bits"):
+    if call.kind in (*PACKING, "bitwise_xor", "pool_bits"):
         return 0
-    return sum(frozen.get_buffer(name).nbytes for name in step.tensors.values())
+    return sum(frozen.get_buffer(name).nbytes for name in call.tensors.values())

@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor, nn
 
 from bitgnn.bits import BitAdjacency, BitImages, BitTensor, Int8Tensor
+from bitgnn.bits.int8 import bytes_for
+from bitgnn.bits.int8 import inverse_step as inverse_of
 from bitgnn.bits.tensor_version import Watch, counted
+from bitgnn.inference.checks import check
+from bitgnn.inference.executable import Compiled, Executable
 from bitgnn.inference.frozen import Frozen, float_bytes_of
-from bitgnn.inference.program import Executable, Program, compile_steps, runner_of
+from bitgnn.inference.program import CALL, Buffer, Call, Part, Program, Register
 from bitgnn.inference.recording import CALLS_TO_RECORD, Recording, Recordings
 from bitgnn.inference.sparse_features import is_sparse, packed_entries, require_dense
-from bitgnn.inference.step import Register, Step, StepKind
-from bitgnn.inference.steps import KINDS
-from bitgnn.inference.steps.calls import FloatCall, call_kind
-from bitgnn.inference.steps.int8 import PACK as PACK_INT8
-from bitgnn.inference.steps.int8 import no_rows
-from bitgnn.inference.steps.products import pattern_product, takes_pattern
+from bitgnn.inference.steps.calls import FloatCall
 
 Packed = BitTensor | BitAdjacency | Int8Tensor
 """Packed node features: bits, the pattern of those that are set, or 8-bit rows."""
@@ -35,8 +33,8 @@ FeatureForm = Literal["floats", "packed"]
 """What a model takes: floats and their packed forms, or packed forms alone."""
 
 BOUND = (
-    "_kinds", "_sources", "_from_floats", "_from_bits", "_from_pattern", "_pattern_source",
-    "_recordings", "_own_rows",
+    "_sources", "_from_floats", "_from_bits", "_from_pattern", "_pattern_source", "_recordings",
+    "_own_rows",
 )  # fmt: skip
 """What belongs to one object's own buffers: a copy makes its own."""
 
@@ -44,7 +42,7 @@ BOUND = (
 class BoundProgram(Frozen):
     """Base of :class:`~bitgnn.inference.FrozenModel`: checks a program and runs it.
 
-    ``holds`` says what steps find in each graph: ``"pattern"``, ``"values"`` or ``"edges"``.
+    ``holds`` says what calls find in each graph: ``"pattern"``, ``"values"`` or ``"edges"``.
     """
 
     _pattern_source: Watch
@@ -65,22 +63,22 @@ class BoundProgram(Frozen):
         for name, tensor in tensors.items():
             self.register_buffer(name, counted(tensor))
         self.calls: nn.ModuleList | None = nn.ModuleList(calls) if calls else None
-        self.registers: dict[int, Register] = program.check(self._own_kinds(), tensors, holds)
+        check(program, tensors, holds, len(calls), self._example_shape())
+        self.registers: Sequence[Register] = program.registers
         self.in_channels = program.in_channels
         # Packed behind a float map, features have as many bits as that has outputs.
         self.packed_channels: int = program.in_channels
         if program.entry is not None:
-            self.packed_channels = self._entry_step.attributes["size"]
+            self.packed_channels = self._packed_size
         self.out_channels = self.registers[program.output].size
         self.set_features(features)
         self._bind()
         self.register_load_state_dict_post_hook(_bind_again)
         self.eval()
 
-    def _own_kinds(self) -> Mapping[str, StepKind]:
-        if self.calls is None:
-            return KINDS
-        return {**KINDS, "call": call_kind(list(self.calls))}  # type: ignore[arg-type]
+    def _example_shape(self) -> Callable[[int], tuple[int, ...]]:
+        """Shape of so many features, on which the program is checked."""
+        return lambda rows: (rows, self.program.in_channels)
 
     def set_features(self, features: FeatureForm) -> None:
         """Choose what the model takes: ``"packed"`` makes it refuse floats, if it can."""
@@ -95,26 +93,32 @@ class BoundProgram(Frozen):
             )
         self.features: FeatureForm = features
 
+    def _compiled(
+        self, calls: Sequence[Call], inputs: Sequence[int], output: int, fuses: bool = True
+    ) -> Compiled:
+        own: Any = () if self.calls is None else list(self.calls)
+        size = len(self.registers)
+        return Compiled(calls, inputs, output, size, self._tensors(), own, fuses)
+
     def _bind(self) -> None:
-        """Look everything up that the steps need; again whenever the buffers change place."""
+        """Look everything up that the calls need; again whenever the buffers change place."""
         self.times_bound += 1
-        tensors = self._tensors()
-        steps, output, entry = self.program.steps, self.program.output, self.program.entry
-        self._kinds = self._own_kinds()
-        self._from_floats = compile_steps(steps, [0], output, self._kinds, tensors)
-        self._device = next((t.device for t in tensors.values()), torch.device("cpu"))
-        self._from_bits: Executable | None = None
-        self._from_pattern: Executable | None = None
+        calls, output, entry = self.program.calls, self.program.output, self.program.entry
+        self._from_floats = self._compiled(calls, [0], output)
+        self._device = next((t.device for t in self.buffers(False)), torch.device("cpu"))
+        self._from_bits: Compiled | None = None
+        self._from_pattern: Compiled | None = None
         sources = self._from_floats.sources
         self._own_rows: Int8Tensor | None = None
         if entry is not None:
-            packed = self._entry_step.outputs
-            self._from_bits = compile_steps(steps[entry:], packed, output, self._kinds, tensors)
+            last = self._entry_call
+            packed = [n for n in last.outputs if self.registers[n].form != "unused"]
+            self._from_bits = self._compiled(calls[entry:], packed, output)
             sources += self._from_bits.sources
-            if self._entry_step.kind == PACK_INT8:
-                scales = self._read_by(self._entry_step)
-                self._own_rows = no_rows(**scales)
-                sources += tuple(scales.values())
+            if last.kind == "pack_int8":
+                centre, inverse_step = self._read_by(last).values()
+                self._own_rows = _no_rows(centre, inverse_step)
+                sources += (centre, inverse_step)
         self._sources = Watch(sources, reads_bytes=True) if sources else None
         self._recordings = Recordings()
 
@@ -128,7 +132,7 @@ class BoundProgram(Frozen):
         pattern = [self._pattern_source] if isinstance(x, BitAdjacency) else []
         return pattern if self._sources is None else [self._sources, *pattern]
 
-    def _run_recorded(self, x: Inputs, graph: Any, forward: Callable[[Any, Any], Any]) -> Any:
+    def _run_recorded(self, x: Inputs, graph: Any, forward: Callable[..., Any]) -> Any:
         """``forward(x, graph)``, as one call once such inputs have come before."""
         if torch.compiler.is_compiling() or self.calls is not None:
             return forward(x, graph)
@@ -148,14 +152,13 @@ class BoundProgram(Frozen):
     def float_bytes(self) -> dict[str, int]:
         """Bytes of what is not packed, by layer or module."""
         found: dict[str, int] = {}
-        for step in self.program.steps:
-            if step.kind == "call":
-                call = self.calls[step.attributes["call"]]  # type: ignore[index]
-                found[step.layer] = found.get(step.layer, 0) + sum(float_bytes_of(call).values())
-            elif step.layer not in self.report.letters:
-                held = (self._buffers[name] for name in step.tensors.values())
-                size = sum(tensor.nbytes for tensor in held if tensor is not None)
-                found[step.layer] = found.get(step.layer, 0) + size
+        for call in self.program.calls:
+            if call.operator == CALL:
+                own = self.calls[call.arguments[0]]  # type: ignore[index]
+                found[call.layer] = found.get(call.layer, 0) + sum(float_bytes_of(own).values())
+            elif call.layer not in self.report.letters:
+                size = sum(tensor.nbytes for tensor in self._read_by(call).values())
+                found[call.layer] = found.get(call.layer, 0) + size
         return {name: size for name, size in found.items() if size}
 
     def _tensors(self) -> dict[str, Tensor]:
@@ -187,46 +190,49 @@ class BoundProgram(Frozen):
         super().__setstate__(state)
         self._bind()
 
-    def _start(self, x: Inputs) -> tuple[Executable, list[Any]]:
-        """The calls for features in this form, and their slots with the features filled in."""
+    def _start(self, x: Inputs, graphs: Sequence[Any] = ()) -> tuple[Executable, list[Any], Any]:
+        """The calls for features in this form, registers with these in, and graphs to read."""
         if x.device != self._device:
             raise ValueError(f"FrozenModel: x must be on {self._device}, got {x.device}")
         require_dense("FrozenModel", x)
         if self._is_stale():
             self._bind()
-        given: list[Any]
+        compiled, given = self._compiled_for(x)
+        if isinstance(x, BitAdjacency):
+            graphs = (*graphs, x)
+        executable = compiled.on(x, graphs)
+        return executable, executable.values(given), graphs
+
+    def _compiled_for(self, x: Inputs) -> tuple[Compiled, list[Any]]:
+        """The calls for features in this form, and what they read of these."""
         if not isinstance(x, Packed | BitImages):
             if self.features == "packed":
                 raise ValueError(
                     "FrozenModel: x must be the result of pack_features, got floats; the model "
                     "was frozen with features='packed'"
                 )
-            executable, given = self._from_floats, [x]
-        elif self._from_bits is None:
+            return self._from_floats, [x]
+        compiled = self._from_bits
+        if compiled is None:
             raise ValueError(f"FrozenModel: x must be floats, {self._why_floats()}")
-        elif isinstance(x, BitAdjacency):
-            executable, given = self._pattern_executable(), [x]
-        elif isinstance(x, Int8Tensor) or self._own_rows is not None:
-            executable, given = self._from_bits, [self._codes_of(x)]
-        else:
-            executable, given = self._from_bits, [x.words]
-            if executable.num_inputs > 1:
-                if x.scale is None:
-                    raise ValueError(
-                        "FrozenModel: packed x must carry a row scale; use pack_features(x)"
-                    )
-                given.append(x.scale)
-        return executable, given + [None] * (executable.num_slots - len(given))
+        if isinstance(x, BitAdjacency):
+            return self._pattern_compiled(), []
+        if isinstance(x, Int8Tensor) or self._own_rows is not None:
+            return compiled, [self._codes_of(x)]
+        if len(compiled.inputs) == 1:
+            return compiled, [x.words]
+        if x.scale is None:
+            raise ValueError("FrozenModel: packed x must carry a row scale; use pack_features(x)")
+        return compiled, [x.words, x.scale]
 
     def _bits_of_entries(self, name: str, x: Any) -> Any:
         """The bits of a sparse tensor where the model reads nothing else; else ``x`` itself."""
         if not is_sparse(x) or self.program.entry != 1:
             return x
-        step = self._entry_step
-        if step.kind != "pack" or x.device != self._device:
+        call, size = self._entry_call, self._packed_size
+        if call.kind != "pack" or x.device != self._device:
             return x
-        size, threshold = step.attributes["size"], self._read_by(step).get("threshold")
-        words = packed_entries(name, x, size, threshold)
+        words = packed_entries(name, x, size, self._read_by(call).get("threshold"))
         return x if words is None else BitTensor._trusted(words, size)
 
     def _codes_of(self, x: Inputs) -> Tensor:
@@ -250,7 +256,7 @@ class BoundProgram(Frozen):
             return False
         return not self._sources.unchanged()
 
-    def _pattern_executable(self) -> Executable:
+    def _pattern_compiled(self) -> Compiled:
         """The calls for the pattern of set bits, made anew once the weights were written to."""
         bound, is_compiling = self._from_pattern, torch.compiler.is_compiling()
         if bound is not None and (is_compiling or self._pattern_source.unchanged()):
@@ -260,51 +266,61 @@ class BoundProgram(Frozen):
                 "FrozenModel: x must be floats or a BitTensor, got the pattern of set bits, "
                 "which only a first layer with bit output takes"
             )
-        first = self.program.steps[self.program.entry or 0]
+        first = self.program.calls[self.program.entry or 0]
         self._pattern_source = Watch(self._read_by(first).values(), reads_bytes=True)
-        packed, output = self._entry_step.outputs, self.program.output
-        steps = self._pattern_steps()
-        self._from_pattern = compile_steps(steps, packed, output, self._kinds, self._tensors())
+        self._from_pattern = self._compiled(self._pattern_calls(), [], self.program.output)
         return self._from_pattern
 
     @property
-    def _entry_step(self) -> Step:
-        """The step that packs the features, behind which only their bits or codes are used."""
+    def _entry_call(self) -> Call:
+        """The call that packs the features, behind which only their bits or codes are used."""
         assert self.program.entry is not None
-        return self.program.steps[self.program.entry - 1]
+        return self.program.calls[self.program.entry - 1]
+
+    @property
+    def _packed_size(self) -> int:
+        """Features of packed rows, or channels of packed images."""
+        return self.registers[self._entry_call.outputs[0]].size or 0
 
     @property
     def _takes_pattern(self) -> bool:
         """Whether the features can be the pattern of their set bits."""
-        entry, steps = self.program.entry, self.program.steps
-        if entry is None or self._entry_step.kind != "pack" or not takes_pattern(steps[entry]):
+        entry, calls = self.program.entry, self.program.calls
+        if entry is None or self._entry_call.kind != "pack" or len(calls) == entry:
             return False
-        (packed,) = self._entry_step.outputs
-        return not any(packed in step.inputs for step in steps[entry + 1 :])
+        first, (packed,) = calls[entry], self._entry_call.outputs
+        is_plain = first.kind == "bmm_bbb" and first.tensors.keys() == {"w"}
+        return is_plain and not any(packed in call.inputs for call in calls[entry + 1 :])
 
-    def _pattern_steps(self) -> list[Step]:
-        """The steps behind the packing for the pattern of set bits, what they read in place."""
-        first, *rest = self.program.steps[self.program.entry :]
-        first, buffers = pattern_product(first, self._read_by(first))
-        for name, tensor in buffers.items():
-            self.register_buffer(name, tensor, persistent=False)
-        return [first, *rest]
+    def _pattern_calls(self) -> list[Call]:
+        """The calls behind the packing for the pattern of set bits, what they read in place.
 
-    def _read_by(self, step: Step) -> dict[str, Tensor]:
-        return {name: self.get_buffer(buffer) for name, buffer in step.tensors.items()}
+        ``sum_k x[k] w[o, k] >= 0`` is ``sum_{k set} w[o, k] >= sum_k w[o, k] / 2``: an aggregation
+        of weight columns with a threshold, over the pattern behind all graphs.
+        """
+        first, *rest = self.program.calls[self.program.entry :]
+        weight = BitTensor(self._read_by(first)["w"], first.named["size"])
+        values = weight.to_float()
+        columns = torch.ops.bitgnn.pack(values.t().contiguous())
+        self.register_buffer("pattern_columns", columns, persistent=False)
+        self.register_buffer("pattern_half_sum", values.sum(1) / 2, persistent=False)
+        pattern = [Part(-1, "rowptr"), Part(-1, "indices"), None, Buffer("pattern_half_sum")]
+        arguments = (Buffer("pattern_columns"), weight.shape[0], *pattern)
+        return [Call("bitgnn::bspmm_bbb", first.layer, arguments, first.outputs), *rest]
+
+    def _read_by(self, call: Call) -> dict[str, Tensor]:
+        return {name: self.get_buffer(buffer) for name, buffer in call.tensors.items()}
 
     def _why_floats(self) -> str:
         return "since not every part of this model looks at the same bits of them"
 
-    def _run_alone(
-        self, step: Step, values: dict[int, Any], graphs: Sequence[Any]
-    ) -> Callable[[], None]:
-        """Run one step on ``values``, each written by one step only; a call that repeats it."""
-        apply = self._kinds[step.kind].make(step, self._read_by(step))
-        runner: Any = runner_of(apply, step.inputs, step.outputs, step.graph)
-        call = partial(runner, values, graphs)
-        call()
-        return call
+
+def _no_rows(centre: Tensor, inverse_step: Tensor) -> Int8Tensor:
+    """An ``Int8Tensor`` without rows, whose scales are those of a packing call."""
+    size = centre.size(0)
+    codes = torch.empty(0, bytes_for(size), dtype=torch.int8, device=centre.device)
+    # Copies: a model may be written to, the rows that it packed stay as they are.
+    return Int8Tensor(codes, size, centre.clone(), inverse_of(inverse_step))
 
 
 def _bind_again(module: BoundProgram, keys: Any) -> None:

@@ -14,6 +14,7 @@ from bitgnn.bits import BitAdjacency, BitFeatures, BitTensor, Int8Features, Int8
 from bitgnn.bits.tensor import words_for
 from bitgnn.bits.tensor_version import TensorMemory
 from bitgnn.inference.bound_program import FeatureForm, Features
+from bitgnn.inference.executable import Write
 from bitgnn.inference.graph import (
     Graph,
     GraphLayout,
@@ -33,7 +34,7 @@ from bitgnn.inference.own_call import (
     hand_out,
 )
 from bitgnn.inference.own_form import WithOwnForm
-from bitgnn.inference.program import Program
+from bitgnn.inference.program import CALL, Program
 from bitgnn.inference.sparse_features import PACKABLE
 from bitgnn.inference.steps.calls import EDGE_INDEX, EDGE_WEIGHT, FloatCall
 
@@ -55,7 +56,9 @@ class CalledProgram(WithOwnForm):
         features: FeatureForm,
         own_call: OwnCall = PLAIN_CALL,
     ) -> None:
-        needs_parts = any(step.kind == "call" and step.graph is not None for step in program.steps)
+        needs_parts = any(
+            call.operator == CALL and call.graph is not None for call in program.calls
+        )
         holds = [spec.holds for spec in graphs]
         super().__init__(program, tensors, holds + ["edges"] * needs_parts, calls, features)
         self.graphs = tuple(graphs)
@@ -63,7 +66,7 @@ class CalledProgram(WithOwnForm):
         self._needs_parts = needs_parts
         self._needs_edges = any(call.parts & {EDGE_INDEX, EDGE_WEIGHT} for call in calls)
         self._graph_memory = TensorMemory()
-        # Types of features that the first step reads as they are.
+        # Types of features that the first call reads as they are.
         self._ready_types: tuple[torch.dtype, ...] = (torch.float32,)
         if program.entry == 1:
             self._ready_types = PACKABLE if self._own_rows is None else _PACKABLE_ROWS
@@ -131,8 +134,8 @@ class CalledProgram(WithOwnForm):
 
     def _packed_widths(self, graph: int) -> list[int]:
         """Words of the packed rows that are aggregated with a graph."""
-        steps = (step for step in self.program.steps if step.graph == graph and step.inputs)
-        read = (self.registers[step.inputs[0]] for step in steps)
+        calls = (call for call in self.program.calls if call.graph == graph and call.inputs)
+        read = (self.registers[call.inputs[0]] for call in calls)
         sizes = {held.size for held in read if held.form == "bits" and held.size is not None}
         return sorted({words_for(size) for size in sizes})
 
@@ -195,6 +198,9 @@ class CalledProgram(WithOwnForm):
         return result if out is None else hand_out("FrozenModel", result, out)
 
     def _read_entries(self, x: Any) -> Any:
+        """The bits of sparse features where the model reads nothing else."""
+        if x.__class__ is Tensor and x.layout is torch.strided:
+            return x
         return x if self.features == "packed" else self._bits_of_entries("FrozenModel", x)
 
     def _is_ready(self, x: Any, adjacency: Any) -> bool:
@@ -205,7 +211,7 @@ class CalledProgram(WithOwnForm):
             return x.__class__ in _PACKED
         return x.dtype in self._ready_types and x.dim() == 2 and x.layout is torch.strided
 
-    def _run_ready(self, x: Features, adjacency: Any) -> Any:
+    def _run_ready(self, x: Features, adjacency: Any, write: Write | None = None) -> Any:
         num_nodes, *features = x.shape
         if self.in_channels:
             expected = self.packed_channels if isinstance(x, _PACKED) else self.in_channels
@@ -217,10 +223,8 @@ class CalledProgram(WithOwnForm):
         is_compiling = torch.compiler.is_compiling()
         with torch.inference_mode() if is_compiling else torch.no_grad():
             graphs = self._adjacencies(adjacency, num_nodes)
-            executable, values = self._start(x)
-            for run in executable.runners:
-                run(values, graphs)
-        return values[executable.output]
+            executable, values, graphs = self._start(x, graphs)
+            return executable.run(values, graphs, write)
 
     def _run_own_call(self, x: Any, adjacency: Any, args: Any, kwargs: Any) -> Any:
         """Run with the arguments of the trained forward."""
@@ -265,7 +269,7 @@ class CalledProgram(WithOwnForm):
         return replace(graph, inputs={**graph.inputs, **given})
 
     def _adjacencies(self, adjacency: Any, num_nodes: int) -> Sequence[Any]:
-        """What steps find as graphs, from any form of the graph."""
+        """What calls find as graphs, from any form of the graph."""
         if not self.graphs and not self._needs_parts:
             return ()
         if adjacency is None and not self.takes_graph:

@@ -20,10 +20,11 @@ from bitgnn.inference.steps.calls import FloatCall, describe_call, needs_model
 from bitgnn.inference.steps.known import Unsavable
 from bitgnn.nn.recommender import Recommender
 
-FORMAT_VERSION = 4
-MIGRATIONS: Migrations = {3: dict}
-"""Format 4 has steps on 8-bit rows in place of thermometers, and else those of format 3; of others
-a trained model has to be frozen again."""
+FORMAT_VERSION = 5
+MIGRATIONS: Migrations = {3: dict, 4: dict}
+"""Format 5 holds calls of operators. Before, files held parts of networks (``"steps"``), which
+become calls when they are read, see :func:`~bitgnn.inference.emit.of_steps`; format 4 has those on
+8-bit rows in place of thermometers. Models of other formats have to be frozen again."""
 GONE = "pack_levels"
 """Kind of steps of format 3 that made thermometer bits of dense features."""
 DESCRIPTION_FILE = "model.json"
@@ -39,7 +40,7 @@ def save(
     """Write a frozen model into a folder, nothing pickled.
 
     ``weights-<number>.safetensors`` holds the tensors; ``model.json`` holds format version, kind,
-    steps, graph options, report, name and SHA-256 of the tensor file, and a SHA-256 of all that.
+    calls, graph options, report, name and SHA-256 of the tensor file, and a SHA-256 of all that.
     The JSON is renamed into place last, so the folder holds the old model or the new one, never a
     mixture, whether the process is killed, others save into the folder, or others load from it.
     Of the files in the folder only ``model.json`` and the tensor file it names are replaced.
@@ -82,7 +83,7 @@ def _refuse_unsavable(model: FrozenModel) -> None:
     """Refuse what a checkpoint cannot name, or what :func:`load` would refuse."""
     own = dict(model.named_buffers(recurse=False, remove_duplicate=False))
     try:
-        check_program(model.program, model.registers, own)
+        check_program(model.program, own)
     except ValueError as error:
         raise ValueError(f"save: {error}") from None
     refused: dict[str, str] = {}

@@ -1,7 +1,8 @@
-"""Operations of a frozen model's steps, on bits and on anything else."""
+"""Operations of a frozen model's calls, on bits and on anything else."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -10,18 +11,22 @@ from torch import Tensor
 
 from bitgnn.bits import BitImages, BitTensor
 from bitgnn.inference.bound_program import BoundProgram
-from bitgnn.inference.step import Step
-from bitgnn.inference.steps.images import CONVOLUTIONS, FIXED, OF_PATCHES
-from bitgnn.inference.steps.int8 import PRODUCTS as INT8_PRODUCTS
-from bitgnn.inference.steps.products import PATTERN_PRODUCT
+from bitgnn.inference.program import CALL, Call
 
-MOVES = ("flatten_bits", "unpack_images", "unpack", "flatten", "cat_channels", "call", "to_float")
-"""Kinds of steps on images that compute nothing, or nothing that could be counted."""
+MOVES = (
+    "flatten_bits", "unpack_images", "unpack", "flatten", "cat", CALL, "to", "permute",
+    "contiguous", "readable",
+)  # fmt: skip
+"""Kinds of calls on images that compute nothing, or nothing that could be counted."""
+INT8_PRODUCTS = ("bmm_iif", "bmm_iib", "bmm_add_iib")
+FIXED = ("conv_fbb", "conv_fbf")
+"""First layers of fixed point."""
+CONVOLUTIONS = ("conv_bbb", "conv_bbf", "conv_add", *FIXED)
 
 
 @dataclass(frozen=True)
 class StepCost:
-    """Products and sums of one step or of several together; a product and its sum count as two.
+    """Products and sums of one call or of several together; a product and its sum count as two.
 
     Attributes:
         bits: operations on single bits.
@@ -41,68 +46,73 @@ class StepCost:
         return self.bits / whole if whole else None
 
 
-def step_cost(model: BoundProgram, step: Step, num_nodes: int, graphs: Sequence[Any]) -> StepCost:
-    """Operations of one step on so many nodes; calls of the user's own code count as none.
+def call_cost(model: BoundProgram, call: Call, num_nodes: int, graphs: Sequence[Any]) -> StepCost:
+    """Operations of one call on so many nodes; the user's own code counts as none.
 
-    ``graphs`` are the adjacencies by :attr:`~bitgnn.inference.program.Step.graph`.
+    ``graphs`` are the adjacencies by their numbers.
     """
-    size = model.registers[step.outputs[0]].size or 0
-    if step.kind.startswith("bspmm_") and step.graph is not None:
-        edges = graphs[step.graph].nnz
+    kind, size = call.kind, model.registers[result_of(model, call)].size or 0
+    if kind.startswith("bspmm_") and call.graph is not None:
+        edges = graphs[call.graph].nnz
         # A pattern only adds; float weights multiply as well.
-        from_bits, has_values = step.kind[6] in "bt", step.kind[7] == "f"
+        from_bits, has_values = kind[6] in "bt", kind[7] == "f"
         if from_bits and not has_values:
             return StepCost(edges * size)
         return StepCost(0, edges * size * (2 if has_values else 1))
-    if step.kind in ("gat", "gatv2") and step.graph is not None:
-        return StepCost(0, graphs[step.graph].nnz * (size + step.attributes["heads"]))
-    if step.kind in INT8_PRODUCTS:
-        addends = num_nodes * size * (len(step.inputs) - 1)
-        return StepCost(0, 2 * num_nodes * step.attributes["size"] * size + addends)
-    if step.kind == PATTERN_PRODUCT.name or step.kind.startswith("bmm_"):
+    if kind in ("gat_bits", "gatv2_bits") and call.graph is not None:
+        return StepCost(0, graphs[call.graph].nnz * (size + call.named["heads"]))
+    inner = call.named["size"] * size if kind == "bits_linear" else weights_of(model, call)
+    products = 2 * num_nodes * inner
+    addends = num_nodes * size if call.named.get("addend") is not None else 0
+    if kind in (*INT8_PRODUCTS, "linear", "bits_linear"):
+        return StepCost(0, products + (addends if kind in INT8_PRODUCTS else 0))
+    if products:
         # A pattern counts as the dense product it stands for; it is not known here.
-        addends = num_nodes * size if step.kind.startswith("bmm_add") else 0
-        return StepCost(2 * num_nodes * step.attributes["size"] * size, addends)
-    if step.kind in ("linear", "bits_linear"):
-        return StepCost(0, 2 * num_nodes * step.attributes["size"] * size)
-    if step.kind in ("flip", "concat"):
+        return StepCost(products, addends)
+    if kind in ("bitwise_xor", "concat_bbb"):
         return StepCost(num_nodes * size)
-    return StepCost(0, 0 if step.kind in ("unpack", "cat", "call") else num_nodes * size)
+    return StepCost(0, 0 if kind in ("unpack", "cat", CALL) else num_nodes * size)
 
 
-def weights_of(model: BoundProgram, step: Step) -> int:
-    """Weights that a step multiplies with, as many as the trained layer has."""
-    a = step.attributes
-    if step.kind in CONVOLUTIONS:
-        words = model.get_buffer(step.tensors["weight"])
-        taps = words.size(1) * words.size(2)
-        return int(a["out"] * taps * (a["size"] // a.get("groups", 1)))
-    if step.kind == OF_PATCHES:
-        return int(a["out"] * a["taps"] * a["channels"])
-    if step.kind == "float_conv":
-        return model.get_buffer(step.tensors["weight"]).numel()
-    if step.kind.startswith("bmm_") or step.kind == "linear":
-        return int(a["size"] * a["out"])
-    return 0
+def weights_of(model: BoundProgram, call: Call) -> int:
+    """Weights that a call multiplies with, as many as the trained layer has."""
+    named, out = call.named, model.registers[result_of(model, call)].size or 0
+    if call.kind in CONVOLUTIONS:
+        words, source = model.get_buffer(named["w"].name), call.inputs[0]
+        channels, taps = model.registers[source].size or 0, words.size(1) * words.size(2)
+        packing = next(c for c in model.program.calls if source in c.outputs) if source else call
+        if packing.kind == "pack_patches":
+            channels = model.registers[packing.inputs[0]].size or 0
+            taps = math.prod(packing.named["kernel"])
+        return out * taps * channels // int(named.get("groups", 1))
+    if call.kind in ("conv2d", "linear"):
+        return model.get_buffer(named["weight"].name).numel()
+    is_product = call.kind.startswith("bmm_") or call.kind == "linear_ternary"
+    return int(named["size"] * out) if is_product else 0
 
 
-def image_step_cost(model: BoundProgram, step: Step, result: Any) -> StepCost:
-    """Operations of one step on images that wrote ``result`` first.
+def result_of(model: BoundProgram, call: Call) -> int:
+    """The register that a call was made for."""
+    return next(n for n in call.outputs if model.registers[n].form != "unused")
+
+
+def image_call_cost(model: BoundProgram, call: Call, result: Any) -> StepCost:
+    """Operations of one call on images that wrote ``result`` first.
 
     Products of fixed point with signs count as wide.
     """
     is_dense = isinstance(result, Tensor | BitImages | BitTensor)
     entries = result.shape.numel() if is_dense else 0
-    weights = weights_of(model, step)
+    weights = weights_of(model, call)
     if weights:
-        operations = 2 * weights * entries // step.attributes["out"]
-        addends = entries if len(step.inputs) > 1 else 0
-        if step.kind in FIXED or step.kind in ("float_conv", "linear"):
+        operations = 2 * weights * entries // (model.registers[result_of(model, call)].size or 1)
+        addends = entries if call.named.get("addend") is not None else 0
+        if call.kind in FIXED or call.kind in ("conv2d", "linear"):
             return StepCost(0, operations + addends)
         return StepCost(operations, addends)
-    if step.kind in MOVES:
+    if call.kind in MOVES:
         return StepCost()
-    if step.kind in ("pool_bits", "flip_images", "flip"):
-        window = step.attributes.get("kernel", [1, 1])
+    if call.kind in ("pool_bits", "bitwise_xor"):
+        window = call.named.get("kernel", [1, 1])
         return StepCost(entries * window[0] * window[1])
     return StepCost(0, entries)

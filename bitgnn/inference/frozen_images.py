@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, get_args
 
 import torch
@@ -10,10 +10,12 @@ from torch import Tensor
 
 from bitgnn.bits import BitImages, BitTensor
 from bitgnn.inference.bound_program import FeatureForm
+from bitgnn.inference.checks import SIDE
+from bitgnn.inference.executable import Executable, Write
 from bitgnn.inference.frozen import FreezeReport
 from bitgnn.inference.frozen_model import FrozenModel
 from bitgnn.inference.own_call import hand_out
-from bitgnn.inference.program import Executable, Program
+from bitgnn.inference.program import Program
 from bitgnn.inference.steps.calls import FloatCall
 
 Takes = Literal["images", "rows", "flattened"]
@@ -21,7 +23,7 @@ Takes = Literal["images", "rows", "flattened"]
 
 DTYPES = (torch.float32, torch.float16, torch.bfloat16, torch.uint8)
 OF_IMAGES = ("pack_images", "pack_patches")
-"""Steps that pack images, not rows."""
+"""Operators that pack images, not rows."""
 MEMORY = ("out of memory", "CUDA error", "CUDA driver error")
 """What errors say that have nothing to do with a layer's shapes."""
 
@@ -32,7 +34,7 @@ class FrozenImages(FrozenModel):
     It takes images of any height and width that the trained model takes.
 
     Args:
-        program: the steps; these and the errors are as those of :class:`FrozenModel`.
+        program: the calls; these and the errors are as those of :class:`FrozenModel`.
         tensors: what they read, by name.
         report: what freezing did.
         calls: modules and functions outside of the known steps.
@@ -41,6 +43,7 @@ class FrozenImages(FrozenModel):
     """
 
     kind = "images"
+    takes: Takes
 
     def __init__(
         self,
@@ -55,8 +58,13 @@ class FrozenImages(FrozenModel):
             raise ValueError(
                 f"FrozenImages: takes must be one of {list(get_args(Takes))}, got {takes!r}"
             )
+        self.__dict__["takes"] = takes  # before there is a module
         super().__init__(program, tensors, (), report, calls, features)
-        self.takes: Takes = takes
+
+    def _example_shape(self) -> Callable[[int], tuple[int, ...]]:
+        channels = self.program.in_channels
+        side = (SIDE, SIDE) if self.takes == "images" else ()
+        return lambda rows: (rows, channels, *side)
 
     def forward(  # type: ignore[override]
         self, x: Any, adjacency: Any = None, *, out: Tensor | None = None
@@ -86,30 +94,25 @@ class FrozenImages(FrozenModel):
         result: Tensor = self._run_recorded(x, None, self._run_checked)
         return result if out is None else hand_out("FrozenImages", result, out)
 
-    def _run_checked(self, x: Any, graph: None) -> Any:
+    def _run_checked(self, x: Any, graph: None, write: Write | None = None) -> Any:
         self._check_input("FrozenImages", x)
         with torch.inference_mode() if torch.compiler.is_compiling() else torch.no_grad():
-            executable, values = self._start(x)
+            executable, values, _ = self._start(x)
             if torch.compiler.is_compiling():
-                for run in executable.runners:
-                    run(values, ())
-            else:
-                self._run(executable, values)
-        return values[executable.output]
+                return executable.run(values, ())
+            return self._run(executable, values, write)
 
-    def _run(self, executable: Executable, values: list[Any]) -> None:
+    def _run(self, executable: Executable, values: list[Any], write: Write | None) -> Any:
         """Run call by call; errors name the layer they come from."""
-        run = None
+        given = [values[register] for register in executable.inputs]
         try:
-            for run in executable.runners:
-                run(values, ())
+            return executable.run(values, (), write)
         except (RuntimeError, ValueError, TypeError, IndexError) as error:
             message = str(error)
             is_of_machine = isinstance(error, torch.OutOfMemoryError | NotImplementedError)
             if is_of_machine or any(text in message for text in MEMORY):
                 raise
-            groups = zip(executable.calls, executable.groups, strict=True)
-            layer = next((group[0].layer for call, group in groups if call is run), "?")
+            layer = executable.failing_layer(given)
             raise ValueError(f"FrozenImages: layer {layer!r}: {message}") from error
 
     def _check_input(self, name: str, x: Any) -> None:
@@ -137,7 +140,7 @@ class FrozenImages(FrozenModel):
     def _check_packed(self, name: str, x: BitImages | BitTensor) -> None:
         if self.program.entry is None:
             raise ValueError(f"{name}: x must be floats, {self._why_floats()}")
-        of_images = self._entry_step.kind in OF_IMAGES
+        of_images = self._entry_call.kind in OF_IMAGES
         size = x.channels if isinstance(x, BitImages) else x.size
         if isinstance(x, BitImages) != of_images or size != self.packed_channels:
             form = "BitImages" if of_images else "a BitTensor"
@@ -173,10 +176,9 @@ class FrozenImages(FrozenModel):
         if layout not in ("auto", "dense"):
             raise ValueError(f"{name}: layout must be 'auto' or 'dense', got {layout!r}")
         words, *_ = self._packed(name, x, check_finite)
-        size = self._entry_step.attributes["size"]
-        if self._entry_step.kind in OF_IMAGES:
-            return BitImages(words, size)
-        return BitTensor._trusted(words, size)
+        if self._entry_call.kind in OF_IMAGES:
+            return BitImages(words, self._packed_size)
+        return BitTensor._trusted(words, self._packed_size)
 
     def _why_floats(self) -> str:
         return "since a layer of this model reads more of its images than one bit of each value"

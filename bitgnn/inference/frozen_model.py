@@ -14,12 +14,14 @@ from bitgnn.bits import BitAdjacency, BitImages, BitTensor, Int8Tensor, set_bits
 from bitgnn.inference.bound_program import FeatureForm, Features, Inputs, Packed
 from bitgnn.inference.bounds import check_program
 from bitgnn.inference.called_program import CalledProgram
+from bitgnn.inference.costs import result_of
+from bitgnn.inference.emit import of_steps
+from bitgnn.inference.executable import Instruction, run_code
 from bitgnn.inference.frozen import FreezeReport
 from bitgnn.inference.graph import Graph, GraphSpec
 from bitgnn.inference.own_call import PLAIN_CALL, OwnCall
-from bitgnn.inference.program import Program, Runner
+from bitgnn.inference.program import Call, Program
 from bitgnn.inference.sparse_features import is_sparse
-from bitgnn.inference.step import Step
 from bitgnn.inference.steps.calls import CALLS, FloatCall, describe_call, read_calls
 
 if TYPE_CHECKING:
@@ -32,17 +34,17 @@ class FrozenModel(CalledProgram):
     """Inference form of a binary network: packed weights, thresholds instead of norm and sign.
 
     Args:
-        program: the steps.
+        program: the calls.
         tensors: what they read, by name.
         graphs: what becomes of the graph, one entry for each adjacency in use; empty for a
             network without a graph.
         report: what freezing did.
-        calls: modules and functions outside of the known steps.
+        calls: modules and functions that no operator stands for.
         features: ``"packed"`` for a model that refuses floats.
         own_call: how the trained model is called.
 
     Raises:
-        ValueError: the program cannot run; the message names the step. Or packed features cannot
+        ValueError: the program cannot run; the message names the call. Or packed features cannot
             do, since floats are needed behind the packing.
     """
 
@@ -93,7 +95,7 @@ class FrozenModel(CalledProgram):
             raise ValueError(
                 f"{name}: layout must be one of {layouts} for this model, got {layout!r}"
             )
-        size = self._entry_step.attributes["size"]
+        size = self._packed_size
         if self._own_rows is not None:
             _, *scales = self._own_rows._state()
             return Int8Tensor._made(packed, *scales)
@@ -104,7 +106,7 @@ class FrozenModel(CalledProgram):
         return pattern if layout == "sparse" or pattern.nbytes < bits.nbytes else bits
 
     def _packed(self, name: str, x: Tensor, check_finite: bool) -> list[Any]:
-        """What the step that packs features writes of ``x``."""
+        """What the call that packs features writes of ``x``."""
         if self.program.entry is None:
             raise ValueError(f"{name}: this model takes floats, {self._why_floats()}")
         entries = x.to_sparse_coo().coalesce().values() if is_sparse(x) else x
@@ -115,19 +117,21 @@ class FrozenModel(CalledProgram):
             if isinstance(bits, BitTensor):
                 return [bits.words]
             x = x.to_dense()
-        values: dict[int, Any] = {0: x}
-        for step in self.program.steps[: self.program.entry]:
-            self._run_alone(step, values, ())
-        return [values[register] for register in self._entry_step.outputs]
+        calls = self.program.calls[: self.program.entry]
+        packing = self._compiled(calls, [0], calls[-1].outputs[0], fuses=False).made[0]
+        values = packing.values([x])
+        run_code(packing.code, values, (), frees=False)
+        kept = [n for n in calls[-1].outputs if self.registers[n].form != "unused"]
+        return [values[register] for register in kept]
 
-    def groups(self, x: Features) -> tuple[tuple[Step, ...], ...]:
-        """The steps that each call of a forward on features in this form does."""
-        return self._start(x)[0].groups
+    def groups(self, x: Features) -> tuple[tuple[Call, ...], ...]:
+        """The calls of the program that each call of a forward on features in this form does."""
+        return tuple(group for group, _ in self._start(x)[0].units)
 
     @torch.inference_mode()
     def repeatable_calls(
         self, x: Features, adjacency: Graph | Any = None
-    ) -> list[tuple[tuple[Step, ...], Callable[[], None]]]:
+    ) -> list[tuple[tuple[Call, ...], Callable[[], None]]]:
         """Run call by call as a forward does, and keep each one ready to be repeated alone.
 
         Args:
@@ -135,64 +139,51 @@ class FrozenModel(CalledProgram):
             adjacency: the graph as in :meth:`forward`.
 
         Returns:
-            For each call of :meth:`groups`: the steps it does, and what does it once more on the
-            same values; run that in inference mode.
+            For each call of :meth:`groups`: the calls of the program it does, and what does it once
+            more on the same values; run that in inference mode.
         """
-        executable, values = self._start(x)
-        graphs = self._adjacencies(adjacency, x.shape[0])
-        found: list[tuple[tuple[Step, ...], Callable[[], None]]] = []
-        for group, call in zip(executable.groups, executable.calls, strict=True):
-            found.append((group, partial(_on_copy, call, tuple(values), graphs)))
-            call(values, graphs)
-        return found
+        self._start(x)  # checks the form
+        executable, values, graphs = self._start(x, self._adjacencies(adjacency, x.shape[0]))
+        return [(group, _ready(code, values, graphs)) for group, code in executable.units]
 
     @torch.inference_mode()
     def steps(
         self, x: Inputs, adjacency: Graph | Any = None
-    ) -> list[tuple[Step, Callable[[], None], Any]]:
-        """Run step by step and keep what each one did, to look into a model or to time it.
+    ) -> list[tuple[Call, Callable[[], None], Any]]:
+        """Run the program call by call and keep what each one did, to look into it or to time it.
 
         Args:
-            x: features as in :meth:`forward`; the steps of packing are left out for packed ones.
+            x: features as in :meth:`forward`; the calls of packing are left out for packed ones.
             adjacency: the graph as in :meth:`forward`.
 
         Returns:
-            For each step: the step, a call that runs it once more alone, and its result: a
-            ``BitTensor`` or ``BitImages`` where it holds bits, else the tensor (of 8-bit rows the
-            codes).
+            For each call: the call, what runs it once more alone, and its result: a ``BitTensor``
+            or ``BitImages`` where it holds bits, else the tensor (of 8-bit rows the codes).
         """
         self._start(x)  # checks the form
+        compiled, given = self._compiled_for(x)
+        alone = self._compiled(compiled.calls, compiled.inputs, compiled.output, fuses=False)
         graphs = self._adjacencies(adjacency, x.shape[0])
-        steps = self.program.steps
-        values: dict[int, Any] = {0: x}
-        if isinstance(x, Packed | BitImages):
-            packed: tuple[Any, ...] = (x,)
-            if isinstance(x, BitTensor | BitImages):
-                packed = (x.words, x.scale)
-            elif isinstance(x, Int8Tensor):
-                packed = (x.codes,)
-            values = dict(zip(self._entry_step.outputs, packed, strict=False))
-            steps = steps[self.program.entry :]
-        if isinstance(x, BitAdjacency):
-            steps = tuple(self._pattern_steps())
-        found = []
-        for step in steps:
-            call = self._run_alone(step, values, graphs)
-            register = step.outputs[0]
+        graphs = (*graphs, x) if isinstance(x, BitAdjacency) else graphs
+        executable = alone.on(x, graphs)
+        values, found = executable.values(given), []
+        for (call,), code in executable.units:
+            again = _ready(code, values, graphs)
+            register = result_of(self, call)
             form, size = self.registers[register]
             result = values[register]
             if size is not None and form == "bits":
                 result = BitTensor._trusted(result, size)
             elif size is not None and form == "image_bits":
                 result = BitImages(result, size)
-            found.append((step, call, result))
+            found.append((call, again, result))
         return found
 
     def description(self) -> dict[str, Any]:
         """Everything but the tensors, as plain values: what a checkpoint's JSON holds."""
         calls = () if self.calls is None else self.calls
         return {
-            "program": self.program.description(),
+            "program": str(self.program),
             "report": self.report.description(),
             "features": self.features,
             **self._own_description(),
@@ -221,15 +212,20 @@ class FrozenModel(CalledProgram):
         if not isinstance(calls, list):
             raise ValueError("calls must be a list")
         own = {name: tensor for name, tensor in tensors.items() if not name.startswith(CALLS)}
+        held, told = read_calls(calls, tensors, model), description["program"]
+        if isinstance(told, Mapping) and "steps" in told:  # of format 4 and before
+            program, own = of_steps(told, own, [call.size for call in held])
+        else:
+            program = Program.read(told)
         made = cls(
-            Program.from_description(description["program"]),
+            program,
             own,
             report=FreezeReport.from_description(description["report"]),
-            calls=read_calls(calls, tensors, model),
+            calls=held,
             features=description["features"],
             **cls._own_arguments(description),
         )
-        check_program(made.program, made.registers, own)
+        check_program(made.program, own)
         return made
 
     @classmethod
@@ -244,13 +240,15 @@ class FrozenModel(CalledProgram):
         }
 
     def extra_repr(self) -> str:
-        """Widths, packed layers and bytes, and what each step writes."""
-        lines = [f"{self.in_channels}, {self.out_channels}, {super().extra_repr()}"]
-        for step in self.program.steps:
-            form, size = self.registers[step.outputs[0]]
-            lines.append(f"({step.layer}) {step.kind} -> {form}[{size}]")
-        return "\n".join(lines)
+        """Widths, packed layers and bytes, and the program."""
+        head = f"{self.in_channels}, {self.out_channels}, {super().extra_repr()}"
+        return f"{head}\n{self.program}"
 
 
-def _on_copy(call: Runner, values: Sequence[Any], graphs: Sequence[Any]) -> None:
-    call(list(values), graphs)  # its result may take the slot of a value that it is made of
+def _ready(
+    code: Sequence[Instruction], values: list[Any], graphs: Sequence[Any]
+) -> Callable[[], None]:
+    """Run instructions once; what runs them once more on the same values."""
+    again = partial(run_code, code, values, graphs, frees=False)
+    again()
+    return again

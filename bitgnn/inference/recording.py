@@ -1,8 +1,8 @@
-"""Recordings: the operator calls of a forward, recorded once and then run by one operator.
+"""Recordings: a program's calls on given inputs, bound and then run by one operator.
 
 A frozen model's forward on given inputs is a list of operator calls whose arguments are its
-buffers, the graph and the features. Once such inputs come a second time, their calls are recorded,
-and ``bitgnn::run_recording`` does all of them in C++, where every operator checks its arguments as
+buffers, the graph and the features. Once such inputs come a second time, the calls are bound, and
+``bitgnn::run_recording`` does all of them in C++, where every operator checks its arguments as
 before. What Python decides on the way, such as the layout of a graph, is decided once.
 """
 
@@ -15,11 +15,12 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode, is_in_torch_dispatch_mode
+from torch.utils._python_dispatch import is_in_torch_dispatch_mode
 
 from bitgnn.bits import BitAdjacency, BitFeatures, BitImages, BitTensor, Int8Tensor
 from bitgnn.bits.features import Int8Features
-from bitgnn.bits.tensor_version import Watch, are_same
+from bitgnn.bits.tensor_version import Watch
+from bitgnn.inference.executable import Instruction
 from bitgnn.inference.graph import PreparedGraph
 
 CALLS_TO_RECORD = 2
@@ -30,11 +31,11 @@ MOST_RECORDINGS = 8
 
 _NONE, _INTEGER, _REAL, _INTEGERS, _CONSTANT, _REGISTER = range(6)
 """Kinds of arguments, numbered as in csrc/core/recording.h."""
-
 _VIEWS = ("aten::view", "aten::unsqueeze", "aten::slice.Tensor")
-"""What recordings hold beside our operators."""
+"""What the runner does beside our operators."""
 
-Forward = Callable[[Any, Any], Any]
+Forward = Callable[..., Any]
+"""Takes features, a graph, and perhaps what writes its calls down."""
 Watches = Callable[[Any], list[Watch]]
 _PARTS: dict[type, Callable[[Any], tuple[Tensor, Tensor | None, Any]]] = {
     Tensor: lambda x: (x, None, 0),
@@ -49,46 +50,65 @@ _PARTS: dict[type, Callable[[Any], tuple[Tensor, Tensor | None, Any]]] = {
 of features, and of the scales that 8-bit rows were packed with."""
 
 
-class _Recorder(TorchDispatchMode):
-    """Writes down the operator calls inside as ``bind_recording`` takes them; keeps no results."""
+class _Writer:
+    """Writes calls down, while they run, as ``bind_recording`` takes them.
+
+    ``inputs`` are the tensors that later runs are given in the place of these.
+    """
 
     def __init__(self, inputs: Sequence[Tensor]) -> None:
-        super().__init__()
-        self.fits = True  # all calls are our operators, with arguments that recordings hold
-        self._inputs = len(inputs)
-        self._count = len(inputs)
+        self.fits = True  # the runner knows all operators and all kinds of arguments
+        self._inputs = self._count = len(inputs)
         self._registers = {id(tensor): number for number, tensor in enumerate(inputs)}
-        self._constants: dict[int, tuple[int, Tensor]] = {}
+        self._constants: dict[int, int] = {}
+        self._tensors: list[Tensor] = []
+        self._results: list[Any] = []  # kept, so that no other result has the identity of one
         self._names: list[str] = []
         self._numbers: list[int] = []
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        found = func(*args, **(kwargs or {}))
-        if self.fits:
-            known = func.namespace == "bitgnn" or func.name() in _VIEWS
-            self.fits = known and self._write(func, args, kwargs or {}, found)
-            if not self.fits:
-                self._constants.clear()  # nothing is kept alive in vain
-        return found
-
-    def _write(self, func: Any, args: Any, kwargs: Any, found: Any) -> bool:
-        """Write a call down; whether recordings hold what it takes."""
-        rest = func._schema.arguments[len(args) :]
-        values = [*args, *(kwargs.get(a.name, a.default_value) for a in rest)]
-        coded = [self._coded(value) for value in values]
+    def write(self, instruction: Instruction, given: Sequence[Any], found: Any) -> None:
+        """Write one call down."""
+        if not self.fits:
+            return
         outputs = found if isinstance(found, tuple) else (found,)
-        # A result that is gone may have left its identity to this one.
+        self._results.append(outputs)
+        operator = instruction.call.operator
+        if found is given[0]:
+            return  # nothing was done
+        coded = [self._coded(value) for value in given]
+        if operator.startswith("bitgnn::") or operator in _VIEWS:
+            name = operator.removeprefix("bitgnn::").partition(".")[0]
+            defaults = instruction.function._schema.arguments[len(given) :]  # type: ignore[attr-defined]
+            coded += [self._coded(argument.default_value) for argument in defaults]
+        elif _is_view(given[0], found):
+            name, coded = "aten::view", [coded[0], self._coded(list(found.shape))]
+        else:
+            coded = [None]
+        if None in coded:
+            self._refuse()
+            return
         places = range(self._count, self._count + len(outputs))
         self._count += len(outputs)
         self._registers.update(zip(map(id, outputs), places, strict=True))
-        name = func.name() if func.namespace == "aten" else func._opname
-        self._names.append(name.partition(".")[0])
-        arguments = (number for numbers in coded for number in numbers or ())
-        self._numbers += [len(coded), *arguments, len(outputs), *places]
-        return None not in coded
+        self._names.append(name)
+        numbers = (number for numbers in coded for number in numbers or ())
+        self._numbers += [len(coded), *numbers, len(outputs), *places]
+
+    def code(self, result: Any) -> tuple[list[Tensor], str, list[int]] | None:
+        """What ``bind_recording`` takes; None where it cannot, or no call gave the result."""
+        place = self._registers.get(id(result), 0)
+        if not self.fits or place < self._inputs:
+            return None
+        head = [self._inputs, self._count, place]
+        return self._tensors, " ".join(self._names), head + self._numbers
+
+    def _refuse(self) -> None:
+        self.fits = False
+        self._tensors.clear()  # nothing is kept alive in vain
+        self._results.clear()
 
     def _coded(self, value: Any) -> list[int] | None:
-        """One argument as numbers, its kind in front; None where recordings hold none such."""
+        """One argument as numbers, its kind in front; None where the runner knows none such."""
         if value is None:
             return [_NONE]
         if isinstance(value, bool | int):
@@ -101,17 +121,23 @@ class _Recorder(TorchDispatchMode):
             return None
         if id(value) in self._registers:
             return [_REGISTER, self._registers[id(value)]]
-        known = self._constants.setdefault(id(value), (len(self._constants), value))
-        return [_CONSTANT, known[0]]
+        if id(value) not in self._constants:
+            self._constants[id(value)] = len(self._tensors)
+            self._tensors.append(value)
+        return [_CONSTANT, self._constants[id(value)]]
 
-    def code(self, result: Any) -> tuple[list[Tensor], str, list[int]] | None:
-        """What ``bind_recording`` takes; None unless one of the calls gave the result."""
-        place = self._registers.get(id(result), 0)
-        if not self.fits or place < self._inputs:
-            return None
-        tensors = [tensor for _, tensor in self._constants.values()]
-        head = [self._inputs, self._count, place]
-        return tensors, " ".join(self._names), head + self._numbers
+
+def _is_view(x: Any, found: Any) -> bool:
+    """Whether a result is the operand in another shape."""
+    return (
+        isinstance(x, Tensor)
+        and isinstance(found, Tensor)
+        and x.dtype == found.dtype
+        and x.data_ptr() == found.data_ptr()
+        and x.numel() == found.numel()
+        and x.is_contiguous()
+        and found.is_contiguous()
+    )
 
 
 class Recording:
@@ -142,13 +168,14 @@ class Recording:
 
     def fits(self, form: Any, graph: Any) -> bool:
         """Whether it serves features of this form, and the graph as it is now."""
-        return (
-            self.graph() is graph
-            and form == self._form
-            and (graph is None or are_same(graph.tensors, self._tensors))
-            and _versions(self._tensors) == self._versions
-            and all(watch.unchanged() for watch in self._watches)
-        )
+        if self.graph() is not graph or form != self._form:
+            return False
+        if graph is not None and not _are_unwritten(graph.tensors, self._tensors, self._versions):
+            return False
+        for watch in self._watches:  # noqa: SIM110  (a generator costs as much as a small kernel)
+            if not watch.unchanged():
+                return False
+        return True
 
     def serves(self, x: Any, graph: Any) -> bool:
         """Whether it gives the result for these features and this graph as they are now."""
@@ -156,6 +183,8 @@ class Recording:
 
     def run(self, x: Any) -> Any:
         """The result for features that it fits."""
+        if x.__class__ is Tensor:
+            return self._operator(x, None, self._number)
         first, second, _ = self._parts_of(x)
         return self._operator(first, second, self._number)
 
@@ -185,7 +214,7 @@ class Recordings:
 
         ``watches`` tells of what calls on ``x`` were made of: after a write to it they are stale.
         """
-        if is_in_torch_dispatch_mode() or torch.jit.is_tracing():
+        if is_in_torch_dispatch_mode() or torch._C._is_tracing():
             return forward(x, graph)
         recording = self.find(x, graph)
         if recording is not None:
@@ -216,9 +245,9 @@ class Recordings:
         for held in adjacencies:
             if isinstance(held, BitAdjacency):
                 held.check_written()  # once, and no part of every call
-        with _Recorder([first] if second is None else [first, second]) as recorder:
-            result = forward(x, graph)
-        code = recorder.code(result)
+        writer = _Writer([first] if second is None else [first, second])
+        result = forward(x, graph, writer.write)
+        code = writer.code(result)
         if code is None:
             self._refused.add((type(x), first.dtype))
             return result
@@ -248,13 +277,31 @@ class Recordings:
         return not (first.is_cuda and torch.cuda.is_current_stream_capturing())
 
 
-def _versions(tensors: Sequence[Tensor | None]) -> list[int]:
-    """How often each tensor was written to, those of inference mode left out, which do not tell."""
-    return [t._version for t in tensors if t is not None and not t.is_inference()]
+def _are_unwritten(
+    tensors: Sequence[Tensor | None],
+    held: Sequence[Tensor | None],
+    versions: Sequence[int | None],
+) -> bool:
+    """Whether tensors are those held, and written to as often."""
+    if len(tensors) != len(held):
+        return False
+    for tensor, before, version in zip(tensors, held, versions, strict=True):
+        if tensor is not before:
+            return False
+        if version is not None and tensor._version != version:  # type: ignore[union-attr]
+            return False
+    return True
+
+
+def _versions(tensors: Sequence[Tensor | None]) -> list[int | None]:
+    """How often each tensor was written to; None for those of inference mode, which do not tell."""
+    return [None if t is None or t.is_inference() else t._version for t in tensors]
 
 
 def _form_of(x: Any) -> Any:
     """What tells features from others that need a recording of their own."""
+    if x.__class__ is Tensor:
+        return Tensor, x.shape, x.dtype, x.device, True, 0
     parts_of = _PARTS.get(x.__class__)
     if parts_of is None:
         return None

@@ -59,7 +59,7 @@ def test_a_frozen_model_that_differs_ends_the_demo(tmp_path, monkeypatch):
     def wrong(*arguments, **named):
         result = real(*arguments, **named)
         frozen = result.frozen
-        frozen.get_buffer(frozen.program.steps[-2].tensors["weight"]).bitwise_not_()
+        frozen.get_buffer(frozen.program.calls[-2].tensors["w"]).bitwise_not_()
         return result
 
     monkeypatch.setattr(demo, "distilled", wrong)

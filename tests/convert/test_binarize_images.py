@@ -66,8 +66,9 @@ def test_layers_are_swapped_with_their_weights_and_numbers_and_freeze():
     assert torch.equal(binary[11].weight, model[11].weight)
     assert type(model[0]) is nn.Conv2d
     frozen = _check_frozen(trained(binary), torch.randn(3, 3, 8, 8))
-    assert [step.kind for step in frozen.program.steps] == [
-        "conv_fbb", "conv_bbb", "conv_bbb", "pool_bits", "flatten_bits", "bmm_bbb", "bmm_bbf"
+    assert [step.kind for step in frozen.program.calls] == [
+        "readable", "conv_fbb", "conv_bbb", "conv_bbb", "pool_bits", "flatten_bits", "bmm_bbb",
+        "bmm_bbf",
     ]  # fmt: skip
 
 
@@ -83,7 +84,7 @@ def test_a_residual_network_with_norms_inside_keeps_float_sums():
     assert report_of(binary).left == {"8": "it is the last layer"}
     with pytest.warns(UserWarning, match="stay in full precision"):
         frozen = _check_frozen(binary, torch.randn(2, 3, 32, 32), 1e-4)
-    assert {"conv_bbb", "conv_bbf", "conv_fbf"} <= {step.kind for step in frozen.program.steps}
+    assert {"conv_bbb", "conv_bbf", "conv_fbf"} <= {step.kind for step in frozen.program.calls}
 
 
 def test_relus_in_front_of_signs_are_warned_of():

@@ -150,7 +150,7 @@ def first_maps(frozen):
     """What the steps of each layer with an order do first."""
     found = {}
     for layer in frozen.report.orders:
-        kinds = [step.kind for step in frozen.program.steps if step.layer == layer]
+        kinds = [step.kind for step in frozen.program.calls if step.layer == layer]
         aggregates = next(place for place, kind in enumerate(kinds) if kind.startswith("bspmm"))
         found[layer] = ORDERS[aggregates < kinds.index("linear")]
     return found
@@ -171,8 +171,8 @@ def test_forced_orders_of_a_sage_layer(order, x, graph):
     model = trained(PlainSage(), x, graph)
     frozen = freeze(model, Plan({}, {"second": order}))
     assert frozen.report.orders == {"second": order}
-    steps = [step for step in frozen.program.steps if step.layer == "second"]
-    (size,) = (step.attributes["size"] for step in steps if step.graph is not None)
+    steps = [step for step in frozen.program.calls if step.layer == "second"]
+    (size,) = (frozen.registers[call.outputs[0]].size for call in steps if call.graph is not None)
     assert size == (24 if order == "aggregate_first" else CLASSES)
     check(frozen, model, x, graph)
 

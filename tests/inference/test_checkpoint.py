@@ -2,6 +2,7 @@
 
 import json
 import threading
+from dataclasses import replace
 
 import pytest
 import torch
@@ -26,14 +27,25 @@ def saved(make_model, tmp_path):
     return model, save(model, tmp_path / "model")
 
 
-def _step(description, number):
-    return description["program"]["steps"][number]
+def text(old, new):
+    """A change of the first place where the program says something."""
+
+    def change(description):
+        assert old in description["program"]
+        description["program"] = description["program"].replace(old, new, 1)
+
+    return change
 
 
-def _swap_thresholds(description):
-    """Swaps those of the features and of the hidden channels, which differ in number."""
-    first, second = (_step(description, number)["tensors"] for number in (0, 2))
-    first["threshold"], second["threshold"] = second["threshold"], first["threshold"]
+def line(number, value):
+    """Another line of the program in the place of one, or none."""
+
+    def change(description):
+        lines = description["program"].split("\n")
+        lines[number : number + 1 or None] = [] if value is None else [value]
+        description["program"] = "\n".join(lines)
+
+    return change
 
 
 @pytest.mark.parametrize("precision", ["full", "bin"])
@@ -51,49 +63,57 @@ def test_round_trip(make_model, graph, features, tmp_path, precision, num_layers
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda d: d.update(format=5), "format 5 is unknown"),
+        (lambda d: d.update(format=6), "format 6 is unknown"),
         (lambda d: d.update(format=1), "format 1 is unknown"),
         (lambda d: d.update(kind="gat"), "model kind 'gat' is unknown"),
         (lambda d: d.pop("format"), "format None is unknown"),
         (lambda d: d.pop("tensors"), "names no tensor file"),
         (lambda d: d["tensors"].update(file="../x"), "is not the name of"),
         (lambda d: d["tensors"].update(bytes="1"), "names no tensor file"),
-        (lambda d: d["program"].update(in_channels=76), r"step 0 \(pack\): inputs must have 75"),
-        (lambda d: d["program"].update(entry=2), "must end in a packing step"),
-        (lambda d: d["program"].update(entry=9), "entry must lie in"),
-        (lambda d: d["program"].update(output=1), "must hold floats"),
-        (lambda d: d["program"].update(output=99), "must hold floats"),
-        (lambda d: d["program"].update(steps=None), "must be a list"),
-        (lambda d: d["program"].pop("output"), "must have the entries"),
-        (lambda d: d["program"]["steps"].pop(), "must hold floats"),
-        (lambda d: d["program"]["steps"].append(None), "a step must have the entries"),
-        (lambda d: _step(d, 1).update(kind="call"), "unknown kind"),
-        (lambda d: _step(d, 1).update(kind="os.system"), "unknown kind"),
-        (lambda d: _step(d, 0).update(kind="pack_levels"), "thermometer bits of dense features"),
-        (lambda d: (d.update(format=3), _step(d, 0).update(kind="pack_levels")), "freeze it again"),
-        (lambda d: _step(d, 1).update(inputs=[7]), "register 7 is read before it is written"),
-        (lambda d: _step(d, 1).update(inputs=["x"]), "registers must be numbers"),
-        (lambda d: _step(d, 1).update(inputs=[-1]), "registers must be numbers"),
-        (lambda d: _step(d, 1).update(inputs=[]), "inputs must be"),
-        (lambda d: _step(d, 1).update(outputs=[0]), r"registers \[0\] cannot be written"),
-        (lambda d: _step(d, 1).update(outputs=[2, 9]), "cannot be written"),
-        (lambda d: _step(d, 1)["attributes"].update(size=74), "inputs must have 74"),
-        (lambda d: _step(d, 1)["attributes"].update(size="75"), "attribute 'size' must be"),
-        (lambda d: _step(d, 1)["attributes"].update(size=True), "attribute 'size' must be"),
-        (lambda d: _step(d, 1)["attributes"].update(out=41), "weight must have 41 rows"),
-        (lambda d: _step(d, 1)["attributes"].update(other=1), "attributes must be"),
-        (lambda d: _step(d, 1)["tensors"].update(weight="nothing"), r"\['nothing'\] are missing"),
-        (lambda d: _step(d, 1)["tensors"].clear(), "tensor weight is missing"),
-        (lambda d: _step(d, 2)["tensors"].clear(), "unexpected tensors"),
-        (_swap_thresholds, r"threshold must be torch\.float32 \[75\], got torch\.float32 \[40\]"),
-        (lambda d: _step(d, 2).update(graph=None), "adjacency None does not fit"),
-        (lambda d: _step(d, 2).update(graph=1), "adjacency 1 does not fit"),
-        (lambda d: _step(d, 2).update(graph=-1), "adjacency -1 does not fit"),
-        (lambda d: d["graphs"].clear(), "adjacency 0 does not fit"),
+        (text("floats[75]", "floats[76]"), r"call 0 \(pack\): it must write size 76"),
+        (text("return %5", "return %1"), "must hold floats"),
+        (text("return %5", "return %99"), "must hold floats"),
+        (text("return %5", ""), "a program must return a register"),
+        (line(5, None), "a program must return a register|must hold floats"),
+        (line(5, "x"), "a line must be a call"),
+        (text("%1: bits[75]", "%1: bits[74]"), "must write size 75"),
+        (text("%1: bits[75]", "%1: floats[75]"), "must write floats"),
+        (text("%1: bits[75]", "%1: words[75]"), "a register must be written as"),
+        (text("%1: bits[75]", "%0: bits[75]"), "written twice"),
+        (text("%1: bits[75]", "%1: bits[75], %6: scale[?]"), "cannot be written"),
+        (text("%1: bits[75]", "%7: bits[75]"), "a program must return a register, of 0 to"),
+        (text("bitgnn::bmm_bbb", "call"), "there is no own code"),
+        (text("bitgnn::bmm_bbb", "os::system"), "unknown operator"),
+        (text("bitgnn::bmm_bbb", "aten::resize_"), "unknown operator"),
+        (text("bitgnn::bmm_bbb", "bitgnn::run_recording"), "unknown operator"),
+        (text("bitgnn::bmm_bbb", "aten::relu"), "it takes"),
+        (text("(%1, ", "(%5, "), "register 5 is read before it is written"),
+        (text("(%1, ", "(%-1, "), "arguments of a call are wrong|unexpected"),
+        (text("(%1, ", "(print('x'), "), "arguments of a call are wrong"),
+        (text("(%1, ", "(x[0], "), "arguments of a call are wrong"),
+        (text("(%1, ", "(lambda: 0, "), "arguments of a call are wrong"),
+        (text("(%1, ", "(graph0.rowptr.data, "), "arguments of a call are wrong"),
+        (text("(%1, ", "(None, "), r"call 1 \(bmm_bbb\)"),
+        (text("call1_weight, 75", "call1_weight, 74"), "must have size 74"),
+        (text("call1_weight, 75", "call1_weight, 1000"), "must have size 1000"),
+        (text("call1_weight, 75", "call1_weight, '75'"), r"call 1 \(bmm_bbb\)"),
+        (text("call1_weight, 75", f"call1_weight, {1 << 70}"), r"call 1 \(bmm_bbb\)"),
+        (text("call1_weight, 75", "call1_weight, 75" + 9 * ", None"), "it takes"),
+        (text("(%1, call1_weight", "(%1, nothing"), r"\['nothing'\] are missing"),
+        (text("(%1, call1_weight", "(%1, %0"), "call 1|unexpected tensors"),
+        (text("(%0, call0_threshold", "(%0, None"), "unexpected tensors"),
+        (text("(%0, call0_threshold", "(%0, call2_threshold"), "unexpected tensors"),
+        (text("graph0.rowptr", "graph1.rowptr"), "graph1.rowptr does not fit"),
+        (text("graph0.rowptr", "graph0.values"), "graph0.values does not fit"),
+        (text("graph0.rowptr", "graph0.indices"), "rowptr must be that of a graph"),
+        (text("graph0.rowptr", "call0_threshold"), "rowptr must be that of a graph"),
+        (text("graph0.row_scale", "call0_threshold"), "row must be that of a graph"),
+        (lambda d: d["graphs"].clear(), "graph0.rowptr does not fit"),
         (lambda d: d["graphs"][0].update(colour="red"), "a graph must have the entries"),
         (lambda d: d["graphs"][0].update(kind="odd"), "unknown option"),
-        (lambda d: d["graphs"][0].update(keeps_weights=True), "adjacency 0 does not fit"),
+        (lambda d: d["graphs"][0].update(keeps_weights=True), "graph0.row_scale does not fit"),
         (lambda d: d["report"].pop("letters"), "a report must have"),
+        (lambda d: d.update(program=None), "a program must be text"),
         (lambda d: d.pop("program"), "damaged checkpoint"),
     ],
 )
@@ -115,13 +135,6 @@ def refused(folder, change, message):
         load(folder)
     assert str(file) in str(caught.value)
     file.write_text(whole)
-
-
-def test_files_of_bits_of_the_format_before_still_load(saved, graph, features):
-    frozen, folder = saved
-    file = folder / "model.json"
-    file.write_text(json.dumps(sealed({**json.loads(file.read_text()), "format": 3})))
-    assert torch.equal(load(folder)(features, graph), frozen(features, graph))
 
 
 def test_damaged_and_missing_files(saved, tmp_path):
@@ -172,7 +185,7 @@ def test_round_trip_of_every_kind_of_step(tmp_path, graph, features):
     torch.testing.assert_close(frozen(features, graph), model(features, graph))
     copy = load(save(frozen, tmp_path / "model"))
     assert torch.equal(copy(features, graph), frozen(features, graph))
-    assert len({step.kind for step in frozen.program.steps}) > 12
+    assert len({step.kind for step in frozen.program.calls}) > 12
 
 
 class Doubling(nn.Module):
@@ -196,17 +209,19 @@ def test_joins_of_a_network_come_back_and_long_chains_do_not(tmp_path, monkeypat
     assert torch.equal(load(tmp_path / "model")(*graph), frozen(*graph))
 
     def chain(description):
-        program = description["program"]
-        last = program["steps"][-1]
-        assert last["kind"] == "cat"
-        for register in range(100, 100 + CHAIN):
-            inputs = [program["output"]] * 2
-            program["steps"].append({**last, "inputs": inputs, "outputs": [register]})
-            program["output"] = register
+        *lines, last = description["program"].split("\n")
+        assert "aten::cat" in lines[-1]
+        register, size = int(last[len("return %") :]), 32
+        for _ in range(CHAIN):
+            size *= 2
+            joined = f"aten::cat([%{register}, %{register}], -1)  # cat"
+            register += 1
+            lines.append(f"%{register}: floats[{size}] = {joined}")
+        description["program"] = "\n".join([*lines, f"return %{register}"])
 
-    refused(tmp_path / "model", chain, r"step \d+ \(cat\): \d+ features are more than weights")
+    refused(tmp_path / "model", chain, r"call \d+ \(cat\): \d+ features are more than weights")
     monkeypatch.setattr(bounds, "COPIES", 0)
-    with pytest.raises(ValueError, match=r"save: step \d+ .* features are more than weights allow"):
+    with pytest.raises(ValueError, match=r"save: call \d+ .* features are more than weights allow"):
         save(frozen, tmp_path / "other")
     assert not (tmp_path / "other").exists()
 
@@ -227,21 +242,26 @@ FLOAT = nn.Sequential(
         (
             BINARY,
             [
-                ("conv", {"padding": [10**4] * 4}, "pixels larger"),
-                ("conv", {"padding": [0, 0, 0, 300]}, "pixels larger"),
-                ("conv", {"dilation": [9, 9], "padding": [10, 8 + 300, 0, 0]}, "pixels larger"),
-                ("conv", {"dilation": [10**9] * 2, "padding": [10**9] * 4}, "numbers of windows"),
-                ("conv", {"padding": [2**70] * 4}, "numbers of windows must be at most"),
-                ("conv", {"dilation": [0, 1]}, "dilation must be 2 numbers of at least 1"),
+                ("conv_bbb", {"padding": [10**4] * 4}, "pixels larger"),
+                ("conv_bbb", {"padding": [0, 0, 0, 300]}, "pixels larger"),
+                ("conv_bbb", {"dilation": [9, 9], "padding": [10, 8 + 300, 0, 0]}, "pixels larger"),
+                (
+                    "conv_bbb",
+                    {"dilation": [10**9] * 2, "padding": [10**9] * 4},
+                    "numbers must be at most",
+                ),
+                ("conv_bbb", {"padding": [2**70] * 4}, "numbers must be at most"),
+                ("conv_bbb", {"dilation": [0, 1]}, "numbers of windows"),
+                ("conv_bbb", {"stride": [0, 1]}, "numbers of windows"),
             ],
         ),
         (
             FLOAT,
             [
-                ("max_pool", {"kernel": [10**9] * 2, "padding": [10**8] * 2}, "numbers of windows"),
-                ("adaptive_avg_pool", {"output": [10**5, None]}, "pixels larger"),
-                ("float_conv", {"padding": [500, 0]}, "pixels larger"),
-                ("float_conv", {"padding": [[1], 0]}, "bad operand"),
+                ("max_pool2d", {"kernel_size": [10**9] * 2, "padding": [10**8] * 2}, ""),
+                ("adaptive_avg_pool", {"output": [10**4, None]}, "pixels larger"),
+                ("conv2d", {"padding": [500, 0]}, "pixels larger"),
+                ("conv2d", {"padding": [[1], 0]}, ""),
             ],
         ),
     ],
@@ -254,11 +274,12 @@ def test_images_do_not_grow_without_bound(tmp_path, layers, changes):
     for kind, change, message in changes:
 
         def changed(description, kind=kind, change=change):
-            steps = description["program"]["steps"]
-            step = next(step for step in steps if step["kind"].startswith(kind))
-            step["attributes"].update(change)
+            call = next(call for call in frozen.program.calls if call.kind == kind)
+            named = {**call.named, **change}
+            new = replace(call, arguments=tuple(named.values()))
+            text(str(call), str(new))(description)
 
-        refused(tmp_path, changed, rf"step \d+ \({kind}.*\): .*{message}")
+        refused(tmp_path, changed, rf"call \d+ \({kind}.*\): .*{message}")
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,7 @@ from operator_calls import OperatorCalls
 from torch import nn
 
 from bitgnn import capture, freeze
-from bitgnn.inference import load, save
-from bitgnn.inference.fusions import joint
+from bitgnn.inference import load, rewrites, save
 from bitgnn.models import GCN, GraphSAGE, GraphSAINT
 from bitgnn.nn import BinaryConv2d, BinaryLinear
 from bitgnn.ops.linear import LinearChain
@@ -22,11 +21,8 @@ def kinds_of_calls(frozen, x):
 
 
 def step_by_step(frozen, x):
-    """What the steps of a network without a graph give one by one."""
-    values = {0: x}
-    for step in frozen.program.steps:
-        frozen._run_alone(step, values, ())
-    return values[frozen.program.output]
+    """What the calls of a network without a graph give one by one."""
+    return frozen.steps(x)[-1][2]
 
 
 def frozen_gcn(nodes, hidden, classes, layers=2):
@@ -102,7 +98,7 @@ def test_last_layer_of_graphsage(precision, hidden, classes, output, device):
 def test_graph_saint_aggregates_class_scores(precision, aggr, x, edges, tmp_path):
     model = shake(GraphSAINT(FEATURES, HIDDEN, CLASSES, precision, aggr=aggr), x, edges)
     frozen, apart = freeze(model), freeze(model, fold=False)
-    kinds, unfolded = ([step.kind for step in made.program.steps] for made in (frozen, apart))
+    kinds, unfolded = ([step.kind for step in made.program.calls] for made in (frozen, apart))
     assert "cat" in unfolded
     assert "cat" not in kinds
     assert kinds.count("bits_linear") == 2
@@ -110,8 +106,8 @@ def test_graph_saint_aggregates_class_scores(precision, aggr, x, edges, tmp_path
     assert frozen.report.folded == {"lin": "composed with convs.1"}
     assert "lin: composed with convs.1" in str(frozen.report)
     assert frozen.report.letters == apart.report.letters
-    sums = [step for step in frozen.program.steps if step.kind.startswith("bspmm_f")]
-    assert sums[-1].attributes["size"] == CLASSES
+    sums = [step for step in frozen.program.calls if step.kind.startswith("bspmm_f")]
+    assert frozen.registers[sums[-1].outputs[0]].size == CLASSES
     found = frozen(x, edges)
     for expected in (model(x, edges).detach(), apart(x, edges)):
         scale = expected.abs().max().clamp(min=1)
@@ -137,7 +133,7 @@ def linear_network(step=None):
 @pytest.fixture
 def clusters(monkeypatch):
     """As on a GPU that has the launch: elsewhere its reference runs."""
-    monkeypatch.setattr(joint, "CHAINING", "cpu")
+    monkeypatch.setattr(rewrites, "CHAINING", "cpu")
     monkeypatch.setattr(LinearChain, "fits", lambda chain: True)
 
 
@@ -151,7 +147,7 @@ def test_linear_layers_are_one_call(clusters, images):
 def test_a_write_to_weights_of_linear_layers_is_noticed(clusters):
     frozen, x = freeze(linear_network()), torch.randn(4, 3, 5, 5)
     before = frozen(x)
-    frozen.get_buffer(frozen.program.steps[-1].tensors["bias"]).add_(1.0)
+    frozen.get_buffer(frozen.program.calls[-1].tensors["bias"]).add_(1.0)
     torch.testing.assert_close(frozen(x), before + 1)
     twin = freeze(linear_network())
     twin.load_state_dict(frozen.state_dict())

@@ -22,7 +22,7 @@ def scores(model, *inputs):
 
 
 def kinds_of(frozen):
-    return [step.kind for step in frozen.program.steps]
+    return [step.kind for step in frozen.program.calls]
 
 
 @pytest.mark.parametrize("norm", [False, True], ids=["", "norms"])
@@ -258,7 +258,7 @@ def test_written_scales_are_noticed():
     frozen = bitgnn.freeze(model, check=False)
     packed = frozen.pack_features(x)
     before = frozen(packed, edges)
-    centre = frozen.get_buffer(frozen.program.steps[0].tensors["centre"])
+    centre = frozen.get_buffer(frozen.program.calls[0].tensors["centre"])
     kept = packed.centre.clone()
     centre.add_(x.std(0))
     assert torch.equal(packed.centre, kept)

@@ -39,7 +39,7 @@ def test_a_block_that_decides_by_values(x, edges, tmp_path):
     for given in (edges, frozen.prepare_graph(edges, N)):
         agree(frozen(x, given), model(x, edges))
     assert list(frozen.report.letters) == ["first", "block.conv", "block.map", "last"]
-    assert [step.kind for step in frozen.program.steps].count("call") == 1
+    assert [step.kind for step in frozen.program.calls].count("call") == 1
     packed = [m for m in frozen.modules() if type(m) is FrozenModel]
     assert len(packed) == 3  # itself and two layers of the block
     read = load(save(frozen, tmp_path), Around(Deciding(), "graph", "FBB+BBB"))

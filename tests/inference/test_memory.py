@@ -10,7 +10,7 @@ from torch_geometric.data import Data
 from bitgnn import BitAdjacency, models
 from bitgnn.convert import freeze
 from bitgnn.inference import measured_memory, memory_report
-from bitgnn.inference.fusions.products import row_order_of
+from bitgnn.inference.layouts import row_order_of
 from bitgnn.measure.memory import stored_bytes
 
 N, FEATURES, CLASSES = 6000, 300, 7

@@ -45,7 +45,7 @@ def test_models_of_the_package(kind, options, precision, x, edges, tmp_path):
     assert torch.equal(read(x, edges), frozen(x, edges))
     if kind is not models.GCN or options.get("inductive"):
         # Rows are standardised in front of a sign, which is one step of packing.
-        kinds = [step.kind for step in frozen.program.steps]
+        kinds = [step.kind for step in frozen.program.calls]
         assert kinds[0] == "pack_standardized"
         assert "standardize" not in kinds
         assert frozen.program.entry == 1
@@ -55,9 +55,9 @@ def test_models_of_the_package(kind, options, precision, x, edges, tmp_path):
 def test_relu_between_standardised_layers_is_part_of_their_packing():
     torch.manual_seed(2)
     trained = models.GraphSAGE(FEATURES, 40, 7, precision="full", dropout=0.5).eval()
-    steps = freeze(trained).program.steps
+    steps = freeze(trained).program.calls
     packing = [step for step in steps if step.kind == "pack_standardized"]
-    assert [step.attributes["relu"] for step in packing] == [False, True]
+    assert [step.named["relu"] for step in packing] == [False, True]
     assert "relu" not in [step.kind for step in steps]
 
 

@@ -88,7 +88,7 @@ def test_pattern_of_set_bits(frozen, on_device, prepared):
     x = frozen.pack_features(on_device, layout="sparse")
     expected = plainly(frozen, x, prepared)
     assert recorded(frozen, x, prepared).equal(expected)
-    weight = frozen.get_buffer(frozen.program.steps[frozen.program.entry].tensors["weight"])
+    weight = frozen.get_buffer(frozen.program.calls[frozen.program.entry].tensors["w"])
     weight.copy_(weight.flip(0))
     changed = frozen(x, prepared)
     assert not changed.equal(expected)

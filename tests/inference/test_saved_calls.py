@@ -101,7 +101,7 @@ def test_a_call_reads_a_value_once_and_constants_are_no_calls(x, edges):
     model = Around(Repeated()).eval()
     with pytest.warns(UserWarning, match="addcmul: it runs as its own code"):
         frozen = freeze(model)
-    (step,) = (step for step in frozen.program.steps if step.kind == "call")
+    (step,) = (step for step in frozen.program.calls if step.kind == "call")
     assert len(step.inputs) == 1
     assert frozen.report.floats.keys() == {"addcmul"}
     agree(frozen(x, edges), model(x, edges))

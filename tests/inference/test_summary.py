@@ -8,7 +8,7 @@ from torch import nn
 from torch_geometric.data import Data
 
 import bitgnn
-from bitgnn.inference.costs import step_cost
+from bitgnn.inference.costs import call_cost
 from bitgnn.models import GCN
 from bitgnn.nn import GCNConv
 
@@ -45,8 +45,8 @@ def test_steps_cost_what_their_rows_and_edges_do():
     for letters, operations in (("FBF+FBF", 5), ("FBF+FFF", 10)):
         frozen = bitgnn.freeze(GCNConv(70, 5, precision=letters).eval())
         graph = frozen.prepare_graph(EDGES, N)
-        step = next(step for step in frozen.program.steps if step.kind.startswith("bspmm_"))
-        assert step_cost(frozen, step, N, [graph]).wide == operations * graph.nnz
+        step = next(step for step in frozen.program.calls if step.kind.startswith("bspmm_"))
+        assert call_cost(frozen, step, N, [graph]).wide == operations * graph.nnz
 
 
 def test_share_counts_aggregations_where_there_is_a_graph():

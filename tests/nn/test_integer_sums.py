@@ -50,7 +50,7 @@ def test_equal_frozen_scores(kind, form, layers, device):
         frozen = bitgnn.freeze(model, check=False)
         assert torch.equal(frozen(x, edges), scores)
         assert torch.equal(model(x, edges).detach(), scores)
-        steps = frozen.program.steps
+        steps = frozen.program.calls
         products = [step for step in steps if step.kind == "bmm_bbf"]
         assert "bias" not in products[-1].tensors
         if layers == 3:  # hidden layers of bits sum their shift with the integers

@@ -54,8 +54,8 @@ def test_frozen_is_trained(form, options, tmp_path):
             module.weight.data[3] = 0.0
             module.bias.data.normal_()
     frozen = bitgnn.freeze(model, check=False)
-    kinds = [step.kind for step in frozen.program.steps]
-    assert kinds.count("add_fbb") == (0 if "jk" in options else 2)
+    kinds = [step.kind for step in frozen.program.calls]
+    assert kinds.count("bitwise_and") == (0 if "jk" in options else 2)
     assert torch.equal(frozen(X, EDGES), model(X, EDGES))
     loaded = bitgnn.load(bitgnn.save(frozen, tmp_path / "model"))
     assert torch.equal(loaded(X, EDGES), model(X, EDGES))

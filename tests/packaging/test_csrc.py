@@ -122,7 +122,7 @@ ops.reference.bmm.STEP_WORDS whole_model/linear_chain.h kChainStepWords
 ops.reference.bmm.HIDDEN_TABLE whole_model/linear_chain.h kHiddenTable
 ops.reference.bmm.LAST_TABLE whole_model/linear_chain.h kLastTable
 ops.reference.sampling.MOST_DRAWS sampling/cpu/operators.cpp kMostDraws
-inference.fusions.products.MOST_NARROW_COLUMNS pairs/cuda/narrow/route.cu kMostColumns
+inference.rewrites.MOST_NARROW_COLUMNS pairs/cuda/narrow/route.cu kMostColumns
 """
 
 

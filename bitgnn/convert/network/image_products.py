@@ -153,8 +153,7 @@ class ImageProducts(Registers):
         prepared = _prepared(product, words, threshold, flip, added=added)
         tensors: dict[str, Any] = {"weight": words, "threshold": threshold, "flip": flip}
         tensors["prepared"] = prepared
-        count = has_sums + bool(targets)
-        written = self.steps_of(count, "conv_add", product.layer, inputs, attributes, **tensors)
+        written = self.steps_of("conv_add", product.layer, inputs, attributes, **tensors)
         if has_sums:
             self.sums[value] = written[0]
         if targets:

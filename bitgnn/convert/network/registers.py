@@ -1,4 +1,4 @@
-"""Writes a program step by step: registers of values and of their signs, packed on demand.
+"""Writes a program call by call: registers of values and of their signs, packed on demand.
 
 Signs behind functions and pools become comparisons with thresholds, with flipped channels.
 """
@@ -6,7 +6,6 @@ Signs behind functions and pools become comparisons with thresholds, with flippe
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -20,9 +19,9 @@ from bitgnn.convert.network.demands import (
     standardized_source,
 )
 from bitgnn.convert.network.values import IMAGES, Network, Value, canonical, collapse
+from bitgnn.inference.emit import BEHIND, Emitter
 from bitgnn.inference.graph import GraphSpec
-from bitgnn.inference.program import PACKING, Program
-from bitgnn.inference.step import Step
+from bitgnn.inference.program import Program, Register
 from bitgnn.inference.steps.calls import FloatCall
 from bitgnn.inference.steps.floats import FUNCTIONS, sign_threshold
 from bitgnn.ops.conv_shape import integer_limits
@@ -43,10 +42,8 @@ LAYERS = (
 LAYERS_OF_IMAGES = ("product", "conv", "linear", "call", "add")
 """Kinds of values that layers compute: that signs of them are taken of floats is worth a word."""
 
-_GRAPH_OF_CALLS = -1
-"""Calls read the graph behind the adjacencies, whose number is known at the end."""
 _READ_RAW = ("flatten", "call")
-"""Kinds of steps that take images of any dtype, beside packing and first layers."""
+"""Kinds of parts that take images of any dtype, beside packing and first layers."""
 _SIDE = 2
 """Rows and columns of the images that functions are evaluated on: as many take the loops of images
 in channels_last, which one pixel might not."""
@@ -137,7 +134,7 @@ class Bits(NamedTuple):
 
 
 class Registers:
-    """A program being written: its steps, their registers, and signs packed on demand.
+    """A program being written: its calls, their registers, and signs packed on demand.
 
     Register 0 holds the features; ``specs`` are the adjacencies in use.
     """
@@ -149,10 +146,8 @@ class Registers:
         self.features, self.scores = network.features, network.scores
         self.demands = Demands(network.scores, network.of_images)
         values = self.demands.values
-        self._steps: list[Step] = []
-        self._tensors: dict[str, Tensor] = {}
+        self._emitter = Emitter(network.features.size)
         self._calls: list[FloatCall] = []
-        self._next_register = 1
         self.specs: list[GraphSpec] = []
         self.floats: dict[Value, int] = {network.features: 0}
         self.sums: dict[Value, int] = {}
@@ -176,13 +171,12 @@ class Registers:
         tensors = (tensor for value in values for tensor in value.tensors.values())
         self.device = next((tensor.device for tensor in tensors), torch.device("cpu"))
 
-    def step(self, *step: Any, **tensors: Any) -> int:
-        """Add a step with one result, as :meth:`steps_of` does; its register."""
-        return self.steps_of(1, *step, **tensors)[0]
+    def step(self, *part: Any, **tensors: Any) -> int:
+        """Write a part with one result, as :meth:`steps_of` does; its register."""
+        return self.steps_of(*part, **tensors)[0]
 
     def steps_of(
         self,
-        outputs: int,
         kind: str,
         layer: str,
         inputs: Sequence[int],
@@ -190,18 +184,16 @@ class Registers:
         graph: int | None = None,
         **tensors: Tensor | None,
     ) -> tuple[int, ...]:
-        """Add a step with several results; their registers. Tensors that are None are left out."""
+        """Write the calls of a part of the network; the registers of its results.
+
+        Tensors that are None are left out. See :mod:`bitgnn.inference.emit`.
+        """
         names = {}
         for name, tensor in tensors.items():
             if tensor is not None:
-                names[name] = f"step{len(self._steps)}_{name}"
-                self._tensors[names[name]] = tensor.contiguous()
-        written = tuple(range(self._next_register, self._next_register + outputs))
-        self._next_register += outputs
-        self._steps.append(
-            Step(kind, layer, tuple(inputs), written, attributes or {}, names, graph)
-        )
-        return written
+                names[name] = f"call{len(self._emitter.calls)}_{name}"
+                self._emitter.tensors[names[name]] = tensor.contiguous()
+        return self._emitter.write(kind, layer, inputs, attributes or {}, names, graph)
 
     def graph(self, spec: GraphSpec | None) -> int:
         """Number of an adjacency; layers with the same graph options share one."""
@@ -213,23 +205,10 @@ class Registers:
     def parts(
         self, in_channels: int, output: int
     ) -> tuple[Program, Mapping[str, Tensor], Sequence[FloatCall]]:
-        """The program, its buffers by name, and the calls of its user's own code."""
-        steps = tuple(
-            replace(step, graph=len(self.specs)) if step.graph == _GRAPH_OF_CALLS else step
-            for step in self._steps
-        )
-        return Program(in_channels, steps, output, self._entry()), self._tensors, self._calls
-
-    def _entry(self) -> int | None:
-        """Length of the packing prefix; see :class:`~bitgnn.inference.program.Program`."""
-        for place, step in enumerate(self._steps):
-            if step.kind in PACKING:
-                hidden = {0, *(r for before in self._steps[:place] for r in before.outputs)}
-                behind = {r for after in self._steps[place + 1 :] for r in after.inputs}
-                return None if hidden & behind else place + 1
-            if step.graph is not None:
-                return None
-        return None
+        """The program, its buffers by name, and the user's own code."""
+        self._emitter.registers[0] = Register("floats", in_channels or None)
+        program = self._emitter.program(output, len(self.specs))
+        return program, self._emitter.tensors, self._calls
 
     def _pack_standardized(self, value: Value) -> None:
         """Pack the signs of standardised rows, with their scale where it is wanted."""
@@ -237,7 +216,7 @@ class Registers:
         size, scaled = width_of(value), value in self.demands.scaled
         attributes = {"size": size, "relu": relu, "scaled": scaled}
         words, *scale = self.steps_of(
-            1 + scaled, "pack_standardized", value.layer, [self.floats[source]], attributes
+            "pack_standardized", value.layer, [self.floats[source]], attributes
         )
         self.bits[value] = Bits(words, size)
         if scaled:
@@ -256,7 +235,7 @@ class Registers:
             threshold, flipped = folded(functions_of([value]), size, self.device)
             tensors = {"threshold": threshold, "gain": centre_gain[1]}
         read, sizes = [self.floats[source]], {"size": size}
-        words, scale = self.steps_of(2, "pack_scaled", value.layer, read, sizes, **tensors)
+        words, scale = self.steps_of("pack_scaled", value.layer, read, sizes, **tensors)
         bits = Bits(words, size, flipped)
         self.scaled[value] = (bits, scale)
         self.bits.setdefault(canonical(value), bits)
@@ -286,12 +265,13 @@ class Registers:
         return self.raw
 
     def _float_step(self, value: Value) -> int:
-        """A step of the same kind as the value, which PyTorch computes."""
+        """A part of the same kind as the value, which PyTorch computes."""
         kind, attributes = value.kind, dict(value.attributes)
         inputs = [self._float_register(part, kind) for part in value.inputs]
         if value.call is not None:
             self._calls.append(value.call)
-            graph = _GRAPH_OF_CALLS if value.needs_edges else None
+            self._emitter.sizes.append(value.call.size)
+            graph = BEHIND if value.needs_edges else None
             return self.step("call", value.layer, inputs, {"call": len(self._calls) - 1}, graph)
         if kind in ("linear", "conv", "shortcut"):
             attributes |= {"size": value.inputs[0].size, "out": value.size}

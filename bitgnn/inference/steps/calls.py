@@ -10,7 +10,6 @@ import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
-from bitgnn.inference.step import Read, Register, StepKind, StepReader
 from bitgnn.inference.steps.known import (
     Unsavable,
     check_attribute,
@@ -89,18 +88,6 @@ def _parts_of(leaf: Any) -> list[Input]:
     if isinstance(leaf, slice):
         return [p for p in (leaf.start, leaf.stop, leaf.step) if isinstance(p, Input)]
     return [leaf] if isinstance(leaf, Input) else []
-
-
-def call_kind(calls: Sequence[FloatCall]) -> StepKind:
-    """The kind of step that runs one of ``calls``."""
-
-    def read(s: StepReader) -> Read:
-        call, count = calls[s.has(call=int)["call"]], s.num_inputs
-        s.reads(*[("floats", None)] * count)
-        written = [Register("floats", call.size)]
-        return written, lambda *given: call(given[:count], *given[count:] or (None,))
-
-    return StepKind("call", read)
 
 
 def unsaved(call: FloatCall) -> str:

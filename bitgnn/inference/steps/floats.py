@@ -1,21 +1,17 @@
-"""Steps in full precision: functions a checkpoint may name, and their folding into thresholds."""
+"""Functions in full precision that programs call, and their folding into thresholds."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn import functional
 
-from bitgnn.inference.step import Apply, Read, Register, StepReader, Tensors, step_kind
-from bitgnn.nn.torch_layers import NodeStandardize
-from bitgnn.quantize import sgn
+from bitgnn.inference.operators import overload
 
-_STANDARDIZE = NodeStandardize()
-
+Tensors = Mapping[str, Any]
 Attributes = Mapping[str, Any]
 
 
@@ -24,94 +20,97 @@ class FloatFunction:
     """A function of one float matrix, computed as PyTorch computes it in the trained model.
 
     Attributes:
-        apply: takes the matrix, the tensors and the attributes.
-        tensors: names of its vectors ``[channels]``.
-        required: those of them that must be there.
-        attributes: types of its attributes by name; lists are of two numbers or None.
+        operator: what computes it.
+        arguments: those behind the matrix, of the tensors and the attributes.
         is_monotone: acts on each channel alone and never changes direction inside one.
         keeps_sign: whether the attributes make ``sgn(f(v)) == sgn(v)``.
         is_nowhere_negative: whether the attributes make every result 0 or more.
     """
 
-    apply: Callable[[Tensor, Tensors, Attributes], Tensor]
-    tensors: tuple[str, ...] = ()
-    required: tuple[str, ...] = ()
-    attributes: Mapping[str, type | tuple[type, ...]] = field(default_factory=dict)
+    operator: str
+    arguments: Callable[[Tensors, Attributes], tuple[Any, ...]] = lambda t, a: ()
     is_monotone: bool = False
     keeps_sign: Callable[[Attributes], bool] = lambda attributes: False
     is_nowhere_negative: Callable[[Attributes], bool] = lambda attributes: False
+
+    def apply(self, x: Tensor, tensors: Tensors, attributes: Attributes) -> Tensor:
+        """The function's value."""
+        found: Tensor = overload(self.operator)(x, *self.arguments(tensors, attributes))
+        return found
 
 
 def _always(attributes: Attributes) -> bool:
     return True
 
 
-def _batch_norm(x: Tensor, t: Tensors, a: Attributes) -> Tensor:
-    weight, bias = t.get("weight"), t.get("bias")
-    return functional.batch_norm(x, t["mean"], t["var"], weight, bias, False, 0.0, a["eps"])
-
-
-def _layer_norm(x: Tensor, t: Tensors, a: Attributes) -> Tensor:
-    return functional.layer_norm(x, (x.size(-1),), t.get("weight"), t.get("bias"), a["eps"])
-
-
-def _monotone(function: Callable[..., Tensor], *names: str, **options: Any) -> FloatFunction:
+def _monotone(operator: str, *names: str, **options: Any) -> FloatFunction:
     """A monotone function of each entry and of numbers of these names; integers keep integers."""
     return FloatFunction(
-        lambda x, t, a: function(x, *(a[name] for name in names)),
-        attributes=dict.fromkeys(names, (int, float)),
-        is_monotone=True,
-        **options,
+        operator, lambda t, a: tuple(a[name] for name in names), is_monotone=True, **options
     )
 
 
-def _with_vector(function: Callable[..., Tensor], name: str) -> FloatFunction:
+def _with_vector(name: str) -> FloatFunction:
     """A function of rows, or of images' channels, and the entries of a vector."""
+    return FloatFunction(f"float::{name}", lambda t, a: (t[name],), is_monotone=True)
 
-    def apply(x: Tensor, t: Tensors, a: Attributes) -> Tensor:
-        return function(x, t[name] if x.dim() == 2 else t[name].view(-1, 1, 1))
 
-    return FloatFunction(apply, (name,), (name,), is_monotone=True)
+def _numbers(operator: str, *names: str, **options: Any) -> FloatFunction:
+    return FloatFunction(operator, lambda t, a: tuple(a[name] for name in names), **options)
 
 
 FUNCTIONS: dict[str, FloatFunction] = {
     "batch_norm": FloatFunction(
-        _batch_norm,
-        ("mean", "var", "weight", "bias"),
-        ("mean", "var"),
-        {"eps": float},
+        "aten::batch_norm",
+        lambda t, a: (
+            t.get("weight"), t.get("bias"), t["mean"], t["var"], False, 0.0, a["eps"], True
+        ),
         is_monotone=True,
     ),
-    "layer_norm": FloatFunction(_layer_norm, ("weight", "bias"), (), {"eps": float}),
-    "standardize": FloatFunction(lambda x, t, a: _STANDARDIZE(x)),
-    "sign": _monotone(sgn, keeps_sign=_always),
+    "layer_norm": FloatFunction(
+        "float::layer_norm", lambda t, a: (t.get("weight"), t.get("bias"), a["eps"])
+    ),
+    "standardize": FloatFunction("float::standardize"),
+    "sign": _monotone("float::sign", keeps_sign=_always),
     "hardtanh": _monotone(
-        functional.hardtanh,
+        "aten::hardtanh",
         "low",
         "high",
         keeps_sign=lambda a: a["low"] < 0 <= a["high"],
         is_nowhere_negative=lambda a: a["low"] >= 0,
     ),
-    "relu": _monotone(functional.relu, is_nowhere_negative=_always),
-    "tanh": _monotone(torch.tanh, keeps_sign=_always),
-    "sigmoid": _monotone(torch.sigmoid, is_nowhere_negative=_always),
-    "elu": _monotone(functional.elu, "alpha", keeps_sign=lambda a: a["alpha"] > 0),
-    "leaky_relu": _monotone(functional.leaky_relu, "slope", keeps_sign=lambda a: a["slope"] > 0),
-    "gelu": FloatFunction(
-        lambda x, t, a: functional.gelu(x, approximate=a["approximate"]),
-        attributes={"approximate": str},
+    "relu": _monotone("aten::relu", is_nowhere_negative=_always),
+    "tanh": _monotone("aten::tanh", keeps_sign=_always),
+    "sigmoid": _monotone("aten::sigmoid", is_nowhere_negative=_always),
+    "elu": _monotone("aten::elu", "alpha", keeps_sign=lambda a: a["alpha"] > 0),
+    "leaky_relu": _monotone("aten::leaky_relu", "slope", keeps_sign=lambda a: a["slope"] > 0),
+    "gelu": _numbers("float::gelu", "approximate"),
+    "silu": FloatFunction("aten::silu"),
+    "scale": _monotone("aten::mul.Scalar", "factor", keeps_sign=lambda a: a["factor"] > 0),
+    "shift": _monotone("aten::add.Scalar", "term"),
+    "gain": _with_vector("gain"),
+    "divisor": _with_vector("divisor"),
+    "bias": _with_vector("bias"),
+    "normalize": FloatFunction("float::normalize"),
+    "softmax": FloatFunction(
+        "aten::softmax.int", lambda t, a: (-1,), is_nowhere_negative=_always
     ),
-    "silu": FloatFunction(lambda x, t, a: functional.silu(x)),
-    "scale": _monotone(torch.mul, "factor", keeps_sign=lambda a: a["factor"] > 0),
-    "shift": _monotone(torch.add, "term"),
-    "gain": _with_vector(torch.mul, "gain"),
-    "divisor": _with_vector(torch.div, "divisor"),
-    "bias": _with_vector(torch.add, "bias"),
-    "normalize": FloatFunction(lambda x, t, a: functional.normalize(x, p=2.0, dim=-1)),
-    "softmax": FloatFunction(lambda x, t, a: torch.softmax(x, dim=-1), is_nowhere_negative=_always),
-    "log_softmax": FloatFunction(lambda x, t, a: torch.log_softmax(x, dim=-1)),
-}
-"""Functions of one matrix by the name that programs and checkpoints use."""
+    "log_softmax": FloatFunction("aten::log_softmax.int", lambda t, a: (-1,)),
+}  # fmt: skip
+"""Functions of one matrix, which keep its width, by the name that networks give them."""
+OF_IMAGES: dict[str, FloatFunction] = {
+    "max_pool": _numbers(
+        "aten::max_pool2d", "kernel", "stride", "padding", "dilation", "ceil_mode"
+    ),
+    "avg_pool": _numbers(
+        "aten::avg_pool2d", "kernel", "stride", "padding", "ceil_mode", "count_include_pad",
+        "divisor",
+    ),
+    "adaptive_avg_pool": _numbers("float::adaptive_avg_pool", "output"),
+    "mean_pixels": FloatFunction("aten::mean.dim", lambda t, a: ([2, 3],)),
+    "to_float": FloatFunction("aten::to.dtype", lambda t, a: (torch.float32,)),
+}  # fmt: skip
+"""Functions of images that keep the number of channels."""
 
 
 def is_monotone(name: str) -> bool:
@@ -178,74 +177,3 @@ def sign_threshold(
     # v <= -s is not (v >= the next float above -s).
     above = torch.nextafter(-threshold, torch.full_like(threshold, float("inf")))
     return torch.where(falls, above, threshold).contiguous(), falls
-
-
-def function_kinds(functions: Mapping[str, FloatFunction]) -> None:
-    """Make a kind of step of each of the functions."""
-
-    @step_kind(*functions)
-    def read(s: StepReader) -> Read:
-        function = functions[s.kind]
-        attributes = s.has(**function.attributes)
-        for name, value in attributes.items():
-            if isinstance(value, list) and not (
-                len(value) == 2 and all(type(v) is int or v is None for v in value)
-            ):
-                raise ValueError(f"{name} must be 2 numbers, got {value}")
-        s.reads(("floats", None))
-        (size,) = s.input_sizes() or [None]
-        tensors = s.vectors(size, *function.tensors, required=function.required)
-        apply = function.apply
-        return [Register("floats", size)], lambda x: apply(x, tensors, attributes)
-
-
-function_kinds(FUNCTIONS)
-
-
-@step_kind("linear")
-def _read_linear(s: StepReader) -> Read:
-    size, out = s.sizes("size", "out")
-    s.reads(("floats", size))
-    weight = s.tensor("weight", torch.float32, out, size)
-    bias = s.vectors(out, "bias").get("bias")
-    return [Register("floats", out)], lambda x: functional.linear(x, weight, bias)
-
-
-_JOINS: dict[str, Apply] = {
-    "cat": lambda *parts: torch.cat(parts, dim=-1),
-    "cat_channels": lambda *parts: torch.cat(parts, dim=1),
-    "add": torch.add,
-    "mul": torch.mul,
-    "maximum": torch.maximum,
-}
-
-
-@step_kind(*_JOINS)
-def _read_joined(s: StepReader) -> Read:
-    s.has()
-    s.reads(*[("floats", None)] * max(1, s.num_inputs))
-    sizes = s.input_sizes()
-    known = [size for size in sizes if size is not None]
-    if s.kind.startswith("cat"):
-        size = sum(known) if len(known) == len(sizes) else None
-    elif s.num_inputs != 2 or len(set(known)) > 1:
-        raise ValueError(f"inputs must be two of one size, got {sizes}")
-    else:
-        size = known[0] if known else None
-    return [Register("floats", size)], _JOINS[s.kind]
-
-
-@step_kind("scale_rows")
-def _read_scale_rows(s: StepReader) -> Read:
-    s.has()
-    s.reads(("floats", None), ("scale", None))
-    return s.registers[:1], lambda x, scale: scale.unsqueeze(1) * x
-
-
-@step_kind("classes")
-def _read_classes(s: StepReader) -> Read:
-    """int64 ``[N]``: the first of the largest scores of each node, or its first NaN."""
-    s.has()
-    s.reads(("floats", None))
-    written = [Register("classes", size) for size in s.input_sizes()]
-    return written, lambda x: torch.argmax(x, dim=-1)

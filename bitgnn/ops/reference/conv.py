@@ -30,6 +30,8 @@ def window_places(
     dilation: Sequence[int] = (1, 1),
 ) -> tuple[int, int]:
     """Output height and width of a convolution or pool; ``padding`` has four sides."""
+    if min(*kernel, *stride, *dilation, *(1 + p for p in padding)) < 1:
+        raise RuntimeError("numbers of windows must be at least 1, those of padding 0")
     height, width = (
         (size[i] + padding[2 * i] + padding[2 * i + 1] - dilation[i] * (kernel[i] - 1) - 1)
         // stride[i]
