@@ -13,7 +13,14 @@ from torch import nn
 from torch_geometric.nn import MessagePassing
 
 from bitgnn.convert.bwta import freeze_bwta, has_bwta
-from bitgnn.convert.layerwise import layerwise, own_form, own_methods, packed_copy, tell
+from bitgnn.convert.layerwise import (
+    layerwise,
+    own_form,
+    own_methods,
+    packed_copy,
+    settled_copy,
+    tell,
+)
 from bitgnn.convert.network.graph_layers import SUPPORTED, has_binary_layers
 from bitgnn.convert.network.layers import Planned
 from bitgnn.convert.network.lower import is_image_network, lower_images, lower_trace
@@ -28,7 +35,6 @@ from bitgnn.convert.swap.graphs import HasPrecision, planned_form, with_options
 from bitgnn.convert.walker import unwrapped
 from bitgnn.inference import FeatureForm, Frozen
 from bitgnn.inference.steps.calls import is_unsaved
-from bitgnn.inference.steps.structure import copy_with
 from bitgnn.nn import LayerPrecision
 from bitgnn.nn.precision import model_letters
 
@@ -145,8 +151,7 @@ def freeze(
         model, plan = planned_form(model, plan.letters)
     elif isinstance(plan, str) and isinstance(model, HasPrecision):
         model, plan = model.with_precision(plan), None
-    # The trained model may go on training, and torch multiplies by what it trains in another order.
-    model = copy_with(model, {}).requires_grad_(False)
+    model = settled_copy(model)
     planned = _planned(model, plan)
     asks = any(option is not None for option in (document, output, features))
     is_binary = has_binary_layers(model, planned)
