@@ -50,6 +50,7 @@ Precision = str | LayerPrecision
 Letters = Precision | Sequence[Precision] | Mapping[str, Precision]
 
 
+@torch.inference_mode(False)  # whose tensors nothing could be loaded into
 @torch.no_grad()
 def freeze(
     model: nn.Module,
@@ -106,8 +107,8 @@ def freeze(
             are, features that no layer has looked at as 8-bit rows of centre 0 and deviation 1.
 
     Returns:
-        The inference module, on the model's device; a
-        :class:`~bitgnn.inference.FrozenImages` for a network of images, a
+        The inference module, on the model's device, with tensors of its own, so that the model may
+        go on training; a :class:`~bitgnn.inference.FrozenImages` for a network of images, a
         :class:`~bitgnn.inference.FrozenBWTA` for a model with BWTA layers, a
         :class:`~bitgnn.inference.FrozenLayers` for a forward that has no trace. Each is called as
         ``model`` is, and has the methods of its class: of a traced model these, and calls with

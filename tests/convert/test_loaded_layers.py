@@ -199,3 +199,12 @@ def test_trained_goes_on_training(dynamic):
         for parameter in model.parameters():
             parameter.add_(1)
     assert torch.equal(frozen(X, EDGES), expected)
+
+
+def test_frozen_in_inference_mode_takes_another_state():
+    model = trained(Between(*LAYERS["DNAConv"]))
+    with torch.inference_mode():
+        frozen = bitgnn.freeze(model, check=False)
+    expected = frozen(X, EDGES)
+    frozen.load_state_dict(bitgnn.freeze(model, check=False).state_dict())
+    assert torch.equal(frozen(X, EDGES), expected)

@@ -201,10 +201,10 @@ def read_module(
     arguments = description["arguments"]
     if kind is None or not isinstance(arguments, Mapping):
         raise ValueError(f"module {description['module']!r} is unknown")
-    made = {
-        key: tuple(value["tuple"]) if isinstance(value, Mapping) and "tuple" in value else value
-        for key, value in arguments.items()
-    }
+    made = dict(arguments)
+    for key, value in arguments.items():
+        if isinstance(value, Mapping) and "tuple" in value:
+            made[key] = tuple(value["tuple"])
     if isinstance(made.get("precision"), Mapping):
         made["precision"] = LayerPrecision(**made["precision"]["precision"])
     # Its weights are drawn and thrown away; what it warns of, the trained one has warned of.
