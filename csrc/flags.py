@@ -57,7 +57,6 @@ WRAPPED = [
     "cudaMemsetAsync",
     "cudaGetLastError",
     "cudaPeekAtLastError",
-    "cudaGetDriverEntryPointByVersion",
 ]
 # Libraries register their operators when they are loaded; nothing is looked up by name.
 LINK_FLAGS = [f"-Wl,--version-script={CSRC / 'exports.map'}", "-Wl,-s"]

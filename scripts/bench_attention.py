@@ -92,7 +92,7 @@ def timed(clock: Clock, call: Callable[[], Any], captured: bool, repeats: int) -
 
 
 def peak(device: str, call: Callable[[], Any]) -> int | None:
-    """Bytes that a call needs on a GPU, those that are held included."""
+    """Bytes that a call needs on a GPU, held ones included."""
     if device != "cuda":
         return None
     torch.cuda.reset_peak_memory_stats()

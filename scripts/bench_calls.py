@@ -1,4 +1,4 @@
-"""Times what callers wait for, Python included: frozen models, eager operators, PyG; JSON."""
+"""Times whole calls, Python included: frozen models, eager operators, PyG; JSON."""
 
 from __future__ import annotations
 

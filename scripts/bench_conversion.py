@@ -43,7 +43,7 @@ def distinct_edges(num_nodes: int, num_edges: int) -> Tensor:
 
 
 def _stages(model: nn.Module, edge_index: Tensor, num_nodes: int) -> Iterator[None]:
-    """Do the stages one after the other, stopping behind each."""
+    """Run the stages one after the other, stopping after each."""
     binary = binarize(model, "bin")
     yield
     frozen = freeze(binary, check=False)

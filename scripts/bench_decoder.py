@@ -93,7 +93,7 @@ def share_decoders(
 
 
 def least_sensitive(model: Decoder, run: Callable[[nn.Module], None], share: float) -> list[str]:
-    """A share of the linear layers: those whose output suffers least when they alone are BWTA."""
+    """A share of the linear layers: those whose output suffers least when only they are BWTA."""
     names = [name for name, module in model.named_modules() if isinstance(module, BWTALinear)]
     errors = output_errors(model, run, names, relative=True)
     return sorted(errors, key=errors.__getitem__)[: max(1, round(share * len(names)))]

@@ -131,7 +131,7 @@ def _left(record: dict[str, Any], seeds: int) -> Iterator[dict[str, Any]]:
 
 
 def _train(arguments: argparse.Namespace, left: list[dict[str, Any]]) -> int:
-    """Do trainings side by side; those that ended are part of the record however this ends."""
+    """Run trainings in parallel; finished ones are in the record however this ends."""
     runs = arguments.output.with_name(f"{arguments.output.stem}_trainings.json")
     if not arguments.resume:
         runs.with_suffix(".jsonl").unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""Times the nearest codes by Hamming distance beside products and topk of torch: a JSON record."""
+"""Times the nearest codes by Hamming distance against products and topk of torch: JSON."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _line(result: dict[str, Any]) -> str:
-    """What the terminal shows of a case."""
+    """Line of a case on the terminal."""
     times = [f"{name} {c['median'] * 1e3:.3g} ms" for name, c in result["contenders"].items()]
     return f"{result['name']}: {', '.join(times)}; {result['ratio']:.1f} times"
 

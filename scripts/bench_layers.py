@@ -31,7 +31,7 @@ Step = Callable[[], None]
 
 
 def _options(name: str) -> dict[str, Any]:
-    """GCNConv keeps its normalised graph, which is what makes its plain edge index fast."""
+    """Let GCNConv keep its normalised graph, without which a plain edge index is slow."""
     return {"cached": True} if name == "GCNConv" else {}
 
 
@@ -91,7 +91,7 @@ def _products(layer: Any, linears: Sequence[Any], x: Tensor) -> list[Tensor]:
 
 
 def _is_right(layer: Any, name: str, task: NodeTask, graph: Any) -> bool:
-    """Whether the layer is its formula in plain torch, and its gradients are finite."""
+    """True if the layer equals its formula in plain torch and its gradients are finite."""
     layer(task.x, graph)  # Layers of named precision look at their input in it.
     linears = [m for m in layer.children() if isinstance(m, torch_geometric.nn.Linear)]
     products = _products(layer, linears, task.x)

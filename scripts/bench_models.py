@@ -44,7 +44,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _rates(arguments: Any) -> tuple[list[dict[str, Any]], Rates | None, str | None]:
-    """What the machine can do, its record, and why that is not known."""
+    """Ceilings of the machine as a record and as rates, or why they are unknown."""
     try:
         if arguments.device == "cuda":
             measured = measure_ceilings(arguments.ceilings)

@@ -55,7 +55,7 @@ def _graph(nodes: int, edges: int, degree: int) -> tuple[Data, torch.Tensor]:
 
 
 def _line(result: dict[str, Any]) -> str:
-    """What the terminal shows of a case."""
+    """Line of a case on the terminal."""
     rates = [f"{n} {c['edges_per_second'] / 1e6:.1f}" for n, c in result["contenders"].items()]
     return f"{result['name']}: million edges a second: {', '.join(rates)}"
 

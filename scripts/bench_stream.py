@@ -149,7 +149,7 @@ def _pass(results: Callable[[], Iterable[Any]], device: str) -> None:
 def _pyg_stream(
     network: nn.Module, batches: Sequence[Data], x: Tensor, device: str
 ) -> Iterator[Tensor]:
-    """The same batches through PyG, on a GPU behind PyG's own prefetching of copies."""
+    """The same batches through PyG, on a GPU with PyG's own prefetching of copies."""
     is_here = x.device.type == device
 
     def collected() -> Iterator[Data]:
@@ -172,7 +172,7 @@ def _pyg_stream(
 
 
 def _is_exact(frozen: FrozenModel, batch: Data, found: Tensor, x: Tensor, device: str) -> bool:
-    """Whether a result is the model's on the subgraph, prepared and packed anew."""
+    """True if a result is the model's on the subgraph, prepared and packed anew."""
     graph = frozen.prepare_graph(batch.edge_index.to(device), batch.n_id.numel(), layout="csr")
     return torch.equal(frozen(x[batch.n_id].to(device), graph)[: batch.batch_size], found)
 
@@ -180,7 +180,7 @@ def _is_exact(frozen: FrozenModel, batch: Data, found: Tensor, x: Tensor, device
 def _parts(
     frozen: FrozenModel, batches: Sequence[Data], packed: BitTensor, device: str
 ) -> dict[str, Callable[[], Any]]:
-    """Conversion of every graph alone, its copy to the device included, and the forwards alone."""
+    """Conversion of every graph, with its copy to the device, and the forwards, each on its own."""
 
     def convert(batch: Data) -> Any:
         edges = batch.edge_index.to(device)
@@ -197,7 +197,7 @@ def _parts(
 
 
 def _line(result: dict[str, Any]) -> str:
-    """What the terminal shows of a case."""
+    """Line of a case on the terminal."""
     rates = [f"{n} {c['batches_per_second']:.1f}" for n, c in result["contenders"].items()]
     share = f"conversion {result['conversion_share']:.0%} of a batch's time"
     return f"{result['name']}: {share}; batches a second: {', '.join(rates)}"

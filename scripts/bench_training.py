@@ -1,4 +1,4 @@
-"""Times training steps of whole models on a GPU, binary beside full precision: a JSON record."""
+"""Times training steps of whole models on a GPU, binary against full precision: a JSON record."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Times the kernels that routes choose beside those without each of their variants: JSON."""
+"""Times the kernels that routes choose against those without each of their variants: JSON."""
 
 from __future__ import annotations
 

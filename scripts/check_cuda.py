@@ -148,7 +148,7 @@ def run_tests(
 
 
 def kernels_reported(output: str) -> dict[str, int]:
-    """How often a sanitizer names each kernel as the place of what it reports."""
+    """Number of a sanitizer's reports that name each kernel."""
     names = re.findall(r"^=+ .*?\bat (?:void )?([\w:]+)(?:<.*>)?\(.*\)\+0x", output, re.MULTILINE)
     return dict(Counter(names).most_common(FAILURES_KEPT))
 
@@ -176,12 +176,12 @@ def read_report(path: Path) -> dict[str, Any]:
 
 
 def limited(seconds: int) -> list[str]:
-    """What stops a command and its children; the status is then :data:`STOPPED`."""
+    """Prefix that limits the time of a command, which then has status :data:`STOPPED`."""
     return ["timeout", "--kill-after=5", str(seconds)]
 
 
 def reduced_tests(tool: str, part: str) -> tuple[list[str], str]:
-    """Files of a part's tests, and pytest's expression of those that a tool runs."""
+    """Test files of a part, and the pytest expression for the tests that a tool runs."""
     files, chosen = REDUCED[part]
     if (tool, part) in NOT_SEEN:
         chosen = f"({chosen}) and not ({NOT_SEEN[tool, part]})"

@@ -1,4 +1,4 @@
-"""Hardware counters of chosen CUDA operators by Nsight Compute, as JSON: what binds each."""
+"""Hardware counters of chosen CUDA operators by Nsight Compute, as JSON: the bound of each."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def read_kernels(text: str) -> list[dict[str, Any]]:
 
 
 def split_cases(kernels: Sequence[dict[str, Any]]) -> list[list[dict[str, Any]]]:
-    """Kernels of each case; a marker kernel stands in front of every one."""
+    """Kernels of each case; a marker kernel precedes every case."""
     cases: list[list[dict[str, Any]]] = []
     for kernel in kernels:
         if MARKER in kernel["kernel"]:

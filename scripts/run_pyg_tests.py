@@ -1,6 +1,6 @@
 """Runs PyG's own tests of graph layers against the layers here, in several precisions.
 
-The tests are read where they lie; nothing of them is copied and nothing is written beside them.
+The tests are read in place: none is copied, and nothing is written next to them.
 This module is also the pytest plugin that puts bitgnn's layers in the place of PyG's.
 """
 

@@ -1,4 +1,4 @@
-"""Checks that packed tensors share: indices of rows, and scales and thresholds beside bits."""
+"""Checks shared by the packed tensors: row indices, scales and thresholds."""
 
 from __future__ import annotations
 

@@ -171,7 +171,7 @@ class BitAdjacency:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of CSR and of factors or values; derived layouts tell their own."""
+        """Bytes of CSR and of factors or values, without derived layouts."""
         return sum(tensor.nbytes for tensor in self.tensors if tensor is not None)
 
     def to(self, device: torch.device | str, non_blocking: bool = False) -> BitAdjacency:
@@ -206,7 +206,7 @@ class BitAdjacency:
     def reads_slices(self, words: int) -> bool:
         """True if slices are planned for rows of ``words`` words.
 
-        Compiled and exported programs take CSR: they see the tensors of :attr:`tensors` alone.
+        Compiled and exported programs take CSR: they see only the tensors of :attr:`tensors`.
         """
         return words in self._planned and not torch.compiler.is_compiling()
 
@@ -345,7 +345,7 @@ class BitAdjacency:
         return torch.stack([self.indices.long(), row_indices(self.rowptr)])
 
     def edge_weight(self) -> Tensor:
-        """Float32 ``[E]`` by row: ``row_scale[i] * values[e] * col_scale[j]``, of what there is."""
+        """Float32 ``[E]`` by row: ``row_scale[i] * values[e] * col_scale[j]``, absent ones 1."""
         weight = self.values
         if weight is None:
             weight = torch.ones(self.nnz, device=self.device, dtype=torch.float32)

@@ -14,9 +14,9 @@ import torch
 from torch import Tensor
 
 COPIED_BYTES = 2**22
-"""Up to so many bytes are compared with a copy, more with a hash, which takes no memory."""
+"""Most bytes compared with a copy; more are compared by a hash, which takes no memory."""
 CHUNK = 2**17
-"""Words that are hashed at a time; they stay in a core's cache beside their factors."""
+"""Words hashed at a time; they stay in a core's cache with their factors."""
 PRIME = 0x9E3779B97F4A7C15
 MASK = 2**64 - 1
 _WORDS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}

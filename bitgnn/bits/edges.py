@@ -29,7 +29,7 @@ def read_edges(
     """Edges of an edge index, an ``EdgeIndex``, or a sparse adjacency whose rows are destinations.
 
     ``num_nodes`` are nodes, (destinations, sources), or None to take them from ``source``; a
-    ``weight`` belongs to an edge index alone. Messages begin with ``name``.
+    ``weight`` is only for an edge index. Messages begin with ``name``.
     """
     # A torch_sparse.SparseTensor, without importing torch_sparse.
     if type(source).__name__ == "SparseTensor" and hasattr(source, "csr"):
@@ -142,7 +142,7 @@ def _pair(num_nodes: int | tuple[int, int]) -> tuple[int, int]:
 
 
 def check_range(index: Tensor, limit: int, what: str, limit_name: str) -> None:
-    """Raise ValueError unless all of ``index`` lies in [0, limit), RuntimeError while exporting."""
+    """Raise ValueError unless all of ``index`` is in [0, limit), RuntimeError while exporting."""
     ready = "a BitAdjacency (prepare_graph of a frozen model) in place of the edges"
     if torch.compiler.is_exporting():
         raise RuntimeError(

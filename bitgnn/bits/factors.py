@@ -1,4 +1,4 @@
-"""Weights of an adjacency: factors of rows and columns where these say all, else those of edges."""
+"""Weights of an adjacency: row and column factors where these suffice, else values of edges."""
 
 from typing import NamedTuple
 

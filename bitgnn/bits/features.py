@@ -69,7 +69,7 @@ class _Features:
         return function_of(name, f"aten.{name}")(*args, **(kwargs or {}))
 
     def as_features(self) -> Any:
-        """Itself."""
+        """The rows themselves."""
         return self
 
     @property
@@ -90,7 +90,7 @@ class _Features:
 class BitFeatures(_Features, BitTensor, _TensorClass):  # type: ignore[override]
     """A :class:`~bitgnn.BitTensor` that is a wrapper subclass of ``torch.Tensor``.
 
-    PyG looks for node features among tensors alone: ``Data``, ``Batch`` and the loaders cut, join
+    PyG looks for node features only among tensors: ``Data``, ``Batch`` and the loaders cut, join
     and move these as they do floats, while models and operators read the bits. ``size`` is the
     number of features and, called, what ``torch.Tensor.size`` is. The dtype is that of the words,
     int32. Rows, copies and moves of it are of this kind; results of operators and of compiled

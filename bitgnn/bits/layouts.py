@@ -34,7 +34,7 @@ DEFAULT_SHARED_BYTES = 227 * 1024
 RESERVED_SHARED_BYTES = 2048
 """Shared memory that a block needs for other things."""
 _BANKED_ROWS = 8
-"""Rows of a slice beside each other that lie in different banks of shared memory."""
+"""Adjacent rows of a slice that are in different banks of shared memory."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,7 +62,7 @@ class FrdcLayout:
 
 
 def offsets(counts: Tensor) -> Tensor:
-    """Int64 ``[len + 1]``: sums of what comes before."""
+    """Int64 ``[len + 1]``: prefix sums from 0."""
     sums = torch.zeros(len(counts) + 1, dtype=torch.int64, device=counts.device)
     torch.cumsum(counts, 0, out=sums[1:])
     return sums
@@ -131,7 +131,7 @@ class SlicedLayout:
     The neighbours of a row in one slice make items of at most ``ITEM_EDGES``; the items of a
     slice, by falling size, make groups of ``LANES``. A group takes steps; in step ``t`` lane ``l``
     holds the local indices ``[((group_steps[g] + t) * LANES + l) * STEP, ...)``, absent ones being
-    ``slice_size``. Groups never cross slices. The count of an item lies at a place in scratch
+    ``slice_size``. Groups never cross slices. The count of an item is at a place in scratch
     memory: two units, or three in a large group, which has an item beyond ``SMALL_ITEM_EDGES``.
 
     """
@@ -163,7 +163,7 @@ class SlicedLayout:
 
     @property
     def arguments(self) -> tuple[Any, ...]:
-        """Arguments of operators over column slices, behind x and the number of features."""
+        """Arguments of operators over column slices, after x and the number of features."""
         return (
             self.rowptr, self.local_indices, self.group_steps, self.group_places,
             self.slice_groups, self.row_slots, self.row_items, self.slice_size, self.places,

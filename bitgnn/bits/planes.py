@@ -37,9 +37,9 @@ def check_bits(bits: int | None, name: str) -> None:
 
 
 def quantized(adjacency: BitAdjacency, bits: int) -> BitAdjacency:
-    """``row_scale[i] * q[e]`` next to the values, with integers ``q`` of so many bits.
+    """Adjacency with values ``row_scale[i] * q[e]``, ``q`` the nearest integers of ``bits`` bits.
 
-    Without negative values ``q`` lies in [0, 2^bits - 1], else in +-(2^(bits - 1) - 1); the largest
+    Without negative values ``q`` is in [0, 2^bits - 1], else in +-(2^(bits - 1) - 1); the largest
     magnitude of a row takes the end of the range. Entries that round to 0 are left out.
     """
     assert adjacency.values is not None

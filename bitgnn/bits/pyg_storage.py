@@ -21,7 +21,7 @@ class _State:
 def teach_storages() -> None:
     """Make PyG's storages hold packed rows by their :meth:`~PackedRows.as_features`.
 
-    PyG looks for attributes with one row a node among tensors alone, and passes any other object on
+    PyG looks for attributes with one row a node only among tensors, and passes any other object on
     whole: a batch would hold the features of all nodes. Nothing is done, and PyG is not imported,
     as long as it is not there.
     """

@@ -16,7 +16,7 @@ def register(
     split: Callable[[Held], tuple[list[Any], Any]],
     join: Callable[[Any, Any], Held],
 ) -> None:
-    """Make a class a pytree; ``keys`` name the tensors that ``split`` returns beside the rest."""
+    """Register a class as a pytree; ``keys`` name the tensors that ``split`` returns."""
 
     def split_with_keys(held: Any) -> tuple[list[tuple[Any, Any]], Any]:
         leaves, rest = split(held)

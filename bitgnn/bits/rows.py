@@ -36,7 +36,7 @@ class PackedRows:
     ROW_DIMS: ClassVar[int]
     """Dimensions of the packed values of one row."""
     ANY_DIMS: ClassVar[bool] = False
-    """True if rows may lie in more dimensions than one."""
+    """True if rows may span more than one dimension."""
     FIELDS: ClassVar[tuple[str, ...]]
     """Attributes in the order of the constructor's arguments."""
     ROW_FIELDS: ClassVar[tuple[str, ...]] = ("words", "scale")
@@ -92,7 +92,7 @@ class PackedRows:
         return [part for part in self._state() if isinstance(part, Tensor)]
 
     def _mapped(self, f: Callable[[Tensor], Tensor], by_row: bool = False) -> Self:
-        """Apply ``f`` to each tensor, or only to those that have an entry a row."""
+        """Apply ``f`` to each tensor, or only to those with one entry per row."""
         names = self.ROW_FIELDS if by_row else self.FIELDS
         return self._made(
             *(

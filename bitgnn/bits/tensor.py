@@ -216,7 +216,7 @@ def held_tensors(
 class BitImages(PackedSigns):
     """Images ``[N, channels, H, W]`` of +-1 values, the channels of a pixel packed into words.
 
-    The words lie as ``[N, H, W, ceil(channels / 32)]``: bit ``k`` of word ``w`` is channel
+    The words are ``[N, H, W, ceil(channels / 32)]``: bit ``k`` of word ``w`` is channel
     ``32 * w + k``, as in :class:`~bitgnn.BitTensor`. The weights of a convolution,
     ``[O, channels / groups, kh, kw]``, are packed alike. With a ``scale`` the values of image
     ``i``, or of the kernel of output ``i``, are ``+-scale[i]``.

@@ -119,7 +119,7 @@ class _CountedRows(PackedRows):
 class TernaryTensor(_CountedRows):
     """Values in {-1, 0, +1} ``[..., size]`` as two bit planes, with an optional scale for all.
 
-    The planes of a row lie behind each other. A bit of the first, ``pos``, means +1, one of the
+    The planes of a row are adjacent in memory. A bit of the first, ``pos``, means +1, one of the
     second, ``neg``, -1; never are both set, and padding bits are 0. Bit ``k`` of word ``w`` is
     value ``32 * w + k``. Products need the number of values that are not 0 of each row, which is
     taken when it is packed.

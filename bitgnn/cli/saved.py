@@ -80,7 +80,7 @@ def predict(
     """Run a saved model on a graph and write its scores, a row a node, in the order of the nodes.
 
     A .npy file holds what the model returns; a .csv file the class of each node, the column of its
-    largest score, beside the scores.
+    largest score, next to the scores.
     """
     with running(threads):
         if output.suffix not in SUFFIXES:

@@ -29,7 +29,7 @@ from bitgnn.bits.tensor import words_for
 FORMAT = "bitgnn.features"
 VERSION = "1"
 HEADER_BYTES = 1024
-"""Length of the header with the number in front of it; it is written last, in its place."""
+"""Length of the header including its length field; the header is written last, in place."""
 CHUNK_BYTES = 1 << 24
 _LENGTH = struct.Struct("<Q")
 _INT8, _INT32, _FLOAT32 = ("I8", np.dtype("i1")), ("I32", np.dtype("<i4")), ("F32", np.dtype("<f4"))
@@ -50,7 +50,7 @@ class _Kind(NamedTuple):
         return f"{self.size} features {'with' if self.is_scaled else 'without'} scale"
 
     def layout(self, rows: int) -> dict[str, tuple[tuple[str, Any], tuple[int, ...], int, int]]:
-        """Type, shape, first byte and end of each tensor behind the header."""
+        """Type, shape, first byte and end of each tensor after the header."""
         parts: list[tuple[str, tuple[str, Any], tuple[int, ...]]]
         if self.fingerprint:
             scale = (_FLOAT32, (self.size,))

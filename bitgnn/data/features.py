@@ -19,7 +19,7 @@ FEATURES = "x"
 
 
 class PackedFeatureStore(FeatureStore, GraphStore):
-    """Packed features of any size in files, beside a graph and labels in memory.
+    """Packed features of any size in files, with a graph and labels in memory.
 
     :class:`~bitgnn.data.NeighborLoader` and PyG's loaders take it in both roles, as a pair
     ``(store, store)``. Rows are read from the mapped file when a batch needs them and are

@@ -49,7 +49,7 @@ def load(
 
     Raw files are looked for in ``ROOT/<folder>`` and ``ROOT/<collection>/<folder>``, for example
     ``ROOT/Photo/raw`` and ``ROOT/amazon/Photo/raw``. A folder that cannot be written is copied
-    (raw files only) to the user's cache folder, because PyG writes ``processed/`` beside ``raw/``.
+    (raw files only) to the user's cache folder, because PyG writes ``processed/`` next to ``raw/``.
     Files that are nowhere are downloaded from where PyG's class says; an interruption leaves none.
 
     The files are read by PyG's and ogb's own code. Planetoid's raw files and Penn94's splits are
@@ -68,7 +68,7 @@ def load(
         seed: of the seeded split, of ``"digits"`` and of what is synthetic.
         train_per_class: training nodes of each class in the seeded split.
         val_per_class: validation nodes of each class in the seeded split; the rest is test.
-        features: ``"synthetic"`` makes up features from the classes, for Flickr alone, whose
+        features: ``"synthetic"`` makes up features from the classes, only for Flickr, whose
             structure may be at hand without its features.
 
     Returns:
@@ -217,7 +217,7 @@ def load_digits_graph(
     """scikit-learn's 1 797 digits (8x8 pixels, 10 classes) as a symmetric k-neighbour graph.
 
     Two images are joined where either is among the other's nearest in pixel space. The split
-    depends on ``seed`` alone; what is neither training nor validation is test.
+    depends only on ``seed``; what is neither training nor validation is test.
 
     Args:
         num_neighbors: neighbours of each image before the graph is made symmetric.

@@ -16,7 +16,7 @@ from torch_geometric.sampler.base import NumNeighbors, SubgraphType
 from torch_geometric.typing import EdgeType, InputNodes, NodeType
 
 Graph: TypeAlias = Data | HeteroData | tuple[FeatureStore, GraphStore]
-"""What PyG's loaders sample from."""
+"""Sources that PyG's loaders sample from."""
 SEEDS = 2**63 - 1
 """Random seeds of the operator."""
 
@@ -166,7 +166,7 @@ class NeighborLoader(torch_geometric.loader.NeighborLoader):
         transform: applied to each batch.
         transform_sampler_output: applied to what the sampler found.
         is_sorted: ``edge_index`` is sorted by destination.
-        filter_per_worker: gather features in the workers; None decides by where they lie.
+        filter_per_worker: gather features in the workers; None decides by where they are.
         neighbor_sampler: one made before, in place of what the options above say.
         **options: of ``torch.utils.data.DataLoader``: ``batch_size``, ``shuffle``, ``num_workers``.
 

@@ -19,10 +19,10 @@ from bitgnn._files import FileError
 from bitgnn.data.splits import MASKS
 
 Found = dict[str, tuple[str, Tensor]]
-"""What a source holds: its own key and a tensor by attribute of the graph."""
+"""Key in the source and tensor of each attribute of the graph."""
 
 ARRAY_BYTES = 1 << 34
-"""Largest array, also behind decompression and in place of a sparse one."""
+"""Most bytes of an array, decompressed or made dense."""
 MEMBER = ".npy"
 ATTRIBUTES, ADJACENCY = "attr", "adj"
 CSR = ("data", "indices", "indptr", "shape")

@@ -72,7 +72,7 @@ def read_ogb(name: str, root: str | os.PathLike[str] | None) -> Data:
 
 
 def _downloaded(dataset_class: Any, files: RawFiles, root: Path) -> Path:
-    """Download and unpack beside the place where the data set belongs, then move it there."""
+    """Download and unpack next to the data set's folder, then move the files into it."""
     base = files.download_base(root)
     target = base / files.folder
     if target.exists() and any(path.is_file() for path in target.rglob("*")):

@@ -68,7 +68,7 @@ class Source(RawFiles):
     class_name: str
 
     def read(self, base: Path) -> Data:
-        """The graph as PyG gives it; the data set's folder lies in ``base``."""
+        """The graph as PyG gives it; ``base`` contains the data set's folder."""
         kind = atomic_dataset(getattr(torch_geometric.datasets, self.class_name))
         if self.collection:
             return kind(root=str(base), name=self.folder)[0]

@@ -27,7 +27,7 @@ def per_class_split(
         y: ``[N]`` integer labels; nodes with a negative label are in no mask.
         train_per_class: training nodes of each class that occurs.
         val_per_class: validation nodes of each class that occurs.
-        seed: the split depends on it and on ``y`` alone.
+        seed: the split depends only on it and on ``y``.
 
     Returns:
         Three boolean masks ``[N]`` without common nodes.

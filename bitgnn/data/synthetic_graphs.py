@@ -177,7 +177,7 @@ def class_features(
 ) -> Tensor:
     r"""Made-up features :math:`x_i = \mu_{y_i} + \epsilon_i`, noise and means normal.
 
-    A node with a negative label gets noise alone; means have length ``signal``.
+    A node with a negative label gets only noise; means have length ``signal``.
     """
     num_classes = max(int(y.max()) + 1, 1) if y.numel() else 1
     means = generator.standard_normal((num_classes, num_features), dtype=np.float32)

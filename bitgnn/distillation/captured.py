@@ -20,10 +20,10 @@ from bitgnn.nn.input_statistics import ColumnStatistics
 WARM_UPS = 2
 """Epochs in which layers look at their inputs, and torch and its libraries choose kernels."""
 WAITED = "called a synchronizing CUDA operation"
-"""What torch warns of where the host waits for the GPU."""
+"""Torch's warning when the host waits for the GPU."""
 PLAIN = (bool, int, float, str, bytes, type(None))
 SKIPPED = ("_parameters", "_buffers", "_modules", "host_count")
-"""What is looked at apart, and the host's count of batches, which a graph takes from a buffer."""
+"""Attributes compared separately, and the host's batch count, which a graph reads from a buffer."""
 
 
 class RepeatedEpoch:
@@ -32,7 +32,7 @@ class RepeatedEpoch:
     A graph repeats what was launched, not what Python did. So an epoch is watched first, and stays
     a function for good if in it the host waited for the GPU, drew random numbers, or left an
     attribute of the model behind that it had not found. Random numbers of the GPU are those that
-    the function would draw. Whatever else ``run`` changes beside its result is in tensors that stay
+    the function would draw. Whatever ``run`` changes apart from its result is in tensors that stay
     where they are; ``may_repeat`` says whether every call does the same.
     """
 
@@ -53,7 +53,7 @@ class RepeatedEpoch:
         return self._graph is not None
 
     def __call__(self) -> Tensor:
-        """An epoch."""
+        """Run an epoch."""
         if self._graph is not None:
             self._graph.replay()
             return self._result.clone()

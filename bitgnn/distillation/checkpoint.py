@@ -80,7 +80,7 @@ def check_state(module: nn.Module, state: Mapping[str, Tensor], source: object) 
 def random_state(device: torch.device) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """States of the generators of torch (CPU and ``device``), numpy and Python.
 
-    Tensors by name, and the plain values beside them.
+    Tensors by name, and the other, plain values.
     """
     _, python_words, python_gauss = random.getstate()
     # The legacy generator is the one that PyG and its samplers draw from.

@@ -27,7 +27,7 @@ ASKED = 25
 ALL_EPOCHS, BUDGET_SPENT = "after all epochs", "by the budget"
 RATE = Fit.columns.index("learning_rate")
 TIE = 1e-4
-"""What a unit of divergence weighs beside the score where the best state is chosen."""
+"""Weight of the divergence against the score when the best state is chosen."""
 PLAIN = "dropout"
 MOST = 0.999
 """Probability up to which few random bits decide."""
@@ -35,7 +35,7 @@ KINDS = (PLAIN, "alpha_dropout", "feature_dropout", "feature_alpha_dropout")
 OPERATIONS = tuple(name + end for name in KINDS for end in ("", "_"))
 """Of torch, which modules and functions of dropout call; their arguments begin ``input, p``."""
 Ask = Callable[[Part], Tensor] | None
-"""Gives what the teacher wants of a part's rows; None trains on labels alone."""
+"""Function that gives the teacher's targets for a part's rows; None trains only on labels."""
 
 
 def fit(

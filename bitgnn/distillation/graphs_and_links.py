@@ -103,7 +103,7 @@ class Graphs(Problem):
 
 
 def _check_graphs(graphs: Sequence[Any], like: BaseData, name: str) -> None:
-    """Refuse what is no graph, or has other features than the first one."""
+    """Refuse items that are no graphs, or whose features differ from the first graph's."""
     for i, graph in enumerate(graphs):
         if not isinstance(graph, BaseData):
             raise DistillError(f"{name}[{i}] must be a graph, got {name_type(graph)}")
@@ -176,7 +176,7 @@ class LinkPairs(Problem):
         self.val_pairs = self._labelled(positive, negative)
 
     def _drawn(self, positive: Tensor) -> Tensor:
-        """Sample as many non-edges."""
+        """Sample as many non-edges as there are positive pairs."""
         graph: Any = self.graph
         return negative_sampling(graph.edge_index, graph.num_nodes, positive.size(1))
 
@@ -188,7 +188,7 @@ class LinkPairs(Problem):
         return pairs, y
 
     def parts(self) -> Iterator[Part]:
-        """The graph with its positive pairs and as many sampled ones."""
+        """The graph with its positive pairs and equally many sampled ones."""
         pairs, y = self._labelled(self.positive, self._drawn(self.positive))
         yield Part(self.graph, None, None, y, pairs=pairs)
 

@@ -61,7 +61,7 @@ class Problem(ABC):
     """True if each epoch sees the same tensors."""
     teacher_options: Mapping[str, Any] = {}
     student_options: Mapping[str, Any] = {}
-    """What is special about the recipes of both."""
+    """Options that differ from the default recipes."""
 
     objective: Objective
     example: Inputs

@@ -63,7 +63,7 @@ def binary_student(model: nn.Module, precision: Any, problem: Problem) -> nn.Mod
 
 
 def _with_bits(student: nn.Module) -> nn.Module:
-    """A student with a binary layer at least: one that stayed as it is has nothing to learn."""
+    """The student, refused if it has no binary layer and so nothing to learn."""
     report = report_of(student)
     if not report.swapped:
         raise DistillError(f"binarize: {report.warnings[-1]}")
@@ -87,7 +87,7 @@ def described(precision: Any, problem: Problem) -> str:
 
 
 def widened(model: nn.Module, data: Inputs, factor: float) -> nn.Module:
-    """A copy whose hidden channels are ``factor`` times as many, with fresh weights.
+    """A copy with ``factor`` times the hidden channels and fresh weights.
 
     Layers give ``factor`` times the channels, except those whose results are the model's, and all
     read what arrives. They are made anew from the arguments that they keep as attributes; a

@@ -116,7 +116,7 @@ def distill(
             whose letters the layers of ``"bin"`` learn; ``"bin"`` is a
             :class:`~bitgnn.ImageConfig` for images, a :class:`~bitgnn.BWTAConfig` for texts.
         widen: the student has this many times the hidden channels; or a model of your own, wider
-            or deeper, whose weights are made anew. ``result.costs()`` tells time and bytes beside
+            or deeper, whose weights are made anew. ``result.costs()`` tells time and bytes next to
             those of the same width.
         loader: batches of the training data, such as ``bitgnn.data.NeighborLoader``; None is the
             whole graph, or batches of 64 graphs.

@@ -18,7 +18,7 @@ from bitgnn.bits import BitTensor
 
 
 class PackedRowsFile:
-    """Bits of all nodes, their words in a file that is gone when this object is.
+    """Bits of all nodes, with their words in a file that lives as long as this object.
 
     Args:
         blocks: bits from the first node on, one block in memory at a time.

@@ -1,4 +1,4 @@
-"""Graphs whose rows lie on several ranks, aggregated while packed words are exchanged."""
+"""Graphs sharded by rows over ranks, aggregated while packed words are exchanged."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def _columns(adjacency: BitAdjacency, kept: Tensor, places: Tensor, count: int) 
 
 
 def _rows_of(edges: Any, num_nodes: int | None, rank: int, ranks: int, order: Order) -> Partition:
-    """The rows that a rank would load of a partition in as many parts as there are ranks."""
+    """The rows that a rank would load from a partition into ``ranks`` parts."""
     whole = edges
     if not isinstance(edges, BitAdjacency):
         whole = BitAdjacency.from_edge_index(edges, num_nodes)

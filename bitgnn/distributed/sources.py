@@ -74,7 +74,7 @@ def read_source(data: Any, num_nodes: int | None, x: Any) -> Source:
 
 
 def require_factors(owner: str, adjacency: BitAdjacency) -> None:
-    """Refuse an adjacency whose edges have weights of their own, which no part has room for."""
+    """Refuse an adjacency whose edges have weights of their own, which parts do not store."""
     if adjacency.values is not None:
         raise ValueError(
             f"{owner}: the adjacency must be a pattern with factors, got values of single edges"

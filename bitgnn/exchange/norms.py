@@ -25,7 +25,7 @@ _SIDE = 2
 def norm_roles(function: str, model: nn.Module) -> dict[str, str]:
     """The part that each batch norm plays, by module name.
 
-    ``"threshold"`` where signs alone are taken of what it gives, ``"affine"`` where the network
+    ``"threshold"`` where only signs of its result are used, ``"affine"`` where the network
     gives it out, and nothing for others.
     """
     try:
@@ -108,7 +108,7 @@ def _evaluated(norm: Norm) -> Callable[[Tensor], Tensor]:
 
 @torch.no_grad()
 def threshold_of(norm: Norm) -> dict[str, Tensor]:
-    """``threshold`` float32 ``[C]`` and ``turned`` bool ``[C]`` of the signs behind a norm.
+    """``threshold`` float32 ``[C]`` and ``turned`` bool ``[C]`` of the signs after a norm.
 
     ``norm(v) >= 0`` just where ``(v >= threshold) ^ turned``, rounding included.
     """

@@ -18,17 +18,17 @@ A folder holds two files, nothing pickled. ``parameters.json`` is an object:
     JSON: ``weight`` [O, K], ``input_step``, ``scale``, ``bias``. Tensors: ``words`` int32
     [O, ceil(K / 32)], ``scale`` and ``bias`` float32 [O].
 ``"threshold"``
-    A batch norm in front of signs. JSON: ``channels`` C. Tensors: ``threshold`` float32 [C] and
+    A batch norm before signs. JSON: ``channels`` C. Tensors: ``threshold`` float32 [C] and
     ``turned`` bool [C]: the sign of channel c is +1 where ``(v >= threshold[c]) != turned[c]``,
     ``v`` being what the norm would take.
 ``"affine"``
-    The batch norm behind the last layer. JSON: ``channels`` C. Tensors: ``scale`` and ``bias``
+    The batch norm after the last layer. JSON: ``channels`` C. Tensors: ``scale`` and ``bias``
     float32 [C]: the score is ``scale * v + bias``.
 ``"values"``
     A module without a binary form, as it is. JSON: ``state``, dtype and shape of each tensor.
 
 Bit ``k`` of word ``w`` is weight ``32 * w + k`` of a row, or channel ``32 * w + k`` at a tap of the
-kernel: 1 for +1, 0 for -1 and behind the end.
+kernel: 1 for +1, 0 for -1 and after the end.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def export_parameters(model: nn.Module, path: str | os.PathLike[str]) -> Path:
     """Write the parameters of a trained binary network, as an inference needs them.
 
     The module's documentation describes the files: +-1 weights in packed words, one threshold for
-    each channel of a batch norm in front of signs, scale and bias of the one behind the last layer.
+    each channel of a batch norm before signs, scale and bias of the one after the last layer.
 
     Args:
         model: a network of :class:`bitgnn.nn.BinaryConv2d` and ``BinaryLinear`` that torch.fx can
@@ -109,7 +109,7 @@ def export_parameters(model: nn.Module, path: str | os.PathLike[str]) -> Path:
 def import_parameters(model: nn.Module, path: str | os.PathLike[str]) -> nn.Module:
     """Read parameters into a model of the same structure, which then predicts the same.
 
-    Weights become +-1 (times their scale, where the layer has one), batch norms in front of signs
+    Weights become +-1 (times their scale, where the layer has one), batch norms before signs
     compare with the thresholds, to the bit. The model is changed only once everything fits.
 
     Args:

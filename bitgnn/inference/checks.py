@@ -104,11 +104,6 @@ def _check_call(
     for register in call.inputs:
         if register not in written:
             raise ValueError(f"register {register} is read before it is written")
-    known = len(program.registers)
-    if len(set(call.outputs)) != len(call.outputs) or any(
-        n in written or n >= known for n in call.outputs
-    ):
-        raise ValueError(f"registers {list(call.outputs)} cannot be written")
     missing = sorted(set(call.tensors.values()) - tensors.keys())
     if missing:
         raise ValueError(f"tensors {missing} are missing")

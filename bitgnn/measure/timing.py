@@ -31,7 +31,7 @@ NOISY_RATIO = 1.25
 DEFAULT_CACHE_BYTES = 64 * 2**20
 ROUNDS = 7
 FORWARD_SECONDS = {"cpu": 5e-3, "cuda": 1e-3}
-"""A repeat of a forward lasts about so long, and has so many calls at most."""
+"""Seconds that a repeat of a forward lasts, by device; it has at most ``MOST_FORWARDS`` calls."""
 MOST_FORWARDS = 50
 NOISY_SHARE, BUSY = 0.25, 1.5
 """Part of the timings that may be noisy, and load a core, before the machine is."""
@@ -166,7 +166,7 @@ class Clock:
     ) -> tuple[dict[str, Timing], dict[str, Exception]]:
         """Time all calls round-robin, so that drift of the machine meets all of them alike.
 
-        In front of each repeat the caches are emptied (``cold``, a repeat is a single call then),
+        Before each repeat the caches are emptied (``cold``, a repeat is a single call then),
         or stands another one of the same call, unless calls are long. Gives timings by name, and
         the exceptions of those that failed on the way, which are left out of further rounds.
         """
@@ -255,7 +255,7 @@ def measure_in_turns(
 ) -> list[Timing]:
     """Latency of several forwards, round-robin, so that drift of the machine meets all alike.
 
-    On CUDA each one is begun on an idle device, so that its launches count. Behind so many seconds
+    On CUDA each one is begun on an idle device, so that its launches count. After so many seconds
     no round is begun but the first; ``progress`` is called after each repeat.
     """
     if rounds < 1:

@@ -30,14 +30,14 @@ def layer_precisions(
 
     * ``"fp32"`` and ``"full"``: the layers' preset of that name everywhere.
     * ``"bin"``: bits from layer to layer, ``FBB+BBB``, then ``BBB+BBB``, last ``BBF+FBF``, since
-      class scores need floats. One layer alone has no such boundary and is ``FBF+FBF``.
+      class scores need floats. A single layer has no such boundary and is ``FBF+FBF``.
     * letters ``"xyz+xyz"`` or a ``LayerPrecision``: the same for every layer.
     * a sequence, or names and letters joined by commas: one entry a layer.
 
     ``options`` are fields of ``LayerPrecision`` other than the letters: ``surrogate``,
     ``weight_gradient`` and ``hardtanh`` go to every layer with a binary dense product,
     ``hidden_norm`` to those that aggregate bits or ternary values, ``output_norm`` to the binary
-    layers in front of another layer. With ``gives_scores`` the last layer has to return floats.
+    layers before another layer. With ``gives_scores`` the last layer has to return floats.
 
     Raises:
         TypeError: an unknown option, or an entry that is neither a string nor a
@@ -137,7 +137,7 @@ class NodeModel(nn.Module):
         Args:
             x: ``[N, in_channels]`` floats, packed or not.
             edge_index: graph in any form the layers take.
-            edge_weight: ``[E]`` float weights beside an edge index; None for a mean over
+            edge_weight: ``[E]`` float weights of an edge index; None for a mean over
                 neighbours, which weighs them alike.
 
         Returns:
@@ -173,7 +173,7 @@ class NodeModel(nn.Module):
     def with_precision(self: Model, precision: Precision) -> Model:
         """A copy with the same weights, biases and statistics in another precision.
 
-        Norms inside the layers exist only where there is a sign behind them: those that the copy
+        Norms inside the layers exist only where there is a sign after them: those that the copy
         lacks are dropped, those that are new start afresh.
         """
         copy = type(self)(**{**self._arguments, "precision": precision})

@@ -18,7 +18,7 @@ JUST_BELOW_ZERO = -(2.0**-20)
 
 
 class RGBThreshold(nn.Module):
-    r"""``x + T`` with a learned ``T`` for each channel, in front of a layer that takes signs."""
+    r"""``x + T`` with a learned ``T`` for each channel, before a layer that takes signs."""
 
     def __init__(self, channels: int = 3) -> None:
         super().__init__()
@@ -59,7 +59,7 @@ class BinCNN(ImageNetwork):
 
     Args:
         inputs: ``"none"``: the first layer takes its images in full precision; ``"rgb"``: their
-            signs behind :class:`RGBThreshold`; ``"grey"``: behind :class:`GreyThreshold`;
+            signs after :class:`RGBThreshold`; ``"grey"``: after :class:`GreyThreshold`;
             ``"lbp"``: :class:`LocalBinaryPatterns`.
         classes: outputs.
         channels: of the convolutions.

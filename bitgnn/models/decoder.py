@@ -87,7 +87,7 @@ class _FeedForward(nn.Module):
 
 
 class DecoderLayer(nn.Module):
-    """Attention and SwiGLU, an RMS norm in front of each; dropout of what they add."""
+    """Attention and SwiGLU, each after an RMS norm and with dropout on its output."""
 
     def __init__(
         self, width: int, heads: int, kv_heads: int, inner: int, dropout: float, activation: Any
@@ -102,7 +102,7 @@ class DecoderLayer(nn.Module):
     def forward(
         self, x: Tensor, turn: tuple[Tensor, Tensor], cache: Cached | None = None
     ) -> Tensor:
-        """The residual stream ``[B, N, width]`` behind the layer, of that in front of it.
+        """Residual stream ``[B, N, width]`` after the layer.
 
         ``turn`` are cosines and sines ``[N, D]`` of the rotary positions.
         """
@@ -191,7 +191,7 @@ class Decoder(nn.Module):
                 nn.init.normal_(module.weight, std=INITIAL_STD)
 
     def forward(self, ids: Tensor) -> Tensor:
-        """Scores ``[B, N, vocabulary]`` of the token behind each of ``[B, N]``, int32 or int64.
+        """Scores ``[B, N, vocabulary]`` of the token after each of ``[B, N]``, int32 or int64.
 
         Raises:
             ValueError: ``ids`` has another shape or too many tokens.
@@ -219,7 +219,7 @@ class Decoder(nn.Module):
 
     @torch.no_grad()
     def step(self, ids: Tensor, cache: KeyValueCache) -> Tensor:
-        """Scores of the token behind the last, with what the cache holds before them.
+        """Scores of the next token, given the tokens in the cache.
 
         A prompt is one call, each further token another; the same call can be recorded as a CUDA
         graph, since the position is counted on the device. It is not looked at there: a context

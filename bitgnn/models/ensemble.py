@@ -140,11 +140,11 @@ class Ensemble(nn.Module):
         return votes
 
     def shard(self) -> Ensemble:
-        """Keep the members of this rank alone, in place: those of numbers rank, rank + world, ...
+        """Keep only this rank's members, in place: numbers rank, rank + world, ...
 
         Each rank then calls the ensemble with the same inputs, and all get the same joined scores,
         by one all-reduce of ``[N, C]`` float64. With more ranks than members, those without one
-        learn the shape from a broadcast in front of it. Freeze the members first::
+        learn the shape from a broadcast before it. Freeze the members first::
 
             dist.init_process_group("nccl")
             ensemble = Ensemble(map(bitgnn.freeze, ensemble.members), "hard").shard().cuda()

@@ -39,7 +39,7 @@ def fit_bagging(
             CPU, the number of times that each sample was drawn, a factor of its loss.
         num_samples: number of training samples.
         num_members: number of members.
-        bootstrap: draw samples; with False all weigh 1, and members differ by their seeds alone,
+        bootstrap: draw samples; with False all weigh 1, and members differ only by their seeds,
             which suits few labels.
         voting: of the ensemble.
         seed: of the first member.
@@ -160,7 +160,7 @@ def _fitted(name: str, fit: Fit, make_model: Make, weight: Tensor) -> nn.Module:
 
 @contextmanager
 def _seeded(seed: int) -> Iterator[None]:
-    """Torch's generators seeded, and restored behind the block."""
+    """Seed torch's generators, and restore them after the block."""
     # Other GPUs of the machine are not to be woken up.
     devices = [torch.cuda.current_device()] if torch.cuda.is_initialized() else []
     with torch.random.fork_rng(devices):

@@ -18,9 +18,9 @@ from bitgnn.nn import GCNConv, GraphConv, LayerPrecision, SAGEConv
 def standardized(
     precisions: Sequence[LayerPrecision], input_norm: bool
 ) -> tuple[LayerPrecision, ...]:
-    """``precisions`` with each node's floats standardised in front of every sign.
+    """``precisions`` with each node's floats standardised before every sign.
 
-    A ReLU leaves no negative value, so a sign behind it needs the node's mean taken off. Bits are
+    A ReLU leaves no negative value, so a sign after it needs the node's mean taken off. Bits are
     taken as they are: standardising +1 and -1 changes no sign. A layer's own norm stays.
     """
     layers = []
@@ -43,7 +43,7 @@ class _Stack(NodeModel):
     def _add_means(self, input_norm: bool, bias: bool, root_weight: bool) -> None:
         """One ``SAGEConv`` a layer.
 
-        Between layers dropout acts on floats in front of the standardisation
+        Between layers dropout acts on floats before the standardisation
         (:meth:`_scores_of_means`), but on signs where bits are handed over (the layer).
         """
         self.takes_edge_weights = False
@@ -77,18 +77,18 @@ class GCN(_Stack):
     r"""Stack of :class:`bitgnn.nn.GCNConv`, or of mean aggregations in its inductive form.
 
     * ``"fp32"``: :math:`\hat A\,\mathrm{ReLU}(\hat A X W_1^\top + b_1) W_2^\top + b_2` (Kipf and
-      Welling 2017), dropout in front of each layer.
+      Welling 2017), dropout before each layer.
     * ``"full"``: no ReLU; each layer binarises its input and weights and aggregates floats
       (Bi-GCN, Wang et al. 2021).
     * ``"bin"``: layers before the last also aggregate bits,
       :math:`h = \mathrm{sgn}(\hat D^{-1/2}(A+I)\,\mathrm{sgn}(\cdot) + b)` (BitGNN's "bin").
     * letters, or one entry a layer: see :func:`~bitgnn.models.base.layer_precisions`. A
-      ReLU stands in front of each float layer that receives floats, never in front of a sign.
+      ReLU stands before each float layer that receives floats, never before a sign.
 
     ``inductive=True`` is the form for samples of large graphs: each layer is the mean over the
     neighbours without self loop and root term, that is ``SAGEConv(root_weight=False)``. It is
     :class:`~bitgnn.models.GraphSAGE` without the root term: see there for what stands between
-    layers (per-node standardisation in front of signs, ReLU and dropout behind float outputs).
+    layers (per-node standardisation before signs, ReLU and dropout after float outputs).
 
     Args:
         in_channels: features of a node.
@@ -99,7 +99,7 @@ class GCN(_Stack):
         dropout: probability of dropping a layer's input, in binary forms after the sign; in the
             inductive form only hidden activations are dropped.
         input_norm: standardise each raw feature by ``BatchNorm1d(affine=False)``; in the inductive
-            form standardise each node's raw features in front of their sign instead.
+            form standardise each node's raw features before their sign instead.
         cached: layers keep the normalised graph of the first call (one graph only).
         bias: layers add a bias after the aggregation.
         inductive: the inductive form.
@@ -163,11 +163,11 @@ class GraphSAGE(_Stack):
 
     * ``"fp32"``: :math:`h_i = \mathrm{ReLU}(W \cdot \mathrm{mean}_j x_j + W_r x_i + b)`, dropout,
       and so on (Hamilton et al. 2017).
-    * ``"full"``: the same with :math:`s`, sign and binary weights in front of both products; means
+    * ``"full"``: the same with :math:`s`, sign and binary weights before both products; means
       are taken of floats (Bi-GCN, Wang et al. 2021).
     * ``"bin"``: layers before the last take the mean of signs and return
       :math:`\mathrm{sgn}(\mathrm{mean}_j\,\mathrm{sgn}(\cdot) + \text{root} + b)`. Bits go from
-      layer to layer, so there is no ReLU (every sign behind it would be +1) and no
+      layer to layer, so there is no ReLU (every sign after it would be +1) and no
       standardisation (it changes no sign); dropout acts on the bits.
     * letters, or one entry a layer: see :func:`~bitgnn.models.base.layer_precisions`; a
       layer that returns floats is followed by ReLU and dropout, one that returns bits is not.
@@ -186,7 +186,7 @@ class GraphSAGE(_Stack):
         num_layers: number of layers.
         precision: ``"fp32"``, ``"full"``, ``"bin"``, letters, or one entry a layer.
         dropout: probability of dropping a hidden activation.
-        input_norm: standardise each node's raw features in front of their sign.
+        input_norm: standardise each node's raw features before their sign.
         bias: layers add a bias.
         **layer_options: ``hidden_norm``, ``output_norm``, ``surrogate``, ``weight_gradient`` and
             ``hardtanh`` of the binary layers, see :class:`bitgnn.nn.LayerPrecision`.
@@ -220,7 +220,7 @@ class GraphSAINT(NodeModel):
 
     .. math:: h_1 = conv_1(x), \quad h_2 = conv_2(h_1), \quad y = W\,[h_1 \,\|\, h_2] + b
 
-    * ``"fp32"``: ReLU and dropout behind both layers (Zeng et al. 2020).
+    * ``"fp32"``: ReLU and dropout after both layers (Zeng et al. 2020).
     * ``"full"``: no ReLU; the raw features of each node are standardised and binarised, the
       second layer binarises :math:`h_1`; aggregations and the last map are floats (Bi-GCN, Wang
       et al. 2021).
@@ -229,7 +229,7 @@ class GraphSAINT(NodeModel):
     * letters, or one entry for each of the two layers: see
       :func:`~bitgnn.models.base.layer_precisions`; the last map stays in full precision.
 
-    In front of a sign dropout acts on the sign, in front of the last map on the floats.
+    Before a sign dropout acts on the sign, before the last map on the floats.
 
     Args:
         in_channels: features of a node.
@@ -239,7 +239,7 @@ class GraphSAINT(NodeModel):
         dropout: probability of dropping a hidden activation.
         aggr: ``"mean"`` or ``"add"`` over the neighbours; ``"add"`` together with edge weights is
             GraphSAINT's normalised form.
-        input_norm: standardise each node's raw features in front of their sign.
+        input_norm: standardise each node's raw features before their sign.
         bias: layers add a bias.
         **layer_options: ``hidden_norm``, ``output_norm``, ``surrogate``, ``weight_gradient`` and
             ``hardtanh`` of the binary layers, see :class:`bitgnn.nn.LayerPrecision`.

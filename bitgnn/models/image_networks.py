@@ -85,7 +85,7 @@ class Layers:
 
     Binary layers have neither scale nor bias, since a batch norm follows each: sums stay integers.
     Theirs is the order sign, convolution, pool, batch norm; the sign's straight-through gradient is
-    0 beyond +-1, which is what a hardtanh in front of it would do. The first layer takes its input
+    0 beyond +-1, which is what a hardtanh before it would do. The first layer takes its input
     in steps of ``input_step``; ``owner`` names the network in messages.
     """
 
@@ -114,7 +114,7 @@ class Layers:
         return {"bias": False, **({"scale": False, "input_step": step} if self.binary else {})}
 
     def convolution(self, outputs: int, kernel: int = 3, stride: int = 1) -> nn.Conv2d:
-        """A convolution padded to keep the size, alone."""
+        """A convolution padded to keep the size, without norm or activation."""
         padding = kernel // 2
         kind = BinaryConv2d if self.binary else nn.Conv2d
         layer = kind(self.channels, outputs, kernel, stride, padding, **self._options())
@@ -143,7 +143,7 @@ class Layers:
     def parts(self, widths: Iterable[int]) -> tuple[nn.Sequential, nn.Sequential]:
         """The layers so far, followed by linear layers of ``widths``; the last gives scores.
 
-        Binary scores are sums behind a batch norm too.
+        Binary scores are sums after a batch norm too.
         """
         size = self.channels * self.height * self.width
         layers: list[nn.Module] = []

@@ -52,7 +52,7 @@ class Block(nn.Module):
         self.binary = binary
 
     def forward(self, x: Tensor) -> Tensor:
-        """Sums, or activations, behind ``x`` ``[N, C, H, W]``."""
+        """Sums, or activations, of the block for ``x`` ``[N, C, H, W]``."""
         out: Tensor = self.body(x)
         if self.shortcut is not None:
             out = out + self.shortcut(x)
@@ -64,15 +64,15 @@ class ResNet(ImageNetwork):
 
     Each stage halves the pixels but the first. Shortcuts have no parameters (type A of He et al.,
     "Deep Residual Learning for Image Recognition", CVPR 2016): strided pixels, zeros for new
-    channels. In the binary form batch norms stand in front of the signs, behind the sums, and the
-    shortcuts begin behind the first block, whose input are no integers.
+    channels. In the binary form batch norms stand before the signs, after the sums, and the
+    shortcuts begin after the first block, whose input are no integers.
 
     Args:
         stem: channels, kernel and stride of the first convolution.
         stages: (blocks, channels) of each.
         dense: outputs of the hidden linear layers.
         classes: outputs of the last.
-        bottleneck: blocks of 1x1, 3x3 and 1x1 convolutions with four times the channels behind,
+        bottleneck: blocks of 1x1, 3x3 and 1x1 convolutions, the last of four times the channels,
             in place of two of 3x3.
         image: channels, height and width of an image.
         precision: ``"binary"``, or ``"fp32"`` for the same structure with ReLU.

@@ -11,5 +11,5 @@ from bitgnn.nn import waiting
 
 @torch.compiler.disable(reason="roles are found in a first batch: train one before fullgraph")
 def meet_model(layer: Any) -> None:
-    """As :func:`bitgnn.nn.waiting.meet_model`."""
+    """Call :func:`bitgnn.nn.waiting.meet_model`."""
     waiting.meet_model(layer)

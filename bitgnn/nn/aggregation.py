@@ -57,7 +57,7 @@ def kept_adjacency(
 
 
 def kept_adjacencies() -> tuple[Any, ...]:
-    """All that are kept now, for whoever goes on reading them without asking."""
+    """All adjacencies kept now, for readers that will not ask for them again."""
     return _kept.values()
 
 

@@ -63,7 +63,7 @@ class AttentionLayer(NeighbourLayer):
         return 0.0
 
     def _spread_thresholds(self) -> None:
-        """Let the thresholds of each head lie at quantiles of their own."""
+        """Spread the thresholds of each head over quantiles of their own."""
         super()._spread_thresholds()
         norm: Any = getattr(self, "hidden_norm", None)
         if self._forms is not None and norm is not None:
@@ -122,7 +122,7 @@ class AttentionLayer(NeighbourLayer):
         raise NotImplementedError
 
     def _constant(self) -> Tensor | None:
-        """Sum that a concatenated result without residual has beside the attention ``[H * C]``."""
+        """Term ``[H * C]`` added to the attention in a concatenated result without residual."""
         return self.bias
 
     def _binary_call(

@@ -99,9 +99,9 @@ class BinaryLayer(BinaryProduct):
         return twin
 
     def _set_jittable_templates(self, raise_on_error: bool = False) -> None:
-        """PyG's, which takes a parent's generated ``propagate`` for the generic one.
+        """Set as PyG does, but keep the generic ``propagate``, which PyG may mistake.
 
-        Whether it does depends on which class was instantiated first; explainers and
+        It may take a parent's generated one, if that class was instantiated first; explainers and
         ``decomposed_layers``, which run the generic one, would then be passed over.
         """
         super()._set_jittable_templates(raise_on_error)  # type: ignore[misc]
@@ -120,12 +120,12 @@ class BinaryLayer(BinaryProduct):
 
     @property
     def _aggregates_messages(self) -> bool:
-        """Whether only PyG's own message passing can do what this layer asks for."""
+        """True if the layer needs PyG's own message passing."""
         return self._has_own_messages or self._reduction is None
 
     @property
     def _shows_messages(self) -> bool:
-        """Whether somebody looks at single messages: an explainer, or a hook."""
+        """True if an explainer or a hook reads single messages."""
         return bool(self.explain) or any(getattr(self, name) for name in _MESSAGE_HOOKS)
 
     def _needs_edges(self, graph: Any) -> None:
@@ -151,7 +151,7 @@ class BinaryLayer(BinaryProduct):
 
     @property
     def _use_col(self) -> bool:
-        """Whether the column factor acts: on bits it cannot."""
+        """True if the column factor applies; bits cannot be scaled."""
         return self.letters.bspmm[0] == "F" and self.letters.order == "transform_first"
 
     def _aggregate_pattern(
@@ -164,7 +164,7 @@ class BinaryLayer(BinaryProduct):
         """``row_scale * (pattern (col_scale * z)) + bias``, or ``A z + bias``, along the nodes.
 
         Of ternary values the sums are integers: ``(row * scale) * sum + bias``. Where ``z`` is a
-        multiple of ``integers``, these are summed, and alone where it is None.
+        multiple of ``integers``, these are summed, and only these where it is None.
         """
         if z is None:
             assert integers is not None

@@ -29,13 +29,13 @@ QUANTIZERS = ("input_quantizer", "hidden_quantizer")
 LOOKED_UP = ("input_bits", "root_bits", "root_norm")
 STATE = ("feeds", "steps")
 """Buffers of layers of named precision."""
-"""Modules that layers have beside PyG's."""
+"""Modules that layers add to PyG's."""
 
 
 class BinaryProduct(LooksUp):
-    """Mixin of every layer with a binary dense product, in front of one of PyG's layers.
+    """Mixin of every layer with a binary dense product, a base class before one of PyG's layers.
 
-    ``dropout`` drops an activation in front of the product in training; in binary forms it acts on
+    ``dropout`` drops an activation before the product in training; in binary forms it acts on
     the binarised activation. Norms and quantisers that the precision does not name are None.
     """
 
@@ -143,7 +143,7 @@ class BinaryProduct(LooksUp):
         return weight
 
     def _prepare(self, x: Tensor) -> Tensor:
-        """Input of the sign: ``x`` behind norm and hardtanh."""
+        """Input of the sign: ``x`` after norm and hardtanh."""
         if not isinstance(x, Tensor):
             raise TypeError(f"{type(self).__name__}: x must be a tensor, got {name_type(x)}")
         refuse_transforms(type(self).__name__)
@@ -216,11 +216,11 @@ class BinaryProduct(LooksUp):
 
     @property
     def _signs_product(self) -> bool:
-        """Whether the sign is taken of the product itself, not of what a norm makes of it."""
+        """True if the sign is taken of the product itself, without a norm between."""
         return self._to_signs and self.letters.hidden_norm is None
 
     def _hidden(self, z: Tensor) -> Tensor:
-        """The product behind its norm, on the way to the next product."""
+        """The product after its norm, as the next product reads it."""
         if self._norm is None:
             return z
         z = on_rows(self._norm, z)

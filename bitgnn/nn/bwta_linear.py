@@ -27,7 +27,7 @@ Kind = Literal["ternary", "bool", "sign"]
 
 
 class ActivationQuantizer(nn.Module):
-    r"""Activations as integers q, to be multiplied by a learnt scale s behind the product.
+    r"""Activations as integers q, to be multiplied by a learnt scale s after the product.
 
     * ``"ternary"``: :math:`q = \mathrm{clip}(\lfloor x / s + 1/2 \rfloor, -L, L)`, in training on
       the way to L = 1, where q is in {-1, 0, +1}.
@@ -74,7 +74,7 @@ class ActivationQuantizer(nn.Module):
 
     @property
     def rounding(self) -> Rounding | None:
-        """What activations are rounded to; None for activations as they are."""
+        """Range that activations are rounded to; None leaves them unchanged."""
         if self._level is None:
             return None
         if self.kind == "sign":
@@ -83,7 +83,7 @@ class ActivationQuantizer(nn.Module):
 
     @property
     def is_set(self) -> bool:
-        """Whether the scale has a value, which may have been copied into it from outside."""
+        """True if the scale has a value, even one copied in from outside."""
         looked_at = type(self.scale) is nn.Parameter and not self.scale.is_meta
         if not self._is_set and looked_at and not torch.compiler.is_compiling():
             self._is_set = bool(self.scale.detach() != 0)
@@ -112,7 +112,7 @@ class ActivationQuantizer(nn.Module):
 
     @torch.no_grad()
     def _start(self, x: Tensor, valid: Tensor | None) -> None:
-        """Set the scale, if ``x`` tells one; the GPU is not waited for."""
+        """Set the scale from ``x``, without waiting for a GPU."""
         level = 1 if self.kind == "sign" else self._level or 1
         scale = initial_scale(x, level, self.kind != "bool", valid)
         self._is_set = x.numel() > 0
@@ -150,7 +150,7 @@ class ActivationQuantizer(nn.Module):
         return quantised(x, self.scale, rounding)
 
     def operand(self, x: Tensor, valid: Tensor | None = None) -> Operand:
-        """What :meth:`forward` gives, without gradients, for a product that has its own."""
+        """Result of :meth:`forward`, without gradients, for a product with gradients of its own."""
         with torch.no_grad():
             q, scale = self(x, valid)
         if torch.compiler.is_compiling():
@@ -158,7 +158,7 @@ class ActivationQuantizer(nn.Module):
         return Operand(x, self.scale, q, scale, self.rounding)
 
     def quantize(self, x: Tensor) -> Tensor:
-        """The integers alone."""
+        """Only the integers of :meth:`forward`."""
         return self(x)[0]
 
     def frozen_scale(self, name: str) -> Tensor:
@@ -176,7 +176,7 @@ class ActivationQuantizer(nn.Module):
         return positive_scale(self.scale.detach()).clone()
 
     def _load_from_state_dict(self, state_dict: Any, prefix: str, *args: Any) -> None:
-        """As torch's, but a checkpoint of a float layer has no scale, which stays as it is."""
+        """Load as torch does, but keep the scale where a float layer's checkpoint has none."""
         key = prefix + "scale"
         if key not in state_dict:
             return

@@ -34,7 +34,7 @@ def check_floats(
 
 
 def check_input(owner: str, x: Any, takes_bytes: bool) -> None:
-    """Require a dense tensor of floats, or of uint8 in front of a first layer in fixed point.
+    """Require a dense tensor of floats, or of uint8 for a first layer in fixed point.
 
     Nothing in a transform of ``torch.func`` is let through.
     """

@@ -28,7 +28,7 @@ class GATConv(AttentionLayer, torch_geometric.nn.GATConv):
       messages are one bit a feature, and scores floats of the very bits. The last one has floats
       ``z = gain * product``, which a frozen layer aggregates as the input's bits, before the
       product.
-    * ``"full"``: binary products, normed in front of other layers, and float messages.
+    * ``"full"``: binary products, normed before other layers, and float messages.
     * letters as in :class:`~bitgnn.nn.GCNConv`: those of the dense product, then B or F messages;
       the adjacency's letter has no meaning.
 
@@ -110,7 +110,7 @@ class GATConv(AttentionLayer, torch_geometric.nn.GATConv):
 
         Returns:
             ``[N, heads * out_channels]`` or, without ``concat``, ``[N, out_channels]`` floats; with
-            ``return_attention_weights`` beside edges and coefficients, as in PyG.
+            ``return_attention_weights`` with edges and coefficients, as in PyG.
 
         Raises:
             TypeError: ``x`` is neither a tensor nor a pair of tensors, or one holds no floats.

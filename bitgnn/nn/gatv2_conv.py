@@ -28,7 +28,7 @@ class GATv2Conv(AttentionLayer, torch_geometric.nn.GATv2Conv):
     * ``"bin"``: a layer that a binary one reads has signs of normed binary products as l and r, so
       that scores are sums of integers looked up by bytes of bits (:mod:`bitgnn.ops.gat`). In the
       last one l are floats, ``gain * product``, and :math:`\hat l`, :math:`\hat r` their signs.
-    * ``"full"``: binary products, normed in front of other layers, and float messages; scores
+    * ``"full"``: binary products, normed before other layers, and float messages; scores
       take their signs.
     * letters as in :class:`~bitgnn.nn.GATConv`.
 

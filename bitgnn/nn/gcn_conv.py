@@ -21,7 +21,7 @@ from bitgnn.quantize import fast_dropout
 from bitgnn.quantize.looked_up_linear import InputWords, centred_bits
 
 OWN_BITS = 2.0
-"""Weight of a node's own -1/+1 bits beside its aggregate: less wins little, more drowns it."""
+"""Weight of a node's own -1/+1 bits against its aggregate: less wins little, more drowns it."""
 
 
 class GCNConv(BinaryLayer, torch_geometric.nn.GCNConv):
@@ -36,10 +36,10 @@ class GCNConv(BinaryLayer, torch_geometric.nn.GCNConv):
     * ``"bin"`` (``"FBB+BBF"``): :math:`\hat D^{-1/2} (A + I)\,\mathrm{sgn}(Y) + b`; on bits the
       column factor cannot act and is left out.
     * letters ``"xyz+xyz"``: activation, weight and output of the dense product, then activation,
-      adjacency and output of the aggregation. A B activation of the dense product is used by its
-      sign alone; an F weight is used as it is; a B output is :math:`\mathrm{sgn}` of the value, as
+      adjacency and output of the aggregation. A B activation of the dense product is used only
+      by its sign; an F weight is used as it is; a B output is :math:`\mathrm{sgn}` of the value, as
       floats +1 and -1; an F adjacency is :math:`\hat A` in floats, whatever the weights. A T
-      activation is ternary, {-1, 0, +1} times a learnt scale, beside a B weight or adjacency alone;
+      activation is ternary, {-1, 0, +1} times a learnt scale, only with a B weight or adjacency;
       in the aggregation it is made of the floats of the product, and the column factor is left out
       as on bits.
     * a :class:`~bitgnn.nn.LayerPrecision` also places norms and hardtanh and chooses the rules of
@@ -62,7 +62,7 @@ class GCNConv(BinaryLayer, torch_geometric.nn.GCNConv):
         normalize: as in PyG.
         bias: as in PyG.
         precision: ``"fp32"``, ``"full"``, ``"bin"``, letters, or a LayerPrecision.
-        dropout: probability of dropping an activation in front of the dense product in training;
+        dropout: probability of dropping an activation before the dense product in training;
             in binary forms it acts on the binarised activation.
         role: ``"first"``, ``"inner"``, ``"last"`` or ``"only"`` among the binary layers of a model,
             for named precisions; None follows from the data flow when the model first trains.
@@ -108,7 +108,7 @@ class GCNConv(BinaryLayer, torch_geometric.nn.GCNConv):
             edge_index: ``[2, E]`` edge index, transposed sparse adjacency (torch sparse tensor or
                 ``torch_sparse.SparseTensor``), or a ``BitAdjacency``, which is used as it is:
                 already normalised, no self loops added.
-            edge_weight: ``[E]`` float weights beside an edge index.
+            edge_weight: ``[E]`` float weights of an edge index.
 
         Returns:
             ``[N, out_channels]`` float tensor; +1 and -1 if the output letter is B.
@@ -153,13 +153,13 @@ class GCNConv(BinaryLayer, torch_geometric.nn.GCNConv):
 
     @property
     def has_shortcut(self) -> bool:
-        """Whether the node's own bits are added to what it aggregates."""
+        """True if the node's own bits are added to the aggregated sum."""
         bits = self.input_bits
         is_inner = bits is not None and bits.kind == "activation"
         return self.letters.shortcut and is_inner and self.lin.in_channels == self.lin.out_channels
 
     def _hidden_of(self, u: Tensor) -> tuple[Tensor, Tensor | None]:
-        """The product of a prepared input behind norm and sign, and the node's shortcut, if any."""
+        """Product of a prepared input after norm and sign, and the node's shortcut, if any."""
         bits = self.input_bits
         if bits is None:
             return self._hidden(self._map_product(self.lin, u, self._signs_product)), None

@@ -22,7 +22,7 @@ class GINConv(torch_geometric.nn.GINConv):
     * ``"fp32"``: :math:`\mathrm{nn}((1 + \epsilon) x_i + \sum_{j \in N(i)} x_j)`, PyG's own code.
     * ``"bin"`` or ``"full"``: the same on the input's bits, whose sums are integers. The first
       linear map of ``nn`` becomes a :class:`~bitgnn.nn.sum_linear.SumLinear` and is multiplied by
-      signs, in front of the sum where that is less work; the other ones become
+      signs, before the sum where that is less work; the other ones become
       :class:`~bitgnn.nn.Linear`. Dense features are 8-bit rows.
 
     Source: Xu et al., "How Powerful are Graph Neural Networks?", ICLR 2019.
@@ -33,7 +33,7 @@ class GINConv(torch_geometric.nn.GINConv):
         eps: initial value of epsilon.
         train_eps: train it.
         precision: ``"fp32"``, ``"full"`` or ``"bin"``.
-        dropout: probability of dropping a bit in front of a product, in training.
+        dropout: probability of dropping a bit before a product, in training.
         **kwargs: further arguments of PyG's ``MessagePassing``.
 
     Raises:
@@ -78,7 +78,7 @@ class GINConv(torch_geometric.nn.GINConv):
 
     @property
     def first(self) -> SumLinear | None:
-        """The map in front of which, or behind which, neighbours are summed; None in floats."""
+        """The map before or after which neighbours are summed; None in floats."""
         return next((m for m in self.nn.modules() if isinstance(m, SumLinear)), None)
 
     @property

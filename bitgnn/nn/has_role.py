@@ -27,9 +27,9 @@ ROLES: dict[Role, tuple[bool, bool]] = {
     "last": (True, False),
     "only": (False, False),
 }
-"""Whether a layer of a role reads results of binary layers, and whether one reads its result."""
+"""By role: True if the layer reads binary layers' results, and if one reads its own."""
 STEPS = 4
-"""Recorded forwards in training behind which the role stays: a dry run or two decides nothing."""
+"""Recorded training forwards after which the role stays: a dry run or two decides nothing."""
 
 
 class HasRole(LookedUpProducts):
@@ -108,7 +108,7 @@ class HasRole(LookedUpProducts):
         self._begin()
 
     def _begin(self) -> None:
-        """Know nothing of inputs and role, or what the constructor was told."""
+        """Forget inputs and role, but for a role given to the constructor."""
         for bits in (self.input_bits, self.root_bits):
             if bits is not None:
                 bits.reset_parameters()
@@ -128,7 +128,7 @@ class HasRole(LookedUpProducts):
 
     @property
     def is_trained(self) -> bool:
-        """True behind the first steps of training, from which on the role stays."""
+        """True after the first steps of training; the role no longer changes."""
         return self._steps_seen >= STEPS
 
     @property
@@ -142,7 +142,7 @@ class HasRole(LookedUpProducts):
 
     @property
     def is_past_settling(self) -> bool:
-        """True where no pass over the model tells more: behind the first steps of training.
+        """True after the first steps of training, when a pass over the model reveals nothing new.
 
         Layers whose letters are given count no steps; theirs ends with the first batch.
         """
@@ -152,7 +152,7 @@ class HasRole(LookedUpProducts):
 
     @property
     def role(self) -> Role | None:
-        """Position among binary layers; None as long as nothing tells it.
+        """Position among binary layers; None while it is unknown.
 
         ``"first"`` reads features and a binary layer reads its result, ``"inner"`` stands between
         binary layers, ``"last"`` reads the result of one, ``"only"`` does neither.
@@ -166,7 +166,7 @@ class HasRole(LookedUpProducts):
         return next(role for role, facts in ROLES.items() if facts == found)
 
     def set_role(self, role: Role | Literal["hidden"]) -> None:
-        """Say by hand what the layer reads and what reads its result.
+        """Set by hand what the layer reads and what reads its result.
 
         Layers of named precisions find it in the first training batch; this is for those who know.
         ``"hidden"`` says only that a binary layer reads the result. Layers whose letters are given
@@ -198,13 +198,13 @@ class HasRole(LookedUpProducts):
                 bits.set_reads(reads)
 
     def tell_read_by_binary(self) -> None:
-        """Hear that a binary layer reads the result; a trained layer stays as it is."""
+        """Note that a binary layer reads the result; a trained layer stays as it is."""
         if self._forms is not None and self._asked_role is None and not self.is_trained:
             with torch.no_grad():
                 self.feeds.fill_(1.0)
 
     def tell_source(self, bits: InputBits, reads_bits: bool, kept: float, form: float) -> None:
-        """Hear where an input comes from: see :func:`bitgnn.nn.settling.settle`."""
+        """Note where an input comes from: see :func:`bitgnn.nn.settling.settle`."""
         if self.is_past_settling:
             return
         if self._asked_role is None and self._forms is not None:
@@ -260,7 +260,7 @@ class HasRole(LookedUpProducts):
 
     @property
     def _norm(self) -> Any:
-        """The norm behind the product, where the letters of the role have one."""
+        """The norm after the product, if the letters of the role have one."""
         return None if self.letters.hidden_norm is None else self.hidden_norm
 
     def _products(self) -> Iterable[nn.Module]:

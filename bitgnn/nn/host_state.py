@@ -1,4 +1,4 @@
-"""Values of scalar buffers on the host, read again once somebody has written to them."""
+"""Values of scalar buffers on the host, read again after a write to them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from bitgnn.bits.contents import scalar_bytes
 
 
 class HostState:
-    """Remembers what scalar buffers hold, so that a GPU is asked only behind a write.
+    """Caches the values of scalar buffers, so that a GPU is asked only after a write.
 
     A write through an operator or a copy of a state dict raises a tensor's version; on the CPU any
     other is noticed as well. A compiler or a CUDA graph gets what was read last.

@@ -54,7 +54,7 @@ class InputBits(ColumnStatistics):
       signs of weights: features without negative values of which at least half are 0 (bags of
       words, one-hot codes). Its mean is taken away.
     * ``"activation"``: one bit a feature, :math:`x \ge 2^{-126}`, standing for -1/2 or +1/2:
-      results of binary layers. A ReLU in front changes no bit.
+      results of binary layers. A ReLU before it changes no bit.
 
     Whether a layer reads results of binary layers follows from the data flow; whether features are
     rows or a pattern follows from the statistics of the first 64 batches in training and stays
@@ -63,7 +63,7 @@ class InputBits(ColumnStatistics):
 
     In training a batch is quantised with the running statistics that it is merged into; they are
     kept where gradients are recorded, so that a forward has one value with gradients and without.
-    Dropout in front of bits, whose share of kept entries the data flow tells, is made up for.
+    A gain makes up for dropout before bits, whose share of kept entries the data flow tells.
 
     Args:
         owner: name of the layer's class, for messages.
@@ -96,12 +96,12 @@ class InputBits(ColumnStatistics):
 
     @property
     def kind(self) -> InputKind | None:
-        """Form of the input, None as long as neither data flow nor statistics tell it."""
+        """Form of the input; None until data flow or statistics determine it."""
         return self._state()[0]
 
     @property
     def kept_share(self) -> float:
-        """Share of the input that dropout in front keeps in training; 1 if nobody said."""
+        """Share of the input that an earlier dropout keeps in training; 1 if none is known."""
         return self._state()[1]
 
     @property
@@ -135,7 +135,7 @@ class InputBits(ColumnStatistics):
 
     @torch.no_grad()
     def set_kept(self, share: float) -> None:
-        """Say which share of the input dropout in front keeps in training."""
+        """Set the share of the input that an earlier dropout keeps in training."""
         self.kept.fill_(min(max(share, LEAST_SHARE), 1.0))
 
     @torch.no_grad()
@@ -172,7 +172,7 @@ class InputBits(ColumnStatistics):
 
     @property
     def unit(self) -> Tensor:
-        """Factor of products of bits: 1 over the root of how many bits of a row say something."""
+        """Factor of products of bits: 1 over the root of the informative bits in a row."""
         return self._unit(self.moments)
 
     def _unit(self, moments: Moments) -> Tensor:
@@ -240,7 +240,7 @@ class InputBits(ColumnStatistics):
         return InputRows(codes, x.size(1), inverse, gain, values.sum(1))
 
     def _gain(self) -> float | None:
-        """Factor that makes up in training for what dropout in front takes."""
+        """Factor that makes up in training for entries that an earlier dropout drops."""
         share = self.kept_share
         return 1.0 / share if self.training and share < 1.0 else None
 
@@ -261,7 +261,7 @@ class InputBits(ColumnStatistics):
         return found._replace(total=total, window=window, unit=self._unit(moments), kept=kept)
 
     def _activation(self, x: Tensor, dropout: float, moments: Moments) -> InputWords:
-        """Bits of an activation; entries that dropout in front took are bits that are not set."""
+        """Bits of an activation; entries that an earlier dropout dropped are unset bits."""
         size, factor = x.size(1), WINDOW / math.sqrt(max(x.numel(), 1))
         words, total, window = torch.ops.bitgnn.activation_bits(x, TINY, factor)
         gain, raised, kept = self._gain(), None, 1.0

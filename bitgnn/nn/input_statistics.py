@@ -15,7 +15,7 @@ LOOKED_AT = 4096
 MEMORY = 100.0
 """Batches that the running statistics stand for at most: the least momentum is 1 / 100."""
 OFTEN, SELDOM = 64, 16
-"""Batches that all count; behind them one of 16 does."""
+"""Number of first batches that all count, and the period of those that count later."""
 MOST = 1e19
 """Values whose squares float32 can hold."""
 MANY = 5
@@ -42,7 +42,7 @@ class Moments(NamedTuple):
 
 
 class LazyColumns(UninitializedBuffer):
-    """A buffer of as many columns as the first input has; unlike torch's it can be copied."""
+    """A buffer sized by the first input's columns; unlike torch's it can be copied."""
 
     def __deepcopy__(self, memo: Any) -> LazyColumns:
         return lazy_columns(self.device)
@@ -59,10 +59,10 @@ class ColumnStatistics(nn.Module):
     r"""Mean, variance and share of positive entries of each input column.
 
     A batch of :math:`n` rows is merged into statistics of :math:`r` rows with the weight
-    :math:`n / (n + r)`. Few rows weigh little beside many, whichever came first. :math:`r` grows
+    :math:`n / (n + r)`. Few rows weigh little against many, whichever came first. :math:`r` grows
     to 99 n at most, so that late batches go on counting; where it is more, a batch takes a
     hundredth of it, so that a small last batch of an epoch leaves what large ones have told. The
-    first 64 batches all count, behind them every 16th.
+    first 64 batches all count, after them every 16th.
 
     Buffers have their shapes from construction, or are torch's lazy ones for ``size`` -1; all are
     float32, so that averages of models, DDP and state dicts handle them.
@@ -190,7 +190,7 @@ class ColumnStatistics(nn.Module):
         )
 
     def _check_finite(self, variance: Tensor) -> None:
-        """Refuse NaN and infinity, where asking does not hold a GPU up for ever."""
+        """Refuse NaN and infinity; on a GPU, which the check waits for, only in first batches."""
         if decides_on_device(variance):
             return
         if variance.is_cuda and not self.is_young:

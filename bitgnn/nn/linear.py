@@ -24,14 +24,14 @@ class Linear(BinaryProduct, torch_geometric.nn.Linear):
     * ``"fp32"``: :math:`X W^\top + b`, PyG's own code.
     * ``"bin"`` or ``"full"``: the product of a graph layer, :math:`\mathrm{norm}(B(X)\,
       \mathrm{sgn}(W)^\top) + b` with bits or 8-bit rows :math:`B` of
-      :class:`~bitgnn.nn.InputBits`: results of other layers are bits, whatever activation stands in
-      front; dense features, counts, and activations that are above 0 nearly everywhere, as behind
+      :class:`~bitgnn.nn.InputBits`: results of other layers are bits, whatever activation comes
+      before; dense features, counts, and activations that are above 0 nearly everywhere, as after
       a sigmoid, are 8-bit rows. A layer whose result no other one reads has a learnt gain in place
       of the batch norm.
     * letters ``"xyz"``: activation, weight and output, the former as its sign:
       ``"FBF"`` is :math:`\alpha_i m_o\,\mathrm{sgn}(X_i)\cdot\mathrm{sgn}(W_o) + b_o` with
       :math:`\alpha_i = \mathrm{mean}|X_i|`, :math:`m_o = \mathrm{mean}|W_o|` (Bi-GCN). A B
-      activation is used by its sign alone; an F weight is used as it is; a B output is a sign; a T
+      activation is used only by its sign; an F weight is used as it is; a B output is a sign; a T
       activation is ternary, {-1, 0, +1} times a learnt scale.
     * a :class:`~bitgnn.nn.LayerPrecision` also places norms and hardtanh; its aggregation letters
       mean nothing here. ``hidden_norm`` acts before the bias, ``output_norm`` after it.
@@ -41,9 +41,9 @@ class Linear(BinaryProduct, torch_geometric.nn.Linear):
     Args:
         in_channels: size of each input sample, or -1 to take it from the first input.
         out_channels: size of each output sample.
-        bias: add a bias, in front of the sign where the output is one.
+        bias: add a bias, before the sign where the output is one.
         weight_initializer: as in PyG; binary weights start at N(0, 1 / in) whatever it says.
-        bias_initializer: as in PyG; beside binary weights it starts at 0.
+        bias_initializer: as in PyG; with binary weights it starts at 0.
         precision: ``"fp32"``, ``"full"``, ``"bin"``, three letters, or a LayerPrecision.
         dropout: probability of dropping an activation in training; in binary forms it acts on the
             binarised activation.
@@ -79,7 +79,7 @@ class Linear(BinaryProduct, torch_geometric.nn.Linear):
     def choose_by_place(self, ends_in_floats: bool) -> None:
         """Let a layer of named precision stay in floats that nobody asked to be binary.
 
-        It does where it is never called, since its owner reads the weight alone, and with
+        It does where it is never called, since its owner reads only the weight, and with
         ``ends_in_floats`` where no other layer reads its result: class scores are worth more than
         the few bytes of a head.
         """
@@ -112,7 +112,7 @@ class Linear(BinaryProduct, torch_geometric.nn.Linear):
         return (self,)
 
     def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
-        """PyG's, which writes weight and bias alone, and the further tensors."""
+        """Save as PyG does, which writes only weight and bias, and add the other tensors."""
         super()._save_to_state_dict(destination, prefix, keep_vars)
         for name, tensor in (*self._parameters.items(), *self._buffers.items()):
             if tensor is not None:

@@ -1,4 +1,4 @@
-"""Products of inputs known by their statistics, behind norms and gains, trained and evaluated."""
+"""Products of inputs known by their statistics, with norms and gains, trained and evaluated."""
 
 from __future__ import annotations
 
@@ -42,18 +42,18 @@ class Part(NamedTuple):
     linear: MapLinear
     """Map with latent weights ``[M, K]``."""
     norm: Any
-    """Behind the product, or None: a gain is there instead."""
+    """Norm after the product; None for a gain."""
     to_signs: bool = False
-    """Whether the sign of the result is wanted."""
+    """True if the sign of the result is wanted."""
     is_root: bool = False
-    """Whether it is the nodes' own product."""
+    """True if it is the nodes' own product."""
 
 
 class LookedUpProducts(NotesBits):
     """Mixin of layers that multiply looked-up bits with binary weights.
 
-    Behind a last layer's product is a gain of the level ``gain_level``, ``[1]`` or None; the
-    nodes' own product, where there is one beside the other, has ``root_gain_level``, and its gain
+    After a last layer's product is a gain of the level ``gain_level``, ``[1]`` or None; the
+    nodes' own product, where there is one besides the other, has ``root_gain_level``, and its gain
     is multiplied by ``root_start``.
     """
 
@@ -98,7 +98,7 @@ class LookedUpProducts(NotesBits):
         return SeenInput(x, operand)
 
     def _bits_product(self, seen: SeenInput, bits: InputBits, part: Part) -> Tensor:
-        """The product behind its norm or gain; its sign where that is wanted.
+        """The product after its norm or gain; its sign if that is wanted.
 
         Rows with NaN or infinity give NaN, as they do in floats.
         """
@@ -156,7 +156,7 @@ class LookedUpProducts(NotesBits):
     def _rows_product(
         self, x: Tensor, rows: InputRows, part: Part, learns: bool, has_gain: bool
     ) -> Tensor:
-        """Product of 8-bit rows behind its norm or gain."""
+        """Product of 8-bit rows after its norm or gain."""
         weight = part.linear.weight
         if self.training:
             give_to_decay(weight)
@@ -174,7 +174,7 @@ class LookedUpProducts(NotesBits):
         return int8_linear(x, weight, rows, level=level, output_gain=gain, norm=part.norm)
 
     def _finished(self, out: Tensor, seen: SeenInput, part: Part) -> Tensor:
-        """A product behind its sign, with NaN in the rows whose input has NaN or infinity."""
+        """A product after its sign, with NaN in the rows whose input has NaN or infinity."""
         total = seen.operand.total
         assert total is not None
         if part.to_signs:

@@ -24,7 +24,7 @@ GAINS = ("gain_level", "root_gain_level")
 """Parameters of gains."""
 NORMS = ("hidden_norm", "root_norm", "output_norm")
 OWN = ("input_bits", "root_bits", *NORMS, *GAINS, "feeds", "steps")
-"""Names of what a layer of named precision has beside PyG's; a checkpoint of PyG lacks them."""
+"""Names that a layer of named precision adds to PyG's; a checkpoint of PyG lacks them."""
 
 
 class _WithParameters(torch.autograd.Function):
@@ -152,7 +152,7 @@ class LooksUp(HasRole):
         return found
 
     def _mark(self, out: Tensor) -> Tensor:
-        """Let layers behind this one find it."""
+        """Mark the result so that later layers find this one."""
         if torch.compiler.is_compiling() or (self._letters.is_float and self._forms is None):
             return out
         if self.is_trained and not self._feeds_bits:

@@ -12,23 +12,23 @@ from torch.nn.utils.spectral_norm import SpectralNorm
 from torch.nn.utils.weight_norm import WeightNorm
 
 MAKERS = (BasePruningMethod, WeightNorm, SpectralNorm)
-"""Hooks of torch that make a weight of other parameters in front of each forward."""
+"""Hooks of torch that compute a weight from other parameters before each forward."""
 HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
 
 
 def is_hooked(linear: torch.nn.Module) -> bool:
-    """True where somebody put a hook on a map; pruning and weight norms are hooks, too."""
+    """True if a map has hooks; those of pruning and weight norms count, too."""
     return any(vars(linear).get(name) for name in HOOKS)
 
 
 def is_watched(linear: torch.nn.Module) -> bool:
-    """True where a hook does more than make the weight."""
+    """True if a hook does more than compute the weight."""
     hooks = (hook for name in HOOKS for hook in (vars(linear).get(name) or {}).values())
     return any(not isinstance(hook, MAKERS) for hook in hooks)
 
 
 def remake_weight(linear: torch.nn.Module) -> None:
-    """Let pruning and weight norms make the weight of their parameters as they are now."""
+    """Let pruning and weight norms recompute the weight from their present parameters."""
     for hook in linear._forward_pre_hooks.values():
         if isinstance(hook, SpectralNorm):  # a call may go on with its iteration
             setattr(linear, hook.name, hook.compute_weight(linear, do_power_iteration=False))
@@ -45,7 +45,7 @@ def through(linear: torch.nn.Module, x: Tensor, compute: Callable[[Tensor], Tens
 
 
 class MapLinear(torch_geometric.nn.Linear):
-    """PyG's ``Linear`` that may compute its product in another way."""
+    """PyG's ``Linear`` with a replaceable product."""
 
     def forward(self, x: Tensor, compute: Callable[[Tensor], Tensor] | None = None) -> Tensor:
         """``x W^T + b``, or ``compute(x)``."""

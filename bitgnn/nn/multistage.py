@@ -100,7 +100,7 @@ def initialize_scales(
 ) -> None:
     """Start every scale from the activations of a calibration run.
 
-    Scales are set one behind the other in the order in which activations reach them, each by the
+    Scales are set one after the other in the order in which activations reach them, each by the
     activations that the scales before it already shape.
 
     Args:
@@ -179,7 +179,7 @@ def enter_level(
 def _hooked(
     modules: Iterable[nn.Module], hook: Callable[[Any, tuple[Tensor, ...]], None]
 ) -> Iterator[None]:
-    """Calls ``hook`` in front of every call of the modules."""
+    """Call ``hook`` before every call of the modules."""
     handles = [module.register_forward_pre_hook(hook) for module in modules]
     try:
         yield

@@ -46,7 +46,7 @@ class SAGEConv(NeighbourLayer, torch_geometric.nn.SAGEConv):
         project: as in PyG.
         bias: as in PyG.
         precision: ``"fp32"``, ``"full"``, ``"bin"``, letters, or a LayerPrecision.
-        dropout: probability of dropping an activation in front of the dense products in training;
+        dropout: probability of dropping an activation before the dense products in training;
             in binary forms it acts on the binarised activation.
         role: ``"first"``, ``"inner"``, ``"last"`` or ``"only"`` among the binary layers of a model,
             for named precisions; None follows from the data flow when the model first trains.
@@ -156,7 +156,7 @@ class GraphConv(NeighbourLayer, torch_geometric.nn.GraphConv):
             the product, which stays binary; one warning says so.
         bias: as in PyG.
         precision: ``"fp32"``, ``"full"``, ``"bin"``, letters, or a LayerPrecision.
-        dropout: probability of dropping an activation in front of the dense products in training;
+        dropout: probability of dropping an activation before the dense products in training;
             in binary forms it acts on the binarised activation.
         role: ``"first"``, ``"inner"``, ``"last"`` or ``"only"`` among the binary layers of a model,
             for named precisions; None follows from the data flow when the model first trains.
@@ -198,7 +198,7 @@ class GraphConv(NeighbourLayer, torch_geometric.nn.GraphConv):
         Args:
             x: features of the nodes, or of both sides of a bipartite graph.
             edge_index: the graph in any form; the values of a sparse adjacency are its weights.
-            edge_weight: ``[E]`` float weights beside an edge index.
+            edge_weight: ``[E]`` float weights of an edge index.
             size: nodes of both sides of a bipartite graph.
         """
         self._meet_model()

@@ -21,7 +21,7 @@ Sizes = tuple[int, int]
 Pair = tuple[Tensor, Tensor | None]
 
 MEAN_ROOT = 0.3
-"""Initial size of a node's own product beside a mean of neighbours."""
+"""Initial size of a node's own product relative to a mean of neighbours."""
 
 
 class _Graph(NamedTuple):
@@ -43,7 +43,7 @@ class NeighbourLayer(BinaryLayer):
     propagate_type: dict[str, Any]
 
     def _add_norms(self, in_channels: int | Sizes, out_channels: int) -> None:
-        """Norms and, behind the nodes' own product, one like that of the neighbours."""
+        """Add the norms; the nodes' own product gets one like the neighbours'."""
         super()._add_norms(in_channels, out_channels)
         kinds = self._letters if self._forms is None else self._forms["hidden"]
         has_own = kinds.looks_up and len(list(self._products())) > 1
@@ -55,7 +55,7 @@ class NeighbourLayer(BinaryLayer):
         self._start_root()
 
     def _start_root(self) -> None:
-        """The nodes' own product begins at its share."""
+        """Start the nodes' own product at its share."""
         if isinstance(self.root_norm, torch.nn.BatchNorm1d):
             torch.nn.init.constant_(self.root_norm.weight, self.root_start)
 
@@ -156,7 +156,7 @@ class NeighbourLayer(BinaryLayer):
         return z, self._bits_product(self._see(u, bits, self._input_dropout), bits, own)
 
     def _look_at_sources(self, u: Tensor) -> None:
-        """What the sources are made of, which the node's own map takes, too, unless they differ."""
+        """Look up the source features' bits, shared by the root map unless its features differ."""
         linear, root = self._maps
         shares = root is not None and self.root_bits is None
         self._look(u, self.input_bits, linear, *((root,) if shares else ()))
@@ -206,7 +206,7 @@ class NeighbourLayer(BinaryLayer):
         return out if bias is None else out + bias
 
     def _sums_float_edges(self, edges: Any) -> bool:
-        """Whether the letters ask for float edges and the graph has some."""
+        """True if the letters ask for float edges and the graph has some."""
         return self.letters.bspmm[1] == "F" and not isinstance(edges, BitAdjacency)
 
     def _propagate(self, pair: Pair, graph: _Graph) -> Tensor:
@@ -234,7 +234,7 @@ class NeighbourLayer(BinaryLayer):
         return out
 
     def _sizes(self, pair: Pair, edges: Any, size: tuple[int | None, int | None] | None) -> Sizes:
-        """Numbers of destinations and sources; PyG's rules for what tells them."""
+        """Numbers of destinations and sources, found by PyG's rules."""
         num_sources = pair[0].size(self.node_dim)
         toward = 1 if self.flow == "source_to_target" else 0
         told = None if size is None else size[toward]

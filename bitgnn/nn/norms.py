@@ -1,4 +1,4 @@
-"""The batch norm behind binary products, which blends few rows with its running statistics."""
+"""The batch norm after binary products, which blends few rows with its running statistics."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from bitgnn.nn.repeats import (
 )
 
 ENOUGH_ROWS = 256
-"""Number of rows that are normalised by their own statistics alone."""
+"""Fewest rows normalised only by their own statistics."""
 MATRIX = 2
 Statistics = tuple[Tensor, Tensor]
 
@@ -34,8 +34,8 @@ class ProductNorm(nn.BatchNorm1d):
         v = (1 - w) v_r + w v_b + w (1 - w) (\mu_b - \mu_r)^2, \quad
         y = \gamma \frac{x - \mu}{\sqrt{v + \epsilon}} + \beta
 
-    with :math:`w = \max(\tfrac{N}{256}, \tfrac{N}{N (t + 1) + 1})` behind t batches: the first
-    ones are averaged, beside initial statistics that count as one row. Gradients flow through the
+    with :math:`w = \max(\tfrac{N}{256}, \tfrac{N}{N (t + 1) + 1})` after t batches: the first
+    ones are averaged, with initial statistics that count as one row. Gradients flow through the
     batch's share. The running statistics move by the same formulas, with ``momentum`` in place of
     N / 256 where that is less. With 256 rows or more, in evaluation, in checkpoints and in its
     ``repr`` the module is ``BatchNorm1d``.

@@ -12,7 +12,7 @@ from typing import Literal, get_args
 from bitgnn.quantize import Surrogate, WeightGradient
 
 PRESETS = {"fp32": "FFF+FFF", "full": "FBF+FBF", "bin": "FBB+BBF"}
-"""Names a layer accepts beside explicit letters, and the letters they stand for."""
+"""Names a layer accepts as well as explicit letters, and the letters they stand for."""
 
 Norm = Literal["batch"]
 InputNorm = Literal["batch", "standardize"]
@@ -29,7 +29,7 @@ is binary."""
 NAMES = ("bin", "full")
 """Names of more than letters: the form follows the layer's role."""
 NORM_OPTIONS = ("hidden_norm", "output_norm")
-"""Fields of batch norms in front of a sign, which a model gives the layers that have one there."""
+"""Fields of batch norms before a sign, which a model passes to the layers that have one."""
 PRODUCT_OPTIONS = ("surrogate", "weight_gradient", "hardtanh")
 """Fields that concern every binary product, which a model gives all of its layers."""
 
@@ -55,9 +55,9 @@ class LayerPrecision:
 
     Attributes:
         bmm: activation, weight and output of the dense product; F full precision, B bits; as
-            activation beside binary weights also T, ternary: {-1, 0, +1} times a learnt scale; as
-            weight beside an F activation also I: both become 8-bit integers inside.
-        bspmm: activation, adjacency and output of the aggregation; T beside a pattern takes the
+            activation with binary weights also T, ternary: {-1, 0, +1} times a learnt scale; as
+            weight with an F activation also I: both become 8-bit integers inside.
+        bspmm: activation, adjacency and output of the aggregation; T with a pattern takes the
             dense product's floats and makes them ternary.
         surrogate: slope in place of the sign's derivative: ``"ste"`` (clipped straight-through) or
             ``"approx"`` (ApproxSign), see :func:`bitgnn.quantize.surrogate_slope`.
@@ -68,7 +68,7 @@ class LayerPrecision:
             or ``"standardize"`` (per node, :class:`bitgnn.nn.NodeStandardize`).
         hidden_norm: between the dense product and the aggregation: None or ``"batch"``, a batch
             norm that blends fewer than 256 rows with its running statistics.
-        output_norm: behind aggregation, bias and root term: None or ``"batch"``.
+        output_norm: after aggregation, bias and root term: None or ``"batch"``.
         inputs: bits that the dense product takes: ``"sign"`` of each value, or ``"looked_up"``,
             what :class:`bitgnn.nn.InputBits` finds in the data (the row scale is left out).
         order: ``"aggregate_first"`` sums the neighbours' bits, integers, and multiplies the sums:
@@ -194,37 +194,37 @@ class LayerPrecision:
 
     @property
     def looks_up(self) -> bool:
-        """Whether the bits of the input are looked up from the data."""
+        """True if the bits of the input are looked up from the data."""
         return self.inputs == "looked_up"
 
     @property
     def is_float(self) -> bool:
-        """Whether nothing in the layer is binary."""
+        """True if nothing in the layer is binary."""
         return self.bmm == "FFF" and self.bspmm == "FFF"
 
     @property
     def is_float_linear(self) -> bool:
-        """Whether the dense product is the plain float one."""
+        """True if the dense product is the plain float one."""
         return self.bmm == "FFF"
 
     @property
     def takes_rows(self) -> bool:
-        """Whether the dense product is one of 8-bit integers."""
+        """True if the dense product is one of 8-bit integers."""
         return self.bmm[1] == "I"
 
     @property
     def takes_ternary(self) -> bool:
-        """Whether the dense product takes ternary activations."""
+        """True if the dense product takes ternary activations."""
         return self.bmm[0] == "T"
 
     @property
     def sums_ternary(self) -> bool:
-        """Whether ternary values are aggregated."""
+        """True if ternary values are aggregated."""
         return self.bspmm[0] == "T"
 
     @property
     def options(self) -> dict[str, object]:
-        """The fields beside the letters, by name."""
+        """The fields other than the letters, by name."""
         return {field.name: getattr(self, field.name) for field in fields(self)[2:]}
 
     @property
@@ -240,7 +240,7 @@ def model_letters(precision: str | LayerPrecision, num_layers: int) -> list[str 
     """Precision of each layer of a chain; anything but ``"bin"`` holds for every one.
 
     ``"bin"`` hands bits from layer to layer, ``FBB+BBB``, ``BBB+BBB``, ..., ``BBF+FBF``: the last
-    layer aggregates floats, since class scores need them; one layer alone has no such boundary and
+    layer aggregates floats, since class scores need them; a single layer has no such boundary and
     is ``FBF+FBF``.
     """
     if precision != "bin" or num_layers == 0:
@@ -284,7 +284,7 @@ def chosen_precision(precision: str | LayerPrecision | None) -> str | LayerPreci
 def named_forms(precision: str | LayerPrecision) -> dict[Form, LayerPrecision] | None:
     """The forms of ``"bin"`` or ``"full"``; None for anything else.
 
-    A hidden layer has a batch norm behind its product; in ``"bin"`` the sign follows, and bits are
+    A hidden layer has a batch norm after its product; in ``"bin"`` the sign follows, and bits are
     aggregated. On dense features the product is one of 8-bit integers. The last layer sums the
     neighbours' bits, and multiplies these integers by binary weights with a learnt gain. A hidden
     layer on a pattern of no more bits than it has outputs does so too, with its batch norm: fewer

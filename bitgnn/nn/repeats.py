@@ -76,7 +76,7 @@ def may_repeat() -> bool:
 
 
 def remember(calls: Calls, call: Call) -> None:
-    """Add a call, and forget those that ran again.
+    """Add a call, and forget the calls that ran again.
 
     Of forwards without gradients, most of which never run again, the last one stays.
     """

@@ -1,4 +1,4 @@
-"""Layers and dropout in front of a layer, read from autograd's graph."""
+"""Layers and dropout before a layer, read from autograd's graph."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ JOIN = re.compile(r"(Cat|Stack)Backward")
 
 
 def leave_mark(layer: Any, out: Tensor) -> None:
-    """Let layers further on find the one that made ``out``."""
+    """Mark ``out`` so that later layers find the one that made it."""
     node: Any = out.grad_fn
     if node is not None:
         node.metadata[MARK] = weakref.ref(layer)
 
 
 def found_producers(x: Tensor) -> list[Any]:
-    """The layers whose results ``x`` was made of, nothing binary in between.
+    """The layers whose results ``x`` was made of, no other binary layer in between.
 
     Autograd's graph is the data flow: activations, norms, dropout, sums and joins are nodes of it.
     """
@@ -53,7 +53,7 @@ def _found_producers(nodes: list[Any]) -> list[Any]:
 
 
 def joins_features(x: Tensor) -> bool:
-    """True where columns that no binary layer made stand beside those of one."""
+    """True if ``x`` joins columns of a binary layer with columns of other origin."""
     node: Any = x.grad_fn
     while node is not None and MARK not in node.metadata:
         parents = [parent for parent, _ in node.next_functions]
@@ -64,7 +64,7 @@ def joins_features(x: Tensor) -> bool:
 
 
 def kept_share(x: Tensor) -> float:
-    """Share of the entries that dropout between ``x`` and the layer in front has kept.
+    """Share of the entries that dropout between ``x`` and the layer before it has kept.
 
     Read from autograd's graph, along operations that leave a 0 a 0 and an entry where it is.
     """

@@ -12,9 +12,9 @@ import bitgnn.ops  # noqa: F401  (defines torch.ops.bitgnn)
 from bitgnn.quantize.looked_up_linear import InputWords
 
 EVERY = 16
-"""Of so many forwards in training one is looked at."""
+"""Number of training forwards of which one is looked at."""
 LEAST_ROWS = 8
-"""Of fewer rows nothing is said: they may be alike by chance."""
+"""Fewest rows to judge by: fewer may be alike by chance."""
 
 
 class ConstantBits(NamedTuple):
@@ -26,7 +26,7 @@ class ConstantBits(NamedTuple):
 
 
 class SeenBits:
-    """Remembers of each bit of a batch in training whether it was ever 0 and ever 1.
+    """Records for each bit of a training batch if it was ever 0 and ever 1.
 
     Every 16th forward is looked at, and replaces what was known; evaluation tells nothing, so that
     it changes nothing. What is kept are two words of 32 bits for every 32 bits of a row.
@@ -38,7 +38,7 @@ class SeenBits:
         self._size = self._rows = self._trained = 0
 
     def is_due(self, source: Tensor) -> bool:
-        """Whether to look at the bits made of ``source``; called once in each forward."""
+        """True if the bits made of ``source`` are to be added; call it once in each forward."""
         if type(source) not in (Tensor, torch.nn.Parameter):
             return False
         if source.is_cuda and torch.cuda.is_current_stream_capturing():
@@ -64,7 +64,7 @@ class SeenBits:
 
 
 class NotesBits:
-    """Mixin of layers that remember which of their bits were constant in training of late."""
+    """Mixin of layers that record which of their bits were recently constant in training."""
 
     training: bool
     _seen: dict[str, SeenBits]
@@ -73,13 +73,13 @@ class NotesBits:
         """Number of bits that had one value in all rows of the last batch looked at in training.
 
         By what they are: ``"input"``, ``"root input"`` of a bipartite graph's destinations, and
-        ``"hidden"`` in front of an aggregation of bits. Compiled forwards are not looked at.
+        ``"hidden"`` before an aggregation of bits. Compiled forwards are not looked at.
         """
         found = {what: seen.constant for what, seen in self._seen.items()}
         return {what: constant for what, constant in found.items() if constant is not None}
 
     def forget_constant_bits(self) -> None:
-        """Forget the bits that were looked at, of weights that are no longer there."""
+        """Forget the recorded bits, which came from weights that were replaced."""
         self._seen.clear()
 
     def _note_words(self, what: str, words: InputWords, source: Tensor) -> None:

@@ -45,7 +45,7 @@ class Origin(NamedTuple):
     layers: frozenset[Any] = frozenset()
     """Binary layers whose results it is made of, no other one in between."""
     is_mixed: bool = False
-    """True where features or learnt vectors stand in columns beside results of layers."""
+    """True if features or learnt vectors are columns next to results of layers."""
     kept: float = 1.0
     """Share of the entries that dropout keeps."""
 
@@ -59,7 +59,7 @@ class Read(NamedTuple):
     form: float
     """Form of features by the statistics of the pass, as :class:`InputBits` holds it."""
     tells_apart: bool
-    """Whether signs would say something about it."""
+    """True if its signs tell rows apart."""
 
 
 class DataFlow(TorchFunctionMode):
@@ -147,10 +147,10 @@ def dropout_times(factor: float) -> Iterator[None]:
 
 @torch.no_grad()
 def tells_apart(x: Tensor, kept: float, least: float) -> bool:
-    """Whether at least that share of an activation is not above 0, so that bits tell rows apart.
+    """True if more than ``least`` of an activation is not above 0, so that bits tell rows apart.
 
-    Behind a sigmoid, a softplus or a sum of ReLUs few entries are, but for those that dropout in
-    front has taken, all but the share ``kept``.
+    After a sigmoid, a softplus or a sum of ReLUs few entries are. Zeros of a dropout before, which
+    keeps the share ``kept``, do not count.
     """
     values = x.detach()
     if x.numel() == 0 or values.is_meta:
@@ -246,7 +246,7 @@ def _unchanged(model: nn.Module) -> Iterator[None]:
 
 @contextmanager
 def _unseen_by_checkpoints() -> Iterator[None]:
-    """Keep what a pass saves for its gradients from a checkpoint around it, which counts."""
+    """Hide tensors that a pass saves for gradients from a surrounding checkpoint's count."""
     if torch._C._autograd._top_saved_tensors_default_hooks(True) is None:
         yield
         return

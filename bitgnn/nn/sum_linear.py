@@ -27,7 +27,7 @@ class SumLinear(NeighbourLayer, torch_geometric.nn.MessagePassing):
     the sums are those of integers times binary weights, in the order with less work. The norm is
     there where a binary layer reads the result, else a learnt gain.
 
-    It takes the place of the first linear map of an MLP behind a sum of neighbours, with its
+    It takes the place of the first linear map of an MLP after a sum of neighbours, with its
     parameters ``weight`` and ``bias``; :class:`~bitgnn.nn.GINConv` calls the MLP on the features
     and lends the graph meanwhile.
 
@@ -36,7 +36,7 @@ class SumLinear(NeighbourLayer, torch_geometric.nn.MessagePassing):
         out_channels: size of each output sample.
         bias: add a bias.
         precision: ``"bin"`` or ``"full"``, which mean the same here.
-        dropout: of bits in front of the product, in training.
+        dropout: of bits before the product, in training.
         role: as in :class:`~bitgnn.nn.SAGEConv`.
         **kwargs: of PyG's ``MessagePassing``; the aggregation is a sum.
 
@@ -83,7 +83,7 @@ class SumLinear(NeighbourLayer, torch_geometric.nn.MessagePassing):
         return None if gain is None else self._factor * gain
 
     def hold_factor(self, eps: Tensor) -> None:
-        """Know 1 + epsilon, the factor of the node's own product."""
+        """Store 1 + epsilon, the factor of the node's own product."""
         self._factor = 1 + eps.detach()
 
     def given(self, args: tuple[Any, ...]) -> tuple[Any, ...]:

@@ -25,7 +25,7 @@ EPSILON = 1e-4
 
 
 class _BinaryOptions:
-    """Mixin: the options that binary layers have beside torch's."""
+    """Mixin with the options that binary layers add to torch's."""
 
     scale: bool
     surrogate: Surrogate
@@ -250,12 +250,12 @@ class BinaryConv2d(_BinaryOptions, nn.Conv2d):
 
 
 def _is_channels_last(x: Tensor) -> bool:
-    """Whether the format is channels_last alone; one channel or one pixel has both formats."""
+    """True if the format is only channels_last; one channel or one pixel has both formats."""
     return x.is_contiguous(memory_format=torch.channels_last) and not x.is_contiguous()
 
 
 class ChannelShortcut(nn.Module):
-    """``x[:, :, ::stride, ::stride]`` with channels of zeros behind its own.
+    """``x[:, :, ::stride, ::stride]`` with channels of zeros after its own.
 
     The identity where neither the stride nor the number of channels changes anything. Integers stay
     integers, so that a frozen model adds such a shortcut to the sums of a binary convolution.

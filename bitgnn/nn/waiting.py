@@ -33,7 +33,7 @@ class _Watch:
 
     @property
     def is_hooked(self) -> bool:
-        """Whether the hook is there."""
+        """True if the hook is registered."""
         return self._handle is not None
 
     def add(self, layer: Any) -> None:
@@ -142,7 +142,7 @@ _OTHERS = (
 
 
 def _has_hooks_of_others() -> bool:
-    """Whether there are hooks for all modules beside the one above.
+    """True if there are global hooks other than the one above.
 
     torch asks for no other reason than to warn of them in each call of a compiled model, since a
     model inside of another runs them twice. The hook above does nothing the second time.

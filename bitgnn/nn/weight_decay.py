@@ -23,12 +23,12 @@ COUPLED = (
 
 
 def spare_from_decay(weight: Tensor) -> None:
-    r"""Mark a latent weight, whose sign alone is used, or the level of a gain.
+    r"""Mark a latent weight, of which only the sign is used, or the level of a gain.
 
     L2 decay draws a weight towards 0, where its sign is at the mercy of the last gradient: with a
     decay of 5e-4 Adam's steps are the decay's wherever the loss has little to say. PyTorch's own
     optimisers that add the decay to the gradient get :math:`g - \lambda w` for marked weights, so
-    that they step by :math:`g`; the gradients are put back behind the step. Decoupled decay
+    that they step by :math:`g`; the gradients are put back after the step. Decoupled decay
     (AdamW) shrinks all weights of an output alike, which changes no sign, and is left alone. A gain
     that is drawn to where it starts has to be won anew by the loss.
     """
@@ -36,7 +36,7 @@ def spare_from_decay(weight: Tensor) -> None:
 
 
 def give_to_decay(weight: Tensor) -> None:
-    """Take the mark of a weight away, whose size counts after all."""
+    """Remove the mark of a weight whose size counts after all."""
     if not torch.compiler.is_compiling():
         vars(weight).pop(MARK, None)
 

@@ -233,7 +233,7 @@ def fff(
 def _has_values(
     name: str, adjacency: BitAdjacency, layout: str | None = None, integer: bool = False
 ) -> bool:
-    """Whether edges have weights of their own; these are summed over CSR, and to floats."""
+    """True if edges have weights of their own, which are summed over CSR and to floats."""
     if not isinstance(adjacency, BitAdjacency) or adjacency.values is None:
         return False
     if layout not in (None, "csr"):
@@ -277,7 +277,7 @@ def _weighted_ternary(
 
 
 def _planes(x: TernaryTensor) -> BitTensor:
-    """Both planes of a row behind each other, as bits."""
+    """Both planes of each row, one after the other, as bits."""
     return BitTensor._trusted(x.words.flatten(1), 64 * x.words.size(2))
 
 

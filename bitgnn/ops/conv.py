@@ -13,7 +13,7 @@ around the image, and do not count as -1.
 - ``bias`` and ``threshold`` are float32 ``[O]``, ``flip`` is bool ``[O]``.
 - ``prepared`` is what :func:`prepare` makes of ``w`` and the comparison; kernels that can use it
   are spared the work, others ignore it. On a GPU it says too that ``w`` and the vectors are older
-  than the operation in front of this one, whose end they need not wait for.
+  than the operation before this one, whose end they need not wait for.
 
 :func:`add` keeps integer sums for residual networks, :func:`fbb` and :func:`fbf` are first layers
 on float images in fixed point, :func:`max_pool` pools bits.
@@ -60,7 +60,7 @@ def prepare(
     step: float | None = None,
     added: int = 0,
 ) -> Tensor:
-    """Integers that stand for a kernel's taps and for the comparison behind a convolution.
+    """Integer form of a kernel's taps and of the comparison after the convolution.
 
     The comparison of floats is one of integers: ``bit == (total >= limit) ^ turned`` for every
     total in [-K, K]. K is the number of weights of an output; with ``step``, for ``fbb``, 32 768
@@ -317,7 +317,7 @@ def max_pool(
 ) -> BitImages:
     """The greatest bit of each window: OR over its pixels inside the image.
 
-    Signs of a max-pooled image are the max-pooled signs, and of one pooled behind a negative gain
+    Signs of a max-pooled image are the max-pooled signs, and of one pooled after a negative gain
     the min-pooled ones: ``flip`` marks channels of which the least bit is taken.
 
     Args:

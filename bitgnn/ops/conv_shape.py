@@ -116,7 +116,7 @@ def check_operands(
 
 
 def check_prepared(function: str, prepared: Tensor | None, w: BitImages) -> None:
-    """Require None or what ``prepare`` makes of kernels of this shape."""
+    """Require None or the result of ``prepare`` for kernels of this shape."""
     if prepared is None:
         return
     outputs, height, width, _ = w.words.shape

@@ -250,7 +250,7 @@ def bspmm_bmm_iib(
 def _check_neighbours(
     name: str, neighbours: BitTensor, adjacency: BitAdjacency, x: Tensor, outputs: int | None
 ) -> None:
-    """Require neighbours and a pattern that fit rows x and a weight with so many outputs."""
+    """Require neighbours and a pattern that fit rows x and a weight with ``outputs`` rows."""
     _arguments.bit_matrix(name, "neighbours", neighbours)
     check_factors(name, adjacency, neighbours.words.size(0), neighbours.words.device)
     _arguments.same_device(name, "x", x.device, neighbours.words.device)

@@ -52,7 +52,7 @@ def default_layout(words: int, adjacency: BitAdjacency) -> str:
 
 @lru_cache(maxsize=4096)
 def _suits_slices(*numbers: int) -> bool:
-    """What C++ says of a shape and a device; without its operators there are no slices either."""
+    """True if C++ prefers slices for a shape and a device; False without compiled operators."""
     if load_libraries()[0] is None:
         return False
     with _disable_current_modes():  # a question is no call to be recorded
@@ -78,7 +78,7 @@ def pattern_arguments(
 
 
 def check_factors(name: str, adjacency: BitAdjacency, rows: int, device: torch.device) -> None:
-    """As :func:`check_pattern`, and require factors or nothing in place of values."""
+    """Check as :func:`check_pattern`, and require factors or nothing in place of values."""
     check_pattern(name, adjacency, rows, device)
     if adjacency.values is not None:
         raise ValueError(

@@ -5,7 +5,7 @@ taken to integers of 24 bits with one step an output, which rounds them no more 
 in float32 would, and kept as three digits of 8 bits. The sums of the digits are exact integers:
 results are the same on every device and from run to run.
 
-:func:`linear_chain` runs fully connected layers on bits, one behind the other in one call. A small
+:func:`linear_chain` runs fully connected layers on bits, one after the other in one call. A small
 network is bound by the launches of its layers. On a GPU of compute capability 9.0 a cluster of
 blocks takes 16 or 48 rows through all layers in one launch, the weights held in shared memory, so
 that a layer costs a barrier; elsewhere, or where the weights are too large
@@ -217,7 +217,7 @@ def _last_table(w: BitTensor, counts: Tensor, scale: Tensor | None, bias: Tensor
 def linear_chain(x: BitTensor, chain: LinearChain) -> Tensor:
     """Values of the last layer, float32 ``[N, M]``.
 
-    ``scale * dot + bias`` of the last layer of the bits of the layers in front, as by
+    ``scale * dot + bias`` of the last layer on the bits of the layers before it, as by
     :func:`bitgnn.ops.bmm.bbb` and :func:`bitgnn.ops.bmm.bbf`, bit for bit.
 
     Args:

@@ -35,7 +35,7 @@ class PatchKernel(NamedTuple):
 
     Attributes:
         words: ``[O, 64 * C, 1, 1]``.
-        excess: what the product of words holds beside twice the sum.
+        excess: what the product of words holds besides twice the sum.
         threshold: float32 ``[O]`` that the product of words is compared with.
         flip: bool ``[O]``, where the comparison is reversed.
     """

@@ -1,4 +1,4 @@
-"""Kernels and scratch memory of a call on a GPU, told without one."""
+"""Kernels and scratch memory of a call on a GPU, found without one."""
 
 from __future__ import annotations
 

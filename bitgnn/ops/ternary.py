@@ -193,7 +193,7 @@ def attention(
         k: ``[B, G, L, D]``, G dividing H: head h reads head ``h // (H // G)`` (grouped queries).
         v: ``[B, G, D, L]``, the values packed along the keys (:meth:`TernaryTensor.from_columns
             <bitgnn.TernaryTensor.from_columns>` of ``[B, G, L, D]``).
-        scale: what products are multiplied by in front of the softmax: the scales of queries and
+        scale: what products are multiplied by before the softmax: the scales of queries and
             keys over ``sqrt(D)``.
         bool_scale: scale that probabilities are made boolean by.
         out_scale: what sums are multiplied by: ``bool_scale`` times the values' scale.

@@ -20,7 +20,7 @@ _kept: dict[Hashable, Tensor] = {}
 
 
 def made_once(key: Hashable, like: Tensor, make: Callable[[], Tensor]) -> Tensor:
-    """Result of ``make()``, for reading alone; ``key`` is what it depends on beside the device.
+    """Cached result of ``make()``, read-only; ``key`` names its inputs other than the device.
 
     What a compiler traces or a CUDA graph captures gets a tensor of its own.
     """
@@ -38,7 +38,7 @@ def made_once(key: Hashable, like: Tensor, make: Callable[[], Tensor]) -> Tensor
 
 
 def filled(size: int, value: float, like: Tensor) -> Tensor:
-    """Float32 ``[size]`` of one value on the device of ``like``, for reading alone."""
+    """Float32 ``[size]`` of one value on the device of ``like``, read-only."""
     device = like.device
     return made_once(
         (size, value), like, lambda: torch.full((size,), value, device=device, dtype=torch.float32)
@@ -46,7 +46,7 @@ def filled(size: int, value: float, like: Tensor) -> Tensor:
 
 
 def all_words(size: int, like: Tensor) -> Tensor:
-    """int32 words ``[1, ceil(size / 32)]`` with the bit of every feature set, for reading alone."""
+    """int32 words ``[1, ceil(size / 32)]`` with the bit of every feature set, read-only."""
     device = like.device
     return made_once(
         ("words", size),

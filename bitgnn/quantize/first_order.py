@@ -12,11 +12,11 @@ from torch import Tensor
 Backward = Callable[..., Any]
 
 _ANCHOR = torch.zeros((), requires_grad=True)
-"""What every gradient depends on, so that it has a history whose derivative is asked for."""
+"""Input of every gradient, which gives it a history to differentiate."""
 
 
 class _Refused(torch.autograd.Function):
-    """Gradients as they are, behind all that they were computed from."""
+    """Identity on gradients that makes them depend on all inputs, and refuses the derivative."""
 
     @staticmethod
     def forward(name: str, count: int, *tensors: Tensor) -> tuple[Tensor, ...]:

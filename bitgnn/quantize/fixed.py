@@ -19,7 +19,7 @@ LEAST, GREATEST = -(2**15), 2**15 - 1
 """Of the 16-bit integers that inputs become."""
 BYTE = 256
 MOST_BYTE_PRODUCTS = 2**24 // BYTE
-"""So many products of bytes and signs have a sum that is exact in float32."""
+"""Most products of bytes and signs whose sum is exact in float32."""
 STEP_EXPONENT = 64
 """Steps beyond 2 to the power of plus or minus this would leave the range of float32."""
 

@@ -96,7 +96,7 @@ def checked_shape(
 
 
 def framed(x: Tensor, shape: ConvShape) -> tuple[Tensor, tuple[int, int]]:
-    """The image, padded here where its sides differ, and what is left for torch to pad."""
+    """The image, padded here if its sides differ, and the padding left to torch."""
     top, bottom, left, right = shape.padding
     if top == bottom and left == right:
         return x, (top, left)
@@ -114,7 +114,7 @@ def binary_conv2d(
     scale: bool = True,
     surrogate: Surrogate = "ste",
 ) -> Tensor:
-    r"""Convolution of binarised activations and weights, straight-through gradients behind it.
+    r"""Convolution of binarised activations and weights, with straight-through gradients.
 
     Forward: :math:`Y_o = m_o \cdot (\mathrm{sgn}(X) \star \mathrm{sgn}(W_o))` with
     :math:`m_o = \mathrm{mean}|W_o|`, or 1 without ``scale``. The sums are exact integers and taps

@@ -67,8 +67,8 @@ def int8_affine(
 
     Args:
         steps: float32 ``[M]``, of :func:`bitgnn.ops.int8.quantise_weight`.
-        norm: batch norm behind the product, in evaluation.
-        output_gain: ``[1]``, gain behind the product.
+        norm: batch norm after the product, in evaluation.
+        output_gain: ``[1]``, gain after the product.
         input_gain: of the input, in training.
     """
     scale = steps * (input_gain / UNITS)
@@ -162,7 +162,7 @@ def int8_linear(
         weight: latent floats ``[M, K]``.
         rows: codes of ``x``.
         level: level of the gain, which gets a gradient in training.
-        output_gain: ``[1]``, gain behind the product.
+        output_gain: ``[1]``, gain after the product.
         norm: batch norm to fold in, in evaluation.
 
     Returns:

@@ -18,7 +18,7 @@ LEAST_SCALE = 1e-8
 
 
 class Rounding(NamedTuple):
-    """Which integers activations become: those in [lowest, highest], or their signs."""
+    """Integers that activations become: those in [lowest, highest], or their signs."""
 
     lowest: int
     highest: int
@@ -242,7 +242,7 @@ def ternary(x: Tensor, scale: Tensor | float) -> Tensor:
 def boolean(x: Tensor, scale: Tensor | float) -> Tensor:
     r"""``s`` where :math:`x \ge 0.5 s`, else 0 (also for NaN).
 
-    For attention probabilities and the values behind a ReLU: :func:`levels` with L = 1 and no
+    For attention probabilities and the values after a ReLU: :func:`levels` with L = 1 and no
     signs, the bits of :func:`bitgnn.ops.ternary.pack_bool` times the scale. Arguments, result and
     errors are those of :func:`levels`.
 

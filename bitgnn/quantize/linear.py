@@ -83,7 +83,7 @@ class _BinaryLinear(torch.autograd.Function):
 
 
 def without_autocast(x: Tensor) -> AbstractContextManager[Any]:
-    """Autocast would round exact sums."""
+    """Context without autocast, which would round exact sums."""
     device = x.device.type
     is_on = torch.is_autocast_enabled(device)
     return torch.autocast(device, enabled=False) if is_on else nullcontext()

@@ -27,7 +27,7 @@ class InputWords(NamedTuple):
     * ``words``: int32 ``[N, ceil(B / 32)]``; ``size``: B.
     * ``zero_one``: bits stand for 0 and 1, else for -1 and +1.
     * ``gain``: number that makes up for dropped bits in training.
-    * ``offset``: float32 ``[B]``, added to the bits behind the gain.
+    * ``offset``: float32 ``[B]``, added to the bits after the gain.
     * ``raised``: of activations under the layer's own dropout alone, the words with dropped bits
       set, which are not set in ``words``: the mean of both counts, so that dropped bits are in the
       middle.
@@ -53,14 +53,14 @@ class InputWords(NamedTuple):
 
     @property
     def step(self) -> float:
-        """What a sign of ``words``, or of ``raised``, adds to a bit's value, without the gain."""
+        """Amount a sign of ``words``, or of ``raised``, adds to a bit's value, without the gain."""
         if self.raised is not None:
             return 0.25
         return 0.5 if self.zero_one else 1.0
 
     @property
     def has_shift(self) -> bool:
-        """Whether values are more than multiples of signs."""
+        """True if values are signs times a factor plus a shift."""
         if self.raised is not None or (self.is_centred and self.gain is None):
             return False
         return self.zero_one or self.offset is not None
@@ -150,7 +150,7 @@ def looked_up_linear(
     output_gain: Tensor | None = None,
     norm: torch.nn.BatchNorm1d | None = None,
 ) -> Tensor:
-    r"""``u * sum_k bit_ik sgn(W_ok)``, behind gain and batch norm in evaluation.
+    r"""``u * sum_k bit_ik sgn(W_ok)``, after gain and batch norm in evaluation.
 
     Backward: weights get :math:`1[|W| \le 1] \, u \, G^\top bits`, activations
     :math:`u \, G \, \mathrm{sgn}(W)` where :math:`|x|` is inside the window (clipped
@@ -188,17 +188,17 @@ def trained_products(
     *,
     centres: bool = True,
 ) -> tuple[Tensor, ...]:
-    r"""Products as of :func:`looked_up_linear` in training, in front of batch norms or gains.
+    r"""Products as of :func:`looked_up_linear` in training, before batch norms or gains.
 
     The gradient of a batch norm's input sums to 0 over the batch, so that what is added to each bit
     is left out of the gradient of the weights; not so with ``centres=False``, for norms that do not
     centre these rows on themselves. The level of a gain gets :math:`\sum G Y / 10`, a
     tenth of the gradient of the gain's logarithm.
 
-    ``weight`` is ``[parts * M, B]``, that of the first product in front; the results are ``parts``
+    ``weight`` is ``[parts * M, B]``, the first product's rows first; the results are ``parts``
     contiguous tensors ``[N, M]``, since norms of a GPU are slow otherwise. ``log_gain``, of a
     level, are logarithms of gains that multiply the products, one for each of several parts of the
-    weight with equally many outputs; without a level the products are in front of batch norms.
+    weight with equally many outputs; without a level batch norms follow the products.
     """
     weight = weight.contiguous()
     assert bits.unit is not None

@@ -99,7 +99,7 @@ def binary_sign(
         x: floating-point tensor of any shape.
         surrogate: ``"ste"`` or ``"approx"``, see :func:`surrogate_slope`.
         window: see :func:`surrogate_slope`.
-        total: float32 ``[N]`` beside a matrix: rows where it is not finite become NaN.
+        total: float32 ``[N]`` for a matrix: rows where it is not finite become NaN.
 
     Returns:
         Tensor of +1 and -1 like ``x``.

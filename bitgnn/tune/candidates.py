@@ -22,7 +22,7 @@ from bitgnn.nn import LayerPrecision
 PRECISIONS = ("bin", "full", "fp32")
 """Precisions that every layer may take; the first one is the default."""
 MOST_COMBINATIONS = 16
-"""Up to so many combinations all are tried; of more, those that differ from the default in one
+"""Most combinations that are all tried; of more, only those that differ from the default in one
 layer."""
 LONGEST = 100
 """Characters of a folder's name, beyond which a checksum stands for the precisions."""

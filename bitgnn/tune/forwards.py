@@ -66,7 +66,7 @@ def frozen_forward(model: nn.Module, problem: Nodes) -> Forward:
 
 
 def float_forwards(model: nn.Module, problem: Nodes) -> dict[str, Forward]:
-    """The forwards of a float model by the form of its graph, as many as it takes.
+    """The forwards of a float model, by each form of graph that it takes.
 
     Forms are the one given and, of an edge index without weights, PyG's others. GCNConv caches the
     normalised graph.

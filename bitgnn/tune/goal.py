@@ -139,6 +139,6 @@ class Goal:
         return tuple(c for c in self.constraints if c.excess(measures, self.reference) > 0)
 
     def preference(self, measures: Measures) -> tuple[float, ...]:
-        """Sort key, best first: all that keep every limit, then those that miss one by least."""
+        """Sort key, best first: within every limit, then by the least excess."""
         excess = [limit.excess(measures, self.reference) for limit in self.constraints]
         return max([0.0, *excess]), *measures.rank(self.objective)

@@ -1,4 +1,4 @@
-"""TuneResult: the distilled candidates beside the float model, the best of them, and the front."""
+"""TuneResult: the distilled candidates with the float model, the best of them, and the front."""
 
 from __future__ import annotations
 

@@ -294,7 +294,7 @@ def _has_ended(place: Path) -> bool:
 
 
 def _given(place: Path, seconds: float | None) -> float | None:
-    """The seconds for a training; of one that has ended those it had, with which it ends at once.
+    """Seconds for a training; for a finished one those that it had, so that it ends at once.
 
     One that was stopped begins anew where its seconds are limited: with others its teacher would be
     trained for longer, and no longer be what the student learnt from.

@@ -1,4 +1,4 @@
-"""What the benchmark commands in scripts/ are made of; each folder serves the commands of its name.
+"""Parts of the benchmark commands in scripts/; each folder serves the commands of its name.
 
 - operators: bench_ops.py, bench_layers.py; networks: bench_bnn.py;
   bwta: bench_bwta.py; models: bench_models.py, bench_default.py.

@@ -1,4 +1,4 @@
-"""What a caller waits for: host time from a call to its result, and of calls that only queue up."""
+"""Host time that a caller waits: from a call to its result, and of calls that only queue up."""
 
 from __future__ import annotations
 

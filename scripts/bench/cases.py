@@ -1,4 +1,4 @@
-"""What a benchmark compares: a case, its contenders timed in the same rounds, and its record."""
+"""Comparisons of a benchmark: a case, its contenders timed in the same rounds, and its record."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class Contender:
         name: what it is.
         ours: whether it is this package's.
         make: builds and checks it; the call to be timed.
-        ranked: whether it counts for the ratio: else it is there to be read beside the others.
+        ranked: True if it counts for the ratio; else it is only shown with the others.
         details: further entries of its record.
         ready: the call, inside of a CUDA graph where it can be captured.
         in_graph: whether ``ready`` is a CUDA graph.
@@ -171,7 +171,7 @@ class Case:
         contenders: makes operands and contenders; called when the case's turn comes.
         goals: figures to reach.
         work: operations, bytes, edges or images of a call, for a rate.
-        kinds: times to take beside those with warm caches.
+        kinds: times to take besides those with warm caches.
         profiled: record the kernels of ours on CUDA.
         details: anything else worth keeping with the numbers.
     """
@@ -256,7 +256,7 @@ def fastest(contenders: Iterable[Contender], *, ours: bool) -> Contender | None:
 
 
 def is_wrong(result: Mapping[str, Any]) -> bool:
-    """Whether a contender of a case gave a wrong result."""
+    """True if a contender of a case gave a wrong result."""
     contenders = result.get("contenders", ())
     return any(isinstance(c, dict) and c["failure"] == WRONG for c in contenders)
 

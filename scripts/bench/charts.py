@@ -42,7 +42,7 @@ WIDTH = 9.0
 """Inches of a chart: a page's width at the size of its letters."""
 SQUARE = {"marker": "s", "markersize": 9}
 LEAST_GAP = -15.0
-"""Lower end of a panel: what lies below is an arrow with its number."""
+"""Lower end of a panel: a value below is an arrow with its number."""
 MOST_CASES = 15
 """Groups of more cases are drawn in summary."""
 UNDRAWN, OWN_BASELINE = (UNLISTED, "BSpMM layouts"), "pack alone"

@@ -1,4 +1,4 @@
-"""What benchmark commands share: arguments, the loop over cases, the record, the exit status."""
+"""Code that benchmark commands share: arguments, loop over cases, record, exit status."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class ResumeError(ValueError):
 
 
 EXPECTED = (CeilingsError, DataError, FileError, OSError, ResumeError, Unmeasured)
-"""Errors whose message alone tells a user what to do."""
+"""Errors whose message tells a user what to do."""
 
 
 class Runnable(Protocol):
@@ -69,7 +69,7 @@ class Runnable(Protocol):
 
     @property
     def name(self) -> str:
-        """What tells it from the others of its group."""
+        """Name of the case, unique in its group."""
 
     def run(self, clock: Clock, repeats: int) -> Record:
         """Measures it; a JSON-ready record."""
@@ -153,7 +153,7 @@ def parse(
 
 
 def record(arguments: argparse.Namespace, **body: Any) -> Record:
-    """What a benchmark found together with what it ran on and how."""
+    """Record of a benchmark's results, machine and settings."""
     names = ("threads", "repeats", "quick")
     return {
         "benchmark": arguments.benchmark,
@@ -209,7 +209,7 @@ def run_benchmark(
 
 
 def is_wanted(arguments: argparse.Namespace, case: Runnable | Skipped) -> bool:
-    """Whether ``--only`` asks for a case."""
+    """True if ``--only`` selects a case, or is not given."""
     title = f"{case.group}: {case.name}"
     return not arguments.only or any(text in title for text in arguments.only)
 

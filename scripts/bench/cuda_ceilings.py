@@ -1,4 +1,4 @@
-"""What the GPU can do at best, measured by a program of its own beside the benchmark."""
+"""Ceilings of the GPU, measured by a separate program next to the benchmark."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Ceilings:
         return self._rates["gather 16 bytes from shared memory"]
 
     def memory_seconds(self, read: float, written: float = 0.0) -> float:
-        """Seconds to move so many bytes to and from the device's memory."""
+        """Seconds to move bytes to and from the device's memory."""
         return read / self._rates["read"] + written / self._rates["write"]
 
     def gather_rate(self, row_bytes: float, table_bytes: float) -> float:

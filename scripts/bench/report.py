@@ -1,4 +1,4 @@
-"""Tables of records in Markdown, from a short declaration; and in words, what was measured on."""
+"""Tables of records in Markdown, from a short declaration; descriptions of the machine."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def goal_text(
 
 
 def verdict(is_met: bool) -> str:
-    """Whether a goal is met, in a word."""
+    """``met`` or ``MISSED``."""
     return "met" if is_met else "MISSED"
 
 

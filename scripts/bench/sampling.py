@@ -95,7 +95,7 @@ class SamplingCase:
 
 
 def _with(threads: int, call: Callable[[], Tensor]) -> Tensor:
-    """What a call gives with a number of threads; the same number again costs nothing."""
+    """Result of a call with a number of threads; the same number again costs nothing."""
     if torch.get_num_threads() != threads:
         torch.set_num_threads(threads)
     return call()

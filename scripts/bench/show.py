@@ -27,7 +27,7 @@ EDGES_AT_ONCE = 1 << 24
 
 
 def graph_statistics(data: Any) -> dict[str, str]:
-    """What a graph for node classification looks like, each figure as text."""
+    """Statistics of a graph for node classification, each figure as text."""
     nodes, (x, y, edges) = data.x.size(0), (data.x, data.y, data.edge_index)
     degrees = torch.zeros(nodes, dtype=torch.int64)
     touched = torch.zeros(nodes, dtype=torch.bool)

@@ -31,7 +31,7 @@ PRODUCTS_FEATURES, PRODUCTS_CLASSES, PRODUCTS_HIDDEN = 100, 47, 128
 
 @dataclass(frozen=True, eq=False)
 class NodeTask:
-    """A graph with node features, as the benchmark needs it; equal to itself alone.
+    """A graph with node features, as the benchmark needs it; equal only to itself.
 
     Attributes:
         name: shown in tables; says what is made up.

@@ -27,7 +27,7 @@ FEATURES_SET = 0.02
 """Share of the features of a bag of words that are set."""
 WARM_UP = 5
 AS_GRAPH = ", CUDA graph"
-"""Behind the name of a contender whose step is one."""
+"""End of the name of a contender whose step is one."""
 MOST_NEIGHBOURS = 50
 """Maximum degree of a random graph, in mean degrees."""
 
@@ -61,7 +61,7 @@ LAYERS = {"GCNConv": "sym", "SAGEConv": "mean"}
 
 
 class TwoLayers(nn.Module):
-    """A model of two layers with ReLU between them, and dropout in front of each."""
+    """A model of two layers with ReLU between them, and dropout before each."""
 
     def __init__(self, layer: str, size: Size) -> None:
         super().__init__()

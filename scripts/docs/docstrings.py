@@ -94,7 +94,7 @@ def _link(owner: griffe.Object, role: re.Match[str]) -> str:
 
 
 def _path(owner: griffe.Object, name: str) -> str | None:
-    """Full name of what a docstring calls by the name: in its own scope first, then anywhere."""
+    """Full name of the object that a docstring calls by the name: first in its own scope."""
     if name.startswith("torch."):
         return name
     package = owner.package

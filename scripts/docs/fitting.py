@@ -28,7 +28,7 @@ WIDE_PAGES = ("index.md", "papers.md", "results/")
 def on_page_context(
     context: dict[str, Any], *, page: Page, config: MkDocsConfig, nav: Navigation
 ) -> dict[str, Any]:
-    """Give wide pages the room beside them, and each page the place of its own file."""
+    """Let wide pages use the margins, and give each page the path of its own file."""
     if page.file.src_uri.startswith(WIDE_PAGES):
         page.meta.setdefault("hide", ["toc"])
     source = source_of(page.file.src_uri)

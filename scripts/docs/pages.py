@@ -22,7 +22,7 @@ def source_of(page: str) -> Path:
 
 
 def place_of(target: Path) -> str | None:
-    """Where a file of the repository lies in the site's sources; None for what is no file of it."""
+    """Path in the site's sources of a file of the repository; None for other paths."""
     if not target.is_file() or ROOT not in target.parents:
         return None
     for page in (HOME, CONTENTS):
@@ -34,7 +34,7 @@ def place_of(target: Path) -> str | None:
 
 
 def on_files(files: Files, *, config: MkDocsConfig) -> Files:
-    """Add README.md as home, the list of docs/README.md beside it, and files linked to."""
+    """Add README.md as home, the list of docs/README.md, and the files linked to."""
     readme = files.get_file_from_path("README.md")
     if readme is not None:
         files.remove(readme)
@@ -54,7 +54,7 @@ def on_files(files: Files, *, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, *, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Point relative links to where their files lie in the site; folders keep their names alone."""
+    """Point relative links to their files in the site; of folders only the names stay."""
     source, folder = source_of(page.file.src_uri), PurePosixPath(page.file.src_uri).parent
 
     def moved(link: re.Match[str]) -> str:

@@ -1,7 +1,7 @@
 """Distils models on all graphs by one recipe: how far binary ones are from their float teachers.
 
 One teacher a graph, model and seed, and a student for each form; a form is a precision ("T": "bin"
-with ternary hidden values), and behind a colon what its hidden channels are multiplied by
+with ternary hidden values), and after a colon what its hidden channels are multiplied by
 (``bin:2``); further fields of the recipe follow (``bin:1:sharpen=1:smooth=False``). ``--study``
 runs the forms that tell why the recipe is as it is. Finished runs are kept in OUTPUT.jsonl,
 teachers, students and checkpoints of others in OUTPUT.parts; none is done again.
@@ -67,7 +67,7 @@ class Own(nn.Module):
 
 
 def problem(case: dict[str, Any], root: str | None, device: str) -> tuple[nn.Module, Data, Any]:
-    """An untrained model, its graph, and what distill() validates on."""
+    """An untrained model, its graph, and the validation data of distill()."""
     graph = read(case["graph"], root)
     seed_everything(case["seed"])  # pairs of links are drawn by NumPy, too
     features, classes = graph["x"].size(1), int(graph["y"].max()) + 1

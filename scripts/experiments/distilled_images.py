@@ -1,7 +1,7 @@
 """Distils the papers' networks of images: how far bits are from floats.
 
 One float teacher a network and seed, trained by distill() itself, and a student for each form; a
-form is a number that hidden channels are multiplied by, and behind colons fields of the recipe, or
+form is a number that hidden channels are multiplied by, and after colons fields of the recipe, or
 ``activation``, ``first`` and ``last`` of the configuration
 (``1:last=binary:learning_rate=0.003``). A tenth of the training images validates; accuracies are of
 the test images. Finished runs are kept in OUTPUT.jsonl, teachers, students and checkpoints of
@@ -61,7 +61,7 @@ NETWORKS = {
 
 
 class Batches:
-    """Images and labels in batches; those to train on shuffled, mirrored and shifted."""
+    """Images and labels in batches; training images are shuffled, mirrored and shifted."""
 
     def __init__(self, images: Tensor, labels: Tensor, network: Network | None = None) -> None:
         self.images, self.labels, self.augmented = images, labels, None

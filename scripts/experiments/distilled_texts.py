@@ -1,7 +1,7 @@
 """Distils a small encoder of transformers on GLUE's SST-2: how far BWTA is from floats.
 
 One float teacher a seed, from random weights, trained by distill() itself, and a student for each
-form; a form is a name, and behind colons fields of the recipe (``bwta:learning_rate=0.003``).
+form; a form is a name, and after colons fields of the recipe (``bwta:learning_rate=0.003``).
 Accuracies are those of the development set. Finished runs are kept in OUTPUT.jsonl, teachers,
 students and checkpoints of others in OUTPUT.parts; none is done again.
 """
@@ -41,7 +41,7 @@ VOCABULARY, BATCH = 8192, 256
 
 
 class Sentences:
-    """Sentences of similar length in batches of mappings; those to train on shuffled."""
+    """Sentences of similar length in batches of mappings, shuffled in training."""
 
     def __init__(self, part: TokenSet, is_training: bool) -> None:
         self.part, self.is_training = part, is_training

@@ -1,4 +1,4 @@
-"""Trains binary GCNs as members of ensembles: test accuracy by number of members, beside fp32.
+"""Trains binary GCNs as members of ensembles: test accuracy by number of members, against fp32.
 
 The loop is that of ``plain_loop.py`` with fewer epochs and channels. Forms: "fp32" and "bin", one
 model; "wide", one binary model with three times the hidden channels; "seeds-N-VOTING", N members of

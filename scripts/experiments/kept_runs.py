@@ -59,7 +59,7 @@ def run_and_keep(
     device: str = "cpu",
     workers: int = 1,
 ) -> int:
-    """Do what is left of the cases, write all of them with a summary, and give an exit status."""
+    """Run the remaining cases, write all of them with a summary, and return an exit status."""
     root = Path(__file__).resolve().parents[2]
     commit = environment(root)["commit"]
     lines = output.with_suffix(".jsonl")

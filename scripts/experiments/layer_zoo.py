@@ -72,7 +72,7 @@ class Net(nn.Module):
 
 
 def cases(arguments: Any) -> Iterator[dict[str, Any]]:
-    """What to train; cases of one graph stand side by side."""
+    """Trainings to run; cases of one graph are adjacent."""
     for graph in arguments.graphs:
         for layer in arguments.layers:
             for seed in range(arguments.seeds):

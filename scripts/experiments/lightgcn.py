@@ -136,7 +136,7 @@ def ranking(model: LightGCN, graph: Tensor, data: Interactions) -> tuple[float, 
 
 
 class TrainedItems:
-    """Shares of the items of each user in training: what the float model is fitted to."""
+    """Targets of the float model: each user's shares of the items in training."""
 
     def __init__(self, data: Interactions, device: str) -> None:
         order = data.train[0].argsort(stable=True)
@@ -156,7 +156,7 @@ class TrainedItems:
 
 
 class TeachersItems:
-    """Shares that a trained float model gives all items: what the codes are fitted to."""
+    """Targets of the codes: the shares that a trained float model gives all items."""
 
     def __init__(self, teacher: LightGCN, graph: Tensor, num_users: int) -> None:
         with torch.no_grad():
@@ -178,7 +178,7 @@ def fit(
 
     The learning rate falls to 0 in a straight line.
     As in the authors' code the test pairs choose the step. Training ends with the steps or the
-    seconds, or behind PATIENCE tests without a better one. Gives all tests.
+    seconds, or after PATIENCE tests without a better one. Gives all tests.
     """
     optimizer = torch.optim.Adam(model.parameters(), lr=options.lr)
     falling = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.0, options.steps)

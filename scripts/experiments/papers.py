@@ -49,7 +49,7 @@ def read_config(name: str) -> dict[str, Any]:
 
 
 def batches(data: Data, kind: str, **sizes: Any) -> Iterable[Any]:
-    """What the steps of an epoch see, sampled on the CPU with torch's default generator."""
+    """Batches of an epoch, sampled on the CPU with torch's default generator."""
     if kind == "neighbor":
         return NeighborLoader(data, input_nodes=data.train_mask, shuffle=True, **sizes)
     numbered = copy.copy(data)

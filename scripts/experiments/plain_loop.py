@@ -43,7 +43,7 @@ RECIPES = {
 """Bi-GCN's recipes by layer: of GCN on whole graphs, and of GraphSAGE, which it trains on batches;
 here the whole graph is one, and epochs are those of the plain loop. The loss chooses the epoch."""
 DENSE = ", dense "
-"""Ends a graph's name in front of a number of dense features, projections of its own."""
+"""Mark in a graph's name before a number of dense features, projections of its own."""
 SHARES = (0.6, 0.2)
 BLOCK_NODES, BLOCK_FEATURES, BLOCK_DEGREE = 6000, 64, 12.0
 

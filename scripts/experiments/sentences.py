@@ -25,7 +25,7 @@ class TokenSet(NamedTuple):
     """Labelled sentences as token numbers.
 
     Attributes:
-        ids: int32 ``[N, T]``, 0 behind the end of a sentence.
+        ids: int32 ``[N, T]``, 0 after the end of a sentence.
         lengths: int64 ``[N]`` tokens of each.
         labels: int64 ``[N]``.
     """

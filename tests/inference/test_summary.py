@@ -79,7 +79,7 @@ def test_times(form):
 
 
 def test_model_without_graph_and_bad_arguments():
-    model = nn.Sequential(bitgnn.nn.Linear(70, 64, precision="bin"), nn.Linear(64, 3))
+    model = nn.Sequential(bitgnn.nn.Linear(70, 64, precision="FBF"), nn.Linear(64, 3))
     found = bitgnn.summary(model, X, repeats=2)
     assert [layer.name for layer in found.layers] == ["input", "0", "1"]
 

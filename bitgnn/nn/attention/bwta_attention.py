@@ -49,7 +49,7 @@ def allowed_keys(
 
 
 def visible(mask: Tensor, hidden: float, message: str) -> Tensor:
-    """Where a mask of floats is 0; elsewhere it must be at most ``hidden``, or ``message`` is said.
+    """True where a mask of floats is 0; ValueError ``message`` if others exceed ``hidden``.
 
     Its values are looked at where nothing is compiled or recorded.
     """
@@ -96,8 +96,8 @@ class AttentionForward:
             value: ``[B, Hk, L, D]``.
             key_mask: bool or 0 and 1 ``[B, L]``: keys that may be attended to; None for all.
             allowed: bool that broadcasts to ``[B, H, N, L]``, in addition.
-            causal: query i attends to keys j <= i + L - N alone.
-            return_probabilities: return the softmax ``[B, H, N, L]`` behind the output, too.
+            causal: query i attends only to keys j <= i + L - N.
+            return_probabilities: return the softmax ``[B, H, N, L]`` as well as the output.
 
         Returns:
             ``[B, H, N, D]`` of the dtype of ``query``; with ``return_probabilities`` a tuple.
@@ -121,7 +121,7 @@ class AttentionForward:
         key_mask: Tensor | None,
         allowed: Tensor | None,
     ) -> None:
-        """Refuse what :meth:`forward` says it refuses."""
+        """Check the arguments of :meth:`forward`, and raise its errors."""
         name = type(self).__name__
         for what, x in (("query", query), ("key", key), ("value", value)):
             check_floats(name, what, x, self.device, self.input_dtypes)

@@ -101,7 +101,7 @@ class BWTASelfAttention(_Levels, nn.Module):
         Args:
             x: ``[B, N, E]`` floats.
             mask: bool or 0 and 1 ``[B, N]``: 1 where there is something to attend to.
-            causal: position i attends to positions j <= i alone.
+            causal: position i attends only to positions j <= i.
             return_probabilities: return the softmax ``[B, H, N, N]``, too.
             rotary: turns queries and keys ``[B, H, N, D]`` by their positions, before they are
                 quantised.

@@ -22,7 +22,7 @@ BIASES = ("softcap", "position_bias", "s_aux")
 
 
 def is_pretrained(model: nn.Module) -> bool:
-    """Whether a model is one of the library's."""
+    """True if a model is one of the library's."""
     library = sys.modules.get("transformers")
     return library is not None and isinstance(model, library.PreTrainedModel)
 

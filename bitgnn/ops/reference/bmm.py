@@ -143,7 +143,7 @@ def bits_linear(a: Arguments) -> Tensor:
     """Float32 ``[N, M]``: ``(x_scale * step) * (65536 S0 + (256 S1 + S2)) + bias + addend``.
 
     ``S`` are the exact integer sums of the digits with the signs of the words x ``[N, W]``; every
-    float step behind them is rounded to float32 on its own, in this order.
+    float step after them is rounded to float32 on its own, in this order.
     """
     values = digits_in_order(a.digits)[:, :, : a.size].to(torch.float64)
     x = signs(a.x, a.size).to(torch.float64)

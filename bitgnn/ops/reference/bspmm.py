@@ -24,7 +24,7 @@ _TO_VALUES = "row?:P-1 bias?:size integer=False trusted=False -> value:P-1,size"
 
 
 def check_edges(a: Arguments, num_cols: int) -> None:
-    """As :func:`~bitgnn.ops.reference.pack.check_csr`, unless the pattern is trusted."""
+    """Check as :func:`~bitgnn.ops.reference.pack.check_csr`, unless the pattern is trusted."""
     if not a.trusted:
         check_csr(a.rowptr, a.indices, num_cols)
 

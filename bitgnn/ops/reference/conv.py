@@ -128,7 +128,7 @@ def _pooled(a: Arguments) -> Tensor:
 def pool_bits(a: Arguments) -> Tensor:
     """OR of the words ``[N, H, W, words]`` over each window's pixels inside the image.
 
-    ``flip`` ``[words]`` turns bits round before and behind, which makes it the minimum there.
+    ``flip`` ``[words]`` turns bits round before and after, which makes it the minimum there.
     ``padding`` is less than the kernel.
     """
     top, bottom, left, right = a.padding

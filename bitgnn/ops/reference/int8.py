@@ -14,7 +14,7 @@ from bitgnn.ops.reference.pack import decide, to_words
 from bitgnn.ops.reference.table import Arguments, operator
 
 SOURCES = (torch.float32, torch.float16, torch.bfloat16)
-"""What rows are quantised from."""
+"""Types that rows are quantised from."""
 
 
 def to_codes(value: Tensor) -> Tensor:

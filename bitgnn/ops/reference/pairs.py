@@ -3,7 +3,7 @@
 Where the product between BMM and BSpMM is held as narrow integers, ``dot = 2 * half + (K & 1)``:
 the half of a product of K signs has one bit less than the product. Without factors the sums are
 exact integers. With them they are float32 sums in the order of :func:`canonical_sums`, which
-depends on a row's degree alone, so that every backend gives the same bits.
+depends only on a row's degree, so that every backend gives the same bits.
 """
 
 import torch
@@ -150,7 +150,7 @@ def finished(scores: Tensor, head: int) -> Tensor:
 
 
 def _scores(a: Arguments) -> Tensor:
-    """Scores without values, or what a head makes of them."""
+    """Empty scores, or empty classes where the head is ``classes``."""
     rows = a.rowptr.size(0) - 1
     if a.head == HEADS["classes"]:
         return a.x.new_empty((rows,), dtype=torch.int64)
@@ -161,7 +161,7 @@ def _scores(a: Arguments) -> Tensor:
 def bmm_bspmm_narrow(a: Arguments) -> Tensor:
     """``(row[i] * w_scale[o]) * sum_j f[j] * dot[j, o] + bias[o]``, ``f = x_scale * col``.
 
-    A ``shift`` [M] of the product adds ``(row[i] * shift[o]) * sum_j f[j]`` in front of the bias.
+    A ``shift`` [M] of the product adds ``(row[i] * shift[o]) * sum_j f[j]`` before the bias.
 
     To that comes ``(root_scale[i] * root_w_scale[o]) * dot(root, root_w)[i, o] + root_bias[o]``
     where these packed rows are given, in the order of :func:`bmm_add`. ``head`` says what becomes

@@ -1,11 +1,11 @@
 """The operator table: one row for arguments, sizes and results of each operator, and its formula.
 
 A row such as ``"x:N,W(size) size:int threshold?:size integer=False -> bits:N,size"`` holds the
-arguments of ``torch.ops.bitgnn`` in their order. Behind a colon stands the type of an argument
+arguments of ``torch.ops.bitgnn`` in their order. After a colon stands the type of an argument
 (``int``, ``ints``, ``float``, ``bool``, ``dtype`` or ``tensors``) or the sizes of a tensor, which
-may have any shape where there are none; behind ``@`` the dtypes that it may have, of
+may have any shape where there are none; after ``@`` the dtypes that it may have, of
 :data:`DTYPES`, where they do not follow from its sizes or its name. ``?`` marks what is None by
-default, ``*`` what may be None but must be given; a literal behind ``=`` is a default.
+default, ``*`` what may be None but must be given; a literal after ``=`` is a default.
 
 A capital letter is a size that the first operand with it sets (``U`` that of vectors of words),
 ``W(k)`` the words that hold ``k`` features, ``C(k)`` the bytes of a row of ``k`` 8-bit codes, a
@@ -151,7 +151,7 @@ class Operator:
 TABLE: dict[str, Operator] = {}
 """Every operator that has a reference, by name."""
 HOST_TABLE: dict[str, Operator] = {}
-"""Those for the CPU alone; values of their operands set the sizes of their results."""
+"""Operators of the CPU only; operands' values set the sizes of their results."""
 OPERATORS: dict[str, Callable[..., Any]] = {}
 """The references, by name."""
 
@@ -159,12 +159,12 @@ OPERATORS: dict[str, Callable[..., Any]] = {}
 def operator(
     row: str, results: Callable[[Arguments], Any] | None = None, *, on_host: bool = False
 ) -> Callable[[Callable[[Arguments], Any]], Callable[..., Any]]:
-    """Make the reference of an operator of a formula over its arguments, and enter it in the table.
+    """Turn a formula over an operator's arguments into its reference, and enter it in the table.
 
     Args:
-        row: arguments and, behind an arrow, results.
+        row: arguments and, after an arrow, results.
         results: in place of an arrow, makes results out of the arguments.
-        on_host: the operator is for the CPU alone.
+        on_host: the operator is only for the CPU.
     """
     left, _, right = row.partition("->")
     parameters, operands, dtypes = _parsed(left)

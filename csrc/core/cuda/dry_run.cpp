@@ -2,7 +2,6 @@
 // (--wrap in flags.py). Outside of dry runs they pass everything on.
 #include "core/cuda/dry_run.h"
 
-#include <cuda.h>
 #include <cxxabi.h>
 #include <sys/mman.h>
 
@@ -80,6 +79,7 @@ void note(const void* kernel, dim3 blocks, dim3 threads, size_t shared_bytes) {
 
 DryRun::DryRun() { state.runs = true; }
 DryRun::~DryRun() { state.runs = false; }
+bool is_dry_run() { return state.runs; }
 
 void* imagined_memory() {
   constexpr size_t kReserved = size_t{1} << 42;
@@ -136,9 +136,6 @@ cudaError_t __real_cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int*, 
 cudaError_t __real_cudaMemsetAsync(void*, int, size_t, cudaStream_t);
 cudaError_t __real_cudaGetLastError();
 cudaError_t __real_cudaPeekAtLastError();
-cudaError_t __real_cudaGetDriverEntryPointByVersion(const char*, void**, unsigned,
-                                                    unsigned long long,
-                                                    cudaDriverEntryPointQueryResult*);
 
 void __wrap___cudaRegisterFunction(void** handle, const char* host, char* device, const char* name,
                                    int limit, uint3* thread, uint3* block, dim3* block_dim,
@@ -230,19 +227,6 @@ cudaError_t __wrap_cudaPeekAtLastError() {
   return state.runs ? cudaSuccess : __real_cudaPeekAtLastError();
 }
 
-static CUresult encode_nothing(CUtensorMap*, ...) { return CUDA_SUCCESS; }
-
-// Callers keep what they find: the driver's function where there is a driver.
-cudaError_t __wrap_cudaGetDriverEntryPointByVersion(const char* symbol, void** found,
-                                                    unsigned version, unsigned long long flags,
-                                                    cudaDriverEntryPointQueryResult* result) {
-  const cudaError_t status =
-      __real_cudaGetDriverEntryPointByVersion(symbol, found, version, flags, result);
-  if (status == cudaSuccess || !state.runs) return status;
-  *found = reinterpret_cast<void*>(&encode_nothing);
-  *result = cudaDriverEntryPointSuccess;
-  return cudaSuccess;
-}
 // NOLINTEND
 
 }  // extern "C"

@@ -33,6 +33,9 @@ class DryRun {
   DryRun& operator=(const DryRun&) = delete;
 };
 
+// Whether this thread is in a dry run: what needs a driver or memory is left out there.
+bool is_dry_run();
+
 // Where results and scratch memory of dry runs lie, all of them in one place: addresses of which
 // the system has promised none to anybody else, and no memory as long as nobody writes.
 void* imagined_memory();

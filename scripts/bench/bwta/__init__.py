@@ -1,1 +1,1 @@
-"""Layers of binary weights and ternary activations beside torch."""
+"""Layers of binary weights and ternary activations against torch."""

@@ -1,4 +1,4 @@
-"""Linear layers and attention of BWTA transformers, beside torch in fp16, fp32 and int8."""
+"""Linear layers and attention of BWTA transformers, against torch in fp16, fp32 and int8."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ def _linear_contenders(device: str, rows: int, inputs: int, outputs: int) -> Ite
 
 
 def _emulated(x: Tensor, weight: BitTensor) -> Tensor:
-    """What the layer gives, by float products of the quantised values: exact sums of integers."""
+    """Result of the layer by float products of the quantised values: exact sums of integers."""
     quantised = (x.float() >= SCALE / 2).float() - (x.float() < -SCALE / 2).float()
     signs = BitTensor(weight.words, weight.size).to_float()
     sums = (quantised.double() @ signs.double().t()).float()
@@ -140,7 +140,7 @@ def _emulated(x: Tensor, weight: BitTensor) -> Tensor:
 
 
 def gemv_cases(quick: bool = False) -> Iterator[Case]:
-    """One row times weights that no cache holds: as many matrices in turn as exceed it."""
+    """One row times weights that no cache holds: enough matrices in turn to exceed it."""
     for (inputs, outputs), goal in ({(64, 64): None} if quick else GEMVS).items():
         count = 2 if quick else max(4, -(-CACHE_BYTES * 8 // (inputs * outputs)))
         yield Case(

@@ -1,4 +1,4 @@
-"""What torch and, where it is installed, bitsandbytes make of the layers of the BWTA benchmark."""
+"""Layers of the BWTA benchmark in torch and, where it is installed, bitsandbytes."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Whole graph networks beside every form of PyG's."""
+"""Whole graph networks against every form of PyG's."""

@@ -45,9 +45,9 @@ class Networks:
     Attributes:
         forms: names of what is made.
         freeze: a network of a kind and form for a task, frozen.
-        check: whether a frozen network with features in a form gives what the trained one does.
-        takes: whether a peer is measured beside them.
-        unfrozen: whether the networks before freezing are.
+        check: compares a frozen network, with features in a form, with the trained one.
+        takes: tells if a peer is measured with them.
+        unfrozen: True if the networks before freezing are measured, too.
     """
 
     forms: tuple[str, ...]
@@ -157,7 +157,7 @@ class ModelCase:
         contenders: list[Contender],
         device: str,
     ) -> Record:
-        """The best executor of one form of ours beside PyG's best, the floor and the goals."""
+        """The best executor of one form of ours against PyG's best, the floor and the goals."""
         x, adjacency = network.inputs[features]
         of_form = [c for c in contenders if is_like(c, family=OURS, form=form, features=features)]
         ours, peer = fastest(of_form), fastest(contenders, family=PYG)
@@ -215,7 +215,7 @@ def _threads(number: int | None) -> Iterator[int]:
 
 
 def _time(contenders: list[Contender], task: NodeTask, clock: Clock, repeats: int) -> None:
-    """Times everything in the same rounds, but peers far behind the fastest one."""
+    """Times everything in the same rounds, except peers far slower than the fastest one."""
     estimates = {c.name: c.ready.seconds for c in contenders if c.ready is not None}
     of_pyg = [
         estimates[c.name] for c in contenders if c.name in estimates and is_like(c, family=PYG)

@@ -124,7 +124,7 @@ def check_default(network: Frozen, features: str, task: NodeTask) -> Record:
 
 
 def is_contender(on_cuda: bool, peer: Peer) -> bool:
-    """Whether PyG's best may be this form: a few never are, and take most of the time.
+    """True if PyG's best may be this form: a few never are, and take most of the time.
 
     On a GPU those are messages of single edges, unless compiled; on a CPU what is compiled, 16 bits
     but bfloat16, and single edges in fp32.
@@ -146,7 +146,7 @@ def default_networks(device: str) -> Networks:
 
 @dataclass(frozen=True)
 class FirstProduct:
-    """The product of a GCN's first layer alone: packed signs, from floats and from packed rows.
+    """Only the product of a GCN's first layer: packed signs, from floats and from packed rows.
 
     Attributes:
         graph: key of the graph.
@@ -166,7 +166,7 @@ class FirstProduct:
         return f"GCN on {self.graph}"
 
     def run(self, clock: Clock, repeats: int) -> Record:
-        """Time it beside PyG's product in each arithmetic."""
+        """Time it against PyG's product in each arithmetic."""
         task = self.load()
         details = {
             "graph_name": task.name, "nodes": task.num_nodes, "features": task.x.size(1),

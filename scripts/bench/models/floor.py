@@ -22,14 +22,14 @@ REPEATS = 7
 
 
 class Rates(Protocol):
-    """What a machine can do at best, such as :class:`bench.cuda_ceilings.Ceilings`."""
+    """Best rates of a machine, such as :class:`bench.cuda_ceilings.Ceilings`."""
 
     @property
     def launch_seconds(self) -> float:
         """Time of a launch that does nothing."""
 
     def memory_seconds(self, read: float, written: float) -> float:
-        """Time to move so many bytes."""
+        """Time to move bytes."""
 
     def gather_seconds(self, edges: int, nodes: int, row_bytes: float) -> float:
         """Time to gather a row of a table of ``nodes`` rows for each edge."""
@@ -49,7 +49,7 @@ class CpuRates:
         self.read_rate = words.nbytes / _fastest(ceilings.read(threads, words))
 
     def memory_seconds(self, read: float, written: float) -> float:
-        """Time to move so many bytes to or from memory, both at the rate of reading."""
+        """Time to move bytes to or from memory, both at the rate of reading."""
         return (read + written) / self.read_rate
 
     def gather_seconds(self, edges: int, nodes: int, row_bytes: float) -> float:
@@ -76,7 +76,7 @@ def _fastest(work: cpu_ceilings.Repeated) -> float:
 
 @dataclass(frozen=True)
 class Aggregation:
-    """What one aggregation of a network must touch.
+    """Rows and bytes that one aggregation of a network must touch.
 
     Attributes:
         edges: rows gathered.

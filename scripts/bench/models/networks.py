@@ -85,7 +85,7 @@ class _SignLinear(nn.Module):
 
 
 class _Standardized(nn.Module):
-    """Each feature standardised over the nodes in front of a model, as by the norm of Bi-GCN."""
+    """Each feature standardised over the nodes before a model, as by the norm of Bi-GCN."""
 
     def __init__(self, model: nn.Module, x: Tensor) -> None:
         super().__init__()
@@ -103,7 +103,7 @@ class _Standardized(nn.Module):
 def published_bi_gcn(kind: str, task: NodeTask) -> nn.Module:
     """PyG's model with the linear maps of its layers as Bi-GCN computes them, in floats.
 
-    No ReLU stands between the layers: every sign behind one would be +1.
+    No ReLU stands between the layers: every sign after one would be +1.
     """
     model = pyg_model(kind, task, relu=False)
     for layer in model.modules():

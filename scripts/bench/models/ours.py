@@ -78,7 +78,7 @@ def check(network: Frozen, features: str, task: NodeTask) -> dict[str, Any]:
     """Compares a frozen network with the network it was frozen from, on all nodes.
 
     Signs of sums that stand next to their threshold are as good as either: where such sums are
-    floats in another order of operations (behind a standardisation of rows, or in a layer that
+    floats in another order of operations (after a standardisation of rows, or in a layer that
     takes signs of floats), one hidden bit in a million may differ, and as many nodes' classes.
     """
     precisions = network.emulated.precisions

@@ -1,4 +1,4 @@
-"""What whole frozen models are set against: PyG's models in every form, and emulated Bi-GCN."""
+"""Peers of whole frozen models: PyG's models in every form, and emulated Bi-GCN."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What callers of whole models wait for, Python included: host time from a call to its result."""
+"""Host time that callers of whole models wait from a call to its result, Python included."""
 
 from __future__ import annotations
 

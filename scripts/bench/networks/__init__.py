@@ -1,1 +1,1 @@
-"""Binary convolutional networks and their layers beside torch."""
+"""Binary convolutional networks and their layers against torch."""

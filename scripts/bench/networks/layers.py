@@ -1,4 +1,4 @@
-"""Binary convolutions and linear layers of the papers' sweeps, beside cuDNN, cuBLAS and oneDNN."""
+"""Binary convolutions and linear layers of the papers' sweeps, against cuDNN, cuBLAS and oneDNN."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class ConvShape:
 
 
 def _sweep(quick: bool) -> Iterator[tuple[str, ConvShape]]:
-    """Figures 20 to 23 of TCBNN, then those of BSTC: one image, each number of channels alone."""
+    """Figures 20 to 23 of TCBNN, then of BSTC: one image, one number of channels at a time."""
     if quick:
         yield "BConv, 2 images", ConvShape(2, 8, 32, 32)
         return
@@ -144,7 +144,7 @@ def _int8_call(shape: ConvShape, x: Tensor, w: Tensor) -> Callable[[], Tensor]:
 
 
 def _columns(shape: ConvShape, x: Tensor, w: Tensor) -> Callable[[], Tensor]:
-    """The product alone of a matrix of patches that is not counted."""
+    """Only the product of a matrix of patches; making the patches is not timed."""
     patch = shape.kernel**2 * shape.channels
     if shape.images * shape.out_size**2 * patch > MAX_COLUMN_BYTES:
         raise RuntimeError(f"the im2col matrix is larger than {MAX_COLUMN_BYTES >> 30} GiB")
@@ -237,7 +237,7 @@ CPU_SHAPES = (
 
 
 def cpu_conv_cases(quick: bool = False) -> Iterator[Case]:
-    """Convolutions on the CPU: packed images in, beside torch in fp32 in both memory formats."""
+    """Convolutions of packed images on the CPU, against torch in fp32 in both memory formats."""
     for shape in (ConvShape(1, 8, 32, 32),) if quick else CPU_SHAPES:
         yield Case(
             "BinaryConv2d, 1 image",

@@ -1,4 +1,4 @@
-"""Whole binary networks, frozen, beside the same structure in plain torch, compiled or not."""
+"""Whole binary networks, frozen, against the same structure in plain torch, compiled or not."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def plain_network(
 
 
 def _folded(layers: nn.Sequential) -> nn.Sequential:
-    """Each batch norm folded into the layer in front of it, those of residual blocks too."""
+    """Each batch norm folded into the layer before it, also in residual blocks."""
     found: list[nn.Module] = []
     for layer in layers:
         body = getattr(layer, "body", None)
@@ -149,7 +149,7 @@ def compiled_call(plain: nn.Module, x: Tensor) -> Callable[[], Tensor]:
 
 
 def compile_ahead(wanted: Iterable[tuple[str, int]]) -> float:
-    """Compiles networks in processes beside each other, so that torch's cache on disk holds them.
+    """Compiles networks in parallel processes, so that torch's cache on disk holds them.
 
     What fails here fails again, and is recorded, where it is measured.
     """
@@ -241,7 +241,7 @@ def cuda_contenders(network: Network, images: int) -> Iterator[Contender]:
 
 
 def cpu_network_cases(quick: bool = False) -> Iterator[Case]:
-    """Networks on the CPU beside torch in fp32, one image and eight."""
+    """Networks on the CPU against torch in fp32, one image and eight."""
     for key in ["mlp"] if quick else ["resnet18"]:
         for images in CPU_IMAGES[:1] if quick else CPU_IMAGES:
             yield Case(

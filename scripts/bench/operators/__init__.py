@@ -1,1 +1,1 @@
-"""Operators beside torch and beside what the machine can do."""
+"""Operators against torch and the machine's ceilings."""

@@ -1,4 +1,4 @@
-"""One operator beside its baselines and beside what the machine can do, and checks of results."""
+"""One operator against its baselines and the machine's ceilings, and checks of results."""
 
 from __future__ import annotations
 
@@ -110,12 +110,12 @@ def describe(record: Mapping[str, Any]) -> str:
 
 
 def packs_right(x: Tensor) -> bool:
-    """Whether bits are the signs of ``x``."""
+    """True if bits are the signs of ``x``."""
     return torch.equal(BitTensor.from_float(x).to_float() > 0, x >= 0)
 
 
 def multiplies_right(x: Tensor, w: BitTensor) -> bool:
-    """Whether BMM.FBB gives the signs of the product of signs."""
+    """True if BMM.FBB gives the signs of the product of signs."""
     product = torch.where(x >= 0, 1.0, -1.0) @ w.to_float().t()
     return torch.equal(bmm.fbb(x, w).to_float() > 0, product >= 0)
 
@@ -130,7 +130,7 @@ def pattern_sums(adjacency: BitAdjacency, x: Tensor) -> Tensor:
 
 
 def aggregates_right(adjacency: BitAdjacency, bits: BitTensor) -> bool:
-    """Whether BSpMM.BBB and BBF give the sums of signs, exact in float32."""
+    """True if BSpMM.BBB and BBF give the sums of signs, exact in float32."""
     sums = pattern_sums(adjacency, bits.to_float())
     assert adjacency.row_scale is not None
     return torch.equal(bspmm.bbb(bits, adjacency).to_float() > 0, sums >= 0) and torch.equal(
@@ -139,7 +139,7 @@ def aggregates_right(adjacency: BitAdjacency, bits: BitTensor) -> bool:
 
 
 def thresholds_right(adjacency: BitAdjacency, bits: BitTensor, threshold: Tensor) -> bool:
-    """Whether BSpMM.BBB compares the scaled sums of signs with a threshold for each feature."""
+    """True if BSpMM.BBB compares the scaled sums of signs with a threshold for each feature."""
     assert adjacency.row_scale is not None
     sums = adjacency.row_scale[:, None] * pattern_sums(adjacency, bits.to_float())
     found = bspmm.bbb(bits, adjacency, threshold=threshold)

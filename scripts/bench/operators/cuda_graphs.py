@@ -139,7 +139,7 @@ def _half(matrix: Tensor) -> Tensor:
 
 
 def _layout_cases(graph: Graph, adjacency: BitAdjacency, bits: BitTensor) -> Iterator[OperatorCase]:
-    """Every layout of BBB beside the default choice."""
+    """Every layout of BBB against the default choice."""
     layouts: dict[str, Callable[[], Any]] = {
         layout: partial(bspmm.bbb, bits, adjacency, layout=layout) for layout in LAYOUTS
     }
@@ -226,7 +226,7 @@ def _integers_right(adjacency: BitAdjacency, x: Tensor) -> bool:
 def _ternary_cases(
     graph: Graph, adjacency: BitAdjacency, matrix: Tensor, x: Tensor, ceilings: Ceilings
 ) -> Iterator[OperatorCase]:
-    """Sums of ternary rows, beside cuSPARSE and in every layout."""
+    """Sums of ternary rows, against cuSPARSE and in every layout."""
     n, width = x.shape
     rows = TernaryTensor.from_float(x, SCALE)
     floats = rows.to_float()

@@ -1,4 +1,4 @@
-"""First products of dense features on 8-bit integers beside torch's products of the same shape."""
+"""First products of dense features on 8-bit integers against torch's products of the same shape."""
 
 from __future__ import annotations
 

@@ -99,7 +99,7 @@ class Operands:
         return found.words, found.counts
 
     def prepared(self, w: Tensor, channels: int, threshold: Tensor | None = None) -> Tensor:
-        """What convolutions are spared, of a kernel's words."""
+        """Integers that ``conv.prepare`` makes of a kernel's words."""
         if self.device.type == "meta":
             return self.integers(0, 1, w.size(0), w.size(1) * w.size(2) + 2, dtype=torch.int32)
         return conv.prepare(BitImages._trusted(w, channels), threshold=threshold)

@@ -1,4 +1,4 @@
-"""What a route's variants win: a call's chosen kernels beside those without one of its variants."""
+"""Gains of a route's variants: a call's chosen kernels against those without one variant."""
 
 from __future__ import annotations
 

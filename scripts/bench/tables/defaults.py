@@ -70,7 +70,7 @@ def rows_of(record: Record) -> list[Row]:
 
 
 def has_labels(row: Row) -> bool:
-    """Whether the network was trained on real features and labels."""
+    """True if the network was trained on real features and labels."""
     return bool(row.results[0]["training"][FORM])
 
 
@@ -101,7 +101,7 @@ def accuracy(runs: Iterable[Record], form: str, row: Row) -> str:
 
 
 def default_table(record: Record) -> str:
-    """Markdown of one record: real features and labels, made-up ones, the first product alone."""
+    """Markdown of one record: real features and labels, made-up ones, only the first product."""
     rows, runs = rows_of(record), trainings(record)
     labelled, made_up = ([r for r in rows if has_labels(r) == is_real] for is_real in (True, False))
     on_cuda = record["benchmark"].endswith("cuda")
@@ -237,7 +237,7 @@ def _first_products(record: Record) -> str:
 
 
 def headline_table(records: Sequence[Record]) -> str:
-    """README's two tables: with labels, and real sizes with made-up features; GPU beside CPU."""
+    """README's two tables: with labels, and real sizes with made-up features; GPU next to CPU."""
     by_device = {r["benchmark"].rpartition("_")[2]: r for r in records}
     found = {
         device: {(row.model, row.graph): row for row in rows_of(record)}

@@ -1,4 +1,4 @@
-"""Markdown of what ``ensembles.py`` records: accuracy by number of members and kind of votes."""
+"""Markdown of records of ``ensembles.py``: accuracy by number of members and kind of votes."""
 
 from __future__ import annotations
 

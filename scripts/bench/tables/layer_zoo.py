@@ -1,4 +1,4 @@
-"""Markdown of what ``layer_zoo.py`` records: what becomes bits in each layer, and accuracy."""
+"""Markdown of records of ``layer_zoo.py``: binary parts of each layer, and accuracy."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ WHAT = {
     "APPNP": "the MLP in front",
     "MLP": "all maps but a head",
 }
-"""What becomes bits; of other layers it is their maps, and PyG's code sums floats."""
+"""Binary parts of a layer; of other layers, the maps, while PyG's code sums floats."""
 
 
 def layer_zoo_table(record: Record) -> str:
-    """One row a layer: what becomes bits, share of the weights, and mean accuracies."""
+    """One row a layer: its binary parts, their share of the weights, and mean accuracies."""
     runs, rows = record["runs"], record["summary"]
     graphs = ", ".join(dict.fromkeys(run["graph"] for run in runs))
     seeds = len({run["seed"] for run in runs})

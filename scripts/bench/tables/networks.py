@@ -19,7 +19,7 @@ from bitgnn.measure.report import format_ratio, format_seconds
 WITH_PACKING = "packing included"
 """The contender that starts from floats where the ranked one's operands were packed before."""
 UNLISTED = "BConv, 1 image"
-"""Groups that begin so stand in the record alone."""
+"""Beginnings of groups that are only in the record."""
 
 
 def format_rate(per_second: float) -> str:

@@ -48,7 +48,7 @@ def read(name: str) -> tuple[str, tuple[Row, ...]]:
 
 
 def paper_rows(name: str, results: Path) -> str:
-    """Markdown of one paper: its figures beside ours, which come from the records."""
+    """Markdown of one paper: its figures next to ours, which come from the records."""
     title, rows = read(name)
     cells = [
         [
@@ -115,7 +115,7 @@ def products_table(record: Record) -> str:
 
 
 def cooperative_table(record: Record) -> str:
-    """Markdown of whole models as one cooperative kernel beside the CUDA graph."""
+    """Markdown of whole models as one cooperative kernel against the CUDA graph."""
 
     def beside(result: Record) -> str:
         return format_ratio(result["cooperative"]["median"] / result["ours"]["median"])
@@ -131,7 +131,7 @@ def cooperative_table(record: Record) -> str:
 
 
 def tiles_table(record: Record) -> str:
-    """Markdown of FRDC tiles beside CSR on a GPU, the three methods in turn."""
+    """Markdown of FRDC tiles against CSR on a GPU, the three methods in turn."""
     rows = [r for r in record["results"] if r["group"] == "BSpMM layouts"]
     rows = [r for r in rows if "frdc if_else" in r["baselines"]]
     methods = ("if_else", "and_andnot", "and_degree")

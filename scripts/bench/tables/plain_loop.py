@@ -1,4 +1,4 @@
-"""Markdown of what ``plain_loop.py`` and the scripts of distilled models record."""
+"""Markdown of records of ``plain_loop.py`` and the scripts of distilled models."""
 
 from __future__ import annotations
 
@@ -190,7 +190,7 @@ def study_table(record: Record) -> str:
 
 
 def _same_cost(form: str, first: str) -> bool:
-    """Whether a form is the first one, as wide and trained as long, but for a field."""
+    """True if a form equals the first but for one field, neither width nor epochs."""
     return (form == first or form.startswith(f"{first}:1:")) and "epochs" not in form
 
 

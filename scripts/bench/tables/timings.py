@@ -89,7 +89,7 @@ def sampling_table(record: Record) -> str:
     names = dict.fromkeys(name for result in results for name in result["contenders"])
 
     def beside(result: Record) -> str:
-        """The fastest of the peers beside ours with as many threads, for each number of them."""
+        """The fastest peer next to ours, for each number of threads."""
         ours: dict[str, float] = {}
         theirs: dict[str, float] = {}
         for name, contender in result["contenders"].items():

@@ -1,4 +1,4 @@
-"""Markdown of what ``bitgnn tune`` found: its candidates beside the float model."""
+"""Markdown of a run of ``bitgnn tune``: its candidates next to the float model."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from bitgnn.measure.report import format_bytes, format_seconds
 
 
 def tuner_table(record: Record) -> str:
-    """A row a candidate and form of the float model; what the search said of itself below."""
+    """A row a candidate and form of the float model; the search's own report below."""
 
     def limits(point: Record) -> str:
         front = ", on the front" if point["on_front"] else ""

@@ -1,4 +1,4 @@
-"""Markdown of what ``distilled.py --study variants`` records: students made or taught otherwise."""
+"""Markdown of records of ``distilled.py --study variants``: students made or taught otherwise."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ RECIPE = "bin"
 
 
 def variants_table(record: Record) -> str:
-    """One row a variant, by kind: its gaps on all graphs, and what it loses beside the recipe.
+    """One row a variant, by kind: its gaps on all graphs, and its loss against the recipe.
 
     The difference is the mean over the graphs that both have, with its standard error.
     """

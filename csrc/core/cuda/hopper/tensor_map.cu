@@ -1,6 +1,8 @@
 // Encodes tensor maps through the driver's entry point, which is looked up by the runtime.
 #include "core/cuda/hopper/tensor_map.h"
 
+#include "core/cuda/dry_run.h"
+
 namespace bitgnn::cuda {
 namespace {
 
@@ -19,6 +21,7 @@ EncodeTiled find_encoder() {
 
 cudaError_t encode_rows(CUtensorMap& map, const int32_t* from, int64_t rows, int64_t words,
                         int box_rows) {
+  if (is_dry_run()) return cudaSuccess;
   static const EncodeTiled encode = find_encoder();
   if (encode == nullptr) return cudaErrorNotSupported;
   const cuuint64_t sizes[2] = {static_cast<cuuint64_t>(words), static_cast<cuuint64_t>(rows)};
@@ -34,6 +37,7 @@ cudaError_t encode_rows(CUtensorMap& map, const int32_t* from, int64_t rows, int
 
 cudaError_t encode_weights(CUtensorMap& map, const int32_t* from, int64_t rows, int64_t words,
                            int columns, int chunk, bool ordered) {
+  if (is_dry_run()) return cudaSuccess;
   static const EncodeTiled encode = find_encoder();
   if (encode == nullptr) return cudaErrorNotSupported;
   const auto row = static_cast<cuuint64_t>(words) * sizeof(int32_t);
@@ -53,6 +57,7 @@ cudaError_t encode_weights(CUtensorMap& map, const int32_t* from, int64_t rows, 
 }
 
 cudaError_t encode_boxes(CUtensorMap& map, const BoxedTensor& t) {
+  if (is_dry_run()) return cudaSuccess;
   static const EncodeTiled encode = find_encoder();
   if (encode == nullptr) return cudaErrorNotSupported;
   cuuint64_t sizes[5], strides[4];
