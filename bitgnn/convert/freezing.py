@@ -13,7 +13,14 @@ from torch import nn
 from torch_geometric.nn import MessagePassing
 
 from bitgnn.convert.bwta import freeze_bwta, has_bwta
-from bitgnn.convert.layerwise import layerwise, own_form, own_methods, packed_copy, tell
+from bitgnn.convert.layerwise import (
+    layerwise,
+    own_form,
+    own_methods,
+    packed_copy,
+    settled_copy,
+    tell,
+)
 from bitgnn.convert.network.graph_layers import SUPPORTED, has_binary_layers
 from bitgnn.convert.network.layers import Planned
 from bitgnn.convert.network.lower import is_image_network, lower_images, lower_trace
@@ -43,6 +50,7 @@ Precision = str | LayerPrecision
 Letters = Precision | Sequence[Precision] | Mapping[str, Precision]
 
 
+@torch.inference_mode(False)  # whose tensors nothing could be loaded into
 @torch.no_grad()
 def freeze(
     model: nn.Module,
@@ -99,8 +107,8 @@ def freeze(
             are, features that no layer has looked at as 8-bit rows of centre 0 and deviation 1.
 
     Returns:
-        The inference module, on the model's device; a
-        :class:`~bitgnn.inference.FrozenImages` for a network of images, a
+        The inference module, on the model's device, with tensors of its own, so that the model may
+        go on training; a :class:`~bitgnn.inference.FrozenImages` for a network of images, a
         :class:`~bitgnn.inference.FrozenBWTA` for a model with BWTA layers, a
         :class:`~bitgnn.inference.FrozenLayers` for a forward that has no trace. Each is called as
         ``model`` is, and has the methods of its class: of a traced model these, and calls with
@@ -144,6 +152,7 @@ def freeze(
         model, plan = planned_form(model, plan.letters)
     elif isinstance(plan, str) and isinstance(model, HasPrecision):
         model, plan = model.with_precision(plan), None
+    model = settled_copy(model)
     planned = _planned(model, plan)
     asks = any(option is not None for option in (document, output, features))
     is_binary = has_binary_layers(model, planned)

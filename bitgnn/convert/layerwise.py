@@ -11,6 +11,7 @@ from typing import Any
 import torch
 import torch_geometric.nn
 from torch import nn
+from torch.nn.parameter import is_lazy
 
 import bitgnn.nn
 from bitgnn._interpreter import warn
@@ -51,6 +52,19 @@ def own_form(model: nn.Module, plan: Planned, reason: str = "") -> FrozenLayers:
     copied, letters, floats = packed_copy(model, plan)
     own_code = {f"forward of {type(model).__name__}": f"it runs as its own code, {reason}"}
     return FrozenLayers(copied, FreezeReport(letters=letters, floats={**own_code, **floats}))
+
+
+def settled_copy(model: nn.Module) -> nn.Module:
+    """A copy that has no parameters to train, apart from a model that may go on training.
+
+    ``torch.matmul`` sums in another order where it multiplies by a parameter to train, so that a
+    frozen model with such ones would differ from itself read from a file.
+    """
+    copied = copy_with(model, {})
+    for parameter in copied.parameters():
+        if not is_lazy(parameter):  # which is refused by the name of its layer
+            parameter.requires_grad_(False)
+    return copied
 
 
 def own_methods(model: nn.Module) -> set[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import operator
 import warnings
@@ -12,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch_geometric.nn import MessagePassing
+from torch_geometric.nn.resolver import aggregation_resolver
 
 from bitgnn.inference.bounds import check_arguments, parameters_on_meta
 from bitgnn.inference.steps.listed import ATTRIBUTES, FUNCTIONS, METHODS, MODULES, Method, results
@@ -20,6 +22,7 @@ from bitgnn.inference.steps.structure import (
     Form,
     Names,
     describe_structure,
+    inside,
     read_structure,
 )
 from bitgnn.nn import LayerPrecision
@@ -34,6 +37,8 @@ class Unsavable(ValueError):
 _FUNCTION_NAMES: dict[Any, str] = {function: name for name, function in reversed(FUNCTIONS.items())}
 _MODULE_NAMES = {kind: name for name, kind in MODULES.items()}
 _NAMES = Names(_FUNCTION_NAMES, FUNCTIONS)
+_AGGREGATION = "aggr_module."
+"""How the tensors of a layer's aggregation begin in its state."""
 _OF_MESSAGES = ("aggr", "flow", "node_dim")
 """Arguments of PyG's base class, beside those that a layer's own constructor lists."""
 
@@ -96,6 +101,8 @@ def _describe_made(module: nn.Module) -> dict[str, Any]:
         and parameter.name not in ("self", "device", "dtype")
         and not parameter.name.startswith("_")
     }
+    if isinstance(module, MessagePassing):
+        arguments |= _aggregation(module)
     description = {"module": name, "arguments": arguments}
     made = _made(module, description)
     if isinstance(module, MessagePassing):
@@ -107,9 +114,26 @@ def _describe_made(module: nn.Module) -> dict[str, Any]:
     return description
 
 
-def _made(module: nn.Module, description: Mapping[str, Any]) -> nn.Module:
+def _aggregation(module: MessagePassing) -> dict[str, Any]:
+    """The aggregation of a layer as plain values, where its name alone does not make it again."""
+    own = module.aggr_module
+    if own is None:
+        return {}
     try:
-        return read_module(description)
+        found = describe_structure(own, _NAMES)
+    except ValueError as error:
+        raise Unsavable(str(error)) from error
+    try:
+        named = describe_structure(aggregation_resolver(module.aggr), _NAMES)
+    except (TypeError, ValueError):  # it takes arguments, or its name shows them
+        named = {}
+    return {} if named == found else {"aggr": {"structure": found}}
+
+
+def _made(module: nn.Module, description: Mapping[str, Any]) -> nn.Module:
+    state = module.state_dict()
+    try:
+        return read_module(description, aggregation=inside(state, _AGGREGATION))
     except Exception as error:  # constructors of other packages
         raise Unsavable(f"{type(module).__name__} cannot be made again, {error}") from error
 
@@ -140,7 +164,7 @@ def _plain(name: str, module: nn.Module, parameter: str) -> Any:
         plain = value if isinstance(value, list | tuple) else (value,)
     if not all(part is None or isinstance(part, bool | int | float | str) for part in plain):
         raise Unsavable(f"{parameter} of {type(module).__name__} is no plain value")
-    return list(value) if isinstance(value, tuple) else value
+    return {"tuple": list(value)} if isinstance(value, tuple) else value
 
 
 def _check(module: nn.Module, made: nn.Module) -> None:
@@ -161,10 +185,15 @@ def _check(module: nn.Module, made: nn.Module) -> None:
         raise Unsavable(f"{type(module).__name__} was changed after it was made")
 
 
-def read_module(description: Any, tensors: Mapping[str, Tensor] | None = None) -> nn.Module:
+def read_module(
+    description: Any,
+    tensors: Mapping[str, Tensor] | None = None,
+    aggregation: Mapping[str, Tensor] | None = None,
+) -> nn.Module:
     """A module of a class that is known, with tensors yet to be loaded; ValueError for others.
 
-    It may not go beyond ``tensors`` of the file; None sets no bounds.
+    It may not go beyond ``tensors`` of the file; None sets no bounds. ``aggregation`` has those of
+    its aggregation.
     """
     if not isinstance(description, Mapping) or description.keys() != {"module", "arguments"}:
         raise ValueError(f"a module must have a class and arguments, got {description}")
@@ -173,21 +202,27 @@ def read_module(description: Any, tensors: Mapping[str, Tensor] | None = None) -
     if kind is None or not isinstance(arguments, Mapping):
         raise ValueError(f"module {description['module']!r} is unknown")
     made = dict(arguments)
+    for key, value in arguments.items():
+        if isinstance(value, Mapping) and "tuple" in value:
+            made[key] = tuple(value["tuple"])
     if isinstance(made.get("precision"), Mapping):
         made["precision"] = LayerPrecision(**made["precision"]["precision"])
     # Its weights are drawn and thrown away; what it warns of, the trained one has warned of.
     with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        if tensors is None:
-            return kind(**made).eval()
-        check_arguments(arguments)
-        with parameters_on_meta(tensors):
+        if tensors is not None:
+            check_arguments(arguments)
+        with contextlib.nullcontext() if tensors is None else parameters_on_meta(tensors):
+            if isinstance(made.get("aggr"), Mapping):
+                # Copies, since constructors reset their aggregation.
+                copies = {key: tensor.clone() for key, tensor in (aggregation or {}).items()}
+                made["aggr"] = read_structure(made["aggr"]["structure"], copies, _NAMES)
             return kind(**made).eval()
 
 
 def _read_whole(description: Any, state: Mapping[str, Tensor]) -> nn.Module:
     """A module of this package inside of another one."""
-    module = read_module(description, state)
+    module = read_module(description, state, inside(state, _AGGREGATION))
     module.load_state_dict(dict(state), assign=True)
     return module
 
@@ -222,7 +257,7 @@ def read_function(description: Any, tensors: Mapping[str, Tensor]) -> Any:
     if not isinstance(description, Mapping):
         raise ValueError(f"a function must be named, got {description}")
     if "module" in description:
-        return read_module(description, tensors)
+        return read_module(description, tensors, inside(tensors, f"function.{_AGGREGATION}"))
     if "structure" in description:
         return read_structure(description["structure"], tensors, _NAMES, "function.")
     ((kind, name),) = description.items()
