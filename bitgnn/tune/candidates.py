@@ -82,12 +82,15 @@ def candidates(
         _check_precision("precisions", option)
     if not widths or not all(1 <= width < math.inf for width in widths):
         raise ValueError(f"tune: widen must be numbers of at least 1, got {list(widths)}")
+    tunable = tunable_layers(model)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # distill says them once
         for width in widths:
             if width != 1:
                 widened(model, problem.example, width)
-        layers = list(report_of(binary_student(model, "bin", problem)).swapped)
+        swapped = list(report_of(binary_student(model, "bin", problem)).swapped)
+        # Linear layers between graph layers follow their place, as in a model that is not tuned.
+        layers = [name for name in swapped if name in tunable] or swapped
         pinned = pinned_layers(pins, layers)
         choices = [(pinned[name],) if name in pinned else options for name in layers]
         kept = _distinct(model, problem, layers, combinations(choices))
