@@ -73,7 +73,11 @@ def _row_order(adjacency: BitAdjacency) -> Tensor | None:
 
 def _row_factor(adjacency: BitAdjacency) -> Tensor:
     row = adjacency.row_scale
-    return torch.ones(adjacency.shape[0], device=adjacency.device) if row is None else row
+    return (
+        torch.ones(adjacency.shape[0], device=adjacency.device, dtype=torch.float32)
+        if row is None
+        else row
+    )
 
 
 PARTS: Mapping[str, Callable[[Any], Any]] = {

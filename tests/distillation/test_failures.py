@@ -140,9 +140,9 @@ def broken():
     ("model", "error", "message"),
     [
         (
-            One(pyg.GATConv(FEATURES, CLASSES)),
+            One(pyg.ARMAConv(FEATURES, CLASSES)),
             DistillError,
-            r"no GCNConv, SAGEConv or GraphConv.*GATConv \(layer\)",
+            r"no GCNConv, SAGEConv or GraphConv.*ARMAConv \(layer\)",
         ),
         (One(pyg.GCNConv(FEATURES, CLASSES), 3), DistillError, "one tensor of scores, got tuple"),
         ("model", TypeError, "got str"),
