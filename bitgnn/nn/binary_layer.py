@@ -102,9 +102,16 @@ class BinaryLayer(BinaryProduct):
         """Set as PyG does, but keep the generic ``propagate``, which PyG may mistake.
 
         It may take a parent's generated one, if that class was instantiated first; explainers and
-        ``decomposed_layers``, which run the generic one, would then be passed over.
+        ``decomposed_layers``, which run the generic one, would then be passed over. And it makes
+        one ``propagate`` for a class by what its first object can fuse, where each object asks its
+        own ``fuse``: it is made to fuse wherever an object of the class can.
         """
-        super()._set_jittable_templates(raise_on_error)  # type: ignore[misc]
+        module: Any = self
+        can_fuse, module.fuse = module.fuse, module.inspector.implements("message_and_aggregate")
+        try:
+            super()._set_jittable_templates(raise_on_error)  # type: ignore[misc]
+        finally:
+            module.fuse = can_fuse
         cls: Any = type(self)
         generated = [vars(base).get("_jinja_propagate") for base in cls.__mro__[1:]]
         if cls._orig_propagate in generated:

@@ -79,3 +79,13 @@ def test_layers_take_every_form(simple, x, layer, precision, form):
         options[SAGEConv] = {"normalize": "mean"}
         ready = BitAdjacency.from_edge_index(simple, N, **options.get(layer, {}))
         assert torch.allclose(conv(x, ready), expected, atol=1e-5)
+
+
+def test_forms_do_not_depend_on_the_first_layer_of_a_class(simple, x):
+    class Fresh(GraphConv):
+        """A class of which no object was made before."""
+
+    Fresh(IN, OUT, precision="fp32", aggr="softmax")  # which cannot fuse
+    conv = Fresh(IN, OUT, precision="fp32")
+    matrix = to_torch_csr_tensor(simple.flip(0), size=N)
+    assert torch.allclose(conv(x, matrix), conv(x, simple), atol=1e-5)
