@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterator
+from itertools import pairwise
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from bitgnn.bits import pytrees
-from bitgnn.bits.edges import Edges, check_csr, drop_duplicates, pattern_of, read_edges
+from bitgnn.bits.edges import Edges, check_csr, drop_duplicates, read_edges
 from bitgnn.bits.factors import compressed
 from bitgnn.bits.layouts import (
     INT32_MAX,
@@ -21,6 +22,7 @@ from bitgnn.bits.layouts import (
     default_slice_size,
     row_indices,
 )
+from bitgnn.bits.patterns import pattern_of
 from bitgnn.bits.planes import Planes, check_bits, planes_of, quantized
 from bitgnn.bits.tensor_version import Watch, are_same, counted
 
@@ -254,6 +256,25 @@ class BitAdjacency:
 
             return transposed(self)
         return self._kept_transposed()
+
+    def row_ranges(self, size: int) -> Iterator[tuple[slice, BitAdjacency]]:
+        """Ranges of at most ``size`` rows and the adjacency of each, whose entries are views."""
+        rows = self.shape[0]
+        bounds = [*range(0, rows, size), rows]
+
+        def places() -> Tensor:
+            return self.rowptr[torch.tensor(bounds, device=self.device)].cpu()
+
+        ends = self._kept(("row ranges", size), places).tolist()
+        for (start, stop), (first, last) in zip(pairwise(bounds), pairwise(ends), strict=True):
+            part, entries = slice(start, stop), slice(first, last)
+            row, values = (
+                None if held is None else held[cut]
+                for held, cut in ((self.row_scale, part), (self.values, entries))
+            )
+            rowptr, indices = self.rowptr[start : stop + 1] - first, self.indices[entries]
+            factors = row, self.col_scale, values
+            yield part, self._trusted(rowptr, indices, self.num_cols, *factors, self.value_bits)
 
     def row_order(self) -> Tensor | None:
         """The rows by descending ``degree // 32``, kept after the first call.

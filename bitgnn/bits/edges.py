@@ -1,4 +1,4 @@
-"""Reads graphs of all forms into edges, and sorts these into CSR."""
+"""Reads graphs of all forms into edges."""
 
 from typing import Any, NamedTuple
 
@@ -6,15 +6,14 @@ import torch
 from torch import Tensor
 
 from bitgnn._checks import name_type
-from bitgnn._library import load_libraries
-from bitgnn.bits.layouts import INT32_MAX, pointer_dtype, row_indices
+from bitgnn.bits.layouts import row_indices
 
 _MAX_NODES = 2**31
 """Nodes that an int32 index can tell apart."""
 
 
 class Edges(NamedTuple):
-    """Edges in the order given: rows are destinations, columns sources, all int64."""
+    """Edges in the order given: rows are destinations, columns sources, all int32 or all int64."""
 
     rows: Tensor
     columns: Tensor
@@ -118,7 +117,7 @@ def _edge_index(
                 f"{name}: edge_weight must be on {edge_index.device}, got {weight.device}"
             )
         _check_finite(weight, f"{name}: edge_weight")
-    columns, rows = edge_index[0].long(), edge_index[1].long()
+    columns, rows = edge_index
     if num_nodes is None:
         num_nodes = int(edge_index.max()) + 1 if edge_index.numel() else 0
     num_rows, num_cols = _pair(num_nodes)
@@ -213,7 +212,7 @@ def _check_vector(
 
 def drop_duplicates(edges: Edges) -> Edges:
     """Merge duplicate edges; their weights add up."""
-    key = edges.rows * edges.num_cols + edges.columns
+    key = edges.rows.long() * edges.num_cols + edges.columns
     unique, owner = torch.unique(key, return_inverse=True)
     weight = edges.weight
     if weight is not None:
@@ -245,7 +244,7 @@ def add_remaining_self_loops(edges: Edges) -> Edges:
         # The last loop of a node wins, whatever order a scatter would write in.
         position = torch.full((edges.num_rows,), -1, dtype=torch.int64, device=nodes.device)
         held = loops.nonzero().squeeze(1)
-        position.scatter_reduce_(0, edges.rows[held], held, "amax")
+        position.scatter_reduce_(0, edges.rows[held].long(), held, "amax")
         loop_weight = torch.ones(edges.num_rows, dtype=weight.dtype, device=nodes.device)
         has_loop = position >= 0
         loop_weight[has_loop] = weight[position[has_loop]]
@@ -254,58 +253,4 @@ def add_remaining_self_loops(edges: Edges) -> Edges:
         rows=torch.cat([edges.rows[~loops], nodes]),
         columns=torch.cat([edges.columns[~loops], nodes]),
         weight=weight,
-    )
-
-
-def pattern_of(edges: Edges, self_loops: bool = False) -> tuple[Tensor, Tensor]:
-    """Row pointer, int32 if it fits, and ascending int32 columns of each row; duplicates stay.
-
-    Weights are left out. ``self_loops`` of a square pattern take the place of those that are
-    there, one a node. On the CPU the operator's counting sorts make it, else one sort of keys.
-    """
-    if _is_counted(edges):
-        rowptr, indices = torch.ops.bitgnn.csr_from_edges(
-            edges.columns, edges.rows, edges.num_rows, edges.num_cols, self_loops
-        )
-        return rowptr, indices[: int(rowptr[-1])]
-    # Rows in order, columns ascending inside a row; equal keys are the same edge.
-    rows, columns, _, num_rows, num_cols = edges
-    key = rows * num_cols + columns
-    if self_loops:
-        # Loops that are there go behind the last row: nothing waits for their number.
-        key = torch.where(rows == columns, num_rows * num_cols, key)
-        nodes = torch.arange(num_rows, device=rows.device)
-        key = torch.cat([key, nodes * (num_cols + 1)])
-    key = torch.sort(key).values
-    rowptr = _rows_of_keys(key, num_rows, num_cols)
-    if self_loops:
-        key = key[: int(rowptr[-1])]
-    return rowptr, (key % max(1, num_cols)).to(torch.int32)
-
-
-def ordered_pattern_of(edges: Edges) -> tuple[Tensor, Tensor, Tensor]:
-    """Row pointer and columns as of :func:`pattern_of`, and the edge of each entry, int64.
-
-    Duplicates follow one another in the order given.
-    """
-    rows, columns, _, num_rows, num_cols = edges
-    key, order = torch.sort(rows * num_cols + columns, stable=True)
-    rowptr = _rows_of_keys(key, num_rows, num_cols)
-    return rowptr, (key % max(1, num_cols)).to(torch.int32), order
-
-
-def _rows_of_keys(key: Tensor, num_rows: int, num_cols: int) -> Tensor:
-    """Row pointer of ascending keys ``row * num_cols + column``."""
-    starts = torch.arange(num_rows + 1, device=key.device) * num_cols
-    return torch.searchsorted(key, starts).to(pointer_dtype(len(key)))
-
-
-def _is_counted(edges: Edges) -> bool:
-    """True if the compiled operator takes these edges."""
-    largest = max(len(edges.rows) + edges.num_rows, edges.num_rows + 1, edges.num_cols + 1)
-    return (
-        edges.rows.device.type == "cpu"
-        and largest <= INT32_MAX
-        and load_libraries()[0] is not None
-        and hasattr(torch.ops.bitgnn, "csr_from_edges")
     )

@@ -5,13 +5,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from bitgnn.bits.edges import (
-    Edges,
-    add_remaining_self_loops,
-    drop_zeros,
-    ordered_pattern_of,
-    pattern_of,
-)
+from bitgnn.bits.edges import Edges, add_remaining_self_loops, drop_zeros
+from bitgnn.bits.patterns import ordered_pattern_of, pattern_of
+
+BLOCK = 1 << 24
+"""Nodes whose factors are made together, some of it in float64."""
 
 
 class Factors(NamedTuple):
@@ -28,6 +26,8 @@ def compressed(
 
     Edges of weight 0 are left out unless their weight takes a gradient.
     """
+    if edges.weight is not None:
+        edges = edges._replace(rows=edges.rows.long(), columns=edges.columns.long())
     if edges.weight is not None and add_self_loops:
         edges, add_self_loops = add_remaining_self_loops(edges), False
     entries = edges if takes_gradient(edges.weight) else drop_zeros(edges)
@@ -112,6 +112,11 @@ def symmetric_factor(degree: Tensor) -> Tensor:
     node, or the sum of their weights. Root and reciprocal are rounded the same way everywhere,
     unlike the power: graphs converted on the CPU and on a GPU have equal factors.
     """
+    if len(degree) > BLOCK:
+        whole = torch.empty(len(degree), dtype=torch.float32, device=degree.device)
+        for part, found in zip(degree.split(BLOCK), whole.split(BLOCK), strict=True):
+            found.copy_(symmetric_factor(part))
+        return whole
     # float64 on the way: not every library rounds float32 roots correctly.
     held = degree != 0  # a root has no slope at 0
     factor = torch.where(held, degree, 1).float().double().sqrt().float().reciprocal()

@@ -17,6 +17,7 @@ from bitgnn.inference.executable import Compiled, Executable
 from bitgnn.inference.frozen import Frozen, float_bytes_of
 from bitgnn.inference.program import CALL, Buffer, Call, Part, Program, Register
 from bitgnn.inference.recording import CALLS_TO_RECORD, Recording, Recordings
+from bitgnn.inference.row_ranges import RangedProgram, least_rows, runs_of, shares_memory
 from bitgnn.inference.sparse_features import is_sparse, packed_entries, require_dense
 from bitgnn.inference.steps.calls import FloatCall
 
@@ -34,7 +35,7 @@ FeatureForm = Literal["floats", "packed"]
 
 BOUND = (
     "_sources", "_from_floats", "_from_bits", "_from_pattern", "_pattern_source", "_recordings",
-    "_own_rows",
+    "_own_rows", "_ranged",
 )  # fmt: skip
 """What belongs to one object's own buffers: a copy makes its own."""
 
@@ -94,11 +95,16 @@ class BoundProgram(Frozen):
         self.features: FeatureForm = features
 
     def _compiled(
-        self, calls: Sequence[Call], inputs: Sequence[int], output: int, fuses: bool = True
+        self,
+        calls: Sequence[Call],
+        inputs: Sequence[int],
+        output: int,
+        fuses: bool = True,
+        kept: Sequence[int] = (),
     ) -> Compiled:
         own: Any = () if self.calls is None else list(self.calls)
         size = len(self.registers)
-        return Compiled(calls, inputs, output, size, self._tensors(), own, fuses)
+        return Compiled(calls, inputs, output, size, self._tensors(), own, fuses, kept)
 
     def _bind(self) -> None:
         """Look everything up that the calls need; again whenever the buffers change place."""
@@ -121,6 +127,9 @@ class BoundProgram(Frozen):
                 sources += (centre, inverse_step)
         self._sources = Watch(sources, reads_bytes=True) if sources else None
         self._recordings = Recordings()
+        self._ranged: dict[int, RangedProgram] = {}
+        runs = runs_of(calls, self.registers, output)
+        self._least_ranged = least_rows(runs, self.registers, output)
 
     @property
     def copies(self) -> list[Any]:
@@ -135,6 +144,8 @@ class BoundProgram(Frozen):
     def _run_recorded(self, x: Inputs, graph: Any, forward: Callable[..., Any]) -> Any:
         """``forward(x, graph)``, as one call once such inputs have come before."""
         if torch.compiler.is_compiling() or self.calls is not None:
+            return forward(x, graph)
+        if x.shape[0] >= self._least_ranged:
             return forward(x, graph)
         return self._recordings.run(x, graph, forward, self._watches)
 
@@ -202,6 +213,29 @@ class BoundProgram(Frozen):
             graphs = (*graphs, x)
         executable = compiled.on(x, graphs)
         return executable, executable.values(given), graphs
+
+    def _run_ranges(self, x: Inputs, graphs: Sequence[Any], out: Tensor | None) -> Any:
+        """The result by ranges of rows, see :mod:`~bitgnn.inference.row_ranges`; None without."""
+        if isinstance(x, BitAdjacency):
+            return None
+        compiled, given = self._compiled_for(x)
+        if out is not None:
+            width = self.registers[self.program.output].size
+            dtypes = {"classes": torch.int64}
+            dtype = dtypes.get(self.registers[self.program.output].form, torch.float32)
+            shape = (len(given[0]), width) if dtype == torch.float32 else (len(given[0]),)
+            if out.shape != shape or out.dtype != dtype or shares_memory(out, given):
+                out = None
+        program = self._ranged.get(id(compiled))
+        if program is None:
+            parts = compiled.calls, compiled.inputs, compiled.output, self.registers
+            program = self._ranged[id(compiled)] = RangedProgram(*parts, self._compiled_run)
+        return program.run(given, graphs, out)
+
+    def _compiled_run(
+        self, calls: Sequence[Call], inputs: Sequence[int], kept: Sequence[int]
+    ) -> Compiled:
+        return self._compiled(calls, inputs, kept[0], kept=kept)
 
     def _compiled_for(self, x: Inputs) -> tuple[Compiled, list[Any]]:
         """The calls for features in this form, and what they read of these."""

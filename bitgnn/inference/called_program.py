@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, get_args
 
 import torch
@@ -173,8 +174,10 @@ class CalledProgram(WithOwnForm):
                 converted, which is remembered for as long as a dense tensor is the same one and
                 not written to. None for a network without a graph.
             *args: further arguments of the trained forward.
-            out: the scores are written there at last; its shape, dtype and device must be theirs.
-                The argument of that name of the trained forward, where there is one.
+            out: the scores are written there, range by range where the graph is large; its shape
+                and dtype must be theirs, its device theirs or the CPU, such as memory of a mapped
+                file, ``torch.from_numpy(numpy.memmap(...))``. The argument of that name of the
+                trained forward, where there is one.
             **kwargs: arguments of the trained forward by name.
 
         Returns:
@@ -191,11 +194,12 @@ class CalledProgram(WithOwnForm):
         if out is not None and any(given.name == "out" for given in self.own_call.inputs):
             kwargs["out"], out = out, None
         read = self._read_entries(x)
+        run = self._run_ready if out is None else partial(self._run_ready, out=out)
         if args or kwargs or not self._is_ready(read, adjacency):
-            result = self._run_own_call(x, adjacency, args, kwargs)
+            result = self._run_own_call(x, adjacency, args, kwargs, run)
         else:
-            result = as_given(x, self._run_recorded(read, adjacency, self._run_ready))
-        return result if out is None else hand_out("FrozenModel", result, out)
+            result = as_given(x, self._run_recorded(read, adjacency, run))
+        return result if out is None or result is out else hand_out("FrozenModel", result, out)
 
     def _read_entries(self, x: Any) -> Any:
         """The bits of sparse features where the model reads nothing else."""
@@ -211,7 +215,13 @@ class CalledProgram(WithOwnForm):
             return x.__class__ in _PACKED
         return x.dtype in self._ready_types and x.dim() == 2 and x.layout is torch.strided
 
-    def _run_ready(self, x: Features, adjacency: Any, write: Write | None = None) -> Any:
+    def _run_ready(
+        self,
+        x: Features,
+        adjacency: Any,
+        write: Write | None = None,
+        out: Tensor | None = None,
+    ) -> Any:
         num_nodes, *features = x.shape
         if self.in_channels:
             expected = self.packed_channels if isinstance(x, _PACKED) else self.in_channels
@@ -224,9 +234,15 @@ class CalledProgram(WithOwnForm):
         with torch.inference_mode() if is_compiling else torch.no_grad():
             graphs = self._adjacencies(adjacency, num_nodes)
             executable, values, graphs = self._start(x, graphs)
+            if not is_compiling and num_nodes >= self._least_ranged:
+                found = self._run_ranges(x, graphs, out)
+                if found is not None:
+                    return found
             return executable.run(values, graphs, write)
 
-    def _run_own_call(self, x: Any, adjacency: Any, args: Any, kwargs: Any) -> Any:
+    def _run_own_call(
+        self, x: Any, adjacency: Any, args: Any, kwargs: Any, run: Callable[..., Any]
+    ) -> Any:
         """Run with the arguments of the trained forward."""
         is_ready = isinstance(adjacency, Graph)
         try:
@@ -240,7 +256,7 @@ class CalledProgram(WithOwnForm):
         num_nodes = features.shape[-2] if self.in_channels else features.shape[0]
         graph = self._graph_of(call, num_nodes)
         if not (self.in_channels and isinstance(features, Tensor) and features.dim() > 2):
-            return as_given(call.x, self._run_recorded(features, graph, self._run_ready))
+            return as_given(call.x, self._run_recorded(features, graph, run))
         # One matrix after the other: each has its own row scales and thresholds in place.
         found = [self._run_ready(one, graph) for one in features.flatten(0, -3)]
         leading = features.shape[:-2]

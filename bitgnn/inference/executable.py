@@ -140,6 +140,7 @@ class Compiled:
         tensors: buffers by name.
         own: the user's own code.
         fuses: whether several calls may become one.
+        kept: further registers that are read afterwards.
     """
 
     def __init__(
@@ -151,8 +152,10 @@ class Compiled:
         tensors: Mapping[str, Tensor],
         own: Sequence[FloatCall] = (),
         fuses: bool = True,
+        kept: Sequence[int] = (),
     ) -> None:
         self.calls, self.inputs, self.output = tuple(calls), tuple(inputs), output
+        self.kept = {output, *kept}
         self.size, self.tensors, self.own, self.fuses = size, tensors, own, fuses
         # Compiled programs ask about graphs and features, too, and cannot make another.
         self.made: list[Executable] = []
@@ -191,8 +194,8 @@ class Compiled:
             return asked.setdefault(question, known.get(question, False) or ask(question))
 
         rewriter = Rewriter(self.tensors, self.size, answer)
-        units = rewritten(self.calls, self.output, rewriter, self.fuses)
-        last: dict[int, int] = {self.output: -1}
+        units = rewritten(self.calls, self.kept, rewriter, self.fuses)
+        last: dict[int, int] = dict.fromkeys(self.kept, -1)
         flat = [call for _, calls in units for call in calls]
         for place in reversed(range(len(flat))):
             for register in (*flat[place].inputs, *flat[place].outputs):

@@ -295,7 +295,8 @@ def as_given(x: Any, found: Any) -> Any:
 
 
 def hand_out(who: str, result: Any, out: Tensor) -> Tensor:
-    """``out`` with the values of ``result``, which needs its shape, dtype and device.
+    """``out`` with the values of ``result``, which needs its shape and dtype, and its device or
+    the CPU.
 
     ``out`` may be memory that the features lie in: it is written last. ``who`` stands in messages.
     """
@@ -305,9 +306,10 @@ def hand_out(who: str, result: Any, out: Tensor) -> Tensor:
         raise TypeError(f"{who}: {given} must be a tensor to use out, got {type(found).__name__}")
     if out.dtype != result.dtype:
         raise TypeError(f"{who}: out must be {result.dtype}, got {out.dtype}")
-    if out.shape != result.shape or out.device != result.device:
+    places = {result.device, torch.device("cpu")}
+    if out.shape != result.shape or out.device not in places:
         raise ValueError(
-            f"{who}: out must have shape {list(result.shape)} on {result.device}, got "
+            f"{who}: out must have shape {list(result.shape)} on {result.device} or the CPU, got "
             f"{list(out.shape)} on {out.device}"
         )
     if not out.requires_grad:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -291,11 +291,14 @@ LONGEST = MOST_LAYERS
 
 
 def rewritten(
-    calls: Sequence[Call], output: int, r: Rewriter, fuses: bool
+    calls: Sequence[Call], kept: Collection[int], r: Rewriter, fuses: bool
 ) -> list[tuple[tuple[Call, ...], list[Call]]]:
-    """The calls that run, each time with those of the program that they stand for."""
+    """The calls that run, each time with those of the program that they stand for.
+
+    ``kept`` are registers that are read afterwards.
+    """
     readers = Counter(register for call in calls for register in call.inputs)
-    readers[output] += 1
+    readers.update(kept)
     found: list[tuple[tuple[Call, ...], list[Call]]] = []
     start = 0
     while start < len(calls):

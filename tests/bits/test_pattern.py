@@ -1,11 +1,11 @@
-"""Patterns made of edges: the counting sorts in C++ give what one sort of keys gives."""
+"""Patterns made of edges: counting sorts in C++, one sort of keys and parts give the same."""
 
 import pytest
 import torch
 from wrong_calls import check_wrong_calls
 
 from bitgnn import BitAdjacency, _library
-from bitgnn.bits import edges as edges_module
+from bitgnn.bits import factors, layouts, patterns
 
 compiled = pytest.mark.skipif(
     _library.library_info().cpu_library is None, reason="the operator belongs to the library"
@@ -67,13 +67,32 @@ def test_adjacencies_do_not_depend_on_the_way(
     options = {"normalize": normalize, "add_self_loops": self_loops}
     edges, shape = torch.stack([columns, rows]), (num_rows, num_cols)
     found = BitAdjacency.from_edge_index(edges, shape, **options)
-    monkeypatch.setattr(edges_module, "_is_counted", lambda edges: False)
+    monkeypatch.setattr(patterns, "LARGE", 1)
+    monkeypatch.setattr(patterns, "PIECE", 37)
+    monkeypatch.setattr(factors, "BLOCK", 7)
+    in_parts = BitAdjacency.from_edge_index(edges, shape, **options)
+    monkeypatch.setattr(patterns, "_is_counted", lambda edges: False)
+    keys_in_parts = BitAdjacency.from_edge_index(edges.int(), shape, **options)
+    monkeypatch.setattr(patterns, "LARGE", 1 << 24)
     expected = BitAdjacency.from_edge_index(edges, shape, **options)
     # Weights of one are no weights.
     ones = torch.ones(num_edges)
     weighted = BitAdjacency.from_edge_index(edges, shape, edge_weight=ones, **options)
-    for other in (expected, weighted):
+    for other in (expected, weighted, in_parts, keys_in_parts):
         assert found.rowptr.dtype == other.rowptr.dtype == torch.int32
         assert torch.equal(found.rowptr, other.rowptr)
         assert torch.equal(found.indices, other.indices)
         torch.testing.assert_close(found.edge_weight(), other.edge_weight())
+
+
+def test_pointers_of_more_edges_than_int32_counts_are_int64(monkeypatch):
+    rows, columns = drawn(900, 300, 300)
+    edges = torch.stack([columns, rows])
+    expected = BitAdjacency.from_edge_index(edges, 300, normalize="mean", add_self_loops=True)
+    monkeypatch.setattr(layouts, "INT32_MAX", 500)
+    monkeypatch.setattr(patterns, "LARGE", 1)
+    found = BitAdjacency.from_edge_index(edges.int(), 300, normalize="mean", add_self_loops=True)
+    assert (found.rowptr.dtype, found.indices.dtype) == (torch.int64, torch.int32)
+    assert torch.equal(found.rowptr, expected.rowptr.long())
+    assert torch.equal(found.indices, expected.indices)
+    assert torch.equal(found.row_scale, expected.row_scale)

@@ -1,0 +1,144 @@
+"""Sorts edges into CSR; large graphs part by part, in little more memory than the result has."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+
+import torch
+from torch import Tensor
+
+from bitgnn._library import load_libraries
+from bitgnn.bits.edges import Edges
+from bitgnn.bits.layouts import INT32_MAX, pointer_dtype
+
+LARGE = 1 << 24
+"""Edges from which a graph is sorted in parts."""
+PARTS = 24
+"""Parts of equal numbers of edges: sorting one takes up to 56 bytes an edge, and one byte of every
+edge tells its part, which together stay below three tenths of edges and result."""
+PIECE = 1 << 27
+"""Edges that are looked at together."""
+_COLUMN_BITS = 32
+_NO_PART = 255
+
+
+def pattern_of(edges: Edges, self_loops: bool = False) -> tuple[Tensor, Tensor]:
+    """Row pointer, int32 if it fits, and ascending int32 columns of each row; duplicates stay.
+
+    Weights are left out. ``self_loops`` of a square pattern take the place of those that are
+    there, one a node. On the CPU the operator's counting sorts make it, else one sort of keys.
+    """
+    if len(edges.rows) >= LARGE:
+        return _in_parts(edges, self_loops)
+    if _is_counted(edges):
+        rowptr, indices = torch.ops.bitgnn.csr_from_edges(
+            edges.columns, edges.rows, edges.num_rows, edges.num_cols, self_loops
+        )
+        return rowptr, indices[: int(rowptr[-1])]
+    # Rows in order, columns ascending inside a row; equal keys are the same edge.
+    rows, columns, _, num_rows, num_cols = edges
+    key = rows.long() * num_cols + columns
+    if self_loops:
+        # Loops that are there go behind the last row: nothing waits for their number.
+        key = torch.where(rows == columns, num_rows * num_cols, key)
+        nodes = torch.arange(num_rows, device=rows.device)
+        key = torch.cat([key, nodes * (num_cols + 1)])
+    key = torch.sort(key).values
+    rowptr = _rows_of_keys(key, num_rows, num_cols)
+    if self_loops:
+        key = key[: int(rowptr[-1])]
+    return rowptr, (key % max(1, num_cols)).to(torch.int32)
+
+
+def ordered_pattern_of(edges: Edges) -> tuple[Tensor, Tensor, Tensor]:
+    """Row pointer and columns as of :func:`pattern_of`, and the edge of each entry, int64.
+
+    Duplicates follow one another in the order given.
+    """
+    rows, columns, _, num_rows, num_cols = edges
+    key, order = torch.sort(rows.long() * num_cols + columns, stable=True)
+    rowptr = _rows_of_keys(key, num_rows, num_cols)
+    return rowptr, (key % max(1, num_cols)).to(torch.int32), order
+
+
+def _rows_of_keys(key: Tensor, num_rows: int, num_cols: int) -> Tensor:
+    """Row pointer of ascending keys ``row * num_cols + column``."""
+    starts = torch.arange(num_rows + 1, device=key.device) * num_cols
+    return torch.searchsorted(key, starts).to(pointer_dtype(len(key)))
+
+
+def _is_counted(edges: Edges) -> bool:
+    """True if the compiled operator takes these edges."""
+    largest = max(len(edges.rows) + edges.num_rows, edges.num_rows + 1, edges.num_cols + 1)
+    return (
+        edges.rows.device.type == "cpu"
+        and largest <= INT32_MAX
+        and load_libraries()[0] is not None
+        and hasattr(torch.ops.bitgnn, "csr_from_edges")
+    )
+
+
+def _pieces(count: int) -> Iterator[slice]:
+    for start in range(0, count, PIECE):
+        yield slice(start, min(start + PIECE, count))
+
+
+def _in_parts(edges: Edges, self_loops: bool) -> tuple[Tensor, Tensor]:
+    """The pattern of many edges: rows are counted, then ranges of rows sorted one by one."""
+    rows, columns, _, num_rows, num_cols = edges
+    count, device = len(rows), rows.device
+    rowptr = torch.zeros(num_rows + 1, dtype=torch.int64, device=device)
+    for piece in _pieces(count):
+        held = rows[piece]
+        ones = (held != columns[piece]).long() if self_loops else rowptr.new_ones(1).expand_as(held)
+        rowptr[1:].index_add_(0, held, ones)
+        del ones
+    if self_loops:
+        rowptr[1:].add_(1)
+    rowptr.cumsum_(0)
+    total = int(rowptr[-1])
+    ends = torch.arange(1, PARTS, device=device) * total // PARTS
+    inner = torch.searchsorted(rowptr, ends).clamp_(max=num_rows)
+    bounds = torch.unique(torch.cat([inner.new_tensor([0, num_rows]), inner]))
+    part = torch.empty(count, dtype=torch.uint8, device=device)
+    for piece in _pieces(count):
+        held = rows[piece]
+        part[piece] = torch.bucketize(held, bounds[1:-1].to(held.dtype), out_int32=True, right=True)
+        if self_loops:
+            part[piece].masked_fill_(held == columns[piece], _NO_PART)
+    indices = torch.empty(total, dtype=torch.int32, device=device)
+    places = rowptr[bounds].tolist()
+    rowptr = rowptr.to(pointer_dtype(total))
+    for number, (first, last) in enumerate(pairwise(bounds.tolist())):
+        key = _keys_of(edges, part, number, first)
+        if self_loops:
+            loops = torch.arange(last - first, device=device) * ((1 << _COLUMN_BITS) + 1) + first
+            key = torch.cat([key, loops])
+            del loops
+        begin, end = places[number : number + 2]
+        indices[begin:end] = _sorted_columns(key, last - first, num_cols)
+        del key
+    return rowptr, indices
+
+
+def _keys_of(edges: Edges, part: Tensor, number: int, first: int) -> Tensor:
+    """Int64 keys ``(row - first) << 32 | column`` of the edges of one part."""
+    found = []
+    for piece in _pieces(len(part)):
+        kept = (part[piece] == number).nonzero().squeeze(1)
+        key = edges.rows[piece][kept].long()
+        key.sub_(first).bitwise_left_shift_(_COLUMN_BITS).bitwise_or_(edges.columns[piece][kept])
+        found.append(key)
+    return found[0] if len(found) == 1 else torch.cat(found)
+
+
+def _sorted_columns(key: Tensor, num_rows: int, num_cols: int) -> Tensor:
+    """Columns of keys by row, ascending in each row."""
+    mask = (1 << _COLUMN_BITS) - 1
+    few = Edges(key >> _COLUMN_BITS, key, None, num_rows, num_cols)
+    if _is_counted(few):
+        columns = key.bitwise_and_(mask)
+        return torch.ops.bitgnn.csr_from_edges(columns, few.rows, num_rows, num_cols)[1]
+    del few
+    return torch.sort(key).values.bitwise_and_(mask)
