@@ -143,11 +143,13 @@ class BoundProgram(Frozen):
 
     def _run_recorded(self, x: Inputs, graph: Any, forward: Callable[..., Any]) -> Any:
         """``forward(x, graph)``, as one call once such inputs have come before."""
-        if torch.compiler.is_compiling() or self.calls is not None:
-            return forward(x, graph)
-        if x.shape[0] >= self._least_ranged:
+        if torch.compiler.is_compiling() or self.calls is not None or self._is_large(x):
             return forward(x, graph)
         return self._recordings.run(x, graph, forward, self._watches)
+
+    def _is_large(self, x: Inputs) -> bool:
+        """Whether features have so many rows that ranges of them may be run."""
+        return not torch.jit.is_tracing() and bool(x.shape[0] >= self._least_ranged)
 
     def recording_for(self, x: Inputs, graph: Any = None) -> Recording | None:
         """The recording of ``self(x, graph)``, made if need be; None where there can be none.

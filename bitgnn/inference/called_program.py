@@ -234,7 +234,7 @@ class CalledProgram(WithOwnForm):
         with torch.inference_mode() if is_compiling else torch.no_grad():
             graphs = self._adjacencies(adjacency, num_nodes)
             executable, values, graphs = self._start(x, graphs)
-            if not is_compiling and num_nodes >= self._least_ranged:
+            if not is_compiling and self._is_large(x):
                 found = self._run_ranges(x, graphs, out)
                 if found is not None:
                     return found
