@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from bitgnn._memory import tells_of_memory
 from bitgnn.bits import pytrees
 from bitgnn.bits.edges import Edges, check_csr, drop_duplicates, read_edges
 from bitgnn.bits.factors import compressed
@@ -25,6 +26,11 @@ from bitgnn.bits.layouts import (
 from bitgnn.bits.patterns import pattern_of
 from bitgnn.bits.planes import Planes, check_bits, planes_of, quantized
 from bitgnn.bits.tensor_version import Watch, are_same, counted
+
+LESS_OF_GRAPHS = (
+    "give edges as int32 and without weights, delete what else is held, or write the graph to "
+    "files with bitgnn.distributed.Partitioner, in bounded memory"
+)
 
 
 class BitAdjacency:
@@ -144,6 +150,7 @@ class BitAdjacency:
         return made if value_bits is None or made.values is None else quantized(made, value_bits)
 
     @classmethod
+    @tells_of_memory("BitAdjacency.from_edge_index", LESS_OF_GRAPHS)
     def _from_edges(
         cls, edges: Edges, symmetric: bool, mean: bool, add_self_loops: bool, name: str
     ) -> BitAdjacency:

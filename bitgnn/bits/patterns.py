@@ -17,8 +17,8 @@ LARGE = 1 << 24
 PARTS = 24
 """Parts of equal numbers of edges: sorting one takes up to 56 bytes an edge, and one byte of every
 edge tells its part, which together stay below three tenths of edges and result."""
-PIECE = 1 << 27
-"""Edges that are looked at together."""
+PIECES = 16
+"""Pieces of the edges that are looked at one after the other."""
 _COLUMN_BITS = 32
 _NO_PART = 255
 
@@ -80,26 +80,27 @@ def _is_counted(edges: Edges) -> bool:
 
 
 def _pieces(count: int) -> Iterator[slice]:
-    for start in range(0, count, PIECE):
-        yield slice(start, min(start + PIECE, count))
+    size = -(-count // PIECES)
+    for start in range(0, count, max(1, size)):
+        yield slice(start, min(start + size, count))
 
 
 def _in_parts(edges: Edges, self_loops: bool) -> tuple[Tensor, Tensor]:
     """The pattern of many edges: rows are counted, then ranges of rows sorted one by one."""
     rows, columns, _, num_rows, num_cols = edges
     count, device = len(rows), rows.device
-    rowptr = torch.zeros(num_rows + 1, dtype=torch.int64, device=device)
+    dtype = pointer_dtype(count + num_rows)
+    rowptr = torch.zeros(num_rows + 1, dtype=dtype, device=device)
     for piece in _pieces(count):
         held = rows[piece]
-        ones = (held != columns[piece]).long() if self_loops else rowptr.new_ones(1).expand_as(held)
-        rowptr[1:].index_add_(0, held, ones)
-        del ones
+        ones = rowptr.new_ones(1).expand_as(held)
+        rowptr[1:].index_add_(0, held, (held != columns[piece]).to(dtype) if self_loops else ones)
     if self_loops:
         rowptr[1:].add_(1)
-    rowptr.cumsum_(0)
+    torch.cumsum(rowptr, 0, dtype=dtype, out=rowptr)
     total = int(rowptr[-1])
     ends = torch.arange(1, PARTS, device=device) * total // PARTS
-    inner = torch.searchsorted(rowptr, ends).clamp_(max=num_rows)
+    inner = torch.searchsorted(rowptr, ends.to(dtype)).clamp_(max=num_rows)
     bounds = torch.unique(torch.cat([inner.new_tensor([0, num_rows]), inner]))
     part = torch.empty(count, dtype=torch.uint8, device=device)
     for piece in _pieces(count):
@@ -109,36 +110,34 @@ def _in_parts(edges: Edges, self_loops: bool) -> tuple[Tensor, Tensor]:
             part[piece].masked_fill_(held == columns[piece], _NO_PART)
     indices = torch.empty(total, dtype=torch.int32, device=device)
     places = rowptr[bounds].tolist()
-    rowptr = rowptr.to(pointer_dtype(total))
     for number, (first, last) in enumerate(pairwise(bounds.tolist())):
-        key = _keys_of(edges, part, number, first)
+        own, others = _edges_of(edges, part, number)
+        own -= first
         if self_loops:
-            loops = torch.arange(last - first, device=device) * ((1 << _COLUMN_BITS) + 1) + first
-            key = torch.cat([key, loops])
-            del loops
+            nodes = torch.arange(first, last, dtype=own.dtype, device=device)
+            own, others = torch.cat([own, nodes - first]), torch.cat([others, nodes])
         begin, end = places[number : number + 2]
-        indices[begin:end] = _sorted_columns(key, last - first, num_cols)
-        del key
-    return rowptr, indices
+        few = Edges(own, others, None, last - first, num_cols)
+        del own, others
+        indices[begin:end] = _sorted_columns(few)
+        del few
+    return rowptr.to(pointer_dtype(total)), indices
 
 
-def _keys_of(edges: Edges, part: Tensor, number: int, first: int) -> Tensor:
-    """Int64 keys ``(row - first) << 32 | column`` of the edges of one part."""
-    found = []
+def _edges_of(edges: Edges, part: Tensor, number: int) -> tuple[Tensor, Tensor]:
+    """Rows and columns of the edges of one part."""
+    rows, columns = [], []
     for piece in _pieces(len(part)):
         kept = (part[piece] == number).nonzero().squeeze(1)
-        key = edges.rows[piece][kept].long()
-        key.sub_(first).bitwise_left_shift_(_COLUMN_BITS).bitwise_or_(edges.columns[piece][kept])
-        found.append(key)
-    return found[0] if len(found) == 1 else torch.cat(found)
+        rows.append(edges.rows[piece][kept])
+        columns.append(edges.columns[piece][kept])
+    return torch.cat(rows), torch.cat(columns)
 
 
-def _sorted_columns(key: Tensor, num_rows: int, num_cols: int) -> Tensor:
-    """Columns of keys by row, ascending in each row."""
-    mask = (1 << _COLUMN_BITS) - 1
-    few = Edges(key >> _COLUMN_BITS, key, None, num_rows, num_cols)
-    if _is_counted(few):
-        columns = key.bitwise_and_(mask)
-        return torch.ops.bitgnn.csr_from_edges(columns, few.rows, num_rows, num_cols)[1]
-    del few
-    return torch.sort(key).values.bitwise_and_(mask)
+def _sorted_columns(edges: Edges) -> Tensor:
+    """Columns by row, ascending in each row."""
+    if _is_counted(edges):
+        given = edges.columns, edges.rows, edges.num_rows, edges.num_cols
+        return torch.ops.bitgnn.csr_from_edges(*given)[1]
+    key = edges.rows.long().bitwise_left_shift_(_COLUMN_BITS).bitwise_or_(edges.columns)
+    return torch.sort(key).values.bitwise_and_((1 << _COLUMN_BITS) - 1)

@@ -8,6 +8,7 @@ from typing import Any, Literal, get_args
 import torch
 from torch import Tensor, nn
 
+from bitgnn._memory import memory_error
 from bitgnn.bits import BitAdjacency, BitImages, BitTensor, Int8Tensor
 from bitgnn.bits.int8 import bytes_for
 from bitgnn.bits.int8 import inverse_step as inverse_of
@@ -33,6 +34,10 @@ Inputs = Features | BitImages
 FeatureForm = Literal["floats", "packed"]
 """What a model takes: floats and their packed forms, or packed forms alone."""
 
+LESS_MEMORY = (
+    "give packed features, freeze(output='classes') or out= on the CPU for scores, "
+    "prepare_graph(layout='csr'), or shard the graph (bitgnn.distributed)"
+)
 BOUND = (
     "_sources", "_from_floats", "_from_bits", "_from_pattern", "_pattern_source", "_recordings",
     "_own_rows", "_ranged",
@@ -143,9 +148,17 @@ class BoundProgram(Frozen):
 
     def _run_recorded(self, x: Inputs, graph: Any, forward: Callable[..., Any]) -> Any:
         """``forward(x, graph)``, as one call once such inputs have come before."""
-        if torch.compiler.is_compiling() or self.calls is not None or self._is_large(x):
+        if torch.compiler.is_compiling():
             return forward(x, graph)
-        return self._recordings.run(x, graph, forward, self._watches)
+        try:
+            if self.calls is not None or self._is_large(x):
+                return forward(x, graph)
+            return self._recordings.run(x, graph, forward, self._watches)
+        except (RuntimeError, MemoryError) as error:
+            lack = memory_error("FrozenModel", error, LESS_MEMORY)
+            if lack is None:
+                raise
+        raise lack
 
     def _is_large(self, x: Inputs) -> bool:
         """Whether features have so many rows that ranges of them may be run."""

@@ -11,7 +11,9 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_map
 
+from bitgnn._memory import tells_of_memory
 from bitgnn.bits import BitAdjacency, BitFeatures, BitTensor, Int8Features, Int8Tensor
+from bitgnn.bits.adjacency import LESS_OF_GRAPHS
 from bitgnn.bits.tensor import words_for
 from bitgnn.bits.tensor_version import TensorMemory
 from bitgnn.inference.bound_program import FeatureForm, Features
@@ -82,6 +84,7 @@ class CalledProgram(WithOwnForm):
         """Whether a layer was given edge weights, or the edges themselves."""
         return self._needs_edges or any(spec.weighted for spec in self.graphs)
 
+    @tells_of_memory("FrozenModel.prepare_graph", LESS_OF_GRAPHS)
     def prepare_graph(
         self,
         edge_index: Any,
@@ -107,6 +110,7 @@ class CalledProgram(WithOwnForm):
 
         Raises:
             TypeError: the forward has no such argument.
+            torch.OutOfMemoryError: the bytes that are lacking, and a way out.
             ValueError: the graph does not fit ``num_nodes``, the model has no graph,
                 ``edge_weight`` is given to a model whose layers take none, or there is no such
                 layout.
@@ -186,6 +190,7 @@ class CalledProgram(WithOwnForm):
             hands out classes, or the structure of tensors that the forward returns.
 
         Raises:
+            torch.OutOfMemoryError: the bytes that are lacking, and a way out; the model is usable.
             TypeError: an argument is missing, unknown or of no use as such.
             ValueError: the number of features or of nodes does not fit, devices differ, packed
                 features lack the row scale this model needs, or are needed in place of floats; or

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
+from bitgnn._memory import tells_of_memory
 from bitgnn.bits import BitAdjacency, BitImages, BitTensor, Int8Tensor, set_bits
 from bitgnn.inference.bound_program import FeatureForm, Features, Inputs, Packed
 from bitgnn.inference.bounds import check_program
@@ -63,6 +64,7 @@ class FrozenModel(CalledProgram):
         super().__init__(program, tensors, graphs, calls, features, own_call)
         self.report = report
 
+    @tells_of_memory("FrozenModel.pack_features", "pack parts of x and join the results")
     @torch.inference_mode()
     def pack_features(self, x: Any, check_finite: bool = False, layout: str = "auto") -> Packed:
         """Pack raw features once for many calls, as bits or as 8-bit rows.

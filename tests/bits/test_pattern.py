@@ -68,7 +68,6 @@ def test_adjacencies_do_not_depend_on_the_way(
     edges, shape = torch.stack([columns, rows]), (num_rows, num_cols)
     found = BitAdjacency.from_edge_index(edges, shape, **options)
     monkeypatch.setattr(patterns, "LARGE", 1)
-    monkeypatch.setattr(patterns, "PIECE", 37)
     monkeypatch.setattr(factors, "BLOCK", 7)
     in_parts = BitAdjacency.from_edge_index(edges, shape, **options)
     monkeypatch.setattr(patterns, "_is_counted", lambda edges: False)
