@@ -27,15 +27,15 @@ def pattern_of(edges: Edges, self_loops: bool = False) -> tuple[Tensor, Tensor]:
     """Row pointer, int32 if it fits, and ascending int32 columns of each row; duplicates stay.
 
     Weights are left out. ``self_loops`` of a square pattern take the place of those that are
-    there, one a node. On the CPU the operator's counting sorts make it, else one sort of keys.
+    there, one a node. On the CPU the operator makes it in no other memory, else sorts of keys do.
     """
-    if len(edges.rows) >= LARGE:
-        return _in_parts(edges, self_loops)
     if _is_counted(edges):
         rowptr, indices = torch.ops.bitgnn.csr_from_edges(
             edges.columns, edges.rows, edges.num_rows, edges.num_cols, self_loops
         )
         return rowptr, indices[: int(rowptr[-1])]
+    if len(edges.rows) >= LARGE:
+        return _in_parts(edges, self_loops)
     # Rows in order, columns ascending inside a row; equal keys are the same edge.
     rows, columns, _, num_rows, num_cols = edges
     key = rows.long() * num_cols + columns

@@ -1,4 +1,4 @@
-"""Patterns made of edges: counting sorts in C++, one sort of keys and parts give the same."""
+"""Patterns made of edges: C++, one sort of keys and sorts of parts give the same."""
 
 import pytest
 import torch
@@ -37,6 +37,18 @@ def test_index_types_strides_and_room_behind():
     assert indices.tolist() == [0, 1, 2, 0, 0, 0]
 
 
+@compiled
+@pytest.mark.parametrize("self_loops", [False, True])
+def test_rows_of_large_graphs_are_sorted_one_by_one(self_loops, monkeypatch):
+    rows, columns = drawn((1 << 22) + 5, 70_000, 70_000)
+    edges = torch.stack([columns, rows])
+    found = BitAdjacency.from_edge_index(edges, 70_000, add_self_loops=self_loops)
+    monkeypatch.setattr(patterns, "_is_counted", lambda edges: False)
+    expected = BitAdjacency.from_edge_index(edges, 70_000, add_self_loops=self_loops)
+    assert torch.equal(found.rowptr, expected.rowptr)
+    assert torch.equal(found.indices, expected.indices)
+
+
 tensor, ONE, TWO = torch.tensor, torch.tensor([0]), torch.tensor([0, 1])
 WRONG = r"""
 csr(tensor([3]), ONE, 3, 3) -> RuntimeError: sources must lie in \[0, 3\)
@@ -68,6 +80,7 @@ def test_adjacencies_do_not_depend_on_the_way(
     edges, shape = torch.stack([columns, rows]), (num_rows, num_cols)
     found = BitAdjacency.from_edge_index(edges, shape, **options)
     monkeypatch.setattr(patterns, "LARGE", 1)
+    monkeypatch.setattr(patterns, "INT32_MAX", num_edges + num_rows - 1)  # parts are counted alone
     monkeypatch.setattr(factors, "BLOCK", 7)
     in_parts = BitAdjacency.from_edge_index(edges, shape, **options)
     monkeypatch.setattr(patterns, "_is_counted", lambda edges: False)
@@ -89,6 +102,7 @@ def test_pointers_of_more_edges_than_int32_counts_are_int64(monkeypatch):
     edges = torch.stack([columns, rows])
     expected = BitAdjacency.from_edge_index(edges, 300, normalize="mean", add_self_loops=True)
     monkeypatch.setattr(layouts, "INT32_MAX", 500)
+    monkeypatch.setattr(patterns, "INT32_MAX", 500)
     monkeypatch.setattr(patterns, "LARGE", 1)
     found = BitAdjacency.from_edge_index(edges.int(), 300, normalize="mean", add_self_loops=True)
     assert (found.rowptr.dtype, found.indices.dtype) == (torch.int64, torch.int32)
