@@ -1,4 +1,4 @@
-"""One error where memory is lacking: the bytes that were asked for, those that are free, a way out."""
+"""One error where memory is lacking: the bytes asked for, the bytes free, and a way out."""
 
 from __future__ import annotations
 
@@ -15,9 +15,7 @@ _LACKS = ("out of memory", "bad_alloc", "can't allocate memory", "no memory for"
 Function = TypeVar("Function", bound=Callable[..., object])
 
 
-def memory_error(
-    who: str, error: BaseException, advice: str
-) -> torch.OutOfMemoryError | None:
+def memory_error(who: str, error: BaseException, advice: str) -> torch.OutOfMemoryError | None:
     """The error to raise in place of one that tells of a lack of memory; None for any other.
 
     Raise it outside of the ``except`` block: the frames of the first error hold tensors.

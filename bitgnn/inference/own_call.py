@@ -295,8 +295,7 @@ def as_given(x: Any, found: Any) -> Any:
 
 
 def hand_out(who: str, result: Any, out: Tensor) -> Tensor:
-    """``out`` with the values of ``result``, which needs its shape and dtype, and its device or
-    the CPU.
+    """``out`` with the values of ``result``: of its shape and dtype, on its device or the CPU.
 
     ``out`` may be memory that the features lie in: it is written last. ``who`` stands in messages.
     """

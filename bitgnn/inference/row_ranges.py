@@ -93,7 +93,8 @@ def runs_of(calls: Sequence[Call], registers: Sequence[Register], output: int) -
                 group.insert(0, before.pop())
                 read |= set(group[0].inputs)
             groups.append((group, False))
-    runs, later = [], {output}
+    runs: list[Run] = []
+    later = {output}
     for group, is_free in reversed([g for g in groups if g[0]]):
         written = [r for call in group for r in call.outputs]
         read = dict.fromkeys(r for call in group for r in call.inputs)

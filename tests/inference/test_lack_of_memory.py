@@ -17,7 +17,8 @@ from bitgnn.models import GCN
 
 row_ranges.WHOLE_BYTES = 1 << 60  # all rows at once
 torch.manual_seed(0)
-model, x, edges = GCN(64, 64, 256, 2, precision="bin"), torch.randn(50, 64), torch.randint(50, (2, 99))
+x, edges = torch.randn(50, 64), torch.randint(50, (2, 99))
+model = GCN(64, 64, 256, 2, precision="bin")
 model(x, edges)
 frozen = bitgnn.freeze(model.eval())
 expected = frozen(x, edges)
