@@ -1,5 +1,8 @@
 """Patterns made of edges: C++, one sort of keys and sorts of parts give the same."""
 
+import subprocess
+import sys
+
 import pytest
 import torch
 from wrong_calls import check_wrong_calls
@@ -109,3 +112,43 @@ def test_pointers_of_more_edges_than_int32_counts_are_int64(monkeypatch):
     assert torch.equal(found.rowptr, expected.rowptr.long())
     assert torch.equal(found.indices, expected.indices)
     assert torch.equal(found.row_scale, expected.row_scale)
+
+
+PEAK = """
+import resource, torch
+from bitgnn import BitAdjacency
+
+def make(edges, nodes):
+    return BitAdjacency.from_edge_index(edges, nodes, normalize="sym", add_self_loops=True)
+
+make(torch.randint(9, (2, 99), dtype=torch.int32), 9)
+before = int(open("/proc/self/statm").read().split()[1]) * resource.getpagesize()
+edges = torch.empty(2, 12_000_000, dtype=torch.int32).random_(0, 1_000_000)
+made = make(edges, 1_000_000)
+peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 - before
+print(peak / (edges.nbytes + made.nbytes - made.col_scale.nbytes))
+"""
+
+
+@compiled
+@pytest.mark.skipif(sys.platform != "linux", reason="reads memory as Linux tells it")
+def test_making_a_graph_takes_little_more_than_edges_and_graph():
+    found = subprocess.run([sys.executable, "-c", PEAK], capture_output=True, text=True)
+    assert found.returncode == 0, found.stderr
+    assert float(found.stdout) < 1.3
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("self_loops", [False, True])
+def test_parts_on_a_gpu_take_little_memory(self_loops):
+    nodes = 1_000_000
+    edges = torch.randint(nodes, (2, patterns.LARGE + 9), dtype=torch.int32)
+    expected = BitAdjacency.from_edge_index(edges, nodes, None, "sym", self_loops)
+    edges = edges.cuda()
+    torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_allocated() - edges.nbytes
+    found = BitAdjacency.from_edge_index(edges, nodes, None, "sym", self_loops)
+    held = edges.nbytes + found.nbytes - found.col_scale.nbytes
+    assert (torch.cuda.max_memory_allocated() - before) / held < 1.3
+    for one, other in zip(found.tensors[:4], expected.tensors[:4], strict=True):
+        assert torch.equal(one.cpu(), other)

@@ -77,6 +77,22 @@ def test_ranges_give_the_bits_of_all_rows(make, output, small):
     assert max(counts) < NODES
 
 
+@pytest.mark.cuda
+@pytest.mark.parametrize("make", MODELS)
+def test_ranges_on_a_gpu(make, small):
+    model, x, edges = trained(make)
+    whole, x = bitgnn.freeze(model).cuda(), x.cuda()
+    graph = whole.prepare_graph(edges.cuda(), NODES, layout="csr")
+    expected = whole(x, graph)
+    small()
+    ranged, out = bitgnn.freeze(model).cuda(), torch.empty(expected.shape)
+    assert torch.equal(ranged(x, graph), expected)
+    assert ranged(x, graph, out=out) is out
+    assert torch.equal(out, expected.cpu())
+    captured = bitgnn.capture(ranged, x, graph)
+    assert torch.equal(captured(), expected)
+
+
 @pytest.mark.parametrize("range_bytes", [1, 400, 10**9])
 def test_scores_go_to_a_mapped_file(range_bytes, small, tmp_path):
     np = pytest.importorskip("numpy")
