@@ -10,7 +10,9 @@ from typing import TypeVar
 
 import torch
 
-_ASKED = re.compile(r"(?:tried to allocate|no memory for a result of) ([\d.]+ \w+)", re.IGNORECASE)
+_ASKED = re.compile(
+    r"(?:tried to allocate|no memory for a result of|out of memory: no) ([\d.]+ \w+)", re.IGNORECASE
+)
 _LACKS = ("out of memory", "bad_alloc", "can't allocate memory", "no memory for")
 Function = TypeVar("Function", bound=Callable[..., object])
 

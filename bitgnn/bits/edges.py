@@ -43,6 +43,9 @@ def read_edges(
             f"{name}: edge_index must be a tensor, an EdgeIndex, a SparseTensor or a sparse matrix "
             f"of scipy, got {name_type(source)}"
         )
+    if source.layout == torch.sparse_csr and source.dim() == 2 and source.dense_dim() == 0:
+        rows, columns = torch.repeat_interleave(source.crow_indices().diff()), source.col_indices()
+        return _sparse(rows, columns, source.values(), source.shape, num_nodes, weight, name)
     if source.layout in (torch.sparse_coo, torch.sparse_csr, torch.sparse_csc):
         # Uncoalesced entries stay apart: a duplicate edge counts twice instead of weighing 2.
         coo = source if source.layout == torch.sparse_coo else source.to_sparse_coo()
@@ -82,7 +85,7 @@ def _sparse(
         values = None
     if values is not None:
         _check_finite(values, f"{name}: the values of a sparse adjacency")
-    return Edges(rows.long(), columns.long(), values, num_rows, num_cols)
+    return Edges(rows, columns, values, num_rows, num_cols)
 
 
 def _scipy(

@@ -14,8 +14,8 @@ from bitgnn.bits.layouts import INT32_MAX, pointer_dtype
 
 LARGE = 1 << 24
 """Edges from which a graph is sorted in parts."""
-PARTS = 24
-"""Parts of equal numbers of edges: sorting one takes up to 56 bytes an edge, and one byte of every
+PARTS = 20
+"""Parts of equal numbers of edges: sorting one takes up to 53 bytes an edge, and one byte of every
 edge tells its part, which together stay below three tenths of edges and result."""
 PIECES = 16
 """Pieces of the edges that are looked at one after the other."""
@@ -111,33 +111,36 @@ def _in_parts(edges: Edges, self_loops: bool) -> tuple[Tensor, Tensor]:
     indices = torch.empty(total, dtype=torch.int32, device=device)
     places = rowptr[bounds].tolist()
     for number, (first, last) in enumerate(pairwise(bounds.tolist())):
-        own, others = _edges_of(edges, part, number)
-        own -= first
-        if self_loops:
-            nodes = torch.arange(first, last, dtype=own.dtype, device=device)
-            own, others = torch.cat([own, nodes - first]), torch.cat([others, nodes])
         begin, end = places[number : number + 2]
-        few = Edges(own, others, None, last - first, num_cols)
-        del own, others
-        indices[begin:end] = _sorted_columns(few)
-        del few
+        found = _sorted_columns(_edges_of(edges, part, number, (first, last), self_loops))
+        indices[begin:end] = found
+        del found
     return rowptr.to(pointer_dtype(total)), indices
 
 
-def _edges_of(edges: Edges, part: Tensor, number: int) -> tuple[Tensor, Tensor]:
-    """Rows and columns of the edges of one part."""
+def _edges_of(
+    edges: Edges, part: Tensor, number: int, span: tuple[int, int], self_loops: bool
+) -> Edges:
+    """The edges of one part, whose rows are those of ``span``."""
     rows, columns = [], []
     for piece in _pieces(len(part)):
         kept = (part[piece] == number).nonzero().squeeze(1)
         rows.append(edges.rows[piece][kept])
         columns.append(edges.columns[piece][kept])
-    return torch.cat(rows), torch.cat(columns)
+    if self_loops:
+        nodes = torch.arange(*span, dtype=edges.rows.dtype, device=part.device)
+        rows.append(nodes)
+        columns.append(nodes)
+    own = torch.cat(rows).sub_(span[0])
+    return Edges(own, torch.cat(columns), None, span[1] - span[0], edges.num_cols)
 
 
 def _sorted_columns(edges: Edges) -> Tensor:
     """Columns by row, ascending in each row."""
     if _is_counted(edges):
         given = edges.columns, edges.rows, edges.num_rows, edges.num_cols
-        return torch.ops.bitgnn.csr_from_edges(*given)[1]
+        counted: Tensor = torch.ops.bitgnn.csr_from_edges(*given)[1]
+        return counted
     key = edges.rows.long().bitwise_left_shift_(_COLUMN_BITS).bitwise_or_(edges.columns)
+    del edges
     return torch.sort(key).values.bitwise_and_((1 << _COLUMN_BITS) - 1)

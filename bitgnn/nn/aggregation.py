@@ -82,7 +82,11 @@ def gcn_adjacency(
     ``edge_weight`` and on sparse matrices. A "mean" divides each row by its number of edges,
     whatever they weigh; one of weight 0 is no entry of the pattern.
     """
-    graph = _oriented(edge_index, flow)
+    graph, name = _oriented(edge_index, flow), "BitAdjacency.from_edge_index"
+    if add_self_loops and not improved and _is_csr(graph, num_nodes) and edge_weight is None:
+        edges = read_edges(graph, num_nodes, None, name)
+        if edges.weight is None and not bool((edges.rows == edges.columns).any()):
+            return BitAdjacency._from_edges(edges, normalize, reduction == "mean", True, name)
     if add_self_loops and is_sparse(graph):
         graph, edge_weight = _sparse_with_loops(graph, edge_weight, num_nodes, improved)
         add_self_loops = False
@@ -92,7 +96,6 @@ def gcn_adjacency(
             graph, edge_weight, IMPROVED_SELF_LOOP, num_nodes
         )
         add_self_loops = False
-    name = "BitAdjacency.from_edge_index"
     edges = read_edges(graph, num_nodes, edge_weight, name)
     return BitAdjacency._from_edges(edges, normalize, reduction == "mean", add_self_loops, name)
 
@@ -129,6 +132,12 @@ def _oriented(graph: Any, flow: str) -> Any:
             "pass its transpose with flow 'source_to_target' instead"
         )
     return graph.flip(0)
+
+
+def _is_csr(graph: Any, num_nodes: int) -> bool:
+    """Whether this is a square torch CSR of so many nodes, whose int32 indices can stay."""
+    is_csr = isinstance(graph, Tensor) and graph.layout == torch.sparse_csr
+    return is_csr and tuple(graph.shape) == (num_nodes, num_nodes)
 
 
 def _sparse_with_loops(

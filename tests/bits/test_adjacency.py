@@ -103,7 +103,7 @@ def test_duplicates_count_unless_coalesced():
 
 SCIPY = ["coo_array", "csr_array", "csr_matrix", "lil_array"]
 FORMS = pytest.mark.parametrize(
-    "form", ["int32", "EdgeIndex", "csr", "coo", "csc", "SparseTensor", *SCIPY]
+    "form", ["int32", "EdgeIndex", "csr", "csr of int32", "coo", "csc", "SparseTensor", *SCIPY]
 )
 
 
@@ -117,6 +117,10 @@ def in_form(form, matrix):
     if form in ("int32", "EdgeIndex"):
         edges = matrix.t().nonzero().t().contiguous()
         return edges.int() if form == "int32" else EdgeIndex(edges, sparse_size=matrix.t().shape)
+    if form == "csr of int32":
+        csr = matrix.to_sparse_csr()
+        parts = csr.crow_indices().int(), csr.col_indices().int(), csr.values()
+        return torch.sparse_csr_tensor(*parts, csr.shape)
     return getattr(matrix, f"to_sparse_{form}")()
 
 

@@ -89,3 +89,21 @@ def test_forms_do_not_depend_on_the_first_layer_of_a_class(simple, x):
     conv = Fresh(IN, OUT, precision="fp32")
     matrix = to_torch_csr_tensor(simple.flip(0), size=N)
     assert torch.allclose(conv(x, matrix), conv(x, simple), atol=1e-5)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("loops", [False, True])
+def test_csr_of_int32_is_normalised_as_it_is(loops, weighted):
+    edges = torch.unique(
+        torch.randint(N, (2, 200), generator=torch.Generator().manual_seed(0)), dim=1
+    )
+    edges = edges if loops else edges[:, edges[0] != edges[1]]
+    weight = torch.rand(edges.size(1)) if weighted else None
+    expected = gcn_adjacency(to_torch_coo_tensor(edges, weight, size=N), N)
+    csr = to_torch_csr_tensor(edges, weight, size=N)
+    parts = csr.crow_indices().int(), csr.col_indices().int(), csr.values()
+    for form in (csr, torch.sparse_csr_tensor(*parts, (N, N))):
+        found = gcn_adjacency(form, N)
+        for one, other in zip(found.tensors, expected.tensors, strict=True):
+            assert (one is None) == (other is None)
+            assert one is None or torch.equal(one, other)
