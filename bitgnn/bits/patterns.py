@@ -87,7 +87,7 @@ def _pieces(count: int) -> Iterator[slice]:
 
 def _in_parts(edges: Edges, self_loops: bool) -> tuple[Tensor, Tensor]:
     """The pattern of many edges: rows are counted, then ranges of rows sorted one by one."""
-    rows, columns, _, num_rows, num_cols = edges
+    rows, columns, _, num_rows, _ = edges
     count, device = len(rows), rows.device
     dtype = pointer_dtype(count + num_rows)
     rowptr = torch.zeros(num_rows + 1, dtype=dtype, device=device)
