@@ -97,9 +97,9 @@ def runs_of(calls: Sequence[Call], registers: Sequence[Register], output: int) -
     later = {output}
     for group, is_free in reversed([g for g in groups if g[0]]):
         written = [r for call in group for r in call.outputs]
-        read = dict.fromkeys(r for call in group for r in call.inputs)
         kept = tuple(r for r in written if r in later)
-        inputs = tuple(r for r in read if r not in written)
+        given = dict.fromkeys(r for call in group for r in call.inputs)
+        inputs = tuple(r for r in given if r not in written)
         inner = sum(bytes_of_row(registers[r]) for r in written if r not in kept)
         runs.append(Run(tuple(group), inputs, kept, inner, is_free))
         later |= set(inputs)
