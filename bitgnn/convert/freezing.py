@@ -108,9 +108,9 @@ def freeze(
 
     Returns:
         The inference module, on the model's device, with tensors of its own, so that the model may
-        go on training; a :class:`~bitgnn.inference.FrozenImages` for a network of images, a
-        :class:`~bitgnn.inference.FrozenBWTA` for a model with BWTA layers, a
-        :class:`~bitgnn.inference.FrozenLayers` for a forward that has no trace. Each is called as
+        go on training: a :class:`~bitgnn.inference.FrozenModel`, whose ``kind`` tells a program of
+        a graph from one of images, and from the model's own forward, where that has no trace or
+        layers are BWTA ones. It is called as
         ``model`` is, and has the methods of its class: of a traced model these, and calls with
         another value of an argument that kept its default, run the model's own code on layers
         packed one by one, which lie beside the program and are not saved with it.

@@ -20,6 +20,7 @@ from bitgnn.convert.network.select import select_steps
 from bitgnn.convert.network.trace import evaluating, trace_model
 from bitgnn.convert.summary_table import LayerSummary, Summary
 from bitgnn.inference.bound_program import Features
+from bitgnn.inference.call_by_call import steps as steps_of
 from bitgnn.inference.costs import (
     FIXED,
     INT8_PRODUCTS,
@@ -29,8 +30,6 @@ from bitgnn.inference.costs import (
     result_of,
     weights_of,
 )
-from bitgnn.inference.frozen_images import FrozenImages
-from bitgnn.inference.frozen_layers import FrozenBWTA, FrozenLayers
 from bitgnn.inference.frozen_model import FrozenModel
 from bitgnn.inference.graph import PreparedGraph
 from bitgnn.inference.program import PACKING, Call
@@ -67,9 +66,10 @@ def summary(model: nn.Module, data: Any = None, *, repeats: int = REPEATS) -> Su
     """
     if not isinstance(model, nn.Module):
         raise TypeError(f"summary: model must be a torch.nn.Module, got {type(model).__name__}")
-    if isinstance(model, FrozenBWTA) or has_bwta(model):
+    kind = model.kind if isinstance(model, FrozenModel) else ""
+    if kind == "bwta" or has_bwta(model):
         return summarise_bwta(model, data)
-    if isinstance(model, FrozenLayers):
+    if isinstance(model, FrozenModel) and kind == "layers":
         return _of_layers(model, data)
     if repeats < 1:
         raise ValueError(f"summary: repeats must be at least 1, got {repeats}")
@@ -81,7 +81,7 @@ def summary(model: nn.Module, data: Any = None, *, repeats: int = REPEATS) -> Su
             frozen = select_steps(lower_model(model, trace_model(model), packed_copy))
         except ValueError as error:
             raise ValueError(f"summary: {str(error).removeprefix('freeze: ')}") from error
-    of_images = isinstance(frozen, FrozenImages)
+    of_images = frozen.kind == "images"
     costs: dict[str, StepCost] = {}
     measured: dict[str, float] = {}
     notes = []
@@ -96,7 +96,7 @@ def summary(model: nn.Module, data: Any = None, *, repeats: int = REPEATS) -> Su
             if not is_ready:
                 prepared = frozen.prepare_graph(edge_index, x.shape[0], *weight)
         graphs = prepared.adjacencies if isinstance(prepared, PreparedGraph) else (prepared,)
-        steps = frozen.steps(x, prepared)
+        steps = steps_of(frozen, x, prepared)
         for step, call, result in steps:
             if of_images:
                 cost = image_call_cost(frozen, step, result)
@@ -131,7 +131,7 @@ def _product_costs(frozen: FrozenModel) -> dict[str, StepCost]:
     return costs
 
 
-def _of_layers(model: FrozenLayers, data: Any) -> Summary:
+def _of_layers(model: FrozenModel, data: Any) -> Summary:
     """Packed layers of a model that keeps the user's own forward."""
     if data is not None:
         raise ValueError("summary: data must be None for a forward of the user's own, got some")

@@ -29,7 +29,7 @@ from bitgnn.inference.bwta import (
 from bitgnn.inference.bwta.architecture import float_form, frozen_layers, leave_fast_paths
 from bitgnn.inference.bwta.attention import PROJECTIONS
 from bitgnn.inference.frozen import FreezeReport
-from bitgnn.inference.frozen_layers import FrozenBWTA
+from bitgnn.inference.frozen_model import FrozenModel
 from bitgnn.inference.steps.structure import copy_with
 from bitgnn.nn import BWTAAttention, BWTALinear, BWTAMultiheadAttention
 from bitgnn.nn.attention.pretrained import add_attention, is_pretrained
@@ -165,7 +165,7 @@ def has_bwta(model: nn.Module) -> bool:
     return any(isinstance(module, TRAINED) for module in model.modules())
 
 
-def freeze_bwta(model: nn.Module) -> FrozenBWTA:
+def freeze_bwta(model: nn.Module) -> FrozenModel:
     """A copy of a trained model with packed BWTA layers; the rest stays as it is, in floats.
 
     Layers at level None become torch's own.
@@ -190,7 +190,7 @@ def freeze_bwta(model: nn.Module) -> FrozenBWTA:
         raise ValueError(f"freeze: every BWTA layer of {type(model).__name__} is at level None")
     frozen = copy_with(model, replaced)
     leave_fast_paths(frozen)
-    return FrozenBWTA(frozen, FreezeReport(letters=letters, floats=floats))
+    return FrozenModel.of_code("bwta", frozen, FreezeReport(letters=letters, floats=floats))
 
 
 def summarise_bwta(model: nn.Module, data: Any) -> Summary:
@@ -199,7 +199,7 @@ def summarise_bwta(model: nn.Module, data: Any) -> Summary:
         raise ValueError(
             "summary: data must be None for a model of BWTA layers, which is not timed"
         )
-    frozen = model if isinstance(model, FrozenBWTA) else freeze_bwta(model)
+    frozen = model if isinstance(model, FrozenModel) else freeze_bwta(model)
     packed = frozen_layers(frozen.model)
     rows: list[LayerSummary] = []
     on_bits = whole = 0
@@ -221,7 +221,7 @@ def summarise_bwta(model: nn.Module, data: Any) -> Summary:
             bits, share = FLOAT_BITS, 0.0
         rows.append(LayerSummary(name, "", bits, bits, None, FLOAT_BITS, size, size, share, None))
     notes = ["1-bit ops: share of the linear layers' products; attention's own come beside"]
-    if not isinstance(model, FrozenBWTA):
+    if not isinstance(model, FrozenModel):
         notes.append("bits and packed bytes are those of the frozen form")
     notes += [f"{name}: full precision, {why}" for name, why in frozen.report.floats.items()]
     total = on_bits / whole if whole else None
