@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import logging
 from typing import Any
 
 import torch
@@ -18,6 +19,7 @@ from bitgnn.convert.bwta.errors import (
     start_scales,
 )
 from bitgnn.convert.configs import BWTAConfig
+from bitgnn.convert.handlers import TRAINED, FreezeOptions, handles
 from bitgnn.convert.reporting import BinarizeReport
 from bitgnn.convert.summary_table import LayerSummary, Summary
 from bitgnn.convert.walker import is_inside, outermost, put_everywhere
@@ -35,16 +37,18 @@ from bitgnn.nn import BWTAAttention, BWTALinear, BWTAMultiheadAttention
 from bitgnn.nn.attention.pretrained import add_attention, is_pretrained
 from bitgnn.nn.bwta_linear import Kind
 
+_log = logging.getLogger("bitgnn.convert.freezing")
+
 FORMS: dict[Any, Any] = {
     BWTALinear: FrozenBWTALinear,
     BWTAAttention: FrozenBWTAAttention,
     BWTAMultiheadAttention: FrozenBWTAMultiheadAttention,
 }
 """Packed forms of trained layers."""
-TRAINED = tuple(FORMS)
 FLOAT_BITS, TERNARY_BITS, FLOAT_BYTES = 32, 2, 4
 
 
+@handles("binarize", BWTAConfig)
 def binarize_bwta(model: nn.Module, config: BWTAConfig) -> tuple[nn.Module, BinarizeReport]:
     """A copy of ``model`` with BWTA layers in place of linear and attention layers.
 
@@ -160,20 +164,23 @@ def _swap_attention(model: nn.Module, config: BWTAConfig) -> dict[str, str]:
     return dict.fromkeys(done, "BWTA attention")
 
 
-def has_bwta(model: nn.Module) -> bool:
-    """True if a model has BWTA layers, at any level."""
-    return any(isinstance(module, TRAINED) for module in model.modules())
-
-
-def freeze_bwta(model: nn.Module) -> FrozenModel:
+@handles("freeze", BWTAConfig)
+def freeze_bwta(model: nn.Module, options: FreezeOptions | None = None) -> FrozenModel:
     """A copy of a trained model with packed BWTA layers; the rest stays as it is, in floats.
 
     Layers at level None become torch's own.
 
     Raises:
-        ValueError: every BWTA layer is at level None, or one cannot be packed (its level is above
-            1, its scale not set or not positive, its weights are not finite); the message names it.
+        ValueError: there are options, every BWTA layer is at level None, or one cannot be packed
+            (its level is above 1, its scale not set or not positive, its weights are not finite);
+            the message names it.
     """
+    given = () if options is None else options[:3]
+    if any(option is not None for option in given):
+        raise ValueError(
+            "freeze: plan, output and features must be None for a model of BWTA layers, got "
+            "{!r}, {!r} and {!r}".format(*given)
+        )
     letters: dict[str, str] = {}
     floats: dict[str, str] = {}
     replaced: dict[str, nn.Module] = {}
@@ -190,10 +197,13 @@ def freeze_bwta(model: nn.Module) -> FrozenModel:
         raise ValueError(f"freeze: every BWTA layer of {type(model).__name__} is at level None")
     frozen = copy_with(model, replaced)
     leave_fast_paths(frozen)
-    return FrozenModel.of_code("bwta", frozen, FreezeReport(letters=letters, floats=floats))
+    report = FreezeReport(letters=letters, floats=floats)
+    _log.info("freeze:\n%s", report)
+    return FrozenModel.of_code("bwta", frozen, report)
 
 
-def summarise_bwta(model: nn.Module, data: Any) -> Summary:
+@handles("summary", BWTAConfig)
+def summarise_bwta(model: nn.Module, data: Any, repeats: int) -> Summary:
     """Bits and bytes of the layers of a model with BWTA layers, as frozen, without times."""
     if data is not None:
         raise ValueError(

@@ -14,6 +14,7 @@ from torch_geometric.nn.aggr import Aggregation
 
 import bitgnn.nn
 from bitgnn.convert.configs import NAMED, GraphConfig, Precision
+from bitgnn.convert.handlers import handles
 from bitgnn.convert.network.graph_layers import SUPPORTED, row_of
 from bitgnn.convert.network.layers import letters_of
 from bitgnn.convert.plan import tunable_layers
@@ -54,6 +55,7 @@ class Unswappable(ValueError):
     """A layer that no binary one can take the place of; the message says why."""
 
 
+@handles("binarize", GraphConfig)
 def binarize_graph_layers(
     model: nn.Module, config: GraphConfig
 ) -> tuple[nn.Module, BinarizeReport]:
