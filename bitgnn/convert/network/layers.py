@@ -48,9 +48,9 @@ def weight_of(linear: Any, name: str) -> Tensor:
     return weight
 
 
-def scale_of(name: str, layer: Any, quantizer: str, is_ternary: bool) -> Tensor | None:
-    """The learnt scale ``[1]`` of a layer's ternary values, or None."""
-    if not is_ternary:
+def scale_of(name: str, layer: Any, quantizer: str, has_scale: bool) -> Tensor | None:
+    """The learnt scale ``[1]`` of a layer's ternary values, say, or None."""
+    if not has_scale:
         return None
     found = getattr(layer, quantizer, None)
     if found is None:
@@ -90,8 +90,8 @@ def product(
     """
     out = weight.size(0)
     value = with_size(value, weight.size(1), name)
-    if letters.is_float_linear or letters.takes_ternary:
-        kind = "linear" if letters.is_float_linear else "ternary_product"
+    if letters.is_float_linear or letters.input_letter.kind:
+        kind = "linear" if letters.is_float_linear else f"{letters.input_letter.kind}product"
         tensors = named(weight=weight, bias=bias, scale=scale)
         result = Value(kind, name, (value,), out, tensors=tensors)
         return result if addend is None else Value("add", name, (result, addend), out)
@@ -131,7 +131,7 @@ def lower_linear(name: str, layer: Any, value: Value, plan: Planned) -> Value:
         weight,
         bias=layer.bias if hidden is None else None,
         takes_sign_of_dot=layer.bias is None and hidden is None and output is None,
-        scale=scale_of(name, layer, "input_quantizer", letters.takes_ternary),
+        scale=scale_of(name, layer, "input_quantizer", letters.input_letter.has_scale),
     )
     if hidden is not None:
         out = batch_norm(f"{name}.hidden_norm", hidden, out)

@@ -25,7 +25,17 @@ from bitgnn.convert.network.registers import (
     width_of,
 )
 from bitgnn.convert.network.tracer import NotTraced
-from bitgnn.convert.network.values import IMAGES, ROWS, Network, Value, canonical, collapse, is_unit
+from bitgnn.convert.network.values import (
+    IMAGES,
+    PRODUCTS,
+    ROWS,
+    SUMS,
+    Network,
+    Value,
+    canonical,
+    collapse,
+    is_unit,
+)
 from bitgnn.inference.frozen import FreezeReport
 from bitgnn.inference.frozen_model import FrozenModel
 from bitgnn.inference.image_calls import Takes
@@ -154,11 +164,11 @@ class _Selection(Int8Products, ImageProducts):
         if kind == "product" and self.of_images:
             self.boundaries[layer] = "floats"
             return self._image_product(value, None)
-        if kind in ("product", "ternary_product"):
+        if kind in PRODUCTS:
             return self._product(value, None)
         if kind == "int8_product":
             return self._int8_product(value, None).register
-        if kind in ("aggregate", "ternary_aggregate"):
+        if kind in SUMS:
             return self._aggregate(value, None)
         if kind == "attend":
             return self._attend(value, None)
@@ -181,7 +191,7 @@ class _Selection(Int8Products, ImageProducts):
             self.bits[target] = self._int8_product(value, target)
             return
         assert value.size is not None
-        if value.kind in ("product", "ternary_product"):
+        if value.kind in PRODUCTS:
             self.bits[target] = Bits(self._product(value, target), value.size)
         elif (beside := signs_beside(value)) is not None:
             self.bits[target] = self._beside_signs(value, target, *beside)
