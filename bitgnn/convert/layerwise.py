@@ -135,7 +135,7 @@ def plain_linear(layer: bitgnn.nn.Linear) -> nn.Module:
 
 
 def _has_two_widths(layer: nn.Module) -> bool:
-    """Whether a layer of a bipartite graph reads two matrices that cannot be one."""
+    """True if a layer of a bipartite graph reads two matrices that cannot be one."""
     neighbours, root = row_of(layer).maps(layer)
     return root is not None and neighbours.in_channels != root.in_channels
 

@@ -90,12 +90,12 @@ class CalledProgram(BoundProgram):
 
     @property
     def takes_graph(self) -> bool:
-        """Whether the model has layers that read a graph."""
+        """True if the model has layers that read a graph."""
         return self.is_program and (bool(self.graphs) or self._needs_edges)
 
     @property
     def takes_edge_weight(self) -> bool:
-        """Whether a layer was given edge weights, or the edges themselves."""
+        """True if a layer was given edge weights, or the edges themselves."""
         return self._needs_edges or any(spec.weighted for spec in self.graphs)
 
     def prepare_graph(
@@ -205,7 +205,7 @@ class CalledProgram(BoundProgram):
         return x if self.features == "packed" else self._bits_of_entries("FrozenModel", x)
 
     def _is_ready(self, x: Any, adjacency: Any) -> bool:
-        """Whether features and graph are in the form that steps read."""
+        """True if features and graph are in the form that steps read."""
         if adjacency.__class__ not in _READY_GRAPHS:
             return False
         if x.__class__ is not Tensor:
@@ -270,7 +270,7 @@ class CalledProgram(BoundProgram):
         return replace(graph, inputs={**graph.inputs, **given})
 
     def _adjacencies(self, adjacency: Any, num_nodes: int) -> Sequence[Any]:
-        """What calls find as graphs, from any form of the graph."""
+        """Graphs as calls read them, from any form of the graph."""
         if not self.graphs and not self._needs_parts:
             return ()
         if adjacency is None and not self.takes_graph:

@@ -142,7 +142,7 @@ def load(path: str | os.PathLike[str], model: nn.Module | None = None) -> Any:
 
 
 def _has_kind(value: Any, kind: str) -> bool:
-    """Whether a step of this kind is among plain values."""
+    """True if a step of this kind is among plain values."""
     if isinstance(value, list):
         return any(_has_kind(part, kind) for part in value)
     if not isinstance(value, dict):

@@ -49,7 +49,7 @@ class FrozenLayer(nn.Module):
         self.reads_destinations = bool(getattr(layer, "root_weight", True))
 
     def forward(self, x: Any, *args: Any, **kwargs: Any) -> Any:
-        """What the trained layer returns; ``x`` may be a pair of sources and destinations."""
+        """Compute the trained layer's result; ``x`` may be a pair of sources and destinations."""
         if not isinstance(x, tuple | list):
             return self.frozen(x, *args, **kwargs)
         if len(x) == PAIR and x[0] is x[1]:

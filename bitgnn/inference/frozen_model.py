@@ -112,7 +112,7 @@ class FrozenModel(CalledProgram):
         return {name or type(self.model).__name__: size for name, size in found.items()}
 
     def forward(self, *args: Any, out: Tensor | None = None, **kwargs: Any) -> Any:
-        """What the trained model returns; without gradients.
+        """Compute the trained model's result, without gradients.
 
         A call with features and a prepared graph runs at once. Any other call is the trained
         model's own, with the arguments of its forward in their order or by name, or with a

@@ -27,7 +27,7 @@ whether rows have factors."""
 
 
 class Question(NamedTuple):
-    """What a rewrite depends on beside the program.
+    """Condition of a rewrite on graph or features.
 
     Attributes:
         kind: one of :data:`ANSWERS`; or ``"few_rows"``, whether the features have few.
@@ -87,7 +87,7 @@ SLICED, SLICED_ARGUMENTS = "sliced", 9
 
 
 class Rewriter:
-    """What rewrites need: buffers, registers of their own, and answers.
+    """Buffers, new registers and answers for rewrites.
 
     Attributes:
         size: number of registers.

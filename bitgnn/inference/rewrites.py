@@ -57,7 +57,7 @@ def _call(operator: str, last: Call, output: int | None = None, **named: Any) ->
 def _packing(
     group: Sequence[Call],
 ) -> tuple[Any, tuple[Any, Any, bool] | None, Sequence[Call]]:
-    """What the group reads, threshold, gain and scale of its packing, and the calls behind."""
+    """Input of a group; threshold, gain and scale of its packing; the calls behind it."""
     first = group[0]
     if first.kind not in ("pack", "pack_scaled"):
         return first.named["x"], None, group
@@ -348,7 +348,7 @@ def _fused(group: Sequence[Call], r: Rewriter) -> list[Call] | None:
 
 
 def _is_private(group: Sequence[Call], readers: Mapping[int, int]) -> bool:
-    """Whether every result inside a group of calls is read by the next call there alone."""
+    """True if every result inside a group of calls is read by the next call there alone."""
     return all(
         set(call.outputs) <= set(following.inputs)
         and all(readers[register] == 1 for register in call.outputs)

@@ -17,7 +17,7 @@ from bitgnn.inference.frozen_model import FrozenModel, Graph
 
 
 class Prediction(NamedTuple):
-    """What a model says of the seed nodes of a batch.
+    """Scores of the seed nodes of a batch.
 
     Attributes:
         nodes: int64 ``[B]``, their numbers in the whole graph, on the device of the batch; None

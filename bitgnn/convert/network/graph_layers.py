@@ -303,7 +303,7 @@ def _adjacency(layer: Any, row: GraphLayer, letters: Any, weighted: bool) -> Gra
 
 
 def is_binary(module: nn.Module, plan: Planned) -> bool:
-    """Whether a layer computes with bits."""
+    """True if a layer computes with bits."""
     if isinstance(module, bitgnn.nn.BinaryLinear | bitgnn.nn.BinaryConv2d):
         return True
     kinds = (*SUPPORTED, bitgnn.nn.Linear, bitgnn.nn.GINConv, SumLinear)
@@ -311,7 +311,7 @@ def is_binary(module: nn.Module, plan: Planned) -> bool:
 
 
 def has_binary_layers(model: nn.Module, plan: Planned) -> bool:
-    """Whether a layer of a model computes with bits."""
+    """True if a layer of a model computes with bits."""
     return any(is_binary(module, plan) for module in model.modules())
 
 

@@ -136,7 +136,7 @@ def is_unit(value: Value) -> bool:
 
 
 def is_matrix(value: Value) -> bool:
-    """Whether a value is known to be ``[N, size]``; results of the user's own code may be anything.
+    """True if a value is known to be ``[N, size]``; results of the user's own code may be anything.
 
     Of those the last dimension alone can be named, and vectors have no form.
     """

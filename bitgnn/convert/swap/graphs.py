@@ -170,7 +170,7 @@ def _assigned(
 
 
 def _is_wide(layer: Any) -> bool:
-    """Whether bits of a linear layer are worth their norm: not those of gates or a few columns."""
+    """True if bits of a linear layer are worth their norm: not those of gates or a few columns."""
     outputs, inputs = layer.weight.shape
     return inputs >= LEAST_INPUTS and outputs > 1
 
@@ -211,7 +211,7 @@ def swapped_layer(model: nn.Module, name: str, precision: Precision, dropout: fl
 
 
 def is_composed(layer: nn.Module) -> bool:
-    """Whether a layer becomes one whose parts are binary, GINConv."""
+    """True if a layer becomes one whose parts are binary, GINConv."""
     if not isinstance(layer, torch_geometric.nn.GINConv) or why_float(layer) is not None:
         return False
     first = first_linear(layer.nn)

@@ -44,7 +44,7 @@ _OF_MESSAGES = ("aggr", "flow", "node_dim")
 
 
 def _has(path: str) -> Callable[[Any], Any]:
-    """What tells whether a part of a module is there."""
+    """Test for a part of a module."""
     return lambda module: operator.attrgetter(path)(module) is not None
 
 
@@ -168,7 +168,7 @@ def _plain(name: str, module: nn.Module, parameter: str) -> Any:
 
 
 def _check(module: nn.Module, made: nn.Module) -> None:
-    """Whether what is made again is the same module."""
+    """True if what is made again is the same module."""
 
     def form(of: nn.Module) -> Any:
         messages = isinstance(of, MessagePassing)
