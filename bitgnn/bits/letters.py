@@ -17,7 +17,7 @@ class Letter(NamedTuple):
         is_result: an operator may hand values of this letter on.
         kind: prefix of the kinds of values whose activations are of this letter, see
             :class:`bitgnn.convert.network.values.Value`.
-        has_scale: a learnt scale turns floats into values of this letter.
+        level: largest integer that a learnt scale turns floats into; 0 without one.
         hint: where the letter stands, for the message about letters that do not fit.
     """
 
@@ -27,7 +27,7 @@ class Letter(NamedTuple):
     sums: str = ""
     is_result: bool = False
     kind: str = ""
-    has_scale: bool = False
+    level: int = 0
     hint: str = ""
 
 
@@ -35,7 +35,7 @@ LETTERS = {
     "F": Letter("floats", 32, products="FBI", sums="FB", is_result=True),
     "B": Letter("signs", 1, products="FB", sums="FB", is_result=True),
     "T": Letter(
-        "ternary", 2, products="B", sums="B", kind="ternary_", has_scale=True,
+        "ternary", 2, products="B", sums="B", kind="ternary_", level=1,
         hint="T stands in front of B alone, as in 'TBF'",
     ),
     "I": Letter("rows", 8, hint="I stands behind F alone, as in 'FIB'"),

@@ -242,7 +242,7 @@ def check_trained(
             if what == "hidden":
                 is_read, cure = letters.bspmm[0] == "B", TRAIN
             else:
-                is_read = "B" in letters.bmm[:2] and not letters.input_letter.has_scale
+                is_read = "B" in letters.bmm[:2] and not letters.input_letter.level
                 # Only graph layers can look their bits up.
                 can_look = isinstance(layer, MessagePassing) and not letters.looks_up
                 cure = BY_NAME if can_look else CENTRE

@@ -113,7 +113,7 @@ class LayerPrecision:
             if value not in choices:
                 named = ", ".join(map(repr, choices))
                 raise ValueError(f"LayerPrecision: {name} must be one of {named}, got {value!r}")
-        if self.bmm[2] != ("F" if self.sum_letter.has_scale else self.bspmm[0]):
+        if self.bmm[2] != ("F" if self.sum_letter.level else self.bspmm[0]):
             raise ValueError(
                 f"precision {self.pair!r}: the output of BMM ({self.bmm[2]}) must be the "
                 f"activation of BSpMM ({self.bspmm[0]})"

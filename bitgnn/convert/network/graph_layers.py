@@ -222,7 +222,7 @@ def lower_graph_layer(
         source = prepare(name, layer, letters, _projected(name, layer, value))
     # A layer of named precision has a norm whether or not its role uses it.
     hidden = None if letters.hidden_norm is None else getattr(layer, "hidden_norm", None)
-    scale = scale_of(name, layer, "input_quantizer", letters.input_letter.has_scale)
+    scale = scale_of(name, layer, "input_quantizer", letters.input_letter)
     if letters.looks_up:
         z = looked_up_product(name, layer, letters, source, linear)
     else:
@@ -232,7 +232,7 @@ def lower_graph_layer(
             z = batch_norm(f"{name}.hidden_norm", hidden, z)
     if letters.bmm[2] == "B":
         z = function_of(name, "sign", z)
-    hidden_scale = scale_of(name, layer, "hidden_quantizer", letters.sum_letter.has_scale)
+    hidden_scale = scale_of(name, layer, "hidden_quantizer", letters.sum_letter)
     tensors = named(bias=row.bias_of(layer), scale=hidden_scale)
     kind = f"{letters.sum_letter.kind}aggregate"
     out = Value(kind, name, (z,), z.size, tensors=tensors, spec=spec)

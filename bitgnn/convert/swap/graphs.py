@@ -313,6 +313,6 @@ def _trained(layer: nn.Module, letters: str) -> LayerPrecision:
     if planned.is_float_linear or own.is_float_linear:
         return planned
     options = {name: own.options[name] for name in (*NORM_OPTIONS, *PRODUCT_OPTIONS)}
-    if planned.bmm[2] != "B" and not planned.sum_letter.has_scale:
+    if planned.bmm[2] != "B" and not planned.sum_letter.level:
         del options["hidden_norm"]
     return replace(planned, **options)  # type: ignore[arg-type]
