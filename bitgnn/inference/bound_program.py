@@ -162,7 +162,8 @@ class BoundProgram(Frozen):
 
     def _is_large(self, x: Inputs) -> bool:
         """Whether features have so many rows that ranges of them may be run."""
-        return not torch.jit.is_tracing() and bool(x.shape[0] >= self._least_ranged)
+        least = self._least_ranged
+        return least is not None and not torch.jit.is_tracing() and bool(x.shape[0] >= least)
 
     def recording_for(self, x: Inputs, graph: Any = None) -> Recording | None:
         """The recording of ``self(x, graph)``, made if need be; None where there can be none.

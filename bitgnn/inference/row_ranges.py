@@ -106,10 +106,10 @@ def runs_of(calls: Sequence[Call], registers: Sequence[Register], output: int) -
     return runs[::-1]
 
 
-def least_rows(runs: Sequence[Run], registers: Sequence[Register], output: int) -> int:
-    """Rows below which all of them run at once, wherever the result goes."""
+def least_rows(runs: Sequence[Run], registers: Sequence[Register], output: int) -> int | None:
+    """Rows below which all of them run at once, wherever the result goes; None without a graph."""
     if all(run.source is None for run in runs):
-        return 1 << 62  # without a graph, batches may be of any size
+        return None  # batches may be of any size
     widest = [
         run.row_bytes + (output in run.kept) * bytes_of_row(registers[output])
         for run in runs
