@@ -14,15 +14,17 @@ bool has_near_rows(const TernaryOperand& x, int64_t rows) {
   return (x.row_stride + 1) * rows < kMost && (x.counts_row_stride + 1) * rows < kMost;
 }
 
-// True for ternary rows of few words.
+// True for floats of ternary rows of few words. Integers, which nothing but a comparison of
+// products asks for, are left to the kernel for any shape.
 bool suits_short(const TernaryMatmulArgs& a) {
   constexpr int64_t kMostWords = 4;
-  return !a.boolean && words_for(a.size) <= kMostWords && has_near_rows(a.x, 1 << 8) &&
-         has_near_rows(a.y, 1 << 8);
+  return !a.boolean && a.type != ValueType::kInt32 && words_for(a.size) <= kMostWords &&
+         has_near_rows(a.x, 1 << 8) && has_near_rows(a.y, 1 << 8);
 }
 
 bool suits_narrow(const TernaryMatmulArgs& a) {
-  return a.boolean && has_near_rows(a.x, 1 << 8) && has_near_rows(a.y, 1 << 8);
+  return a.boolean && a.type != ValueType::kInt32 && has_near_rows(a.x, 1 << 8) &&
+         has_near_rows(a.y, 1 << 8);
 }
 
 template <class T>
