@@ -246,11 +246,11 @@ def test_rows_of_tiles_and_ragged_ternary_planes_share_kernels():
 
 @needs_library
 @pytest.mark.parametrize(("degree", "size"), [(10, 128), (10, 96), (10, 640), (50, 128)])
-def test_sums_beside_a_product_take_two_kernels(degree, size):
+def test_sums_beside_a_product_take_two_kernels_at_most(degree, size):
     given = on_meta("bspmm_bmm", 40_000, size, 128, degree * 40_000)
     found = route("bspmm_bmm", **given, device="H200")
     staged = ["staged" in launch.kernel for launch in found.launches]
-    assert staged == [(degree, size) == (10, 128)] * 2, found
+    assert staged == ([True, True] if (degree, size) == (10, 128) else [False]), found
 
 
 # Classes, features, features of the root and the product's kernel; a root of too many features for

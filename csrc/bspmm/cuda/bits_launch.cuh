@@ -44,17 +44,13 @@ cudaError_t launch_splits(const Source& source, int splits, const Context& conte
       return launch_splits<Source, kWords, kColumns, 2 * kSplits>(source, splits, context);
   }
   constexpr bool kMany = kSplits >= kManySplits || kSplits * kColumns == kWarp;
-  using Small = std::conditional_t<kMany, ManyEach<true>, FewEach<true>>;
-  // Two rows a neighbour hide their latency in blocks of either size.
-  if constexpr (Source::kHalved) {
-    return launch_rows<Small, kWords, kSplits, kColumns>(source, args, context);
-  } else {
-    if (takes("bspmm/bits, small blocks",
-              kSplits * kColumns * args.rows <= context.device.sm_count * kWaveLanes))
-      return launch_rows<Small, kWords, kSplits, kColumns>(source, args, context);
-    using Large = std::conditional_t<kMany, ManyEach<false>, FewEach<false>>;
-    return launch_rows<Large, kWords, kSplits, kColumns>(source, args, context);
+  if (takes("bspmm/bits, small blocks",
+            kSplits * kColumns * args.rows <= context.device.sm_count * kWaveLanes)) {
+    using Short = std::conditional_t<kMany, ManyEach<true>, FewEach<true>>;
+    return launch_rows<Short, kWords, kSplits, kColumns>(source, args, context);
   }
+  using Short = std::conditional_t<kMany, ManyEach<false>, FewEach<false>>;
+  return launch_rows<Short, kWords, kSplits, kColumns>(source, args, context);
 }
 
 // Rows with few neighbours: two lanes each.

@@ -1,6 +1,6 @@
-// Launches sums of packed neighbours plus a product of packed rows: over CSR in two kernels with
-// one-byte counts in between if rows are short, over slices in one kernel if the weights fit in
-// shared memory, otherwise in two kernels with float sums in between.
+// Launches sums of packed neighbours plus a product of packed rows: in two kernels with one-byte
+// counts in between if rows are short, in one kernel if the weights fit in shared memory, otherwise
+// in two kernels with float sums in between.
 #include "bmm/arguments.h"
 #include "bspmm/arguments.h"
 #include "pairs/arguments.h"
@@ -25,11 +25,12 @@ constexpr int64_t kStagedMostRows = 1 << 28;  // row tiles are counted in 32 bit
 constexpr int64_t kStagedMostFeatures = bmm::kStationaryMostSteps * kMmaWords * kWordBits;
 
 constexpr int64_t kLeastRows = 1 << 15;
-constexpr int64_t kFewNeighbours = 16;    // mean degree up to which rows are short
+constexpr int64_t kFewNeighbours = 16;    // mean degree up to which two lanes share a row
+constexpr int64_t kSomeNeighbours = 64;   // up to which eight do; beyond, two launches
 constexpr size_t kStaticBytes = 6 << 10;  // the kernel's shared memory outside its plan
 
 template <int kColumns>
-using SlicedShape = JoinShape<bspmm::SlotRows, FewEach, 1, 2, kColumns>;
+using SlicedShape = JoinShape<bspmm::SlotRows, FewEach, 1, 2, kColumns, 0>;
 
 // True if one kernel can do it: needs 1-bit products on tensor cores and enough shared memory.
 bool suits_join(const BmmArgs& p, const Context& context) {
@@ -65,10 +66,10 @@ cudaError_t run_apart(const AggregateArgs& given, const BmmArgs& product, const 
 
 // True if one-byte counts can be passed between two kernels: short rows on average, packed rows a
 // multiple of 16 bytes.
-bool suits_staged(const AggregateArgs& a, const BmmArgs& p, const Context& context) {
-  return suits_join(p, context) && reads_whole(a) && a.edges <= kFewNeighbours * a.rows &&
-         p.rows < kStagedMostRows && p.size <= kStagedMostFeatures &&
-         words_for(p.size) % bmm::kShortGroup == 0 && is_aligned(p.w, 16);
+bool suits_staged(const AggregateArgs& a, const BmmArgs& p) {
+  return a.edges <= kFewNeighbours * a.rows && p.rows < kStagedMostRows &&
+         p.size <= kStagedMostFeatures && words_for(p.size) % bmm::kShortGroup == 0 &&
+         is_aligned(p.w, 16);
 }
 
 template <int kSteps>
@@ -93,18 +94,33 @@ cudaError_t launch_staged(const AggregateArgs& a, const BmmArgs& p, const Contex
                                          : launch_staged_product<2>(d, context);
 }
 
+template <int kWords, int kColumns>
+cudaError_t launch(const AggregateArgs& a, const BmmArgs& p, const Context& context) {
+  // Counts of short rows fit in a byte; there, longer rows are hubs.
+  constexpr int kByte = 8;
+  if (takes("pairs/joint/staged_sums", suits_staged(a, p)))
+    return launch_staged<kWords, kColumns>(a, p, context);
+  const bspmm::CsrRows source{a};
+  if (a.edges <= kFewNeighbours * a.rows)
+    return launch_join<JoinShape<bspmm::CsrRows, FewEach, kWords, 2, kColumns, kByte>, FewEach>(
+        source, a, p, context);
+  return launch_join<JoinShape<bspmm::CsrRows, FewEach, kWords, 8, kColumns, kByte>, FewEach>(
+      source, a, p, context);
+}
+
 }  // namespace
 
 cudaError_t aggregate_product(const AggregateArgs& a, const BmmArgs& p, const Context& context) {
   if (a.rows == 0 || a.features == 0) return cudaSuccess;
-  if (!takes("pairs/joint/staged_sums", suits_staged(a, p, context)))
+  if (!takes("pairs/joint/one_launch",
+             suits_join(p, context) && reads_whole(a) && a.edges <= kSomeNeighbours * a.rows))
     return run_apart(a, p, context, [&](const AggregateArgs& sums) {
       return bspmm::aggregate_bits(sums, context);
     });
   const int64_t words = words_for(a.features);
-  if (words <= 2) return launch_staged<2, 1>(a, p, context);
-  if (words <= 4) return launch_staged<4, 1>(a, p, context);
-  return launch_staged<4, 2>(a, p, context);
+  if (words <= 2) return launch<2, 1>(a, p, context);
+  if (words <= 4) return launch<4, 1>(a, p, context);
+  return launch<4, 2>(a, p, context);
 }
 
 cudaError_t aggregate_product_sliced(const SlicedArgs& args, const BmmArgs& p,

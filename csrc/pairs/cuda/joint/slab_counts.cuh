@@ -13,7 +13,7 @@ constexpr int log2_of(int n) { return n <= 1 ? 0 : 1 + log2_of(n / 2); }
 // How a warp stages its rows' planes: plane p of word w of row r at r * kPitch + p * kRowWords + w.
 // The pitch spreads rows over the banks. Rows of at most kUnits * kSplits units are counted by the
 // lanes that share them, longer ones by the whole warp.
-template <class Source, class Short, int kWords, int kSplits, int kColumns>
+template <class Source, class Short, int kWords, int kSplits, int kColumns, int kMostPlanes>
 struct JoinShape {
   using Lanes = bspmm::RowLanes<kWords, kSplits, kColumns>;
   using LongLanes = bspmm::RowLanes<kWords, kWarp / kColumns, kColumns>;
@@ -23,7 +23,9 @@ struct JoinShape {
   static constexpr int kCountedLong =
       bspmm::sum_planes<Source, bspmm::kLongUnits, bspmm::kLongPlanes>();
   static constexpr int kShortPlanes = kCounted + log2_of(kSplits);
-  static constexpr int kPlanes = most_of(kShortPlanes, kCountedLong + log2_of(kWarp / kColumns));
+  static constexpr int kPlanes =
+      kMostPlanes > 0 ? kMostPlanes
+                      : most_of(kShortPlanes, kCountedLong + log2_of(kWarp / kColumns));
   static constexpr int kPitch = (kPlanes * kRowWords + 7) / 8 * 8 + 4;
   static constexpr int kShortUnits = Short::kUnits * kSplits;
   static constexpr int kHubUnits = bspmm::hub_units(kColumns);
