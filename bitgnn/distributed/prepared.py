@@ -26,17 +26,11 @@ def prepared(
     equal those of one process.
 
     Raises:
-        ValueError: a layer reads weights of edges or sums against them, or the graph was prepared
-            for a model with one adjacency and this one has several.
+        ValueError: a layer sums against the edges, or the graph was prepared for a model with one
+            adjacency and this one has several.
     """
     if not specs:
         return [() for _ in graph.chunks]
-    for spec in specs:
-        if spec.keeps_weights:
-            raise ValueError(
-                "parallelize: a layer reads weights of single edges (letter F), which rows of a "
-                "sharded graph do not hold; freeze with letters whose adjacency is B"
-            )
     if graph.is_prepared:
         if len(specs) > 1:
             raise ValueError(

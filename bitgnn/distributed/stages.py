@@ -213,4 +213,6 @@ def _require_own_rows(call: Call) -> None:
 def _what(call: Call) -> str:
     if call.operator == CALL:
         return "code of its own, whose rows may depend on other nodes"
+    if any(isinstance(a, Part) and a.name == "values" for a in call.arguments):
+        return f"{call.operator}, which reads weights of single edges"
     return call.operator
