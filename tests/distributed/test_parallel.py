@@ -41,7 +41,7 @@ def models(graph, x):
     torch.manual_seed(0)
     made = {
         f"{kind.__name__} {precision} {out}": kind(FEATURES, HIDDEN, out, 2, precision=precision)
-        for kind in (GCN, GraphSAGE)
+            for kind in (GCN, GraphSAGE)
         for precision, out in (("bin", 3), ("bin", 60), ("full", 60))
     }
     made["GraphConv"] = Convolutions(60)
@@ -135,7 +135,7 @@ class Pooled(torch.nn.Module):
 
 def test_calls_that_cannot_be_sharded_are_refused(graph, alone):
     x = torch.randn(40, FEATURES)
-    with pytest.raises(TypeError, match="frozen must be a FrozenModel.*got a GCN"):
+    with pytest.raises(TypeError, match=r"frozen must be a FrozenModel.*got a GCN"):
         parallelize(GCN(FEATURES, HIDDEN, 3))
     with pytest.raises(ValueError, match="parallelize: every part must treat nodes one by one"):
         parallelize(frozen(Pooled(), graph, x))
