@@ -153,7 +153,7 @@ def _runner(
     model = parallelize(model_of(size), mesh, capture=capture)
     ones = torch.ones(graph.places.rows, device=graph.device)
     x = BitTensor(graph.x.words, size.features, ones)
-    return lambda: model(x, graph)  # type: ignore[no-any-return]
+    return lambda: model(x, graph)
 
 
 def _bits(size: Size, graph: ShardedAdjacency) -> torch.Tensor:

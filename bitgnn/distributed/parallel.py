@@ -107,7 +107,7 @@ class ParallelModel(nn.Module):
         Raises:
             TypeError: ``graph`` is no sharded graph, or ``x`` no features.
             ValueError: ``x`` has another number of rows or features, or lies on another device.
-            RuntimeError: another rank has ended.
+            ConnectionError: another rank has ended.
         """
         if not isinstance(graph, ShardedAdjacency):
             raise TypeError(

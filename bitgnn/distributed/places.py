@@ -133,7 +133,7 @@ class Gathering:
         """Send this rank's rows of a chunk, and begin to receive those of the others.
 
         Raises:
-            RuntimeError: another rank has ended.
+            ConnectionError: another rank has ended.
         """
         p, width = self.places, self.places.width(chunk)
         if p.ranks == p.chunks == 1:
@@ -163,7 +163,7 @@ class Gathering:
         """The rows in their places; what a GPU does next waits for them, not the caller.
 
         Raises:
-            RuntimeError: another rank has ended, or does not answer within the group's timeout.
+            ConnectionError: another rank has ended, or does not answer within the group's timeout.
         """
         try:
             for work, _ in self._works:
@@ -174,10 +174,10 @@ class Gathering:
         assert self._held is not None, "no chunk was sent"
         return self._held
 
-    def _lost(self, error: RuntimeError) -> RuntimeError:
+    def _lost(self, error: RuntimeError) -> ConnectionError:
         rank, ranks = self.places.rank, self.places.ranks
         first = str(error).split("\n", 1)[0]
-        return RuntimeError(
+        return ConnectionError(
             f"rank {rank} of {ranks}: rows cannot be exchanged, another rank has ended or does not "
             f"answer within the timeout of its process group: {first}"
         )

@@ -76,7 +76,7 @@ class ShardedAdjacency:
 
         Raises:
             ValueError: ``x`` has another number of rows.
-            RuntimeError: another rank has ended.
+            ConnectionError: another rank has ended.
         """
         if len(x) != self.places.rows:
             raise ValueError(
@@ -97,7 +97,7 @@ class ShardedAdjacency:
 
         Raises:
             ValueError: ``out`` has another number of rows.
-            RuntimeError: another rank has ended.
+            ConnectionError: another rank has ended.
         """
         p = self.places
         if out.dim() == 0 or len(out) != p.rows:

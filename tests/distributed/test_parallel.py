@@ -3,7 +3,6 @@
 import gloo_ranks
 import pytest
 import torch
-import torch.multiprocessing
 import torch_geometric.nn as pyg
 
 import bitgnn
@@ -41,7 +40,7 @@ def models(graph, x):
     torch.manual_seed(0)
     made = {
         f"{kind.__name__} {precision} {out}": kind(FEATURES, HIDDEN, out, 2, precision=precision)
-            for kind in (GCN, GraphSAGE)
+        for kind in (GCN, GraphSAGE)
         for precision, out in (("bin", 3), ("bin", 60), ("full", 60))
     }
     made["GraphConv"] = Convolutions(60)
@@ -52,18 +51,8 @@ def models(graph, x):
     return found
 
 
-@pytest.fixture
-def local(monkeypatch):
-    monkeypatch.setenv("GLOO_SOCKET_IFNAME", "lo")
-
-
-def spawn(function, world_size, folder, *arguments):
-    store = str(folder / f"store-{world_size}")
-    torch.multiprocessing.spawn(function, (world_size, store, *arguments), nprocs=world_size)
-
-
 @pytest.mark.parametrize("world_size", [1, 2, 3, 4])
-def test_ranks_compute_what_one_process_does(graph, write, tmp_path, local, world_size):
+def test_ranks_compute_what_one_process_does(graph, write, tmp_path, spawn, world_size):
     x = torch.randn(40, FEATURES, generator=torch.Generator().manual_seed(3))
     cases, expected = {}, {}
     for name, model in models(graph, x).items():
@@ -89,7 +78,7 @@ def test_ranks_compute_what_one_process_does(graph, write, tmp_path, local, worl
     cases["one node"] = str(tmp_path / "classes"), *alone, {"num_nodes": 1}
     expected["one node"] = sage(*alone)
 
-    spawn(gloo_ranks.run_models, world_size, tmp_path, cases, str(tmp_path))
+    spawn(gloo_ranks.run_models, world_size, cases, str(tmp_path))
     found = [torch.load(tmp_path / f"rank-{rank}.pt") for rank in range(world_size)]
     for name, result in expected.items():
         for rank in found:
@@ -100,10 +89,10 @@ def test_ranks_compute_what_one_process_does(graph, write, tmp_path, local, worl
         assert [len(rank["files range.nodes"]) for rank in found].count(0) == 2
 
 
-def test_ranks_that_lose_one_end_with_an_error(graph, tmp_path, local):
+def test_ranks_that_lose_one_end_with_an_error(graph, tmp_path, spawn):
     x = torch.randn(40, FEATURES)
     bitgnn.save(frozen(GCN(FEATURES, HIDDEN, 3, 2, precision="bin"), graph, x), tmp_path / "gcn")
-    spawn(gloo_ranks.lose_one, 3, tmp_path, str(tmp_path / "gcn"), x, graph, str(tmp_path))
+    spawn(gloo_ranks.lose_one, 3, str(tmp_path / "gcn"), x, graph, str(tmp_path))
     for rank in (0, 2):
         told = (tmp_path / f"error-{rank}").read_text()
         assert told.startswith(

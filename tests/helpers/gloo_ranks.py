@@ -71,7 +71,7 @@ def lose_one(rank, world_size, store, model, x, edges, folder):
             os._exit(0)
         try:
             parallel(own, sharded)
-        except RuntimeError as error:
+        except ConnectionError as error:
             with open(f"{folder}/error-{rank}", "w") as file:
                 file.write(str(error))
         os._exit(0)  # the group cannot be left together any more
