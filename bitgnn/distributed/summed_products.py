@@ -32,7 +32,9 @@ def summed_product(
     sums = torch.ops.bitgnn.bspmm_bbf(x, size, *pattern, integer=True, trusted=True)
     signs = BitTensor._trusted(w, size).to_float()
     padding = (0, bytes_for(size) - size)
-    codes, weight = (pad(rows.to(torch.int8), padding) for rows in (sums, signs))
+    codes, weight = sums.to(torch.int8), signs.to(torch.int8)
+    if any(padding):
+        codes, weight = pad(codes, padding), pad(weight, padding)
     long = long_rows(graph)
     sums = sums[long].double()
     found: Tensor = torch.ops.bitgnn.bmm_iif(codes, weight, size)
