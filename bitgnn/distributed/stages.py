@@ -201,6 +201,8 @@ def _require_own_rows(call: Call) -> None:
     dim = call.named.get("dim", 1)
     fits = call.operator != CALL and call.kind in ROW_WISE
     fits &= all(part.name in OWN_PARTS for part in parts)
+    if call.kind == "batch_norm":
+        fits &= not call.named["training"]
     if call.kind in _ALONG_ROWS:
         fits &= all(axis in (1, -1) for axis in (dim if isinstance(dim, list) else [dim]))
     if not fits:

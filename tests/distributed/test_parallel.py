@@ -9,7 +9,7 @@ import bitgnn
 from bitgnn import freeze
 from bitgnn.distributed import parallelize, shard_graph
 from bitgnn.models import GCN, GraphSAGE
-from bitgnn.nn import GraphConv
+from bitgnn.nn import GATConv, GATv2Conv, GraphConv
 
 FEATURES, HIDDEN = 33, 40
 
@@ -45,6 +45,8 @@ def models(graph, x):
     }
     made["GraphConv"] = Convolutions(60)
     made["PyG's GCN"] = bitgnn.binarize(pyg.GCN(FEATURES, HIDDEN, 2, 60))
+    made["GAT"] = GATConv(FEATURES, 16, heads=2)
+    made["GATv2"] = GATv2Conv(FEATURES, 16, heads=2)
     found = {name: frozen(model, graph, x) for name, model in made.items()}
     found["classes"] = frozen(GraphSAGE(FEATURES, 32, 60, 3, precision="bin"), graph, x,
                               output="classes")  # fmt: skip
@@ -142,6 +144,15 @@ def test_calls_that_cannot_be_sharded_are_refused(graph, alone):
         sharded.full_tensor(x[:39])
     with pytest.raises(ValueError, match="chunk_rows must be 1 or more, got 0"):
         shard_graph(graph, num_nodes=40, chunk_rows=0)
+
+
+def test_networks_without_a_graph_run_on_their_rows(graph, alone):
+    x = torch.randn(40, FEATURES)
+    layers = bitgnn.binarize(pyg.MLP([FEATURES, 64, 64, 5])).train()
+    layers(x)
+    model = freeze(layers.eval())
+    found = parallelize(model)(x, shard_graph(graph, num_nodes=40))
+    torch.testing.assert_close(found, model(x))
 
 
 def test_weights_of_edges_are_refused(graph, alone):
