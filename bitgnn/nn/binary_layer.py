@@ -36,6 +36,11 @@ _INSPECTED: dict[str, list[int | str]] = {
 """Methods of PyG that take arguments by their names, and those that they take otherwise."""
 
 
+def shows_messages(layer: Any) -> bool:
+    """True if an explainer or a hook reads single messages."""
+    return bool(layer.explain) or any(getattr(layer, name) for name in _MESSAGE_HOOKS)
+
+
 class BinaryLayer(BinaryProduct):
     """Mixin of the graph layers: aggregation over bits, or over messages where PyG needs them."""
 
@@ -133,7 +138,7 @@ class BinaryLayer(BinaryProduct):
     @property
     def _shows_messages(self) -> bool:
         """True if an explainer or a hook reads single messages."""
-        return bool(self.explain) or any(getattr(self, name) for name in _MESSAGE_HOOKS)
+        return shows_messages(self)
 
     def _needs_edges(self, graph: Any) -> None:
         """Refuse a ready pattern where PyG's message passing runs."""
