@@ -36,6 +36,18 @@ _INSPECTED: dict[str, list[int | str]] = {
 """Methods of PyG that take arguments by their names, and those that they take otherwise."""
 
 
+def scriptable_twin(layer: Any, parent: type) -> Any:
+    """A layer of PyG's own class with the parts and settings of a float one, for TorchScript."""
+    twin: Any = object.__new__(parent)
+    inspector = Inspector(parent)
+    # What PyG's constructor inspects, for the class that the twin has.
+    for method, exclude in _INSPECTED.items():
+        inspector.inspect_signature(getattr(parent, method), exclude=exclude)
+    state = {key: value for key, value in vars(layer).items() if key != "propagate"}
+    twin.__setstate__({**state, "inspector": inspector})
+    return twin
+
+
 def shows_messages(layer: Any) -> bool:
     """True if an explainer or a hook reads single messages."""
     return bool(layer.explain) or any(getattr(layer, name) for name in _MESSAGE_HOOKS)
@@ -94,14 +106,7 @@ class BinaryLayer(BinaryProduct):
             raise RuntimeError(
                 f"{name}: TorchScript does not compile subclasses of bitgnn's layers"
             )
-        twin: Any = object.__new__(parent)
-        inspector = Inspector(parent)
-        # What PyG's constructor inspects, for the class that the twin has.
-        for method, exclude in _INSPECTED.items():
-            inspector.inspect_signature(getattr(parent, method), exclude=exclude)
-        state = {key: value for key, value in vars(self).items() if key != "propagate"}
-        twin.__setstate__({**state, "inspector": inspector})
-        return twin
+        return scriptable_twin(self, parent)
 
     def _set_jittable_templates(self, raise_on_error: bool = False) -> None:
         """Set as PyG does, but keep the generic ``propagate``, which PyG may mistake.

@@ -14,7 +14,7 @@ from torch_geometric.utils import is_sparse
 from bitgnn.bits import BitAdjacency
 from bitgnn.nn.aggregation import kept_adjacency, neighbour_adjacency, with_value
 from bitgnn.nn.attention_layer import head_mean
-from bitgnn.nn.binary_layer import shows_messages
+from bitgnn.nn.binary_layer import scriptable_twin, shows_messages
 from bitgnn.nn.float_inputs import as_pair, float_features
 from bitgnn.nn.gin_conv import name_of
 from bitgnn.nn.linear import Linear
@@ -103,6 +103,15 @@ class TransformerConv(torch_geometric.nn.TransformerConv):
     def __getstate__(self) -> dict[str, Any]:
         """A copy, whose maps may be packed, knows what its messages are."""
         return {**vars(self), "_has_bits": self.has_bits}
+
+    def __prepare_scriptable__(self) -> Any:
+        """The layer of PyG that ``torch.jit.script`` compiles in place of a float one."""
+        if self.precision != "fp32":
+            raise RuntimeError(
+                f"TransformerConv: TorchScript compiles precision 'fp32' alone, got "
+                f"{self.precision!r}"
+            )
+        return scriptable_twin(self, torch_geometric.nn.TransformerConv)
 
     def forward(
         self,

@@ -166,7 +166,8 @@ def transformer_bits(a: Arguments) -> Tensor:
     products = (a.query[targets] * a.key[sources]).view(len(sources), a.heads, channels)
     padded = torch.nn.functional.pad(products, (0, -channels % DOT_PARTS))
     sums = padded.new_zeros(len(sources), a.heads, DOT_PARTS)
-    for part in padded.split(DOT_PARTS, 2):
+    count = padded.size(2) // DOT_PARTS
+    for part in padded.view(len(sources), a.heads, count, DOT_PARTS).unbind(2):
         sums = sums + part
     while sums.size(2) > 1:
         first, second = sums.chunk(2, 2)
