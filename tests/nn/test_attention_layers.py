@@ -91,6 +91,37 @@ def test_frozen_is_trained(name, options, device, tmp_path):
 
 
 @pytest.mark.parametrize("name", LAYERS)
+@pytest.mark.parametrize("options", [{}, {"fill_value": 2.0}, {"add_self_loops": False}], ids=str)
+def test_features_of_edges(name, options, device, tmp_path):
+    x, edges = (part.to(device) for part in _data())
+    for features in (torch.randn(300, 3, device=device), torch.randn(300, device=device)):
+        torch.manual_seed(0)
+        width = features[0].numel()
+        conv = getattr(bitgnn.nn, name)(IN, 8, heads=4, edge_dim=width, role="first", **options)
+        conv.to(device)
+        for _ in range(3):
+            conv(x, edges, features).square().sum().backward()
+        conv.eval()
+        with torch.no_grad(), torch.profiler.profile() as profile:
+            found = conv(x, edges, features)
+        assert "bitgnn::gat_bits" in {event.key for event in profile.key_averages()}
+        shown, _ = conv(x, edges, features, return_attention_weights=True)
+        torch.testing.assert_close(found, shown, rtol=1e-5, atol=1e-5)
+        assert not torch.allclose(found, conv(x, edges, -3 * features), atol=1e-3)
+        loops, looped = conv._looped(edges, features, N)
+        order = loops[1].argsort(stable=True)
+        counts = torch.bincount(loops[1], minlength=N).cumsum(0)
+        ready = BitAdjacency(functional.pad(counts, (1, 0)), loops[0][order].int(), N)
+        with torch.no_grad():
+            assert torch.equal(conv(x, ready, looped[order]), found)
+        frozen = bitgnn.freeze(conv)
+        assert torch.equal(frozen(x, edges, features), found)
+        bitgnn.save(frozen, tmp_path / "model.bitgnn")
+        loaded = bitgnn.load(tmp_path / "model.bitgnn").to(device)
+        assert torch.equal(loaded(x, edges, features), found)
+
+
+@pytest.mark.parametrize("name", LAYERS)
 def test_dense_features_and_full(name):
     x, edges = _data()
     x = torch.randn(N, IN, generator=torch.Generator().manual_seed(3))
