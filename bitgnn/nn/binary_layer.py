@@ -36,8 +36,14 @@ _INSPECTED: dict[str, list[int | str]] = {
 """Methods of PyG that take arguments by their names, and those that they take otherwise."""
 
 
-def scriptable_twin(layer: Any, parent: type) -> Any:
+def pyg_class(kind: type) -> type:
+    """The class of PyG that a layer's class extends."""
+    return next(base for base in kind.__mro__ if base.__module__.startswith("torch_geometric."))
+
+
+def scriptable_twin(layer: Any) -> Any:
     """A layer of PyG's own class with the parts and settings of a float one, for TorchScript."""
+    parent = pyg_class(type(layer))
     twin: Any = object.__new__(parent)
     inspector = Inspector(parent)
     # What PyG's constructor inspects, for the class that the twin has.
@@ -67,7 +73,7 @@ class BinaryLayer(BinaryProduct):
     def _complete(self, in_channels: int | tuple[int, int], out_channels: int) -> None:
         """Add the norms and warn, once, of an aggregation that has no binary form."""
         self._add_norms(in_channels, out_channels)
-        kind, parent = type(self), self._pyg_class()
+        kind, parent = type(self), pyg_class(type(self))
         self._has_own_messages = any(
             getattr(kind, name) is not getattr(parent, name) for name in _MESSAGE_METHODS
         )
@@ -83,18 +89,13 @@ class BinaryLayer(BinaryProduct):
                 stacklevel=3,
             )
 
-    @classmethod
-    def _pyg_class(cls) -> type:
-        """The class of PyG that this one extends."""
-        return next(base for base in cls.__mro__ if base.__module__.startswith("torch_geometric."))
-
     def __prepare_scriptable__(self) -> Any:
         """The layer of PyG's own class that ``torch.jit.script`` compiles in place of a float one.
 
         TorchScript compiles the source of ``forward``, which tells precisions apart in ways it has
         no words for. Both share parameters, buffers, submodules and settings.
         """
-        kind, parent, name = type(self), self._pyg_class(), type(self).__name__
+        kind, parent, name = type(self), pyg_class(type(self)), type(self).__name__
         if not self.letters.is_float:
             raise RuntimeError(
                 f"{name}: TorchScript compiles precision 'fp32' alone, got {self.precision!r}; "
@@ -106,7 +107,7 @@ class BinaryLayer(BinaryProduct):
             raise RuntimeError(
                 f"{name}: TorchScript does not compile subclasses of bitgnn's layers"
             )
-        return scriptable_twin(self, parent)
+        return scriptable_twin(self)
 
     def _set_jittable_templates(self, raise_on_error: bool = False) -> None:
         """Set as PyG does, but keep the generic ``propagate``, which PyG may mistake.

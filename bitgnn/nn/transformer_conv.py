@@ -111,7 +111,7 @@ class TransformerConv(torch_geometric.nn.TransformerConv):
                 f"TransformerConv: TorchScript compiles precision 'fp32' alone, got "
                 f"{self.precision!r}"
             )
-        return scriptable_twin(self, torch_geometric.nn.TransformerConv)
+        return scriptable_twin(self)
 
     def forward(
         self,
