@@ -242,7 +242,8 @@ class AttentionLayer(NeighbourLayer):
         self, edge_index: Tensor, edge_attr: Tensor, num_nodes: int
     ) -> tuple[BitAdjacency, Tensor]:
         """The graph with self loops, and features of its edges in the order of its entries."""
-        edges, edge_attr = self._looped(edge_index, edge_attr, num_nodes)
+        edges, looped = self._looped(edge_index, edge_attr, num_nodes)
+        assert looped is not None
 
         def build() -> tuple[BitAdjacency, Tensor]:
             sources, targets = edges if self.flow == "source_to_target" else edges.flip(0)
@@ -254,7 +255,7 @@ class AttentionLayer(NeighbourLayer):
 
         key = num_nodes, self.add_self_loops, self.flow
         adjacency, order = _orders.get((edge_index,), key, build)
-        return adjacency, edge_attr[order]
+        return adjacency, looped[order]
 
     def _operator_bias(self) -> Tensor | None:
         """Bias that the operator adds, float32."""

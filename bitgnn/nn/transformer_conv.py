@@ -62,6 +62,7 @@ class TransformerConv(torch_geometric.nn.TransformerConv):
     propagate_type = {  # noqa: RUF012
         "query": Tensor, "key": Tensor, "value": Tensor, "edge_attr": OptTensor
     }  # fmt: skip
+    _alpha: Tensor | None
     _has_bits = False
 
     def __init__(
