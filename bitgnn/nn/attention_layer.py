@@ -238,24 +238,35 @@ class AttentionLayer(NeighbourLayer):
         with torch.no_grad():
             return self._operated(z, own, adjacency, edge_attr)
 
+    @torch.compiler.disable(reason="fullgraph needs a BitAdjacency in place of the edges")
     def _ordered(
         self, edge_index: Tensor, edge_attr: Tensor, num_nodes: int
     ) -> tuple[BitAdjacency, Tensor]:
         """The graph with self loops, and features of its edges in the order of its entries."""
-        edges, looped = self._looped(edge_index, edge_attr, num_nodes)
-        assert looped is not None
 
-        def build() -> tuple[BitAdjacency, Tensor]:
-            sources, targets = edges if self.flow == "source_to_target" else edges.flip(0)
-            checked = read_edges(torch.stack([sources, targets]), num_nodes, None, "edge_index")
-            rowptr = torch.bincount(checked.rows, minlength=num_nodes).cumsum(0)
-            order = torch.argsort(checked.rows, stable=True)
-            columns = checked.columns[order].int()
-            return BitAdjacency(functional.pad(rowptr, (1, 0)), columns, num_nodes), order
+        def build() -> tuple[BitAdjacency, Tensor, Tensor, Tensor]:
+            edges = edge_index.as_subclass(Tensor)
+            kept = torch.arange(edges.size(1), device=edges.device)
+            if self.add_self_loops:
+                kept = (edges[0] != edges[1]).nonzero().flatten()
+            edges = edges[:, kept]
+            looped, _ = self._looped(edges, None, num_nodes)
+            looped = looped if self.flow == "source_to_target" else looped.flip(0)
+            found = read_edges(looped, num_nodes, None, type(self).__name__)
+            rowptr = functional.pad(
+                torch.bincount(found.rows, minlength=num_nodes).cumsum(0), (1, 0)
+            )
+            order = torch.argsort(found.rows, stable=True)
+            adjacency = BitAdjacency(rowptr, found.columns[order].int(), num_nodes)
+            return adjacency, order, edges, kept
 
         key = num_nodes, self.add_self_loops, self.flow
-        adjacency, order = _orders.get((edge_index,), key, build)
-        return adjacency, looped[order]
+        adjacency, order, edges, kept = _orders.get((edge_index,), key, build)
+        features: Any = edge_attr[kept]
+        if self.add_self_loops:
+            options = {"fill_value": self.fill_value, "num_nodes": num_nodes}
+            features = add_self_loops(edges, features, **options)[1]
+        return adjacency, features[order]
 
     def _operator_bias(self) -> Tensor | None:
         """Bias that the operator adds, float32."""

@@ -99,9 +99,11 @@ def test_scores_of_edges_alone(shared, device):
     expected = _attended(x, adjacency, edge, shared)
     torch.testing.assert_close(found.cpu(), expected, rtol=1e-5, atol=1e-5)
     csr = adjacency.rowptr.to(device), adjacency.indices.to(device)
+    words, last = BitTensor.from_float(x).words.to(device), (None, None, 0.2, edge.to(device))
+    torch.library.opcheck(torch.ops.bitgnn.gat_bits.default, (words, 40, 4, *csr, *last))
     for given in ((None, None, 1.0), (edge[:N].to(device), None, 1.0, edge.to(device))):
         with pytest.raises((RuntimeError, ValueError), match="source and target"):
-            torch.ops.bitgnn.gat_bits(BitTensor.from_float(x).words.to(device), 40, 4, *csr, *given)
+            torch.ops.bitgnn.gat_bits(words, 40, 4, *csr, *given)
 
 
 def test_exponentials():
