@@ -89,6 +89,9 @@ def test_ranks_compute_what_one_process_does(graph, write, tmp_path, spawn, worl
     alone = torch.ones(1, FEATURES), torch.tensor([[0, 0], [0, 0]])
     cases["one node"] = str(tmp_path / "classes"), *alone, {"num_nodes": 1}
     expected["one node"] = sage(*alone)
+    nobody = torch.ones(0, FEATURES), torch.empty(2, 0, dtype=torch.int64)
+    cases["no node"] = str(tmp_path / "classes"), *nobody, {"num_nodes": 0}
+    expected["no node"] = sage(*nobody)
 
     spawn(gloo_ranks.run_models, world_size, cases, str(tmp_path))
     found = [torch.load(tmp_path / f"rank-{rank}.pt") for rank in range(world_size)]
