@@ -14,6 +14,7 @@ from torch_geometric.nn.aggr import Aggregation
 
 import bitgnn.nn
 from bitgnn.convert.configs import NAMED, GraphConfig, Precision
+from bitgnn.convert.handlers import handles
 from bitgnn.convert.network.graph_layers import SUPPORTED, row_of
 from bitgnn.convert.network.layers import letters_of
 from bitgnn.convert.plan import tunable_layers
@@ -54,6 +55,7 @@ class Unswappable(ValueError):
     """A layer that no binary one can take the place of; the message says why."""
 
 
+@handles("binarize", GraphConfig)
 def binarize_graph_layers(
     model: nn.Module, config: GraphConfig
 ) -> tuple[nn.Module, BinarizeReport]:
@@ -168,7 +170,7 @@ def _assigned(
 
 
 def _is_wide(layer: Any) -> bool:
-    """Whether bits of a linear layer are worth their norm: not those of gates or a few columns."""
+    """True if bits of a linear layer are worth their norm: not those of gates or a few columns."""
     outputs, inputs = layer.weight.shape
     return inputs >= LEAST_INPUTS and outputs > 1
 
@@ -209,7 +211,7 @@ def swapped_layer(model: nn.Module, name: str, precision: Precision, dropout: fl
 
 
 def is_composed(layer: nn.Module) -> bool:
-    """Whether a layer becomes one whose parts are binary, GINConv."""
+    """True if a layer becomes one whose parts are binary, GINConv."""
     if not isinstance(layer, torch_geometric.nn.GINConv) or why_float(layer) is not None:
         return False
     first = first_linear(layer.nn)
@@ -311,6 +313,6 @@ def _trained(layer: nn.Module, letters: str) -> LayerPrecision:
     if planned.is_float_linear or own.is_float_linear:
         return planned
     options = {name: own.options[name] for name in (*NORM_OPTIONS, *PRODUCT_OPTIONS)}
-    if planned.bmm[2] != "B" and not planned.sums_ternary:
+    if planned.bmm[2] != "B" and not planned.sum_letter.level:
         del options["hidden_norm"]
     return replace(planned, **options)  # type: ignore[arg-type]
