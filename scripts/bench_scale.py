@@ -12,7 +12,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 from unittest import mock
@@ -24,6 +24,7 @@ from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from bitgnn import BitTensor, freeze
 from bitgnn.distributed import PowerLawGraph, ShardedAdjacency, parallelize, shard_graph
 from bitgnn.inference import FrozenModel
+from bitgnn.measure.report import environment, write_json
 from bitgnn.models import GraphSAGE
 from bitgnn.nn import GCNConv
 
@@ -234,7 +235,8 @@ def work(args: argparse.Namespace) -> None:
         if kind == "cuda":
             torch.cuda.empty_cache()
     if args.output and dist.get_rank() == 0:
-        Path(args.output).write_text(json.dumps({"made_up": True, "records": found}, indent=2))
+        whole = {"made_up": True, "environment": environment(), "records": found}
+        write_json(Path(args.output), whole)
     dist.destroy_process_group()
 
 
@@ -255,7 +257,7 @@ def plot(records: list[dict[str, Any]], file: str) -> None:
     figure.savefig(file, dpi=110)
 
 
-def main() -> int:
+def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--sizes", nargs="+", choices=SIZES, default=["papers100M"])
     parser.add_argument("--ranks", type=int, default=1, help="GPUs of this machine (default: 1)")
@@ -264,14 +266,15 @@ def main() -> int:
     parser.add_argument("--capture", action="store_true", help="as one CUDA graph")
     parser.add_argument("--output", help="file for the records")
     parser.add_argument("--plot", nargs="+", help="draw these records into --output instead")
-    args = parser.parse_args()
+    arguments = sys.argv[1:] if arguments is None else arguments
+    args = parser.parse_args(arguments)
     if args.plot:
         records = [r for file in args.plot for r in json.loads(Path(file).read_text())["records"]]
         plot(records, args.output)
         return 0
     if args.ranks > 1 and "RANK" not in os.environ:
         launch = ["torch.distributed.run", "--standalone", f"--nproc-per-node={args.ranks}"]
-        return subprocess.run([sys.executable, "-m", *launch, *sys.argv]).returncode
+        return subprocess.run([sys.executable, "-m", *launch, __file__, *arguments]).returncode
     work(args)
     return 0
 
