@@ -163,7 +163,7 @@ class BoundProgram(Frozen):
     def _is_large(self, x: Inputs) -> bool:
         """Whether features have so many rows that ranges of them may be run."""
         least = self._least_ranged
-        return least is not None and not torch.jit.is_tracing() and bool(x.shape[0] >= least)
+        return least is not None and not torch._C._is_tracing() and bool(x.shape[0] >= least)
 
     def recording_for(self, x: Inputs, graph: Any = None) -> Recording | None:
         """The recording of ``self(x, graph)``, made if need be; None where there can be none.
