@@ -11,6 +11,7 @@ from torch.nn import functional
 from torch_geometric.typing import SparseTensor
 from torch_geometric.utils import (
     add_self_loops,
+    is_sparse,
     is_torch_sparse_tensor,
     remove_self_loops,
 )
@@ -166,6 +167,8 @@ class AttentionLayer(NeighbourLayer):
         """Forward of a binary form."""
         x = float_features(type(self).__name__, x)
         target = x if isinstance(x, Tensor) else x[1]
+        if edge_attr is not None and self.lin_edge is not None:
+            self._check_features(edge_index, edge_attr)
         z, own = self._projections(x)
         res = None if self.res is None or target is None else self.res(target)
         operated = self._by_operator(z, own, edge_index, edge_attr, size, returns_weights)
@@ -191,6 +194,19 @@ class AttentionLayer(NeighbourLayer):
         if is_torch_sparse_tensor(edge_index):
             return out, (set_sparse_value(edge_index, alpha), alpha)
         return out, (edge_index, alpha)
+
+    def _check_features(self, edge_index: Any, edge_attr: Tensor) -> None:
+        """Require a row of features for each edge, where their number is plain to see."""
+        is_ready = isinstance(edge_index, BitAdjacency)
+        if not is_ready and (not isinstance(edge_index, Tensor) or is_sparse(edge_index)):
+            return
+        edges = edge_index.nnz if is_ready else edge_index.size(1)
+        shape = list(edge_attr.shape)
+        if shape != [edges, self.edge_dim] and not (self.edge_dim == 1 and shape == [edges]):
+            raise ValueError(
+                f"{type(self).__name__}: edge_attr must be [{edges}, {self.edge_dim}] like the "
+                f"edges and edge_dim, got {shape}"
+            )
 
     def _joined(self, out: Tensor, res: Tensor | None, is_operated: bool) -> Tensor:
         """Heads side by side or their mean, plus residual and bias."""

@@ -187,6 +187,12 @@ def test_bad_input(name):
         conv(x[:, :3], edges)
     with pytest.raises(TypeError, match="x must hold floats"):
         conv(x.long(), edges)
+    edged = layer(IN, 8, edge_dim=3)
+    for shape in ((300, 2), (299, 3), (301, 3), (300,)):
+        for _ in range(2):
+            with pytest.raises(ValueError, match=rf"{name}: edge_attr must be \[300, 3\] like"):
+                edged(x, edges, torch.zeros(shape))
+            edged.eval()
     conv.eval()
     with torch.no_grad():
         assert conv(x[:1], torch.zeros(2, 0, dtype=torch.long)).shape == (1, 16)
