@@ -13,6 +13,8 @@ from bitgnn.nn.input_bits import InputBits
 from bitgnn.nn.linear import Linear
 from bitgnn.nn.neighbour_convs import GraphConv, SAGEConv
 from bitgnn.nn.precision import PRESETS, LayerPrecision, default_precision
+from bitgnn.nn.propagation import aggregate
+from bitgnn.nn.propagation_layers import ChebConv, SGConv, SSGConv, TAGConv
 from bitgnn.nn.recommender import Recommender
 from bitgnn.nn.torch_layers import BinaryConv2d, BinaryLinear, ChannelShortcut, NodeStandardize
 from bitgnn.ops.hamming import hamming_topk, merge_topk
@@ -27,6 +29,7 @@ __all__ = [
     "BinaryConv2d",
     "BinaryLinear",
     "ChannelShortcut",
+    "ChebConv",
     "GATConv",
     "GATv2Conv",
     "GCNConv",
@@ -39,6 +42,10 @@ __all__ = [
     "NodeStandardize",
     "Recommender",
     "SAGEConv",
+    "SGConv",
+    "SSGConv",
+    "TAGConv",
+    "aggregate",
     "default_precision",
     "hamming_topk",
     "merge_topk",

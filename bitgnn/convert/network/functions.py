@@ -294,12 +294,22 @@ MODULES: tuple[tuple[Any, Rule, str], ...] = (
 _add = _joined("add", _shifted, partial(_with_vector, "bias"))
 _mul = _joined("mul", _scaled, partial(_with_vector, "gain"))
 _maximum = _joined("maximum")
-_subtract = _joined(
+_less = _joined(
     "",
     lambda name, x, number: _shifted(name, x, -number),
     lambda name, x, constant: _with_vector("bias", name, x, -constant),
     commutes=False,
 )
+
+
+def _subtract(name: str, a: Any, b: Any, **options: Any) -> Value:
+    if isinstance(a, Value) and isinstance(b, Value):
+        found: Value = _add(name, a, _scaled(name, b, -1.0), **options)
+        return found
+    less: Value = _less(name, a, b, **options)
+    return less
+
+
 _divide = _joined("", _divided, partial(_with_vector, "divisor"), commutes=False)
 _negate = partial(_scaled, number=-1)
 FUNCTIONS: dict[Any, Rule] = {

@@ -120,7 +120,7 @@ def lower_linear(name: str, layer: Any, value: Value, plan: Planned) -> Value:
         return product(name, FLOAT, value, weight, bias=layer.bias)
     if letters.looks_up:
         out = looked_up_product(name, layer, letters, value, layer)
-        if layer.bias is not None:
+        if layer.bias is not None and layer.adds_bias:
             out = function_of(name, "bias", out, named(bias=layer.bias))
         return function_of(name, "sign", out) if letters.bmm[2] == "B" else out
     hidden, output = layer.hidden_norm, layer.output_norm

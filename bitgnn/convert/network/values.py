@@ -25,6 +25,13 @@ _KEEP_RANK = ("function", "add", "mul", "maximum", "cat")
 """Kinds of values whose number of dimensions is that of their inputs."""
 
 
+@dataclass(frozen=True)
+class Part:
+    """The graph, its weights, or a further input, as a part of a call."""
+
+    name: str
+
+
 class Unsupported(Exception):
     """A module has no rule here, and only its own code can run it; the message says why."""
 

@@ -28,7 +28,7 @@ from bitgnn.convert.swap.keeping import (
 from bitgnn.convert.swap.relu import relu_warnings, replace_activations
 from bitgnn.convert.swap.unchanged import LINEAR, left_alone, unchanged
 from bitgnn.convert.walker import check_names, is_inside, outermost, put_everywhere
-from bitgnn.nn import LayerPrecision
+from bitgnn.nn import LayerPrecision, propagation_layers
 from bitgnn.nn.binary_product import BinaryProduct
 from bitgnn.nn.gin_conv import first_linear, why_not_binary
 from bitgnn.nn.precision import NORM_OPTIONS, PRODUCT_OPTIONS
@@ -181,6 +181,11 @@ def swapped_layer(model: nn.Module, name: str, precision: Precision, dropout: fl
     layer: Any = model.get_submodule(name)
     new: Any
     chosen: dict[str, Any] = {"precision": precision, "dropout": dropout}
+    kind = propagation_layers.kind_of(layer)
+    if kind is not None and isinstance(precision, str):
+        layer.__class__ = kind
+        layer.become(precision, dropout)
+        return model
     if is_composed(layer):
         trains = isinstance(layer.eps, nn.Parameter)
         chosen |= {"aggr": layer.aggr, "flow": layer.flow, "node_dim": layer.node_dim}
@@ -209,7 +214,9 @@ def swapped_layer(model: nn.Module, name: str, precision: Precision, dropout: fl
 
 
 def is_composed(layer: nn.Module) -> bool:
-    """Whether a layer becomes one whose parts are binary, GINConv."""
+    """Whether a layer becomes one whose parts are binary: GINConv, or one of propagation."""
+    if propagation_layers.kind_of(layer) is not None:
+        return why_float(layer) is None and propagation_layers.why_not_binary(layer) is None
     if not isinstance(layer, torch_geometric.nn.GINConv) or why_float(layer) is not None:
         return False
     first = first_linear(layer.nn)
