@@ -18,7 +18,9 @@ IMAGES = 4
 ROWS = 2
 """Dimensions of a value: ``[N, C, H, W]``, or ``[N, K]``."""
 
-_KEEP_SIZE = ("function", "max_pool", "avg_pool", "adaptive_avg_pool", "mean_pixels")
+_KEEP_SIZE = (
+    "function", "max_pool", "avg_pool", "adaptive_avg_pool", "mean_pixels", "aggregate", "add",
+)  # fmt: skip
 """Kinds of values with as many channels as what they read."""
 
 _KEEP_RANK = ("function", "add", "mul", "maximum", "cat")
@@ -183,10 +185,14 @@ def collapse(value: Value) -> tuple[Value, list[Value]]:
 
 def _settle(value: Value, field: str, found: int, kinds: Container[str]) -> None:
     """Set an unknown property of a value and of those from which it inherits it."""
-    while getattr(value, field) is None:
-        setattr(value, field, found)
-        if value.kind in kinds:
-            (value,) = value.inputs
+    stack = [value]
+    while stack:
+        value = stack.pop()
+        if getattr(value, field) is None:
+            setattr(value, field, found)
+            # The user's own code may give one column for all.
+            parts = [p for p in value.inputs if value.kind != "add" or p.kind != "call"]
+            stack.extend(parts if value.kind in kinds else ())
 
 
 def with_size(value: Value, size: int, name: str) -> Value:

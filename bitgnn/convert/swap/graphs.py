@@ -25,6 +25,7 @@ from bitgnn.convert.swap.keeping import (
     copied,
     why_float,
 )
+from bitgnn.convert.swap.own_layers import WHY, take_own_messages
 from bitgnn.convert.swap.relu import relu_warnings, replace_activations
 from bitgnn.convert.swap.unchanged import LINEAR, left_alone, unchanged
 from bitgnn.convert.walker import check_names, is_inside, outermost, put_everywhere
@@ -105,9 +106,16 @@ def binarize_graph_layers(
             del precisions[name], why[name], able[name]
     if not precisions:
         return unchanged(result, able, {**skip, **kept})
+    if by_name:
+        own = take_own_messages(result, config.precision == "bin")
+        precisions |= dict.fromkeys(own, config.precision)
+        why |= dict.fromkeys(own, WHY)
     replaced = replace_activations(result, config.activation)
     composed = [name for name in precisions if is_composed(model.get_submodule(name))]
-    swapped = {name: str(result.get_submodule(name).precision) for name in precisions}
+    swapped = {
+        name: str(getattr(result.get_submodule(name), "precision", precision))
+        for name, precision in precisions.items()
+    }
     for name, module in result.named_modules():
         if isinstance(module, BinaryProduct) and name not in swapped and is_inside(name, composed):
             swapped[name], why[name] = str(module.precision), "part of a graph layer"

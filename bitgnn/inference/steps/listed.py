@@ -119,7 +119,7 @@ MODULES: dict[str, type[nn.Module]] = _named(
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     "results": results,
     "builtins.getattr": builtins.getattr,
-    "bitgnn.nn.aggregate": aggregate,
+    "bitgnn.nn.aggregate": aggregate.__wrapped__,
     "bitgnn.nn.propagation.extreme_of_sums": extreme_of_sums,
     **_named(
         ("torch", torch, _TENSOR),
