@@ -168,7 +168,11 @@ def _batch_norm(rank: int, name: str, value: Value, module: Any) -> Value:
     return batch_norm(name, module, of_rank(value, rank))
 
 
-def _sign(name: str, x: Any, surrogate: str = "ste", window: float = 1.0) -> Value:
+def _sign(
+    name: str, x: Any, surrogate: str = "ste", window: float = 1.0, total: Any = None
+) -> Value:
+    if total is not None:
+        raise Unsupported(_OPTIONS)
     return function_on(_matrix(x), name, "sign")
 
 
