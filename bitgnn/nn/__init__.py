@@ -4,6 +4,7 @@ from bitgnn.bits.pyg_storage import teach_storages
 from bitgnn.nn.attention.bwta_attention import BWTAAttention
 from bitgnn.nn.attention.multihead import BWTAMultiheadAttention, BWTASelfAttention
 from bitgnn.nn.bwta_linear import ActivationQuantizer, BWTALinear
+from bitgnn.nn.cheb_conv import ChebConv
 from bitgnn.nn.gat_conv import GATConv
 from bitgnn.nn.gatv2_conv import GATv2Conv
 from bitgnn.nn.gcn_conv import GCNConv
@@ -14,8 +15,9 @@ from bitgnn.nn.linear import Linear
 from bitgnn.nn.neighbour_convs import GraphConv, SAGEConv
 from bitgnn.nn.precision import PRESETS, LayerPrecision, default_precision
 from bitgnn.nn.propagation import aggregate
-from bitgnn.nn.propagation_layers import ChebConv, SGConv, SSGConv, TAGConv
 from bitgnn.nn.recommender import Recommender
+from bitgnn.nn.sg_conv import SGConv, SSGConv
+from bitgnn.nn.tag_conv import TAGConv
 from bitgnn.nn.torch_layers import BinaryConv2d, BinaryLinear, ChannelShortcut, NodeStandardize
 from bitgnn.ops.hamming import hamming_topk, merge_topk
 

@@ -36,7 +36,47 @@ _INSPECTED: dict[str, list[int | str]] = {
 """Methods of PyG that take arguments by their names, and those that they take otherwise."""
 
 
-class BinaryLayer(BinaryProduct):
+class Scriptable:
+    """Mixin of layers that ``torch.jit.script`` compiles as PyG's in precision ``"fp32"``."""
+
+    precision: Any
+    letters: Any
+    training: bool
+
+    @classmethod
+    def _pyg_class(cls) -> type:
+        """The class of PyG that this one extends."""
+        return next(base for base in cls.__mro__ if base.__module__.startswith("torch_geometric."))
+
+    def __prepare_scriptable__(self) -> Any:
+        """The layer of PyG's own class that ``torch.jit.script`` compiles in place of a float one.
+
+        TorchScript compiles the source of ``forward``, which tells precisions apart in ways it has
+        no words for. Both share parameters, buffers, submodules and settings.
+        """
+        kind, parent, name = type(self), self._pyg_class(), type(self).__name__
+        if not self.letters.is_float:
+            raise RuntimeError(
+                f"{name}: TorchScript compiles precision 'fp32' alone, got {self.precision!r}; "
+                "use torch.compile, or bitgnn.freeze for inference"
+            )
+        if getattr(self, "_input_dropout", 0.0) > 0.0 and self.training:
+            raise RuntimeError(f"{name}: TorchScript has no dropout in layers; call eval() before")
+        if parent not in kind.__bases__:
+            raise RuntimeError(
+                f"{name}: TorchScript does not compile subclasses of bitgnn's layers"
+            )
+        twin: Any = object.__new__(parent)
+        inspector = Inspector(parent)
+        # What PyG's constructor inspects, for the class that the twin has.
+        for method, exclude in _INSPECTED.items():
+            inspector.inspect_signature(getattr(parent, method), exclude=exclude)
+        state = {key: value for key, value in vars(self).items() if key != "propagate"}
+        twin.__setstate__({**state, "inspector": inspector})
+        return twin
+
+
+class BinaryLayer(Scriptable, BinaryProduct):
     """Mixin of the graph layers: aggregation over bits, or over messages where PyG needs them."""
 
     aggr: Any
@@ -65,38 +105,6 @@ class BinaryLayer(BinaryProduct):
                 UserWarning,
                 stacklevel=3,
             )
-
-    @classmethod
-    def _pyg_class(cls) -> type:
-        """The class of PyG that this one extends."""
-        return next(base for base in cls.__mro__ if base.__module__.startswith("torch_geometric."))
-
-    def __prepare_scriptable__(self) -> Any:
-        """The layer of PyG's own class that ``torch.jit.script`` compiles in place of a float one.
-
-        TorchScript compiles the source of ``forward``, which tells precisions apart in ways it has
-        no words for. Both share parameters, buffers, submodules and settings.
-        """
-        kind, parent, name = type(self), self._pyg_class(), type(self).__name__
-        if not self.letters.is_float:
-            raise RuntimeError(
-                f"{name}: TorchScript compiles precision 'fp32' alone, got {self.precision!r}; "
-                "use torch.compile, or bitgnn.freeze for inference"
-            )
-        if self._input_dropout > 0.0 and self.training:
-            raise RuntimeError(f"{name}: TorchScript has no dropout in layers; call eval() before")
-        if parent not in kind.__bases__:
-            raise RuntimeError(
-                f"{name}: TorchScript does not compile subclasses of bitgnn's layers"
-            )
-        twin: Any = object.__new__(parent)
-        inspector = Inspector(parent)
-        # What PyG's constructor inspects, for the class that the twin has.
-        for method, exclude in _INSPECTED.items():
-            inspector.inspect_signature(getattr(parent, method), exclude=exclude)
-        state = {key: value for key, value in vars(self).items() if key != "propagate"}
-        twin.__setstate__({**state, "inspector": inspector})
-        return twin
 
     def _set_jittable_templates(self, raise_on_error: bool = False) -> None:
         """Set as PyG does, but keep the generic ``propagate``, which PyG may mistake.

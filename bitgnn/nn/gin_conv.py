@@ -9,6 +9,7 @@ import torch_geometric.nn
 from torch import Tensor, nn
 from torch_geometric.typing import OptPairTensor
 
+from bitgnn.nn.binary_layer import Scriptable
 from bitgnn.nn.linear import KINDS, adopt, with_binary_maps
 from bitgnn.nn.precision import NAMES, LayerPrecision, chosen_precision
 from bitgnn.nn.sum_linear import SumLinear
@@ -16,7 +17,7 @@ from bitgnn.nn.sum_linear import SumLinear
 FLOAT = LayerPrecision.parse("fp32")
 
 
-class GINConv(torch_geometric.nn.GINConv):
+class GINConv(Scriptable, torch_geometric.nn.GINConv):
     r"""PyG's ``GINConv`` whose sum and MLP can be binary.
 
     * ``"fp32"``: :math:`\mathrm{nn}((1 + \epsilon) x_i + \sum_{j \in N(i)} x_j)`, PyG's own code.

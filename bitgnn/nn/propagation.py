@@ -92,9 +92,7 @@ def aggregate(
             neighbour_adjacency, graph, edge_weight, *sizes, reduction=reduction
         )
     if adjacency.shape[1] != nodes:
-        raise ValueError(
-            f"aggregate: graph has {adjacency.shape[1]} sources, x has {nodes} nodes"
-        )
+        raise ValueError(f"aggregate: graph has {adjacency.shape[1]} sources, x has {nodes} nodes")
     if reduce in ("max", "min"):
         return _extreme(x, adjacency, reduce)
     return bspmm.bbf(x, adjacency) if isinstance(x, BitTensor) else neighbour_sums(x, adjacency)

@@ -79,7 +79,8 @@ def test_forms_of_the_graph():
     for reduce in REDUCE:
         assert torch.equal(aggregate(X[:1], none, reduce), torch.zeros(1, WIDTH))
         assert aggregate(X[:0], none, reduce).shape == (0, WIDTH)
-    assert aggregate(torch.full((1, 2), torch.nan), torch.zeros(2, 1, dtype=torch.long)).isnan().all()
+    loop = torch.zeros(2, 1, dtype=torch.long)
+    assert aggregate(torch.full((1, 2), torch.nan), loop).isnan().all()
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from torch.nn import functional
 import bitgnn
 from bitgnn import BitAdjacency, GraphConfig
 from bitgnn.nn import ChebConv, Linear, SGConv, SSGConv, TAGConv, default_precision
-from bitgnn.nn.propagation_layers import Propagation
+from bitgnn.nn.propagating import Propagation
 
 NODES, WIDTH, CLASSES = 60, 33, 4
 EDGES = torch.randint(0, NODES - 1, (2, 240), generator=torch.Generator().manual_seed(0))
@@ -125,7 +125,7 @@ def test_other_graphs_and_inputs():
         layer(DENSE, BitAdjacency.from_edge_index(EDGES, NODES + 1))
     with pytest.raises(ValueError, match=r"x must be \[N, 33\], got \[60, 8\]"):
         layer(DENSE[:, :8], EDGES)
-    with pytest.raises(TypeError, match="x must hold floats, got torch.int64"):
+    with pytest.raises(TypeError, match="x must hold floats, got"):
         layer(DENSE.long(), EDGES)
     with pytest.raises(ValueError, match="edge_index must be an edge index, got a sparse"):
         ChebConv(WIDTH, 7, K=2, precision="bin")(DENSE, sparse)

@@ -29,7 +29,7 @@ from bitgnn.convert.swap.own_layers import WHY, take_own_messages
 from bitgnn.convert.swap.relu import relu_warnings, replace_activations
 from bitgnn.convert.swap.unchanged import LINEAR, left_alone, unchanged
 from bitgnn.convert.walker import check_names, is_inside, outermost, put_everywhere
-from bitgnn.nn import LayerPrecision, propagation_layers
+from bitgnn.nn import LayerPrecision, propagating
 from bitgnn.nn.binary_product import BinaryProduct
 from bitgnn.nn.gin_conv import first_linear, why_not_binary
 from bitgnn.nn.precision import NORM_OPTIONS, PRODUCT_OPTIONS
@@ -189,7 +189,7 @@ def swapped_layer(model: nn.Module, name: str, precision: Precision, dropout: fl
     layer: Any = model.get_submodule(name)
     new: Any
     chosen: dict[str, Any] = {"precision": precision, "dropout": dropout}
-    kind = propagation_layers.kind_of(layer)
+    kind = propagating.kind_of(layer)
     if kind is not None and isinstance(precision, str):
         layer.__class__ = kind
         layer.become(precision, dropout)
@@ -223,8 +223,8 @@ def swapped_layer(model: nn.Module, name: str, precision: Precision, dropout: fl
 
 def is_composed(layer: nn.Module) -> bool:
     """Whether a layer becomes one whose parts are binary: GINConv, or one of propagation."""
-    if propagation_layers.kind_of(layer) is not None:
-        return why_float(layer) is None and propagation_layers.why_not_binary(layer) is None
+    if propagating.kind_of(layer) is not None:
+        return why_float(layer) is None and propagating.why_not_binary(layer) is None
     if not isinstance(layer, torch_geometric.nn.GINConv) or why_float(layer) is not None:
         return False
     first = first_linear(layer.nn)
