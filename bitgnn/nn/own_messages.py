@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import inspect
 from typing import Any
 
@@ -37,7 +36,7 @@ class OwnMessages:
     def propagate(self, edge_index: Any, size: Any = None, **kwargs: Any) -> Tensor:
         """Aggregate by :func:`bitgnn.nn.aggregate`; by PyG what that does not take."""
         layer: Any = self
-        x = kwargs.get("x")
+        x: Any = kwargs.get("x")
         if isinstance(x, tuple | list) and len(x) == 2 and x[0] is x[1]:
             x = x[0]
         weight = None if self.own_weight is None else kwargs.get(self.own_weight)
@@ -63,13 +62,19 @@ def _is_plain(x: Any, edges: Any, weight: Any) -> bool:
     return weight is None or (weight.dim() == 1 and weight.dtype == x.dtype)
 
 
-@functools.cache
-def _made(kind: type[MessagePassing], weight: str | None) -> type[Any]:
+_classes: dict[tuple[Any, str | None], type[Any]] = {}
+
+
+def _made(kind: Any, weight: str | None) -> type[Any]:
+    found = _classes.get((kind, weight))
+    if found is not None:
+        return found
     names = {"__module__": kind.__module__, "__qualname__": kind.__qualname__}
     # PyG writes a propagate() into every class without one.
     own = {"propagate": OwnMessages.propagate, "own_weight": weight, "own_class": kind}
     members = {**names, "__doc__": kind.__doc__, **own}
-    return type(kind.__name__, (OwnMessages, kind), members)
+    made = type(kind.__name__, (OwnMessages, kind), members)
+    return _classes.setdefault((kind, weight), made)
 
 
 def _empty(kind: type[MessagePassing]) -> Any:

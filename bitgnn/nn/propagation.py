@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any, Literal, get_args
+from typing import Any, Literal, TypeVar, cast, get_args
 
 import torch
 from torch import Tensor, fx
@@ -19,11 +19,12 @@ from bitgnn.nn.float_inputs import require_floats
 from bitgnn.nn.settling import current_flow
 from bitgnn.ops import bspmm
 
+F = TypeVar("F", bound=Callable[..., Any])
 Reduce = Literal["sum", "mean", "max", "min"]
 GraphKind = Literal["gcn", "laplacian"]
 
 
-def whole(function: Callable[..., Any]) -> Callable[..., Any]:
+def whole(function: F) -> F:
     """Keep a function whole in traces of torch.fx, which see one call of it."""
 
     @functools.wraps(function)
@@ -33,7 +34,7 @@ def whole(function: Callable[..., Any]) -> Callable[..., Any]:
                 return value.tracer.create_proxy("call_function", function, args, kwargs)
         return function(*args, **kwargs)
 
-    return call
+    return cast(F, call)
 
 
 @whole

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from inspect import unwrap
 from typing import Any
 
+from bitgnn.convert.network.tracer import NotTraced
 from bitgnn.convert.network.values import Part, Unsupported, Value, is_unit
 from bitgnn.inference.graph import GraphSpec
 from bitgnn.inference.steps.calls import FloatCall, Input
 from bitgnn.nn.propagation import aggregate, extreme_of_sums, neighbour_sums, propagation_graph
 
-READY = "a frozen model takes its graph ready, not from the forward"
+READY = "a frozen model takes it ready"
 
 
 def _graph(
@@ -18,7 +20,7 @@ def _graph(
 ) -> GraphSpec:
     """How the graph of a propagation is made."""
     if not isinstance(edge_index, Part) or not isinstance(edge_weight, Part | None):
-        raise Unsupported(READY)
+        raise NotTraced(f"freeze: {name} is given a graph that the forward computes; {READY}")
     return GraphSpec(**{"normalize": True, "add_self_loops": False, **options},
                      weighted=edge_weight is not None)  # fmt: skip
 
@@ -27,8 +29,6 @@ def _sums(name: str, x: Any, graph: Any, are_signs: bool = False) -> Value:
     """Float sums, or those of bits."""
     if not isinstance(x, Value) or not isinstance(graph, GraphSpec):
         raise Unsupported(READY)
-    if is_unit(x) and not are_signs and graph.kind == "gcn" and graph.normalize:
-        raise Unsupported("its signs have factors")
     return Value("aggregate", name, (x,), x.size, spec=graph)
 
 
@@ -54,13 +54,9 @@ def _aggregate(
     return Value("call", name, (sums,), x.size, call=call, needs_edges=True)
 
 
-def _unwrapped(function: Any) -> Any:
-    return function.__wrapped__
-
-
 FUNCTIONS: dict[Any, Any] = {
-    _unwrapped(propagation_graph): _graph,
-    _unwrapped(neighbour_sums): _sums,
-    _unwrapped(aggregate): _aggregate,
+    unwrap(propagation_graph): _graph,
+    unwrap(neighbour_sums): _sums,
+    unwrap(aggregate): _aggregate,
 }
 """Rules by function."""

@@ -204,6 +204,7 @@ def swapped_layer(model: nn.Module, name: str, precision: Precision, dropout: fl
         inputs = getattr(layer, "in_channels", None) or layer.in_features
         outputs = getattr(layer, "out_channels", None) or layer.out_features
         new = bitgnn.nn.Linear(inputs, outputs, layer.bias is not None, **chosen)
+        new.adds_bias = getattr(layer, "adds_bias", True)
     else:
         plain = layer.aggr in PLAIN_AGGREGATIONS
         aggr = layer.aggr if plain else copy.deepcopy(layer.aggr_module)

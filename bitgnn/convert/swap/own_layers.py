@@ -38,7 +38,7 @@ def _sum_signs(layer: nn.Module) -> None:
         graph, _ = traced_graph(layer, {k: v for k, v in fixed.items() if k != "edge_weight"})
     except Exception:  # it decides by values, and keeps floats
         return
-    for node in graph.find_nodes(op="call_function", target=aggregate.__wrapped__):  # type: ignore[attr-defined]
+    for node in graph.find_nodes(op="call_function", target=inspect.unwrap(aggregate)):
         source: Any = node.args[0]
         if source.op != "call_module" or len(source.users) != 1:
             continue

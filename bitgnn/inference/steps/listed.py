@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import inspect
 import operator
 from collections.abc import Callable
 from typing import Any
@@ -119,7 +120,7 @@ MODULES: dict[str, type[nn.Module]] = _named(
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     "results": results,
     "builtins.getattr": builtins.getattr,
-    "bitgnn.nn.aggregate": aggregate.__wrapped__,
+    "bitgnn.nn.aggregate": inspect.unwrap(aggregate),
     "bitgnn.nn.propagation.extreme_of_sums": extreme_of_sums,
     **_named(
         ("torch", torch, _TENSOR),
