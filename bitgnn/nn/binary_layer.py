@@ -20,7 +20,7 @@ from bitgnn.quantize import binary_sign
 # (Cora: 54 % accuracy with 1, 79 % with 4, the same with 16).
 OUTPUT_WINDOW = 4.0
 
-_MESSAGE_HOOKS = tuple(
+MESSAGE_HOOKS = tuple(
     f"_{method}_forward_{hooks}"
     for method in ("propagate", "message", "aggregate", "message_and_aggregate")
     for hooks in ("pre_hooks", "hooks")
@@ -141,7 +141,7 @@ class BinaryLayer(Scriptable, BinaryProduct):
     @property
     def _shows_messages(self) -> bool:
         """True if an explainer or a hook reads single messages."""
-        return bool(self.explain) or any(getattr(self, name) for name in _MESSAGE_HOOKS)
+        return bool(self.explain) or any(getattr(self, name) for name in MESSAGE_HOOKS)
 
     def _needs_edges(self, graph: Any) -> None:
         """Refuse a ready pattern where PyG's message passing runs."""

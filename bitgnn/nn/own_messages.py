@@ -10,7 +10,7 @@ from torch import Tensor, fx, nn
 from torch_geometric.nn import MessagePassing
 from torch_geometric.nn.aggr import MaxAggregation, MeanAggregation, MinAggregation, SumAggregation
 
-from bitgnn.nn.binary_layer import _MESSAGE_HOOKS
+from bitgnn.nn.binary_layer import MESSAGE_HOOKS
 from bitgnn.nn.propagation import Reduce, aggregate
 
 REDUCTIONS: dict[type[nn.Module], Reduce] = {
@@ -41,7 +41,7 @@ class OwnMessages:
             x = x[0]
         weight = None if self.own_weight is None else kwargs.get(self.own_weight)
         if _is_plain(x, edge_index, weight) and size is None:
-            if not any(getattr(layer, name) for name in _MESSAGE_HOOKS):
+            if not any(getattr(layer, name) for name in MESSAGE_HOOKS):
                 return aggregate(x, edge_index, REDUCTIONS[type(layer.aggr_module)], weight)
         elif any(isinstance(part, fx.Proxy) for part in (x, edge_index, weight)):
             raise ValueError("its messages are between two sets of nodes")

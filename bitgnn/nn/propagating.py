@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 from torch import nn
 from torch_geometric.nn.aggr import SumAggregation
 
-from bitgnn.nn.binary_layer import Scriptable
+from bitgnn.nn.binary_layer import MESSAGE_HOOKS, Scriptable
 from bitgnn.nn.gin_conv import FLOAT, name_of
 from bitgnn.nn.linear import Linear, adopt
 from bitgnn.nn.precision import LayerPrecision
@@ -79,6 +79,12 @@ class Propagation(Scriptable):
         return found.letters
 
     def _graph(self, x: Any, edge_index: Any, edge_weight: Any, **options: Any) -> Any:
+        layer: Any = self
+        if layer.explain or any(getattr(layer, name) for name in MESSAGE_HOOKS):
+            raise ValueError(
+                f"{type(self).__name__}: precision must be 'fp32' for explain mode and message "
+                f"hooks, since sums of products have no messages; got {self.precision!r}"
+            )
         return propagation_graph(
             x,
             edge_index,

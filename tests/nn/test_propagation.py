@@ -127,6 +127,9 @@ def test_other_graphs_and_inputs():
         layer(DENSE[:, :8], EDGES)
     with pytest.raises(TypeError, match="x must hold floats, got"):
         layer(DENSE.long(), EDGES)
+    layer.explain = True
+    with pytest.raises(ValueError, match="TAGConv: precision must be 'fp32' for explain mode"):
+        layer(DENSE, EDGES)
     with pytest.raises(ValueError, match="edge_index must be an edge index, got a sparse"):
         ChebConv(WIDTH, 7, K=2, precision="bin")(DENSE, sparse)
 

@@ -307,7 +307,7 @@ _less = _joined(
 
 
 def _subtract(name: str, a: Any, b: Any, **options: Any) -> Value:
-    if isinstance(a, Value) and isinstance(b, Value):
+    if isinstance(a, Value) and isinstance(b, Value) and is_matrix(a) and is_matrix(b):
         found: Value = _add(name, a, _scaled(name, b, -1.0), **options)
         return found
     less: Value = _less(name, a, b, **options)
