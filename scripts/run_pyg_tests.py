@@ -28,10 +28,12 @@ FILES = (
     "test_gcn_conv.py", "test_sage_conv.py", "test_graph_conv.py", "test_gat_conv.py",
     "test_gatv2_conv.py",
 )  # fmt: skip
-NAMED_LAYERS = ("GINConv", "GINEConv", "SGConv", "SSGConv", "TAGConv", "ChebConv")
+NAMED_LAYERS = (
+    "GINConv", "GINEConv", "SGConv", "SSGConv", "TAGConv", "ChebConv", "APPNP", "LGConv",
+)  # fmt: skip
 NAMED_FILES = (
     "test_gin_conv.py", "test_sg_conv.py", "test_ssg_conv.py", "test_tag_conv.py",
-    "test_cheb_conv.py",
+    "test_cheb_conv.py", "test_appnp.py", "test_lg_conv.py",
 )  # fmt: skip
 """Layers that take no letters, which run in fp32."""
 FOLDERS = ("test/nn/conv", "tests/nn/conv")

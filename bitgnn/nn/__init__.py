@@ -1,6 +1,7 @@
 """Trainable layers with PyG's signatures and a precision, binary and BWTA ones with torch's."""
 
 from bitgnn.bits.pyg_storage import teach_storages
+from bitgnn.nn.appnp import APPNP, LGConv
 from bitgnn.nn.attention.bwta_attention import BWTAAttention
 from bitgnn.nn.attention.multihead import BWTAMultiheadAttention, BWTASelfAttention
 from bitgnn.nn.bwta_linear import ActivationQuantizer, BWTALinear
@@ -22,6 +23,7 @@ from bitgnn.nn.torch_layers import BinaryConv2d, BinaryLinear, ChannelShortcut, 
 from bitgnn.ops.hamming import hamming_topk, merge_topk
 
 __all__ = [
+    "APPNP",
     "PRESETS",
     "ActivationQuantizer",
     "BWTAAttention",
@@ -39,6 +41,7 @@ __all__ = [
     "GINEConv",
     "GraphConv",
     "InputBits",
+    "LGConv",
     "LayerPrecision",
     "Linear",
     "NodeStandardize",

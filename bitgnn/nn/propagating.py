@@ -73,10 +73,8 @@ class Propagation(Scriptable):
     @property
     def letters(self) -> LayerPrecision:
         """Precision in use of the map whose product is summed first."""
-        if not self.is_binary:
-            return FLOAT
-        found: Linear = list(_maps(self))[-1][2]
-        return found.letters
+        *_, last = (None, *(linear for _, _, linear in _maps(self)))
+        return FLOAT if last is None or not self.is_binary else last.letters
 
     def _graph(self, x: Any, edge_index: Any, edge_weight: Any, **options: Any) -> Any:
         layer: Any = self
@@ -98,12 +96,10 @@ class Propagation(Scriptable):
 
 def _maps(layer: Any) -> Iterator[tuple[Any, str, Any]]:
     """Parents, names and maps; the last one is that of the highest power."""
-    lins = getattr(layer, "lins", None)
-    if lins is None:
+    if hasattr(layer, "lin"):
         yield layer, "lin", layer.lin
-    else:
-        for place, linear in enumerate(lins):
-            yield lins, str(place), linear
+    for place, linear in enumerate(getattr(layer, "lins", ())):
+        yield layer.lins, str(place), linear
 
 
 def why_not_binary(layer: Any) -> str | None:
@@ -112,11 +108,16 @@ def why_not_binary(layer: Any) -> str | None:
         return f"aggr={layer.aggr!r} is no sum"
     if layer.node_dim not in (-2, 0):
         return f"node_dim={layer.node_dim} is not that of rows"
-    if getattr(layer, "cached", False):
+    if getattr(layer, "cached", False) and hasattr(layer, "lin"):
         return "cached=True keeps sums of floats of its first input"
     if getattr(layer, "normalization", "sym") != "sym":
         return f"normalization={layer.normalization!r} is not 'sym'"
     return None
+
+
+def has_maps(layer: nn.Module) -> bool:
+    """False for a layer of propagation that sums floats alone."""
+    return next(_maps(layer), None) is not None
 
 
 def kind_of(layer: nn.Module) -> type[Any] | None:

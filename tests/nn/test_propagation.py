@@ -98,6 +98,39 @@ def test_the_polynomial_is_that_of_the_layer_in_floats(layer):
     assert torch.allclose(binary(DENSE, EDGES, WEIGHTS), expected, atol=1e-5, rtol=1e-4)
 
 
+class Scores(nn.Module):
+    def __init__(self, last):
+        super().__init__()
+        self.lin1, self.lin2, self.prop = nn.Linear(WIDTH, 40), nn.Linear(40, CLASSES), last
+
+    def forward(self, x, edge_index, edge_weight=None):
+        scores = self.lin2(functional.relu(self.lin1(x)))
+        return self.prop(scores, edge_index, edge_weight)
+
+
+@pytest.mark.parametrize("weight", [None, WEIGHTS], ids=["plain", "weighted"])
+@pytest.mark.parametrize(
+    "layer",
+    [pyg.APPNP(3, 0.2), pyg.APPNP(2, 0.2, 0.5, cached=True), pyg.LGConv(), pyg.LGConv(False)],
+    ids=["APPNP", "APPNP, dropout", "LGConv", "LGConv, sums"],
+)
+def test_float_sums_are_those_of_frozen_models(layer, weight, tmp_path):
+    torch.manual_seed(0)
+    model = trained(bitgnn.binarize(Scores(copy.deepcopy(layer))), DENSE, EDGES, weight)
+    assert type(model.prop) is getattr(bitgnn.nn, type(layer).__name__)
+    frozen = bitgnn.freeze(model, fold=False)
+    assert not any("own code" in why for why in frozen.report.floats.values())
+    with torch.no_grad():
+        expected = model(DENSE, EDGES, weight)
+        assert torch.allclose(
+            model.prop(DENSE, EDGES, weight), layer.eval()(DENSE, EDGES, weight), atol=1e-5
+        )
+    assert torch.equal(frozen(DENSE, EDGES, weight), expected)
+    read = bitgnn.load(bitgnn.save(frozen, tmp_path))
+    assert torch.equal(read(DENSE, EDGES, weight), expected)
+    assert bitgnn.report_of(model).left["prop"]
+
+
 def test_lambda_max_of_a_number_and_of_each_graph():
     torch.manual_seed(0)
     layer = trained(ChebConv(WIDTH, 7, K=3, precision="bin"), DENSE, EDGES)

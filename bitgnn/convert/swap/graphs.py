@@ -25,7 +25,7 @@ from bitgnn.convert.swap.keeping import (
     copied,
     why_float,
 )
-from bitgnn.convert.swap.own_layers import WHY, take_own_messages
+from bitgnn.convert.swap.own_layers import WHY, take_float_sums, take_own_messages
 from bitgnn.convert.swap.relu import relu_warnings, replace_activations
 from bitgnn.convert.swap.unchanged import LINEAR, left_alone, unchanged
 from bitgnn.convert.walker import check_names, is_inside, outermost, put_everywhere
@@ -107,6 +107,7 @@ def binarize_graph_layers(
     if not precisions:
         return unchanged(result, able, {**skip, **kept})
     if by_name:
+        take_float_sums(result, str(config.precision))
         own = take_own_messages(result, config.precision == "bin")
         precisions |= dict.fromkeys(own, config.precision)
         why |= dict.fromkeys(own, WHY)
@@ -225,7 +226,11 @@ def swapped_layer(model: nn.Module, name: str, precision: Precision, dropout: fl
 def is_composed(layer: nn.Module) -> bool:
     """Whether a layer becomes one whose parts are binary: GINConv, or one of propagation."""
     if propagating.kind_of(layer) is not None:
-        return why_float(layer) is None and propagating.why_not_binary(layer) is None
+        return (
+            propagating.has_maps(layer)
+            and why_float(layer) is None
+            and propagating.why_not_binary(layer) is None
+        )
     if not isinstance(layer, torch_geometric.nn.GINConv) or why_float(layer) is not None:
         return False
     first = first_linear(layer.nn)

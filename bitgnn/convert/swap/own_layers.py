@@ -1,4 +1,4 @@
-"""Layers of a user's own class of PyG's message passing, whose sums become those of bits."""
+"""Layers whose sums run as in frozen models: own message passing, and those of floats alone."""
 
 from __future__ import annotations
 
@@ -10,10 +10,22 @@ from torch_geometric.nn import MessagePassing
 
 import bitgnn.nn
 from bitgnn.convert.network.tracer import traced_graph
+from bitgnn.convert.swap.keeping import why_float
 from bitgnn.nn.own_messages import take_messages
+from bitgnn.nn.propagating import has_maps, kind_of, why_not_binary
 from bitgnn.nn.propagation import aggregate
 
 WHY = "its messages are plain"
+
+
+def take_float_sums(model: nn.Module, precision: str) -> None:
+    """Let layers that sum floats alone, such as APPNP, do so as frozen models do, in place."""
+    for module in model.modules():
+        kind = kind_of(module)
+        if kind is None or has_maps(module) or why_float(module) or why_not_binary(module):
+            continue
+        module.__class__ = kind
+        module.become(precision, 0.0)  # type: ignore[operator]
 
 
 def take_own_messages(model: nn.Module, signs: bool) -> list[str]:
