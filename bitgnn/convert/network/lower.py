@@ -135,13 +135,20 @@ class _Lowering:
             if rule is None:
                 raise Unsupported(functions.UNKNOWN)
             try:
-                given = inspect.signature(rule).bind(node.name, *args, **kwargs)
+                name = self._place(node) if target in aggregations.FUNCTIONS else node.name
+                given = inspect.signature(rule).bind(name, *args, **kwargs)
             except TypeError as error:
                 raise Unsupported(str(error)) from error
             return rule(*given.args, **given.kwargs)
         except Unsupported as reason:
             function = target if callable(target) else Method(target)
             return self._call(node.name, function, args, kwargs, str(reason))
+
+    def _place(self, node: fx.Node) -> str:
+        """Name of a node in the layer whose forward it is part of."""
+        stack = list(node.meta.get("nn_module_stack", {}).values())
+        name = self.traced.name_of(stack[-1][0]) if stack else ""
+        return f"{name}.{node.name}" if name else node.name
 
     def _module(self, target: str, args: Any, kwargs: Any) -> Any:
         name, module = self.traced.name_of(target), self.traced.root.get_submodule(target)
