@@ -20,6 +20,7 @@ from bitgnn.nn.recommender import Recommender
 from bitgnn.nn.sg_conv import SGConv, SSGConv
 from bitgnn.nn.tag_conv import TAGConv
 from bitgnn.nn.torch_layers import BinaryConv2d, BinaryLinear, ChannelShortcut, NodeStandardize
+from bitgnn.nn.transformer_conv import TransformerConv
 from bitgnn.ops.hamming import hamming_topk, merge_topk
 
 __all__ = [
@@ -50,6 +51,7 @@ __all__ = [
     "SGConv",
     "SSGConv",
     "TAGConv",
+    "TransformerConv",
     "aggregate",
     "default_precision",
     "hamming_topk",

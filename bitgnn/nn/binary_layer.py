@@ -36,47 +36,30 @@ _INSPECTED: dict[str, list[int | str]] = {
 """Methods of PyG that take arguments by their names, and those that they take otherwise."""
 
 
-class Scriptable:
-    """Mixin of layers that ``torch.jit.script`` compiles as PyG's in precision ``"fp32"``."""
-
-    precision: Any
-    letters: Any
-    training: bool
-
-    @classmethod
-    def _pyg_class(cls) -> type:
-        """The class of PyG that this one extends."""
-        return next(base for base in cls.__mro__ if base.__module__.startswith("torch_geometric."))
-
-    def __prepare_scriptable__(self) -> Any:
-        """The layer of PyG's own class that ``torch.jit.script`` compiles in place of a float one.
-
-        TorchScript compiles the source of ``forward``, which tells precisions apart in ways it has
-        no words for. Both share parameters, buffers, submodules and settings.
-        """
-        kind, parent, name = type(self), self._pyg_class(), type(self).__name__
-        if not self.letters.is_float:
-            raise RuntimeError(
-                f"{name}: TorchScript compiles precision 'fp32' alone, got {self.precision!r}; "
-                "use torch.compile, or bitgnn.freeze for inference"
-            )
-        if getattr(self, "_input_dropout", 0.0) > 0.0 and self.training:
-            raise RuntimeError(f"{name}: TorchScript has no dropout in layers; call eval() before")
-        if parent not in kind.__bases__:
-            raise RuntimeError(
-                f"{name}: TorchScript does not compile subclasses of bitgnn's layers"
-            )
-        twin: Any = object.__new__(parent)
-        inspector = Inspector(parent)
-        # What PyG's constructor inspects, for the class that the twin has.
-        for method, exclude in _INSPECTED.items():
-            inspector.inspect_signature(getattr(parent, method), exclude=exclude)
-        state = {key: value for key, value in vars(self).items() if key != "propagate"}
-        twin.__setstate__({**state, "inspector": inspector})
-        return twin
+def pyg_class(kind: type) -> type:
+    """The class of PyG that a layer's class extends."""
+    return next(base for base in kind.__mro__ if base.__module__.startswith("torch_geometric."))
 
 
-class BinaryLayer(Scriptable, BinaryProduct):
+def scriptable_twin(layer: Any) -> Any:
+    """A layer of PyG's own class with the parts and settings of a float one, for TorchScript."""
+    parent = pyg_class(type(layer))
+    twin: Any = object.__new__(parent)
+    inspector = Inspector(parent)
+    # What PyG's constructor inspects, for the class that the twin has.
+    for method, exclude in _INSPECTED.items():
+        inspector.inspect_signature(getattr(parent, method), exclude=exclude)
+    state = {key: value for key, value in vars(layer).items() if key != "propagate"}
+    twin.__setstate__({**state, "inspector": inspector})
+    return twin
+
+
+def shows_messages(layer: Any) -> bool:
+    """True if an explainer or a hook reads single messages."""
+    return bool(layer.explain) or any(getattr(layer, name) for name in MESSAGE_HOOKS)
+
+
+class BinaryLayer(BinaryProduct):
     """Mixin of the graph layers: aggregation over bits, or over messages where PyG needs them."""
 
     aggr: Any
@@ -90,7 +73,7 @@ class BinaryLayer(Scriptable, BinaryProduct):
     def _complete(self, in_channels: int | tuple[int, int], out_channels: int) -> None:
         """Add the norms and warn, once, of an aggregation that has no binary form."""
         self._add_norms(in_channels, out_channels)
-        kind, parent = type(self), self._pyg_class()
+        kind, parent = type(self), pyg_class(type(self))
         self._has_own_messages = any(
             getattr(kind, name) is not getattr(parent, name) for name in _MESSAGE_METHODS
         )
@@ -105,6 +88,26 @@ class BinaryLayer(Scriptable, BinaryProduct):
                 UserWarning,
                 stacklevel=3,
             )
+
+    def __prepare_scriptable__(self) -> Any:
+        """The layer of PyG's own class that ``torch.jit.script`` compiles in place of a float one.
+
+        TorchScript compiles the source of ``forward``, which tells precisions apart in ways it has
+        no words for. Both share parameters, buffers, submodules and settings.
+        """
+        kind, parent, name = type(self), pyg_class(type(self)), type(self).__name__
+        if not self.letters.is_float:
+            raise RuntimeError(
+                f"{name}: TorchScript compiles precision 'fp32' alone, got {self.precision!r}; "
+                "use torch.compile, or bitgnn.freeze for inference"
+            )
+        if self._input_dropout > 0.0 and self.training:
+            raise RuntimeError(f"{name}: TorchScript has no dropout in layers; call eval() before")
+        if parent not in kind.__bases__:
+            raise RuntimeError(
+                f"{name}: TorchScript does not compile subclasses of bitgnn's layers"
+            )
+        return scriptable_twin(self)
 
     def _set_jittable_templates(self, raise_on_error: bool = False) -> None:
         """Set as PyG does, but keep the generic ``propagate``, which PyG may mistake.
@@ -141,7 +144,7 @@ class BinaryLayer(Scriptable, BinaryProduct):
     @property
     def _shows_messages(self) -> bool:
         """True if an explainer or a hook reads single messages."""
-        return bool(self.explain) or any(getattr(self, name) for name in MESSAGE_HOOKS)
+        return shows_messages(self)
 
     def _needs_edges(self, graph: Any) -> None:
         """Refuse a ready pattern where PyG's message passing runs."""

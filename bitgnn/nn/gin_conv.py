@@ -9,7 +9,7 @@ import torch_geometric.nn
 from torch import Tensor, nn
 from torch_geometric.typing import OptPairTensor
 
-from bitgnn.nn.binary_layer import Scriptable
+from bitgnn.nn.binary_layer import BinaryLayer
 from bitgnn.nn.linear import KINDS, adopt, with_binary_maps
 from bitgnn.nn.precision import NAMES, LayerPrecision, chosen_precision
 from bitgnn.nn.sum_linear import SumLinear
@@ -17,7 +17,7 @@ from bitgnn.nn.sum_linear import SumLinear
 FLOAT = LayerPrecision.parse("fp32")
 
 
-class GINConv(Scriptable, torch_geometric.nn.GINConv):
+class GINConv(torch_geometric.nn.GINConv):
     r"""PyG's ``GINConv`` whose sum and MLP can be binary.
 
     * ``"fp32"``: :math:`\mathrm{nn}((1 + \epsilon) x_i + \sum_{j \in N(i)} x_j)`, PyG's own code.
@@ -44,6 +44,8 @@ class GINConv(Scriptable, torch_geometric.nn.GINConv):
 
     propagate_type = {"x": OptPairTensor}  # noqa: RUF012
     nn: Any
+    _input_dropout = 0.0
+    __prepare_scriptable__: Any = BinaryLayer.__prepare_scriptable__
     root_weight = True
     """False leaves out the node's own features, as a pair without destinations does."""
 

@@ -8,14 +8,14 @@ from typing import Any, ClassVar
 from torch import nn
 from torch_geometric.nn.aggr import SumAggregation
 
-from bitgnn.nn.binary_layer import MESSAGE_HOOKS, Scriptable
+from bitgnn.nn.binary_layer import BinaryLayer, shows_messages
 from bitgnn.nn.gin_conv import FLOAT, name_of
 from bitgnn.nn.linear import Linear, adopt
 from bitgnn.nn.precision import LayerPrecision
 from bitgnn.nn.propagation import propagation_graph
 
 
-class Propagation(Scriptable):
+class Propagation:
     r"""Mixin of PyG's layers that are polynomials of a normalised adjacency, times linear maps.
 
     :math:`\sum_k p_k(\hat A)\,x W_k^\top` is computed as the polynomial of the products, by
@@ -34,6 +34,8 @@ class Propagation(Scriptable):
     node_dim: int
     add_self_loops = False
     normalize = True
+    _input_dropout = 0.0
+    __prepare_scriptable__: Any = BinaryLayer.__prepare_scriptable__
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -78,7 +80,7 @@ class Propagation(Scriptable):
 
     def _graph(self, x: Any, edge_index: Any, edge_weight: Any, **options: Any) -> Any:
         layer: Any = self
-        if layer.explain or any(getattr(layer, name) for name in MESSAGE_HOOKS):
+        if shows_messages(layer):
             raise ValueError(
                 f"{type(self).__name__}: precision must be 'fp32' for explain mode and message "
                 f"hooks, since sums of products have no messages; got {self.precision!r}"
