@@ -28,8 +28,14 @@ FILES = (
     "test_gcn_conv.py", "test_sage_conv.py", "test_graph_conv.py", "test_gat_conv.py",
     "test_gatv2_conv.py",
 )  # fmt: skip
-FLOAT_LAYERS = ("TransformerConv",)
-FLOAT_FILES = ("test_transformer_conv.py",)
+FLOAT_LAYERS = (
+    "TransformerConv", "GINConv", "GINEConv", "SGConv", "SSGConv", "TAGConv", "ChebConv", "APPNP",
+    "LGConv",
+)  # fmt: skip
+FLOAT_FILES = (
+    "test_transformer_conv.py", "test_gin_conv.py", "test_sg_conv.py", "test_ssg_conv.py",
+    "test_tag_conv.py", "test_cheb_conv.py", "test_appnp.py", "test_lg_conv.py",
+)  # fmt: skip
 """Layers that know no letters, for precision fp32 alone."""
 FOLDERS = ("test/nn/conv", "tests/nn/conv")
 PRECISIONS = ("fp32", "FBF+FBF", "FBB+BBF", "FBB+BBB")

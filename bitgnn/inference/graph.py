@@ -15,6 +15,7 @@ from torch_geometric.utils import is_sparse, to_edge_index
 
 from bitgnn.bits import BitAdjacency, pytrees
 from bitgnn.nn.aggregation import gcn_adjacency, neighbour_adjacency
+from bitgnn.nn.propagation import laplacian_adjacency
 from bitgnn.ops.layout_choice import default_layout
 
 
@@ -23,7 +24,8 @@ class GraphSpec:
     """Options of a layer's graph as plain values.
 
     Attributes:
-        kind: ``"gcn"`` (self loops and symmetric normalisation) or ``"neighbours"``.
+        kind: ``"gcn"`` (self loops and symmetric normalisation), ``"neighbours"``, or
+            ``"laplacian"`` (symmetric normalisation by sources, without self loops).
         reduction: ``"add"`` or ``"mean"``.
         add_self_loops: for ``"gcn"``.
         improved: for ``"gcn"``: added loops weigh 2.
@@ -35,7 +37,7 @@ class GraphSpec:
         uses_columns: keep the pattern's column factor.
     """
 
-    kind: Literal["gcn", "neighbours"] = "gcn"
+    kind: Literal["gcn", "neighbours", "laplacian"] = "gcn"
     reduction: Literal["add", "mean"] = "add"
     add_self_loops: bool = True
     improved: bool = False
@@ -60,7 +62,7 @@ class GraphSpec:
         spec = cls(**description)
         flags = (getattr(spec, entry.name) for entry in fields(cls) if entry.type == "bool")
         if (
-            spec.kind not in ("gcn", "neighbours")
+            spec.kind not in ("gcn", "neighbours", "laplacian")
             or spec.reduction not in ("add", "mean")
             or spec.flow not in ("source_to_target", "target_to_source")
             or not all(type(flag) is bool for flag in flags)
@@ -79,7 +81,9 @@ class GraphSpec:
             edge_index = edge_index.set_value(None, layout=None)
         if self.keeps_weights:
             return self._build_floats(edge_index, num_nodes, weight)
-        if self.kind == "gcn":
+        if self.kind == "laplacian":
+            made = laplacian_adjacency(edge_index, num_nodes, weight, flow=self.flow)
+        elif self.kind == "gcn":
             made = gcn_adjacency(
                 edge_index,
                 num_nodes,

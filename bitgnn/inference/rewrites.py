@@ -87,6 +87,8 @@ def aggregated_product(group: Sequence[Call], r: Rewriter) -> list[Call] | None:
     hidden_bits = product.kind == "bmm_bbb"
     if of_product.get("bias") is not None or (hidden_bits and len(product.arguments) > 3):
         return None
+    if not hidden_bits and product.layer != sums.layer:  # the trained model sums rounded floats
+        return None
     if hidden_bits and r.slices(of_sums["rowptr"], words_for(of_sums["size"])):
         return None
     threshold, gain, scaled = packing or (None, None, False)
@@ -112,6 +114,8 @@ def narrow_sums(group: Sequence[Call], r: Rewriter, *, most_columns: int) -> lis
     x, packing, (product, sums, *ends) = _packing(group)
     of_product, of_sums = product.named, sums.named
     shift, added, head = of_product.get("bias"), {}, 0
+    if product.layer != sums.layer:  # the trained model sums rounded floats
+        return None
     if shift is not None and of_product["size"] > MAX_NARROW_SIZE:
         return None
     if ends and ends[0].kind == "bmm_add":

@@ -1,9 +1,11 @@
 """Trainable layers with PyG's signatures and a precision, binary and BWTA ones with torch's."""
 
 from bitgnn.bits.pyg_storage import teach_storages
+from bitgnn.nn.appnp import APPNP, LGConv
 from bitgnn.nn.attention.bwta_attention import BWTAAttention
 from bitgnn.nn.attention.multihead import BWTAMultiheadAttention, BWTASelfAttention
 from bitgnn.nn.bwta_linear import ActivationQuantizer, BWTALinear
+from bitgnn.nn.cheb_conv import ChebConv
 from bitgnn.nn.gat_conv import GATConv
 from bitgnn.nn.gatv2_conv import GATv2Conv
 from bitgnn.nn.gcn_conv import GCNConv
@@ -13,12 +15,16 @@ from bitgnn.nn.input_bits import InputBits
 from bitgnn.nn.linear import Linear
 from bitgnn.nn.neighbour_convs import GraphConv, SAGEConv
 from bitgnn.nn.precision import PRESETS, LayerPrecision, default_precision
+from bitgnn.nn.propagation import aggregate
 from bitgnn.nn.recommender import Recommender
+from bitgnn.nn.sg_conv import SGConv, SSGConv
+from bitgnn.nn.tag_conv import TAGConv
 from bitgnn.nn.torch_layers import BinaryConv2d, BinaryLinear, ChannelShortcut, NodeStandardize
 from bitgnn.nn.transformer_conv import TransformerConv
 from bitgnn.ops.hamming import hamming_topk, merge_topk
 
 __all__ = [
+    "APPNP",
     "PRESETS",
     "ActivationQuantizer",
     "BWTAAttention",
@@ -28,6 +34,7 @@ __all__ = [
     "BinaryConv2d",
     "BinaryLinear",
     "ChannelShortcut",
+    "ChebConv",
     "GATConv",
     "GATv2Conv",
     "GCNConv",
@@ -35,12 +42,17 @@ __all__ = [
     "GINEConv",
     "GraphConv",
     "InputBits",
+    "LGConv",
     "LayerPrecision",
     "Linear",
     "NodeStandardize",
     "Recommender",
     "SAGEConv",
+    "SGConv",
+    "SSGConv",
+    "TAGConv",
     "TransformerConv",
+    "aggregate",
     "default_precision",
     "hamming_topk",
     "merge_topk",

@@ -20,7 +20,7 @@ from bitgnn.quantize import binary_sign
 # (Cora: 54 % accuracy with 1, 79 % with 4, the same with 16).
 OUTPUT_WINDOW = 4.0
 
-_MESSAGE_HOOKS = tuple(
+MESSAGE_HOOKS = tuple(
     f"_{method}_forward_{hooks}"
     for method in ("propagate", "message", "aggregate", "message_and_aggregate")
     for hooks in ("pre_hooks", "hooks")
@@ -56,7 +56,7 @@ def scriptable_twin(layer: Any) -> Any:
 
 def shows_messages(layer: Any) -> bool:
     """True if an explainer or a hook reads single messages."""
-    return bool(layer.explain) or any(getattr(layer, name) for name in _MESSAGE_HOOKS)
+    return bool(layer.explain) or any(getattr(layer, name) for name in MESSAGE_HOOKS)
 
 
 class BinaryLayer(BinaryProduct):

@@ -9,6 +9,7 @@ import torch_geometric.nn
 from torch import Tensor, nn
 from torch_geometric.typing import OptPairTensor
 
+from bitgnn.nn.binary_layer import BinaryLayer
 from bitgnn.nn.linear import KINDS, adopt, with_binary_maps
 from bitgnn.nn.precision import NAMES, LayerPrecision, chosen_precision
 from bitgnn.nn.sum_linear import SumLinear
@@ -43,6 +44,8 @@ class GINConv(torch_geometric.nn.GINConv):
 
     propagate_type = {"x": OptPairTensor}  # noqa: RUF012
     nn: Any
+    _input_dropout = 0.0
+    __prepare_scriptable__: Any = BinaryLayer.__prepare_scriptable__
     root_weight = True
     """False leaves out the node's own features, as a pair without destinations does."""
 

@@ -7,7 +7,6 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
-from torch.nn.parameter import is_lazy
 
 from bitgnn.nn.host_state import HostState
 from bitgnn.nn.input_bits import InputBits
@@ -253,8 +252,8 @@ class HasRole(LookedUpProducts):
             return "hidden_rows" if feeds_bits else "last_rows"
         if feeds_bits and kind == "pattern":
             # No more bits than outputs.
-            weight: Any = next(iter(self._products())).weight
-            if not is_lazy(weight) and weight.size(1) <= weight.size(0):
+            linear: Any = next(iter(self._products()))
+            if 0 <= linear.in_channels <= linear.out_channels:  # -1 before the first input
                 return "few_bits"
         return "hidden" if feeds_bits else "last"
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 import torch_geometric.nn
 from torch import Tensor, nn
+from torch.nn import functional
 from torch_geometric.nn.dense.linear import is_uninitialized_parameter
 
 from bitgnn.nn.binary_product import BinaryProduct, on_rows
@@ -58,6 +60,8 @@ class Linear(BinaryProduct, torch_geometric.nn.Linear):
     least_below = 0.25  # sums of ReLUs that messages bring to a map inside of a layer are below it
     is_asked = True
     """False for a layer that binarize() made binary by its place in the model."""
+    adds_bias = True
+    """False where the layer around adds the bias, after sums of neighbours."""
 
     def __init__(
         self,
@@ -86,6 +90,26 @@ class Linear(BinaryProduct, torch_geometric.nn.Linear):
         self.is_asked = False
         if self._forms is not None and ends_in_floats:
             self._forms = named_linear_forms(str(self._precision_name), True)
+
+    def hand_on_signs(self) -> None:
+        """Let a layer whose result neighbours' sums read, and then a binary layer, give signs.
+
+        So few input bits that their products say all of them are not worth it.
+        """
+        assert self._forms is not None
+        for name in ("hidden", "hidden_rows"):
+            form = self._forms[name]
+            self._forms[name] = replace(form, bmm=f"{form.bmm[:2]}B", bspmm="BBF")
+
+    @property
+    def own_bias(self) -> Tensor | None:
+        """The bias that the layer itself adds."""
+        return self.bias if self.adds_bias else None
+
+    @property
+    def gives_signs(self) -> bool:
+        """True where the results are signs."""
+        return self.letters.bmm[2] == "B"
 
     @property
     def stays_float(self) -> bool:
@@ -134,21 +158,21 @@ class Linear(BinaryProduct, torch_geometric.nn.Linear):
         self._meet_model()
         require_floats(type(self).__name__, "x", x)
         if self._forms is None and self.letters.is_float:
-            out: Tensor = super().forward(fast_dropout(x, self.dropout, self.training))
-            return out
+            dropped = fast_dropout(x, self.dropout, self.training)
+            return functional.linear(dropped, self.weight, self.own_bias)
         u = self._prepare(x)
         weight = self._ready(self, u)
         if self.input_bits is not None:
             return self._looked_up(u)
         letters = self.letters
-        between = (self.bias, self.hidden_norm, self.output_norm)
+        between = (self.own_bias, self.hidden_norm, self.output_norm)
         if letters.bmm[2] == "B" and all(part is None for part in between):
             return self._product(u, weight, sign_output=True)
         out = self._product(u, weight)
         if self.hidden_norm is not None:
             out = on_rows(self.hidden_norm, out)
-        if self.bias is not None:
-            out = out + self.bias
+        if self.own_bias is not None:
+            out = out + self.own_bias
         if self.output_norm is not None:
             out = on_rows(self.output_norm, out)
         return binary_sign(out, letters.surrogate) if letters.bmm[2] == "B" else out
@@ -158,13 +182,14 @@ class Linear(BinaryProduct, torch_geometric.nn.Linear):
         bits: Any = self.input_bits
         self._look(u, bits, self)
         if self.letters.is_float:
-            out: Tensor = super().forward(fast_dropout(u, self.dropout, self.training))
+            dropped = fast_dropout(u, self.dropout, self.training)
+            out = functional.linear(dropped, self.weight, self.own_bias)
         else:
             rows = u.reshape(-1, u.size(-1)) if u.numel() or u.dim() == 1 else u.flatten(0, -2)
             part = Part(self, self._norm)
             out = self._bits_product(self._see(rows, bits, self.dropout), bits, part)
             out = out.view(*u.shape[:-1], out.size(-1))
-            out = out if self.bias is None else out + self.bias
+            out = out if self.own_bias is None else out + self.own_bias
             out = binary_sign(out, self.letters.surrogate) if self._to_signs else out
         return self._mark(self._with_all_parameters(out))
 

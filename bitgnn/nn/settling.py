@@ -80,6 +80,10 @@ class DataFlow(TorchFunctionMode):
         """Note the result of a layer."""
         self._origins[id(out)] = out, Origin(frozenset((layer,)))
 
+    def follows(self, out: Tensor, x: Tensor) -> None:
+        """Note a result of a function that torch does not see, made of ``x``."""
+        self._origins[id(out)] = out, self.origin(x)._replace(kept=1.0)
+
     def read(self, layer: Any, bits: Any, x: Tensor) -> None:
         """Note an input of a layer."""
         origin = self.origin(x)

@@ -253,8 +253,8 @@ def test_what_cannot_be_is_said_in_one_sentence(call, kind, message):
 UNCHANGED = [
     (Net, GraphConfig(skip=("c1", "c2")), {"c1", "c2", "head"},
      r"c1 stays in floats, named in skip; .* GraphConfig\(linear=True\) swaps its .* \(head\)$"),
-    (lambda: pyg.SGConv(6, 8), None, {"", "lin"},
-     r"SGConv \(the model itself\) has no binary form; GraphConfig\(linear=True\) sw"),
+    (lambda: pyg.MFConv(6, 8, 1), None, {"", "lins_l.0", "lins_l.1", "lins_r.0", "lins_r.1"},
+     r"MFConv \(the model itself\) has no binary form; GraphConfig\(linear=True\) sw"),
     (lambda: pyg.GINConv(nn.Sequential(nn.ReLU(), nn.Linear(6, 8))), None, {"", "nn.1"},
      r"GINConv \(the model itself\) has no binary form; GraphConfig\(linear=True.* \(nn\.1\)$"),
     (lambda: pyg.RGCNConv(6, 8, 2), "full", {""},

@@ -24,7 +24,7 @@ def _maps(first, last):
 
 
 class OwnGIN(pyg.MessagePassing):
-    """A class of the user's, which has no binary form; the maps inside of it have."""
+    """A class with messages of its own, which has no binary form; the maps inside of it have."""
 
     def __init__(self, maps):
         super().__init__(aggr="add")
@@ -32,6 +32,9 @@ class OwnGIN(pyg.MessagePassing):
 
     def forward(self, x, edge_index):
         return self.nn(x + self.propagate(edge_index, x=x))
+
+    def message(self, x_j):
+        return 2 * x_j
 
 
 class Own(nn.Module):

@@ -168,7 +168,11 @@ def _batch_norm(rank: int, name: str, value: Value, module: Any) -> Value:
     return batch_norm(name, module, of_rank(value, rank))
 
 
-def _sign(name: str, x: Any, surrogate: str = "ste", window: float = 1.0) -> Value:
+def _sign(
+    name: str, x: Any, surrogate: str = "ste", window: float = 1.0, total: Any = None
+) -> Value:
+    if total is not None:
+        raise Unsupported(_OPTIONS)
     return function_on(_matrix(x), name, "sign")
 
 
@@ -294,12 +298,22 @@ MODULES: tuple[tuple[Any, Rule, str], ...] = (
 _add = _joined("add", _shifted, partial(_with_vector, "bias"))
 _mul = _joined("mul", _scaled, partial(_with_vector, "gain"))
 _maximum = _joined("maximum")
-_subtract = _joined(
+_less = _joined(
     "",
     lambda name, x, number: _shifted(name, x, -number),
     lambda name, x, constant: _with_vector("bias", name, x, -constant),
     commutes=False,
 )
+
+
+def _subtract(name: str, a: Any, b: Any, **options: Any) -> Value:
+    if isinstance(a, Value) and isinstance(b, Value) and is_matrix(a) and is_matrix(b):
+        found: Value = _add(name, a, _scaled(name, b, -1.0), **options)
+        return found
+    less: Value = _less(name, a, b, **options)
+    return less
+
+
 _divide = _joined("", _divided, partial(_with_vector, "divisor"), commutes=False)
 _negate = partial(_scaled, number=-1)
 FUNCTIONS: dict[Any, Rule] = {

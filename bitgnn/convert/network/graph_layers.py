@@ -36,6 +36,7 @@ from bitgnn.convert.network.values import (
 )
 from bitgnn.inference.graph import GraphSpec
 from bitgnn.nn.gcn_conv import OWN_BITS
+from bitgnn.nn.propagating import Propagation
 from bitgnn.nn.sum_linear import SumLinear
 
 _OWNERS = ("torch_geometric.", "bitgnn.nn")
@@ -306,7 +307,7 @@ def is_binary(module: nn.Module, plan: Planned) -> bool:
     """True if a layer computes with bits."""
     if isinstance(module, bitgnn.nn.BinaryLinear | bitgnn.nn.BinaryConv2d):
         return True
-    kinds = (*SUPPORTED, bitgnn.nn.Linear, bitgnn.nn.GINConv, SumLinear)
+    kinds = (*SUPPORTED, bitgnn.nn.Linear, bitgnn.nn.GINConv, SumLinear, Propagation)
     return isinstance(module, kinds) and not letters_of(module, plan).is_float
 
 

@@ -117,12 +117,13 @@ def lower_linear(name: str, layer: Any, value: Value, plan: Planned) -> Value:
         return product(name, SIGNS, value, weight, bias=layer.bias)
     if not isinstance(layer, bitgnn.nn.Linear):
         return product(name, FLOAT, value, weight, bias=layer.bias)
+    bias = layer.own_bias
     if letters.is_float:
-        return product(name, FLOAT, value, weight, bias=layer.bias)
+        return product(name, FLOAT, value, weight, bias=bias)
     if letters.looks_up:
         out = looked_up_product(name, layer, letters, value, layer)
-        if layer.bias is not None:
-            out = function_of(name, "bias", out, named(bias=layer.bias))
+        if bias is not None:
+            out = function_of(name, "bias", out, named(bias=bias))
         return function_of(name, "sign", out) if letters.bmm[2] == "B" else out
     hidden, output = layer.hidden_norm, layer.output_norm
     out = product(
@@ -130,14 +131,14 @@ def lower_linear(name: str, layer: Any, value: Value, plan: Planned) -> Value:
         letters,
         prepare(name, layer, letters, value),
         weight,
-        bias=layer.bias if hidden is None else None,
-        takes_sign_of_dot=layer.bias is None and hidden is None and output is None,
+        bias=bias if hidden is None else None,
+        takes_sign_of_dot=bias is None and hidden is None and output is None,
         scale=scale_of(name, layer, "input_quantizer", letters.input_letter),
     )
     if hidden is not None:
         out = batch_norm(f"{name}.hidden_norm", hidden, out)
-        if layer.bias is not None:
-            out = function_of(name, "bias", out, named(bias=layer.bias))
+        if bias is not None:
+            out = function_of(name, "bias", out, named(bias=bias))
     if output is not None:
         out = batch_norm(f"{name}.output_norm", output, out)
     return function_of(name, "sign", out) if letters.bmm[2] == "B" else out

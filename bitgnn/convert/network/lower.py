@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import torch_geometric.nn
@@ -12,7 +11,7 @@ from torch import Tensor, fx, nn
 from torch_geometric.nn import MessagePassing
 
 import bitgnn.nn
-from bitgnn.convert.network import functions, images
+from bitgnn.convert.network import aggregations, functions, images
 from bitgnn.convert.network.graph_layers import (
     SUPPORTED,
     has_binary_layers,
@@ -22,7 +21,7 @@ from bitgnn.convert.network.graph_layers import (
 from bitgnn.convert.network.layers import Planned, lower_linear
 from bitgnn.convert.network.trace import Arguments, Traced, bound, is_default_check
 from bitgnn.convert.network.tracer import NotTraced
-from bitgnn.convert.network.values import ROWS, Network, Unsupported, Value, with_size
+from bitgnn.convert.network.values import ROWS, Network, Part, Unsupported, Value, with_size
 from bitgnn.inference.own_call import OwnCall
 from bitgnn.inference.steps.calls import EDGE_INDEX, EDGE_WEIGHT, RESULTS, FloatCall, Input, unsaved
 from bitgnn.inference.steps.known import Method, results
@@ -67,13 +66,6 @@ def lower_trace(traced: Traced, plan: Planned, pack: Pack) -> Network:
     return _Lowering(traced, plan, pack).run()
 
 
-@dataclass(frozen=True)
-class _Part:
-    """The graph, its weights, or a further input, as a part of a call."""
-
-    name: str
-
-
 class _Lowering:
     """Goes through a trace node by node."""
 
@@ -82,7 +74,8 @@ class _Lowering:
         self.of_images = of_images = pack is None
         self.network = Network(of_images)
         self.rank = None if of_images else ROWS
-        self.functions = {**functions.FUNCTIONS, **(images.FUNCTIONS if of_images else {})}
+        further = images.FUNCTIONS if of_images else aggregations.FUNCTIONS
+        self.functions = {**functions.FUNCTIONS, **further}
         self.modules = (*functions.MODULES, *images.MODULES)
         if of_images:
             self.modules = (images.LINEAR, *self.modules)
@@ -99,7 +92,7 @@ class _Lowering:
         for node in self.traced.graph.nodes:
             if node in given.parts:
                 part = given.parts[node]
-                self.known[node] = features if part == given.features else _Part(part)
+                self.known[node] = features if part == given.features else Part(part)
             elif node in given.read or node.op == "placeholder":
                 self.known[node] = None  # a Data object, or the place of a default
             elif node.op == "get_attr":
@@ -142,13 +135,20 @@ class _Lowering:
             if rule is None:
                 raise Unsupported(functions.UNKNOWN)
             try:
-                given = inspect.signature(rule).bind(node.name, *args, **kwargs)
+                name = self._place(node) if target in aggregations.FUNCTIONS else node.name
+                given = inspect.signature(rule).bind(name, *args, **kwargs)
             except TypeError as error:
                 raise Unsupported(str(error)) from error
             return rule(*given.args, **given.kwargs)
         except Unsupported as reason:
             function = target if callable(target) else Method(target)
             return self._call(node.name, function, args, kwargs, str(reason))
+
+    def _place(self, node: fx.Node) -> str:
+        """Name of a node in the layer whose forward it is part of."""
+        stack = list(node.meta.get("nn_module_stack", {}).values())
+        name = self.traced.name_of(stack[-1][0]) if stack else ""
+        return f"{name}.{node.name}" if name else node.name
 
     def _module(self, target: str, args: Any, kwargs: Any) -> Any:
         name, module = self.traced.name_of(target), self.traced.root.get_submodule(target)
@@ -199,18 +199,18 @@ class _Lowering:
             if not isinstance(arguments.get("x"), Value | tuple | list):
                 raise Unsupported("it takes something else than the features")
             weight = arguments.get(EDGE_WEIGHT)
-            if not isinstance(arguments.get(EDGE_INDEX), _Part):
+            if not isinstance(arguments.get(EDGE_INDEX), Part):
                 raise NotTraced(
                     f"freeze: layer {name!r} is given a graph that the forward computes; "
                     "a frozen model takes it ready"
                 )
-            if weight is not None and not isinstance(weight, _Part):
+            if weight is not None and not isinstance(weight, Part):
                 raise NotTraced(
                     f"freeze: layer {name!r} is given edge weights that the forward computes; "
                     "a frozen model takes them ready"
                 )
             if isinstance(module, SumLinear):
-                if isinstance(arguments.get("size"), _Part):  # a layer alone, whose x tells it
+                if isinstance(arguments.get("size"), Part):  # a layer alone, whose x tells it
                     arguments = {**arguments, "size": None}
                 return lower_sum(name, module, arguments, self.plan)
             return lower_graph_layer(name, module, arguments, weight is not None, self.plan)
@@ -241,7 +241,7 @@ class _Lowering:
                 if leaf not in inputs:
                     inputs.append(leaf)
                 return Input(inputs.index(leaf))
-            if isinstance(leaf, _Part):
+            if isinstance(leaf, Part):
                 parts.add(leaf.name)
                 return Input(leaf.name)
             return leaf

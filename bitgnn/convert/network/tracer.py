@@ -23,6 +23,8 @@ from torch_geometric.nn.aggr import Aggregation
 from torch_geometric.nn.models.rev_gnn import InvertibleModule
 
 from bitgnn.nn import ChannelShortcut, GINConv, NodeStandardize
+from bitgnn.nn.own_messages import OwnMessages
+from bitgnn.nn.propagating import Propagation
 from bitgnn.nn.sum_linear import SumLinear
 
 _LIBRARIES = tuple(
@@ -97,6 +99,8 @@ def stays_whole(module: nn.Module) -> bool:
     if isinstance(module, nn.Sequential | nn.ModuleList):
         return False
     if isinstance(module, GINConv) and module.first is not None:
+        return False
+    if isinstance(module, OwnMessages) or (isinstance(module, Propagation) and module.is_binary):
         return False
     return isinstance(module, _WHOLE_CLASSES) or type(module).__module__.startswith(_WHOLE_PACKAGES)
 

@@ -23,11 +23,20 @@ PRODUCTS = tuple(dict.fromkeys(f"{a.kind}product" for a in LETTERS.values() if a
 SUMS = tuple(dict.fromkeys(f"{a.kind}aggregate" for a in LETTERS.values() if a.sums))
 """Kinds of values that are products, or sums of neighbours, by the letters of what they read."""
 
-_KEEP_SIZE = ("function", "max_pool", "avg_pool", "adaptive_avg_pool", "mean_pixels")
+_KEEP_SIZE = (
+    "function", "max_pool", "avg_pool", "adaptive_avg_pool", "mean_pixels", "aggregate", "add",
+)  # fmt: skip
 """Kinds of values with as many channels as what they read."""
 
 _KEEP_RANK = ("function", "add", "mul", "maximum", "cat")
 """Kinds of values whose number of dimensions is that of their inputs."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """The graph, its weights, or a further input, as a part of a call."""
+
+    name: str
 
 
 class Unsupported(Exception):
@@ -181,10 +190,14 @@ def collapse(value: Value) -> tuple[Value, list[Value]]:
 
 def _settle(value: Value, field: str, found: int, kinds: Container[str]) -> None:
     """Set an unknown property of a value and of those from which it inherits it."""
-    while getattr(value, field) is None:
-        setattr(value, field, found)
-        if value.kind in kinds:
-            (value,) = value.inputs
+    stack = [value]
+    while stack:
+        value = stack.pop()
+        if getattr(value, field) is None:
+            setattr(value, field, found)
+            # The user's own code may give one column for all.
+            parts = [p for p in value.inputs if value.kind != "add" or p.kind != "call"]
+            stack.extend(parts if value.kind in kinds else ())
 
 
 def with_size(value: Value, size: int, name: str) -> Value:

@@ -27,10 +27,11 @@ from bitgnn.convert.swap.keeping import (
     copied,
     why_float,
 )
+from bitgnn.convert.swap.own_layers import WHY, take_float_sums, take_own_messages
 from bitgnn.convert.swap.relu import relu_warnings, replace_activations
 from bitgnn.convert.swap.unchanged import LINEAR, left_alone, unchanged
 from bitgnn.convert.walker import check_names, is_inside, outermost, put_everywhere
-from bitgnn.nn import LayerPrecision
+from bitgnn.nn import LayerPrecision, propagating
 from bitgnn.nn.binary_product import BinaryProduct
 from bitgnn.nn.gin_conv import first_linear, why_not_binary
 from bitgnn.nn.precision import NORM_OPTIONS, PRODUCT_OPTIONS
@@ -108,9 +109,17 @@ def binarize_graph_layers(
             del precisions[name], why[name], able[name]
     if not precisions:
         return unchanged(result, able, {**skip, **kept})
+    if by_name:
+        take_float_sums(result, str(config.precision))
+        own = take_own_messages(result, config.precision == "bin")
+        precisions |= dict.fromkeys(own, config.precision)
+        why |= dict.fromkeys(own, WHY)
     replaced = replace_activations(result, config.activation)
     composed = [name for name in precisions if is_composed(model.get_submodule(name))]
-    swapped = {name: str(result.get_submodule(name).precision) for name in precisions}
+    swapped = {
+        name: str(getattr(result.get_submodule(name), "precision", precision))
+        for name, precision in precisions.items()
+    }
     for name, module in result.named_modules():
         if isinstance(module, BinaryProduct) and name not in swapped and is_inside(name, composed):
             swapped[name], why[name] = str(module.precision), "part of a graph layer"
@@ -184,6 +193,11 @@ def swapped_layer(model: nn.Module, name: str, precision: Precision, dropout: fl
     layer: Any = model.get_submodule(name)
     new: Any
     chosen: dict[str, Any] = {"precision": precision, "dropout": dropout}
+    kind = propagating.kind_of(layer)
+    if kind is not None and isinstance(precision, str):
+        layer.__class__ = kind
+        layer.become(precision, dropout)
+        return model
     if is_composed(layer) and isinstance(layer, torch_geometric.nn.TransformerConv):
         new = bitgnn.nn.TransformerConv(
             layer.in_channels, layer.out_channels, layer.heads, layer.concat, layer.beta,
@@ -202,6 +216,7 @@ def swapped_layer(model: nn.Module, name: str, precision: Precision, dropout: fl
         inputs = getattr(layer, "in_channels", None) or layer.in_features
         outputs = getattr(layer, "out_channels", None) or layer.out_features
         new = bitgnn.nn.Linear(inputs, outputs, layer.bias is not None, **chosen)
+        new.adds_bias = getattr(layer, "adds_bias", True)
     else:
         plain = layer.aggr in PLAIN_AGGREGATIONS
         aggr = layer.aggr if plain else copy.deepcopy(layer.aggr_module)
@@ -220,7 +235,13 @@ def swapped_layer(model: nn.Module, name: str, precision: Precision, dropout: fl
 
 
 def is_composed(layer: nn.Module) -> bool:
-    """True if a layer becomes one whose parts are binary, GINConv or TransformerConv."""
+    """True if a layer becomes one whose parts are binary: of attention, sums, or propagation."""
+    if propagating.kind_of(layer) is not None:
+        return (
+            propagating.has_maps(layer)
+            and why_float(layer) is None
+            and propagating.why_not_binary(layer) is None
+        )
     if not isinstance(layer, COMPOSED) or why_float(layer) is not None:
         return False
     if isinstance(layer, torch_geometric.nn.TransformerConv):

@@ -16,6 +16,7 @@ from torch_geometric.nn.aggr import MultiAggregation
 from bitgnn.convert.network.graph_layers import SUPPORTED, row_of
 from bitgnn.nn.binary_product import LOOKED_UP, NORMS, QUANTIZERS, STATE
 from bitgnn.nn.looks_up import GAINS
+from bitgnn.nn.propagating import kind_of
 
 OWN = (*(f"{name}." for name in (*NORMS, *QUANTIZERS, *LOOKED_UP)), *GAINS, *STATE)
 """Prefixes of the tensors that binary layers have beside PyG's."""
@@ -49,6 +50,8 @@ def why_float(layer: nn.Module) -> str | None:
     if isinstance(layer, SUPPORTED) and _joins(layer):
         return "its aggregation hands on another width than the features have"
     if isinstance(layer, COMPOSED):  # whose nn may be anything
+        return None
+    if kind_of(layer) is not None:
         return None
     known = row_of(layer).tensors if isinstance(layer, SUPPORTED) else _TENSORS
     tensors = [*layer.named_parameters(), *layer.named_buffers()]

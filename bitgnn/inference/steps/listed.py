@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import inspect
 import operator
 from collections.abc import Callable
 from typing import Any
@@ -15,6 +16,7 @@ from torch.nn import functional
 from torch_geometric.nn import aggr, norm
 
 import bitgnn.nn
+from bitgnn.nn.propagation import aggregate, extreme_of_sums
 
 
 class Method:
@@ -118,6 +120,8 @@ MODULES: dict[str, type[nn.Module]] = _named(
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     "results": results,
     "builtins.getattr": builtins.getattr,
+    "bitgnn.nn.aggregate": inspect.unwrap(aggregate),
+    "bitgnn.nn.propagation.extreme_of_sums": extreme_of_sums,
     **_named(
         ("torch", torch, _TENSOR),
         ("torch.nn.functional", functional, _FUNCTIONAL),

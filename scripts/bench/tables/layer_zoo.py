@@ -7,10 +7,25 @@ from bench.report import Record, table, trained_on
 WHAT = {
     "GCNConv": "product and sum",
     "GINConv": "sum and MLP",
+    "SGConv": "product, first sum",
+    "SSGConv": "product, first sum",
+    "TAGConv": "products, first sum",
+    "ChebConv": "products, first sum",
     "APPNP": "the MLP in front",
     "MLP": "all maps but a head",
 }
 """Binary parts of a layer; of other layers, the maps, while PyG's code sums floats."""
+COST = {
+    "GCNConv": "a bit a feature of an edge; integers in the last layer",
+    "GINConv": "integers times binary weights",
+    "SGConv": "K - 1 sums of floats, as wide as the result",
+    "SSGConv": "K - 1 sums of floats, as wide as the result",
+    "TAGConv": "K - 1 sums of floats, as wide as the result",
+    "ChebConv": "K - 2 sums of floats, as wide as the result",
+    "APPNP": "all sums, of scores",
+    "MLP": "that of GCNConv",
+}
+"""Sums that stay; of other layers, PyG's messages of floats."""
 
 
 def layer_zoo_table(record: Record) -> str:
@@ -23,6 +38,7 @@ def layer_zoo_table(record: Record) -> str:
         rows,
         ("layer", lambda row: row["layer"]),
         ("becomes bits", lambda row: WHAT.get(row["layer"], "maps")),
+        ("cost", lambda row: COST.get(row["layer"], "messages of floats")),
         ("weights in bits, %", lambda row: f"{row['bits']:.0f}"),
         ("floats, %", lambda row: f"{row['fp32']:.1f}"),
         ("binary, %", lambda row: f"{row['bin']:.1f}"),
