@@ -28,12 +28,14 @@ from bitgnn.convert.network.passes import Output, set_output, settle_orders
 from bitgnn.convert.network.select import select_steps
 from bitgnn.convert.network.trace import trace_model
 from bitgnn.convert.network.tracer import NotTraced
+from bitgnn.convert.network.typed import trace_typed
 from bitgnn.convert.network.values import Network, ordered
 from bitgnn.convert.plan import Plan, is_plan_path, tunable_layers
 from bitgnn.convert.reporting import ATTRIBUTE, check_trained
 from bitgnn.convert.swap.graphs import HasPrecision, planned_form, with_options
 from bitgnn.convert.walker import unwrapped
 from bitgnn.inference import FeatureForm, Frozen
+from bitgnn.inference.frozen_hetero import FrozenHetero
 from bitgnn.inference.steps.calls import is_unsaved
 from bitgnn.nn import LayerPrecision
 from bitgnn.nn.precision import model_letters
@@ -181,7 +183,8 @@ def freeze(
     frozen.set_features(features or "floats")
     methods = own_methods(model)
     ways = [a for a in network.own_call.arguments if a.role == "fixed" or a.missing == "decided"]
-    if (methods or ways) and not of_images and output is None and features is None:
+    keeps = methods or ways or isinstance(frozen, FrozenHetero)  # which may lack edges of a type
+    if keeps and not of_images and output is None and features is None:
         frozen.keep_own_form(own_form(model, planned), methods)
     tell(model, frozen)
     return frozen
@@ -195,7 +198,13 @@ def _network(model: nn.Module, plan: Planned, of_images: bool) -> Network:
         reason = "its binary layers are inside of modules that no trace goes into"
         is_needed = bool(network.letters) or not has_binary_layers(model, plan)
     else:
-        return lower_trace(trace_model(model), plan, packed_copy)
+        try:
+            return lower_trace(trace_model(model), plan, packed_copy)
+        except NotTraced as error:
+            try:
+                return lower_trace(trace_typed(model), plan, packed_copy)
+            except NotTraced as other:
+                raise error from other
     if not is_needed:
         raise NotTraced(f"freeze: {reason}", reason)
     return network

@@ -4,6 +4,7 @@ from bitgnn.inference.bound_program import FeatureForm
 from bitgnn.inference.captured import Captured, capture
 from bitgnn.inference.checkpoint import load, save
 from bitgnn.inference.frozen import FreezeReport, Frozen
+from bitgnn.inference.frozen_hetero import FrozenHetero
 from bitgnn.inference.frozen_images import FrozenImages
 from bitgnn.inference.frozen_layers import FrozenBWTA, FrozenLayers
 from bitgnn.inference.frozen_model import FrozenModel
@@ -23,6 +24,7 @@ __all__ = [
     "FreezeReport",
     "Frozen",
     "FrozenBWTA",
+    "FrozenHetero",
     "FrozenImages",
     "FrozenLayers",
     "FrozenModel",

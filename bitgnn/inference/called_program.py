@@ -14,6 +14,7 @@ from bitgnn.bits import BitAdjacency, BitFeatures, BitTensor, Int8Features, Int8
 from bitgnn.bits.tensor import words_for
 from bitgnn.bits.tensor_version import TensorMemory
 from bitgnn.inference.bound_program import FeatureForm, Features
+from bitgnn.inference.checks import Ends
 from bitgnn.inference.executable import Write
 from bitgnn.inference.graph import (
     Graph,
@@ -59,8 +60,9 @@ class CalledProgram(WithOwnForm):
         needs_parts = any(
             call.operator == CALL and call.graph is not None for call in program.calls
         )
-        holds = [spec.holds for spec in graphs]
-        super().__init__(program, tensors, holds + ["edges"] * needs_parts, calls, features)
+        holds = [spec.holds for spec in graphs] + ["edges"] * needs_parts
+        ends = [spec.ends for spec in graphs] + [Ends()] * needs_parts
+        super().__init__(program, tensors, holds, calls, features, ends)
         self.graphs = tuple(graphs)
         self.own_call = own_call
         self._needs_parts = needs_parts

@@ -13,6 +13,7 @@ from bitgnn._files import FileError
 from bitgnn.inference.bounds import check_program
 from bitgnn.inference.bwta.architecture import check_needs_no_model
 from bitgnn.inference.frozen import each_once
+from bitgnn.inference.frozen_hetero import FrozenHetero
 from bitgnn.inference.frozen_images import FrozenImages
 from bitgnn.inference.frozen_layers import FrozenBWTA, FrozenLayers, OwnForward
 from bitgnn.inference.frozen_model import FrozenModel
@@ -30,7 +31,10 @@ GONE = "pack_levels"
 DESCRIPTION_FILE = "model.json"
 PREFIX = "weights"
 KINDS: dict[str, Any] = {
-    kind.kind: kind for kind in (FrozenModel, FrozenImages, FrozenBWTA, FrozenLayers, Recommender)
+    kind.kind: kind
+    for kind in (
+        FrozenModel, FrozenHetero, FrozenImages, FrozenBWTA, FrozenLayers, Recommender,
+    )
 }
 
 

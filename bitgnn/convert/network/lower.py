@@ -22,10 +22,18 @@ from bitgnn.convert.network.graph_layers import (
 from bitgnn.convert.network.layers import Planned, lower_linear
 from bitgnn.convert.network.trace import Arguments, Traced, bound, is_default_check
 from bitgnn.convert.network.tracer import NotTraced
-from bitgnn.convert.network.values import ROWS, Network, Unsupported, Value, with_size
+from bitgnn.convert.network.values import (
+    ROWS,
+    Network,
+    Unsupported,
+    Value,
+    nodes_of,
+    with_size,
+)
 from bitgnn.inference.own_call import OwnCall
 from bitgnn.inference.steps.calls import EDGE_INDEX, EDGE_WEIGHT, RESULTS, FloatCall, Input, unsaved
 from bitgnn.inference.steps.known import Method, results
+from bitgnn.inference.types import Types
 from bitgnn.nn import BinaryConv2d, BinaryLinear, LayerPrecision
 from bitgnn.nn.sum_linear import SumLinear
 
@@ -90,19 +98,15 @@ class _Lowering:
 
     def run(self) -> Network:
         """The values."""
-        given = Arguments(self.traced)
-        if given.features is None:
-            raise NotTraced("freeze: the forward takes no features of the nodes")
         network = self.network
-        network.own_call = OwnCall(given.arguments)
-        network.features = features = Value("input", given.features, rank=self.rank)
+        if self.traced.types is not None:
+            self._take_types(self.traced.types)
+        else:
+            self._take_arguments(Arguments(self.traced))
         for node in self.traced.graph.nodes:
-            if node in given.parts:
-                part = given.parts[node]
-                self.known[node] = features if part == given.features else _Part(part)
-            elif node in given.read or node.op == "placeholder":
-                self.known[node] = None  # a Data object, or the place of a default
-            elif node.op == "get_attr":
+            if node in self.known:
+                continue
+            if node.op == "get_attr":
                 parent, _, name = str(node.target).rpartition(".")
                 value = getattr(self.traced.root.get_submodule(parent), name)
                 self.known[node] = value.detach() if isinstance(value, Tensor) else value
@@ -111,6 +115,31 @@ class _Lowering:
             elif node.users or node.op == "call_module":
                 self.known[node] = self._operation(node)
         return network
+
+    def _take_arguments(self, given: Arguments) -> None:
+        """The arguments of a forward of one type of nodes."""
+        if given.features is None:
+            raise NotTraced("freeze: the forward takes no features of the nodes")
+        self.network.own_call = OwnCall(given.arguments)
+        features = Value("input", given.features, rank=self.rank)
+        self.network.inputs = (features,)
+        for node in self.traced.graph.nodes:
+            if node in given.parts:
+                part = given.parts[node]
+                self.known[node] = features if part == given.features else _Part(part)
+            elif node in given.read or node.op == "placeholder":
+                self.known[node] = None  # a Data object, or the place of a default
+
+    def _take_types(self, types: Types) -> None:
+        """Features and graphs by type."""
+        self.network.types = types
+        self.network.inputs = tuple(
+            Value("input", name, attributes={"nodes": n}, rank=self.rank)
+            for n, name in enumerate(types.nodes)
+        )
+        given = (*self.network.inputs, *(_Part(f"edges{n}") for n in range(len(types.edges))))
+        places = self.traced.graph.find_nodes(op="placeholder")
+        self.known.update(zip(places, given, strict=True))
 
     def _scores(self, result: Any) -> Value:
         given = _mapped(self._values_of(result), lambda leaf: leaf)
@@ -209,11 +238,15 @@ class _Lowering:
                     f"freeze: layer {name!r} is given edge weights that the forward computes; "
                     "a frozen model takes them ready"
                 )
+            edge_type = None
+            if self.traced.types is not None:
+                edge_type = int(arguments[EDGE_INDEX].name.removeprefix("edges"))
             if isinstance(module, SumLinear):
                 if isinstance(arguments.get("size"), _Part):  # a layer alone, whose x tells it
                     arguments = {**arguments, "size": None}
-                return lower_sum(name, module, arguments, self.plan)
-            return lower_graph_layer(name, module, arguments, weight is not None, self.plan)
+                return lower_sum(name, module, arguments, self.plan, edge_type)
+            is_weighted = weight is not None
+            return lower_graph_layer(name, module, arguments, is_weighted, self.plan, edge_type)
         if len(args) != 1 or kwargs:
             raise Unsupported("it takes more than one matrix")
         (value,) = args
@@ -255,9 +288,13 @@ class _Lowering:
         call = FloatCall(name, function, placed_args, placed_kwargs, None)
         self.network.calls[name] = f"it runs as its own code ({reason}){unsaved(call)}"
         needs_edges = bool(parts)
-        return Value(
+        found = Value(
             "call", name, tuple(inputs), call=call, needs_edges=needs_edges, rank=self.rank
         )
+        pair = args[0] if args else None
+        if isinstance(pair, tuple) and pair and isinstance(pair[-1], Value):
+            found.attributes = {"nodes": nodes_of(pair[-1])}  # a layer's destinations
+        return found
 
 
 def _mapped(arguments: Any, place: Callable[[Any], Any]) -> Any:

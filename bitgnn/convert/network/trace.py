@@ -16,6 +16,7 @@ from torch_geometric.nn import HeteroConv, MessagePassing
 from bitgnn.convert.network.tracer import NotTraced, obstacle, stays_whole, traced_graph
 from bitgnn.inference.own_call import Argument, Missing, Role
 from bitgnn.inference.steps.calls import EDGE_INDEX, EDGE_WEIGHT
+from bitgnn.inference.types import Types
 
 # What a forward may call its graph; other optional arguments keep their defaults.
 FORWARD_ARGUMENTS = ("x", EDGE_INDEX, EDGE_WEIGHT)
@@ -42,6 +43,7 @@ class Traced:
         optional: what a call without an argument means, for those with a default in the graph.
         fixed: arguments that kept their defaults, and how those are written.
         obstacles: modules that run as their own code, and where and why no trace goes into them.
+        types: of nodes and edges, each of them an argument of the graph; None without types.
     """
 
     graph: fx.Graph
@@ -50,6 +52,7 @@ class Traced:
     optional: dict[str, Missing]
     fixed: dict[str, str]
     obstacles: dict[str, str]
+    types: Types | None = None
 
     def name_of(self, target: str) -> str:
         """The name of a submodule in the user's model."""
