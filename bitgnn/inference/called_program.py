@@ -280,17 +280,20 @@ class CalledProgram(WithOwnForm):
             raise ValueError("FrozenModel: adjacency must be a graph, got None")
         if not isinstance(adjacency, Graph):
             adjacency = self._remembered(adjacency, None, num_nodes)
-        if adjacency.num_cols != num_nodes:
+        is_prepared = isinstance(adjacency, PreparedGraph)
+        if is_prepared and len(adjacency.adjacencies) != len(self.graphs):
+            raise ValueError("FrozenModel: adjacency was prepared for another model")
+        held = adjacency.adjacencies if is_prepared else (adjacency,)
+        columns = [num_nodes * spec.ends.relations for spec in self.graphs[: len(held)]]
+        found = [pattern.num_cols for pattern in held[: len(columns)]]
+        if found != columns or adjacency.shape[0] != num_nodes:
             raise ValueError(
                 f"FrozenModel: adjacency has {adjacency.num_cols} nodes, x has {num_nodes}"
             )
-        held = adjacency.adjacencies if isinstance(adjacency, PreparedGraph) else (adjacency,)
         for pattern in held:
             if isinstance(pattern, BitAdjacency):
                 pattern.check_written()
         if isinstance(adjacency, PreparedGraph):
-            if len(adjacency.adjacencies) != len(self.graphs):
-                raise ValueError("FrozenModel: adjacency was prepared for another model")
             if self.own_call.inputs:
                 inputs = self.own_call.filled(adjacency.inputs, num_nodes, self._device)
                 adjacency = replace(adjacency, inputs=inputs)

@@ -63,7 +63,7 @@ PARTS: dict[str, str] = {
     "add": "aten::add.Tensor x addend -> =",
     "mul": "aten::mul.Tensor x addend -> =",
     "maximum": "aten::maximum x addend -> =",
-    "relations": "aten::reshape x rows -> floats:out",
+    "relations": "aten::view x rows -> floats:out",
     "scale_rows": "aten::unsqueeze addend 1 -> floats:1; aten::mul.Tensor x first -> =",
     "classes": "aten::argmax x -1 -> classes=",
     "grey": "float::grey x -> floats:1",

@@ -14,6 +14,7 @@ from bitgnn.nn.linear import Linear
 from bitgnn.nn.neighbour_convs import GraphConv, SAGEConv
 from bitgnn.nn.precision import PRESETS, LayerPrecision, default_precision
 from bitgnn.nn.recommender import Recommender
+from bitgnn.nn.rgcn_conv import FastRGCNConv, RGCNConv
 from bitgnn.nn.torch_layers import BinaryConv2d, BinaryLinear, ChannelShortcut, NodeStandardize
 from bitgnn.ops.hamming import hamming_topk, merge_topk
 
@@ -27,6 +28,7 @@ __all__ = [
     "BinaryConv2d",
     "BinaryLinear",
     "ChannelShortcut",
+    "FastRGCNConv",
     "GATConv",
     "GATv2Conv",
     "GCNConv",
@@ -37,6 +39,7 @@ __all__ = [
     "LayerPrecision",
     "Linear",
     "NodeStandardize",
+    "RGCNConv",
     "Recommender",
     "SAGEConv",
     "default_precision",

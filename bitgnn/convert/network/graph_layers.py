@@ -36,6 +36,7 @@ from bitgnn.convert.network.values import (
     with_size,
 )
 from bitgnn.inference.graph import GraphSpec
+from bitgnn.nn import RGCNConv
 from bitgnn.nn.gcn_conv import OWN_BITS
 from bitgnn.nn.sum_linear import SumLinear
 
@@ -179,6 +180,11 @@ SUM = GraphLayer(
 )
 """The map inside of GINConv, whose forward is traced like a model's."""
 
+RELATIONS = GraphLayer(
+    RGCNConv, RGCNConv, "", bias="bias", uses_sparse_values=False, transforms_first=True
+)
+"""The layer of many relations, whose parameters are no linear maps."""
+
 SUPPORTED: tuple[type[nn.Module], ...] = tuple(row.kind for row in LAYERS)
 
 
@@ -308,6 +314,27 @@ def lower_sum(
     return out
 
 
+def lower_relations(name: str, layer: RGCNConv, arguments: Mapping[str, Any]) -> Value:
+    """The products of all relations side by side, one sum over the edges, the node's own."""
+    value = arguments["x"]
+    letters, bits = letters_of(layer, {}), layer.input_bits
+    if letters.is_float or bits is None or not bits.is_settled or not isinstance(value, Value):
+        raise Unsupported("its rows are looked up, or in floats")
+    spec = replace(
+        _adjacency(layer, RELATIONS, letters, weighted=True),
+        relations=layer.num_relations, keeps_weights=False, uses_columns=True,
+    )  # fmt: skip
+    size = layer.out_channels
+    z = looked_up_product(name, layer, letters, value, layer.relation_map)
+    z = Value("relations", name, (z,), size, attributes={"rows": [-1, size], "out": size})
+    out = Value("aggregate", name, (z,), size, tensors=named(bias=layer.bias), spec=spec)
+    if layer.root is not None:
+        out = looked_up_product(name, layer, letters, value, layer.root_map, out)
+    if letters.output_norm is not None:
+        out = batch_norm(f"{name}.output_norm", layer.output_norm, out)
+    return out
+
+
 def _adjacency(layer: Any, row: GraphLayer, letters: Any, weighted: bool) -> GraphSpec:
     reduction = {SumAggregation: "add", MeanAggregation: "mean"}.get(type(layer.aggr_module))
     if reduction is None:
@@ -341,7 +368,7 @@ def is_binary(module: nn.Module, plan: Planned) -> bool:
     """Whether a layer computes with bits."""
     if isinstance(module, bitgnn.nn.BinaryLinear | bitgnn.nn.BinaryConv2d):
         return True
-    kinds = (*SUPPORTED, bitgnn.nn.Linear, bitgnn.nn.GINConv, SumLinear)
+    kinds = (*SUPPORTED, bitgnn.nn.Linear, bitgnn.nn.GINConv, SumLinear, RGCNConv)
     return isinstance(module, kinds) and not letters_of(module, plan).is_float
 
 

@@ -17,10 +17,17 @@ from bitgnn.convert.network.graph_layers import (
     SUPPORTED,
     has_binary_layers,
     lower_graph_layer,
+    lower_relations,
     lower_sum,
 )
 from bitgnn.convert.network.layers import Planned, lower_linear
-from bitgnn.convert.network.trace import Arguments, Traced, bound, is_default_check
+from bitgnn.convert.network.trace import (
+    EDGE_TYPE,
+    Arguments,
+    Traced,
+    bound,
+    is_default_check,
+)
 from bitgnn.convert.network.tracer import NotTraced
 from bitgnn.convert.network.values import (
     ROWS,
@@ -34,7 +41,7 @@ from bitgnn.inference.own_call import OwnCall
 from bitgnn.inference.steps.calls import EDGE_INDEX, EDGE_WEIGHT, RESULTS, FloatCall, Input, unsaved
 from bitgnn.inference.steps.known import Method, results
 from bitgnn.inference.types import Types
-from bitgnn.nn import BinaryConv2d, BinaryLinear, LayerPrecision
+from bitgnn.nn import BinaryConv2d, BinaryLinear, LayerPrecision, RGCNConv
 from bitgnn.nn.sum_linear import SumLinear
 
 _LINEAR = (nn.Linear, torch_geometric.nn.Linear)
@@ -49,7 +56,7 @@ def is_image_network(model: nn.Module) -> bool:
     takes a ``BinaryLinear`` with a scale between them.
     """
     modules = list(model.modules())
-    if any(isinstance(m, (*SUPPORTED, SumLinear, bitgnn.nn.Linear)) for m in modules):
+    if any(isinstance(m, (*SUPPORTED, SumLinear, RGCNConv, bitgnn.nn.Linear)) for m in modules):
         return False
     return any(isinstance(m, nn.Conv2d | BinaryConv2d | BinaryLinear) for m in modules)
 
@@ -187,7 +194,8 @@ class _Lowering:
             value = self._known_module(name, module, args, kwargs)
         except Unsupported as reason:
             # As GINConv may, a graph layer without a binary form can have binary layers in it.
-            is_own = isinstance(module, MessagePassing) and not isinstance(module, SUPPORTED)
+            kept = (*SUPPORTED, RGCNConv)
+            is_own = isinstance(module, MessagePassing) and not isinstance(module, kept)
             maps = any(isinstance(m, bitgnn.nn.Linear) for m in module.modules())
             if is_own and (maps or has_binary_layers(module, self.plan)):
                 return self._own_module(name, module, args, kwargs, str(reason))
@@ -223,11 +231,11 @@ class _Lowering:
         return value
 
     def _known_module(self, name: str, module: nn.Module, args: Any, kwargs: Any) -> Value:
-        if isinstance(module, (*SUPPORTED, SumLinear)):
+        if isinstance(module, (*SUPPORTED, SumLinear, RGCNConv)):
             arguments = bound(module, args, kwargs)
             if not isinstance(arguments.get("x"), Value | tuple | list):
                 raise Unsupported("it takes something else than the features")
-            weight = arguments.get(EDGE_WEIGHT)
+            weight = arguments.get(EDGE_TYPE if isinstance(module, RGCNConv) else EDGE_WEIGHT)
             if not isinstance(arguments.get(EDGE_INDEX), _Part):
                 raise NotTraced(
                     f"freeze: layer {name!r} is given a graph that the forward computes; "
@@ -238,6 +246,10 @@ class _Lowering:
                     f"freeze: layer {name!r} is given edge weights that the forward computes; "
                     "a frozen model takes them ready"
                 )
+            if isinstance(module, RGCNConv):
+                if self.traced.types is not None:
+                    raise Unsupported("its graph has types of nodes beside those of edges")
+                return lower_relations(name, module, arguments)
             edge_type = None
             if self.traced.types is not None:
                 edge_type = int(arguments[EDGE_INDEX].name.removeprefix("edges"))

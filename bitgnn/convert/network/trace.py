@@ -17,9 +17,11 @@ from bitgnn.convert.network.tracer import NotTraced, obstacle, stays_whole, trac
 from bitgnn.inference.own_call import Argument, Missing, Role
 from bitgnn.inference.steps.calls import EDGE_INDEX, EDGE_WEIGHT
 from bitgnn.inference.types import Types
+from bitgnn.nn import RGCNConv
 
 # What a forward may call its graph; other optional arguments keep their defaults.
 FORWARD_ARGUMENTS = ("x", EDGE_INDEX, EDGE_WEIGHT)
+EDGE_TYPE = "edge_type"
 BATCH = "batch"
 WRAPPED = "model"
 MOST_INPUTS = 4
@@ -157,7 +159,9 @@ def _spelled_out(model: nn.Module) -> tuple[nn.Module, str]:
         count = len(names)
     elif stays_whole(model):
         parameters = inspect.signature(model.forward).parameters
-        count = sum(name in FORWARD_ARGUMENTS for name in parameters) or 1
+        if EDGE_TYPE in parameters:
+            names = (*FORWARD_ARGUMENTS[:2], EDGE_TYPE)
+        count = sum(name in names for name in parameters) or 1
     else:
         return model, ""
     if not 1 <= count <= MOST_INPUTS:
@@ -295,6 +299,8 @@ class Arguments:
                 arguments = bound(module, node.args, node.kwargs)
                 for role in _GRAPH_ROLES:
                     given = arguments.get(role)
+                    if isinstance(module, RGCNConv) and role == EDGE_WEIGHT:
+                        given = arguments.get(EDGE_TYPE)  # numbers beside the edges, too
                     if isinstance(given, fx.Node) and given in self._names:
                         found[self._names[given]] = role
         for role, what in zip(_GRAPH_ROLES, ("graph", "set of edge weights"), strict=True):

@@ -28,8 +28,8 @@ from bitgnn.convert.swap.keeping import (
 from bitgnn.convert.swap.relu import relu_warnings, replace_activations
 from bitgnn.convert.swap.unchanged import LINEAR, left_alone, unchanged
 from bitgnn.convert.walker import check_names, is_inside, outermost, put_everywhere
-from bitgnn.nn import LayerPrecision
 from bitgnn.nn.binary_product import BinaryProduct
+from bitgnn.nn import LayerPrecision, rgcn_conv
 from bitgnn.nn.gin_conv import first_linear, why_not_binary
 from bitgnn.nn.precision import NORM_OPTIONS, PRODUCT_OPTIONS
 
@@ -181,6 +181,17 @@ def swapped_layer(model: nn.Module, name: str, precision: Precision, dropout: fl
     layer: Any = model.get_submodule(name)
     new: Any
     chosen: dict[str, Any] = {"precision": precision, "dropout": dropout}
+    if isinstance(layer, torch_geometric.nn.RGCNConv):
+        names = ("in_channels", "out_channels", "num_relations", "num_bases", "is_sorted", "flow")
+        options = {name: getattr(layer, name) for name in names}
+        is_fast = isinstance(layer, torch_geometric.nn.FastRGCNConv)
+        new = (bitgnn.nn.FastRGCNConv if is_fast else bitgnn.nn.RGCNConv)(
+            **options, root_weight=layer.root is not None, bias=layer.bias is not None,
+            aggr=layer.aggr, **chosen,
+        )  # fmt: skip
+        new.load_state_dict(layer.state_dict(), strict=False)
+        new.to(layer.weight.device, layer.weight.dtype)
+        return put_everywhere(model, layer, carry_over(layer, new))
     if is_composed(layer):
         trains = isinstance(layer.eps, nn.Parameter)
         chosen |= {"aggr": layer.aggr, "flow": layer.flow, "node_dim": layer.node_dim}
@@ -209,7 +220,9 @@ def swapped_layer(model: nn.Module, name: str, precision: Precision, dropout: fl
 
 
 def is_composed(layer: nn.Module) -> bool:
-    """Whether a layer becomes one whose parts are binary, GINConv."""
+    """Whether a layer of names alone, not of letters, takes its place: GINConv, RGCNConv."""
+    if isinstance(layer, torch_geometric.nn.RGCNConv):
+        return why_float(layer) is None and rgcn_conv.why_not_binary(layer) is None
     if not isinstance(layer, torch_geometric.nn.GINConv) or why_float(layer) is not None:
         return False
     first = first_linear(layer.nn)
