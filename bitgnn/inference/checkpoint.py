@@ -33,7 +33,12 @@ PREFIX = "weights"
 KINDS: dict[str, Any] = {
     kind.kind: kind
     for kind in (
-        FrozenModel, FrozenHetero, FrozenImages, FrozenBWTA, FrozenLayers, Recommender,
+        FrozenModel,
+        FrozenHetero,
+        FrozenImages,
+        FrozenBWTA,
+        FrozenLayers,
+        Recommender,
     )
 }
 

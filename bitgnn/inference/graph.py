@@ -19,7 +19,6 @@ from bitgnn.inference.checks import Ends
 from bitgnn.nn.aggregation import gcn_adjacency, neighbour_adjacency, relation_adjacency
 from bitgnn.ops.layout_choice import default_layout
 
-
 _OF_TYPES = ("edge_type", "destinations", "sources", "relations")
 
 

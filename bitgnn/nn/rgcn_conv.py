@@ -48,7 +48,8 @@ class RGCNConv(SumForms, NeighbourLayer, torch_geometric.nn.RGCNConv):
     With ``num_bases`` the signs are those of the combined weights. Where ``x`` is None or numbers
     of rows there is no product, and PyG's code looks the rows up.
 
-    Source: Schlichtkrull et al., "Modeling Relational Data with Graph Convolutional Networks", 2018.
+    Source: Schlichtkrull et al., "Modeling Relational Data with Graph Convolutional
+    Networks", ESWC 2018.
 
     Args:
         in_channels: size of each input sample, or the pair of those of sources and destinations;

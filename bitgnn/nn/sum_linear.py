@@ -21,7 +21,7 @@ from bitgnn.quantize import binary_sign
 
 
 class SumForms:
-    """Mixin of layers that sum integers, with a norm behind the sum where a binary layer reads it."""
+    """Mixin of layers that sum integers: a norm follows where a binary layer reads the sum."""
 
     letters: Any
     output_norm: Any

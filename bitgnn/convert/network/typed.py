@@ -47,7 +47,7 @@ def trace_typed(model: nn.Module) -> Traced:
     parameters = inspect.signature(model.forward).parameters.values()
     plain = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     names = [p.name for p in parameters if p.default is p.empty]
-    if len(names) != 2 or any(p.kind not in plain for p in parameters):  # noqa: PLR2004
+    if len(names) != 2 or any(p.kind not in plain for p in parameters):
         raise NotTraced("freeze: the forward takes something else than features and graphs by type")
     edges: list[EdgeType] = []
     for module in model.modules():

@@ -11,9 +11,9 @@ from torch import Tensor
 
 from bitgnn.inference.graph import GraphSpec
 from bitgnn.inference.own_call import PLAIN_CALL, OwnCall
-from bitgnn.inference.types import Types
 from bitgnn.inference.steps.calls import FloatCall
 from bitgnn.inference.steps.floats import FUNCTIONS, is_monotone, is_sign_preserving
+from bitgnn.inference.types import Types
 
 IMAGES = 4
 ROWS = 2
