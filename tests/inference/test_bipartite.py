@@ -1,6 +1,7 @@
 """Frozen models of graphs with several types of nodes: HeteroConv, to_hetero, bipartite layers."""
 
 import copy
+import dataclasses
 import pickle
 
 import pytest
@@ -14,6 +15,7 @@ from torch_geometric.typing import SparseTensor
 
 import bitgnn
 from bitgnn.inference import FrozenHetero, FrozenLayers
+from bitgnn.inference.program import Program
 from bitgnn.nn import GCNConv, GraphConv, SAGEConv
 
 USERS, ITEMS, WIDTH, CLASSES = 30, 20, 16, 5
@@ -280,3 +282,28 @@ def test_other_types_run_the_code_of_the_model(graph, tmp_path):
         read(x, edges, 3)
     with pytest.raises(ValueError, match="takes floats of several types"):
         read.pack_features(x)
+
+
+def test_programs_of_several_inputs(graph):
+    frozen = bitgnn.freeze(trained(Hetero(), graph), check=False)
+    program, state = frozen.program, frozen.state_dict()
+    assert program.inputs == 2
+    assert program.entry is None
+    assert Program.read(str(program)) == program
+    calls = frozen.calls
+    parts = {"report": frozen.report, "calls": calls, "types": frozen.types}
+    again = FrozenHetero(program, state, frozen.graphs, **parts)
+    agree(again(*graph), frozen(*graph))
+    turned = [
+        dataclasses.replace(spec, sources=spec.destinations, destinations=spec.sources)
+        for spec in frozen.graphs
+    ]
+    with pytest.raises(ValueError, match="sums over a graph must be of its nodes' rows"):
+        FrozenHetero(program, state, turned, **parts)
+    far = [dataclasses.replace(spec, sources=2) for spec in frozen.graphs]
+    with pytest.raises(ValueError, match="is of types that are not there"):
+        FrozenHetero(program, state, far, **parts)
+    with pytest.raises(ValueError, match="types must name 2 types of nodes"):
+        FrozenHetero(program, state, frozen.graphs, frozen.report, calls)
+    with pytest.raises(ValueError, match="features must lie in registers 0 to 1"):
+        Program.read(str(program).replace("%1: floats[16]\n", "%9: floats[16]\n"))

@@ -7,7 +7,6 @@ from bench.report import Record, table, trained_on
 WHAT = {
     "GCNConv": "product and sum",
     "GINConv": "sum and MLP",
-    "RGCNConv": "products and sum",
     "APPNP": "the MLP in front",
     "MLP": "all maps but a head",
 }
