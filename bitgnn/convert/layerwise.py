@@ -111,7 +111,7 @@ def packed_copy(
             if isinstance(module, (*SUPPORTED, RGCNConv)) and _has_two_widths(module):
                 floats[full] = "its sources and destinations have different widths"
                 continue
-            if isinstance(module, RGCNConv) and not module.input_bits.is_settled:
+            if isinstance(module, RGCNConv) and not module.looks_at_features:
                 floats[full] = "it was trained on numbers of rows, which it looks up"
                 continue
             frozen = _frozen(module, plan)

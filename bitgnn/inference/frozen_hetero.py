@@ -113,9 +113,7 @@ class FrozenHetero(FrozenModel):
         inputs = {f"edges{number}": graph for number, graph in enumerate(edges)}
         return PreparedGraph(tuple(made), None, None, sum(sizes), inputs)
 
-    def forward(  # type: ignore[override]
-        self, x: Any = None, edges: Any = None, /, *args: Any, **kwargs: Any
-    ) -> Any:
+    def forward(self, x: Any = None, edges: Any = None, /, *args: Any, **kwargs: Any) -> Any:
         """What the trained model returns; without gradients.
 
         Args:
@@ -138,11 +136,8 @@ class FrozenHetero(FrozenModel):
         x = kwargs.pop(first, x) if x is None else x
         edges = kwargs.pop(second, edges) if edges is None else edges
         is_ready = isinstance(edges, PreparedGraph)
-        others = args or kwargs
-        if not others:
-            others = self._differ(x, self.types.nodes)
-            others = others or (not is_ready and self._differ(edges, self.types.edges))
-        if others:
+        differs = bool(args or kwargs) or self._differ(x, self.types.nodes)
+        if differs or (not is_ready and self._differ(edges, self.types.edges)):
             if self.own_form is None or is_ready or not isinstance(x, Mapping):
                 self._refuse(x, edges, args, kwargs)
             return self._run_own_form(x, edges, *args, **kwargs)

@@ -120,6 +120,11 @@ class RGCNConv(SumForms, NeighbourLayer, torch_geometric.nn.RGCNConv):
         """``[out_channels, in_channels]`` of the node itself."""
         return RelationMap(self.root.t().contiguous())
 
+    @property
+    def looks_at_features(self) -> bool:
+        """True once a binary layer has seen features, in place of numbers of rows."""
+        return self.input_bits is not None and self.input_bits.is_settled
+
     def _reset_product(self, linear: Any) -> None:
         """Nothing for parts made of parameters, which :meth:`reset_parameters` draws."""
 

@@ -317,8 +317,8 @@ def lower_sum(
 def lower_relations(name: str, layer: RGCNConv, arguments: Mapping[str, Any]) -> Value:
     """The products of all relations side by side, one sum over the edges, the node's own."""
     value = arguments["x"]
-    letters, bits = letters_of(layer, {}), layer.input_bits
-    if letters.is_float or bits is None or not bits.is_settled or not isinstance(value, Value):
+    letters = letters_of(layer, {})
+    if letters.is_float or not layer.looks_at_features or not isinstance(value, Value):
         raise Unsupported("its rows are looked up, or in floats")
     spec = replace(
         _adjacency(layer, RELATIONS, letters, weighted=True),
