@@ -125,12 +125,10 @@ class Emitter:
         sizes: widths of what the user's own code gives, by its number.
     """
 
-    def __init__(
-        self, in_channels: int | None, sizes: Sequence[int | None] = (), inputs: int = 1
-    ) -> None:
+    def __init__(self, in_channels: Sequence[int | None], sizes: Sequence[int | None] = ()) -> None:
         self.calls: list[Call] = []
-        self.inputs = inputs
-        self.registers = [Register("floats", in_channels or None)] * inputs
+        self.inputs = len(in_channels)
+        self.registers = [Register("floats", size or None) for size in in_channels]
         self.tensors: dict[str, Tensor] = {}
         self.sizes = list(sizes)
         self._layer = ""
@@ -323,7 +321,7 @@ def of_steps(
     description: Any, tensors: Mapping[str, Tensor], sizes: Sequence[int | None]
 ) -> tuple[Program, dict[str, Tensor]]:
     """The program of a description of format 4, and its tensors; ValueError if it is none."""
-    emitter = Emitter(description["in_channels"], sizes)
+    emitter = Emitter([description["in_channels"]], sizes)
     emitter.tensors = dict(tensors)
     registers, names = {0: 0}, ("attributes", "tensors", "graph")
     for number, step in enumerate(description["steps"]):

@@ -146,7 +146,7 @@ class Registers:
         self.features, self.scores = network.features, network.scores
         self.demands = Demands(network.scores, network.of_images)
         values = self.demands.values
-        self._emitter = Emitter(None, inputs=len(network.inputs))
+        self._emitter = Emitter([value.size for value in network.inputs])
         self._calls: list[FloatCall] = []
         self.specs: list[GraphSpec] = []
         self.floats: dict[Value, int] = {value: n for n, value in enumerate(network.inputs)}
