@@ -23,11 +23,13 @@ class _NewType(BaseException):
 class _ByType(dict[Any, Any]):
     """A mapping that a forward is given: it takes note of keys that it lacks."""
 
-    def __init__(self, held: dict[Any, Any], keys: list[Any]) -> None:
+    def __init__(self, held: dict[Any, Any], keys: list[Any], kind: type) -> None:
         super().__init__(held)
-        self._keys = keys
+        self._keys, self._kind = keys, kind
 
     def __missing__(self, key: Any) -> Any:
+        if not isinstance(key, self._kind):
+            raise TypeError(f"it asks for {key!r}, which is no type of nodes or edges")
         self._keys.append(key)
         raise _NewType
 
@@ -63,9 +65,7 @@ def trace_typed(model: nn.Module) -> Traced:
                 continue
             except Exception as error:
                 raise NotTraced(f"freeze: {obstacle(error)}") from error
-            is_typed = all(isinstance(key, str) for key in nodes)
-            is_typed &= all(isinstance(key, tuple) for key in edges)
-            if not (nodes and edges and is_typed):
+            if not (nodes and edges):
                 break
             types = Types(tuple(nodes), tuple(edges), (names[0], names[1]))
             return Traced(graph, root, f"{WRAPPED}.", {}, {}, obstacles, types)
@@ -76,8 +76,8 @@ def _spread(model: nn.Module, nodes: list[Any], edges: list[Any], names: list[st
     """A wrapper whose forward takes one argument for each type."""
     given = [f"nodes{n}" for n in range(len(nodes))], [f"edges{n}" for n in range(len(edges))]
     scope: dict[str, Any] = {
-        "by_node": lambda *held: _ByType(dict(zip(nodes, held, strict=True)), nodes),
-        "by_edge": lambda *held: _ByType(dict(zip(edges, held, strict=True)), edges),
+        "by_node": lambda *held: _ByType(dict(zip(nodes, held, strict=True)), nodes, str),
+        "by_edge": lambda *held: _ByType(dict(zip(edges, held, strict=True)), edges, tuple),
     }
     first, second = (", ".join(part) for part in given)
     call = f"self.{WRAPPED}({names[0]}=by_node({first}), {names[1]}=by_edge({second}))"
