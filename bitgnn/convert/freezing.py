@@ -23,12 +23,10 @@ from bitgnn.convert.layerwise import (
 )
 from bitgnn.convert.network.graph_layers import SUPPORTED, has_binary_layers
 from bitgnn.convert.network.layers import Planned
-from bitgnn.convert.network.lower import is_image_network, lower_images, lower_trace
+from bitgnn.convert.network.lower import is_image_network, lower_model
 from bitgnn.convert.network.passes import Output, set_output, settle_orders
 from bitgnn.convert.network.select import select_steps
-from bitgnn.convert.network.trace import trace_model
 from bitgnn.convert.network.tracer import NotTraced
-from bitgnn.convert.network.typed import trace_typed
 from bitgnn.convert.network.values import Network, ordered
 from bitgnn.convert.plan import Plan, is_plan_path, tunable_layers
 from bitgnn.convert.reporting import ATTRIBUTE, check_trained
@@ -192,21 +190,12 @@ def freeze(
 
 def _network(model: nn.Module, plan: Planned, of_images: bool) -> Network:
     """The values of a forward; NotTraced where each of its layers is to be packed by itself."""
+    network = lower_model(model, plan, packed_copy)
     if of_images:
-        network = lower_images(trace_model(model))
         _check_input(network)
-        reason = "its binary layers are inside of modules that no trace goes into"
-        is_needed = bool(network.letters) or not has_binary_layers(model, plan)
-    else:
-        try:
-            return lower_trace(trace_model(model), plan, packed_copy)
-        except NotTraced as error:
-            try:
-                return lower_trace(trace_typed(model), plan, packed_copy)
-            except NotTraced as other:
-                raise error from other
-    if not is_needed:
-        raise NotTraced(f"freeze: {reason}", reason)
+        if not network.letters and has_binary_layers(model, plan):
+            reason = "its binary layers are inside of modules that no trace goes into"
+            raise NotTraced(f"freeze: {reason}", reason)
     return network
 
 

@@ -17,7 +17,7 @@ from bitgnn.convert.bwta.swapping import has_bwta, summarise_bwta
 from bitgnn.convert.layerwise import packed_copy
 from bitgnn.convert.network.lower import lower_model
 from bitgnn.convert.network.select import select_steps
-from bitgnn.convert.network.trace import evaluating, trace_model
+from bitgnn.convert.network.trace import evaluating
 from bitgnn.convert.summary_table import LayerSummary, Summary
 from bitgnn.inference.bound_program import Features
 from bitgnn.inference.costs import (
@@ -29,6 +29,7 @@ from bitgnn.inference.costs import (
     result_of,
     weights_of,
 )
+from bitgnn.inference.frozen_hetero import FrozenHetero
 from bitgnn.inference.frozen_images import FrozenImages
 from bitgnn.inference.frozen_layers import FrozenBWTA, FrozenLayers
 from bitgnn.inference.frozen_model import FrozenModel
@@ -78,9 +79,11 @@ def summary(model: nn.Module, data: Any = None, *, repeats: int = REPEATS) -> Su
         frozen = model
     else:
         try:
-            frozen = select_steps(lower_model(model, trace_model(model), packed_copy))
+            frozen = select_steps(lower_model(model, {}, packed_copy))
         except ValueError as error:
             raise ValueError(f"summary: {str(error).removeprefix('freeze: ')}") from error
+    if isinstance(frozen, FrozenHetero) and data is not None:
+        raise ValueError("summary: data must be None for a model of several types of nodes")
     of_images = isinstance(frozen, FrozenImages)
     costs: dict[str, StepCost] = {}
     measured: dict[str, float] = {}

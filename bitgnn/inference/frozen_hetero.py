@@ -212,6 +212,9 @@ class FrozenHetero(FrozenModel):
             executable = self._from_floats.on(_ManyRows, graphs)
             return executable.run(executable.values(x), graphs, write)
 
+    def _start(self, x: Any, graphs: Sequence[Any] = ()) -> NoReturn:
+        raise ValueError(f"{NAME}: calls are not run one by one on features of several types")
+
     def recording_for(self, x: Any, graph: Any = None) -> None:
         """None: a recording has features of one type."""
 

@@ -282,6 +282,11 @@ def test_other_types_run_the_code_of_the_model(graph, tmp_path):
         read(x, edges, 3)
     with pytest.raises(ValueError, match="takes floats of several types"):
         read.pack_features(x)
+    with pytest.raises(ValueError, match="calls are not run one by one"):
+        read.steps(x, edges)
+    with pytest.raises(ValueError, match="summary: data must be None"):
+        bitgnn.summary(read, graph)
+    assert len(bitgnn.summary(model).layers) == len(bitgnn.summary(read).layers)
 
 
 def test_programs_of_several_inputs(graph):

@@ -27,8 +27,10 @@ from bitgnn.convert.network.trace import (
     Traced,
     bound,
     is_default_check,
+    trace_model,
 )
 from bitgnn.convert.network.tracer import NotTraced
+from bitgnn.convert.network.typed import trace_typed
 from bitgnn.convert.network.values import (
     ROWS,
     Network,
@@ -61,9 +63,17 @@ def is_image_network(model: nn.Module) -> bool:
     return any(isinstance(m, nn.Conv2d | BinaryConv2d | BinaryLinear) for m in modules)
 
 
-def lower_model(model: nn.Module, traced: Traced, pack: Pack) -> Network:
-    """Values of a traced forward of either family; raises as :func:`lower_trace`."""
-    return lower_images(traced) if is_image_network(model) else lower_trace(traced, {}, pack)
+def lower_model(model: nn.Module, plan: Planned, pack: Pack) -> Network:
+    """Values of a forward of any family; raises as :func:`lower_trace`."""
+    if is_image_network(model):
+        return lower_images(trace_model(model))
+    try:
+        return lower_trace(trace_model(model), plan, pack)
+    except NotTraced as error:
+        try:
+            return lower_trace(trace_typed(model), plan, pack)
+        except NotTraced:
+            raise error from None
 
 
 def lower_images(traced: Traced) -> Network:
