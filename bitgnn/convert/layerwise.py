@@ -30,7 +30,7 @@ from bitgnn.convert.network.trace import evaluating, trace_model
 from bitgnn.convert.network.tracer import NotTraced, stays_whole
 from bitgnn.convert.reporting import check_trained
 from bitgnn.inference import FreezeReport, Frozen, FrozenModel
-from bitgnn.inference.frozen_layers import FrozenLayer, FrozenLayers
+from bitgnn.inference.frozen_layers import FrozenLayer
 from bitgnn.inference.steps.calls import is_unsaved
 from bitgnn.inference.steps.structure import copy_with
 from bitgnn.nn import RGCNConv
@@ -39,7 +39,7 @@ from bitgnn.nn.sum_linear import SumLinear
 _log = logging.getLogger("bitgnn.convert.freezing")
 
 
-def layerwise(model: nn.Module, plan: Planned, reason: str, check: bool) -> FrozenLayers:
+def layerwise(model: nn.Module, plan: Planned, reason: str, check: bool) -> FrozenModel:
     """Pack each binary layer by itself, since the forward has no trace for that reason."""
     layers = own_form(model, plan, reason)
     if check:
@@ -48,11 +48,12 @@ def layerwise(model: nn.Module, plan: Planned, reason: str, check: bool) -> Froz
     return layers
 
 
-def own_form(model: nn.Module, plan: Planned, reason: str = "") -> FrozenLayers:
+def own_form(model: nn.Module, plan: Planned, reason: str = "") -> FrozenModel:
     """The model's own code with each binary layer packed by itself."""
     copied, letters, floats = packed_copy(model, plan)
     own_code = {f"forward of {type(model).__name__}": f"it runs as its own code, {reason}"}
-    return FrozenLayers(copied, FreezeReport(letters=letters, floats={**own_code, **floats}))
+    report = FreezeReport(letters=letters, floats={**own_code, **floats})
+    return FrozenModel.of_code("layers", copied, report)
 
 
 def settled_copy(model: nn.Module) -> nn.Module:
@@ -138,7 +139,7 @@ def plain_linear(layer: bitgnn.nn.Linear) -> nn.Module:
 
 
 def _has_two_widths(layer: Any) -> bool:
-    """Whether a layer of a bipartite graph reads two matrices that cannot be one."""
+    """True if a layer of a bipartite graph reads two matrices that cannot be one."""
     if isinstance(layer, RGCNConv):
         return layer.root is not None and layer.root.size(0) != layer.in_channels_l
     neighbours, root = row_of(layer).maps(layer)

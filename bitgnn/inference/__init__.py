@@ -5,8 +5,7 @@ from bitgnn.inference.captured import Captured, capture
 from bitgnn.inference.checkpoint import load, save
 from bitgnn.inference.frozen import FreezeReport, Frozen
 from bitgnn.inference.frozen_hetero import FrozenHetero
-from bitgnn.inference.frozen_images import FrozenImages
-from bitgnn.inference.frozen_layers import FrozenBWTA, FrozenLayers
+from bitgnn.inference.frozen_layers import FrozenLayer
 from bitgnn.inference.frozen_model import FrozenModel
 from bitgnn.inference.graph import GraphSpec, PreparedGraph
 from bitgnn.inference.memory import (
@@ -23,10 +22,8 @@ __all__ = [
     "FeatureForm",
     "FreezeReport",
     "Frozen",
-    "FrozenBWTA",
     "FrozenHetero",
-    "FrozenImages",
-    "FrozenLayers",
+    "FrozenLayer",
     "FrozenModel",
     "GraphSpec",
     "MeasuredMemory",

@@ -47,7 +47,6 @@ class FrozenHetero(FrozenModel):
         types: types of nodes and edges.
     """
 
-    kind = "hetero"
     types: Types
 
     def __init__(
@@ -68,6 +67,7 @@ class FrozenHetero(FrozenModel):
                 raise ValueError(f"{NAME}: {spec} is of types that are not there")
         self.__dict__["types"] = types  # before there is a module
         super().__init__(program, tensors, graphs, report, calls, features)
+        self.kind = "hetero"
         self._edge_memory = TensorMemory()
 
     def prepare_graph(  # type: ignore[override]
@@ -221,15 +221,6 @@ class FrozenHetero(FrozenModel):
     def pack_features(self, x: Any, check_finite: bool = False, layout: str = "auto") -> NoReturn:
         """Refused: features of several types are packed by each call."""
         raise ValueError(f"{NAME}.pack_features: this model takes floats of several types")
-
-    def _own_description(self) -> dict[str, Any]:
-        return {**super()._own_description(), "types": self.types.description()}
-
-    @classmethod
-    def _own_arguments(cls, description: Mapping[str, Any]) -> dict[str, Any]:
-        found = super()._own_arguments(description)
-        del found["own_call"]
-        return {**found, "types": Types.from_description(description["types"])}
 
     def extra_repr(self) -> str:
         """The types, and the program."""

@@ -46,7 +46,7 @@ class AttentionLayer(NeighbourLayer):
         self, precision: str | LayerPrecision | None, role: Role | None = None
     ) -> None:
         super()._choose_precision(precision, role)
-        if self._letters.sums_ternary:
+        if self._letters.sum_letter.level:
             raise ValueError(
                 f"{type(self).__name__}: precision must aggregate bits or floats, got "
                 f"{str(self._letters)!r}"

@@ -14,6 +14,7 @@ from torch_geometric.nn.aggr import Aggregation
 
 import bitgnn.nn
 from bitgnn.convert.configs import NAMED, GraphConfig, Precision
+from bitgnn.convert.handlers import handles
 from bitgnn.convert.network.graph_layers import SUPPORTED, row_of
 from bitgnn.convert.network.layers import letters_of
 from bitgnn.convert.plan import tunable_layers
@@ -54,6 +55,7 @@ class Unswappable(ValueError):
     """A layer that no binary one can take the place of; the message says why."""
 
 
+@handles("binarize", GraphConfig)
 def binarize_graph_layers(
     model: nn.Module, config: GraphConfig
 ) -> tuple[nn.Module, BinarizeReport]:
@@ -168,7 +170,7 @@ def _assigned(
 
 
 def _is_wide(layer: Any) -> bool:
-    """Whether bits of a linear layer are worth their norm: not those of gates or a few columns."""
+    """True if bits of a linear layer are worth their norm: not those of gates or a few columns."""
     outputs, inputs = layer.weight.shape
     return inputs >= LEAST_INPUTS and outputs > 1
 
@@ -220,7 +222,7 @@ def swapped_layer(model: nn.Module, name: str, precision: Precision, dropout: fl
 
 
 def is_composed(layer: nn.Module) -> bool:
-    """Whether a layer of names alone, not of letters, takes its place: GINConv, RGCNConv."""
+    """True if a layer of names alone, not of letters, takes its place: GINConv, RGCNConv."""
     if isinstance(layer, torch_geometric.nn.RGCNConv):
         return why_float(layer) is None and rgcn_conv.why_not_binary(layer) is None
     if not isinstance(layer, torch_geometric.nn.GINConv) or why_float(layer) is not None:
@@ -324,6 +326,6 @@ def _trained(layer: nn.Module, letters: str) -> LayerPrecision:
     if planned.is_float_linear or own.is_float_linear:
         return planned
     options = {name: own.options[name] for name in (*NORM_OPTIONS, *PRODUCT_OPTIONS)}
-    if planned.bmm[2] != "B" and not planned.sums_ternary:
+    if planned.bmm[2] != "B" and not planned.sum_letter.level:
         del options["hidden_norm"]
     return replace(planned, **options)  # type: ignore[arg-type]

@@ -60,7 +60,7 @@ def why_float(layer: nn.Module) -> str | None:
 
 
 def _joins(layer: Any) -> bool:
-    """Whether a layer's product takes several aggregations side by side."""
+    """True if a layer's product takes several aggregations side by side."""
     aggregation = layer.aggr_module
     return isinstance(aggregation, MultiAggregation) and aggregation.get_out_channels(1) != 1
 

@@ -215,7 +215,7 @@ def _empty(kind: type[nn.Module]) -> nn.Module:
 
 
 def _is_of_messages(key: str) -> bool:
-    """Whether PyG's base class makes an attribute anew: its inspector, and empty hooks."""
+    """True if PyG's base class makes an attribute anew: its inspector, and empty hooks."""
     return key == "inspector" or key.endswith("_hooks")
 
 
