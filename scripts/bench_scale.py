@@ -6,12 +6,13 @@ Graphs are made up and drawn on the GPUs: a power law in the sizes of public dat
 
 import argparse
 import hashlib
+import itertools
 import json
 import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 from unittest import mock
@@ -23,12 +24,15 @@ from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from bitgnn import BitTensor, freeze
 from bitgnn.distributed import PowerLawGraph, ShardedAdjacency, parallelize, shard_graph
 from bitgnn.inference import FrozenModel
+from bitgnn.measure.report import environment, write_json
 from bitgnn.models import GraphSAGE
+from bitgnn.nn import GCNConv
 
 MEMORY_RATE, L2_EDGES, GATHER_RATE = 4.3e12, 300e9, 370e9
 """Bytes a second of an H200's memory; edges a second whose rows lie in its L2 cache; bytes a second
 that an all-gather over NVLink receives through NCCL."""
 SECTOR, L2_BYTES = 32, 50 << 20
+MODELS = ("letters", "GraphSAGE")
 
 
 class Size(NamedTuple):
@@ -54,12 +58,32 @@ SIZES = {
 }
 
 
-def model_of(size: Size) -> FrozenModel:
-    """An untrained GraphSAGE whose layers settled on a few random nodes."""
+class Letters(torch.nn.Module):
+    """GCN layers whose products are bits, which alone are aggregated; sums are the scores."""
+
+    def __init__(self, size: Size) -> None:
+        super().__init__()
+        widths = [size.features, *[size.hidden] * (size.layers - 1), size.classes]
+        self.convs = torch.nn.ModuleList()
+        for place, pair in enumerate(itertools.pairwise(widths)):
+            ends = "F" if place == 0 else "B", "F" if place == size.layers - 1 else "B"
+            letters = f"{ends[0]}BB+BB{ends[1]}"
+            conv = GCNConv(*pair, precision=letters, add_self_loops=False, normalize=False)
+            self.convs.append(conv)
+
+    def forward(self, x: torch.Tensor, edge_index: torch.Tensor) -> torch.Tensor:
+        """Scores of the nodes."""
+        for conv in self.convs:
+            x = conv(x, edge_index)
+        return x
+
+
+def model_of(size: Size, kind: str) -> FrozenModel:
+    """An untrained network whose layers settled on a few random nodes."""
     torch.manual_seed(0)
-    model = GraphSAGE(
-        size.features, size.hidden, size.classes, size.layers, precision="bin", input_norm=False
-    )
+    shape = size.features, size.hidden, size.classes, size.layers
+    is_sage = kind == "GraphSAGE"
+    model = GraphSAGE(*shape, precision="bin", input_norm=False) if is_sage else Letters(size)
     x, edges = torch.randn(64, size.features), torch.randint(0, 64, (2, 512))
     with torch.no_grad():
         model.train()(x, edges)
@@ -111,23 +135,25 @@ class _Done:
         """Nothing: nothing was sent."""
 
 
-def measure(name: str, mesh: DeviceMesh, repeats: int, capture: bool) -> dict[str, Any]:
+def measure(name: str, mesh: DeviceMesh, args: argparse.Namespace) -> dict[str, Any]:
     """One size: times, memory of each rank, and a digest of the result."""
-    size, ranks = SIZES[name], mesh.size()
+    size, ranks, repeats, capture = SIZES[name], mesh.size(), args.repeats, args.capture
     device = torch.device(mesh.device_type)
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats()
     begin = time.perf_counter()
-    graph = shard_graph(PowerLawGraph(size.nodes, size.edges, size.features), mesh)
+    made = PowerLawGraph(size.nodes, size.edges, size.features)
+    graph = shard_graph(made, mesh, chunk_rows=None if size.layers else size.nodes)
     _wait(device)
     built = time.perf_counter() - begin
     setup = _peak(device)
-    run = _runner(size, graph, mesh, capture)
+    run = _runner(size, graph, mesh, args)
     result = run()
     total = timed(run, device, repeats)
     peak = _peak(device)
     record = {
-        "size": name, **size._asdict(), "ranks": ranks, "ms": total, "floor": floor_of(size, ranks),
+        "size": name, "model": args.model, **size._asdict(), "ranks": ranks,
+        "ms": total, "floor": floor_of(size, ranks),
         "drawn_s": built, "edges_of_ranks": _of_ranks(graph.nnz, device),
         "peak_bytes": _of_ranks(peak, device), "setup_peak_bytes": _of_ranks(setup, device),
         "digest": digest(graph, result), "captured": capture,
@@ -144,15 +170,16 @@ def measure(name: str, mesh: DeviceMesh, repeats: int, capture: bool) -> dict[st
 
 
 def _runner(
-    size: Size, graph: ShardedAdjacency, mesh: DeviceMesh, capture: bool
+    size: Size, graph: ShardedAdjacency, mesh: DeviceMesh, args: argparse.Namespace
 ) -> Callable[[], torch.Tensor]:
     assert graph.x is not None
     if not size.layers:
         bits: BitTensor = graph.x
         return lambda: graph.aggregate(bits)
-    model = parallelize(model_of(size), mesh, capture=capture)
-    ones = torch.ones(graph.places.rows, device=graph.device)
-    x = BitTensor(graph.x.words, size.features, ones)
+    model = parallelize(model_of(size, args.model), mesh, capture=args.capture)
+    x = graph.x
+    if args.model == "GraphSAGE":  # whose features have a scale
+        x = BitTensor(x.words, size.features, torch.ones(len(x), device=graph.device))
     return lambda: model(x, graph)
 
 
@@ -190,24 +217,26 @@ def work(args: argparse.Namespace) -> None:
     """Measure the sizes on this process's device; the first rank prints and writes."""
     kind = "cuda" if torch.cuda.is_available() else "cpu"
     backend = "nccl" if kind == "cuda" else "gloo"
+    place = None
     if kind == "cuda":
-        torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", 0)))
-    if "RANK" in os.environ:
-        dist.init_process_group(backend)
-    else:
-        dist.init_process_group(backend, store=dist.HashStore(), rank=0, world_size=1)
+        place = torch.device(kind, int(os.environ.get("LOCAL_RANK", 0)))
+        torch.cuda.set_device(place)
+    alone: dict[str, Any] = {"store": dist.HashStore(), "rank": 0, "world_size": 1}
+    given = {} if "RANK" in os.environ else alone
+    dist.init_process_group(backend, device_id=place, **given)
     mesh = init_device_mesh(kind, (dist.get_world_size(),))
     device = torch.cuda.get_device_name() if kind == "cuda" else "CPU"
     found = []
     for name in args.sizes:
-        record = {"device": device, **measure(name, mesh, args.repeats, args.capture)}
+        record = {"device": device, **measure(name, mesh, args)}
         found.append(record)
         if dist.get_rank() == 0:
             print(json.dumps(record), flush=True)
         if kind == "cuda":
             torch.cuda.empty_cache()
     if args.output and dist.get_rank() == 0:
-        Path(args.output).write_text(json.dumps({"made_up": True, "records": found}, indent=2))
+        whole = {"made_up": True, "environment": environment(), "records": found}
+        write_json(Path(args.output), whole)
     dist.destroy_process_group()
 
 
@@ -228,22 +257,24 @@ def plot(records: list[dict[str, Any]], file: str) -> None:
     figure.savefig(file, dpi=110)
 
 
-def main() -> int:
+def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--sizes", nargs="+", choices=SIZES, default=["papers100M"])
     parser.add_argument("--ranks", type=int, default=1, help="GPUs of this machine (default: 1)")
     parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--model", choices=MODELS, default=MODELS[0])
     parser.add_argument("--capture", action="store_true", help="as one CUDA graph")
     parser.add_argument("--output", help="file for the records")
     parser.add_argument("--plot", nargs="+", help="draw these records into --output instead")
-    args = parser.parse_args()
+    arguments = sys.argv[1:] if arguments is None else arguments
+    args = parser.parse_args(arguments)
     if args.plot:
         records = [r for file in args.plot for r in json.loads(Path(file).read_text())["records"]]
         plot(records, args.output)
         return 0
     if args.ranks > 1 and "RANK" not in os.environ:
         launch = ["torch.distributed.run", "--standalone", f"--nproc-per-node={args.ranks}"]
-        return subprocess.run([sys.executable, "-m", *launch, *sys.argv]).returncode
+        return subprocess.run([sys.executable, "-m", *launch, __file__, *arguments]).returncode
     work(args)
     return 0
 

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -75,14 +76,14 @@ def ranks(device: str, timeout: int) -> Iterator[DeviceMesh]:
     """The mesh of the ranks that torchrun started, or of this process alone."""
     kind = named_device(device).type
     backend = "nccl" if kind == "cuda" else "gloo"
+    place = None
     if kind == "cuda":
-        torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", 0)))
+        place = torch.device(kind, int(os.environ.get("LOCAL_RANK", 0)))
+        torch.cuda.set_device(place)
+    alone: dict[str, Any] = {"store": dist.HashStore(), "rank": 0, "world_size": 1}
+    given = {} if "RANK" in os.environ else alone
     limit = timedelta(seconds=timeout)
-    if "RANK" in os.environ:
-        dist.init_process_group(backend, timeout=limit)
-    else:
-        alone = dist.HashStore()
-        dist.init_process_group(backend, store=alone, rank=0, world_size=1, timeout=limit)
+    dist.init_process_group(backend, timeout=limit, device_id=place, **given)
     try:
         yield init_device_mesh(kind, (dist.get_world_size(),))
     finally:

@@ -16,7 +16,8 @@ from bitgnn.bits import BitAdjacency, BitTensor, Int8Tensor
 from bitgnn.distributed.places import Gathering, Places
 from bitgnn.distributed.prepared import prepared
 from bitgnn.distributed.sharding import ShardedAdjacency
-from bitgnn.distributed.stages import Stage, gathered, is_wide, stages
+from bitgnn.distributed.stages import Stage, gathered, stages
+from bitgnn.distributed.summed_products import is_wide
 from bitgnn.inference import FrozenModel
 from bitgnn.inference.executable import Compiled
 from bitgnn.inference.own_call import as_features, as_given
@@ -125,7 +126,8 @@ class ParallelModel(nn.Module):
         if frozen._is_stale():
             frozen._bind()
         values, compiled = self._read(given, graph)
-        graphs = prepared(graph, frozen.graphs)
+        widths = [frozen._packed_widths(number) for number in range(len(frozen.graphs))]
+        graphs = prepared(graph, frozen.graphs, widths)
         without = tuple(n for n, made in enumerate(graphs[0]) if made.col_scale is None)
         key = frozen.times_bound, compiled is frozen._from_floats, without
         if key not in self._bound:

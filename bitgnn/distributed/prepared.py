@@ -14,21 +14,36 @@ from bitgnn.bits.factors import factors_of
 from bitgnn.bits.layouts import pointer_dtype, row_indices
 from bitgnn.distributed.places import Places
 from bitgnn.distributed.sharding import ShardedAdjacency
-from bitgnn.inference.graph import GraphSpec
+from bitgnn.inference.graph import GraphSpec, lay_out
 
 
 def prepared(
-    graph: ShardedAdjacency, specs: tuple[GraphSpec, ...]
+    graph: ShardedAdjacency, specs: tuple[GraphSpec, ...], widths: Sequence[Sequence[int]]
 ) -> list[tuple[BitAdjacency, ...]]:
     """The adjacencies of each chunk, one for each spec; made once for a graph.
 
     Degrees are the lengths of whole rows, and those of other ranks' nodes are gathered: factors
-    equal those of one process.
+    equal those of one process. Dense rows on a GPU are laid out in slices for packed rows of these
+    ``widths`` in words.
 
     Raises:
         ValueError: a layer sums against the edges, or the graph was prepared for a model with one
             adjacency and this one has several.
     """
+    key = specs, tuple(map(tuple, widths))
+    if key not in graph.derived:
+        made = _for_chunks(graph, specs)
+        for adjacencies in made:
+            for adjacency, words in zip(adjacencies, widths, strict=True):
+                lay_out(adjacency, "auto", words)
+        graph.derived[key] = made
+    found: list[tuple[BitAdjacency, ...]] = graph.derived[key]
+    return found
+
+
+def _for_chunks(
+    graph: ShardedAdjacency, specs: tuple[GraphSpec, ...]
+) -> list[tuple[BitAdjacency, ...]]:
     if not specs:
         return [() for _ in graph.chunks]
     if graph.is_prepared:

@@ -37,6 +37,7 @@ class ShardedAdjacency:
             nodes in their order.
         is_prepared: whether self loops and factors, if any, are there, so that models take the
             graph as it is; else they add their own.
+        derived: what models made of the chunks.
     """
 
     chunks: tuple[BitAdjacency, ...]
@@ -44,7 +45,7 @@ class ShardedAdjacency:
     x: BitTensor | None
     nodes: Tensor | None
     is_prepared: bool
-    derived: dict[Any, tuple[BitAdjacency, ...]] = field(default_factory=dict, repr=False)
+    derived: dict[Any, Any] = field(default_factory=dict, repr=False)
 
     @property
     def device(self) -> torch.device:

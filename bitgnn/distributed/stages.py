@@ -11,9 +11,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
-from bitgnn.distributed.summed_products import MOST_COLUMNS, SUMMED_PRODUCT
+from bitgnn.distributed.summed_products import SUMMED_PRODUCT
 from bitgnn.inference.program import CALL, Call, Part, Ref
 
 OF_NEIGHBOURS = {
@@ -186,11 +185,6 @@ def _summed_product(product: Call, sums: Call) -> Call:
     last = (given["w"], given.get("w_scale"), named.get("bias"))
     arguments = (given["x"], given["size"], whole, *last)
     return Call(SUMMED_PRODUCT, sums.layer, arguments, sums.outputs)
-
-
-def is_wide(weight: Any) -> bool:
-    """Whether products with a weight are too wide to be summed over the edges."""
-    return bool(weight.size(0) > MOST_COLUMNS)
 
 
 def _require_own_rows(call: Call) -> None:

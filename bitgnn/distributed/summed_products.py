@@ -10,9 +10,14 @@ from bitgnn.bits import BitAdjacency, BitTensor
 from bitgnn.bits.int8 import MOST, bytes_for
 from bitgnn.inference.operators import OVER_GRAPHS
 
-MOST_COLUMNS = 48
-"""Columns up to which the scores themselves are summed."""
+HALF_BYTES = 2
+"""Bytes of an integer product in rows that are summed."""
 SUMMED_PRODUCT = "graph::summed_product"
+
+
+def is_wide(weight: Tensor) -> bool:
+    """Whether a row of products with packed weights takes more bytes than the bits it is of."""
+    return HALF_BYTES * weight.size(0) > weight.size(1) * weight.element_size()
 
 
 def summed_product(

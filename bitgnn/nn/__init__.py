@@ -16,6 +16,7 @@ from bitgnn.nn.precision import PRESETS, LayerPrecision, default_precision
 from bitgnn.nn.recommender import Recommender
 from bitgnn.nn.rgcn_conv import FastRGCNConv, RGCNConv
 from bitgnn.nn.torch_layers import BinaryConv2d, BinaryLinear, ChannelShortcut, NodeStandardize
+from bitgnn.nn.transformer_conv import TransformerConv
 from bitgnn.ops.hamming import hamming_topk, merge_topk
 
 __all__ = [
@@ -42,6 +43,7 @@ __all__ = [
     "RGCNConv",
     "Recommender",
     "SAGEConv",
+    "TransformerConv",
     "default_precision",
     "hamming_topk",
     "merge_topk",

@@ -27,6 +27,17 @@ class Convolutions(torch.nn.Module):
         return (self.last(hidden, edge_index) + self.beside(x) * 0).log_softmax(-1)
 
 
+class Attention(torch.nn.Module):
+    """A layer of attention in front of one of sums."""
+
+    def __init__(self, layer):
+        super().__init__()
+        self.first, self.last = layer(FEATURES, 16, heads=2), GraphConv(32, 5)
+
+    def forward(self, x, edge_index):
+        return self.last(self.first(x, edge_index), edge_index)
+
+
 def frozen(model, graph, x, **options):
     """The model frozen after a step that settles its layers."""
     torch.manual_seed(1)
@@ -45,8 +56,7 @@ def models(graph, x):
     }
     made["GraphConv"] = Convolutions(60)
     made["PyG's GCN"] = bitgnn.binarize(pyg.GCN(FEATURES, HIDDEN, 2, 60))
-    made["GAT"] = GATConv(FEATURES, 16, heads=2)
-    made["GATv2"] = GATv2Conv(FEATURES, 16, heads=2)
+    made |= {layer.__name__: Attention(layer) for layer in (GATConv, GATv2Conv)}
     found = {name: frozen(model, graph, x) for name, model in made.items()}
     found["classes"] = frozen(GraphSAGE(FEATURES, 32, 60, 3, precision="bin"), graph, x,
                               output="classes")  # fmt: skip
@@ -79,6 +89,9 @@ def test_ranks_compute_what_one_process_does(graph, write, tmp_path, spawn, worl
     alone = torch.ones(1, FEATURES), torch.tensor([[0, 0], [0, 0]])
     cases["one node"] = str(tmp_path / "classes"), *alone, {"num_nodes": 1}
     expected["one node"] = sage(*alone)
+    nobody = torch.ones(0, FEATURES), torch.empty(2, 0, dtype=torch.int64)
+    cases["no node"] = str(tmp_path / "classes"), *nobody, {"num_nodes": 0}
+    expected["no node"] = sage(*nobody)
 
     spawn(gloo_ranks.run_models, world_size, cases, str(tmp_path))
     found = [torch.load(tmp_path / f"rank-{rank}.pt") for rank in range(world_size)]

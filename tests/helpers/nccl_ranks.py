@@ -59,8 +59,9 @@ def lose(mesh, folder):
 
 def main():
     job, folder = sys.argv[1], Path(sys.argv[2])
-    torch.cuda.set_device(int(os.environ["RANK"]))
-    dist.init_process_group("nccl", timeout=TIMEOUT)
+    device = torch.device("cuda", int(os.environ["RANK"]))
+    torch.cuda.set_device(device)
+    dist.init_process_group("nccl", timeout=TIMEOUT, device_id=device)
     mesh = init_device_mesh("cuda", (dist.get_world_size(),))
     {"run": run, "lose": lose}[job](mesh, folder)
     dist.destroy_process_group()
