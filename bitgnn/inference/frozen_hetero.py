@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
@@ -14,7 +15,6 @@ from bitgnn.inference.executable import Write
 from bitgnn.inference.frozen import FreezeReport
 from bitgnn.inference.frozen_model import FrozenModel
 from bitgnn.inference.graph import GraphLayout, GraphSpec, PreparedGraph, check_layout, lay_out
-from bitgnn.inference.layouts import MOST_ROWS
 from bitgnn.inference.own_call import as_features, as_given, as_tensor
 from bitgnn.inference.program import Program
 from bitgnn.inference.steps.calls import FloatCall
@@ -26,7 +26,7 @@ NAME = "FrozenHetero"
 class _ManyRows:
     """In place of features where a program asks for their number: each type has its own."""
 
-    shape = (MOST_ROWS + 1,)
+    shape = (math.inf,)
 
 
 class FrozenHetero(FrozenModel):
