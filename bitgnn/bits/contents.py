@@ -44,7 +44,7 @@ class Contents:
 
 def scalar_bytes(scalar: Tensor) -> bytes:
     """Bytes of a 0-d CPU tensor, read without an operator; empty for other devices."""
-    if scalar.device.type != "cpu":
+    if not scalar.is_cpu:
         return b""
     return ctypes.string_at(scalar.data_ptr(), scalar.element_size())
 

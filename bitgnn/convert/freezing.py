@@ -23,7 +23,7 @@ from bitgnn.convert.layerwise import (
 )
 from bitgnn.convert.network.graph_layers import SUPPORTED, has_binary_layers
 from bitgnn.convert.network.layers import Planned
-from bitgnn.convert.network.lower import lower_images, lower_trace
+from bitgnn.convert.network.lower import lower_images, lower_model
 from bitgnn.convert.network.passes import Output, set_output, settle_orders
 from bitgnn.convert.network.select import select_steps
 from bitgnn.convert.network.trace import trace_model
@@ -165,7 +165,7 @@ def _freeze_graphs(model: nn.Module, options: FreezeOptions) -> FrozenModel:
     planned = _planned(model, plan)
 
     def lower(copied: nn.Module) -> Network:
-        network = lower_trace(trace_model(copied), planned, packed_copy)
+        network = lower_model(copied, planned, packed_copy)
         if options.check:
             check_trained(copied, network.letters, planned)
         return network
@@ -174,7 +174,8 @@ def _freeze_graphs(model: nn.Module, options: FreezeOptions) -> FrozenModel:
     if not frozen.is_program or options.output is not None or options.features is not None:
         return frozen
     methods, arguments = own_methods(model), frozen.own_call.arguments
-    if methods or any(a.role == "fixed" or a.missing == "decided" for a in arguments):
+    ways = [a for a in arguments if a.role == "fixed" or a.missing == "decided"]
+    if methods or ways or frozen.kind == "hetero":  # which may lack edges of a type
         frozen.keep_own_form(own_form(model, planned), methods)
     return frozen
 

@@ -18,7 +18,7 @@ from bitgnn.convert.handlers import handler, handles, scheme_of
 from bitgnn.convert.layerwise import packed_copy
 from bitgnn.convert.network.lower import lower_model
 from bitgnn.convert.network.select import select_steps
-from bitgnn.convert.network.trace import evaluating, trace_model
+from bitgnn.convert.network.trace import evaluating
 from bitgnn.convert.summary_table import LayerSummary, Summary
 from bitgnn.inference.bound_program import Features
 from bitgnn.inference.call_by_call import steps as steps_of
@@ -106,9 +106,11 @@ def _of_program(
         frozen = model
     else:
         try:
-            frozen = select_steps(lower_model(model, trace_model(model), packed_copy))
+            frozen = select_steps(lower_model(model, {}, packed_copy))
         except ValueError as error:
             raise ValueError(f"summary: {str(error).removeprefix('freeze: ')}") from error
+    if frozen.kind == "hetero" and data is not None:
+        raise ValueError("summary: data must be None for a model of several types of nodes")
     costs: dict[str, StepCost] = {}
     measured: dict[str, float] = {}
     notes = []

@@ -33,6 +33,7 @@ from bitgnn.inference import FreezeReport, Frozen, FrozenModel
 from bitgnn.inference.frozen_layers import FrozenLayer
 from bitgnn.inference.steps.calls import is_unsaved
 from bitgnn.inference.steps.structure import copy_with
+from bitgnn.nn import RGCNConv
 from bitgnn.nn.sum_linear import SumLinear
 
 _log = logging.getLogger("bitgnn.convert.freezing")
@@ -108,8 +109,11 @@ def packed_copy(
             replaced[name] = plain_linear(module)
         elif is_binary(module, plan) and not isinstance(module, SumLinear):
             full = _joined(prefix, name)
-            if isinstance(module, SUPPORTED) and _has_two_widths(module):
+            if isinstance(module, (*SUPPORTED, RGCNConv)) and _has_two_widths(module):
                 floats[full] = "its sources and destinations have different widths"
+                continue
+            if isinstance(module, RGCNConv) and not module.looks_at_features:
+                floats[full] = "it was trained on numbers of rows, which it looks up"
                 continue
             frozen = _frozen(module, plan)
             if frozen is None or frozen.calls is not None:
@@ -134,8 +138,10 @@ def plain_linear(layer: bitgnn.nn.Linear) -> nn.Module:
     return plain.train(layer.training)
 
 
-def _has_two_widths(layer: nn.Module) -> bool:
+def _has_two_widths(layer: Any) -> bool:
     """True if a layer of a bipartite graph reads two matrices that cannot be one."""
+    if isinstance(layer, RGCNConv):
+        return layer.root is not None and layer.root.size(0) != layer.in_channels_l
     neighbours, root = row_of(layer).maps(layer)
     return root is not None and neighbours.in_channels != root.in_channels
 

@@ -4,6 +4,7 @@ from bitgnn.inference.bound_program import FeatureForm
 from bitgnn.inference.captured import Captured, capture
 from bitgnn.inference.checkpoint import load, save
 from bitgnn.inference.frozen import FreezeReport, Frozen
+from bitgnn.inference.frozen_hetero import FrozenHetero
 from bitgnn.inference.frozen_layers import FrozenLayer
 from bitgnn.inference.frozen_model import FrozenModel
 from bitgnn.inference.graph import GraphSpec, PreparedGraph
@@ -21,6 +22,7 @@ __all__ = [
     "FeatureForm",
     "FreezeReport",
     "Frozen",
+    "FrozenHetero",
     "FrozenLayer",
     "FrozenModel",
     "GraphSpec",

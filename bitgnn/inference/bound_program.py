@@ -13,7 +13,7 @@ from bitgnn.bits import BitAdjacency, BitImages, BitTensor, Int8Tensor
 from bitgnn.bits.int8 import bytes_for
 from bitgnn.bits.int8 import inverse_step as inverse_of
 from bitgnn.bits.tensor_version import Watch, counted
-from bitgnn.inference.checks import check
+from bitgnn.inference.checks import Ends, check
 from bitgnn.inference.executable import Compiled, Executable
 from bitgnn.inference.frozen import Frozen, float_bytes_of
 from bitgnn.inference.program import CALL, Buffer, Call, Part, Program, Register
@@ -48,7 +48,8 @@ BOUND = (
 class BoundProgram(Frozen):
     """Base of :class:`~bitgnn.inference.FrozenModel`: checks a program and runs it.
 
-    ``holds`` says what calls find in each graph: ``"pattern"``, ``"values"`` or ``"edges"``.
+    ``holds`` says what calls find in each graph: ``"pattern"``, ``"values"`` or ``"edges"``, and
+    ``ends`` whose nodes are its rows and columns.
     """
 
     _pattern_source: Watch
@@ -63,13 +64,14 @@ class BoundProgram(Frozen):
         holds: Sequence[str],
         calls: Sequence[FloatCall],
         features: FeatureForm = "floats",
+        ends: Sequence[Ends] = (),
     ) -> None:
         super().__init__()
         self.program = program
         for name, tensor in tensors.items():
             self.register_buffer(name, counted(tensor))
         self.calls: nn.ModuleList | None = nn.ModuleList(calls) if calls else None
-        check(program, tensors, holds, len(calls), self._example_shape())
+        check(program, tensors, holds, len(calls), self._example_shape(), ends)
         self.registers: Sequence[Register] = program.registers
         self.in_channels = program.in_channels
         # Packed behind a float map, features have as many bits as that has outputs.
@@ -115,7 +117,7 @@ class BoundProgram(Frozen):
         """Look everything up that the calls need; again whenever the buffers change place."""
         self.times_bound += 1
         calls, output, entry = self.program.calls, self.program.output, self.program.entry
-        self._from_floats = self._compiled(calls, [0], output)
+        self._from_floats = self._compiled(calls, range(self.program.inputs), output)
         self._device = next((t.device for t in self.buffers(False)), torch.device("cpu"))
         self._from_bits: Compiled | None = None
         self._from_pattern: Compiled | None = None

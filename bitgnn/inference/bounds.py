@@ -69,11 +69,12 @@ def check_arguments(value: Any, name: str = "") -> None:
 
 def check_program(program: Program, tensors: Mapping[str, Tensor]) -> None:
     """Refuse calls whose results outgrow the features and weights they are made of, by number."""
-    given, registers = program.in_channels or 1, program.registers
+    registers = program.registers
+    given = max(max(registers[n].size or 0 for n in range(program.inputs)), 1)
     makers = [call for call in program.calls if call.tensors or call.operator == CALL]
     made = sum(registers[r].size or given for call in makers for r in call.outputs)
     most = COPIES * (given + made + max(map(_row, tensors.values()), default=0))
-    widths = {0: given}
+    widths = dict.fromkeys(range(program.inputs), given)
     for number, call in enumerate(program.calls):
         read = [widths[register] for register in call.inputs]
         grown = sum(read) if call.kind in JOINS else max(read, default=1)

@@ -17,6 +17,7 @@ from bitgnn.bits.adjacency import LESS_OF_GRAPHS
 from bitgnn.bits.tensor import words_for
 from bitgnn.bits.tensor_version import TensorMemory
 from bitgnn.inference.bound_program import BoundProgram, FeatureForm, Features
+from bitgnn.inference.checks import Ends
 from bitgnn.inference.executable import Write
 from bitgnn.inference.graph import (
     Graph,
@@ -46,8 +47,9 @@ _PACKABLE_ROWS = (torch.float32, torch.float16, torch.bfloat16)
 """What packing to 8-bit rows reads."""
 
 
-Kind = Literal["program", "images", "layers", "bwta"]
-"""A program of nodes or other rows, or of images; or the user's own forward, with packed layers."""
+Kind = Literal["program", "hetero", "images", "layers", "bwta"]
+"""A program of nodes or other rows, of several types of nodes, or of images; or the user's own
+forward, with packed layers."""
 
 
 class CalledProgram(BoundProgram):
@@ -74,8 +76,9 @@ class CalledProgram(BoundProgram):
         needs_parts = any(
             call.operator == CALL and call.graph is not None for call in program.calls
         )
-        holds = [spec.holds for spec in graphs]
-        super().__init__(program, tensors, holds + ["edges"] * needs_parts, calls, features)
+        holds = [spec.holds for spec in graphs] + ["edges"] * needs_parts
+        ends = [spec.ends for spec in graphs] + [Ends()] * needs_parts
+        super().__init__(program, tensors, holds, calls, features, ends)
         self.graphs = tuple(graphs)
         self.own_call = own_call
         self._needs_parts = needs_parts
@@ -89,7 +92,7 @@ class CalledProgram(BoundProgram):
     @property
     def is_program(self) -> bool:
         """True if the model is a program, False if it runs the user's own forward."""
-        return self.kind in ("program", "images")
+        return self.kind in ("program", "hetero", "images")
 
     @property
     def takes_graph(self) -> bool:
@@ -297,17 +300,20 @@ class CalledProgram(BoundProgram):
             raise ValueError("FrozenModel: adjacency must be a graph, got None")
         if not isinstance(adjacency, Graph):
             adjacency = self._remembered(adjacency, None, num_nodes)
-        if adjacency.num_cols != num_nodes:
+        is_prepared = isinstance(adjacency, PreparedGraph)
+        if is_prepared and len(adjacency.adjacencies) != len(self.graphs):
+            raise ValueError("FrozenModel: adjacency was prepared for another model")
+        held = adjacency.adjacencies if is_prepared else (adjacency,)
+        columns = [num_nodes * spec.ends.relations for spec in self.graphs[: len(held)]]
+        found = [pattern.num_cols for pattern in held[: len(columns)]]
+        if found != columns or adjacency.shape[0] != num_nodes:
             raise ValueError(
                 f"FrozenModel: adjacency has {adjacency.num_cols} nodes, x has {num_nodes}"
             )
-        held = adjacency.adjacencies if isinstance(adjacency, PreparedGraph) else (adjacency,)
         for pattern in held:
             if isinstance(pattern, BitAdjacency):
                 pattern.check_written()
         if isinstance(adjacency, PreparedGraph):
-            if len(adjacency.adjacencies) != len(self.graphs):
-                raise ValueError("FrozenModel: adjacency was prepared for another model")
             if self.own_call.inputs:
                 inputs = self.own_call.filled(adjacency.inputs, num_nodes, self._device)
                 adjacency = replace(adjacency, inputs=inputs)

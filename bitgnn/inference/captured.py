@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
@@ -39,8 +39,9 @@ def capture(model: Frozen, x: Any, graph: Graph | None = None) -> Captured:
 
     Args:
         model: the frozen model.
-        x: features in any form the model takes, on the model's device. New values may be written
-            into the same tensor between runs.
+        x: features in any form the model takes, on the model's device; a mapping of dense
+            float32 for a heterogeneous one. New values may be written into the same tensors
+            between runs.
         graph: result of :meth:`FrozenModel.prepare_graph`, or None for a model without a graph.
 
     Returns:
@@ -154,10 +155,10 @@ class Captured:
             self.why = "it runs the user's own forward"
             return
         self._run()  # which says what does not fit
-        if is_sparse(x) or not isinstance(x, Inputs):
+        if not all(isinstance(part, Inputs) and not is_sparse(part) for part in _features(x)):
             self.why = "its features are converted anew by every call"
             return
-        if x.device.type != DEVICE:
+        if _parts(x)[0].device.type != DEVICE:
             self._recording = model.recording_for(x, self.graph)
             self._times_bound = model.times_bound
             if self._recording is None:
@@ -182,7 +183,7 @@ class Captured:
         model, graph = self.model, self.graph
         assert isinstance(model, FrozenModel)
         try:
-            with _one_capture, torch.cuda.device(x.device):
+            with _one_capture, torch.cuda.device(_parts(x)[0].device):
                 stream = torch.cuda.Stream()
                 stream.wait_stream(torch.cuda.current_stream())
                 with torch.cuda.stream(stream):
@@ -260,6 +261,8 @@ def _check_form(captured: Any, x: Any) -> None:
 
 def _form(x: Any) -> Any:
     """Shape, dtype, device and layout of features, and the scales of 8-bit rows."""
+    if isinstance(x, Mapping):
+        return {name: _form(part) for name, part in x.items()}
     if not isinstance(x, Inputs):
         return tuple(x.shape) if isinstance(x, Tensor) else None
     scales = x.fingerprint if isinstance(x, Int8Tensor) else None
@@ -282,8 +285,15 @@ def _tensors(model: FrozenModel) -> list[Tensor]:
     return [*model.buffers(), *model.parameters()]
 
 
-def _parts(x: Inputs) -> tuple[Tensor, ...]:
+def _features(x: Any) -> list[Any]:
+    """The features of each type of nodes."""
+    return [x[name] for name in sorted(x)] if isinstance(x, Mapping) else [x]
+
+
+def _parts(x: Any) -> tuple[Tensor, ...]:
     """The tensors that features consist of."""
+    if isinstance(x, Mapping):
+        return tuple(part for one in _features(x) for part in _parts(one))
     if isinstance(x, Tensor):
         return (x,)
     if isinstance(x, BitTensor | BitImages):
@@ -297,8 +307,10 @@ def _layout(parts: tuple[Tensor, ...]) -> list[Any]:
     return [(part.shape, part.stride()) for part in parts]
 
 
-def _clone(x: Inputs) -> Inputs:
+def _clone(x: Any) -> Any:
     """The same features in memory of their own."""
+    if isinstance(x, Mapping):
+        return {name: _clone(part) for name, part in x.items()}
     if isinstance(x, Tensor | BitTensor | BitImages | Int8Tensor):
         return x.clone()
     rowptr, indices, *weights = (None if part is None else part.clone() for part in x.tensors)

@@ -14,6 +14,7 @@ from bitgnn.inference.bounds import check_program
 from bitgnn.inference.bwta.architecture import check_needs_no_model
 from bitgnn.inference.descriptions import describe, read
 from bitgnn.inference.frozen import each_once
+from bitgnn.inference.frozen_hetero import FrozenHetero
 from bitgnn.inference.frozen_model import FrozenModel, Kind
 from bitgnn.inference.steps.calls import FloatCall, describe_call, needs_model
 from bitgnn.inference.steps.known import Unsavable
@@ -55,7 +56,7 @@ def save(model: FrozenModel | Recommender, path: str | os.PathLike[str]) -> Path
             files; the message names them.
         OSError: the folder cannot be written.
     """
-    if type(model) not in (FrozenModel, Recommender):
+    if type(model) not in (FrozenModel, FrozenHetero, Recommender):
         raise TypeError(f"save: model must be a frozen model, got {type(model).__name__}")
     if isinstance(model, Recommender):
         tensors, description = model.state_dict(), model.description()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -38,6 +38,16 @@ _DTYPES = {
 _WIDTHS = {"bits": words_for, "image_bits": words_for, "planes": words_for, "codes": bytes_for}
 """Last sizes of packed forms by their width."""
 _IMAGES = 4
+
+
+class Ends(NamedTuple):
+    """Rows and columns of an adjacency: numbers of inputs, and of columns for each source."""
+
+    destinations: int = 0
+    sources: int = 0
+    relations: int = 1
+
+
 _OF_DAMAGE = (
     RuntimeError, TypeError, ValueError, KeyError, IndexError, AttributeError, OverflowError,
     ZeroDivisionError,
@@ -53,6 +63,7 @@ def check(
     graphs: Sequence[str],
     own: int,
     shape: Callable[[int], tuple[int, ...]],
+    ends: Sequence[Ends] = (),
 ) -> None:
     """Check that every call has what it needs, and gives what its registers hold.
 
@@ -62,6 +73,7 @@ def check(
         graphs: what calls find in each adjacency: ``"pattern"``, ``"values"`` or ``"edges"``.
         own: number of functions of the user's own code.
         shape: that of so many features.
+        ends: of each adjacency; all of the same nodes where there are none.
 
     Raises:
         ValueError: names the call at fault.
@@ -70,7 +82,7 @@ def check(
         if call.operator != CALL and not may_be_named(call.operator):
             raise ValueError(f"call {number}: unknown operator {call.operator!r}")
     used = {name for call in program.calls for name in call.tensors.values()}
-    written = {0}
+    written = set(range(program.inputs))
     for number, call in enumerate(program.calls):
         try:
             _check_call(call, program, written, tensors, graphs, own)
@@ -82,7 +94,7 @@ def check(
     if tensors.keys() - used:
         raise ValueError(f"unexpected tensors {sorted(tensors.keys() - used)}")
     for rows in ROWS if graphs else ROWS[:1]:
-        _run(program, tensors, graphs, shape(rows))
+        _run(program, tensors, list(ends) or [Ends()] * len(graphs), shape(rows))
 
 
 def _message(error: Exception) -> str:
@@ -162,9 +174,9 @@ def _meta(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
     return torch.empty(shape, dtype=dtype, device="meta")
 
 
-def _parts(rows: int) -> dict[str, Tensor]:
-    """Parts of a graph of so many nodes."""
-    vectors = {name: _meta(rows) for name in ("row_scale", "col_scale", "row_factor")}
+def _parts(rows: int, columns: int) -> dict[str, Tensor]:
+    """Parts of a graph of so many destinations and sources."""
+    vectors = {"row_scale": _meta(rows), "row_factor": _meta(rows), "col_scale": _meta(columns)}
     indices = _meta(EDGES, dtype=torch.int32)
     return {
         "rowptr": _meta(rows + 1, dtype=torch.int32), "indices": indices, "values": _meta(EDGES),
@@ -175,16 +187,19 @@ def _parts(rows: int) -> dict[str, Tensor]:
 def _run(
     program: Program,
     tensors: Mapping[str, Tensor],
-    graphs: Sequence[str],
+    ends: Sequence[Ends],
     shape: tuple[int, ...],
 ) -> None:
     """Run the program on meta tensors of this shape; 0 in it for a width that nothing tells.
 
-    Results of the user's own code are known by what their registers hold, or not at all: what is
-    made of these is not looked at.
+    Each further type of nodes has a number of its own. Results of the user's own code are known by
+    what their registers hold, or not at all: what is made of these is not looked at.
     """
-    rows, parts = shape[0], _parts(shape[0])
+    rows = shape[0]
     values: dict[int, Tensor | None] = {0: None if 0 in shape[1:] else _meta(*shape)}
+    values |= {n: _rows(program.registers[n], rows + n) for n in range(1, program.inputs)}
+    columns = [(rows + end.sources) * end.relations for end in ends]
+    parts = [_parts(rows + e.destinations, n) for e, n in zip(ends, columns, strict=True)]
     held = {name: _meta(*t.shape, dtype=t.dtype) for name, t in tensors.items()}
 
     def value(argument: Any) -> Any:
@@ -194,7 +209,7 @@ def _run(
             return values[argument.register]
         if isinstance(argument, Buffer):
             return held[argument.name]
-        return parts[argument.name] if isinstance(argument, Part) else argument
+        return parts[argument.graph][argument.name] if isinstance(argument, Part) else argument
 
     for number, call in enumerate(program.calls):
         registers = [program.registers[output] for output in call.outputs]
@@ -203,9 +218,10 @@ def _run(
             if call.operator in ("float::flatten", "float::flatten_bits"):
                 found: Sequence[Tensor | None] = [_rows(registers[0], rows)]  # of any image's size
             elif call.operator == CALL or not is_known:
-                found = [None if len(shape) == _IMAGES else _rows(r, rows) for r in registers]
+                is_known = len(shape) != _IMAGES and program.inputs == 1
+                found = [_rows(r, rows) if is_known else None for r in registers]
             else:
-                if call.graph is not None and any(len(values[r]) != rows for r in call.inputs):  # type: ignore[arg-type]
+                if call.graph is not None and not _are_rows_of(call, values, columns, ends, rows):
                     raise ValueError("sums over a graph must be of its nodes' rows")
                 result = overload(call.operator)(*map(value, call.arguments))
                 found = result if isinstance(result, tuple | list) else [result]
@@ -217,6 +233,23 @@ def _run(
         except _OF_DAMAGE as error:
             raise ValueError(f"call {number} ({call.kind}): {_message(error)}") from error
         values.update(zip(call.outputs, found, strict=True))
+
+
+def _are_rows_of(
+    call: Call,
+    values: Mapping[int, Tensor | None],
+    columns: Sequence[int],
+    ends: Sequence[Ends],
+    rows: int,
+) -> bool:
+    """Whether a call over a graph sums rows of its sources, and reads others of its destinations.
+
+    Operators check the latter, which no index points into, themselves.
+    """
+    assert call.graph is not None
+    found = [len(values[r]) for r in call.inputs]  # type: ignore[arg-type]
+    known = columns[call.graph], rows + ends[call.graph].destinations
+    return found[:1] in ([], [known[0]]) and all(other in known for other in found)
 
 
 def _rows(register: Register, rows: int) -> Tensor | None:

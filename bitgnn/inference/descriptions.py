@@ -14,12 +14,14 @@ from bitgnn.inference.bwta.architecture import build
 from bitgnn.inference.bwta.architecture import describe as describe_transformer
 from bitgnn.inference.emit import of_steps
 from bitgnn.inference.frozen import FreezeReport, each_once, under_all_names
+from bitgnn.inference.frozen_hetero import FrozenHetero
 from bitgnn.inference.frozen_model import FrozenModel
 from bitgnn.inference.graph import GraphSpec
 from bitgnn.inference.own_call import OwnCall
 from bitgnn.inference.program import Program
 from bitgnn.inference.steps.calls import CALLS, describe_call, read_calls
 from bitgnn.inference.steps.structure import parts_of, with_parts
+from bitgnn.inference.types import Types
 
 FORWARD = "source_to_target"
 
@@ -35,6 +37,8 @@ def describe(model: FrozenModel) -> dict[str, Any]:
     own: dict[str, Any] = {"takes": model.takes}
     if model.kind == "program":
         own = {"graphs": [asdict(s) for s in model.graphs], "call": model.own_call.description()}
+    if isinstance(model, FrozenHetero):
+        own = {"graphs": [asdict(s) for s in model.graphs], "types": model.types.description()}
     calls = () if model.calls is None else model.calls
     return {
         "program": str(model.program),
@@ -82,10 +86,14 @@ def read(
     if not isinstance(graphs, list):
         raise ValueError("graphs must be a list")
     options = {"takes": description["takes"]} if "takes" in description else {}
-    if not options:
+    if "call" in description:
         options["own_call"] = OwnCall.from_description(description["call"])
     specs = [GraphSpec.from_description(graph) for graph in graphs]
-    frozen = FrozenModel(program, own, specs, report, held, description["features"], **options)
+    given = (program, own, specs, report, held, description["features"])
+    if "types" in description:
+        frozen: FrozenModel = FrozenHetero(*given, Types.from_description(description["types"]))
+    else:
+        frozen = FrozenModel(*given, **options)
     check_program(frozen.program, own)
     return frozen
 

@@ -63,6 +63,7 @@ PARTS: dict[str, str] = {
     "add": "aten::add.Tensor x addend -> =",
     "mul": "aten::mul.Tensor x addend -> =",
     "maximum": "aten::maximum x addend -> =",
+    "relations": "aten::view x rows -> floats:out",
     "scale_rows": "aten::unsqueeze addend 1 -> floats:1; aten::mul.Tensor x first -> =",
     "classes": "aten::argmax x -1 -> classes=",
     "grey": "float::grey x -> floats:1",
@@ -118,14 +119,16 @@ class Emitter:
 
     Attributes:
         calls: in the order they run.
-        registers: what each register holds; register 0 holds the features.
+        inputs: number of registers that hold features, the first ones.
+        registers: what each register holds.
         tensors: buffers by name.
         sizes: widths of what the user's own code gives, by its number.
     """
 
-    def __init__(self, in_channels: int | None, sizes: Sequence[int | None] = ()) -> None:
+    def __init__(self, in_channels: Sequence[int | None], sizes: Sequence[int | None] = ()) -> None:
         self.calls: list[Call] = []
-        self.registers = [Register("floats", in_channels or None)]
+        self.inputs = len(in_channels)
+        self.registers = [Register("floats", size or None) for size in in_channels]
         self.tensors: dict[str, Tensor] = {}
         self.sizes = list(sizes)
         self._layer = ""
@@ -210,7 +213,7 @@ class Emitter:
                 *given, part = call.arguments
                 arguments = (*given, Part(graphs, part.name))
                 self.calls[place] = replace(call, arguments=arguments)
-        return Program(tuple(self.calls), tuple(self.registers), output)
+        return Program(tuple(self.calls), tuple(self.registers), output, self.inputs)
 
 
 def _standardized(e: Emitter, s: Asked) -> list[Ref]:
@@ -318,7 +321,7 @@ def of_steps(
     description: Any, tensors: Mapping[str, Tensor], sizes: Sequence[int | None]
 ) -> tuple[Program, dict[str, Tensor]]:
     """The program of a description of format 4, and its tensors; ValueError if it is none."""
-    emitter = Emitter(description["in_channels"], sizes)
+    emitter = Emitter([description["in_channels"]], sizes)
     emitter.tensors = dict(tensors)
     registers, names = {0: 0}, ("attributes", "tensors", "graph")
     for number, step in enumerate(description["steps"]):

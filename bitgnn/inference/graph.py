@@ -14,9 +14,13 @@ from torch_geometric.typing import SparseTensor
 from torch_geometric.utils import is_sparse, to_edge_index
 
 from bitgnn.bits import BitAdjacency, pytrees
-from bitgnn.nn.aggregation import gcn_adjacency, neighbour_adjacency
+from bitgnn.inference.bounds import LARGEST
+from bitgnn.inference.checks import Ends
+from bitgnn.nn.aggregation import gcn_adjacency, neighbour_adjacency, relation_adjacency
 from bitgnn.nn.propagation import laplacian_adjacency
 from bitgnn.ops.layout_choice import default_layout
+
+_OF_TYPES = ("edge_type", "destinations", "sources", "relations")
 
 
 @dataclass(frozen=True)
@@ -35,6 +39,11 @@ class GraphSpec:
         uses_sparse_values: whether values of a ``SparseTensor`` count; SAGEConv leaves them out.
         keeps_weights: values (adjacency letter F), also where factors say all.
         uses_columns: keep the pattern's column factor.
+        edge_type: number of the edges among those of a heterogeneous graph.
+        destinations: number of their destinations' features among the inputs.
+        sources: the same of their sources.
+        relations: kinds of edges that ``edge_weight`` tells apart: each source has a column for
+            each of them, and a mean is one of each. 0 where it holds weights.
     """
 
     kind: Literal["gcn", "neighbours", "laplacian"] = "gcn"
@@ -47,46 +56,66 @@ class GraphSpec:
     uses_sparse_values: bool = True
     keeps_weights: bool = False
     uses_columns: bool = True
+    edge_type: int = 0
+    destinations: int = 0
+    sources: int = 0
+    relations: int = 0
 
     @property
     def holds(self) -> str:
         """``"values"`` or ``"pattern"``: what steps find in the adjacency."""
         return "values" if self.keeps_weights else "pattern"
 
+    @property
+    def ends(self) -> Ends:
+        """Whose nodes are its rows and columns."""
+        return Ends(self.destinations, self.sources, self.relations or 1)
+
     @classmethod
     def from_description(cls, description: Any) -> GraphSpec:
         """Read what ``dataclasses.asdict`` gave; a ValueError says what is wrong with it."""
         names = [entry.name for entry in fields(cls)]
-        if not isinstance(description, Mapping) or sorted(description) != sorted(names):
+        known = isinstance(description, Mapping) and set(description) <= set(names)
+        if not known or not set(names) - set(description) <= set(_OF_TYPES):
             raise ValueError(f"a graph must have the entries {names}, got {description}")
         spec = cls(**description)
         flags = (getattr(spec, entry.name) for entry in fields(cls) if entry.type == "bool")
+        numbers = (getattr(spec, name) for name in _OF_TYPES)
         if (
             spec.kind not in ("gcn", "neighbours", "laplacian")
             or spec.reduction not in ("add", "mean")
             or spec.flow not in ("source_to_target", "target_to_source")
             or not all(type(flag) is bool for flag in flags)
+            or not all(type(n) is int and 0 <= n <= LARGEST for n in numbers)
         ):
             raise ValueError(f"a graph has an unknown option: {description}")
         return spec
 
-    def build(self, edge_index: Any, num_nodes: int, edge_weight: Tensor | None) -> BitAdjacency:
-        """The adjacency for a graph, as the layer makes it.
+    def build(
+        self, edge_index: Any, num_nodes: int | tuple[int, int], edge_weight: Tensor | None
+    ) -> BitAdjacency:
+        """The adjacency for a graph of so many nodes, or destinations and sources.
 
         Raises:
             ValueError: the graph does not fit ``num_nodes``.
         """
         weight = edge_weight if self.weighted else None
+        sizes = (num_nodes, num_nodes) if isinstance(num_nodes, int) else num_nodes
+        if self.relations:
+            return relation_adjacency(
+                edge_index, *sizes, weight, relations=self.relations, reduction=self.reduction,
+                flow=self.flow,
+            )  # fmt: skip
         if not self.uses_sparse_values and isinstance(edge_index, SparseTensor):
             edge_index = edge_index.set_value(None, layout=None)
         if self.keeps_weights:
-            return self._build_floats(edge_index, num_nodes, weight)
+            return self._build_floats(edge_index, sizes, weight)
         if self.kind == "laplacian":
-            made = laplacian_adjacency(edge_index, num_nodes, weight, flow=self.flow)
+            made = laplacian_adjacency(edge_index, sizes[0], weight, flow=self.flow)
         elif self.kind == "gcn":
             made = gcn_adjacency(
                 edge_index,
-                num_nodes,
+                sizes[0],
                 weight,
                 normalize=self.normalize,
                 add_self_loops=self.add_self_loops,
@@ -96,13 +125,16 @@ class GraphSpec:
             )
         else:
             made = neighbour_adjacency(
-                edge_index, num_nodes, num_nodes, weight, reduction=self.reduction, flow=self.flow
+                edge_index, *sizes, weight, reduction=self.reduction, flow=self.flow
             )
         if self.uses_columns or made.col_scale is None:
             return made
         return BitAdjacency(made.rowptr, made.indices, made.num_cols, made.row_scale)
 
-    def _build_floats(self, edge_index: Any, num_nodes: int, weight: Tensor | None) -> BitAdjacency:
+    def _build_floats(
+        self, edge_index: Any, sizes: tuple[int, int], weight: Tensor | None
+    ) -> BitAdjacency:
+        num_nodes, num_sources = sizes
         if self.kind == "gcn" and self.normalize:
             normalized = gcn_norm(
                 edge_index, weight, num_nodes, self.improved, self.add_self_loops, self.flow
@@ -124,7 +156,7 @@ class GraphSpec:
         order = torch.argsort(destinations, stable=True)
         rowptr = torch.nn.functional.pad(counts.cumsum(0), (1, 0))
         values = weight[order].float().contiguous()
-        return BitAdjacency(rowptr, sources[order].int(), num_nodes, values=values)
+        return BitAdjacency(rowptr, sources[order].int(), num_sources, values=values)
 
 
 @dataclass(frozen=True)

@@ -36,6 +36,7 @@ ALLOWED = {
         "leaky_relu", "linear", "log_softmax.int", "max_pool2d", "maximum", "mean.dim",
         "mul.Scalar", "mul.Tensor", "permute", "relu", "sigmoid", "silu", "slice.Tensor",
         "softmax.int", "tanh", "to.dtype", "unsqueeze",
+        "view",
     ),
     "bitgnn": (
         "add_bbb", "add_bbf", "add_ffb", "bits_linear", "bmm_add", "bmm_add_iib", "bmm_bbb",

@@ -141,11 +141,13 @@ class Program:
         calls: in the order they run.
         registers: what each register holds, by number.
         output: register of the result.
+        inputs: number of registers that hold features, the first ones: one for each type of nodes.
     """
 
     calls: tuple[Call, ...]
     registers: tuple[Register, ...]
     output: int
+    inputs: int = 1
 
     @property
     def in_channels(self) -> int:
@@ -158,6 +160,8 @@ class Program:
 
         Behind it only bits or codes of the features are used; None where floats are needed.
         """
+        if self.inputs > 1:
+            return None
         for place, call in enumerate(self.calls):
             if call.kind in PACKING:
                 hidden = {0, *(r for before in self.calls[:place] for r in before.outputs)}
@@ -168,7 +172,7 @@ class Program:
         return None
 
     def __str__(self) -> str:
-        lines = [f"%0: {self.registers[0]}"]
+        lines = [f"%{n}: {self.registers[n]}" for n in range(self.inputs)]
         for call in self.calls:
             written = ", ".join(f"%{n}: {self.registers[n]}" for n in call.outputs)
             lines.append(f"{written} = {call}  # {call.layer}")
@@ -184,6 +188,11 @@ class Program:
             raise ValueError(f"a program must be text, got {type(text).__name__}")
         first, *lines, last = text.split("\n") if "\n" in text else ("", "")
         registers, calls = dict([_register(first)]), []
+        while lines and " = " not in lines[0]:
+            registers.update([_register(lines.pop(0))])
+        inputs = len(registers)
+        if sorted(registers) != list(range(inputs)):
+            raise ValueError(f"features must lie in registers 0 to {inputs - 1}")
         for line in lines:
             match = _LINE.fullmatch(line)
             if match is None:
@@ -198,7 +207,7 @@ class Program:
         if output is None or sorted(registers) != list(range(len(registers))):
             raise ValueError(f"a program must return a register, of 0 to {len(registers) - 1}")
         held = tuple(registers[number] for number in range(len(registers)))
-        return cls(tuple(calls), held, int(output[1]))
+        return cls(tuple(calls), held, int(output[1]), inputs)
 
 
 _LINE = re.compile(r"(%[^=]+) = ([\w:.]+)\((.*)\)  # (.*)")

@@ -17,6 +17,7 @@ from bitgnn.nn.neighbour_convs import GraphConv, SAGEConv
 from bitgnn.nn.precision import PRESETS, LayerPrecision, default_precision
 from bitgnn.nn.propagation import aggregate
 from bitgnn.nn.recommender import Recommender
+from bitgnn.nn.rgcn_conv import FastRGCNConv, RGCNConv
 from bitgnn.nn.sg_conv import SGConv, SSGConv
 from bitgnn.nn.tag_conv import TAGConv
 from bitgnn.nn.torch_layers import BinaryConv2d, BinaryLinear, ChannelShortcut, NodeStandardize
@@ -35,6 +36,7 @@ __all__ = [
     "BinaryLinear",
     "ChannelShortcut",
     "ChebConv",
+    "FastRGCNConv",
     "GATConv",
     "GATv2Conv",
     "GCNConv",
@@ -46,6 +48,7 @@ __all__ = [
     "LayerPrecision",
     "Linear",
     "NodeStandardize",
+    "RGCNConv",
     "Recommender",
     "SAGEConv",
     "SGConv",

@@ -22,8 +22,8 @@ Reduction = Literal["add", "mean"]
 
 IMPROVED_SELF_LOOP = 2.0
 
-MOST_KEPT = 8
-"""Adjacencies that are kept for edges that are still there."""
+MOST_KEPT = 64
+"""Adjacencies that are kept for edges that are still there: two dozen relations have as many."""
 
 _kept = TensorMemory(MOST_KEPT)
 
@@ -120,6 +120,54 @@ def neighbour_adjacency(
         edge_weight=edge_weight,
         normalize="mean" if reduction == "mean" else None,
     )
+
+
+@torch.compiler.disable(reason="fullgraph needs a BitAdjacency in place of the edges")
+def relation_adjacency(
+    edge_index: Any,
+    num_destinations: int,
+    num_sources: int,
+    edge_type: Tensor | None,
+    *,
+    relations: int,
+    reduction: Reduction,
+    flow: str = "source_to_target",
+) -> BitAdjacency:
+    """Sums over all relations as one: column ``source * relations + type``, ``[M, N * relations]``.
+
+    A "mean" is one of each relation and node: each edge weighs 1 / their number there.
+    """
+    if isinstance(edge_index, SparseTensor):
+        edge_type = edge_index.storage.value()
+    if edge_type is None:
+        raise ValueError("edge_type must be [E] numbers of relations, got None")
+    if is_sparse(edge_index):
+        rows, columns = to_edge_index(edge_index)[0]
+        edges = torch.stack([columns, rows])
+    else:
+        edges = _oriented(edge_index, flow).as_subclass(Tensor)
+    kinds = edge_type.as_subclass(Tensor)
+    if kinds.dim() != 1 or len(kinds) != edges.size(1) or kinds.is_floating_point():
+        raise ValueError(
+            f"edge_type must be [{edges.size(1)}] integers, got {kinds.dtype} {list(kinds.shape)}"
+        )
+    if len(kinds) and not 0 <= int(kinds.min()) <= int(kinds.max()) < relations:
+        raise ValueError(
+            f"edge_type must lie in 0 to {relations - 1}, got {int(kinds.min())} to "
+            f"{int(kinds.max())}"
+        )
+    if edges.numel() and int(edges[0].max()) >= num_sources:
+        raise ValueError(
+            f"edge_index must lie below {num_sources} sources, got {int(edges[0].max())}"
+        )
+    groups, weight = edges[1] * relations + kinds, None
+    if reduction == "mean" and len(kinds):
+        weight = 1.0 / torch.bincount(groups)[groups].float()
+    stacked = torch.stack([edges[0] * relations + kinds, edges[1]])
+    made = BitAdjacency.from_edge_index(
+        stacked, (num_destinations, num_sources * relations), edge_weight=weight
+    )
+    return made
 
 
 def _oriented(graph: Any, flow: str) -> Any:

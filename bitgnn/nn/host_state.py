@@ -26,10 +26,13 @@ class HostState:
         first = buffers[0]
         if torch.compiler.is_compiling() or first.is_meta:
             return self.values
-        is_counted = not any(buffer.is_inference() for buffer in buffers)
-        states = ((b._version, b.data_ptr(), scalar_bytes(b)) for b in buffers)
-        key = tuple(states) if is_counted else None
-        if key is None or key != self._key:
+        key: list[Any] = []
+        for buffer in buffers:  # no generator: this runs dozens of times a forward
+            if buffer.is_inference():
+                key.clear()
+                break
+            key.append((buffer._version, buffer.data_ptr(), scalar_bytes(buffer)))
+        if not key or key != self._key:
             if first.is_cuda and torch.cuda.is_current_stream_capturing():
                 return self.values
             self.values = torch.stack([buffer.detach().reshape(()) for buffer in buffers]).tolist()

@@ -20,7 +20,28 @@ from bitgnn.nn.precision import NAMES, Form, LayerPrecision, Role, named_sum_for
 from bitgnn.quantize import binary_sign
 
 
-class SumLinear(NeighbourLayer, torch_geometric.nn.MessagePassing):
+class SumForms:
+    """Mixin of layers that sum integers: a norm follows where a binary layer reads the sum."""
+
+    letters: Any
+    output_norm: Any
+    _mark: Any
+    _with_all_parameters: Any
+
+    def _named_forms(self, precision: str | LayerPrecision) -> dict[Form, LayerPrecision] | None:
+        return named_sum_forms(precision)
+
+    def _output(self, out: Tensor) -> Tensor:
+        letters = self.letters
+        if letters.output_norm is not None:
+            out = on_rows(self.output_norm, out)
+        if letters.bspmm[2] == "B":
+            out = binary_sign(out, letters.surrogate)
+        found: Tensor = self._mark(self._with_all_parameters(out))
+        return found
+
+
+class SumLinear(SumForms, NeighbourLayer, torch_geometric.nn.MessagePassing):
     r""":math:`\mathrm{norm}\big(\sum_{j \in N(i)} Y_j + b + (1 + \epsilon) Y_i\big)`.
 
     :math:`Y = B(X)\,\mathrm{sgn}(W)^\top` is a product of looked-up bits, or of 8-bit rows, so that
@@ -69,9 +90,6 @@ class SumLinear(NeighbourLayer, torch_geometric.nn.MessagePassing):
         self._factor: Tensor | float = 1.0
         self._complete(in_channels, out_channels)
         self.output_norm = ProductNorm(out_channels)
-
-    def _named_forms(self, precision: str | LayerPrecision) -> dict[Form, LayerPrecision] | None:
-        return named_sum_forms(precision)
 
     def _products(self) -> Iterable[Any]:
         return (self,)
@@ -151,15 +169,6 @@ class SumLinear(NeighbourLayer, torch_geometric.nn.MessagePassing):
             return self._output(s + (1 + eps) * own)
         self.hold_factor(eps)
         return self._output(s + self._bits_product(seen, bits, part._replace(is_root=True)))
-
-    def _output(self, out: Tensor) -> Tensor:
-        letters, norm = self.letters, self.output_norm
-        if letters.output_norm is not None:
-            assert norm is not None
-            out = on_rows(norm, out)
-        if letters.bspmm[2] == "B":
-            out = binary_sign(out, letters.surrogate)
-        return self._mark(self._with_all_parameters(out))
 
     def __repr__(self) -> str:
         sizes = f"{self.in_channels}, {self.out_channels}"

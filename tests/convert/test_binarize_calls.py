@@ -257,7 +257,7 @@ UNCHANGED = [
      r"MFConv \(the model itself\) has no binary form; GraphConfig\(linear=True\) sw"),
     (lambda: pyg.GINConv(nn.Sequential(nn.ReLU(), nn.Linear(6, 8))), None, {"", "nn.1"},
      r"GINConv \(the model itself\) has no binary form; GraphConfig\(linear=True.* \(nn\.1\)$"),
-    (lambda: pyg.RGCNConv(6, 8, 2), "full", {""},
+    (lambda: pyg.RGCNConv(6, 8, 2, num_blocks=2), "full", {""},
      r"RGCNConv \(the model itself\) has no binary form$"),
     (lambda: nn.Sequential(nn.BatchNorm1d(3)), None, {"0"}, "it has BatchNorm1d$"),
     (lambda: pyg.GraphSAGE(6, 8, 1, aggr=["mean", "max"]), None, {"convs.0"},

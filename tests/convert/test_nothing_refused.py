@@ -140,7 +140,7 @@ def test_parts_with_linear_layers(name, tmp_path):
 
 FLOATS = {
     "edges": (lambda: pyg.EdgeCNN(WIDTH, 8, 2, CLASSES), (X, EDGES)),
-    "relations": (lambda: pyg.RGCNConv(WIDTH, CLASSES, 2), (X, EDGES, EDGES[0] % 2)),
+    "relations": (lambda: pyg.RGCNConv(WIDTH, CLASSES, 2, num_blocks=1), (X, EDGES, EDGES[0] % 2)),
     "MLP": (lambda: pyg.MLP([WIDTH, 8, CLASSES]), (X,)),
     "labels": (pyg.WLConv, (torch.arange(N) % 3, EDGES)),
 }

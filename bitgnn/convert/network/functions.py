@@ -12,6 +12,7 @@ import torch
 import torch_geometric.nn
 from torch import Tensor, nn
 from torch.nn import functional
+from torch_geometric.nn.conv import hetero_conv
 from torch_geometric.nn.norm import BatchNorm
 
 from bitgnn.convert.network.values import (
@@ -184,10 +185,28 @@ def _shifted(name: str, x: Value, number: float) -> Value:
     return function_on(x, name, "shift", term=number)
 
 
+def grouped(name: str, values: Any, aggr: str | None) -> Value:
+    """Results of several relations as one, as PyG's ``HeteroConv`` joins them."""
+    if not isinstance(values, list) or not all(isinstance(v, Value) for v in values):
+        raise Unsupported("it takes something else than a list of matrices")
+    joined = {"sum": _add, "mean": _add, "max": _maximum}.get(str(aggr))
+    if aggr == "cat":
+        return concatenated(name, values, dim=-1)
+    if joined is None:
+        raise Unsupported(f"aggr={aggr!r} has no form in frozen models")
+    result, *others = values
+    for value in others:
+        result = joined(name, result, value)
+    return _divided(name, result, len(values)) if aggr == "mean" else result
+
+
 def _divided(name: str, x: Value, number: float) -> Value:
     # x / c rounds otherwise than x * (1 / c) unless c is a power of two.
     if abs(math.frexp(number)[0]) != 0.5:
-        raise Unsupported("only a power of two can divide")
+        if x.size is None:
+            raise Unsupported("only a power of two can divide where no layer tells the width")
+        vector = torch.full((x.size,), float(number), dtype=torch.float32)
+        return function_of(name, "divisor", x, {"divisor": vector})
     return _scaled(name, x, 1.0 / number)
 
 
@@ -333,7 +352,7 @@ FUNCTIONS: dict[Any, Rule] = {
     operator.neg: _negate, torch.neg: _negate, "neg": _negate,
     torch.maximum: _maximum, "maximum": _maximum,
     torch.argmax: _argmax, "argmax": _argmax, torch.max: _max, "max": _max,
-    operator.getitem: part_of, getattr: part_of,
+    operator.getitem: part_of, getattr: part_of, hetero_conv.group: grouped,
 }  # fmt: skip
 """Rules of functions, and of methods by name."""
 

@@ -32,9 +32,11 @@ from bitgnn.convert.network.values import (
     batch_norm,
     function_of,
     named,
+    nodes_of,
     with_size,
 )
 from bitgnn.inference.graph import GraphSpec
+from bitgnn.nn import RGCNConv
 from bitgnn.nn.gcn_conv import OWN_BITS
 from bitgnn.nn.propagating import Propagation
 from bitgnn.nn.sum_linear import SumLinear
@@ -179,6 +181,11 @@ SUM = GraphLayer(
 )
 """The map inside of GINConv, whose forward is traced like a model's."""
 
+RELATIONS = GraphLayer(
+    RGCNConv, RGCNConv, "", bias="bias", uses_sparse_values=False, transforms_first=True
+)
+"""The layer of many relations, whose parameters are no linear maps."""
+
 SUPPORTED: tuple[type[nn.Module], ...] = tuple(row.kind for row in LAYERS)
 
 
@@ -187,38 +194,70 @@ def row_of(layer: nn.Module) -> GraphLayer:
     return next(row for row in LAYERS if isinstance(layer, row.kind))
 
 
-def lower_graph_layer(
-    name: str, layer: Any, arguments: Mapping[str, Any], weighted: bool, plan: Planned
-) -> Value:
-    """A graph layer of PyG or this package."""
+def _sides(name: str, arguments: Mapping[str, Any], edge_type: int | None) -> tuple[Value, Value]:
+    """Features of sources and destinations, one value where both are the same nodes."""
     value = arguments["x"]
-    if isinstance(value, tuple | list):
+    if arguments.get("size") is not None:
+        raise NotTraced(f"freeze: layer {name!r} is given size=, for a bipartite graph")
+    if not isinstance(value, tuple | list):
+        return value, value
+    if edge_type is None:
         sides = {id(side): side for side in value if side is not None}
         if len(sides) != 1 or value[0] is None:
             raise NotTraced(
                 f"freeze: layer {name!r} is given a bipartite pair of features; a frozen model "
                 "has one set of nodes"
             )
-        (value,) = sides.values()
-    if arguments.get("size") is not None:
-        raise NotTraced(f"freeze: layer {name!r} is given size=, for a bipartite graph")
+        return value[0], value[0]
+    if len(value) != len(("sources", "destinations")) or not all(
+        isinstance(side, Value) for side in value
+    ):
+        raise NotTraced(
+            f"freeze: layer {name!r} is given no features of both sources and destinations"
+        )
+    return value[0], value[1]
+
+
+def _between(spec: GraphSpec, sides: tuple[Value, Value], edge_type: int | None) -> GraphSpec:
+    """The adjacency between the nodes of both sides."""
+    if edge_type is None:
+        return spec
+    sources, destinations = map(nodes_of, sides)
+    if sources != destinations and (spec.kind == "gcn" or spec.flow != "source_to_target"):
+        raise Unsupported("its sources and destinations are different nodes")
+    return replace(spec, edge_type=edge_type, destinations=destinations, sources=sources)
+
+
+def lower_graph_layer(
+    name: str,
+    layer: Any,
+    arguments: Mapping[str, Any],
+    weighted: bool,
+    plan: Planned,
+    edge_type: int | None = None,
+) -> Value:
+    """A graph layer of PyG or this package; ``edge_type`` numbers its graph among several."""
+    value, node = sides = _sides(name, arguments, edge_type)
     letters, row = letters_of(layer, plan), row_of(layer)
-    spec = _adjacency(layer, row, letters, weighted)
+    spec = _between(_adjacency(layer, row, letters, weighted), sides, edge_type)
     if isinstance(row, AttentionRow):
         given = [key for key in ("edge_attr", "return_attention_weights") if arguments.get(key)]
         if given or letters.is_float:
             why = f"it is given {given[0]}" if given else "its attention is in floats"
             raise Unsupported(why)
+        if node is not value:
+            raise Unsupported("its sources and destinations are different nodes")
         plain = replace(spec, weighted=False, keeps_weights=False, uses_columns=False)
         return lower_attention(name, layer, letters, value, plain)
     if letters.is_float:
-        return _lower_float(name, row, layer, value, spec)
+        return _lower_float(name, row, layer, value, node, spec)
     linear, root = row.maps(layer)
     if letters.looks_up and getattr(layer, "input_bits", None) is None:
         raise ValueError(
             f"freeze: layer {name!r} has looked up no bits; train it with this precision"
         )
-    source = prepared = prepare(name, layer, letters, value)
+    source = prepare(name, layer, letters, value)
+    prepared = source if node is value else prepare(name, layer, letters, node)
     if getattr(layer, "project", False):
         source = prepare(name, layer, letters, _projected(name, layer, value))
     # A layer of named precision has a norm whether or not its role uses it.
@@ -254,21 +293,44 @@ def lower_graph_layer(
     return _normalized(name, row, layer, out)
 
 
-def lower_sum(name: str, layer: SumLinear, arguments: Mapping[str, Any], plan: Planned) -> Value:
+def lower_sum(
+    name: str,
+    layer: SumLinear,
+    arguments: Mapping[str, Any],
+    plan: Planned,
+    edge_type: int | None = None,
+) -> Value:
     """A linear map of neighbours' sums and the node's own features."""
-    value, eps = arguments["x"], arguments.get("eps")
-    if not isinstance(value, Value):
-        raise NotTraced(f"freeze: layer {name!r} is given several sets of nodes")
-    if arguments.get("size") is not None:
-        raise NotTraced(f"freeze: layer {name!r} is given size=, for a bipartite graph")
-    letters = letters_of(layer, plan)
-    spec = _adjacency(layer, SUM, letters, weighted=False)
+    value, node = sides = _sides(name, arguments, edge_type)
+    letters, eps = letters_of(layer, plan), arguments.get("eps")
+    spec = _between(_adjacency(layer, SUM, letters, weighted=False), sides, edge_type)
     z = looked_up_product(name, layer, letters, value, layer)
     tensors = named(bias=layer.bias)
     out = Value("aggregate", name, (z,), z.size, tensors=tensors, spec=spec)
     if isinstance(eps, Tensor):
         layer.hold_factor(eps)
-        out = looked_up_product(name, layer, letters, value, layer, out)
+        out = looked_up_product(name, layer, letters, node, layer, out)
+    if letters.output_norm is not None:
+        out = batch_norm(f"{name}.output_norm", layer.output_norm, out)
+    return out
+
+
+def lower_relations(name: str, layer: RGCNConv, arguments: Mapping[str, Any]) -> Value:
+    """The products of all relations side by side, one sum over the edges, the node's own."""
+    value = arguments["x"]
+    letters = letters_of(layer, {})
+    if letters.is_float or not layer.looks_at_features or not isinstance(value, Value):
+        raise Unsupported("its rows are looked up, or in floats")
+    spec = replace(
+        _adjacency(layer, RELATIONS, letters, weighted=True),
+        relations=layer.num_relations, keeps_weights=False, uses_columns=True,
+    )  # fmt: skip
+    size = layer.out_channels
+    z = looked_up_product(name, layer, letters, value, layer.relation_map)
+    z = Value("relations", name, (z,), size, attributes={"rows": [-1, size], "out": size})
+    out = Value("aggregate", name, (z,), size, tensors=named(bias=layer.bias), spec=spec)
+    if layer.root is not None:
+        out = looked_up_product(name, layer, letters, value, layer.root_map, out)
     if letters.output_norm is not None:
         out = batch_norm(f"{name}.output_norm", layer.output_norm, out)
     return out
@@ -307,7 +369,7 @@ def is_binary(module: nn.Module, plan: Planned) -> bool:
     """True if a layer computes with bits."""
     if isinstance(module, bitgnn.nn.BinaryLinear | bitgnn.nn.BinaryConv2d):
         return True
-    kinds = (*SUPPORTED, bitgnn.nn.Linear, bitgnn.nn.GINConv, SumLinear, Propagation)
+    kinds = (*SUPPORTED, bitgnn.nn.Linear, bitgnn.nn.GINConv, SumLinear, Propagation, RGCNConv)
     return isinstance(module, kinds) and not letters_of(module, plan).is_float
 
 
@@ -327,7 +389,9 @@ def _normalized(name: str, row: GraphLayer, layer: Any, out: Value) -> Value:
     return function_of(name, "normalize", out) if normalizes else out
 
 
-def _lower_float(name: str, row: GraphLayer, layer: Any, value: Value, spec: GraphSpec) -> Value:
+def _lower_float(
+    name: str, row: GraphLayer, layer: Any, value: Value, node: Value, spec: GraphSpec
+) -> Value:
     """PyG's own arithmetic with exact edge weights, in PyG's order."""
     linear, root = row.maps(layer)
     weight, bias = weight_of(linear, name), row.bias_of(layer)
@@ -339,6 +403,6 @@ def _lower_float(name: str, row: GraphLayer, layer: Any, value: Value, spec: Gra
     mean = Value("aggregate", name, (source,), source.size, spec=spec)
     out = product(name, FLOAT, mean, weight, bias=bias)
     if root is not None:
-        own = product(name, FLOAT, value, weight_of(root, name))
+        own = product(name, FLOAT, node, weight_of(root, name))
         out = Value("add", name, (out, own), out.size)
     return _normalized(name, row, layer, out)

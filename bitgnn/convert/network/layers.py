@@ -159,8 +159,8 @@ def looked_up_product(
     It has the same scale and shift as in training. ``linear`` is the map of the neighbours or,
     with ``addend`` or ``is_root``, that of the node itself.
     """
-    bits = _bits_for(layer, linear)
     normed, is_root = letters.hidden_norm is not None, is_root or addend is not None
+    bits = _bits_for(layer, is_root)
     norm = (layer.root_norm if is_root else layer.hidden_norm) if normed else None
     gain = None if normed else layer.root_gain if is_root else layer.output_gain
     weight = weight_of(linear, name)
@@ -181,12 +181,10 @@ def looked_up_bits(name: str, layer: Any, value: Value) -> Value:
     return pattern_of(name, value, layer.lin.in_channels)
 
 
-def _bits_for(layer: Any, linear: Any) -> Any:
+def _bits_for(layer: Any, is_root: bool) -> Any:
     """Input bits of a map of a layer; destinations may have features of their own."""
     own = getattr(layer, "root_bits", None)
-    if own is not None and linear in (getattr(layer, n, None) for n in ("lin_r", "lin_root")):
-        return own
-    return layer.input_bits
+    return layer.input_bits if own is None or not is_root else own
 
 
 def pattern_of(name: str, value: Value, size: int) -> Value:

@@ -16,16 +16,34 @@ from bitgnn.convert.network.graph_layers import (
     SUPPORTED,
     has_binary_layers,
     lower_graph_layer,
+    lower_relations,
     lower_sum,
 )
 from bitgnn.convert.network.layers import Planned, lower_linear
-from bitgnn.convert.network.trace import Arguments, Traced, bound, is_default_check
+from bitgnn.convert.network.trace import (
+    EDGE_TYPE,
+    Arguments,
+    Traced,
+    bound,
+    is_default_check,
+    trace_model,
+)
 from bitgnn.convert.network.tracer import NotTraced
-from bitgnn.convert.network.values import ROWS, Network, Part, Unsupported, Value, with_size
+from bitgnn.convert.network.typed import trace_typed
+from bitgnn.convert.network.values import (
+    ROWS,
+    Network,
+    Part,
+    Unsupported,
+    Value,
+    nodes_of,
+    with_size,
+)
 from bitgnn.inference.own_call import OwnCall
 from bitgnn.inference.steps.calls import EDGE_INDEX, EDGE_WEIGHT, RESULTS, FloatCall, Input, unsaved
 from bitgnn.inference.steps.known import Method, results
-from bitgnn.nn import BinaryConv2d, BinaryLinear, LayerPrecision
+from bitgnn.inference.types import Types
+from bitgnn.nn import BinaryConv2d, BinaryLinear, LayerPrecision, RGCNConv
 from bitgnn.nn.sum_linear import SumLinear
 
 _LINEAR = (nn.Linear, torch_geometric.nn.Linear)
@@ -40,14 +58,22 @@ def is_image_network(model: nn.Module) -> bool:
     takes a ``BinaryLinear`` with a scale between them.
     """
     modules = list(model.modules())
-    if any(isinstance(m, (*SUPPORTED, SumLinear, bitgnn.nn.Linear)) for m in modules):
+    if any(isinstance(m, (*SUPPORTED, SumLinear, RGCNConv, bitgnn.nn.Linear)) for m in modules):
         return False
     return any(isinstance(m, nn.Conv2d | BinaryConv2d | BinaryLinear) for m in modules)
 
 
-def lower_model(model: nn.Module, traced: Traced, pack: Pack) -> Network:
-    """Values of a traced forward of either family; raises as :func:`lower_trace`."""
-    return lower_images(traced) if is_image_network(model) else lower_trace(traced, {}, pack)
+def lower_model(model: nn.Module, plan: Planned, pack: Pack) -> Network:
+    """Values of a forward of any family; raises as :func:`lower_trace`."""
+    if is_image_network(model):
+        return lower_images(trace_model(model))
+    try:
+        return lower_trace(trace_model(model), plan, pack)
+    except NotTraced as error:
+        try:
+            return lower_trace(trace_typed(model), plan, pack)
+        except NotTraced:
+            raise error from None
 
 
 def lower_images(traced: Traced) -> Network:
@@ -83,19 +109,15 @@ class _Lowering:
 
     def run(self) -> Network:
         """The values."""
-        given = Arguments(self.traced)
-        if given.features is None:
-            raise NotTraced("freeze: the forward takes no features of the nodes")
         network = self.network
-        network.own_call = OwnCall(given.arguments)
-        network.features = features = Value("input", given.features, rank=self.rank)
+        if self.traced.types is not None:
+            self._take_types(self.traced.types)
+        else:
+            self._take_arguments(Arguments(self.traced))
         for node in self.traced.graph.nodes:
-            if node in given.parts:
-                part = given.parts[node]
-                self.known[node] = features if part == given.features else Part(part)
-            elif node in given.read or node.op == "placeholder":
-                self.known[node] = None  # a Data object, or the place of a default
-            elif node.op == "get_attr":
+            if node in self.known:
+                continue
+            if node.op == "get_attr":
                 parent, _, name = str(node.target).rpartition(".")
                 value = getattr(self.traced.root.get_submodule(parent), name)
                 self.known[node] = value.detach() if isinstance(value, Tensor) else value
@@ -104,6 +126,31 @@ class _Lowering:
             elif node.users or node.op == "call_module":
                 self.known[node] = self._operation(node)
         return network
+
+    def _take_arguments(self, given: Arguments) -> None:
+        """The arguments of a forward of one type of nodes."""
+        if given.features is None:
+            raise NotTraced("freeze: the forward takes no features of the nodes")
+        self.network.own_call = OwnCall(given.arguments)
+        features = Value("input", given.features, rank=self.rank)
+        self.network.inputs = (features,)
+        for node in self.traced.graph.nodes:
+            if node in given.parts:
+                part = given.parts[node]
+                self.known[node] = features if part == given.features else Part(part)
+            elif node in given.read or node.op == "placeholder":
+                self.known[node] = None  # a Data object, or the place of a default
+
+    def _take_types(self, types: Types) -> None:
+        """Features and graphs by type."""
+        self.network.types = types
+        self.network.inputs = tuple(
+            Value("input", name, attributes={"nodes": n}, rank=self.rank)
+            for n, name in enumerate(types.nodes)
+        )
+        given = (*self.network.inputs, *(Part(f"edges{n}") for n in range(len(types.edges))))
+        places = self.traced.graph.find_nodes(op="placeholder")
+        self.known.update(zip(places, given, strict=True))
 
     def _scores(self, result: Any) -> Value:
         given = _mapped(self._values_of(result), lambda leaf: leaf)
@@ -158,7 +205,8 @@ class _Lowering:
             value = self._known_module(name, module, args, kwargs)
         except Unsupported as reason:
             # As GINConv may, a graph layer without a binary form can have binary layers in it.
-            is_own = isinstance(module, MessagePassing) and not isinstance(module, SUPPORTED)
+            kept = (*SUPPORTED, RGCNConv)
+            is_own = isinstance(module, MessagePassing) and not isinstance(module, kept)
             maps = any(isinstance(m, bitgnn.nn.Linear) for m in module.modules())
             if is_own and (maps or has_binary_layers(module, self.plan)):
                 return self._own_module(name, module, args, kwargs, str(reason))
@@ -194,11 +242,11 @@ class _Lowering:
         return value
 
     def _known_module(self, name: str, module: nn.Module, args: Any, kwargs: Any) -> Value:
-        if isinstance(module, (*SUPPORTED, SumLinear)):
+        if isinstance(module, (*SUPPORTED, SumLinear, RGCNConv)):
             arguments = bound(module, args, kwargs)
             if not isinstance(arguments.get("x"), Value | tuple | list):
                 raise Unsupported("it takes something else than the features")
-            weight = arguments.get(EDGE_WEIGHT)
+            weight = arguments.get(EDGE_TYPE if isinstance(module, RGCNConv) else EDGE_WEIGHT)
             if not isinstance(arguments.get(EDGE_INDEX), Part):
                 raise NotTraced(
                     f"freeze: layer {name!r} is given a graph that the forward computes; "
@@ -209,11 +257,19 @@ class _Lowering:
                     f"freeze: layer {name!r} is given edge weights that the forward computes; "
                     "a frozen model takes them ready"
                 )
+            if isinstance(module, RGCNConv):
+                if self.traced.types is not None:
+                    raise Unsupported("its graph has types of nodes beside those of edges")
+                return lower_relations(name, module, arguments)
+            edge_type = None
+            if self.traced.types is not None:
+                edge_type = int(arguments[EDGE_INDEX].name.removeprefix("edges"))
             if isinstance(module, SumLinear):
                 if isinstance(arguments.get("size"), Part):  # a layer alone, whose x tells it
                     arguments = {**arguments, "size": None}
-                return lower_sum(name, module, arguments, self.plan)
-            return lower_graph_layer(name, module, arguments, weight is not None, self.plan)
+                return lower_sum(name, module, arguments, self.plan, edge_type)
+            is_weighted = weight is not None
+            return lower_graph_layer(name, module, arguments, is_weighted, self.plan, edge_type)
         if len(args) != 1 or kwargs:
             raise Unsupported("it takes more than one matrix")
         (value,) = args
@@ -255,9 +311,13 @@ class _Lowering:
         call = FloatCall(name, function, placed_args, placed_kwargs, None)
         self.network.calls[name] = f"it runs as its own code ({reason}){unsaved(call)}"
         needs_edges = bool(parts)
-        return Value(
+        found = Value(
             "call", name, tuple(inputs), call=call, needs_edges=needs_edges, rank=self.rank
         )
+        pair = args[0] if args else None
+        if isinstance(pair, tuple) and pair and isinstance(pair[-1], Value):
+            found.attributes = {"nodes": nodes_of(pair[-1])}  # a layer's destinations
+        return found
 
 
 def _mapped(arguments: Any, place: Callable[[Any], Any]) -> Any:

@@ -151,10 +151,10 @@ class Registers:
         self.features, self.scores = network.features, network.scores
         self.demands = Demands(network.scores, network.of_images)
         values = self.demands.values
-        self._emitter = Emitter(network.features.size)
+        self._emitter = Emitter([value.size for value in network.inputs])
         self._calls: list[FloatCall] = []
         self.specs: list[GraphSpec] = []
-        self.floats: dict[Value, int] = {network.features: 0}
+        self.floats: dict[Value, int] = {value: n for n, value in enumerate(network.inputs)}
         self.sums: dict[Value, int] = {}
         self.bits: dict[Value, Bits] = {}
         self.scaled: dict[Value, tuple[Bits, int]] = {}
@@ -208,10 +208,11 @@ class Registers:
         return self.specs.index(spec)
 
     def parts(
-        self, in_channels: int, output: int
+        self, in_channels: Sequence[int], output: int
     ) -> tuple[Program, Mapping[str, Tensor], Sequence[FloatCall]]:
         """The program, its buffers by name, and the user's own code."""
-        self._emitter.registers[0] = Register("floats", in_channels or None)
+        for number, size in enumerate(in_channels):
+            self._emitter.registers[number] = Register("floats", size or None)
         program = self._emitter.program(output, len(self.specs))
         return program, self._emitter.tensors, self._calls
 

@@ -37,6 +37,7 @@ from bitgnn.convert.network.values import (
     is_unit,
 )
 from bitgnn.inference.frozen import FreezeReport
+from bitgnn.inference.frozen_hetero import FrozenHetero
 from bitgnn.inference.frozen_model import FrozenModel
 from bitgnn.inference.image_calls import Takes
 from bitgnn.ops.linear import MOST_FEATURES, weight_digits
@@ -67,10 +68,11 @@ def _reads_input(value: Value) -> bool:
 class _Selection(Int8Products, ImageProducts):
     def model(self) -> FrozenModel:
         """A model of graphs or matrices."""
-        features, network = self.features, self.network
-        readers = [value for value in self.demands.values if features in value.inputs]
-        if features.size is None and not all(value.kind == "call" for value in readers):
-            raise NotTraced("freeze: no layer tells the number of features")
+        network = self.network
+        for features in network.inputs:
+            readers = [value for value in self.demands.values if features in value.inputs]
+            if features.size is None and not all(value.kind == "call" for value in readers):
+                raise NotTraced("freeze: no layer tells the number of features")
         for name, value in network.outputs.items():
             base, _ = collapse(value)
             in_bits = bool(self.demands.signs.get(base)) and base not in self.floats
@@ -78,8 +80,11 @@ class _Selection(Int8Products, ImageProducts):
         report = FreezeReport(
             network.letters, self.boundaries, self.reasons, network.folded, network.orders
         )
-        program, tensors, calls = self.parts(features.size or 0, self.floats[self.scores])
+        widths = [features.size or 0 for features in network.inputs]
+        program, tensors, calls = self.parts(widths, self.floats[self.scores])
         specs, own_call = self.specs, network.own_call
+        if network.types is not None:
+            return FrozenHetero(program, tensors, specs, report, calls, types=network.types)
         return FrozenModel(program, tensors, specs, report, calls, own_call=own_call)
 
     def images(self) -> FrozenModel:
@@ -99,7 +104,7 @@ class _Selection(Int8Products, ImageProducts):
             rows = (v.size for v in values if v.kind == "flatten" and features in v.inputs)
             size, takes = next(rows, None), "flattened"
         # What only the user's own code reads has channels that nothing tells.
-        program, tensors, calls = self.parts(size or 0, self.floats[self.scores])
+        program, tensors, calls = self.parts([size or 0], self.floats[self.scores])
         return FrozenModel(program, tensors, (), report, calls, takes=takes)
 
     def emit(self, value: Value) -> None:

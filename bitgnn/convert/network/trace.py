@@ -16,9 +16,12 @@ from torch_geometric.nn import HeteroConv, MessagePassing
 from bitgnn.convert.network.tracer import NotTraced, obstacle, stays_whole, traced_graph
 from bitgnn.inference.own_call import Argument, Missing, Role
 from bitgnn.inference.steps.calls import EDGE_INDEX, EDGE_WEIGHT
+from bitgnn.inference.types import Types
+from bitgnn.nn import RGCNConv
 
 # What a forward may call its graph; other optional arguments keep their defaults.
 FORWARD_ARGUMENTS = ("x", EDGE_INDEX, EDGE_WEIGHT)
+EDGE_TYPE = "edge_type"
 BATCH = "batch"
 WRAPPED = "model"
 MOST_INPUTS = 4
@@ -42,6 +45,7 @@ class Traced:
         optional: what a call without an argument means, for those with a default in the graph.
         fixed: arguments that kept their defaults, and how those are written.
         obstacles: modules that run as their own code, and where and why no trace goes into them.
+        types: of nodes and edges, each of them an argument of the graph; None without types.
     """
 
     graph: fx.Graph
@@ -50,6 +54,7 @@ class Traced:
     optional: dict[str, Missing]
     fixed: dict[str, str]
     obstacles: dict[str, str]
+    types: Types | None = None
 
     def name_of(self, target: str) -> str:
         """The name of a submodule in the user's model."""
@@ -154,7 +159,9 @@ def _spelled_out(model: nn.Module) -> tuple[nn.Module, str]:
         count = len(names)
     elif stays_whole(model):
         parameters = inspect.signature(model.forward).parameters
-        count = sum(name in FORWARD_ARGUMENTS for name in parameters) or 1
+        if EDGE_TYPE in parameters:
+            names = (*FORWARD_ARGUMENTS[:2], EDGE_TYPE)
+        count = sum(name in names for name in parameters) or 1
     else:
         return model, ""
     if not 1 <= count <= MOST_INPUTS:
@@ -292,6 +299,8 @@ class Arguments:
                 arguments = bound(module, node.args, node.kwargs)
                 for role in _GRAPH_ROLES:
                     given = arguments.get(role)
+                    if isinstance(module, RGCNConv) and role == EDGE_WEIGHT:
+                        given = arguments.get(EDGE_TYPE)  # numbers beside the edges, too
                     if isinstance(given, fx.Node) and given in self._names:
                         found[self._names[given]] = role
         for role, what in zip(_GRAPH_ROLES, ("graph", "set of edge weights"), strict=True):

@@ -20,6 +20,7 @@ from torch.utils._pytree import tree_leaves
 from torch_geometric.data.data import BaseData
 from torch_geometric.nn import MessagePassing
 from torch_geometric.nn.aggr import Aggregation
+from torch_geometric.nn.conv import hetero_conv
 from torch_geometric.nn.models.rev_gnn import InvertibleModule
 
 from bitgnn.nn import ChannelShortcut, GINConv, NodeStandardize
@@ -49,12 +50,15 @@ _WHOLE_CLASSES = (
     MessagePassing, nn.Linear, nn.Conv2d, torch_geometric.nn.Linear,
     torch_geometric.nn.JumpingKnowledge, NodeStandardize, ChannelShortcut,
 )  # fmt: skip
-_FUNCTION_MODULES = (torch_geometric.nn, torch_geometric.nn.pool, torch_geometric.utils)
+_FUNCTION_MODULES = (
+    torch_geometric.nn, torch_geometric.nn.pool, torch_geometric.utils, hetero_conv,
+)  # fmt: skip
 _WHOLE_FUNCTIONS = frozenset(
     value
     for module in _FUNCTION_MODULES
     for name, value in vars(module).items()
-    if not name.startswith(("_", "is_", "has_", "contains_")) and inspect.isfunction(value)
+    if not name.startswith(("_", "is_", "has_", "contains_", "check_"))
+    and inspect.isfunction(value)
 )
 """Plain functions of PyG, which stay whole: what they ask tensors no trace can answer.
 

@@ -14,6 +14,7 @@ from bitgnn.inference.graph import GraphSpec
 from bitgnn.inference.own_call import PLAIN_CALL, OwnCall
 from bitgnn.inference.steps.calls import FloatCall
 from bitgnn.inference.steps.floats import FUNCTIONS, is_monotone, is_sign_preserving
+from bitgnn.inference.types import Types
 
 IMAGES = 4
 ROWS = 2
@@ -93,6 +94,8 @@ class Network:
     """All values on which the scores depend, and reports on layers and other parts by name.
 
     Attributes:
+        inputs: the features, of each type of nodes.
+        types: those of a heterogeneous graph, else None.
         outputs: what each layer hands on.
         letters: operator letters of each binary layer.
         calls: why parts run as the user's own code.
@@ -102,7 +105,8 @@ class Network:
     """
 
     of_images: bool = False
-    features: Value | None = None
+    inputs: tuple[Value, ...] = ()
+    types: Types | None = None
     scores: Value | None = None
     outputs: dict[str, Value] = field(default_factory=dict)
     letters: dict[str, str] = field(default_factory=dict)
@@ -111,6 +115,11 @@ class Network:
     folded: dict[str, str] = field(default_factory=dict)
     orders: dict[str, str] = field(default_factory=dict)
     own_call: OwnCall = PLAIN_CALL
+
+    @property
+    def features(self) -> Value | None:
+        """The first input."""
+        return self.inputs[0] if self.inputs else None
 
 
 def ordered(scores: Value) -> list[Value]:
@@ -127,6 +136,17 @@ def ordered(scores: Value) -> list[Value]:
             stack.append((value, True))
             stack.extend((parent, False) for parent in reversed(value.inputs))
     return found
+
+
+def nodes_of(value: Value) -> int:
+    """Number of the input whose nodes are a value's rows."""
+    while "nodes" not in value.attributes:
+        if value.spec is not None:
+            return value.spec.destinations
+        if not value.inputs:
+            return 0
+        value = value.inputs[0]
+    return int(value.attributes["nodes"])
 
 
 def readers_of(scores: Value) -> Counter[Value]:

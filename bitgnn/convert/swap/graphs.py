@@ -31,7 +31,7 @@ from bitgnn.convert.swap.own_layers import WHY, take_float_sums, take_own_messag
 from bitgnn.convert.swap.relu import relu_warnings, replace_activations
 from bitgnn.convert.swap.unchanged import LINEAR, left_alone, unchanged
 from bitgnn.convert.walker import check_names, is_inside, outermost, put_everywhere
-from bitgnn.nn import LayerPrecision, propagating
+from bitgnn.nn import LayerPrecision, propagating, rgcn_conv
 from bitgnn.nn.binary_product import BinaryProduct
 from bitgnn.nn.gin_conv import first_linear, why_not_binary
 from bitgnn.nn.precision import NORM_OPTIONS, PRODUCT_OPTIONS
@@ -198,6 +198,17 @@ def swapped_layer(model: nn.Module, name: str, precision: Precision, dropout: fl
         layer.__class__ = kind
         layer.become(precision, dropout)
         return model
+    if isinstance(layer, torch_geometric.nn.RGCNConv):
+        names = ("in_channels", "out_channels", "num_relations", "num_bases", "is_sorted", "flow")
+        options = {name: getattr(layer, name) for name in names}
+        is_fast = isinstance(layer, torch_geometric.nn.FastRGCNConv)
+        new = (bitgnn.nn.FastRGCNConv if is_fast else bitgnn.nn.RGCNConv)(
+            **options, root_weight=layer.root is not None, bias=layer.bias is not None,
+            aggr=layer.aggr, **chosen,
+        )  # fmt: skip
+        new.load_state_dict(layer.state_dict(), strict=False)
+        new.to(layer.weight.device, layer.weight.dtype)
+        return put_everywhere(model, layer, carry_over(layer, new))
     if is_composed(layer) and isinstance(layer, torch_geometric.nn.TransformerConv):
         new = bitgnn.nn.TransformerConv(
             layer.in_channels, layer.out_channels, layer.heads, layer.concat, layer.beta,
@@ -242,6 +253,8 @@ def is_composed(layer: nn.Module) -> bool:
             and why_float(layer) is None
             and propagating.why_not_binary(layer) is None
         )
+    if isinstance(layer, torch_geometric.nn.RGCNConv):
+        return why_float(layer) is None and rgcn_conv.why_not_binary(layer) is None
     if not isinstance(layer, COMPOSED) or why_float(layer) is not None:
         return False
     if isinstance(layer, torch_geometric.nn.TransformerConv):

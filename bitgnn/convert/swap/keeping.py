@@ -30,6 +30,7 @@ _PRODUCTS = (nn.Linear, nn.Conv2d, torch_geometric.nn.Linear)
 _OF_TREES = ("_modules", "_parameters")
 _TENSORS = frozenset({"weight", "bias"})
 """The tensors of linear layers and convolutions."""
+_OF_RELATIONS = frozenset({"weight", "comp", "root", "bias"})
 
 
 def why_float(layer: nn.Module) -> str | None:
@@ -54,6 +55,8 @@ def why_float(layer: nn.Module) -> str | None:
     if kind_of(layer) is not None:
         return None
     known = row_of(layer).tensors if isinstance(layer, SUPPORTED) else _TENSORS
+    if isinstance(layer, torch_geometric.nn.RGCNConv):
+        known = _OF_RELATIONS
     tensors = [*layer.named_parameters(), *layer.named_buffers()]
     extra = [n for n, _ in tensors if n not in known and not n.startswith((*OWN, "aggr_module."))]
     if extra:

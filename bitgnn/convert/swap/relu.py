@@ -10,7 +10,7 @@ from bitgnn.convert.configs import Activation
 from bitgnn.convert.layerwise import packed_copy
 from bitgnn.convert.network.graph_layers import SUPPORTED
 from bitgnn.convert.network.lower import is_image_network, lower_images, lower_model
-from bitgnn.convert.network.trace import Traced, trace_model
+from bitgnn.convert.network.trace import trace_model
 from bitgnn.convert.network.values import canonical, is_nowhere_negative, ordered
 from bitgnn.convert.walker import put_everywhere
 from bitgnn.nn import BinaryConv2d
@@ -98,15 +98,15 @@ def _feeders(model: nn.Module) -> list[tuple[str, str]]:
     found = []
     for prefix, part in parts.items():
         try:
-            pairs = _feeders_of(part, trace_model(part))
+            pairs = _feeders_of(part)
         except ValueError:
             continue
         found += [(f"{prefix}{relu}", f"{prefix}{layer}") for relu, layer in pairs]
     return found
 
 
-def _feeders_of(model: nn.Module, traced: Traced) -> list[tuple[str, str]]:
-    network = lower_model(model, traced, packed_copy)
+def _feeders_of(model: nn.Module) -> list[tuple[str, str]]:
+    network = lower_model(model, {}, packed_copy)
     assert network.scores is not None
     found = []
     for value in ordered(network.scores):
