@@ -78,19 +78,13 @@ def timed(task: Task, folder: Path, root: str | None, device: str) -> dict[str, 
     return {name: timing.median for name, timing in found.items()}
 
 
-def card(
-    name: str, runs: list[dict[str, Any]], folder: Path, arguments: argparse.Namespace
-) -> dict[str, Any]:
-    """What is said about a model."""
+def card(name: str, runs: list[dict[str, Any]], folder: Path) -> dict[str, Any]:
+    """What is said about a model, without times."""
     task = TASKS[name]
     chosen = max(runs, key=lambda run: run["val"])
     scores = {form: [run[form] for run in runs] for form in ("fp32", "bits")}
     teacher = safetensors.torch.load_file(folder / TEACHER)
     files = [file for file in folder.iterdir() if file.name != TEACHER]
-    seconds: dict[str, Any] = {}
-    if arguments.times:
-        for device in dict.fromkeys((arguments.device, "cpu")):
-            seconds[device] = timed(task, folder, arguments.data, device)
     return {
         "name": name, "kind": task.kind, "network": task.network, "call": task.call,
         "data": task.data, "licence": {"data": task.licence, "weights": WEIGHTS_LICENCE},
@@ -104,10 +98,25 @@ def card(
             "fp32": sum(t.numel() * t.element_size() for t in teacher.values()),
             "bits": sum(file.stat().st_size for file in files),
         },
-        "seconds_of_a_call": seconds or None,
+        "seconds_of_a_call": None,
         "command": f"python scripts/experiments/zoo.py --models {name} --times",
         "environment": environment(ROOT),
     }  # fmt: skip
+
+
+def pack(name: str, runs: list[dict[str, Any]], scratch: str, arguments: Any) -> Path:
+    """Put the best model and its card where they belong; the folder with its teacher, too."""
+    runs.sort(key=lambda run: run["seed"])
+    best = max(runs, key=lambda run: run["val"])
+    made = Path(scratch, f"{name}-{best['seed']}")
+    if name == TEXTS:
+        (made / "tokenizer.json").write_text(sentences(arguments.data)[2])
+    said, packed = card(name, runs, made), arguments.output / name
+    shutil.rmtree(packed, ignore_errors=True)
+    shutil.copytree(made, packed, ignore=shutil.ignore_patterns(TEACHER))
+    write_json(packed / CARD, said)
+    print(json.dumps({key: said[key] for key in ("name", "mean", "bytes")}), flush=True)
+    return made
 
 
 def main() -> int:
@@ -116,42 +125,42 @@ def main() -> int:
     parser.add_argument("--data", default=os.environ.get("BITGNN_DATA"), help="data folder")
     parser.add_argument("--output", type=Path, default=ZOO)
     parser.add_argument("--models", nargs="+", default=list(TASKS), choices=list(TASKS))
-    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--seeds", type=int, help="trainings of each (default: 3 or 2)")
     parser.add_argument("--epochs", type=int, help="default: those that distill() chooses")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--times", action="store_true", help="measure calls, too")
     arguments = parser.parse_args()
+    seeds = {name: arguments.seeds or TASKS[name].seeds for name in arguments.models}
+    folders = {}
     with tempfile.TemporaryDirectory() as scratch:
         jobs = [
             (name, seed, arguments.data, arguments.device, arguments.epochs,
              Path(scratch, f"{name}-{seed}"))
-            for name in arguments.models for seed in range(arguments.seeds)
+            for name in sorted(seeds, key=lambda name: seeds[name])  # those of long trainings first
+            for seed in range(seeds[name])
         ]  # fmt: skip
-        jobs.sort(key=lambda job: -TASKS[job[0]].cost)
-        runs: dict[str, list[dict[str, Any]]] = {name: [] for name in arguments.models}
+        runs: dict[str, list[dict[str, Any]]] = {name: [] for name in seeds}
         with ProcessPoolExecutor(arguments.workers, multiprocessing.get_context("spawn")) as pool:
             futures = {pool.submit(train, job): job[0] for job in jobs}
             for future in as_completed(futures):
-                if future.exception() is not None:
-                    print(f"{futures[future]}: {future.exception()!r}", flush=True)
-                else:
-                    runs[futures[future]].append(future.result())
-        for name, own in runs.items():
-            if len(own) < arguments.seeds:
-                continue
-            own.sort(key=lambda run: run["seed"])
-            best = max(own, key=lambda run: run["val"])
-            made = Path(scratch, f"{name}-{best['seed']}")
-            if name == TEXTS:
-                (made / "tokenizer.json").write_text(sentences(arguments.data)[2])
-            said = card(name, own, made, arguments)
-            shutil.rmtree(arguments.output / name, ignore_errors=True)
-            (made / TEACHER).unlink()
-            shutil.copytree(made, arguments.output / name)
-            write_json(arguments.output / name / CARD, said)
-            print(json.dumps({k: said[k] for k in ("name", "mean", "bytes", "seconds_of_a_call")}))
-    return 0 if all(len(own) == arguments.seeds for own in runs.values()) else 1
+                name, error = futures[future], future.exception()
+                if error is not None:
+                    print(f"{name}: {error!r}", flush=True)
+                    continue
+                runs[name].append(future.result())
+                if len(runs[name]) == seeds[name]:
+                    folders[name] = pack(name, runs[name], scratch, arguments)
+        for name, folder in folders.items() if arguments.times else ():
+            file = arguments.output / name / CARD
+            said = json.loads(file.read_text())
+            said["seconds_of_a_call"] = {
+                device: timed(TASKS[name], folder, arguments.data, device)
+                for device in dict.fromkeys((arguments.device, "cpu"))
+            }
+            write_json(file, said)
+            print(name, said["seconds_of_a_call"], flush=True)
+    return 0 if set(folders) == set(seeds) else 1
 
 
 if __name__ == "__main__":

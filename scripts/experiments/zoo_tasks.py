@@ -32,6 +32,8 @@ MIT = "MIT (the data of the PyG class)"
 NO_LICENCE = "none stated by its authors; for research"
 GRID, PIXEL_LEVELS, GRID_TRAIN, GRID_VAL = 8, 16, 1000, 300
 TOKENS, LENGTH = 512, 48
+LONG_SEEDS = 2
+"""Of images and texts, whose trainings are long."""
 TEXT_SIZES = {
     "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 256,
     "max_position_embeddings": LENGTH,
@@ -54,7 +56,7 @@ class Task:
             area under the ROC curve.
         example: arguments of one call, from the data folder.
         metric: name of the score.
-        cost: rough length of the training beside others'.
+        seeds: how many trainings there are.
         part: gives the module to freeze.
     """
 
@@ -67,7 +69,7 @@ class Task:
     score: Callable[[Any, str | None, str], float]
     example: Callable[[str | None, str], Any]
     metric: str = "accuracy"
-    cost: int = 1
+    seeds: int = 3
     part: Callable[[nn.Module], nn.Module] = field(default=lambda model: model)
 
 
@@ -259,7 +261,7 @@ def picture(words: str, network: Network, data: str, licence: str) -> Task:
     return Task(
         "classes of images", words, data, licence, "model((images.float() - 128) / 64)",
         partial(_image_model, network), partial(_image_score, network),
-        partial(_image_example, network), cost=10,
+        partial(_image_example, network), seeds=LONG_SEEDS,
     )  # fmt: skip
 
 
@@ -325,7 +327,6 @@ TASKS: dict[str, Task] = {
         "classes of graphs", "three GINConv of 128 with batch norms, mean pool, linear",
         "scikit-learn's digits as grids of 64 nodes, 1 000, 300 and 497 graphs", DIGITS_LICENCE,
         "model(batch.x, batch.edge_index, batch.batch)", _grid_model, _grid_score, _grid_example,
-        cost=5,
     ),
     "mlp-mnist": picture(
         "784-512-512-512-10, bitgnn.models.mlp(width=0.5)",
@@ -343,7 +344,7 @@ TASKS: dict[str, Task] = {
         "classes of sentences", "BertForSequenceClassification, 2 layers of 64, 512 word pieces",
         "SST-2 of GLUE, scored on its development sentences", NO_LICENCE,
         "model(input_ids=ids, attention_mask=mask).logits", _text_model, _text_score,
-        _text_example, cost=10,
+        _text_example, seeds=LONG_SEEDS,
     ),
 }  # fmt: skip
 """The models of the zoo by name."""
