@@ -10,7 +10,7 @@ from bitgnn.models.ensemble_fitting import fit_bagging, fit_boosting
 from bitgnn.models.graph_models import GCN, GraphSAGE, GraphSAINT
 from bitgnn.models.image_networks import MLP, VGG, AlexNet, ImageNetwork, alexnet, mlp, vgg, vgg16
 from bitgnn.models.light_gcn import LightGCN
-from bitgnn.models.pretrained import (
+from bitgnn.models.packed import (
     from_pretrained,
     pretrained,
     pretrained_card,

@@ -49,6 +49,7 @@ from bench.tables.timings import (
 from bench.tables.tuner import tuner_table
 from bench.tables.variants import variants_table
 from bench.tables.wins import wins_table
+from bench.tables.zoo import zoo_table
 
 NOT_MEASURED = "Not measured yet.\n"
 ONE: Mapping[str, tuple[str, Callable[[Record], str]]] = {
@@ -105,6 +106,7 @@ SEVERAL: Mapping[str, tuple[str, Callable[[Sequence[Record]], str]]] = {
 }
 """Tables of several records: patterns of their names, and what makes the table."""
 FROM_ALL: Mapping[str, Callable[[Path], str]] = {
+    "zoo": zoo_table,
     "papers_counts": counts,
     **{f"papers_{name}": partial(paper_rows, name) for name in PAPERS},
 }
