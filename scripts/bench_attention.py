@@ -1,4 +1,4 @@
-"""Times frozen two-layer GAT and GATv2 models against every form of PyG's, with peak memory.
+"""Times frozen two-layer GAT and GATv2 models beside every form of PyG's: JSON.
 
 Graphs have the sizes of real ones and random edges; features are dense, or 0/1 for the citation
 graphs. PyG's model gets its self loops beforehand; TF32 is on.
@@ -7,11 +7,9 @@ graphs. PyG's model gets its self loops beforehand; TF32 is on.
 from __future__ import annotations
 
 import argparse
-import gc
-import json
 import warnings
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -22,8 +20,11 @@ from torch_geometric.utils import to_torch_csr_tensor
 
 import bitgnn
 import bitgnn.nn
+from bench.cases import Case, Contender, Goal
+from bench.command import exits_with_status, parse, run_benchmark
+from bench.tables.timings import attention_table
+from bench.tasks import SEED
 from bitgnn.data import synthetic
-from bitgnn.measure.timing import Clock
 
 
 class Graph(NamedTuple):
@@ -37,14 +38,17 @@ class Graph(NamedTuple):
 
 
 GRAPHS = {
-    "cora": Graph(2708, 10556, 1433, 7, 0.0127),
-    "pubmed": Graph(19717, 88648, 500, 3, 0.1),
-    "flickr": Graph(89250, 899756, 500, 7, 1.0),
-    "reddit": Graph(232965, 114615892, 602, 41, 1.0),
+    "Cora": Graph(2708, 10556, 1433, 7, 0.0127),
+    "PubMed": Graph(19717, 88648, 500, 3, 0.1),
+    "Flickr": Graph(89250, 899756, 500, 7, 1.0),
+    "Reddit": Graph(232965, 114615892, 602, 41, 1.0),
 }
-SHAPES = {"8x8": (8, 8), "4x64": (4, 64)}
+QUICK = {"small": Graph(50, 200, 40, 3, 1.0)}
+LAYERS = ("GATConv", "GATv2Conv")
+HEADS = ((8, 8), (4, 64))
 SMALL = 1000
 """Nodes of the batch on which the binary model settles what it reads."""
+GOAL = Goal("ratio", 5.0)
 
 
 class Net(nn.Module):
@@ -66,101 +70,85 @@ def frozen_model(kind: str, graph: Graph, x: Tensor, shape: tuple[int, int]) -> 
     net = Net(bitgnn.nn, kind, graph, *shape)
     nodes = min(SMALL, graph.nodes)
     edges = torch.randint(0, nodes, (2, 5 * nodes))
-    for _ in range(2):
-        net(x[:nodes].cpu(), edges).square().mean().backward()
+    with torch.enable_grad():
+        for _ in range(2):
+            net(x[:nodes].cpu(), edges).square().mean().backward()
     return bitgnn.freeze(net.eval(), check=False).to(x.device)
 
 
-def pyg_forms(net: nn.Module, edges: Tensor, nodes: int, captures: bool) -> Iterator[Any]:
-    """Name, model, graph, and whether the call is captured, of each form of PyG's."""
-    csr = to_torch_csr_tensor(edges.flip(0), size=(nodes, nodes))
-    for form, given in (("edges", edges), ("csr", csr)):
-        for compiled in (False, True):
-            model = torch.compile(net) if compiled else net
-            for captured in (False, True) if captures else (False,):
-                name = f"{form}{' compiled' if compiled else ''}{' captured' if captured else ''}"
-                yield name, model, given, captured
-
-
-def timed(clock: Clock, call: Callable[[], Any], captured: bool, repeats: int) -> float:
-    """Median seconds of a call."""
-    ready = clock.prepare(call, captured=captured)
-    timings, failed = clock.rounds({"": ready}, repeats)
-    for error in failed.values():
-        raise error
-    return timings[""].median
-
-
-def peak(device: str, call: Callable[[], Any]) -> int | None:
-    """Bytes that a call needs on a GPU, held ones included."""
-    if device != "cuda":
-        return None
-    torch.cuda.reset_peak_memory_stats()
-    call()
-    return torch.cuda.max_memory_allocated()
-
-
-@torch.no_grad()
-def measure_frozen(frozen: Any, x: Tensor, edges: Tensor, arguments: Any) -> dict[str, Any]:
-    """Seconds and peak memory of a frozen model."""
-    graph = frozen.prepare_graph(edges, x.size(0))
-    held = peak(arguments.device, lambda: frozen(x, graph))
-    call, clock = bitgnn.capture(frozen, x, graph), Clock(arguments.device)
-    return {"bitgnn": timed(clock, call, False, arguments.repeats), "bitgnn peak bytes": held}
-
-
-def measure(name: str, kind: str, shape: str, arguments: Any) -> dict[str, Any]:
-    """One model on one graph."""
-    graph, device, clock = GRAPHS[name], arguments.device, Clock(arguments.device)
-    torch.manual_seed(0)
-    data = synthetic(graph.nodes, graph.edges, 1, 2)
-    edges = data.edge_index.to(device)
+def contenders(
+    graph: Graph, kind: str, shape: tuple[int, int], arguments: argparse.Namespace
+) -> Iterator[Contender]:
+    """The frozen model and the forms of PyG's, each with the bytes of model, graph and call."""
+    device = arguments.device
+    torch.manual_seed(SEED)
+    edges = synthetic(graph.nodes, graph.edges, 1, 2).edge_index.to(device)
     x = torch.randn(graph.nodes, graph.features)
     x = (x if graph.density == 1 else (torch.rand_like(x) < graph.density).float()).to(device)
-    found: dict[str, Any] = {"graph": name, "layer": kind, "heads": shape, "device": device}
-    found |= measure_frozen(frozen_model(kind, graph, x, SHAPES[shape]), x, edges, arguments)
-    clock.recover()
-    with torch.no_grad():
-        loops = torch.arange(graph.nodes, device=device).repeat(2, 1)
-        whole = torch.cat([edges, loops], 1)
-        options = {"add_self_loops": False}
-        net = Net(torch_geometric.nn, kind, graph, *SHAPES[shape], **options).to(device).eval()
-        times: dict[str, float | str] = {}
-        for form, model, given, captured in pyg_forms(net, whole, graph.nodes, device == "cuda"):
-            try:
-                run = lambda model=model, given=given: model(x, given)  # noqa: E731
-                times[form] = timed(clock, run, captured, arguments.repeats)
-            except Exception as error:  # out of memory, or a form that PyG does not have
-                times[form] = f"{type(error).__name__}: {str(error).splitlines()[0][:80]}"
-                clock.recover()
-        found["PyG"] = times
-    best = [seconds for seconds in times.values() if isinstance(seconds, float)]
-    found["speed-up"] = min(best) / found["bitgnn"] if best else None
-    gc.collect()
+    loops = torch.arange(graph.nodes, device=device).repeat(2, 1)
+
+    def ours() -> Callable[[], Any]:
+        frozen = frozen_model(kind, graph, x, shape)
+        prepared = frozen.prepare_graph(edges, x.size(0))
+        return lambda: frozen(x, prepared)
+
+    def pyg(form: str, compiled: bool) -> Callable[[], Any]:
+        net = Net(torch_geometric.nn, kind, graph, *shape, add_self_loops=False).to(device).eval()
+        given: Any = torch.cat([edges, loops], 1)
+        if form == "CSR":
+            given = to_torch_csr_tensor(given.flip(0), size=(graph.nodes, graph.nodes))
+        model = torch.compile(net) if compiled else net
+        return lambda: model(x, given)
+
+    yield measured("bitgnn", True, ours, device)
+    for form in ("edges", "CSR"):
+        for compiled in (False,) if arguments.quick else (False, True):
+            name = f"PyG, {form}{', compiled' if compiled else ''}"
+            yield measured(name, False, partial(pyg, form, compiled), device)
+
+
+def measured(
+    name: str, is_ours: bool, make: Callable[[], Callable[[], Any]], device: str
+) -> Contender:
+    """A contender whose record has the most bytes that it held on a GPU beyond the inputs."""
+
+    def make_and_weigh() -> Callable[[], Any]:
+        if device != "cuda":
+            return make()
+        before = torch.cuda.memory_allocated()
+        call = make()
+        torch.cuda.reset_peak_memory_stats()
+        call()
+        found.details["bytes"] = torch.cuda.max_memory_allocated() - before
+        return call
+
+    found = Contender(name, is_ours, make_and_weigh)
     return found
 
 
-def main() -> None:
-    """Prints a line a model, and writes the record."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
-    parser.add_argument("--graphs", nargs="+", default=["cora", "pubmed", "flickr"])
-    parser.add_argument("--layers", nargs="+", default=["GATConv", "GATv2Conv"])
-    parser.add_argument("--heads", nargs="+", default=list(SHAPES))
-    parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--output", type=Path)
-    arguments = parser.parse_args()
-    warnings.filterwarnings("ignore")
+@exits_with_status
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the benchmark of attention."""
+
+    def extend(parser: argparse.ArgumentParser) -> None:
+        parser.add_argument("--graphs", nargs="+", default=list(GRAPHS)[:3], choices=GRAPHS)
+
+    names = {"cpu": "attention_cpu", "cuda": "attention_cuda"}
+    arguments = parse("Times frozen GAT models beside PyG's.", names, argv, extend)
+    warnings.filterwarnings("ignore", message=".*[Ss]parse CSR.*")
     torch.backends.cuda.matmul.allow_tf32 = True
-    rows = []
-    for name in arguments.graphs:
-        for kind in arguments.layers:
-            for shape in arguments.heads:
-                rows.append(measure(name, kind, shape, arguments))
-                print(json.dumps(rows[-1]), flush=True)
-    if arguments.output is not None:
-        arguments.output.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
+    graphs = QUICK if arguments.quick else {name: GRAPHS[name] for name in arguments.graphs}
+
+    def cases() -> Iterator[Case]:
+        for name, graph in graphs.items():
+            for kind in LAYERS:
+                for shape in HEADS:
+                    make = partial(contenders, graph, kind, shape, arguments)
+                    title = f"{kind}, {shape[0]} heads of {shape[1]}"
+                    yield Case(name, title, make, goals=(GOAL,), profiled=True)
+
+    return run_benchmark(arguments, cases(), attention_table)
 
 
 if __name__ == "__main__":
-    main()
+    raise SystemExit(main())

@@ -138,7 +138,7 @@ def _launch(line: str) -> KernelLaunch:
 
 def _without_parameters(kernel: str) -> str:
     """Strip return type and parameters: ``void f<2>(int)`` becomes ``f<2>``."""
-    depth = 0
+    kernel, depth = kernel.replace("(anonymous namespace)::", ""), 0
     for place, letter in enumerate(kernel):
         depth += (letter == "<") - (letter == ">")
         if letter == "(" and depth == 0:

@@ -12,6 +12,7 @@ RUNS = {
         "bnn_cpu", ("--only", "BinaryConv2d"),
         {"torch fp32 contiguous", "torch fp32 channels_last", *BITS},
     ),
+    "bench_attention": ("attention_cpu", (), None),
     "bench_bwta": ("bwta_cpu", (), {"torch fp32", *PACKED}),
     "bench_conversion": ("conversion", (), None),
     "bench_hamming": ("hamming_cpu", (), None),

@@ -121,6 +121,31 @@ def hamming_table(record: Record) -> str:
     return f"{environment_line(record)}\n\n{found}"
 
 
+def attention_table(record: Record) -> str:
+    """One row a model: ours and PyG's forms, the bytes of ours and of PyG's fastest."""
+    results = record["results"]
+    names = dict.fromkeys(c["name"] for result in results for c in result["contenders"])
+
+    def of(result: Record, name: str | None) -> Record:
+        return next((c for c in result["contenders"] if c["name"] == name), {})
+
+    def time(result: Record, name: str) -> str:
+        return shown(of(result, name).get("timing"), _median)
+
+    def held(result: Record, name: str | None) -> str:
+        return shown(of(result, name).get("bytes"), format_bytes)
+
+    found = table(
+        results,
+        ("model", lambda r: f"{r['group']}: {r['name']}"),
+        *((name, lambda r, n=name: time(r, n)) for name in names),
+        ("PyG's best beside ours", lambda r: shown(r["ratio"], format_ratio)),
+        ("bytes", lambda r: held(r, r["form"])),
+        ("PyG's", lambda r: held(r, r["peer"])),
+    )
+    return f"{environment_line(record)}\n\n{found}"
+
+
 def _median(timing: Record) -> str:
     return format_seconds(timing["median"])
 

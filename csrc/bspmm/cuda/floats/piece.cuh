@@ -11,7 +11,6 @@
 namespace bitgnn::cuda::bspmm {
 
 constexpr int kDenseThreads = 256;
-constexpr int kDenseWarps = kDenseThreads / kWarp;
 
 struct DenseLaunch {
   AggregateArgs a;

@@ -5,7 +5,6 @@
 
 #include <type_traits>
 
-#include "bspmm/cuda/floats/integers.cuh"
 #include "core/cuda/variants.h"
 
 namespace bitgnn::cuda::bspmm {
@@ -15,7 +14,6 @@ constexpr int64_t kMaxGrid = 0x7fffffff;
 constexpr int64_t kMaxPitch = 0xffffffff;
 constexpr int64_t kCopyUses = 8;     // mean uses of a row that repay copying it
 constexpr int64_t kReusedUses = 16;  // mean uses from which the L2 cache decides
-constexpr int64_t kPackedUses = 64;  // mean uses from which an integer row gets a warp
 constexpr int kBatch = 8;            // 16-byte fragments in flight per lane
 constexpr int kScalarBatch = 16;     // single elements in flight per lane
 
@@ -97,21 +95,15 @@ cudaError_t launch_scalar(const AggregateArgs& a, const Context& context) {
   return launch_direct<Rows, 32, kScalarBatch>(a, kBytes, context);
 }
 
-// 16-byte fragments: the fewest lanes, at least four, that hold a row, else pieces of kMost.
-template <class Element, class Rows, int kMost>
+// 16-byte fragments, in pieces of four lanes if they hold a row, else of eight.
+template <class Element, class Rows>
 cudaError_t launch_fragments(const AggregateArgs& a, bool aligned, const Context& context) {
-  const int64_t fragments = ceil_div(a.features, Rows::kWidth);
   const auto launch = [&](auto lanes) {
     constexpr int kLanes = decltype(lanes)::value;
     return aligned ? launch_direct<Rows, kLanes>(a, sizeof(Element), context)
                    : launch_copied<Element, Rows, kLanes>(a, context);
   };
-  if (fragments <= 4) return launch(std::integral_constant<int, 4>());
-  if (takes("bspmm/floats/dense, wide pieces", fragments > 8 && used(a, kReusedUses))) {
-    if constexpr (std::is_same_v<Element, float>)
-      if (fragments <= 12) return launch(std::integral_constant<int, 12>());
-    if (fragments <= 16 || kMost == 16) return launch(std::integral_constant<int, 16>());
-  }
+  if (a.features <= 4 * Rows::kWidth) return launch(std::integral_constant<int, 4>());
   return launch(std::integral_constant<int, 8>());
 }
 
@@ -127,10 +119,8 @@ cudaError_t launch_scaled(const AggregateArgs& a, const Context& context) {
   constexpr int kVector = kFragmentBytes / static_cast<int>(sizeof(Element));
   if (!aligned<Element>(a) && !takes("bspmm/floats/dense, copied", used(a, kCopyUses)))
     return launch_scalar<FloatRows<Element, 1, kScaled>>(a, context);
-  // Factors are read once per piece, which favours wide pieces.
-  constexpr int kMost = kScaled ? 16 : 8;
-  return launch_fragments<Element, FloatRows<Element, kVector, kScaled>, kMost>(
-      a, aligned<Element>(a), context);
+  return launch_fragments<Element, FloatRows<Element, kVector, kScaled>>(a, aligned<Element>(a),
+                                                                         context);
 }
 
 template <class Element>
@@ -141,36 +131,18 @@ cudaError_t launch_float(AggregateArgs a, const Context& context) {
     // The copy applies the column factors.
     if (takes("bspmm/floats/dense, scaled copy",
               a.col_scale != nullptr && used(a, aligned<float>(a) ? kReusedUses : kCopyUses)))
-      return launch_fragments<float, FloatRows<float, 4, false>, 8>(a, false, context);
+      return launch_fragments<float, FloatRows<float, 4, false>>(a, false, context);
   }
   return a.values != nullptr || a.col_scale != nullptr ? launch_scaled<Element, true>(a, context)
                                                        : launch_scaled<Element, false>(a, context);
 }
 
-// Sums a copy of biased integers in packed words.
-template <class Element, int kLanes>
-cudaError_t launch_packed(const AggregateArgs& a, const Context& context) {
-  const int64_t chunks = ceil_div(a.features, kLanes * PackedSums<Element>::kElements);
-  const DenseLaunch d = copied(a, chunks, kLanes, context);
-  launch_copy(copy_biased_kernel<Element>, d, chunks, kLanes, context);
-  return launch_chunks(aggregate_integers_kernel<Element, kLanes>, d, kDenseWarps, chunks, context);
-}
-
 template <class Element>
 cudaError_t launch_integers(const AggregateArgs& a, const Context& context) {
-  constexpr int kElements = PackedSums<Element>::kElements;
+  constexpr int kElements = kFragmentBytes / static_cast<int>(sizeof(Element));
   if (!takes("bspmm/floats/dense, copied", used(a, kCopyUses)))
     return launch_scalar<IntegerRows<Element, 1>>(a, context);
-  const int64_t fragments = ceil_div(a.features, kElements);
-  if (!takes("bspmm/floats/integers", used(a, kPackedUses))) {
-    using Rows = IntegerRows<Element, kElements>;
-    if (fragments <= 4) return launch_copied<Element, Rows, 4>(a, context);
-    return launch_copied<Element, Rows, 8>(a, context);
-  }
-  if (fragments == 1) return launch_packed<Element, 1>(a, context);
-  if (fragments == 2) return launch_packed<Element, 2>(a, context);
-  if (fragments <= 4) return launch_packed<Element, 4>(a, context);
-  return launch_packed<Element, 8>(a, context);
+  return launch_fragments<Element, IntegerRows<Element, kElements>>(a, false, context);
 }
 
 cudaError_t launch_signs(const AggregateArgs& a, const Context& context) {

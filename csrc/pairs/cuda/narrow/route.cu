@@ -16,22 +16,12 @@ constexpr int64_t kMostColumns = 48;
 constexpr int64_t kWideUses = 16;
 constexpr int64_t kMostWideFeatures = TenBitElements::kMostFeatures;
 
-constexpr int64_t kOrderedDegree = 32;  // mean degree from which rows are ordered
-constexpr int32_t kLeastHeavy = 512;    // rows of a given order that are shorter never take a block
-constexpr int32_t kHeavyFactor = 2;  // blocks that add up pieces are slower than warps for an edge
+constexpr int32_t kLeastHeavy = 512;  // rows of a given order that are shorter never take a block
+constexpr int32_t kHeavyFactor = 2;   // blocks that add up pieces are slower than warps for an edge
 
-// Rows in order of degree balance the warps. With many edges this pays for computing the order in
-// every call: at Reddit's size it costs 8 us and saves 160 of 1030.
-bool suits_order(const NarrowCall& call) {
-  const AggregateArgs& a = call.sums;
-  return takes("pairs/narrow, ordered",
-               a.edges >= kManyEdges && a.edges >= kOrderedDegree * a.rows);
-}
-
-// The given order, or one computed here if that pays.
+// The given order, if there is one.
 cudaError_t order_narrow(const NarrowCall& call, const Context& context, bspmm::RowOrder* order) {
-  if (call.order == nullptr)
-    return suits_order(call) ? bspmm::order_rows(call.sums, 1, context, order) : cudaSuccess;
+  if (call.order == nullptr) return cudaSuccess;
   static_assert(sizeof(bspmm::RowSpan) == 2 * sizeof(*call.order), "an order consists of spans");
   static_assert(kLeastHeavy % kOrderStep == 0, "no light row comes before a heavy one");
   *order = {reinterpret_cast<const bspmm::RowSpan*>(call.order),

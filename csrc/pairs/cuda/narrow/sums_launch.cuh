@@ -16,26 +16,14 @@ constexpr int64_t kLongFactor = 8;             // long rows have this multiple o
 constexpr int64_t kLeastLong = 2 * kSumPiece;  // but at least two pieces
 constexpr int64_t kManyEdges = 1 << 23;        // edges from which long rows must start early,
 constexpr unsigned kLongBlocks = 2;            // in this many blocks per multiprocessor
-constexpr int64_t kManyRows = 1 << 15;         // rows from which they also must if most are short:
-constexpr int64_t kShortDegree = 16;           // up to this mean degree,
-constexpr unsigned kSpreadBlocks = 4;          // in this many blocks per multiprocessor
 
 // Loads in flight per lane: few if rows have several lanes, more if single lanes hold little enough
-// for them, unless rows are so short that registers are better saved.
+// for them.
 constexpr int kSharedLoads = kFewLoads;
 constexpr int kSingleLoads = 8;
-constexpr int kSpreadLoads = kFewLoads;
 
 // A fragment of ordered rows of several lanes has half of the slots' lanes up to this mean degree.
 constexpr int64_t kSplitDegree = 32;
-
-// True if rows are so short that registers are better saved and that the first blocks search for
-// long ones, so that short ones wait for no others.
-template <class Row>
-bool spreads(const AggregateArgs& a) {
-  return takes("pairs/narrow, spread",
-               Row::kLanes == 1 && a.rows >= kManyRows && a.edges <= kShortDegree * a.rows);
-}
 
 template <class Pattern, bool kHead, class Share>
 cudaError_t launch_share(NarrowLaunch d, const Context& context) {
@@ -44,7 +32,6 @@ cudaError_t launch_share(NarrowLaunch d, const Context& context) {
   const auto multiprocessors = static_cast<unsigned>(context.device.sm_count);
   d.long_degree = std::max(kLeastLong, kLongFactor * (a.edges / a.rows));
   d.long_blocks = a.edges < kManyEdges ? 0 : kLongBlocks * multiprocessors;
-  if (spreads<Row>(a)) d.long_blocks = kSpreadBlocks * multiprocessors;
   if constexpr (Pattern::kOrdered) {
     d.long_degree = std::numeric_limits<int64_t>::max();
     d.long_blocks = kLongBlocks * multiprocessors * Row::kLanes;
@@ -66,13 +53,8 @@ cudaError_t launch_share(NarrowLaunch d, const Context& context) {
 
 template <class Pattern, bool kHead, class Row>
 cudaError_t launch_sums(const NarrowLaunch& d, const Context& context) {
-  if constexpr (Row::kLanes > 1) {
-    return launch_share<Pattern, kHead, NarrowShare<Row, kSharedLoads, kSumSlots>>(d, context);
-  } else {
-    if (spreads<Row>(d.a))
-      return launch_share<Pattern, kHead, NarrowShare<Row, kSpreadLoads, kSumSlots>>(d, context);
-    return launch_share<Pattern, kHead, NarrowShare<Row, kSingleLoads, kSumSlots>>(d, context);
-  }
+  constexpr int kLoads = Row::kLanes > 1 ? kSharedLoads : kSingleLoads;
+  return launch_share<Pattern, kHead, NarrowShare<Row, kLoads, kSumSlots>>(d, context);
 }
 
 // Sums the rows that narrow_product() wrote for a product of `size` features.
