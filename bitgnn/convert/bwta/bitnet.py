@@ -54,6 +54,6 @@ def _plain(module: Any) -> nn.Module:
 
 
 def _unpacked(packed: Tensor) -> Tensor:
-    """Values ``[4 * O, I]`` of bytes ``[O, I]``, whose bits 2 k and 2 k + 1 are a quarter plus 1."""
+    """Values ``[4 * O, I]`` of bytes ``[O, I]``, two bits a value plus 1."""
     quarters = [(packed >> (VALUE_BITS * k)) & 0b11 for k in range(VALUES_A_BYTE)]
     return torch.cat(quarters).float() - 1
