@@ -34,7 +34,7 @@ def with_plain_linear(model: nn.Module) -> nn.Module:
 
 
 def _plain(module: Any) -> nn.Module:
-    if isinstance(module, nn.Linear):
+    if module.weight.dtype != torch.uint8:
         weight = module.weight.detach().clone()
         if not module.online_quant:
             weight *= module.weight_scale

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from bench.report import Record
 from bench.tables.defaults import default_table, headline_table
-from bench.tables.ensembles import ensembles_table
+from bench.tables.ensembles import ensembles_table, images_table
 from bench.tables.layer_zoo import layer_zoo_table
 from bench.tables.models import memory_table, models_table
 from bench.tables.networks import bnn_table, parts_table
@@ -82,6 +82,7 @@ ONE: Mapping[str, tuple[str, Callable[[Record], str]]] = {
     "default_cuda": ("default_cuda", default_table),
     "depth": ("depth", depth_table),
     "ensembles": ("ensembles", ensembles_table),
+    "ensembles_images": ("ensembles_images", images_table),
     "layer_zoo": ("layer_zoo", layer_zoo_table),
     "decoder_cuda": ("decoder_cuda", decoder_speed_table),
     "calls_cuda": ("calls_cuda", calls_table),
