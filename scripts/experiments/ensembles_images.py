@@ -91,7 +91,7 @@ def summary(runs: list[dict[str, Any]], folder: Path) -> list[dict[str, Any]]:
                     for chosen in _groups([_Given(one["bin"]) for one in found], count)
                 ]
         rows += [
-            {"graph": task, "seed": number, "differing_nodes": 0,
+            {"graph": task, "seed": number,
              "tests": {form: own[number] for form, own in tests.items() if number < len(own)}}
             for number in range(max(map(len, tests.values())))
         ]  # fmt: skip
