@@ -16,7 +16,7 @@ import statistics
 import tempfile
 import time
 import warnings
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any
 
@@ -33,9 +33,11 @@ ROOT = Path(__file__).resolve().parents[2]
 WEIGHTS_LICENCE = "MIT"
 TEACHER, REPEATS = "teacher.safetensors", 15
 TEXTS = "bert-sst2"
+Job = tuple[str, int, str | None, str, int | None, Path]
+"""Model, seed, data folder, device, epochs and folder for the results."""
 
 
-def train(job: tuple[str, int, str | None, str, int | None, Path]) -> dict[str, Any]:
+def train(job: Job) -> dict[str, Any]:
     """One teacher and its student; both are written into a folder."""
     name, seed, root, device, epochs, folder = job
     torch.set_num_threads(1)
@@ -59,6 +61,12 @@ def train(job: tuple[str, int, str | None, str, int | None, Path]) -> dict[str, 
     }  # fmt: skip
     print(f"{name}, seed {seed}: {found['fp32']:.4f} {found['bits']:.4f}", flush=True)
     return found
+
+
+def alone(job: Job) -> dict[str, Any]:
+    """:func:`train` in a process of its own, whose end takes no other along."""
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as process:
+        return process.submit(train, job).result()
 
 
 def timed(task: Task, folder: Path, root: str | None, device: str) -> dict[str, float]:
@@ -145,8 +153,8 @@ def main() -> int:
             for seed in range(seeds[name])
         ]  # fmt: skip
         runs: dict[str, list[dict[str, Any]]] = {name: [] for name in seeds}
-        with ProcessPoolExecutor(arguments.workers, multiprocessing.get_context("spawn")) as pool:
-            futures = {pool.submit(train, job): job[0] for job in jobs}
+        with ThreadPoolExecutor(arguments.workers) as pool:
+            futures = {pool.submit(alone, job): job[0] for job in jobs}
             for future in as_completed(futures):
                 name, error = futures[future], future.exception()
                 if error is not None:
