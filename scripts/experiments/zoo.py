@@ -87,7 +87,7 @@ def timed(task: Task, folder: Path, root: str | None, device: str) -> dict[str, 
     return {name: timing.median for name, timing in found.items()}
 
 
-def card(name: str, runs: list[dict[str, Any]], folder: Path) -> dict[str, Any]:
+def card(name: str, runs: list[dict[str, Any]], folder: Path, epochs: int | None) -> dict[str, Any]:
     """What is said about a model, without times."""
     task = TASKS[name]
     chosen = max(runs, key=lambda run: run["val"])
@@ -108,7 +108,8 @@ def card(name: str, runs: list[dict[str, Any]], folder: Path) -> dict[str, Any]:
             "bits": sum(file.stat().st_size for file in files),
         },
         "seconds_of_a_call": None,
-        "command": f"python scripts/experiments/zoo.py --models {name} --times",
+        "command": f"python scripts/experiments/zoo.py --models {name} --seeds {len(runs)}"
+        + ("" if epochs is None else f" --epochs {epochs}"),
         "environment": environment(ROOT),
     }  # fmt: skip
 
@@ -120,7 +121,7 @@ def pack(name: str, runs: list[dict[str, Any]], scratch: str, arguments: Any) ->
     made = Path(scratch, f"{name}-{best['seed']}")
     if name == TEXTS:
         (made / "tokenizer.json").write_text(sentences(arguments.data)[2])
-    said, packed = card(name, runs, made), arguments.output / name
+    said, packed = card(name, runs, made, arguments.epochs), arguments.output / name
     shutil.rmtree(packed, ignore_errors=True)
     shutil.copytree(made, packed, ignore=shutil.ignore_patterns(TEACHER))
     write_json(packed / CARD, said)
