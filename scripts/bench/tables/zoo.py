@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from bench.report import mean_and_error, table
+from bench.report import busy, mean_and_error, table
 from bitgnn.measure.report import format_bytes, format_seconds
 
 ZOO = Path("bitgnn", "models", "zoo")
@@ -28,10 +28,13 @@ def zoo_table(results: Path) -> str:
     )
     seeds = sorted({len(card["seeds"]) for card in cards})
     where = {card["environment"]["gpu"] or card["environment"]["cpu"] for card in cards}
-    machines = "; ".join(sorted(where))
+    machines = " or ".join(sorted(where))
+    timed = [card for card in cards if card["seconds_of_a_call"]]
+    notes = {busy(card) for card in timed}
     return (
         f"Means and standard errors over {' or '.join(map(str, seeds))} trainings each, on "
-        f"{machines}. Bytes: of the teacher's floats, and of the whole folder.\n\n{found}"
+        f"{machines}. Bytes: of the teacher's floats, and of the whole folder."
+        f"{max(notes, default='')}\n\n{found}"
     )
 
 
