@@ -312,6 +312,8 @@ CIFAR_WORDS = "CIFAR-10, 10 000 + 2 000 lossy JPEG images (accuracies do not com
 DIGITS_LICENCE = "CC BY 4.0 (UCI, optical recognition of handwritten digits)"
 TASKS: dict[str, Task] = {
     "gcn-digits": nodes("GCN", "digits", licence=DIGITS_LICENCE),
+    "sage-digits": nodes("GraphSAGE", "digits", licence=DIGITS_LICENCE),
+    "gat-digits": nodes("GAT", "digits", licence=DIGITS_LICENCE, heads=8),
     "gcn-cora": nodes("GCN", "Cora"),
     "gcn-citeseer": nodes("GCN", "CiteSeer"),
     "gcn-pubmed": nodes("GCN", "PubMed"),
