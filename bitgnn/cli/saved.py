@@ -60,7 +60,7 @@ def _read(model: Path, data: str, device: str, data_root: str | None, seed: int 
 
     place, frozen = named_device(device), from_pretrained(model)
     if not isinstance(frozen, FrozenModel) or not frozen.takes_graph:
-        raise ValueError(f"{model} must hold a model of graphs, got a {type(frozen).__name__}")
+        raise ValueError(f"{model} must hold a model of graphs, got one of kind {frozen.kind!r}")
     if frozen.features == "packed":
         frozen.set_features("floats")  # the data are floats, and the scores the same
     return _Job(frozen.to(place), named_graph(data, data_root, seed).to(place), place)

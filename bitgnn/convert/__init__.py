@@ -1,6 +1,7 @@
 """binarize(): swap layers for binary ones; freeze(): pack a trained model; summary(): a table."""
 
 from bitgnn.convert.binarizing import binarize
+from bitgnn.convert.bwta import output_errors
 from bitgnn.convert.configs import BWTAConfig, GraphConfig, ImageConfig
 from bitgnn.convert.freezing import freeze
 from bitgnn.convert.layer_summary import summary
@@ -20,6 +21,7 @@ __all__ = [
     "Summary",
     "binarize",
     "freeze",
+    "output_errors",
     "report_of",
     "summary",
 ]

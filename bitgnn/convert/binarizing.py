@@ -11,12 +11,11 @@ from torch import nn
 from torch_geometric.nn import MessagePassing
 
 from bitgnn._interpreter import warn
-from bitgnn.convert.bwta.swapping import binarize_bwta
 from bitgnn.convert.configs import NAMED, BWTAConfig, Config, GraphConfig, ImageConfig, Precision
 from bitgnn.convert.example import Example, is_example, run_example
+from bitgnn.convert.handlers import handler
 from bitgnn.convert.reporting import ATTRIBUTE, report_of
-from bitgnn.convert.swap.graphs import binarize_graph_layers
-from bitgnn.convert.swap.images import binarize_images, is_for_images
+from bitgnn.convert.swap.images import is_for_images
 from bitgnn.convert.walker import is_compiled, unwrapped
 from bitgnn.inference import Frozen
 from bitgnn.nn import BWTAAttention
@@ -104,19 +103,14 @@ def binarize(
     is_chosen = isinstance(config, Config)
     if not isinstance(config, GraphConfig | ImageConfig | BWTAConfig):
         config = _fitting(model, config if precision is None else precision)
-    if isinstance(config, BWTAConfig):
-        if example is not None:
-            raise ValueError(
-                "binarize: example must be None with a BWTAConfig, which takes inputs as "
-                f"calibration, got {type(example).__name__}"
-            )
-        result, report = binarize_bwta(model, config)
-    else:
+    if not isinstance(config, BWTAConfig):
         _check_scheme(model, config)
-        if isinstance(config, ImageConfig):
-            result, report = binarize_images(model, config)
-        else:
-            result, report = binarize_graph_layers(model, config)
+    elif example is not None:
+        raise ValueError(
+            "binarize: example must be None with a BWTAConfig, which takes inputs as "
+            f"calibration, got {type(example).__name__}"
+        )
+    result, report = handler("binarize", type(config))(model, config)
     if not is_chosen and isinstance(config, ImageConfig):
         kinds = (nn.MultiheadAttention, BWTAAttention)
         if attention_modules(model) or any(isinstance(m, kinds) for m in model.modules()):

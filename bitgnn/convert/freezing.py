@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import logging
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -12,7 +11,8 @@ import torch_geometric.nn
 from torch import nn
 from torch_geometric.nn import MessagePassing
 
-from bitgnn.convert.bwta import freeze_bwta, has_bwta
+from bitgnn.convert.configs import GraphConfig, ImageConfig
+from bitgnn.convert.handlers import FreezeOptions, handler, handles, scheme_of
 from bitgnn.convert.layerwise import (
     layerwise,
     own_form,
@@ -23,7 +23,7 @@ from bitgnn.convert.layerwise import (
 )
 from bitgnn.convert.network.graph_layers import SUPPORTED, has_binary_layers
 from bitgnn.convert.network.layers import Planned
-from bitgnn.convert.network.lower import is_image_network, lower_images, lower_trace
+from bitgnn.convert.network.lower import lower_images, lower_trace
 from bitgnn.convert.network.passes import Output, set_output, settle_orders
 from bitgnn.convert.network.select import select_steps
 from bitgnn.convert.network.trace import trace_model
@@ -33,12 +33,10 @@ from bitgnn.convert.plan import Plan, is_plan_path, tunable_layers
 from bitgnn.convert.reporting import ATTRIBUTE, check_trained
 from bitgnn.convert.swap.graphs import HasPrecision, planned_form, with_options
 from bitgnn.convert.walker import unwrapped
-from bitgnn.inference import FeatureForm, Frozen
+from bitgnn.inference import FeatureForm, FrozenModel
 from bitgnn.inference.steps.calls import is_unsaved
 from bitgnn.nn import LayerPrecision
 from bitgnn.nn.precision import model_letters
-
-_log = logging.getLogger(__name__)
 
 _OF_OTHER_INPUTS = (nn.Conv1d, nn.Conv3d, nn.ConvTranspose1d, nn.ConvTranspose3d)
 _COULD_BE_BINARY = (MessagePassing, nn.Linear, torch_geometric.nn.Linear, nn.Conv2d)
@@ -108,9 +106,9 @@ def freeze(
 
     Returns:
         The inference module, on the model's device, with tensors of its own, so that the model may
-        go on training; a :class:`~bitgnn.inference.FrozenImages` for a network of images, a
-        :class:`~bitgnn.inference.FrozenBWTA` for a model with BWTA layers, a
-        :class:`~bitgnn.inference.FrozenLayers` for a forward that has no trace. Each is called as
+        go on training: a :class:`~bitgnn.inference.FrozenModel`, whose ``kind`` tells a program of
+        a graph from one of images, and from the model's own forward, where that has no trace or
+        layers are BWTA ones. It is called as
         ``model`` is, and has the methods of its class: of a traced model these, and calls with
         another value of an argument that kept its default, run the model's own code on layers
         packed one by one, which lie beside the program and are not saved with it.
@@ -127,43 +125,73 @@ def freeze(
     if not isinstance(model, nn.Module):
         raise TypeError(f"freeze: model must be a torch.nn.Module, got {type(model).__name__}")
     model = unwrapped(model)
-    if isinstance(model, Frozen):
+    if isinstance(model, FrozenModel):
         raise TypeError(f"freeze: model is frozen already, a {type(model).__name__}")
     _check_devices(model)
-    if has_bwta(model):
-        if any(option is not None for option in (plan, output, features)):
-            raise ValueError(
-                "freeze: plan, output and features must be None for a model of BWTA layers, got "
-                f"{plan!r}, {output!r} and {features!r}"
-            )
-        transformer = freeze_bwta(model)
-        _log.info("freeze:\n%s", transformer.report)
-        return transformer
-    document, of_images = None, is_image_network(model)
-    if of_images and plan is not None:
+    options = FreezeOptions(plan, output, features, fold, check)
+    return handler("freeze", scheme_of(model))(model, options)
+
+
+@handles("freeze", ImageConfig)
+def _freeze_images(model: nn.Module, options: FreezeOptions) -> FrozenModel:
+    if options.plan is not None:
         raise ValueError(
             "freeze: plan must be None for a network of images, whose layers have one form"
         )
+
+    def lower(copied: nn.Module) -> Network:
+        network = lower_images(trace_model(copied))
+        _check_input(network)
+        if not network.letters and has_binary_layers(copied, {}):
+            reason = "its binary layers are inside of modules that no trace goes into"
+            raise NotTraced(f"freeze: {reason}", reason)
+        return network
+
+    return _frozen(settled_copy(model), {}, options, lower)
+
+
+@handles("freeze", GraphConfig)
+def _freeze_graphs(model: nn.Module, options: FreezeOptions) -> FrozenModel:
+    plan = options.plan
     if isinstance(plan, os.PathLike) or is_plan_path(plan):
         plan = Plan.load(plan)
+    options = options._replace(plan=plan)
     if isinstance(plan, Plan):
-        document = plan
         plan.check_model(model)
         model, plan = planned_form(model, plan.letters)
     elif isinstance(plan, str) and isinstance(model, HasPrecision):
         model, plan = model.with_precision(plan), None
     model = settled_copy(model)
     planned = _planned(model, plan)
-    asks = any(option is not None for option in (document, output, features))
+
+    def lower(copied: nn.Module) -> Network:
+        network = lower_trace(trace_model(copied), planned, packed_copy)
+        if options.check:
+            check_trained(copied, network.letters, planned)
+        return network
+
+    frozen = _frozen(model, planned, options, lower)
+    if not frozen.is_program or options.output is not None or options.features is not None:
+        return frozen
+    methods, arguments = own_methods(model), frozen.own_call.arguments
+    if methods or any(a.role == "fixed" or a.missing == "decided" for a in arguments):
+        frozen.keep_own_form(own_form(model, planned), methods)
+    return frozen
+
+
+def _frozen(
+    model: nn.Module, planned: Planned, options: FreezeOptions, lower: Callable[..., Network]
+) -> FrozenModel:
+    """The program of a model that ``lower`` gives values of; else its own code, layer by layer."""
+    document = options.plan if isinstance(options.plan, Plan) else None
+    asks = any(option is not None for option in (document, options.output, options.features))
     is_binary = has_binary_layers(model, planned)
     if not is_binary and document is None and not hasattr(model, ATTRIBUTE):
         raise ValueError(_nothing(model))
     try:
-        network = _network(model, planned, of_images)
-        if check and not of_images:
-            check_trained(model, network.letters, planned)
-        set_output(network, output)
-        settle_orders(network, {} if document is None else document.order, fold)
+        network = lower(model)
+        set_output(network, options.output)
+        settle_orders(network, {} if document is None else document.order, options.fold)
         frozen = select_steps(network)
         inside = network.letters.keys() <= network.inside
         if inside and not asks and is_unsaved(frozen.calls):
@@ -175,30 +203,11 @@ def freeze(
             raise ValueError(
                 f"{error}; plan must then name letters alone, and output and features be None"
             ) from error
-        return layerwise(model, planned, error.reason, check)
-    if document is not None:
-        features = features or document.features
-    frozen.set_features(features or "floats")
-    methods = own_methods(model)
-    ways = [a for a in network.own_call.arguments if a.role == "fixed" or a.missing == "decided"]
-    if (methods or ways) and not of_images and output is None and features is None:
-        frozen.keep_own_form(own_form(model, planned), methods)
+        return layerwise(model, planned, error.reason, options.check)
+    planned_features = None if document is None else document.features
+    frozen.set_features(options.features or planned_features or "floats")
     tell(model, frozen)
     return frozen
-
-
-def _network(model: nn.Module, plan: Planned, of_images: bool) -> Network:
-    """The values of a forward; NotTraced where each of its layers is to be packed by itself."""
-    if of_images:
-        network = lower_images(trace_model(model))
-        _check_input(network)
-        reason = "its binary layers are inside of modules that no trace goes into"
-        is_needed = bool(network.letters) or not has_binary_layers(model, plan)
-    else:
-        return lower_trace(trace_model(model), plan, packed_copy)
-    if not is_needed:
-        raise NotTraced(f"freeze: {reason}", reason)
-    return network
 
 
 def _check_input(network: Network) -> None:

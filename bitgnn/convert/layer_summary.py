@@ -13,13 +13,15 @@ import torch
 from torch import nn
 
 from bitgnn.bits import BitAdjacency, BitImages
-from bitgnn.convert.bwta.swapping import has_bwta, summarise_bwta
+from bitgnn.convert.configs import GraphConfig, ImageConfig
+from bitgnn.convert.handlers import handler, handles, scheme_of
 from bitgnn.convert.layerwise import packed_copy
 from bitgnn.convert.network.lower import lower_model
 from bitgnn.convert.network.select import select_steps
 from bitgnn.convert.network.trace import evaluating, trace_model
 from bitgnn.convert.summary_table import LayerSummary, Summary
 from bitgnn.inference.bound_program import Features
+from bitgnn.inference.call_by_call import steps as steps_of
 from bitgnn.inference.costs import (
     FIXED,
     INT8_PRODUCTS,
@@ -29,8 +31,6 @@ from bitgnn.inference.costs import (
     result_of,
     weights_of,
 )
-from bitgnn.inference.frozen_images import FrozenImages
-from bitgnn.inference.frozen_layers import FrozenBWTA, FrozenLayers
 from bitgnn.inference.frozen_model import FrozenModel
 from bitgnn.inference.graph import PreparedGraph
 from bitgnn.inference.program import PACKING, Call
@@ -67,12 +67,40 @@ def summary(model: nn.Module, data: Any = None, *, repeats: int = REPEATS) -> Su
     """
     if not isinstance(model, nn.Module):
         raise TypeError(f"summary: model must be a torch.nn.Module, got {type(model).__name__}")
-    if isinstance(model, FrozenBWTA) or has_bwta(model):
-        return summarise_bwta(model, data)
-    if isinstance(model, FrozenLayers):
-        return _of_layers(model, data)
     if repeats < 1:
         raise ValueError(f"summary: repeats must be at least 1, got {repeats}")
+    summarise = handler("summary", scheme_of(model))
+    found: Summary = summarise(model, data, repeats)
+    return found
+
+
+@handles("summary", ImageConfig)
+def _of_images(model: nn.Module, data: Any, repeats: int) -> Summary:
+    def costs_of(frozen: FrozenModel, found: Sequence[Any], x: Any, graph: Any) -> list[StepCost]:
+        return [image_call_cost(frozen, call, result) for call, _, result in found]
+
+    return _of_program(model, data, repeats, costs_of, None)
+
+
+@handles("summary", GraphConfig)
+def _of_graphs(model: nn.Module, data: Any, repeats: int) -> Summary:
+    def costs_of(frozen: FrozenModel, found: Sequence[Any], x: Any, graph: Any) -> list[StepCost]:
+        graphs = graph.adjacencies if isinstance(graph, PreparedGraph) else (graph,)
+        return [call_cost(frozen, call, x.shape[0], graphs) for call, _, _ in found]
+
+    if isinstance(model, FrozenModel) and not model.is_program:
+        return _of_layers(model, data)
+    return _of_program(model, data, repeats, costs_of, _product_costs)
+
+
+def _of_program(
+    model: nn.Module,
+    data: Any,
+    repeats: int,
+    costs_of: Callable[..., list[StepCost]],
+    costs_without_data: Callable[[FrozenModel], dict[str, StepCost]] | None,
+) -> Summary:
+    """Summary of a model that is a program, or becomes one."""
     is_frozen = isinstance(model, FrozenModel)
     if isinstance(model, FrozenModel):
         frozen = model
@@ -81,7 +109,6 @@ def summary(model: nn.Module, data: Any = None, *, repeats: int = REPEATS) -> Su
             frozen = select_steps(lower_model(model, trace_model(model), packed_copy))
         except ValueError as error:
             raise ValueError(f"summary: {str(error).removeprefix('freeze: ')}") from error
-    of_images = isinstance(frozen, FrozenImages)
     costs: dict[str, StepCost] = {}
     measured: dict[str, float] = {}
     notes = []
@@ -90,18 +117,12 @@ def summary(model: nn.Module, data: Any = None, *, repeats: int = REPEATS) -> Su
         x, *graph = inputs
         prepared: Any = None
         if graph:
-            edge_index, *weight = graph
-            is_ready = isinstance(edge_index, BitAdjacency | PreparedGraph)
-            prepared = edge_index
-            if not is_ready:
-                prepared = frozen.prepare_graph(edge_index, x.shape[0], *weight)
-        graphs = prepared.adjacencies if isinstance(prepared, PreparedGraph) else (prepared,)
-        steps = frozen.steps(x, prepared)
-        for step, call, result in steps:
-            if of_images:
-                cost = image_call_cost(frozen, step, result)
-            else:
-                cost = call_cost(frozen, step, x.shape[0], graphs)
+            prepared, *weight = graph
+            if not isinstance(prepared, BitAdjacency | PreparedGraph):
+                prepared = frozen.prepare_graph(prepared, x.shape[0], *weight)
+        steps = steps_of(frozen, x, prepared)
+        found = costs_of(frozen, steps, x, prepared)
+        for (step, call, _), cost in zip(steps, found, strict=True):
             costs[step.layer] = costs.get(step.layer, StepCost()) + cost
             if is_frozen:
                 with torch.inference_mode():
@@ -109,10 +130,10 @@ def summary(model: nn.Module, data: Any = None, *, repeats: int = REPEATS) -> Su
                 measured[step.layer] = measured.get(step.layer, 0.0) + seconds
         if not is_frozen:
             measured = _time_modules(model, inputs, {step.layer for step, _, _ in steps}, repeats)
-    elif of_images:  # operations on images depend on their size
+    elif costs_without_data is None:  # operations on images depend on their size
         notes.append("1-bit ops: give images")
     else:
-        costs = _product_costs(frozen)
+        costs = costs_without_data(frozen)
         notes.append("1-bit ops: of the dense products; give data for the whole")
     if not is_frozen:
         notes.append("bits and packed bytes are those of the frozen form")
@@ -131,7 +152,7 @@ def _product_costs(frozen: FrozenModel) -> dict[str, StepCost]:
     return costs
 
 
-def _of_layers(model: FrozenLayers, data: Any) -> Summary:
+def _of_layers(model: FrozenModel, data: Any) -> Summary:
     """Packed layers of a model that keeps the user's own forward."""
     if data is not None:
         raise ValueError("summary: data must be None for a forward of the user's own, got some")

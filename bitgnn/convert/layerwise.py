@@ -30,7 +30,7 @@ from bitgnn.convert.network.trace import evaluating, trace_model
 from bitgnn.convert.network.tracer import NotTraced, stays_whole
 from bitgnn.convert.reporting import check_trained
 from bitgnn.inference import FreezeReport, Frozen, FrozenModel
-from bitgnn.inference.frozen_layers import FrozenLayer, FrozenLayers
+from bitgnn.inference.frozen_layers import FrozenLayer
 from bitgnn.inference.steps.calls import is_unsaved
 from bitgnn.inference.steps.structure import copy_with
 from bitgnn.nn.sum_linear import SumLinear
@@ -38,7 +38,7 @@ from bitgnn.nn.sum_linear import SumLinear
 _log = logging.getLogger("bitgnn.convert.freezing")
 
 
-def layerwise(model: nn.Module, plan: Planned, reason: str, check: bool) -> FrozenLayers:
+def layerwise(model: nn.Module, plan: Planned, reason: str, check: bool) -> FrozenModel:
     """Pack each binary layer by itself, since the forward has no trace for that reason."""
     layers = own_form(model, plan, reason)
     if check:
@@ -47,11 +47,12 @@ def layerwise(model: nn.Module, plan: Planned, reason: str, check: bool) -> Froz
     return layers
 
 
-def own_form(model: nn.Module, plan: Planned, reason: str = "") -> FrozenLayers:
+def own_form(model: nn.Module, plan: Planned, reason: str = "") -> FrozenModel:
     """The model's own code with each binary layer packed by itself."""
     copied, letters, floats = packed_copy(model, plan)
     own_code = {f"forward of {type(model).__name__}": f"it runs as its own code, {reason}"}
-    return FrozenLayers(copied, FreezeReport(letters=letters, floats={**own_code, **floats}))
+    report = FreezeReport(letters=letters, floats={**own_code, **floats})
+    return FrozenModel.of_code("layers", copied, report)
 
 
 def settled_copy(model: nn.Module) -> nn.Module:
@@ -134,7 +135,7 @@ def plain_linear(layer: bitgnn.nn.Linear) -> nn.Module:
 
 
 def _has_two_widths(layer: nn.Module) -> bool:
-    """Whether a layer of a bipartite graph reads two matrices that cannot be one."""
+    """True if a layer of a bipartite graph reads two matrices that cannot be one."""
     neighbours, root = row_of(layer).maps(layer)
     return root is not None and neighbours.in_channels != root.in_channels
 

@@ -166,10 +166,10 @@ def _layer_report(name: str, layer: Any, why: str) -> LayerReport:
         precision = spelled(layer, letters)
     if bits is not None and not (letters.is_float and bits.kind):
         inputs = str(bits.kind or "not looked at yet")
-    elif letters.takes_ternary:
-        inputs = "ternary"
     else:
-        inputs = "floats" if letters.bmm[:2] in ("FF", "FT") else "signs"
+        # Binary weights take the signs of floats.
+        is_sign = letters.bmm[:2] == "FB"
+        inputs = "signs" if is_sign else letters.input_letter.reads
     reasons = "; ".join(text for text in (why, ROLES.get(role, "")) if text)
     return LayerReport(name, kind, precision, role, inputs, _added(layer, role), reasons)
 
@@ -242,7 +242,7 @@ def check_trained(
             if what == "hidden":
                 is_read, cure = letters.bspmm[0] == "B", TRAIN
             else:
-                is_read = "B" in letters.bmm[:2] and not letters.takes_ternary
+                is_read = "B" in letters.bmm[:2] and not letters.input_letter.level
                 # Only graph layers can look their bits up.
                 can_look = isinstance(layer, MessagePassing) and not letters.looks_up
                 cure = BY_NAME if can_look else CENTRE

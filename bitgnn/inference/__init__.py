@@ -4,8 +4,7 @@ from bitgnn.inference.bound_program import FeatureForm
 from bitgnn.inference.captured import Captured, capture
 from bitgnn.inference.checkpoint import load, save
 from bitgnn.inference.frozen import FreezeReport, Frozen
-from bitgnn.inference.frozen_images import FrozenImages
-from bitgnn.inference.frozen_layers import FrozenBWTA, FrozenLayers
+from bitgnn.inference.frozen_layers import FrozenLayer
 from bitgnn.inference.frozen_model import FrozenModel
 from bitgnn.inference.graph import GraphSpec, PreparedGraph
 from bitgnn.inference.memory import (
@@ -22,9 +21,7 @@ __all__ = [
     "FeatureForm",
     "FreezeReport",
     "Frozen",
-    "FrozenBWTA",
-    "FrozenImages",
-    "FrozenLayers",
+    "FrozenLayer",
     "FrozenModel",
     "GraphSpec",
     "MeasuredMemory",

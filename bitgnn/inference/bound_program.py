@@ -128,7 +128,7 @@ class BoundProgram(Frozen):
         return [self._sources, self._own_rows, getattr(self, "_pattern_source", None)]
 
     def _watches(self, x: Inputs) -> list[Watch]:
-        """What calls on features in the form of ``x`` were made of beside the buffers."""
+        """Watches of the tensors that calls on features in the form of ``x`` were derived from."""
         pattern = [self._pattern_source] if isinstance(x, BitAdjacency) else []
         return pattern if self._sources is None else [self._sources, *pattern]
 
@@ -251,7 +251,7 @@ class BoundProgram(Frozen):
         return x.codes
 
     def _is_stale(self) -> bool:
-        """Whether something wrote to buffers that bound calls derived others from."""
+        """True if something wrote to buffers that bound calls derived others from."""
         if self._sources is None or torch.compiler.is_compiling():
             return False
         return not self._sources.unchanged()
@@ -284,7 +284,7 @@ class BoundProgram(Frozen):
 
     @property
     def _takes_pattern(self) -> bool:
-        """Whether the features can be the pattern of their set bits."""
+        """True if the features can be the pattern of their set bits."""
         entry, calls = self.program.entry, self.program.calls
         if entry is None or self._entry_call.kind != "pack" or len(calls) == entry:
             return False
@@ -324,5 +324,5 @@ def _no_rows(centre: Tensor, inverse_step: Tensor) -> Int8Tensor:
 
 
 def _bind_again(module: BoundProgram, keys: Any) -> None:
-    """What was derived from buffers is stale once a state is loaded into them."""
+    """Bind calls anew once a state was loaded into their buffers."""
     module._bind()

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, get_args
+from typing import Any, Literal, get_args
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.utils._pytree import tree_map
 
 from bitgnn.bits import BitAdjacency, BitFeatures, BitTensor, Int8Features, Int8Tensor
 from bitgnn.bits.tensor import words_for
 from bitgnn.bits.tensor_version import TensorMemory
-from bitgnn.inference.bound_program import FeatureForm, Features
+from bitgnn.inference.bound_program import BoundProgram, FeatureForm, Features
 from bitgnn.inference.executable import Write
 from bitgnn.inference.graph import (
     Graph,
@@ -33,7 +33,6 @@ from bitgnn.inference.own_call import (
     as_tensor,
     hand_out,
 )
-from bitgnn.inference.own_form import WithOwnForm
 from bitgnn.inference.program import CALL, Program
 from bitgnn.inference.sparse_features import PACKABLE
 from bitgnn.inference.steps.calls import EDGE_INDEX, EDGE_WEIGHT, FloatCall
@@ -44,8 +43,21 @@ _PACKABLE_ROWS = (torch.float32, torch.float16, torch.bfloat16)
 """What packing to 8-bit rows reads."""
 
 
-class CalledProgram(WithOwnForm):
-    """Base of :class:`~bitgnn.inference.FrozenModel`: its graph and its call."""
+Kind = Literal["program", "images", "layers", "bwta"]
+"""A program of nodes or other rows, or of images; or the user's own forward, with packed layers."""
+
+
+class CalledProgram(BoundProgram):
+    """Base of :class:`~bitgnn.inference.FrozenModel`: its graph and its call.
+
+    A program may keep the code that it was traced from, with packed layers in it, for methods and
+    for other ways of the forward. That form is no submodule: it is not part of the state, of
+    ``nbytes`` or of a file.
+    """
+
+    kind: Kind
+    _own: tuple[nn.Module, ...] = ()
+    _own_methods: frozenset[str] = frozenset()
 
     def __init__(
         self,
@@ -72,13 +84,18 @@ class CalledProgram(WithOwnForm):
             self._ready_types = PACKABLE if self._own_rows is None else _PACKABLE_ROWS
 
     @property
+    def is_program(self) -> bool:
+        """True if the model is a program, False if it runs the user's own forward."""
+        return self.kind in ("program", "images")
+
+    @property
     def takes_graph(self) -> bool:
-        """Whether the model has layers that read a graph."""
-        return bool(self.graphs) or self._needs_edges
+        """True if the model has layers that read a graph."""
+        return self.is_program and (bool(self.graphs) or self._needs_edges)
 
     @property
     def takes_edge_weight(self) -> bool:
-        """Whether a layer was given edge weights, or the edges themselves."""
+        """True if a layer was given edge weights, or the edges themselves."""
         return self._needs_edges or any(spec.weighted for spec in self.graphs)
 
     def prepare_graph(
@@ -147,7 +164,22 @@ class CalledProgram(WithOwnForm):
             lambda: self.prepare_graph(edge_index, num_nodes, edge_weight, layout="csr"),
         )
 
-    def forward(
+    def keep_own_form(self, own: nn.Module, methods: Collection[str]) -> None:
+        """Take the own code of the trained model, and the names of its methods."""
+        self._own, self._own_methods = (own,), frozenset(methods)
+
+    @property
+    def own_form(self) -> nn.Module | None:
+        """The own code of the trained model; None where the program is all there is of it."""
+        return self._own[0] if self._own else None
+
+    def _run_own_form(self, *args: Any, **kwargs: Any) -> Any:
+        given = list(args)
+        while given and given[-1] is None:  # what a call left out
+            given.pop()
+        return self._own[0](*given, **kwargs)
+
+    def _run_nodes(
         self,
         x: Features | Any = None,
         adjacency: Graph | Any = None,
@@ -156,38 +188,7 @@ class CalledProgram(WithOwnForm):
         out: Tensor | None = None,
         **kwargs: Any,
     ) -> Any:
-        """What the trained model returns; without gradients.
-
-        A call with features and a prepared graph runs at once. Any other call is the trained
-        model's own, with the arguments of its forward in their order or by name, or with a
-        ``Data`` object, which then holds them.
-
-        Args:
-            x: ``[N, in_channels]`` floats as the trained model takes them, or the result of
-                :meth:`~bitgnn.inference.FrozenModel.pack_features`; only the latter for a model
-                frozen with ``features="packed"``. Integers, bools and numpy arrays become floats
-                first, sparse tensors dense ones, unless their bits are all that is read: those are
-                packed from the entries. ``[*, N, in_channels]`` runs matrix by matrix. Models that
-                look nodes up in an embedding take what it takes.
-            adjacency: the graph from :meth:`prepare_graph`; an edge index or sparse tensor is
-                converted, which is remembered for as long as a dense tensor is the same one and
-                not written to. None for a network without a graph.
-            *args: further arguments of the trained forward.
-            out: the scores are written there at last; its shape, dtype and device must be theirs.
-                The argument of that name of the trained forward, where there is one.
-            **kwargs: arguments of the trained forward by name.
-
-        Returns:
-            ``[N, out_channels]`` scores of the type of a tensor ``x`` of float16, bfloat16 or
-            float64, else of float32, in which they are computed; int64 ``[N]`` for a model that
-            hands out classes, or the structure of tensors that the forward returns.
-
-        Raises:
-            TypeError: an argument is missing, unknown or of no use as such.
-            ValueError: the number of features or of nodes does not fit, devices differ, packed
-                features lack the row scale this model needs, or are needed in place of floats; or
-                ``out`` does not fit.
-        """
+        """Result of a call; one with features and a prepared graph runs at once."""
         if out is not None and any(given.name == "out" for given in self.own_call.inputs):
             kwargs["out"], out = out, None
         read = self._read_entries(x)
@@ -204,7 +205,7 @@ class CalledProgram(WithOwnForm):
         return x if self.features == "packed" else self._bits_of_entries("FrozenModel", x)
 
     def _is_ready(self, x: Any, adjacency: Any) -> bool:
-        """Whether features and graph are in the form that steps read."""
+        """True if features and graph are in the form that steps read."""
         if adjacency.__class__ not in _READY_GRAPHS:
             return False
         if x.__class__ is not Tensor:
@@ -269,7 +270,7 @@ class CalledProgram(WithOwnForm):
         return replace(graph, inputs={**graph.inputs, **given})
 
     def _adjacencies(self, adjacency: Any, num_nodes: int) -> Sequence[Any]:
-        """What calls find as graphs, from any form of the graph."""
+        """Graphs as calls read them, from any form of the graph."""
         if not self.graphs and not self._needs_parts:
             return ()
         if adjacency is None and not self.takes_graph:

@@ -150,8 +150,8 @@ class Captured:
         model, x = self.model, self.x
         self._held = self._others = self._recording = None
         self.form, self.why = "calls", ""
-        if not isinstance(model, FrozenModel):
-            self.why = f"a {type(model).__name__} runs the user's own forward"
+        if not isinstance(model, FrozenModel) or not model.is_program:
+            self.why = "it runs the user's own forward"
             return
         self._run()  # which says what does not fit
         if is_sparse(x) or not isinstance(x, Inputs):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from torch import nn
 
@@ -12,10 +12,9 @@ from bitgnn._checksummed import Migrations, migrated, read_folder, write_folder
 from bitgnn._files import FileError
 from bitgnn.inference.bounds import check_program
 from bitgnn.inference.bwta.architecture import check_needs_no_model
+from bitgnn.inference.descriptions import describe, read
 from bitgnn.inference.frozen import each_once
-from bitgnn.inference.frozen_images import FrozenImages
-from bitgnn.inference.frozen_layers import FrozenBWTA, FrozenLayers, OwnForward
-from bitgnn.inference.frozen_model import FrozenModel
+from bitgnn.inference.frozen_model import FrozenModel, Kind
 from bitgnn.inference.steps.calls import FloatCall, describe_call, needs_model
 from bitgnn.inference.steps.known import Unsavable
 from bitgnn.nn.recommender import Recommender
@@ -29,14 +28,10 @@ GONE = "pack_levels"
 """Kind of steps of format 3 that made thermometer bits of dense features."""
 DESCRIPTION_FILE = "model.json"
 PREFIX = "weights"
-KINDS: dict[str, Any] = {
-    kind.kind: kind for kind in (FrozenModel, FrozenImages, FrozenBWTA, FrozenLayers, Recommender)
-}
+KINDS = (*get_args(Kind), Recommender.kind)
 
 
-def save(
-    model: FrozenModel | FrozenBWTA | FrozenLayers | Recommender, path: str | os.PathLike[str]
-) -> Path:
+def save(model: FrozenModel | Recommender, path: str | os.PathLike[str]) -> Path:
     """Write a frozen model into a folder, nothing pickled.
 
     ``weights-<number>.safetensors`` holds the tensors; ``model.json`` holds format version, kind,
@@ -60,21 +55,22 @@ def save(
             files; the message names them.
         OSError: the folder cannot be written.
     """
-    if type(model) not in KINDS.values():
+    if type(model) not in (FrozenModel, Recommender):
         raise TypeError(f"save: model must be a frozen model, got {type(model).__name__}")
-    if isinstance(model, OwnForward):
-        tensors = model.saved_tensors()
-        for layer in model.layers.values() if isinstance(model, FrozenLayers) else ():
-            _refuse_unsavable(layer.frozen)
-    elif isinstance(model, Recommender):
-        tensors = model.state_dict()
-    else:
+    if isinstance(model, Recommender):
+        tensors, description = model.state_dict(), model.description()
+    elif model.is_program:
         _refuse_unsavable(model)
         tensors = model.state_dict()
         # A module that stands in several calls is read back as one for each.
         tensors.update({name: tensors[name].clone() for name in each_once(tensors)[1]})
+        description = describe(model)
+    else:
+        for layer in model.layers.values() if model.kind == "layers" else ():
+            _refuse_unsavable(layer.frozen)
+        tensors, description = each_once(model.model.state_dict())[0], describe(model)
     folder = Path(path)
-    description = {"format": FORMAT_VERSION, "kind": model.kind, **model.description()}
+    description = {"format": FORMAT_VERSION, "kind": model.kind, **description}
     write_folder(folder, DESCRIPTION_FILE, PREFIX, description, tensors)
     return folder
 
@@ -106,14 +102,13 @@ def load(path: str | os.PathLike[str], model: nn.Module | None = None) -> Any:
 
     Args:
         path: the folder.
-        model: for what runs the user's own forward, which no file can hold (frozen BWTA models of
-            own classes, :class:`FrozenLayers`, and programs that call modules of own classes): a
-            model of that architecture, trained or not; it stays as it is. Models of
-            ``transformers`` and of ``bitgnn.models`` need none.
+        model: for code of the user's, which no file can hold (models of own classes that run their
+            own forward, and programs that call modules of own classes): a model of that
+            architecture, trained or not; it stays as it is. Models of ``transformers`` and of
+            ``bitgnn.models`` need none.
 
     Returns:
-        The :class:`FrozenModel`, :class:`FrozenImages`, :class:`FrozenBWTA`,
-        :class:`FrozenLayers` or :class:`~bitgnn.nn.Recommender`.
+        The :class:`FrozenModel` or :class:`~bitgnn.nn.Recommender`.
 
     Raises:
         FileNotFoundError: there is no checkpoint at ``path``.
@@ -124,19 +119,21 @@ def load(path: str | os.PathLike[str], model: nn.Module | None = None) -> Any:
     """
     folder = Path(path)
     description, tensors = read_folder(folder, DESCRIPTION_FILE, "checkpoint", _checked)
-    kind = KINDS[description["kind"]]
-    needs = kind is FrozenLayers or needs_model(description.get("calls"))
+    kind = description["kind"]
+    needs = kind == "layers" or needs_model(description.get("calls"))
     if model is None and needs:
         raise ValueError(
             f"load: model must be a model of the architecture that {folder} was frozen from, whose "
             "own code no file holds, got None"
         )
-    if model is not None and not needs and not issubclass(kind, OwnForward):
-        raise ValueError(f"load: model must be None, {folder} holds a whole {kind.__name__}")
-    if model is None and kind is FrozenBWTA:
+    if model is not None and not needs and kind != "bwta":
+        raise ValueError(f"load: model must be None, {folder} holds a whole model")
+    if model is None and kind == "bwta":
         check_needs_no_model(description, folder)
     try:
-        return kind.from_description(description, tensors, *(() if model is None else (model,)))
+        if kind == Recommender.kind:
+            return Recommender.from_description(description, tensors)
+        return read(description, tensors, model)
     except ImportError:
         raise
     except Exception as error:  # a description may ask for anything
@@ -145,7 +142,7 @@ def load(path: str | os.PathLike[str], model: nn.Module | None = None) -> Any:
 
 
 def _has_kind(value: Any, kind: str) -> bool:
-    """Whether a step of this kind is among plain values."""
+    """True if a step of this kind is among plain values."""
     if isinstance(value, list):
         return any(_has_kind(part, kind) for part in value)
     if not isinstance(value, dict):

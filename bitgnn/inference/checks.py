@@ -220,7 +220,7 @@ def _run(
 
 
 def _rows(register: Register, rows: int) -> Tensor | None:
-    """What a register of rows holds, without values; None where its width is not known."""
+    """A register of rows without values; None where its width is not known."""
     form, size = register
     if size is None:
         return None

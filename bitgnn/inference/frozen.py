@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class FreezeReport:
-    """What crosses each layer's boundaries, and what could not be bits.
+    """Report of freezing: the form of values between layers, and parts that could not be bits.
 
     Attributes:
         letters: operator letters of each layer by module name, as frozen.

@@ -1,9 +1,9 @@
-"""Frozen models that run the user's own forward, with packed layers in it."""
+"""FrozenLayer: a packed layer in its place, in a model that runs the user's own forward."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -13,16 +13,11 @@ from torch_geometric.typing import SparseTensor
 from torch_geometric.utils import is_sparse, to_edge_index
 
 from bitgnn.bits.tensor_version import TensorMemory
-from bitgnn.inference.bwta.architecture import build, describe, frozen_layers
-from bitgnn.inference.frozen import FreezeReport, Frozen, each_once, float_bytes_of, under_all_names
+from bitgnn.inference.descriptions import FORWARD, describe, read
 from bitgnn.inference.frozen_model import FrozenModel
-from bitgnn.inference.steps.structure import FORMS, Form, inside, parts_of, with_parts
-
-if TYPE_CHECKING:
-    from typing_extensions import Self
+from bitgnn.inference.steps.structure import FORMS, Form, inside
 
 PAIR = 2
-FORWARD = "source_to_target"
 
 
 class FrozenLayer(nn.Module):
@@ -54,7 +49,7 @@ class FrozenLayer(nn.Module):
         self.reads_destinations = bool(getattr(layer, "root_weight", True))
 
     def forward(self, x: Any, *args: Any, **kwargs: Any) -> Any:
-        """What the trained layer returns; ``x`` may be a pair of sources and destinations."""
+        """Compute the trained layer's result; ``x`` may be a pair of sources and destinations."""
         if not isinstance(x, tuple | list):
             return self.frozen(x, *args, **kwargs)
         if len(x) == PAIR and x[0] is x[1]:
@@ -98,13 +93,13 @@ def _share(frozen: FrozenModel, other: FrozenModel) -> None:
 def _describe(layer: FrozenLayer) -> dict[str, Any]:
     plain = {name: getattr(layer, name) for name in _PLAIN if hasattr(layer, name)}
     found = layer.named_children()
-    parts = {name: part.description() for name, part in found if isinstance(part, FrozenModel)}
+    parts = {name: describe(part) for name, part in found if isinstance(part, FrozenModel)}
     return {**parts, **plain}
 
 
 def _read(description: Any, state: Mapping[str, Tensor]) -> FrozenLayer:
     parts = {
-        name: FrozenModel.from_description(description[name], inside(state, f"{name}."))
+        name: read(description[name], inside(state, f"{name}."))
         for name in ("frozen", "sources_alone")
         if name in description
     }
@@ -113,15 +108,6 @@ def _read(description: Any, state: Mapping[str, Tensor]) -> FrozenLayer:
         if name in description:
             setattr(made, name, description[name])
     return made
-
-
-def _completed(entry: Any, layer: nn.Module) -> dict[str, Any]:
-    """The plain values of a packed layer from those of its frozen model alone."""
-    follows = all(g["kind"] == "neighbours" and g["flow"] == FORWARD for g in entry["graphs"])
-    found = {"takes_pairs": isinstance(layer, MessagePassing) and follows}
-    found["reads_destinations"] = bool(getattr(layer, "root_weight", True))
-    widths = {n: getattr(layer, n) for n in ("in_channels", "out_channels") if hasattr(layer, n)}
-    return {"packed": {"frozen": entry, **found, **widths}}
 
 
 _PLAIN = ("in_channels", "out_channels", "takes_pairs", "reads_destinations")
@@ -152,145 +138,3 @@ def _joined_graph_of(edges: Any, num_sources: int, num_destinations: int) -> Any
         return torch.sparse_coo_tensor(indices, value[order], (size, size), is_coalesced=True)
     plain = edges.as_subclass(Tensor)
     return torch.stack([plain[0], plain[1] + num_sources])
-
-
-class OwnForward(Frozen):
-    """Base of frozen models that run the user's own forward with packed layers in it.
-
-    Further methods (such as ``generate``) and attributes of ``model`` are those of the frozen one
-    as well, the methods without gradients.
-    """
-
-    def __init__(self, model: nn.Module, report: FreezeReport) -> None:
-        super().__init__()
-        self.model = model
-        self.report = report
-        self.requires_grad_(False)
-        self.eval()
-
-    def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """What the model returns, without gradients."""
-        if torch.compiler.is_compiling():
-            return self.model(*args, **kwargs)
-        with torch.no_grad():
-            return self.model(*args, **kwargs)
-
-    def __getattr__(self, name: str) -> Any:
-        """Methods and attributes of the model, the methods without gradients."""
-        try:
-            return super().__getattr__(name)
-        except AttributeError:
-            if name.startswith("__") or name == "model":
-                raise
-        found = getattr(self.model, name)
-        if not callable(found) or isinstance(found, nn.Module | type):
-            return found
-        return torch.no_grad()(found)
-
-    def saved_tensors(self) -> dict[str, Tensor]:
-        """Tensors by name, each once."""
-        return each_once(self.model.state_dict())[0]
-
-    def description(self) -> dict[str, Any]:
-        """Everything but the tensors and the user's code: what a checkpoint's JSON holds."""
-        shared = each_once(self.model.state_dict())[1]
-        return {**self._structure(), "shared": shared, "report": self.report.description()}
-
-    def _structure(self) -> dict[str, Any]:
-        """What models of this type have beside tensors and report."""
-        raise NotImplementedError
-
-    @classmethod
-    def from_description(
-        cls,
-        description: Mapping[str, Any],
-        tensors: Mapping[str, Tensor],
-        model: nn.Module | None = None,
-    ) -> Self:
-        """The inverse of :meth:`description` and :meth:`saved_tensors`.
-
-        A forward of the user's own needs a model of the same architecture, trained or not; it stays
-        as it is. Anything that does not fit raises.
-        """
-        state = under_all_names(tensors, description["shared"])
-        report = FreezeReport.from_description(description["report"])
-        return cls(cls._built(description, state, model), report)
-
-    @classmethod
-    def _built(
-        cls, description: Mapping[str, Any], state: Mapping[str, Tensor], model: Any
-    ) -> nn.Module:
-        """The model of a description, with its tensors."""
-        raise NotImplementedError
-
-
-class FrozenLayers(OwnForward):
-    """Inference form of a model whose forward no trace can follow.
-
-    The forward is the user's own, on a copy of the model in which each binary layer is a
-    :class:`FrozenModel` of its own: weights are packed, activations are floats between layers.
-
-    Args:
-        model: with frozen layers.
-        report: letters of the packed layers; why the forward runs as it is.
-    """
-
-    kind = "layers"
-
-    @property
-    def layers(self) -> dict[str, FrozenLayer]:
-        """The packed layers by name."""
-        found = self.model.named_modules()
-        return {name: module for name, module in found if isinstance(module, FrozenLayer)}
-
-    def float_bytes(self) -> dict[str, int]:
-        """Bytes of what is not packed, by module."""
-        found = float_bytes_of(self.model)
-        return {name or type(self.model).__name__: size for name, size in found.items()}
-
-    def _structure(self) -> dict[str, Any]:
-        return {"layers": parts_of(self.model)}
-
-    @classmethod
-    def _built(
-        cls, description: Mapping[str, Any], state: Mapping[str, Tensor], model: Any
-    ) -> nn.Module:
-        # Earlier files have the frozen model alone, and take the rest from the trained layer.
-        layers = {
-            name: _completed(entry, model.get_submodule(name)) if "program" in entry else entry
-            for name, entry in description["layers"].items()
-        }
-        made = with_parts(model, layers, state)
-        try:
-            made.load_state_dict(dict(state), assign=False)
-        except RuntimeError as error:
-            raise ValueError(str(error)) from error
-        return made
-
-
-class FrozenBWTA(OwnForward):
-    """Inference form of a model with BWTA layers: packed weights, one bit each, floats between.
-
-    Moving it to another type of floats rounds what is in floats alone.
-
-    Args:
-        model: with packed layers.
-        report: letters of the packed layers; layers left in floats.
-    """
-
-    kind = "bwta"
-
-    @property
-    def packed_nbytes(self) -> int:
-        """Bytes of the packed layers."""
-        layers = frozen_layers(self.model).values()
-        return sum(t.nbytes for layer in layers for t in layer.state_dict().values())
-
-    def _structure(self) -> dict[str, Any]:
-        return describe(self.model)
-
-    @classmethod
-    def _built(
-        cls, description: Mapping[str, Any], state: Mapping[str, Tensor], model: Any
-    ) -> nn.Module:
-        return build(description, state, model)

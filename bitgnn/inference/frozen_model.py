@@ -1,37 +1,38 @@
-"""FrozenModel: a trained binary network as a short list of operator calls on packed bits."""
+"""FrozenModel: the inference form of a trained binary model, the one that freeze() returns."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
-from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 import torch
 from torch import Tensor, nn
 
-from bitgnn.bits import BitAdjacency, BitImages, BitTensor, Int8Tensor, set_bits
-from bitgnn.inference.bound_program import FeatureForm, Features, Inputs, Packed
-from bitgnn.inference.bounds import check_program
-from bitgnn.inference.called_program import CalledProgram
-from bitgnn.inference.costs import result_of
-from bitgnn.inference.emit import of_steps
-from bitgnn.inference.executable import Instruction, run_code
-from bitgnn.inference.frozen import FreezeReport
+from bitgnn.bits import BitImages, BitTensor, Int8Tensor, set_bits
+from bitgnn.inference.bound_program import FeatureForm, Features, Packed
+from bitgnn.inference.bwta.architecture import frozen_layers
+from bitgnn.inference.called_program import CalledProgram, Kind
+from bitgnn.inference.checks import SIDE
+from bitgnn.inference.executable import run_code
+from bitgnn.inference.frozen import FreezeReport, Frozen, float_bytes_of
 from bitgnn.inference.graph import Graph, GraphSpec
-from bitgnn.inference.own_call import PLAIN_CALL, OwnCall
-from bitgnn.inference.program import Call, Program
+from bitgnn.inference.image_calls import OF_IMAGES, Takes, check_to_pack, run_images
+from bitgnn.inference.own_call import PLAIN_CALL, OwnCall, hand_out
+from bitgnn.inference.program import Program
 from bitgnn.inference.sparse_features import is_sparse
-from bitgnn.inference.steps.calls import CALLS, FloatCall, describe_call, read_calls
+from bitgnn.inference.steps.calls import FloatCall
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-__all__ = ["Features", "FrozenModel", "Graph"]
+__all__ = ["Features", "FrozenModel", "Graph", "Kind"]
 
 
 class FrozenModel(CalledProgram):
-    """Inference form of a binary network: packed weights, thresholds instead of norm and sign.
+    """Inference form of a binary model: packed weights, thresholds instead of norm and sign.
+
+    It is a program, or, where no trace follows the forward (:meth:`of_code`), the user's own code
+    with packed layers in it.
 
     Args:
         program: the calls.
@@ -42,13 +43,22 @@ class FrozenModel(CalledProgram):
         calls: modules and functions that no operator stands for.
         features: ``"packed"`` for a model that refuses floats.
         own_call: how the trained model is called.
+        takes: ``"nodes"``; or of a network of images, whose height and width may be any that the
+            trained model takes, ``"images"``, ``"rows"`` or ``"flattened"``.
+
+    Attributes:
+        kind: ``"program"`` of nodes or other rows; ``"images"``; or the user's own forward:
+            ``"layers"`` with binary layers, ``"bwta"`` with BWTA layers, which may be moved to
+            another type of floats. The name in checkpoints.
+        model: the user's own model, of those two kinds alone; its methods and attributes are those
+            of the frozen one as well, the methods without gradients.
 
     Raises:
         ValueError: the program cannot run; the message names the call. Or packed features cannot
             do, since floats are needed behind the packing.
     """
 
-    kind = "program"
+    takes: Takes
 
     def __init__(
         self,
@@ -59,17 +69,113 @@ class FrozenModel(CalledProgram):
         calls: Sequence[FloatCall] = (),
         features: FeatureForm = "floats",
         own_call: OwnCall = PLAIN_CALL,
+        takes: Takes = "nodes",
     ) -> None:
+        if takes not in get_args(Takes):
+            raise ValueError(
+                f"FrozenModel: takes must be one of {list(get_args(Takes))}, got {takes!r}"
+            )
+        # Before there is a module: the checks of the base ask for them.
+        self.__dict__.update(takes=takes, kind="program" if takes == "nodes" else "images")
         super().__init__(program, tensors, graphs, calls, features, own_call)
         self.report = report
 
+    @classmethod
+    def of_code(cls, kind: Kind, model: nn.Module, report: FreezeReport) -> Self:
+        """The frozen form of a model that runs its own forward, with packed layers in it."""
+        made = cls.__new__(cls)
+        nn.Module.__init__(made)
+        made.kind, made.model, made.report = kind, model, report
+        return made.requires_grad_(False).eval()
+
+    @property
+    def layers(self) -> dict[str, Any]:
+        """The packed layers by name, of a model of kind ``"layers"``."""
+        if self.kind != "layers":
+            raise AttributeError(f"a frozen model of kind {self.kind!r} has no layers of its own")
+        found = self.model.named_modules()
+        return {n: m for n, m in found if isinstance(getattr(m, "frozen", None), FrozenModel)}
+
+    @property
+    def packed_nbytes(self) -> int:
+        """Bytes of the packed layers."""
+        if self.kind != "bwta":
+            return self.nbytes - sum(self.float_bytes().values())
+        layers = frozen_layers(self.model).values()
+        return sum(t.nbytes for layer in layers for t in layer.state_dict().values())
+
+    def float_bytes(self) -> dict[str, int]:
+        """Bytes of what is not packed, by layer or module; nothing is told of BWTA models."""
+        if self.is_program:
+            return super().float_bytes()
+        found = {} if self.kind == "bwta" else float_bytes_of(self.model)
+        return {name or type(self.model).__name__: size for name, size in found.items()}
+
+    def forward(self, *args: Any, out: Tensor | None = None, **kwargs: Any) -> Any:
+        """Compute the trained model's result, without gradients.
+
+        A call with features and a prepared graph runs at once. Any other call is the trained
+        model's own, with the arguments of its forward in their order or by name, or with a
+        ``Data`` object, which then holds them.
+
+        Args:
+            *args: features, graph and further arguments of the trained forward. Features are
+                ``[N, in_channels]`` floats as the trained model takes them, or the result of
+                :meth:`pack_features`; only the latter for a model frozen with
+                ``features="packed"``. Integers, bools and numpy arrays become floats
+                first, sparse tensors dense ones, unless their bits are all that is read: those are
+                packed from the entries. ``[*, N, in_channels]`` runs matrix by matrix. Models that
+                look nodes up in an embedding take what it takes. Images are ``[N, C, H, W]`` (or
+                ``[N, K]``) float32, float16, bfloat16 or uint8 in any memory format, contiguous
+                and channels_last ones being read in place.
+                The graph comes from :meth:`prepare_graph`; an edge index or sparse tensor is
+                converted, which is remembered for as long as a dense tensor is the same one and
+                not written to. None for a network without a graph.
+            out: the scores are written there at last; its shape, dtype and device must be theirs.
+                The argument of that name of the trained forward, where there is one.
+            **kwargs: arguments of the trained forward by name.
+
+        Returns:
+            ``[N, out_channels]`` scores of the type of a tensor of features of float16, bfloat16 or
+            float64, else (and of images) of float32, in which they are computed; int64 ``[N]`` for
+            a model that hands out classes, or the structure of tensors that the forward returns.
+
+        Raises:
+            TypeError: an argument is missing, unknown or of no use as such.
+            ValueError: the number of features or of nodes does not fit, devices differ, packed
+                features lack the row scale this model needs, or are needed in place of floats; an
+                image is smaller than the kernel of a layer (the message names it); or ``out`` does
+                not fit.
+        """
+        if self.kind == "program":
+            return self._run_nodes(*args, out=out, **kwargs)
+        if self.kind == "images":
+            return self._run_images(*args, out=out, **kwargs)
+        if out is not None:
+            kwargs["out"] = out
+        if torch.compiler.is_compiling():
+            return self.model(*args, **kwargs)
+        with torch.no_grad():
+            return self.model(*args, **kwargs)
+
+    def _run_images(self, x: Any, adjacency: Any = None, *, out: Tensor | None = None) -> Tensor:
+        if adjacency is not None:
+            raise ValueError("FrozenModel: adjacency must be None, this model has no graph layers")
+
+        def run(*given: Any) -> Any:
+            return run_images(self, *given)
+
+        result: Tensor = self._run_recorded(x, None, run)
+        return result if out is None else hand_out("FrozenModel", result, out)
+
     @torch.inference_mode()
-    def pack_features(self, x: Any, check_finite: bool = False, layout: str = "auto") -> Packed:
+    def pack_features(self, x: Any, check_finite: bool = False, layout: str = "auto") -> Any:
         """Pack raw features once for many calls, as bits or as 8-bit rows.
 
         Args:
             x: ``[N, in_channels]`` floats, dense or in a sparse tensor, whose entries alone are
-                read where the model reads nothing but bits of ``x >= threshold``.
+                read where the model reads nothing but bits of ``x >= threshold``; or images or
+                rows as :meth:`forward` takes them.
             check_finite: raise where ``x`` holds NaN or infinity.
             layout: ``"dense"`` for packed words; ``"sparse"`` for the pattern of set bits, which
                 only models whose first product returns bits can use; ``"auto"`` for the smaller
@@ -77,14 +183,20 @@ class FrozenModel(CalledProgram):
 
         Returns:
             The bits, with the row scale if the model uses one, or their pattern; an ``Int8Tensor``
-            where the features enter the model as 8-bit rows.
+            where the features enter the model as 8-bit rows; ``BitImages`` of images.
 
         Raises:
-            TypeError: ``x`` is packed already.
+            TypeError: ``x`` is packed already, or images have another dtype.
             ValueError: the number of features does not fit, ``x`` is not finite, the layout is
                 unknown or of no use to this model, or the model needs floats throughout.
         """
         name = "FrozenModel.pack_features"
+        if self.kind == "images":
+            check_to_pack(name, self, x, layout)
+            words, *_ = self._packed(name, x, check_finite)
+            if self._entry_call.kind in OF_IMAGES:
+                return BitImages(words, self._packed_size)
+            return BitTensor._trusted(words, self._packed_size)
         if isinstance(x, Packed):
             raise TypeError(f"{name}: x must be floats, got packed features")
         if x.dim() != 2 or x.size(1) != self.in_channels:
@@ -95,18 +207,17 @@ class FrozenModel(CalledProgram):
             raise ValueError(
                 f"{name}: layout must be one of {layouts} for this model, got {layout!r}"
             )
-        size = self._packed_size
         if self._own_rows is not None:
             _, *scales = self._own_rows._state()
             return Int8Tensor._made(packed, *scales)
-        bits = BitTensor(packed, size, scale[0] if scale else None)
+        bits = BitTensor(packed, self._packed_size, scale[0] if scale else None)
         if layout == "dense" or "sparse" not in layouts:
             return bits
         pattern = set_bits(bits)
         return pattern if layout == "sparse" or pattern.nbytes < bits.nbytes else bits
 
     def _packed(self, name: str, x: Tensor, check_finite: bool) -> list[Any]:
-        """What the call that packs features writes of ``x``."""
+        """Outputs of the packing call for ``x``."""
         if self.program.entry is None:
             raise ValueError(f"{name}: this model takes floats, {self._why_floats()}")
         entries = x.to_sparse_coo().coalesce().values() if is_sparse(x) else x
@@ -124,131 +235,46 @@ class FrozenModel(CalledProgram):
         kept = [n for n in calls[-1].outputs if self.registers[n].form != "unused"]
         return [values[register] for register in kept]
 
-    def groups(self, x: Features) -> tuple[tuple[Call, ...], ...]:
-        """The calls of the program that each call of a forward on features in this form does."""
-        return tuple(group for group, _ in self._start(x)[0].units)
+    def _example_shape(self) -> Callable[[int], tuple[int, ...]]:
+        side = (SIDE, SIDE) if self.takes == "images" else ()
+        return lambda rows: (rows, self.program.in_channels, *side)
 
-    @torch.inference_mode()
-    def repeatable_calls(
-        self, x: Features, adjacency: Graph | Any = None
-    ) -> list[tuple[tuple[Call, ...], Callable[[], None]]]:
-        """Run call by call as a forward does, and keep each one ready to be repeated alone.
+    def _why_floats(self) -> str:
+        if self.kind == "images":
+            return "since a layer of this model reads more of its images than one bit of each value"
+        return super()._why_floats()
 
-        Args:
-            x: features as in :meth:`forward`.
-            adjacency: the graph as in :meth:`forward`.
+    def _bind(self) -> None:
+        if self.is_program:
+            super()._bind()
 
-        Returns:
-            For each call of :meth:`groups`: the calls of the program it does, and what does it once
-            more on the same values; run that in inference mode.
-        """
-        self._start(x)  # checks the form
-        executable, values, graphs = self._start(x, self._adjacencies(adjacency, x.shape[0]))
-        return [(group, _ready(code, values, graphs)) for group, code in executable.units]
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        if not self.is_program:
+            return Frozen._apply(self, fn, recurse)
+        super()._apply(fn, recurse)
+        for own in self._own:
+            own._apply(fn, recurse)
+        return self
 
-    @torch.inference_mode()
-    def steps(
-        self, x: Inputs, adjacency: Graph | Any = None
-    ) -> list[tuple[Call, Callable[[], None], Any]]:
-        """Run the program call by call and keep what each one did, to look into it or to time it.
-
-        Args:
-            x: features as in :meth:`forward`; the calls of packing are left out for packed ones.
-            adjacency: the graph as in :meth:`forward`.
-
-        Returns:
-            For each call: the call, what runs it once more alone, and its result: a ``BitTensor``
-            or ``BitImages`` where it holds bits, else the tensor (of 8-bit rows the codes).
-        """
-        self._start(x)  # checks the form
-        compiled, given = self._compiled_for(x)
-        alone = self._compiled(compiled.calls, compiled.inputs, compiled.output, fuses=False)
-        graphs = self._adjacencies(adjacency, x.shape[0])
-        graphs = (*graphs, x) if isinstance(x, BitAdjacency) else graphs
-        executable = alone.on(x, graphs)
-        values, found = executable.values(given), []
-        for (call,), code in executable.units:
-            again = _ready(code, values, graphs)
-            register = result_of(self, call)
-            form, size = self.registers[register]
-            result = values[register]
-            if size is not None and form == "bits":
-                result = BitTensor._trusted(result, size)
-            elif size is not None and form == "image_bits":
-                result = BitImages(result, size)
-            found.append((call, again, result))
-        return found
-
-    def description(self) -> dict[str, Any]:
-        """Everything but the tensors, as plain values: what a checkpoint's JSON holds."""
-        calls = () if self.calls is None else self.calls
-        return {
-            "program": str(self.program),
-            "report": self.report.description(),
-            "features": self.features,
-            **self._own_description(),
-            "calls": [describe_call(call) for call in calls],  # type: ignore[arg-type]
-        }
-
-    def _own_description(self) -> dict[str, Any]:
-        """What models of this type have beside the program."""
-        return {
-            "graphs": [asdict(spec) for spec in self.graphs],
-            "call": self.own_call.description(),
-        }
-
-    @classmethod
-    def from_description(
-        cls,
-        description: Mapping[str, Any],
-        tensors: Mapping[str, Tensor],
-        model: nn.Module | None = None,
-    ) -> Self:
-        """The inverse of :meth:`description` and ``state_dict``; whatever does not fit raises.
-
-        ``model`` is one of the same architecture, for modules of the user's that steps call.
-        """
-        calls = description["calls"]
-        if not isinstance(calls, list):
-            raise ValueError("calls must be a list")
-        own = {name: tensor for name, tensor in tensors.items() if not name.startswith(CALLS)}
-        held, told = read_calls(calls, tensors, model), description["program"]
-        if isinstance(told, Mapping) and "steps" in told:  # of format 4 and before
-            program, own = of_steps(told, own, [call.size for call in held])
-        else:
-            program = Program.read(told)
-        made = cls(
-            program,
-            own,
-            report=FreezeReport.from_description(description["report"]),
-            calls=held,
-            features=description["features"],
-            **cls._own_arguments(description),
-        )
-        check_program(made.program, own)
-        return made
-
-    @classmethod
-    def _own_arguments(cls, description: Mapping[str, Any]) -> dict[str, Any]:
-        """Arguments of the constructor that :meth:`_own_description` tells of."""
-        graphs = description["graphs"]
-        if not isinstance(graphs, list):
-            raise ValueError("graphs must be a list")
-        return {
-            "graphs": [GraphSpec.from_description(graph) for graph in graphs],
-            "own_call": OwnCall.from_description(description["call"]),
-        }
+    def __getattr__(self, name: str) -> Any:
+        """Methods of the trained model, on its packed layers, without gradients."""
+        own = self.__dict__
+        if name in own.get("_own_methods", ()):
+            return getattr(self._own[0], name)
+        try:
+            return super().__getattr__(name)
+        except AttributeError:
+            is_code = own.get("kind") in ("layers", "bwta")
+            if not is_code or name.startswith("__") or name == "model":
+                raise
+        found = getattr(self.model, name)
+        if not callable(found) or isinstance(found, nn.Module | type):
+            return found
+        return torch.no_grad()(found)
 
     def extra_repr(self) -> str:
-        """Widths, packed layers and bytes, and the program."""
-        head = f"{self.in_channels}, {self.out_channels}, {super().extra_repr()}"
-        return f"{head}\n{self.program}"
-
-
-def _ready(
-    code: Sequence[Instruction], values: list[Any], graphs: Sequence[Any]
-) -> Callable[[], None]:
-    """Run instructions once; what runs them once more on the same values."""
-    again = partial(run_code, code, values, graphs, frees=False)
-    again()
-    return again
+        """Packed layers and bytes; of a program its widths and the calls, too."""
+        head = super().extra_repr()
+        if not self.is_program:
+            return head
+        return f"{self.in_channels}, {self.out_channels}, {head}\n{self.program}"

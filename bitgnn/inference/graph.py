@@ -20,7 +20,7 @@ from bitgnn.ops.layout_choice import default_layout
 
 @dataclass(frozen=True)
 class GraphSpec:
-    """What a layer makes of the graph: its options as plain values.
+    """Options of a layer's graph as plain values.
 
     Attributes:
         kind: ``"gcn"`` (self loops and symmetric normalisation) or ``"neighbours"``.
@@ -149,7 +149,7 @@ class PreparedGraph:
 
     @property
     def tensors(self) -> tuple[Tensor | None, ...]:
-        """What the adjacencies consist of, and the edges where they are plain tensors."""
+        """Tensors of the adjacencies, and the edges where they are plain tensors."""
         edges = (self.edge_index, self.edge_weight, *self.inputs.values())
         plain = (t for t in edges if isinstance(t, Tensor) and t.layout == torch.strided)
         return (*(part for held in self.adjacencies for part in held.tensors), *plain)

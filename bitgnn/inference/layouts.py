@@ -13,55 +13,51 @@ from bitgnn.bits.tensor import WORD_BITS, words_for
 from bitgnn.inference.program import Buffer, Call, Part, Ref
 from bitgnn.inference.weighted import SUMS, weighted_call
 
-ORDERED_ROWS, ORDERED_EDGES, ORDERED_DEGREE = 1 << 15, 1 << 23, 4
-"""Sums of narrow rows gain from an order from so many rows on, or so many edges. Rows of a smaller
-mean degree are left as they lie: they gain little, and batches of sampled neighbours, which are
-such rows, are used once and would pay for an order each."""
-MOST_NEIGHBOURS = 64
-"""Mean degree up to which rows are short; beyond, the order of edges costs less than slots do."""
-MOST_ROWS = 2048
-"""Rows up to which one launch is faster than one of each layer."""
+ANSWERS: Mapping[str, Callable[[Any, int], bool]] = {
+    "slices": lambda graph, words: graph.reads_slices(words),
+    "short_rows": lambda graph, most: (
+        graph.col_scale is None and graph.nnz <= most * graph.shape[0]
+    ),
+    "values": lambda graph, _: graph.values is not None,
+    "row_factors": lambda graph, _: graph.row_scale is not None,
+}
+"""Questions about a graph: whether it is read in slices for rows of so many words; whether its rows
+are short, up to a mean degree, and without column factors; whether edges have weights of their own;
+whether rows have factors."""
 
 
 class Question(NamedTuple):
-    """What a rewrite depends on beside the program.
+    """Condition of a rewrite on graph or features.
 
     Attributes:
-        kind: ``"slices"``, whether a graph is read in slices for rows of so many words;
-            ``"short_rows"``, whether its rows are short and without column factors; ``"values"``,
-            whether its edges have weights of their own, and ``"row_factors"``, whether its rows
-            have some; ``"few_rows"``,
-            whether the features have few rows.
+        kind: one of :data:`ANSWERS`; or ``"few_rows"``, whether the features have few.
         graph: number of the graph.
-        words: of the rows.
+        limit: the words, the mean degree or the rows that the question names.
     """
 
     kind: str
     graph: int = 0
-    words: int = 0
+    limit: int = 0
 
     def answer(self, x: Any, graphs: Sequence[Any]) -> bool:
         """The answer for these features and graphs."""
         if self.kind == "few_rows":
-            return bool(x.shape[0] <= MOST_ROWS)
-        if not graphs:
-            return False
-        graph = graphs[self.graph]
-        if self.kind in ("values", "row_factors"):
-            return (graph.values if self.kind == "values" else graph.row_scale) is not None
-        if self.kind == "slices":
-            return bool(graph.reads_slices(self.words))
-        return graph.col_scale is None and bool(graph.nnz <= MOST_NEIGHBOURS * graph.shape[0])
+            return bool(x.shape[0] <= self.limit)
+        return bool(graphs) and bool(ANSWERS[self.kind](graphs[self.graph], self.limit))
 
 
-def row_order_of(adjacency: BitAdjacency) -> Tensor | None:
+def row_order_of(
+    adjacency: BitAdjacency, least_rows: int = 1 << 15, least_edges: int = 1 << 23, degree: int = 4
+) -> Tensor | None:
     """The order of rows that a sum of narrow rows on a GPU gains from, or None.
 
-    It is found with the first call and then belongs to the adjacency, see
+    It gains from so many rows on, or so many edges. Rows of a smaller mean degree are left as they
+    lie: they gain little, and batches of sampled neighbours, which are such rows, are used once and
+    would pay for an order each. The order belongs to the adjacency, see
     :meth:`~bitgnn.BitAdjacency.row_order`.
     """
     rows, edges = adjacency.shape[0], adjacency.nnz
-    pays = edges >= ORDERED_EDGES or ORDERED_ROWS <= rows <= edges // ORDERED_DEGREE
+    pays = edges >= least_edges or least_rows <= rows <= edges // degree
     return adjacency.row_order() if pays else None
 
 
@@ -91,7 +87,7 @@ SLICED, SLICED_ARGUMENTS = "sliced", 9
 
 
 class Rewriter:
-    """What rewrites need: buffers, registers of their own, and answers.
+    """Buffers, new registers and answers for rewrites.
 
     Attributes:
         size: number of registers.
@@ -110,26 +106,26 @@ class Rewriter:
         return self.size - 1
 
     def slices(self, part: Any, words: int) -> bool:
-        """Whether the graph of a part is read in slices for rows of so many words."""
+        """True if the graph of a part is read in slices for rows of so many words."""
         return self._asks(Question("slices", part.graph, words))
 
-    def short_rows(self, part: Part) -> bool:
-        """Whether rows are short and without column factors."""
-        return self._asks(Question("short_rows", part.graph))
+    def short_rows(self, part: Part, most: int) -> bool:
+        """True if rows have up to ``most`` neighbours in the mean, and no column factors."""
+        return self._asks(Question("short_rows", part.graph, most))
 
     def is_weighted(self, call: Call) -> bool:
-        """Whether a call sums over a graph whose edges have weights of their own."""
+        """True if a call sums over a graph whose edges have weights of their own."""
         if call.kind not in SUMS or call.graph is None or call.graph < 0:  # features as a pattern
             return False
         return self._asks(Question("values", call.graph))
 
     def has_rows(self, part: Part) -> bool:
-        """Whether the rows of a graph have factors."""
+        """True if the rows of a graph have factors."""
         return self._asks(Question("row_factors", part.graph))
 
-    def few_rows(self) -> bool:
-        """Whether the features have few rows."""
-        return self._asks(Question("few_rows"))
+    def few_rows(self, most: int) -> bool:
+        """True if the features have up to ``most`` rows."""
+        return self._asks(Question("few_rows", limit=most))
 
     def tensor(self, buffer: Buffer) -> Tensor:
         """The tensor of a buffer."""

@@ -139,7 +139,7 @@ def memory_report(
         )
     require_dense("memory_report", x)
     is_packed = isinstance(x, Packed)
-    if isinstance(model, FrozenModel):
+    if isinstance(model, FrozenModel) and model.is_program:
         if not is_packed and (features or model.features) == "packed":
             x = model.pack_features(x)
         elif features == "floats" and is_packed:
@@ -178,7 +178,7 @@ def measured_memory(model: nn.Module, x: Any, *graph: Any) -> MeasuredMemory:
     finally:
         model.train(was_training)
     weights, features = list(model.parameters()) + list(model.buffers()), stored_bytes(x)
-    if isinstance(model, FrozenModel):  # caches are the prepared graph's
+    if isinstance(model, FrozenModel) and model.is_program:  # caches are the prepared graph's
         kept = stored_bytes(weights, model.copies)
         return MeasuredMemory(kept, features, adjacency, peak, rounding)
     kept = stored_bytes(weights)

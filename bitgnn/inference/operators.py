@@ -80,7 +80,7 @@ def argument_names(operator: str) -> tuple[str, ...]:
 
 
 def may_be_named(operator: str) -> bool:
-    """Whether a file may name an operator."""
+    """True if a file may name an operator."""
     namespace, _, name = operator.partition("::")
     return name in ALLOWED.get(namespace, ())
 

@@ -83,7 +83,7 @@ class OwnCall:
     def sort_call(
         self, x: Any, adjacency: Any, args: Sequence[Any], kwargs: Mapping[str, Any], is_ready: bool
     ) -> Call:
-        """What each role is given in a call of :meth:`FrozenModel.forward`.
+        """Sort the arguments of a call of :meth:`FrozenModel.forward` by role.
 
         ``is_ready`` says that ``adjacency`` is a prepared graph, which goes behind the features
         whatever the forward's order is. A TypeError names an argument that is unknown, left over

@@ -37,7 +37,7 @@ _DTYPES = {str(dtype): dtype for dtype in vars(torch).values() if isinstance(dty
 
 
 class Register(NamedTuple):
-    """What a register holds for each node or image.
+    """Form of the values in a register, for each node or image.
 
     Attributes:
         form: ``"floats"`` (float32 ``[N, size]``), ``"bits"`` (words ``[N, ceil(size / 32)]``),

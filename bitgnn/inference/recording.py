@@ -95,7 +95,7 @@ class _Writer:
         self._numbers += [len(coded), *numbers, len(outputs), *places]
 
     def code(self, result: Any) -> tuple[list[Tensor], str, list[int]] | None:
-        """What ``bind_recording`` takes; None where it cannot, or no call gave the result."""
+        """Arguments of ``bind_recording``; None where it cannot run them."""
         place = self._registers.get(id(result), 0)
         if not self.fits or place < self._inputs:
             return None
@@ -128,7 +128,7 @@ class _Writer:
 
 
 def _is_view(x: Any, found: Any) -> bool:
-    """Whether a result is the operand in another shape."""
+    """True if a result is the operand in another shape."""
     return (
         isinstance(x, Tensor)
         and isinstance(found, Tensor)
@@ -167,7 +167,7 @@ class Recording:
         weakref.finalize(self, torch.ops.bitgnn.drop_recording, like, number).atexit = False
 
     def fits(self, form: Any, graph: Any) -> bool:
-        """Whether it serves features of this form, and the graph as it is now."""
+        """True if it serves features of this form, and the graph as it is now."""
         if self.graph() is not graph or form != self._form:
             return False
         if graph is not None and not _are_unwritten(graph.tensors, self._tensors, self._versions):
@@ -178,7 +178,7 @@ class Recording:
         return True
 
     def serves(self, x: Any, graph: Any) -> bool:
-        """Whether it gives the result for these features and this graph as they are now."""
+        """True if it gives the result for these features and this graph as they are now."""
         return self.fits(_form_of(x), graph)
 
     def run(self, x: Any) -> Any:
@@ -210,7 +210,7 @@ class Recordings:
         return len(self._recordings)
 
     def run(self, x: Any, graph: Any, forward: Forward, watches: Watches) -> Any:
-        """What ``forward(x, graph)`` gives, by a recording where there is one.
+        """Result of ``forward(x, graph)``, by a recording where there is one.
 
         ``watches`` tells of what calls on ``x`` were made of: after a write to it they are stale.
         """
@@ -282,7 +282,7 @@ def _are_unwritten(
     held: Sequence[Tensor | None],
     versions: Sequence[int | None],
 ) -> bool:
-    """Whether tensors are those held, and written to as often."""
+    """True if tensors are those held, and written to as often."""
     if len(tensors) != len(held):
         return False
     for tensor, before, version in zip(tensors, held, versions, strict=True):
@@ -299,7 +299,7 @@ def _versions(tensors: Sequence[Tensor | None]) -> list[int | None]:
 
 
 def _form_of(x: Any) -> Any:
-    """What tells features from others that need a recording of their own."""
+    """Properties of features that a recording depends on."""
     if x.__class__ is Tensor:
         return Tensor, x.shape, x.dtype, x.device, True, 0
     parts_of = _PARTS.get(x.__class__)
@@ -310,7 +310,7 @@ def _form_of(x: Any) -> Any:
 
 
 def _has_kernels(device: str) -> bool:
-    """Whether the compiled operators for a type of device are there."""
+    """True if the compiled operators for a type of device are there."""
     name = "bitgnn::run_recording"
     return (
         device in ("cpu", "cuda")

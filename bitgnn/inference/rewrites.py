@@ -10,7 +10,8 @@ import itertools
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -27,13 +28,20 @@ from bitgnn.ops.reference.pairs import HEADS, MAX_NARROW_SIZE
 
 MOST_NARROW_COLUMNS = 48
 """Columns up to which rows are narrow whatever reads them."""
-FRAGMENT = 4
-"""Columns of one access of a GPU: each map's columns start with a whole one."""
-CHAINING = "cuda"
-"""Type of devices whose launches cost enough to take several layers at once."""
-MOST_BYTES = 512 << 10
-"""Of weights: larger ones come faster through all multiprocessors, layer by layer, than through a
-cluster."""
+
+
+class Rewrite(NamedTuple):
+    """A row of :data:`REWRITES`.
+
+    Attributes:
+        pattern: operators in their order, as a regular expression over their names.
+        make: gives other calls or None; takes the calls, the :class:`Rewriter` and the limits.
+        limits: sizes up to which that pays, by the names that ``make`` gives them.
+    """
+
+    pattern: str
+    make: Callable[..., list[Call] | None]
+    limits: Mapping[str, Any] = MappingProxyType({})
 
 
 def _call(operator: str, last: Call, output: int | None = None, **named: Any) -> Call:
@@ -49,7 +57,7 @@ def _call(operator: str, last: Call, output: int | None = None, **named: Any) ->
 def _packing(
     group: Sequence[Call],
 ) -> tuple[Any, tuple[Any, Any, bool] | None, Sequence[Call]]:
-    """What the group reads, threshold, gain and scale of its packing, and the calls behind."""
+    """Input of a group; threshold, gain and scale of its packing; the calls behind it."""
     first = group[0]
     if first.kind not in ("pack", "pack_scaled"):
         return first.named["x"], None, group
@@ -95,7 +103,7 @@ def aggregated_product(group: Sequence[Call], r: Rewriter) -> list[Call] | None:
     ]  # fmt: skip
 
 
-def narrow_sums(group: Sequence[Call], r: Rewriter) -> list[Call] | None:
+def narrow_sums(group: Sequence[Call], r: Rewriter, *, most_columns: int) -> list[Call] | None:
     """[pack,] bmm_bbf, bspmm_fbf[, a head or bmm_add] -> bmm_bspmm_narrow.
 
     A head is what hands out the scores; a product of the nodes' own bits is added to the sums. None
@@ -109,7 +117,7 @@ def narrow_sums(group: Sequence[Call], r: Rewriter) -> list[Call] | None:
     if ends and ends[0].kind == "bmm_add":
         # Up to these sizes the product is narrow integers on every device, whatever the graph.
         root = ends[0].named
-        is_narrow = r.tensor(root["w"]).size(0) <= MOST_NARROW_COLUMNS
+        is_narrow = r.tensor(root["w"]).size(0) <= most_columns
         is_narrow &= of_product["size"] <= MAX_NARROW_SIZE
         if not is_narrow or root["addend"] != Ref(sums.outputs[0]) or root.get("out_bits"):
             return None
@@ -151,20 +159,24 @@ def joint_product(group: Sequence[Call], r: Rewriter) -> list[Call] | None:
     return [*products, sliced(joint) if is_sliced else joint]
 
 
-def linear_pair(group: Sequence[Call], r: Rewriter) -> list[Call] | None:
+def linear_pair(
+    group: Sequence[Call], r: Rewriter, *, fragment: int, most_neighbours: int
+) -> list[Call] | None:
     """bits_linear, bspmm_fbf, bits_linear of the same bits -> bits_linear, bspmm_slots.
 
-    One product for two float maps, ``A(x V) + x W``.
+    One product for two float maps, ``A(x V) + x W``. Each map's columns start with a whole
+    ``fragment``, the columns of one access of a GPU; beyond a mean degree of ``most_neighbours``
+    the order of edges costs less than slots do.
     """
     first, sums, last = group
     one, of_sums, other = first.named, sums.named, last.named
     shared = [(named["x"], named.get("x_scale")) for named in (one, other)]
     if shared[0] != shared[1] or other.get("addend") != Ref(sums.outputs[0]):
         return None
-    if not r.short_rows(of_sums["rowptr"]):
+    if not r.short_rows(of_sums["rowptr"], most_neighbours):
         return None
     width = r.tensor(one["step"]).size(0)
-    root = -(-width // FRAGMENT) * FRAGMENT
+    root = -(-width // fragment) * fragment
     apart = [
         tuple(None if n.get(k) is None else r.tensor(n[k]) for k in ("digits", "step", "bias"))
         for n in (one, other)
@@ -231,17 +243,23 @@ def pooled_convolution(group: Sequence[Call], r: Rewriter) -> list[Call] | None:
     return [_call("conv_bbb", group[1], **named, **pooled)]
 
 
-def chained_products(group: Sequence[Call], r: Rewriter) -> list[Call] | None:
-    """bmm_bbb, ..., bmm_bbf -> linear_chain: up to some number of rows in one launch."""
+def chained_products(
+    group: Sequence[Call], r: Rewriter, *, device: str, most_rows: int, most_bytes: int
+) -> list[Call] | None:
+    """bmm_bbb, ..., bmm_bbf -> linear_chain: one launch, on devices whose launches cost enough.
+
+    Beyond ``most_rows`` a launch for each layer is faster; weights of more than ``most_bytes`` come
+    faster through all multiprocessors, layer by layer, than through a cluster.
+    """
     allowed = [*[{"w", "threshold", "flip"}] * (len(group) - 1), {"w", "w_scale", "bias"}]
     if any(call.named.get("x_scale") is not None for call in group):
         return None
     if not all(c.tensors.keys() <= names for c, names in zip(group, allowed, strict=True)):
         return None
-    if r.tensor(group[0].named["w"]).device.type != CHAINING:
+    if r.tensor(group[0].named["w"]).device.type != device:
         return None
     chain = _chain_of(group, r)
-    if chain is None or not r.few_rows():
+    if chain is None or chain.image.nbytes > most_bytes or not r.few_rows(most_rows):
         return None
     r.derive_from(group)
     given = {"x": group[0].named["x"], "image": chain.image, "layers": list(chain.layers)}
@@ -268,24 +286,32 @@ def _chain_of(group: Sequence[Call], r: Rewriter) -> LinearChain | None:
         chain = make_chain(hidden, weights[-1], *last)
     except ValueError:
         return None
-    return chain if chain.image.nbytes <= MOST_BYTES and chain.fits() else None
+    return chain if chain.fits() else None
 
 
 _HEADS = {"log_softmax": 1, "softmax": 2, "argmax": HEADS["classes"]}
 _PACK = "pack(?:_scaled)? "
 _LAST = "|".join((*_HEADS, "bmm_add"))
-REWRITES: tuple[tuple[str, Callable[[Sequence[Call], Rewriter], list[Call] | None]], ...] = (
-    ("pack_int8 bmm_ii[bf]", packed_int8_product),
-    ("bspmm_bbf bmm_add_iib", joint_int8_product),
-    ("(?:bmm_bbb )+bmm_bbf", chained_products),
-    (rf"(?:{_PACK})?bmm_bbf bspmm_fbf(?: (?:{_LAST}))?", narrow_sums),
-    (rf"(?:{_PACK})?bmm_bb[bf] bspmm_[fb]b[bf]", aggregated_product),
-    (rf"{_PACK}(?:bmm_bb[bf]|bmm_add)", packed_product),
-    ("(?:bmm_bbb )?bspmm_bbf bmm_add", joint_product),
-    ("bits_linear bspmm_fbf bits_linear", linear_pair),
-    ("conv_bbb pool_bits", pooled_convolution),
-)
-"""Operators in their order, and what makes other calls of theirs."""
+REWRITES = (
+    Rewrite("pack_int8 bmm_ii[bf]", packed_int8_product),
+    Rewrite("bspmm_bbf bmm_add_iib", joint_int8_product),
+    Rewrite(
+        "(?:bmm_bbb )+bmm_bbf", chained_products,
+        {"device": "cuda", "most_rows": 2048, "most_bytes": 512 << 10},
+    ),
+    Rewrite(
+        rf"(?:{_PACK})?bmm_bbf bspmm_fbf(?: (?:{_LAST}))?", narrow_sums,
+        {"most_columns": MOST_NARROW_COLUMNS},
+    ),
+    Rewrite(rf"(?:{_PACK})?bmm_bb[bf] bspmm_[fb]b[bf]", aggregated_product),
+    Rewrite(rf"{_PACK}(?:bmm_bb[bf]|bmm_add)", packed_product),
+    Rewrite("(?:bmm_bbb )?bspmm_bbf bmm_add", joint_product),
+    Rewrite(
+        "bits_linear bspmm_fbf bits_linear", linear_pair, {"fragment": 4, "most_neighbours": 64}
+    ),
+    Rewrite("conv_bbb pool_bits", pooled_convolution),
+)  # fmt: skip
+"""In the order in which they are tried."""
 LONGEST = MOST_LAYERS
 """Calls that one stands for at most."""
 
@@ -316,12 +342,13 @@ def _fused(group: Sequence[Call], r: Rewriter) -> list[Call] | None:
     if any(map(r.is_weighted, group)):
         return None
     kinds = " ".join(call.kind for call in group)
-    rows = (rewrite(group, r) for pattern, rewrite in REWRITES if re.fullmatch(pattern, kinds))
-    return next((made for made in rows if made is not None), None)
+    fitting = (row for row in REWRITES if re.fullmatch(row.pattern, kinds))
+    found = (row.make(group, r, **row.limits) for row in fitting)
+    return next((made for made in found if made is not None), None)
 
 
 def _is_private(group: Sequence[Call], readers: Mapping[int, int]) -> bool:
-    """Whether every result inside a group of calls is read by the next call there alone."""
+    """True if every result inside a group of calls is read by the next call there alone."""
     return all(
         set(call.outputs) <= set(following.inputs)
         and all(readers[register] == 1 for register in call.outputs)

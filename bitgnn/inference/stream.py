@@ -17,7 +17,7 @@ from bitgnn.inference.frozen_model import FrozenModel, Graph
 
 
 class Prediction(NamedTuple):
-    """What a model says of the seed nodes of a batch.
+    """Scores of the seed nodes of a batch.
 
     Attributes:
         nodes: int64 ``[B]``, their numbers in the whole graph, on the device of the batch; None
@@ -62,7 +62,7 @@ def stream(
         ValueError: a batch lacks what is needed, or what the model itself refuses. Results of the
             batches in front of it have been handed out by then.
     """
-    if not isinstance(model, FrozenModel):
+    if not isinstance(model, FrozenModel) or not model.is_program:
         raise TypeError(f"stream: model must be a FrozenModel, got {type(model).__name__}")
     if progress:
         from tqdm import tqdm  # PyG depends on it

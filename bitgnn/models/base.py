@@ -71,7 +71,7 @@ def layer_precisions(
         )
     for i, layer in enumerate(layers):
         changes = {name: value for name, value in given.items() if name in PRODUCT_OPTIONS}
-        if (layer.bmm[2] == "B" or layer.sums_ternary) and "hidden_norm" in given:
+        if (layer.bmm[2] == "B" or layer.sum_letter.level) and "hidden_norm" in given:
             changes["hidden_norm"] = given["hidden_norm"]
         if i < num_layers - 1 and "output_norm" in given:
             changes["output_norm"] = given["output_norm"]

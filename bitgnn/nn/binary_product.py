@@ -65,8 +65,9 @@ class BinaryProduct(LooksUp):
             # Float layers are PyG's own, which TorchScript compiles.
             if type(linear) is torch_geometric.nn.Linear and not self._letters.is_float:
                 linear.__class__ = MapLinear
-        self.input_quantizer = ActivationQuantizer() if kinds.takes_ternary else None
-        self.hidden_quantizer = ActivationQuantizer() if kinds.sums_ternary else None
+        levels = kinds.input_letter.level, kinds.sum_letter.level
+        of_input, of_sums = (ActivationQuantizer(level=n) if n else None for n in levels)
+        self.input_quantizer, self.hidden_quantizer = of_input, of_sums
         self.input_norm = _input_norm(type(self).__name__, kinds.input_norm, in_channels)
         self.hidden_norm = None if kinds.hidden_norm is None else ProductNorm(out_channels)
         self.output_norm = None if kinds.output_norm is None else nn.BatchNorm1d(out_channels)

@@ -161,11 +161,11 @@ class ActivationQuantizer(nn.Module):
         """Only the integers of :meth:`forward`."""
         return self(x)[0]
 
-    def frozen_scale(self, name: str) -> Tensor:
+    def frozen_scale(self, name: str, level: int = 1) -> Tensor:
         """The scale as frozen forms hold it, 0-d float32, or a ValueError about ``name``."""
-        if self.kind != "sign" and self._level != 1:
+        if self.kind != "sign" and self._level != level:
             raise ValueError(
-                f"freeze: {name} must have level 1, got {self._level}; train it down to there"
+                f"freeze: {name} must have level {level}, got {self._level}; train it down to there"
             )
         value = float(self.scale.detach())
         if not self.is_set or not math.isfinite(value):

@@ -78,7 +78,7 @@ class SAGEConv(NeighbourLayer, torch_geometric.nn.SAGEConv):
         )
         self._complete(in_channels, out_channels)
         letters = self._letters
-        signs = not (letters.is_float_linear or letters.takes_ternary or letters.looks_up)
+        signs = not (letters.is_float_linear or letters.input_letter.level or letters.looks_up)
         if project and signs and letters.input_norm is None:
             warnings.warn(
                 "SAGEConv: project=True feeds the sign through a ReLU: no value is negative there, "

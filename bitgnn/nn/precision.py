@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from typing import Literal, get_args
 
+from bitgnn.bits import letters
 from bitgnn.quantize import Surrogate, WeightGradient
 
 PRESETS = {"fp32": "FFF+FFF", "full": "FBF+FBF", "bin": "FBB+BBF"}
@@ -33,9 +34,9 @@ NORM_OPTIONS = ("hidden_norm", "output_norm")
 PRODUCT_OPTIONS = ("surrogate", "weight_gradient", "hardtanh")
 """Fields that concern every binary product, which a model gives all of its layers."""
 
-_LETTERS = re.compile(r"[FB]{3}|TB[FB]")
-_PRODUCT_LETTERS = re.compile(r"[FB]{3}|TB[FB]|FI[FB]")
-_PAIR = re.compile(r"([FBTI]{3})\+([FBT]{3})")
+_LINEAR_LETTERS = letters.pattern("products", leaves_out="I")
+_PATTERNS = {"bmm": letters.pattern("products"), "bspmm": letters.pattern("sums")}
+_PAIR = re.compile("([{0}]{{3}})\\+([{0}]{{3}})".format("".join(letters.LETTERS)))
 _CHOICES: dict[str, tuple[object, ...]] = {
     "surrogate": get_args(Surrogate),
     "weight_gradient": get_args(WeightGradient),
@@ -97,24 +98,22 @@ class LayerPrecision:
 
     def __post_init__(self) -> None:
         for name in ("bmm", "bspmm"):
-            letters = getattr(self, name)
-            if not isinstance(letters, str):
+            given = getattr(self, name)
+            if not isinstance(given, str):
                 raise TypeError(
-                    f"LayerPrecision: {name} must be a string, got {type(letters).__name__}"
+                    f"LayerPrecision: {name} must be a string, got {type(given).__name__}"
                 )
-            known = _PRODUCT_LETTERS if name == "bmm" else _LETTERS
-            if known.fullmatch(letters) is None:
-                hint = " (T stands in front of B alone, as in 'TBF')" if "T" in letters else ""
-                hint = " (I stands behind F alone, as in 'FIB')" if "I" in letters else hint
+            if _PATTERNS[name].fullmatch(given) is None:
                 raise ValueError(
-                    f"LayerPrecision: {name} must be three letters F or B, got {letters!r}{hint}"
+                    f"LayerPrecision: {name} must be three letters F or B, got {given!r}"
+                    f"{letters.hint(given)}"
                 )
         for name, choices in _CHOICES.items():
             value = getattr(self, name)
             if value not in choices:
                 named = ", ".join(map(repr, choices))
                 raise ValueError(f"LayerPrecision: {name} must be one of {named}, got {value!r}")
-        if self.bmm[2] != ("F" if self.bspmm[0] == "T" else self.bspmm[0]):
+        if self.bmm[2] != ("F" if self.sum_letter.level else self.bspmm[0]):
             raise ValueError(
                 f"precision {self.pair!r}: the output of BMM ({self.bmm[2]}) must be the "
                 f"activation of BSpMM ({self.bspmm[0]})"
@@ -184,7 +183,7 @@ class LayerPrecision:
         """
         if not isinstance(precision, str) or precision in PRESETS:
             return cls.parse(precision)
-        if _LETTERS.fullmatch(precision) is None:
+        if _LINEAR_LETTERS.fullmatch(precision) is None:
             raise ValueError(
                 "precision must be 'fp32', 'full', 'bin' or three letters such as 'FBB', "
                 f"got {precision!r}"
@@ -213,14 +212,14 @@ class LayerPrecision:
         return self.bmm[1] == "I"
 
     @property
-    def takes_ternary(self) -> bool:
-        """True if the dense product takes ternary activations."""
-        return self.bmm[0] == "T"
+    def input_letter(self) -> letters.Letter:
+        """Row of the activations of the dense product."""
+        return letters.LETTERS[self.bmm[0]]
 
     @property
-    def sums_ternary(self) -> bool:
-        """True if ternary values are aggregated."""
-        return self.bspmm[0] == "T"
+    def sum_letter(self) -> letters.Letter:
+        """Row of the values that are aggregated."""
+        return letters.LETTERS[self.bspmm[0]]
 
     @property
     def options(self) -> dict[str, object]:

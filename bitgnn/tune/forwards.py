@@ -52,7 +52,8 @@ def frozen_forward(model: nn.Module, problem: Nodes) -> Forward:
     args, named = arguments_of(model, example)
     graph = _graph(example)
     is_plain = len(args) == 1 + bool(getattr(made, "takes_graph", False)) and args[0] is example.x
-    if not isinstance(made, FrozenModel) or not is_plain or named.keys() - {"edge_weight"}:
+    is_program = isinstance(made, FrozenModel) and made.is_program
+    if not is_program or not is_plain or named.keys() - {"edge_weight"}:
         return _forward(made, args, named, problem)
     x = example.x if made.program.entry is None else made.pack_features(example.x)
     if made.takes_graph:

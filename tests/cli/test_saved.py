@@ -109,7 +109,7 @@ def test_what_does_not_fit_is_one_line(refused, saved, frozen, tmp_path):
     images = bitgnn.freeze(bitgnn.models.MLP(widths=(64,)).eval())
     path = bitgnn.save(images, tmp_path / "images")
     line = refused("benchmark", path, "--data", "nothing.npz")
-    assert "must hold a model of graphs, got a FrozenImages" in line
+    assert "must hold a model of graphs, got one of kind 'images'" in line
 
 
 def test_the_doctor_as_json(run, monkeypatch):

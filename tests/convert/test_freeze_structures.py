@@ -8,6 +8,7 @@ from torch.nn import functional
 
 import bitgnn
 from bitgnn.bits import BitImages, BitTensor
+from bitgnn.inference import call_by_call
 from bitgnn.nn import BinaryConv2d, BinaryLinear
 from bitgnn.quantize import binary_sign as sign
 from bitgnn.quantize import sgn
@@ -123,7 +124,7 @@ def test_odd_structures(name):
     model, x = trained(ODD[name]()), torch.randn(2, 3, 12, 12)
     frozen, expected = frozen_quietly(model), expected_of(model, x)
     torch.testing.assert_close(frozen(x), expected, rtol=1e-6, atol=1e-6)
-    for step, _, result in frozen.steps(x):
+    for step, _, result in call_by_call.steps(frozen, x):
         if isinstance(result, BitImages):
             BitTensor(result.words.flatten(0, 2), result.channels).validate()
         assert step.layer

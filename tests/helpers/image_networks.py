@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 import bitgnn
-from bitgnn.inference import FrozenImages
+from bitgnn.inference import FrozenModel
 from bitgnn.nn import BinaryConv2d, BinaryLinear
 
 CHANNELS = (3, 31, 33, 64)
@@ -162,10 +162,10 @@ def expected_of(model: nn.Module, x: Tensor) -> Tensor:
         return model(x)
 
 
-def frozen_quietly(model: nn.Module, **options: object) -> FrozenImages:
+def frozen_quietly(model: nn.Module, **options: object) -> FrozenModel:
     """The frozen form, whatever stays in floats."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
         frozen = bitgnn.freeze(model, **options)
-    assert isinstance(frozen, FrozenImages)
+    assert frozen.kind == "images"
     return frozen

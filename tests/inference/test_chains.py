@@ -9,6 +9,7 @@ from chains import CLASSES, CONVS, FEATURES, Chain, assert_frozen_equals, precis
 from torch import nn
 
 from bitgnn import BitTensor
+from bitgnn.inference import call_by_call
 from bitgnn.nn import Linear
 
 LETTERS = [
@@ -54,7 +55,7 @@ def test_bits_run_from_layer_to_layer(kind, bias, x, edges):
     frozen = assert_frozen_equals(shake(model, x, edges), x, edges)
     assert list(frozen.report.boundaries.values()) == ["bits", "bits", "floats"]
     assert not frozen.report.floats
-    results = [(step.layer, found) for step, _, found in frozen.steps(x, edges)]
+    results = [(step.layer, found) for step, _, found in call_by_call.steps(frozen, x, edges)]
     hidden = x
     with torch.no_grad():
         for number in range(2):

@@ -11,7 +11,7 @@ from torch import nn
 import bitgnn
 from bitgnn._checksummed import sealed
 from bitgnn.bits import BitImages, BitTensor
-from bitgnn.inference import FrozenImages
+from bitgnn.inference import call_by_call
 from bitgnn.inference.costs import image_call_cost
 from bitgnn.models import IMAGE_NETWORKS
 from bitgnn.nn import BinaryConv2d, BinaryLinear
@@ -125,7 +125,7 @@ def test_a_checkpoint_gives_the_same_model(name, tmp_path):
     model, x = _small(name)
     frozen = bitgnn.freeze(model)
     loaded = bitgnn.load(bitgnn.save(frozen, tmp_path / name))
-    assert isinstance(loaded, FrozenImages)
+    assert loaded.kind == "images"
     assert torch.equal(loaded(x), frozen(x))
     assert loaded.report == frozen.report
     assert not list((tmp_path / name).glob("*.pkl"))
@@ -169,7 +169,7 @@ def test_summary_counts_bits_bytes_and_operations():
     assert table.one_bit_share is not None
     assert 0.9 < table.one_bit_share < 1
     assert bitgnn.summary(model).one_bit_share is None
-    cost = image_call_cost(frozen, frozen.program.calls[1], frozen.steps(x)[1][2])
+    cost = image_call_cost(frozen, frozen.program.calls[1], call_by_call.steps(frozen, x)[1][2])
     assert (cost.wide, cost.bits) == (2 * 3 * macs, 0)
 
 

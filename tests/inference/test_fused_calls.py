@@ -8,7 +8,7 @@ from operator_calls import OperatorCalls
 from torch import nn
 
 from bitgnn import capture, freeze
-from bitgnn.inference import load, rewrites, save
+from bitgnn.inference import call_by_call, load, rewrites, save
 from bitgnn.models import GCN, GraphSAGE, GraphSAINT
 from bitgnn.nn import BinaryConv2d, BinaryLinear
 from bitgnn.ops.linear import LinearChain
@@ -17,12 +17,12 @@ ROOTED = ["bmm_bbf", "bspmm_fbf", "bmm_add"]
 
 
 def kinds_of_calls(frozen, x):
-    return [[step.kind for step in group] for group in frozen.groups(x)]
+    return [[step.kind for step in group] for group in call_by_call.groups(frozen, x)]
 
 
 def step_by_step(frozen, x):
     """What the calls of a network without a graph give one by one."""
-    return frozen.steps(x)[-1][2]
+    return call_by_call.steps(frozen, x)[-1][2]
 
 
 def frozen_gcn(nodes, hidden, classes, layers=2):
@@ -60,8 +60,8 @@ def test_calls_are_repeated_alone(make_model, graph, features, precision, packed
     adjacency = frozen.prepare_graph(graph, len(features))
     x = frozen.pack_features(features) if packed else features
     expected = frozen(x, adjacency)
-    calls = frozen.repeatable_calls(x, adjacency)
-    assert [group for group, _ in calls] == list(frozen.groups(x))
+    calls = call_by_call.repeatable_calls(frozen, x, adjacency)
+    assert [group for group, _ in calls] == list(call_by_call.groups(frozen, x))
     with torch.inference_mode():
         for _, again in calls:
             again()
@@ -84,7 +84,7 @@ def test_last_layer_of_graphsage(precision, hidden, classes, output, device):
     # Wider rows may be held as floats between the product and the sum.
     assert (ROOTED in kinds_of_calls(frozen, x)) == (classes <= 48)
     # Alone, each step writes what the next one reads.
-    *_, (_, _, last) = frozen.steps(x, graph)
+    *_, (_, _, last) = call_by_call.steps(frozen, x, graph)
     found = frozen(x, graph)
     if output == "classes":
         assert torch.equal(found, last)
@@ -133,14 +133,18 @@ def linear_network(step=None):
 @pytest.fixture
 def clusters(monkeypatch):
     """As on a GPU that has the launch: elsewhere its reference runs."""
-    monkeypatch.setattr(rewrites, "CHAINING", "cpu")
+    rows = [
+        row._replace(limits={**row.limits, "device": "cpu"}) if "device" in row.limits else row
+        for row in rewrites.REWRITES
+    ]
+    monkeypatch.setattr(rewrites, "REWRITES", rows)
     monkeypatch.setattr(LinearChain, "fits", lambda chain: True)
 
 
 @pytest.mark.parametrize("images", [0, 1, 5, 130])
 def test_linear_layers_are_one_call(clusters, images):
     frozen, x = freeze(linear_network()), torch.randn(images, 3, 5, 5)
-    assert len(frozen.groups(x)[-1]) == 3
+    assert len(call_by_call.groups(frozen, x)[-1]) == 3
     assert torch.equal(frozen(x), step_by_step(frozen, x))
 
 
@@ -164,7 +168,7 @@ def test_the_launch_of_linear_layers_gives_the_same_scores(images):
     assert torch.equal(frozen(x.to("cuda")).cpu(), expected)
     assert torch.equal(capture(frozen, x.to("cuda"))().cpu(), expected)
     if torch.cuda.get_device_capability() == (9, 0):
-        assert len(frozen.groups(x.to("cuda"))[-1]) == 3
+        assert len(call_by_call.groups(frozen, x.to("cuda"))[-1]) == 3
 
 
 def pooled_network(pool, behind):

@@ -8,7 +8,7 @@ from torch import nn
 
 from bitgnn import models
 from bitgnn.convert import freeze
-from bitgnn.inference import capture, load, save
+from bitgnn.inference import call_by_call, capture, load, save
 from bitgnn.nn import GCNConv
 
 LETTERS = {"gcn": ["FBB+BBB", "BBF+FBF"], "sage": ["FBF+FBF", "FBF+FBF"]}
@@ -127,7 +127,7 @@ def test_packed_features_only(make_model, graph, features, precision, tmp_path):
         with pytest.raises(ValueError, match="x must be the result of pack_features, got floats"):
             held(features, graph)
         with pytest.raises(ValueError, match="frozen with features='packed'"):
-            held.steps(features, held.prepare_graph(graph, len(features)))
+            call_by_call.steps(held, features, held.prepare_graph(graph, len(features)))
 
 
 def test_models_that_need_floats_refuse(x, edges):

@@ -6,7 +6,7 @@ from operator_calls import OperatorCalls
 
 from bitgnn.bits import BitAdjacency
 from bitgnn.convert import freeze
-from bitgnn.inference import capture, measured_memory
+from bitgnn.inference import call_by_call, capture, measured_memory
 from bitgnn.inference import graph as graph_module
 from bitgnn.models import GCN, GraphSAGE, GraphSAINT
 
@@ -44,7 +44,7 @@ def test_every_layout_gives_the_same(name, layout, graph, features, device):
     for form in forms(frozen, x):
         assert frozen(form, adjacency).equal(frozen(form, plain))
     for (step, _, found), (_, _, expected) in zip(
-        frozen.steps(x, adjacency), frozen.steps(x, plain), strict=True
+        call_by_call.steps(frozen, x, adjacency), call_by_call.steps(frozen, x, plain), strict=True
     ):
         held = getattr(found, "words", found)
         assert held.equal(getattr(expected, "words", expected)), step

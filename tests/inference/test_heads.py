@@ -7,7 +7,7 @@ from torch import nn
 from torch.nn import functional
 
 from bitgnn.convert import freeze
-from bitgnn.inference import FreezeReport, FrozenModel, load, save
+from bitgnn.inference import FreezeReport, FrozenModel, call_by_call, load, save
 from bitgnn.inference.program import Program
 from bitgnn.models import GCN
 
@@ -118,7 +118,7 @@ def test_the_last_aggregation_hands_out_the_head(wide, output, x, edges, device)
     x, edges = x.to(device), edges.to(device)
     graph = frozen.prepare_graph(edges, N)
     for given in (x, frozen.pack_features(x, layout="dense")):
-        kinds = [[step.kind for step in group] for group in frozen.groups(given)]
+        kinds = [[step.kind for step in group] for group in call_by_call.groups(frozen, given)]
         assert kinds[-1][-3:] == ["bmm_bbf", "bspmm_fbf", KINDS.get(output, output)]
         found, expected = frozen(given, graph), scores(given, graph)
         if output == "classes":
@@ -126,7 +126,7 @@ def test_the_last_aggregation_hands_out_the_head(wide, output, x, edges, device)
         else:
             torch.testing.assert_close(found, OUTPUTS[output](expected), rtol=1e-5, atol=1e-5)
         # Alone, the steps hand their scores to torch.
-        *_, (_, _, last) = frozen.steps(given, graph)
+        *_, (_, _, last) = call_by_call.steps(frozen, given, graph)
         torch.testing.assert_close(found, last, rtol=1e-5, atol=1e-5)
 
 

@@ -11,7 +11,7 @@ from torch import nn
 import bitgnn
 from bitgnn import BitTensor
 from bitgnn.bits import Int8Tensor
-from bitgnn.inference import load, memory_report, save
+from bitgnn.inference import call_by_call, load, memory_report, save
 from bitgnn.inference.stream import predict
 from bitgnn.measure.memory import stored_bytes
 
@@ -81,7 +81,7 @@ def test_floats_are_read_once(kind, calls):
     model, x, _ = network(kind, "full")
     frozen = bitgnn.freeze(model, check=False)
     for form, together in ((x, calls), (frozen.pack_features(x), 1)):
-        first, *_ = frozen.groups(form)
+        first, *_ = call_by_call.groups(frozen, form)
         assert len(first) == together
 
 

@@ -9,7 +9,7 @@ from torch_geometric.data import Data
 from torch_geometric.nn import global_mean_pool
 
 from bitgnn.convert import freeze
-from bitgnn.inference import FrozenLayers, FrozenModel, load, save
+from bitgnn.inference import FrozenModel, load, save
 from bitgnn.nn import GCNConv, GraphConv, Linear, SAGEConv
 
 
@@ -82,7 +82,7 @@ def test_a_whole_forward(x, edges, tmp_path):
     model.eval()
     with pytest.warns(UserWarning, match=r"forward of Whole: .* line \d+, `if x.size\(0\) > 10:`"):
         frozen = freeze(model)
-    assert isinstance(frozen, FrozenLayers)
+    assert frozen.kind == "layers"
     assert list(frozen.report.letters) == ["gcn", "sage", "graph", "map"]
     assert "own" in frozen.report.floats
     for options in ({}, {"twice": True}):
@@ -100,5 +100,5 @@ def test_a_whole_forward(x, edges, tmp_path):
     assert {p.mean().item() for p in other.parameters()} == {0.5}
     with pytest.raises(ValueError, match="damaged checkpoint or another model"):
         load(tmp_path, model=Around(Deciding(), "graph", "FBB+BBB"))
-    with pytest.raises(TypeError, match="model is frozen already, a FrozenLayers"):
+    with pytest.raises(TypeError, match="model is frozen already, a FrozenModel"):
         freeze(frozen)

@@ -68,5 +68,5 @@ def test_out_of_images(device):
     out = torch.empty(3, 10, device=device)
     assert model(x, out=out) is out
     assert out.equal(model(x))
-    with pytest.raises(ValueError, match="FrozenImages: out must have shape"):
+    with pytest.raises(ValueError, match="FrozenModel: out must have shape"):
         model(x, out=out[:2])

@@ -7,7 +7,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from bitgnn import BitTensor
 from bitgnn.convert import freeze
-from bitgnn.inference import capture, memory_report
+from bitgnn.inference import call_by_call, capture, memory_report
 
 BITS, SCALED = ["BBB+BBB", "BBF+FBF"], ["FBF+FBF", "FBF+FBF"]
 
@@ -124,9 +124,9 @@ def test_rooms_for_dense_features_alone_say_so(frozen, held, edges):
     message = r"x must be dense or the result of pack_features, got a tensor of layout .*csr"
     for call in (
         lambda: memory_report(frozen, (sparse, graph)),
-        lambda: frozen.groups(sparse),
-        lambda: frozen.steps(sparse, graph),
-        lambda: frozen.repeatable_calls(sparse, graph),
+        lambda: call_by_call.groups(frozen, sparse),
+        lambda: call_by_call.steps(frozen, sparse, graph),
+        lambda: call_by_call.repeatable_calls(frozen, sparse, graph),
     ):
         with pytest.raises(TypeError, match=message):
             call()

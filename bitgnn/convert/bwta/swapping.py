@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import logging
 from typing import Any
 
 import torch
@@ -19,6 +20,7 @@ from bitgnn.convert.bwta.errors import (
     start_scales,
 )
 from bitgnn.convert.configs import BWTAConfig
+from bitgnn.convert.handlers import TRAINED, FreezeOptions, handles
 from bitgnn.convert.reporting import BinarizeReport
 from bitgnn.convert.summary_table import LayerSummary, Summary
 from bitgnn.convert.walker import is_inside, outermost, put_everywhere
@@ -30,11 +32,13 @@ from bitgnn.inference.bwta import (
 from bitgnn.inference.bwta.architecture import float_form, frozen_layers, leave_fast_paths
 from bitgnn.inference.bwta.attention import PROJECTIONS
 from bitgnn.inference.frozen import FreezeReport
-from bitgnn.inference.frozen_layers import FrozenBWTA
+from bitgnn.inference.frozen_model import FrozenModel
 from bitgnn.inference.steps.structure import copy_with
 from bitgnn.nn import BWTAAttention, BWTALinear, BWTAMultiheadAttention
 from bitgnn.nn.attention.pretrained import add_attention, is_pretrained
 from bitgnn.nn.bwta_linear import Kind
+
+_log = logging.getLogger("bitgnn.convert.freezing")
 
 FORMS: dict[Any, Any] = {
     BWTALinear: FrozenBWTALinear,
@@ -42,10 +46,10 @@ FORMS: dict[Any, Any] = {
     BWTAMultiheadAttention: FrozenBWTAMultiheadAttention,
 }
 """Packed forms of trained layers."""
-TRAINED = tuple(FORMS)
 FLOAT_BITS, TERNARY_BITS, FLOAT_BYTES = 32, 2, 4
 
 
+@handles("binarize", BWTAConfig)
 def binarize_bwta(model: nn.Module, config: BWTAConfig) -> tuple[nn.Module, BinarizeReport]:
     """A copy of ``model`` with BWTA layers in place of linear and attention layers.
 
@@ -162,20 +166,23 @@ def _swap_attention(model: nn.Module, config: BWTAConfig) -> dict[str, str]:
     return dict.fromkeys(done, "BWTA attention")
 
 
-def has_bwta(model: nn.Module) -> bool:
-    """True if a model has BWTA layers, at any level."""
-    return any(isinstance(module, TRAINED) for module in model.modules())
-
-
-def freeze_bwta(model: nn.Module) -> FrozenBWTA:
+@handles("freeze", BWTAConfig)
+def freeze_bwta(model: nn.Module, options: FreezeOptions | None = None) -> FrozenModel:
     """A copy of a trained model with packed BWTA layers; the rest stays as it is, in floats.
 
     Layers at level None become torch's own.
 
     Raises:
-        ValueError: every BWTA layer is at level None, or one cannot be packed (its level is above
-            1, its scale not set or not positive, its weights are not finite); the message names it.
+        ValueError: there are options, every BWTA layer is at level None, or one cannot be packed
+            (its level is above 1, its scale not set or not positive, its weights are not finite);
+            the message names it.
     """
+    given = () if options is None else options[:3]
+    if any(option is not None for option in given):
+        raise ValueError(
+            "freeze: plan, output and features must be None for a model of BWTA layers, got "
+            "{!r}, {!r} and {!r}".format(*given)
+        )
     letters: dict[str, str] = {}
     floats: dict[str, str] = {}
     replaced: dict[str, nn.Module] = {}
@@ -192,16 +199,19 @@ def freeze_bwta(model: nn.Module) -> FrozenBWTA:
         raise ValueError(f"freeze: every BWTA layer of {type(model).__name__} is at level None")
     frozen = copy_with(model, replaced)
     leave_fast_paths(frozen)
-    return FrozenBWTA(frozen, FreezeReport(letters=letters, floats=floats))
+    report = FreezeReport(letters=letters, floats=floats)
+    _log.info("freeze:\n%s", report)
+    return FrozenModel.of_code("bwta", frozen, report)
 
 
-def summarise_bwta(model: nn.Module, data: Any) -> Summary:
+@handles("summary", BWTAConfig)
+def summarise_bwta(model: nn.Module, data: Any, repeats: int) -> Summary:
     """Bits and bytes of the layers of a model with BWTA layers, as frozen, without times."""
     if data is not None:
         raise ValueError(
             "summary: data must be None for a model of BWTA layers, which is not timed"
         )
-    frozen = model if isinstance(model, FrozenBWTA) else freeze_bwta(model)
+    frozen = model if isinstance(model, FrozenModel) else freeze_bwta(model)
     packed = frozen_layers(frozen.model)
     rows: list[LayerSummary] = []
     on_bits = whole = 0
@@ -223,7 +233,7 @@ def summarise_bwta(model: nn.Module, data: Any) -> Summary:
             bits, share = FLOAT_BITS, 0.0
         rows.append(LayerSummary(name, "", bits, bits, None, FLOAT_BITS, size, size, share, None))
     notes = ["1-bit ops: share of the linear layers' products; attention's own come beside"]
-    if not isinstance(model, FrozenBWTA):
+    if not isinstance(model, FrozenModel):
         notes.append("bits and packed bytes are those of the frozen form")
     notes += [f"{name}: full precision, {why}" for name, why in frozen.report.floats.items()]
     total = on_bits / whole if whole else None

@@ -10,6 +10,8 @@ from torch import Tensor
 from bitgnn.bits.tensor import WORD_BITS
 from bitgnn.convert.network.values import (
     IMAGES,
+    PRODUCTS,
+    SUMS,
     Value,
     canonical,
     collapse,
@@ -19,10 +21,7 @@ from bitgnn.convert.network.values import (
     readers_of,
 )
 
-BIT_WRITERS = (
-    "product", "aggregate", "add", "cat", "ternary_product", "ternary_aggregate", "int8_product",
-    "attend",
-)  # fmt: skip
+BIT_WRITERS = (*PRODUCTS, *SUMS, "add", "cat", "int8_product", "attend")
 """Kinds of values whose operators can write bits themselves; of images, products alone can."""
 INT16_MAX = 2**15 - 1
 EXACT = 2**24

@@ -18,6 +18,8 @@ import torch
 from torch import Tensor
 
 from bitgnn.convert.network.values import (
+    PRODUCTS,
+    SUMS,
     Network,
     Value,
     canonical,
@@ -31,7 +33,7 @@ MEAN_DEGREE = 8
 """Neighbours of a node where costs are weighed: a low guess, so that aggregations count little."""
 FLOAT_BYTES = 4
 BITS_OF_BYTE = 8
-BINARY_KINDS = ("product", "ternary_product", "ternary_aggregate", "pack_int8")
+BINARY_KINDS = (*PRODUCTS, *(kind for kind in SUMS if kind != "aggregate"), "pack_int8")
 """Kinds of values that read signs, ternary values or codes of their first input."""
 OPERATIONS_OF_BYTE = 14
 """Float products and sums that take as long as moving a byte, on current GPUs."""

@@ -49,7 +49,7 @@ class RowMaximum(NamedTuple):
 
 
 def _is_last(dim: Any, *values: Any) -> bool:
-    """Whether a dimension is that of the features."""
+    """True if a dimension is that of the features."""
     return dim == -1 or (dim == 1 and all(isinstance(v, Value) and is_matrix(v) for v in values))
 
 

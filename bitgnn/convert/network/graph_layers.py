@@ -224,7 +224,7 @@ def lower_graph_layer(
         source = prepare(name, layer, letters, _projected(name, layer, value))
     # A layer of named precision has a norm whether or not its role uses it.
     hidden = None if letters.hidden_norm is None else getattr(layer, "hidden_norm", None)
-    scale = scale_of(name, layer, "input_quantizer", letters.takes_ternary)
+    scale = scale_of(name, layer, "input_quantizer", letters.input_letter)
     if letters.looks_up:
         z = looked_up_product(name, layer, letters, source, linear)
     else:
@@ -234,9 +234,9 @@ def lower_graph_layer(
             z = batch_norm(f"{name}.hidden_norm", hidden, z)
     if letters.bmm[2] == "B":
         z = function_of(name, "sign", z)
-    hidden_scale = scale_of(name, layer, "hidden_quantizer", letters.sums_ternary)
+    hidden_scale = scale_of(name, layer, "hidden_quantizer", letters.sum_letter)
     tensors = named(bias=row.bias_of(layer), scale=hidden_scale)
-    kind = "aggregate" if hidden_scale is None else "ternary_aggregate"
+    kind = f"{letters.sum_letter.kind}aggregate"
     out = Value(kind, name, (z,), z.size, tensors=tensors, spec=spec)
     if getattr(layer, "has_shortcut", False):
         own = function_of(name, "sign", looked_up_bits(name, layer, prepared))
@@ -305,7 +305,7 @@ def _adjacency(layer: Any, row: GraphLayer, letters: Any, weighted: bool) -> Gra
 
 
 def is_binary(module: nn.Module, plan: Planned) -> bool:
-    """Whether a layer computes with bits."""
+    """True if a layer computes with bits."""
     if isinstance(module, bitgnn.nn.BinaryLinear | bitgnn.nn.BinaryConv2d):
         return True
     kinds = (*SUPPORTED, bitgnn.nn.Linear, bitgnn.nn.GINConv, SumLinear)
@@ -313,7 +313,7 @@ def is_binary(module: nn.Module, plan: Planned) -> bool:
 
 
 def has_binary_layers(model: nn.Module, plan: Planned) -> bool:
-    """Whether a layer of a model computes with bits."""
+    """True if a layer of a model computes with bits."""
     return any(is_binary(module, plan) for module in model.modules())
 
 

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch_geometric.nn.dense.linear import is_uninitialized_parameter
 
 import bitgnn.nn
+from bitgnn.bits.letters import Letter
 from bitgnn.convert.network.int8_rows import codes_of, int8_product, is_rows
 from bitgnn.convert.network.values import (
     Unsupported,
@@ -48,16 +49,16 @@ def weight_of(linear: Any, name: str) -> Tensor:
     return weight
 
 
-def scale_of(name: str, layer: Any, quantizer: str, is_ternary: bool) -> Tensor | None:
-    """The learnt scale ``[1]`` of a layer's ternary values, or None."""
-    if not is_ternary:
+def scale_of(name: str, layer: Any, quantizer: str, letter: Letter) -> Tensor | None:
+    """The learnt scale ``[1]`` of a layer's ternary values, say, or None."""
+    if not letter.level:
         return None
     found = getattr(layer, quantizer, None)
     if found is None:
         raise ValueError(
             f"freeze: layer {name!r} has no scale for ternary values; train it with these letters"
         )
-    scale: Tensor = found.frozen_scale(f"{name}.{quantizer}").view(1)
+    scale: Tensor = found.frozen_scale(f"{name}.{quantizer}", letter.level).view(1)
     return scale
 
 
@@ -90,8 +91,8 @@ def product(
     """
     out = weight.size(0)
     value = with_size(value, weight.size(1), name)
-    if letters.is_float_linear or letters.takes_ternary:
-        kind = "linear" if letters.is_float_linear else "ternary_product"
+    if letters.is_float_linear or letters.input_letter.kind:
+        kind = "linear" if letters.is_float_linear else f"{letters.input_letter.kind}product"
         tensors = named(weight=weight, bias=bias, scale=scale)
         result = Value(kind, name, (value,), out, tensors=tensors)
         return result if addend is None else Value("add", name, (result, addend), out)
@@ -131,7 +132,7 @@ def lower_linear(name: str, layer: Any, value: Value, plan: Planned) -> Value:
         weight,
         bias=layer.bias if hidden is None else None,
         takes_sign_of_dot=layer.bias is None and hidden is None and output is None,
-        scale=scale_of(name, layer, "input_quantizer", letters.takes_ternary),
+        scale=scale_of(name, layer, "input_quantizer", letters.input_letter),
     )
     if hidden is not None:
         out = batch_norm(f"{name}.hidden_norm", hidden, out)

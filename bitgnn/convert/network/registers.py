@@ -18,7 +18,15 @@ from bitgnn.convert.network.demands import (
     is_standardized,
     standardized_source,
 )
-from bitgnn.convert.network.values import IMAGES, Network, Value, canonical, collapse
+from bitgnn.convert.network.values import (
+    IMAGES,
+    PRODUCTS,
+    SUMS,
+    Network,
+    Value,
+    canonical,
+    collapse,
+)
 from bitgnn.inference.emit import BEHIND, Emitter
 from bitgnn.inference.graph import GraphSpec
 from bitgnn.inference.program import Program, Register
@@ -35,10 +43,7 @@ BY_LETTERS = "its letters ask for"
 FIRST_LAYER = "its sign is that of the first layer, which is in floats"
 """Reason where binarize() or the user left the layer that reads the input as it is."""
 ALSO_FLOATS = "its value is read in floats as well as by sign"
-LAYERS = (
-    "product", "linear", "aggregate", "ternary_product", "ternary_aggregate", "int8_product",
-    "attend", "call",
-)  # fmt: skip
+LAYERS = (*PRODUCTS, *SUMS, "linear", "int8_product", "attend", "call")
 LAYERS_OF_IMAGES = ("product", "conv", "linear", "call", "add")
 """Kinds of values that layers compute: that signs of them are taken of floats is worth a word."""
 

@@ -25,17 +25,27 @@ from bitgnn.convert.network.registers import (
     width_of,
 )
 from bitgnn.convert.network.tracer import NotTraced
-from bitgnn.convert.network.values import IMAGES, ROWS, Network, Value, canonical, collapse, is_unit
+from bitgnn.convert.network.values import (
+    IMAGES,
+    PRODUCTS,
+    ROWS,
+    SUMS,
+    Network,
+    Value,
+    canonical,
+    collapse,
+    is_unit,
+)
 from bitgnn.inference.frozen import FreezeReport
-from bitgnn.inference.frozen_images import FrozenImages, Takes
 from bitgnn.inference.frozen_model import FrozenModel
+from bitgnn.inference.image_calls import Takes
 from bitgnn.ops.linear import MOST_FEATURES, weight_digits
 
 _pack_scaled = torch.ops.bitgnn.pack_scaled.default
 
 
 def select_steps(network: Network) -> FrozenModel:
-    """The frozen model of a network, a :class:`FrozenImages` for one of images.
+    """The frozen model of a network.
 
     Raises:
         ValueError: the width of the features cannot be told, or something does not fit; the message
@@ -72,7 +82,7 @@ class _Selection(Int8Products, ImageProducts):
         specs, own_call = self.specs, network.own_call
         return FrozenModel(program, tensors, specs, report, calls, own_call=own_call)
 
-    def images(self) -> FrozenImages:
+    def images(self) -> FrozenModel:
         """A model of images or rows."""
         letters = {
             name: letters[:2] + ("B" if self.boundaries.get(name) == "bits" else "F")
@@ -90,7 +100,7 @@ class _Selection(Int8Products, ImageProducts):
             size, takes = next(rows, None), "flattened"
         # What only the user's own code reads has channels that nothing tells.
         program, tensors, calls = self.parts(size or 0, self.floats[self.scores])
-        return FrozenImages(program, tensors, report, calls, takes=takes)
+        return FrozenModel(program, tensors, (), report, calls, takes=takes)
 
     def emit(self, value: Value) -> None:
         """Write a value in every form that its readers need."""
@@ -154,11 +164,11 @@ class _Selection(Int8Products, ImageProducts):
         if kind == "product" and self.of_images:
             self.boundaries[layer] = "floats"
             return self._image_product(value, None)
-        if kind in ("product", "ternary_product"):
+        if kind in PRODUCTS:
             return self._product(value, None)
         if kind == "int8_product":
             return self._int8_product(value, None).register
-        if kind in ("aggregate", "ternary_aggregate"):
+        if kind in SUMS:
             return self._aggregate(value, None)
         if kind == "attend":
             return self._attend(value, None)
@@ -181,7 +191,7 @@ class _Selection(Int8Products, ImageProducts):
             self.bits[target] = self._int8_product(value, target)
             return
         assert value.size is not None
-        if value.kind in ("product", "ternary_product"):
+        if value.kind in PRODUCTS:
             self.bits[target] = Bits(self._product(value, target), value.size)
         elif (beside := signs_beside(value)) is not None:
             self.bits[target] = self._beside_signs(value, target, *beside)

@@ -9,6 +9,7 @@ from typing import Any
 
 from torch import Tensor
 
+from bitgnn.bits.letters import LETTERS
 from bitgnn.inference.graph import GraphSpec
 from bitgnn.inference.own_call import PLAIN_CALL, OwnCall
 from bitgnn.inference.steps.calls import FloatCall
@@ -17,6 +18,10 @@ from bitgnn.inference.steps.floats import FUNCTIONS, is_monotone, is_sign_preser
 IMAGES = 4
 ROWS = 2
 """Dimensions of a value: ``[N, C, H, W]``, or ``[N, K]``."""
+
+PRODUCTS = tuple(dict.fromkeys(f"{a.kind}product" for a in LETTERS.values() if a.products))
+SUMS = tuple(dict.fromkeys(f"{a.kind}aggregate" for a in LETTERS.values() if a.sums))
+"""Kinds of values that are products, or sums of neighbours, by the letters of what they read."""
 
 _KEEP_SIZE = ("function", "max_pool", "avg_pool", "adaptive_avg_pool", "mean_pixels")
 """Kinds of values with as many channels as what they read."""
@@ -131,7 +136,7 @@ def is_unit(value: Value) -> bool:
 
 
 def is_matrix(value: Value) -> bool:
-    """Whether a value is known to be ``[N, size]``; results of the user's own code may be anything.
+    """True if a value is known to be ``[N, size]``; results of the user's own code may be anything.
 
     Of those the last dimension alone can be named, and vectors have no form.
     """

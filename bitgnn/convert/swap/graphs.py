@@ -14,11 +14,13 @@ from torch_geometric.nn.aggr import Aggregation
 
 import bitgnn.nn
 from bitgnn.convert.configs import NAMED, GraphConfig, Precision
+from bitgnn.convert.handlers import handles
 from bitgnn.convert.network.graph_layers import SUPPORTED, row_of
 from bitgnn.convert.network.layers import letters_of
 from bitgnn.convert.plan import tunable_layers
 from bitgnn.convert.reporting import BinarizeReport, spelled
 from bitgnn.convert.swap.keeping import (
+    COMPOSED,
     OWN,
     carry_over,
     carry_tree,
@@ -54,6 +56,7 @@ class Unswappable(ValueError):
     """A layer that no binary one can take the place of; the message says why."""
 
 
+@handles("binarize", GraphConfig)
 def binarize_graph_layers(
     model: nn.Module, config: GraphConfig
 ) -> tuple[nn.Module, BinarizeReport]:
@@ -168,7 +171,7 @@ def _assigned(
 
 
 def _is_wide(layer: Any) -> bool:
-    """Whether bits of a linear layer are worth their norm: not those of gates or a few columns."""
+    """True if bits of a linear layer are worth their norm: not those of gates or a few columns."""
     outputs, inputs = layer.weight.shape
     return inputs >= LEAST_INPUTS and outputs > 1
 
@@ -181,6 +184,14 @@ def swapped_layer(model: nn.Module, name: str, precision: Precision, dropout: fl
     layer: Any = model.get_submodule(name)
     new: Any
     chosen: dict[str, Any] = {"precision": precision, "dropout": dropout}
+    if is_composed(layer) and isinstance(layer, torch_geometric.nn.TransformerConv):
+        new = bitgnn.nn.TransformerConv(
+            layer.in_channels, layer.out_channels, layer.heads, layer.concat, layer.beta,
+            layer.dropout, layer.edge_dim, layer.lin_key.bias is not None, layer.root_weight,
+            precision, aggr=layer.aggr, flow=layer.flow,
+        )  # fmt: skip
+        tensor = layer.lin_key.weight
+        return put_everywhere(model, layer, carry_over(layer, new.to(tensor.device, tensor.dtype)))
     if is_composed(layer):
         trains = isinstance(layer.eps, nn.Parameter)
         chosen |= {"aggr": layer.aggr, "flow": layer.flow, "node_dim": layer.node_dim}
@@ -209,9 +220,11 @@ def swapped_layer(model: nn.Module, name: str, precision: Precision, dropout: fl
 
 
 def is_composed(layer: nn.Module) -> bool:
-    """Whether a layer becomes one whose parts are binary, GINConv."""
-    if not isinstance(layer, torch_geometric.nn.GINConv) or why_float(layer) is not None:
+    """True if a layer becomes one whose parts are binary, GINConv or TransformerConv."""
+    if not isinstance(layer, COMPOSED) or why_float(layer) is not None:
         return False
+    if isinstance(layer, torch_geometric.nn.TransformerConv):
+        return type(layer.aggr_module) is torch_geometric.nn.SumAggregation
     first = first_linear(layer.nn)
     return first is not None and why_float(first) is None and why_not_binary(layer) is None
 
@@ -311,6 +324,6 @@ def _trained(layer: nn.Module, letters: str) -> LayerPrecision:
     if planned.is_float_linear or own.is_float_linear:
         return planned
     options = {name: own.options[name] for name in (*NORM_OPTIONS, *PRODUCT_OPTIONS)}
-    if planned.bmm[2] != "B" and not planned.sums_ternary:
+    if planned.bmm[2] != "B" and not planned.sum_letter.level:
         del options["hidden_norm"]
     return replace(planned, **options)  # type: ignore[arg-type]

@@ -10,6 +10,7 @@ from torch_geometric.nn import MessagePassing
 from torch_geometric.nn.dense.linear import is_uninitialized_parameter
 
 from bitgnn.convert.configs import ImageConfig
+from bitgnn.convert.handlers import handles
 from bitgnn.convert.network.lower import lower_images
 from bitgnn.convert.network.trace import trace_model
 from bitgnn.convert.network.values import Value
@@ -43,6 +44,7 @@ def is_for_images(model: nn.Module) -> bool:
     return any(_may_swap(module) for module in modules)
 
 
+@handles("binarize", ImageConfig)
 def binarize_images(model: nn.Module, config: ImageConfig) -> tuple[nn.Module, BinarizeReport]:
     """A copy of a model whose convolutions and linear layers are binary, with the weights kept."""
     known = outermost(model, _may_swap)

@@ -1,4 +1,4 @@
-"""What a swap leaves in floats: reasons by layer, and the report of a model that stays as it is."""
+"""Layers that a swap leaves in floats, with reasons; the report of a model that stays as it is."""
 
 from __future__ import annotations
 

@@ -113,7 +113,7 @@ def build(
 
 
 def float_form(module: nn.Module) -> nn.Module:
-    """What a BWTA layer at level None is: torch's own, with the same parameters.
+    """Torch's own form of a BWTA layer at level None, with the same parameters.
 
     Attention without projections, which torch has no module of, is copied.
     """

@@ -108,7 +108,7 @@ class FrozenBWTAAttention(AttentionForward, FrozenBWTALayer):
         need_weights: bool = False,
         need_probabilities: bool = False,
     ) -> Attended:
-        """What ``forward`` gives, on checked shapes, and the weights where they are needed."""
+        """Result of ``forward`` on checked shapes, and the weights where they are needed."""
         operators = torch.ops.bitgnn
         if self.activation == "sign":
             # Beyond half of any scale, in any type.

@@ -91,7 +91,7 @@ def _parts_of(leaf: Any) -> list[Input]:
 
 
 def unsaved(call: FloatCall) -> str:
-    """What to add to a report on a call that no checkpoint can hold, or not without the model."""
+    """Addition to a report on a call that no checkpoint can hold, or not without the model."""
     try:
         described = describe_call(call)
     except Unsavable as reason:
@@ -101,7 +101,7 @@ def unsaved(call: FloatCall) -> str:
 
 
 def is_unsaved(calls: Iterable[nn.Module] | None) -> bool:
-    """Whether a checkpoint cannot hold one of these calls, or not without the model."""
+    """True if a checkpoint cannot hold one of these calls, or not without the model."""
     return any(isinstance(call, FloatCall) and unsaved(call) for call in calls or ())
 
 
@@ -133,7 +133,7 @@ def describe_call(call: FloatCall) -> dict[str, Any]:
 
 
 def needs_model(descriptions: Any) -> bool:
-    """Whether calls run modules of the user's, which no file holds."""
+    """True if calls run modules of the user's, which no file holds."""
     calls = descriptions if isinstance(descriptions, list) else []
     functions = (call.get("function") for call in calls if isinstance(call, dict))
     return any(isinstance(function, dict) and "own" in function for function in functions)

@@ -114,12 +114,12 @@ OF_IMAGES: dict[str, FloatFunction] = {
 
 
 def is_monotone(name: str) -> bool:
-    """Whether a sign behind this function can become a threshold in front of it."""
+    """True if a sign behind this function can become a threshold in front of it."""
     return name in FUNCTIONS and FUNCTIONS[name].is_monotone
 
 
 def is_sign_preserving(name: str, attributes: Attributes) -> bool:
-    """Whether a sign behind this function is the sign in front of it."""
+    """True if a sign behind this function is the sign in front of it."""
     return name in FUNCTIONS and FUNCTIONS[name].keeps_sign(attributes)
 
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import inspect
-import operator
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
@@ -35,7 +34,6 @@ class Unsavable(ValueError):
 
 
 _FUNCTION_NAMES: dict[Any, str] = {function: name for name, function in reversed(FUNCTIONS.items())}
-_MODULE_NAMES = {kind: name for name, kind in MODULES.items()}
 _NAMES = Names(_FUNCTION_NAMES, FUNCTIONS)
 _AGGREGATION = "aggr_module."
 """How the tensors of a layer's aggregation begin in its state."""
@@ -43,59 +41,35 @@ _OF_MESSAGES = ("aggr", "flow", "node_dim")
 """Arguments of PyG's base class, beside those that a layer's own constructor lists."""
 
 
-def _has(path: str) -> Callable[[Any], Any]:
-    """What tells whether a part of a module is there."""
-    return lambda module: operator.attrgetter(path)(module) is not None
-
-
-_of = operator.attrgetter
-_STATISTICS = ("eps", "momentum", "affine", "track_running_stats")
-_ELSEWHERE: dict[tuple[str, str], Callable[[Any], Any]] = {
-    **{("torch_geometric.nn.norm.BatchNorm", n): _of(f"module.{n}") for n in _STATISTICS},
-    **{("torch_geometric.nn.norm.DiffGroupNorm", n): _of(f"norm.{n}") for n in _STATISTICS},
-    ("torch_geometric.nn.norm.BatchNorm", "in_channels"): _of("module.num_features"),
-    ("torch_geometric.nn.norm.InstanceNorm", "in_channels"): _of("num_features"),
-    ("torch_geometric.nn.norm.MessageNorm", "learn_scale"): _of("scale.requires_grad"),
-    ("torch.nn.PReLU", "init"): lambda m: 0.25,
-    **{
-        (f"{package}.{kind}", "bias"): _has(f"{lin}.bias")
-        for package in ("torch_geometric.nn", "bitgnn.nn")
-        for kind, lin in (("SAGEConv", "lin_l"), ("GraphConv", "lin_rel"))
-    },
-    ("torch.nn.PairwiseDistance", "p"): _of("norm"),
-    ("torch_geometric.nn.aggr.StdAggregation", "semi_grad"): _of("var_aggr.semi_grad"),
-    ("torch_geometric.nn.SGConv", "bias"): _has("lin.bias"),
-    ("torch_geometric.nn.LEConv", "bias"): _has("lin1.bias"),
-    ("torch_geometric.nn.ChebConv", "K"): lambda m: len(m.lins),
-}
-"""Constructor arguments that a module holds under another name."""
+_BIAS = {"SAGEConv": "lin_l", "GraphConv": "lin_rel"}
+"""The map that has a layer's bias, where the layer itself has none."""
 
 
 def describe_module(module: nn.Module) -> dict[str, Any]:
     """Plain values of a module, from which it is made again; Unsavable where it has none.
 
-    Class and arguments of the constructor; or class, attributes and parts.
+    Class and arguments of the constructor, of layers of this package; else class, attributes and
+    parts.
     """
-    try:
+    if type(module) in FORMS["layer"].kind:  # type: ignore[operator]
         return _describe_made(module)
-    except Unsavable:
-        try:
-            found = describe_structure(module, _NAMES)
-            made = read_structure(found, module.state_dict(), _NAMES)
-            is_same = describe_structure(made, _NAMES) == found
-        except ValueError as error:
-            raise Unsavable(str(error)) from error
-        if not is_same:
-            raise
-        return {"structure": found}
+    try:
+        found = describe_structure(module, _NAMES)
+        made = read_structure(found, module.state_dict(), _NAMES)
+        is_same = describe_structure(made, _NAMES) == found
+    except ValueError as error:
+        raise Unsavable(str(error)) from error
+    if not is_same:
+        raise Unsavable(f"{type(module).__name__} cannot be made again")
+    return {"structure": found}
 
 
 def _describe_made(module: nn.Module) -> dict[str, Any]:
-    name = _MODULE_NAMES.get(type(module))
+    name = next((name for name, kind in MODULES.items() if kind is type(module)), None)
     if name is None:
         raise Unsavable(f"{type(module).__name__} is a class of its own")
     arguments = {
-        parameter.name: _plain(name, module, parameter.name)
+        parameter.name: _plain(module, parameter.name)
         for parameter in inspect.signature(type(module).__init__).parameters.values()
         if parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
         and parameter.name not in ("self", "device", "dtype")
@@ -108,7 +82,7 @@ def _describe_made(module: nn.Module) -> dict[str, Any]:
     if isinstance(module, MessagePassing):
         for parameter in sorted(set(_OF_MESSAGES) - arguments.keys()):
             if getattr(made, parameter) != getattr(module, parameter):
-                arguments[parameter] = _plain(name, module, parameter)
+                arguments[parameter] = _plain(module, parameter)
         made = _made(module, description)
     _check(module, made)
     return description
@@ -138,20 +112,15 @@ def _made(module: nn.Module, description: Mapping[str, Any]) -> nn.Module:
         raise Unsavable(f"{type(module).__name__} cannot be made again, {error}") from error
 
 
-def _plain(name: str, module: nn.Module, parameter: str) -> Any:
-    elsewhere = _ELSEWHERE.get((name, parameter))
-    if elsewhere is not None:
-        try:
-            value = elsewhere(module)
-        except AttributeError as error:  # a part of it was packed or replaced
-            raise Unsavable(f"{type(module).__name__} was changed after it was made") from error
-    elif parameter == "precision":
+def _plain(module: nn.Module, parameter: str) -> Any:
+    if parameter == "precision":
         value = getattr(module, "letters", None)
         if getattr(module, "has_role", False):
             value = module.precision  # its letters follow from its role, which is among its tensors
     else:
         try:
-            value = getattr(module, parameter)
+            held = _BIAS.get(type(module).__name__, "") if parameter == "bias" else ""
+            value = getattr(module.get_submodule(held), parameter)
         except AttributeError:
             what = f"{type(module).__name__} does not tell its {parameter}"
             raise Unsavable(what) from None
@@ -168,7 +137,7 @@ def _plain(name: str, module: nn.Module, parameter: str) -> Any:
 
 
 def _check(module: nn.Module, made: nn.Module) -> None:
-    """Whether what is made again is the same module."""
+    """True if what is made again is the same module."""
 
     def form(of: nn.Module) -> Any:
         messages = isinstance(of, MessagePassing)

@@ -29,12 +29,12 @@ class Method:
 
 
 def results(value: Any) -> Any:
-    """What the forward returns, a structure of several tensors."""
+    """Result of a forward that returns a structure of several tensors."""
     return value
 
 
 def _named(*rows: tuple[str, Any, str]) -> dict[str, Any]:
-    """What packages have under these names; versions of them may lack some."""
+    """Members of packages by these names; versions of them may lack some."""
     return {
         f"{package}.{name}": getattr(owner, name)
         for package, owner, names in rows

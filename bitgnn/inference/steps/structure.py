@@ -28,6 +28,7 @@ _PACKAGES = (
     "torch.nn.modules.",
     "torch_geometric.nn.module_dict.",
     "torch_geometric.nn.parameter_dict.",
+    "bitgnn.nn.transformer_conv.",
     "torch_geometric.utils._trim_to_layer.",
     *(f"torch_geometric.nn.{part}." for part in _OF_PYG),
 )
@@ -215,7 +216,7 @@ def _empty(kind: type[nn.Module]) -> nn.Module:
 
 
 def _is_of_messages(key: str) -> bool:
-    """Whether PyG's base class makes an attribute anew: its inspector, and empty hooks."""
+    """True if PyG's base class makes an attribute anew: its inspector, and empty hooks."""
     return key == "inspector" or key.endswith("_hooks")
 
 

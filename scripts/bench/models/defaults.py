@@ -19,7 +19,7 @@ from bench.models.case import Networks
 from bench.models.ours import SPARSE, Frozen, inputs_of
 from bench.models.peers import FP32, HALVES, PYG, TF32, Peer
 from bench.tasks import HIDDEN, SEED, NodeTask, load_task
-from bitgnn.inference import FrozenModel
+from bitgnn.inference import FrozenModel, call_by_call
 from bitgnn.measure.timing import Clock
 
 FORM = "bin"
@@ -191,7 +191,7 @@ class FirstProduct:
 def _first_product(model: FrozenModel, x: Any, graph: Any) -> Callable[[], None]:
     """The calls of a forward up to its first product."""
     wanted: list[Callable[[], None]] = []
-    for steps, call in model.repeatable_calls(x, graph):
+    for steps, call in call_by_call.repeatable_calls(model, x, graph):
         wanted.append(call)
         if any(step.kind.startswith("bmm") for step in steps):
             break

@@ -13,7 +13,7 @@ from torch import Tensor
 from bench.tasks import NodeTask, untrained_model
 from bitgnn.bits import BitAdjacency, BitTensor
 from bitgnn.convert import freeze
-from bitgnn.inference import FrozenModel, capture
+from bitgnn.inference import FrozenModel, call_by_call, capture
 
 FORMS = ("bin", "full")
 EXECUTORS = {"cpu": ("eager",), "cuda": ("eager", "cuda_graph")}
@@ -129,7 +129,7 @@ def _keep(found: dict[str, Tensor], layer: str, module: Any, inputs: Any, output
 def _hidden_bits(network: Frozen, features: str) -> dict[str, BitTensor]:
     """The last bits that each layer of the frozen network hands over."""
     found = {}
-    for step, _, result in network.model.steps(*network.inputs[features]):
+    for step, _, result in call_by_call.steps(network.model, *network.inputs[features]):
         if isinstance(result, BitTensor):
             found[step.layer] = result
     return found

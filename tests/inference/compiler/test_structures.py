@@ -10,7 +10,8 @@ from torch import nn
 from torch.nn import functional
 
 import bitgnn
-from bitgnn.inference.frozen_layers import FrozenLayers
+from bitgnn.inference.descriptions import describe
+from bitgnn.inference.descriptions import read as read_description
 from bitgnn.inference.steps.known import FUNCTIONS, describe_function, read_function
 from bitgnn.inference.steps.structure import Names, Untold, describe_structure, read_structure
 
@@ -124,9 +125,9 @@ def test_odd_descriptions_are_refused(change, message):
         )
 
 
-def test_known_constructors_come_first():
-    assert "module" in describe_function(nn.Linear(SIZE, SIZE))
-    assert "structure" in describe_function(nn.GRUCell(SIZE, SIZE))
+def test_layers_of_this_package_are_told_by_their_constructors():
+    assert "module" in describe_function(bitgnn.nn.Linear(SIZE, SIZE))
+    assert "structure" in describe_function(nn.Linear(SIZE, SIZE))
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")
@@ -146,10 +147,10 @@ def test_earlier_files_of_packed_layers_are_read():
     model = bitgnn.binarize(Whole())
     model(x, edges).sum().backward()
     frozen = bitgnn.freeze(model.eval(), check=False)
-    description, state = frozen.description(), frozen.model.state_dict()
+    description, state = describe(frozen), frozen.model.state_dict()
     for name, entry in description["layers"].items():
         description["layers"][name] = entry["packed"]["frozen"]
     state = {name: tensor for name, tensor in state.items() if "sources_alone" not in name}
     description["shared"] = {}
-    read = FrozenLayers.from_description(description, state, Whole())
+    read = read_description(description, state, Whole())
     assert torch.equal(read(x, edges), frozen(x, edges))

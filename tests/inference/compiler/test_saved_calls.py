@@ -147,20 +147,26 @@ def test_a_module_that_no_file_tells_comes_from_the_model(x, edges, tmp_path):
         load(tmp_path, nn.Linear(2, 3))
 
 
+def by_constructor(call, module="torch_geometric.nn.norm.GraphNorm", **arguments):
+    """The norm as earlier files tell of it: its class and the arguments of its constructor."""
+    arguments = {"in_channels": HIDDEN, "eps": 1e-5, **arguments}
+    call.update(function={"module": module, "arguments": arguments})
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda c: c["function"].update(module="os.system"), "module 'os.system' is unknown"),
+        (lambda c: by_constructor(c, "os.system"), "module 'os.system' is unknown"),
         (lambda c: c.update(function={"function": "os.system"}), "'os.system' is unknown"),
         (lambda c: c.update(function={"method": "__reduce__"}), "'__reduce__' is unknown"),
         (lambda c: c.update(function={"function": "builtins.getattr"}), "the attribute"),
         (lambda c: c.update(function=3), "must be named, got 3"),
-        (lambda c: c["function"]["arguments"].update(extra=1), "unexpected keyword"),
+        (lambda c: by_constructor(c, extra=1), "unexpected keyword"),
         (lambda c: c.update(args={"tuple": [{"code": "x"}]}), "an argument of a call is wrong"),
         (lambda c: c.update(args={"tuple": [[1]]}), "an argument of a call is wrong"),
         (lambda c: c.update(args={"list": []}), "the arguments of a call are wrong"),
         (lambda c: c.update(more=1), "a call must have the entries"),
-        (lambda c: c["function"]["arguments"].update(in_channels=3), "size mismatch"),
+        (lambda c: by_constructor(c, in_channels=3), "size mismatch"),
     ],
 )
 @pytest.mark.filterwarnings("ignore")
@@ -172,6 +178,16 @@ def test_altered_files_are_refused(change, message, x, edges, tmp_path):
     file.write_text(json.dumps(sealed(description)))
     with pytest.raises(ValueError, match=message):
         load(tmp_path)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_modules_of_earlier_files_are_read(x, edges, tmp_path):
+    frozen = freeze(Around(norm.GraphNorm(HIDDEN), "").eval())
+    file = save(frozen, tmp_path) / "model.json"
+    description = json.loads(file.read_text())
+    by_constructor(description["calls"][0])
+    file.write_text(json.dumps(sealed(description)))
+    assert load(tmp_path)(x, edges).equal(frozen(x, edges))
 
 
 def test_arguments_of_calls_come_back():
