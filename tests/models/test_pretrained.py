@@ -42,7 +42,7 @@ def tasks(monkeypatch):
 def test_there_are_models_of_several_kinds():
     kinds = {pretrained_card(name)["kind"] for name in NAMES}
     assert len(NAMES) >= 12
-    assert {"classes of nodes", "links", "classes of graphs", "classes of images"} <= kinds
+    assert {"classes of nodes", "links", "classes of images"} <= kinds
 
 
 def test_they_are_small():
