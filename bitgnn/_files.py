@@ -9,14 +9,11 @@ import mmap
 import os
 import secrets
 import stat
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
 TEMPORARY = ".tmp"
-YOUNG = 60.0
-"""Seconds in which a temporary file is left alone: its writer may be about to lock it."""
 TEXT_BYTES = 1 << 26
 """Largest text file that is read."""
 
@@ -42,12 +39,17 @@ def atomic_file(path: Path, *, durable: bool = False) -> Iterator[BinaryIO]:
     was there before. What killed writers of the same file left behind is removed.
     """
     _remove_leftovers(path)
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}{TEMPORARY}")
-    try:
+    is_ours = False
+    while not is_ours:  # another writer may take it for a leftover before it is locked
+        temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}{TEMPORARY}")
         handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+        with contextlib.suppress(OSError):  # not every file system can
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        is_ours = os.fstat(handle).st_nlink > 0
+        if not is_ours:
+            os.close(handle)
+    try:
         with os.fdopen(handle, "wb") as file:
-            with contextlib.suppress(OSError):  # not every file system can
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
             yield file
             if durable:
                 file.flush()
@@ -81,8 +83,7 @@ def _remove_leftovers(path: Path) -> None:
             handle = os.open(leftover, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
             try:
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                if time.time() - os.fstat(handle).st_mtime > YOUNG:
-                    os.unlink(leftover)
+                os.unlink(leftover)
             finally:
                 os.close(handle)
 

@@ -43,6 +43,7 @@ unset PYTHONPATH BITGNN_CUDA_LIBRARY BITGNN_DISABLE_BINARY
   "${options[@]}" "$wheel"
 venv/bin/bitgnn --version
 venv/bin/bitgnn doctor
+venv/bin/bitgnn summary gcn-digits
 
 venv/bin/python - "$wheel" <<'PYTHON'
 import sys

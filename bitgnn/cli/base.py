@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import warnings
 from collections.abc import Iterator
@@ -54,14 +55,16 @@ def common(context: typer.Context, version: Version = False) -> None:
 
 
 @contextmanager
-def running(threads: int | None = None) -> Iterator[Console]:
+def running(threads: int | None = None, quiet: bool = False) -> Iterator[Console]:
     """Run a job: errors that a user can fix become one line and exit status 1.
 
     An interrupt with a message, which says what is kept, is printed as one line, too. Yields where
-    jobs print their results.
+    jobs print their results; ``quiet`` is for errors alone.
     """
+    if quiet:
+        os.environ["TQDM_DISABLE"] = "1"  # read when tqdm is imported
     try:
-        with ctrl_c_always_stops(), warnings_in_one_line():
+        with ctrl_c_always_stops(), warnings_in_one_line(quiet):
             load_package()
             import torch
             from rich.console import Console
@@ -73,7 +76,7 @@ def running(threads: int | None = None) -> Iterator[Console]:
             if threads is not None:
                 torch.set_num_threads(threads)
             try:
-                yield Console()
+                yield Console(quiet=quiet)
             except mendable as error:
                 what = "out of memory: " if isinstance(error, MemoryError) else ""
                 say(f"error: {what}{error}")
@@ -95,11 +98,13 @@ def say(text: object) -> None:
 
 
 @contextmanager
-def warnings_in_one_line() -> Iterator[None]:
-    """Print warnings of the package without the line of code that Python adds."""
+def warnings_in_one_line(quiet: bool) -> Iterator[None]:
+    """Print warnings of the package without the line of code that Python adds, or not at all."""
     show: Any = warnings.showwarning
 
     def in_one_line(message: Any, category: type[Warning], *rest: Any) -> None:
+        if quiet:
+            return
         if category is UserWarning:
             say(f"warning: {message}")
         else:

@@ -20,6 +20,7 @@ GRAPH = "Graph: the name of a data set, an .npz file, or a class of PyG as packa
 
 Output = Annotated[Path | None, typer.Option("--output", "-o", help="Folder for the results.")]
 Threads = Annotated[int | None, typer.Option(min=1, help="Threads of torch (default: all).")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print errors alone.")]
 DataRoot = Annotated[
     str | None,
     typer.Option(help="Folder of the data sets (default: BITGNN_DATA, else ./data)."),
@@ -51,9 +52,10 @@ def demo(
     output: Output = None,
     seeds: Annotated[int, typer.Option(min=1, help="Repeats of each form.")] = 3,
     threads: Threads = None,
+    quiet: Quiet = False,
 ) -> None:
     """Train a GCN on a graph of digits in three precisions, freeze, check and measure it."""
-    with running(threads) as console:
+    with running(threads, quiet) as console:
         from bitgnn.distillation.demo import run_demo
 
         run_demo(output or DEMO_FOLDER, seeds, console)
@@ -81,6 +83,7 @@ def distill(
     output: Output = None,
     data_root: DataRoot = None,
     threads: Threads = None,
+    quiet: Quiet = False,
 ) -> None:
     """Distill a float model into a binary one, freeze it and compare the two.
 
@@ -88,7 +91,7 @@ def distill(
     epochs as CSV and as a picture, and a report as JSON. Checkpoints stay in it; the same command
     goes on where it was stopped or killed.
     """
-    with running(threads) as console:
+    with running(threads, quiet) as console:
         from bitgnn.distillation.command import DistillCommand, run_distill
         from bitgnn.distillation.named import NamedModel, parse_seconds
 
@@ -144,6 +147,7 @@ def tune(
     output: Output = None,
     data_root: DataRoot = None,
     threads: Threads = None,
+    quiet: Quiet = False,
 ) -> None:
     """Find the precision of each layer and the width that suit a model best.
 
@@ -156,7 +160,7 @@ def tune(
     Exit status: 0 the limits are kept, 1 an error, 3 nothing keeps them, 130 interrupted.
     """
     begin = time.perf_counter()
-    with running(threads) as console:
+    with running(threads, quiet) as console:
         from bitgnn.distillation.named import NamedModel
         from bitgnn.tune.command import run_tune
 
@@ -210,13 +214,14 @@ def partition(
     output: Output = None,
     data_root: DataRoot = None,
     threads: Threads = None,
+    quiet: Quiet = False,
 ) -> None:
     """Write a graph as row chunks and META.json, from which any number of ranks map their rows.
 
     The edges are read twice and never held in memory. Finished parts stay in the output folder; the
     same command goes on where it was stopped or killed.
     """
-    with running(threads) as console:
+    with running(threads, quiet) as console:
         from bitgnn.distributed.command import PartitionCommand, run_partition
 
         folder = output or PARTITION_FOLDER / _folder_name(order, data[0].replace(":", "-"))
@@ -255,6 +260,23 @@ def _folder_name(model: str, data: str) -> str:
     from bitgnn.data.own_graphs import graph_title
 
     return f"{graph_title(model)}-{graph_title(data)}".lower()
+
+
+@app.command(short_help="List the packed models of the package.")
+def zoo(
+    as_json: Annotated[bool, typer.Option("--json", help="Print the cards as JSON.")] = False,
+) -> None:
+    """List the packed models of the package; predict, evaluate and the others take their names."""
+    with running():
+        from bitgnn.models import pretrained_card, pretrained_names
+
+        cards = [pretrained_card(name) for name in pretrained_names()]
+        lines = [
+            f"{card['name']:16s}{card['score']:8.4f} {card['metric']:10s}"
+            f"{card['bytes']['bits']:8d} bytes  {card['kind']}, {card['data']}"
+            for card in cards
+        ]
+        typer.echo(json.dumps(cards) if as_json else "\n".join(lines))
 
 
 @app.command()

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 
 from bitgnn.cli.base import app, running
-from bitgnn.cli.commands import Data, DataRoot, Threads
+from bitgnn.cli.commands import Data, DataRoot, Quiet, Threads
 
 if TYPE_CHECKING:
     import torch
@@ -24,7 +24,10 @@ if TYPE_CHECKING:
 SUFFIXES = (".npy", ".csv")
 REPEATS = 15
 
-Saved = Annotated[Path, typer.Argument(help="Folder of the model, as bitgnn.save wrote it.")]
+Saved = Annotated[
+    Path,
+    typer.Argument(help="Folder of the model, as bitgnn.save wrote it, or a name of `bitgnn zoo`."),
+]
 Device = Annotated[str, typer.Option(help="Device to run on: cpu, cuda or auto.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Seed = Annotated[int, typer.Option(min=0, help="Seed of the split of data that have none.")]
@@ -52,9 +55,10 @@ class _Job(NamedTuple):
 def _read(model: Path, data: str, device: str, data_root: str | None, seed: int = 0) -> _Job:
     """Check the arguments and the model before any data are loaded."""
     from bitgnn.distillation.named import named_device, named_graph
-    from bitgnn.inference import FrozenModel, load
+    from bitgnn.inference import FrozenModel
+    from bitgnn.models import from_pretrained
 
-    place, frozen = named_device(device), load(model)
+    place, frozen = named_device(device), from_pretrained(model)
     if not isinstance(frozen, FrozenModel) or not frozen.takes_graph:
         raise ValueError(f"{model} must hold a model of graphs, got one of kind {frozen.kind!r}")
     if frozen.features == "packed":
@@ -76,13 +80,14 @@ def predict(
     device: Device = "auto",
     data_root: DataRoot = None,
     threads: Threads = None,
+    quiet: Quiet = False,
 ) -> None:
     """Run a saved model on a graph and write its scores, a row a node, in the order of the nodes.
 
     A .npy file holds what the model returns; a .csv file the class of each node, the column of its
     largest score, next to the scores.
     """
-    with running(threads):
+    with running(threads, quiet) as console:
         if output.suffix not in SUFFIXES:
             raise ValueError(f"--output must end in .npy or .csv, got {output.name}")
         import numpy as np
@@ -97,7 +102,12 @@ def predict(
         else:
             written = _table(scores).encode()
         write_atomically(output, written)
-        typer.echo(f"{len(scores)} nodes written to {output}")
+        console.print(
+            f"{len(scores)} nodes written to {output}",
+            soft_wrap=True,
+            highlight=False,
+            markup=False,
+        )
 
 
 def _table(scores: Any) -> str:
@@ -205,6 +215,7 @@ def summary(model: Saved, as_json: AsJson = False) -> None:
     """Print the layers of a saved model: letters, bits, bytes and the share of work on bits."""
     with running():
         import bitgnn
+        from bitgnn.models import from_pretrained
 
-        found = bitgnn.summary(bitgnn.load(model))
+        found = bitgnn.summary(from_pretrained(model))
         _print(found.to_dict(), as_json, [str(found).rstrip()])

@@ -173,7 +173,7 @@ class FeatureFile:
         return self._features.shape
 
     def rows(self, index: Any = None) -> BitFeatures | Int8Features:
-        """Rows as features; a slice, an integer or None is a view of the file."""
+        """Rows as features, copied; None, all of them, is a view of the file."""
         if os.stat(self.path).st_size < self._bytes:
             raise FileError(f"{self.path}: was cut short while it was in use")
         found = self._features[slice(None) if index is None else index]
@@ -181,7 +181,8 @@ class FeatureFile:
             found.validate()
         except ValueError as error:
             raise FileError(f"{self.path}: {error}") from None
-        return found
+        # Views would end the process where the file is cut short in its place.
+        return found.clone() if isinstance(index, slice | int) else found
 
     def check_graph(self, edge_index: Tensor | tuple[Tensor, Tensor]) -> None:
         """Require the graph that the features were written for."""

@@ -31,8 +31,8 @@ class PackedFeatureStore(FeatureStore, GraphStore):
         store.put_edge_index(edge_index, edge_type=None, layout="coo", size=(n, n))
         store.put_tensor(y, group_name=None, attr_name="y", index=None)
 
-    Slices of rows are views of the mapped file, which must not be cut short in its place as long
-    as they live: reading them would end the process. :meth:`write` replaces files as a whole.
+    Rows are copies; all of them at once (``index=None``) are a view of the mapped file, which must
+    not be cut short in its place while that lives. :meth:`write` replaces files as a whole.
 
     Args:
         files: the file of the nodes' features; of a heterogeneous graph one for each node type.

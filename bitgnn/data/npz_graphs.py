@@ -21,8 +21,10 @@ from bitgnn.data.splits import MASKS
 Found = dict[str, tuple[str, Tensor]]
 """Key in the source and tensor of each attribute of the graph."""
 
-ARRAY_BYTES = 1 << 34
-"""Most bytes of an array, decompressed or made dense."""
+ARRAY_BYTES = 1 << 36
+"""Most bytes of all arrays of a file as they are read, decompressed or made dense."""
+SMALL_BYTES, MOST_RATIO = 1 << 30, 1024
+"""Files may ask for so much in any case, and for so many times their own bytes."""
 MEMBER = ".npy"
 ATTRIBUTES, ADJACENCY = "attr", "adj"
 CSR = ("data", "indices", "indptr", "shape")
@@ -53,7 +55,8 @@ DAMAGED = (
 def read_npz(path: Path) -> Found:
     """Read the parts of a graph from a file; :func:`bitgnn.data.read_graph` lists the keys."""
     sparse = [f"{prefix}_{part}" for prefix in (ATTRIBUTES, ADJACENCY) for part in CSR]
-    arrays = _read_arrays(path, [*sparse, *(key for keys in KEYS.values() for key in keys)])
+    room = _Room(path)
+    arrays = _read_arrays(path, [*sparse, *(key for keys in KEYS.values() for key in keys)], room)
     found: Found = {}
     for name, keys in KEYS.items():
         key = next((key for key in keys if key in arrays), None)
@@ -63,12 +66,10 @@ def read_npz(path: Path) -> Found:
             found[name] = key, tensor.t() if is_turned and tensor.dim() == 2 else tensor
     if "x" not in found and f"{ATTRIBUTES}_data" in arrays:
         matrix = _sparse(arrays, ATTRIBUTES, path)
-        size = math.prod(matrix.shape) * 4
-        if size > ARRAY_BYTES:
-            raise FileError(
-                f"{path}: {ATTRIBUTES}_shape: {size} bytes as a matrix, at most {ARRAY_BYTES} are "
-                "read"
-            )
+        try:
+            room.take(math.prod(matrix.shape) * 4)
+        except ValueError as error:
+            raise FileError(f"{path}: {ATTRIBUTES}_shape: {error}") from None
         dense = np.asarray(matrix.todense(), dtype=np.float32)
         found["x"] = f"{ATTRIBUTES}_data", torch.from_numpy(dense)
     if "edge_index" not in found and f"{ADJACENCY}_data" in arrays:
@@ -82,19 +83,36 @@ def read_npz(path: Path) -> Found:
     return found
 
 
-def _read_arrays(path: Path, keys: Iterable[str]) -> dict[str, np.ndarray]:
-    """Read the arrays of a file under these keys, as booleans, int64 and float32."""
-    if not path.is_file():
-        raise FileError(f"{path}: no such file")
+class _Room:
+    """Memory that a file may still ask for."""
+
+    def __init__(self, path: Path) -> None:
+        if not path.is_file():
+            raise FileError(f"{path}: no such file")
+        self.most = min(ARRAY_BYTES, max(SMALL_BYTES, MOST_RATIO * path.stat().st_size))
+        self.left = self.most
+
+    def take(self, size: int) -> None:
+        """Refuse bytes that are more than the file may ask for."""
+        if size > self.left:
+            taken = self.most - self.left
+            raise ValueError(
+                f"asks for {size} bytes of memory beside {taken}, a file of this size may ask for "
+                f"{self.most}"
+            )
+        self.left -= size
+
+
+def _read_arrays(path: Path, keys: Iterable[str], room: _Room) -> dict[str, np.ndarray]:
+    """Read the arrays of a file under these keys: features as float32, booleans, int64."""
     found = {}
     key = None
     try:
         with zipfile.ZipFile(path) as archive, np.load(path, allow_pickle=False) as file:
             for key in keys:
                 if f"{key}{MEMBER}" in archive.namelist():
-                    _check_header(archive, key)
-                    array = file[key]
-                    found[key] = array.astype(PLAIN[array.dtype.kind], copy=False)
+                    kind = _check_header(archive, key, room)
+                    found[key] = file[key].astype(kind, copy=False)
     except DAMAGED as error:
         where = path if key is None else f"{path}: {key}"
         reason = str(error) or type(error).__name__
@@ -102,8 +120,8 @@ def _read_arrays(path: Path, keys: Iterable[str]) -> dict[str, np.ndarray]:
     return found
 
 
-def _check_header(archive: zipfile.ZipFile, key: str) -> None:
-    """Refuse an array before memory is taken for it."""
+def _check_header(archive: zipfile.ZipFile, key: str, room: _Room) -> Any:
+    """Type to read an array as; refuse it before memory is taken for it."""
     info = archive.getinfo(f"{key}{MEMBER}")
     with archive.open(info) as member:
         version = np.lib.format.read_magic(member)
@@ -113,10 +131,11 @@ def _check_header(archive: zipfile.ZipFile, key: str) -> None:
         size = math.prod(shape) * dtype.itemsize
         if dtype.kind not in PLAIN:
             raise ValueError(f"must hold booleans or real numbers, got {dtype}")
-        if size > ARRAY_BYTES:
-            raise ValueError(f"has {size} bytes, at most {ARRAY_BYTES} are read")
+        found = np.dtype(np.float32 if key in KEYS["x"] else PLAIN[dtype.kind])
+        room.take(size + (0 if dtype == found else math.prod(shape) * found.itemsize))
         if size != info.file_size - member.tell():
             raise ValueError(f"must have {size} bytes, got {info.file_size - member.tell()}")
+        return found
 
 
 def _sparse(arrays: dict[str, np.ndarray], prefix: str, path: Path) -> Any:

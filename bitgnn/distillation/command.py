@@ -12,6 +12,7 @@ from rich.console import Console
 
 from bitgnn._files import alone_in, write_atomically
 from bitgnn._plain import record_job
+from bitgnn.convert import GraphConfig
 from bitgnn.distillation.named import NamedModel, distilled, named_device, named_graph, sizes
 from bitgnn.distillation.result import Cost, Distilled
 from bitgnn.inference import save
@@ -45,6 +46,8 @@ class DistillCommand:
 def run_distill(command: DistillCommand, console: Console) -> Distilled:
     """Distill a model on a graph, print the report and write the files."""
     device = named_device(command.device)
+    command.model.kind()  # what is mistyped is refused before any file is read
+    GraphConfig(command.precision)
     data = named_graph(command.data, command.data_root, command.seed)
     model = command.model.make(data, command.seed, device)
     values = {**asdict(command), **asdict(command.model)}

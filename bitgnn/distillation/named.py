@@ -118,8 +118,8 @@ class NamedModel:
         """True or False as distill() takes ``trained``; None if the scores decide."""
         return None if self.state is not None or is_import_path(self.model) else False
 
-    def make(self, data: Data, seed: int, device: torch.device) -> nn.Module:
-        """Make the model for a graph's numbers of features and classes, with fresh weights."""
+    def kind(self) -> Any:
+        """What makes the model; a wrong name or option is refused before any data are read."""
         kind: Any = {**PYG, **OWN}.get(self.model) or getattr(models, self.model, None)
         if is_import_path(self.model):
             kind = imported(self.model)
@@ -129,6 +129,17 @@ class NamedModel:
                 f"model must be one of {[*PYG, *OWN, *own]} or an import path such as "
                 f"package.module:Name, got {self.model!r}"
             )
+        taken = self._parameters(kind)
+        for option, size in (("hidden", "hidden_channels"), ("layers", "num_layers")):
+            if getattr(self, option) is not None and size not in taken:
+                raise ValueError(f"{self.model} takes no {size}, leave --{option} out")
+        if self.state is not None and not self.state.is_file():
+            raise FileError(f"{self.state}: cannot be read (no such file)")
+        return kind
+
+    def make(self, data: Data, seed: int, device: torch.device) -> nn.Module:
+        """Make the model for a graph's numbers of features and classes, with fresh weights."""
+        kind = self.kind()
         with seeded(seed, device):
             model = self._made(kind, data)
         if not isinstance(model, nn.Module):
@@ -141,6 +152,13 @@ class NamedModel:
             model.load_state_dict(state)
         return model.to(device)
 
+    def _parameters(self, kind: Any) -> dict[str, Any]:
+        """Parameters of what makes the model; a ready-made one has none."""
+        try:
+            return {} if isinstance(kind, nn.Module) else dict(inspect.signature(kind).parameters)
+        except (TypeError, ValueError):
+            raise ValueError(f"{self.model}: must be a class, a function or a model") from None
+
     def _made(self, kind: Any, data: Data) -> Any:
         """Call ``kind`` with the sizes in its signature; a ready-made model stays."""
         classes = data.y.size(1) if data.y.dim() == 2 else 1
@@ -152,16 +170,9 @@ class NamedModel:
             "out_channels": classes,
             "num_layers": self.layers or LAYERS,
         }
-        is_made = isinstance(kind, nn.Module)
-        try:
-            parameters = {} if is_made else dict(inspect.signature(kind).parameters)
-        except (TypeError, ValueError):
-            raise ValueError(f"{self.model}: must be a class, a function or a model") from None
-        for option, size in (("hidden", "hidden_channels"), ("layers", "num_layers")):
-            if getattr(self, option) is not None and size not in parameters:
-                raise ValueError(f"{self.model} takes no {size}, leave --{option} out")
-        if is_made:
+        if isinstance(kind, nn.Module):
             return kind
+        parameters = self._parameters(kind)
         if not is_import_path(self.model):
             sizes["dropout"] = DROPOUT
         try:

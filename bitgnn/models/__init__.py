@@ -10,6 +10,13 @@ from bitgnn.models.ensemble_fitting import fit_bagging, fit_boosting
 from bitgnn.models.graph_models import GCN, GraphSAGE, GraphSAINT
 from bitgnn.models.image_networks import MLP, VGG, AlexNet, ImageNetwork, alexnet, mlp, vgg, vgg16
 from bitgnn.models.light_gcn import LightGCN
+from bitgnn.models.packed import (
+    from_pretrained,
+    pretrained,
+    pretrained_card,
+    pretrained_folder,
+    pretrained_names,
+)
 from bitgnn.models.resnet import DEPTHS, ResNet, resnet
 
 __all__ = [
@@ -31,7 +38,12 @@ __all__ = [
     "bincnn",
     "fit_bagging",
     "fit_boosting",
+    "from_pretrained",
     "mlp",
+    "pretrained",
+    "pretrained_card",
+    "pretrained_folder",
+    "pretrained_names",
     "resnet",
     "vgg",
     "vgg16",

@@ -6,8 +6,8 @@ the image, an exact integer: taps outside are left out, as torch's convolution d
 around the image, and do not count as -1.
 
 - ``stride``, ``dilation``: a number or a pair (height, width), at least 1.
-- ``padding``: a number, a pair (height, width), or ``"valid"`` or ``"same"`` (stride 1) with
-  torch's meaning.
+- ``padding``: a number, a pair (height, width), or ``"valid"`` or ``"same"`` with
+  torch's meaning, with a stride TensorFlow's: ``ceil(size / stride)`` pixels.
 - ``groups`` divides C and O; groups of a multiple of 32 channels are read in place.
 - ``scale``: multiply by the scale ``[O]`` that ``w`` holds, if any; ``x`` must hold none.
 - ``bias`` and ``threshold`` are float32 ``[O]``, ``flip`` is bool ``[O]``.

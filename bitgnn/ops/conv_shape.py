@@ -43,18 +43,22 @@ def conv_shape(
 ) -> ConvShape:
     """Check the numbers of a convolution and write them out; images and kernels as (height, width).
 
-    "same" pads an odd total more at the end, as torch does.
+    "same" gives ``ceil(size / stride)`` pixels, as TensorFlow has it; an odd total of padding is
+    more at the end, as torch has it with stride 1.
     """
     strides = whole_pair(function, "stride", stride, 1)
     dilations = whole_pair(function, "dilation", dilation, 1)
     reach = [d * (k - 1) + 1 for d, k in zip(dilations, kernel, strict=True)]
     if isinstance(padding, str):
-        if not (padding == "valid" or (padding == "same" and strides == (1, 1))):
+        if padding not in ("valid", "same"):
             raise ValueError(
-                f"{function}: padding must be numbers, 'valid', or 'same' with stride 1, got "
-                f"{padding!r} with stride {strides}"
+                f"{function}: padding must be numbers, 'valid' or 'same', got {padding!r}"
             )
-        total = [r - 1 if padding == "same" else 0 for r in reach]
+        wanted = [(-(-size // s) - 1) * s for size, s in zip(image, strides, strict=True)]
+        total = [
+            max(0, last + r - size) if padding == "same" else 0
+            for last, r, size in zip(wanted, reach, image, strict=True)
+        ]
         sides = total[0] // 2, total[0] - total[0] // 2, total[1] // 2, total[1] - total[1] // 2
     else:
         height, width = whole_pair(function, "padding", padding, 0)

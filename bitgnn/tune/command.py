@@ -37,9 +37,10 @@ def run_tune(
     Goal.read(options.get("objective", "latency"), options.get("constraints", CONSTRAINTS))
     seconds = None if budget is None else parse_seconds(budget)
     place = named_device(device)
+    model.kind()
     graph = named_graph(data, data_root, seed)
     made = model.make(graph, seed, place)
-    Console(stderr=True).print(sizes(graph.name, graph))
+    Console(stderr=True, quiet=console.quiet).print(sizes(graph.name, graph))
     if seconds is not None:
         seconds = max(seconds - (time.perf_counter() - begin), LEAST_SECONDS)
     try:

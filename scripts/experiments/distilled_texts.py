@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from kept_runs import study_parser
 from kept_students import add_student_options, mean_scores, run_students, students_of
-from sentences import TokenSet, load_sentences, tokenize
+from sentences import TokenSet, load_sentences, tokenize, trained_tokenizer
 from torch import Tensor, nn
 from transformers import BertConfig, BertForSequenceClassification
 
@@ -88,7 +88,9 @@ def encoder(vocabulary: int) -> nn.Module:
 def tokens(root: str | None, limit: int | None) -> tuple[int, tuple[TokenSet, ...]]:
     """How many tokens there are, and the sentences; of those to train on the first ones."""
     length = SIZES["max_position_embeddings"]
-    vocabulary, (train, *others) = tokenize(load_sentences(root), VOCABULARY, length)
+    parts = load_sentences(root)
+    tokenizer = trained_tokenizer(parts[0], VOCABULARY, length)
+    vocabulary, (train, *others) = tokenize(parts, tokenizer)
     return vocabulary, (TokenSet(*(tensor[:limit] for tensor in train)), *others)
 
 

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from bitgnn.data.files import DataError, data_root
 
-__all__ = ["TokenSet", "load_sentences", "tokenize"]
+__all__ = ["TokenSet", "load_sentences", "tokenize", "trained_tokenizer"]
 
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]")
 # SST-2 has no validation sentences apart from the ones that results are reported on.
@@ -62,23 +62,26 @@ def _read(path: Path) -> Labelled:
     return found
 
 
-def tokenize(
-    parts: Sequence[Labelled], vocabulary: int, length: int
-) -> tuple[int, tuple[TokenSet, ...]]:
-    """Parts of a task as token numbers, ``[CLS] … [SEP]`` around each sentence."""
+def trained_tokenizer(sentences: Labelled, vocabulary: int, length: int) -> Tokenizer:
+    """A word-piece tokenizer of sentences, ``[CLS] … [SEP]`` around each, cut to a length."""
     tokenizer = Tokenizer(models.WordPiece(unk_token=SPECIAL[1]))
     tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     trainer = trainers.WordPieceTrainer(
         vocab_size=vocabulary, special_tokens=list(SPECIAL), show_progress=False
     )
-    tokenizer.train_from_iterator((sentence for sentence, _ in parts[0]), trainer)
+    tokenizer.train_from_iterator((sentence for sentence, _ in sentences), trainer)
     ends = [(token, tokenizer.token_to_id(token)) for token in SPECIAL[2:]]
     tokenizer.post_processor = processors.TemplateProcessing(
         single="[CLS] $A [SEP]", special_tokens=ends
     )
     tokenizer.enable_truncation(length)
     tokenizer.enable_padding(length=length)
+    return tokenizer
+
+
+def tokenize(parts: Sequence[Labelled], tokenizer: Tokenizer) -> tuple[int, tuple[TokenSet, ...]]:
+    """Number of tokens that there are, and parts of a task as token numbers."""
     return tokenizer.get_vocab_size(), tuple(_encoded(tokenizer, part) for part in parts)
 
 

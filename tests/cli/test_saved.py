@@ -11,6 +11,7 @@ from torch import nn
 
 import bitgnn
 from bitgnn.data import load_digits_graph
+from bitgnn.models import pretrained, pretrained_card, pretrained_names
 
 
 @pytest.fixture(scope="module")
@@ -137,5 +138,37 @@ def test_too_little_memory_is_one_line(refused, saved, monkeypatch, error):
     def fail(*_):
         raise error
 
-    monkeypatch.setattr("bitgnn.inference.load", fail)
+    monkeypatch.setattr("bitgnn.models.from_pretrained", fail)
     assert "error: out of memory: " in refused("evaluate", saved, *DIGITS)
+
+
+def test_models_of_the_package_go_by_name(run, tmp_path, data):
+    cards = json.loads(run("zoo", "--json").stdout)
+    assert [card["name"] for card in cards] == pretrained_names()
+    lines = run("zoo").stdout.splitlines()
+    assert [line.split()[0] for line in lines] == pretrained_names()
+    found = json.loads(run("evaluate", "gcn-digits", *DIGITS, "--json").stdout)
+    assert found["test"] == pytest.approx(pretrained_card("gcn-digits")["score"], abs=2e-3)
+    out = tmp_path / "scores.npy"
+    assert run("predict", "gcn-digits", *DIGITS, "-q", "-o", out).output == ""
+    expected = pretrained("gcn-digits")(data.x, data.edge_index)
+    assert np.array_equal(np.load(out), expected.numpy())
+    assert "convs.0" in run("summary", "gcn-digits").stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--model", "nosuch"], "model must be one of"),
+        (["--precision", "FXF"], "precision"),
+        (["--state", "none.safetensors"], "none.safetensors: cannot be read"),
+        (["--model", "package.nosuch:Net"], "package"),
+    ],
+)
+def test_arguments_are_checked_before_data_are_read(refused, tmp_path, arguments, message):
+    line = refused(
+        "distill", "--data", "Reddit", "--data-root", tmp_path, *arguments, "-o", tmp_path / "out"
+    )
+    assert message in line
+    assert "Reddit" not in line
+    assert list(tmp_path.iterdir()) == []

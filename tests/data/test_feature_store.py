@@ -1,5 +1,6 @@
 """PackedFeatureStore: files written in a stream, rows read as PyG's loaders do, damage told."""
 
+import os
 import pickle
 from functools import partial
 
@@ -187,6 +188,18 @@ def test_damage_of_rows_is_found(path, kind, place, value, message):
     path.write_bytes(before[:-4])
     with pytest.raises(FileError, match="was cut short while it was in use"):
         get(store, [0])
+
+
+@pytest.mark.parametrize("kind", ["bits", "scaled", "int8"])
+@pytest.mark.parametrize("index", [slice(0, 9000), 3])
+def test_rows_outlive_a_file_that_is_cut_short(path, kind, index):
+    whole = written(path, kind, rows=(9000,))
+    store = PackedFeatureStore(path)
+    rows = get(store, index)
+    os.truncate(path, HEADER_BYTES)
+    assert torch.equal(rows.to_float(), whole[index].to_float())
+    with pytest.raises(FileError, match="cut short"):
+        get(store, index)
 
 
 def test_files_of_another_model_are_refused(path):

@@ -250,11 +250,21 @@ def test_sparse_matrices_are_checked(file, prefix, changed):
 
 def test_sizes_are_bounded_before_memory_is_taken(file, monkeypatch):
     wide = _csr("attr", shape=np.array([NODES, 10**12]))
-    with pytest.raises(FileError, match=r"mine\.npz: attr_shape: .* at most"):
+    with pytest.raises(FileError, match=r"mine\.npz: attr_shape: asks for"):
         read_graph(file(**_without("x") | wide))
     path = file(**GRAPH)
     monkeypatch.setattr(npz_graphs, "ARRAY_BYTES", 100)
-    with pytest.raises(FileError, match=r"mine\.npz: x: cannot be read \(has 480 bytes"):
+    with pytest.raises(FileError, match=r"mine\.npz: x: cannot be read \(asks for 720 bytes"):
+        read_graph(path)
+
+
+@pytest.mark.parametrize(("dtype", "most"), [("uint8", 10 << 20), ("bool", 10 << 20)])
+def test_memory_is_bounded_by_the_bytes_of_a_file(tmp_path, monkeypatch, dtype, most):
+    monkeypatch.setattr(npz_graphs, "SMALL_BYTES", most)
+    path = tmp_path / "mine.npz"
+    arrays = {name: np.zeros((3 << 20, 1), dtype) for name in ("x", "y")}
+    np.savez_compressed(path, **arrays)
+    with pytest.raises(FileError, match=rf"x: cannot be read \(asks for 15728640 bytes .* {most}"):
         read_graph(path)
 
 

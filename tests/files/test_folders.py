@@ -279,19 +279,33 @@ def test_tensor_files_of_killed_savers_go_with_the_next_save(tmp_path):
 
 def test_temporary_files_of_killed_writers_go_with_the_next_write(tmp_path):
     target = tmp_path / "store[1].bin"
-    gone, young, held, other = (
+    gone, held, other = (
         tmp_path / f".{name}.{'0' * 7}{number}.tmp"
-        for number, name in enumerate([target.name, target.name, target.name, "store1.bin"])
+        for number, name in enumerate([target.name, target.name, "store1.bin"])
     )
-    for file in (gone, young, held, other):
+    for file in (gone, held, other):
         file.write_bytes(b"half")
-        os.utime(file, (1, 1))
-    os.utime(young)
     with held.open() as writer:
         files.fcntl.flock(writer, files.fcntl.LOCK_EX)
         with files.atomic_file(target) as file:
             file.write(b"whole")
-            assert len(files.temporaries(tmp_path, "store[[]1].bin")) == 3
+            assert len(files.temporaries(tmp_path, "store[[]1].bin")) == 2
     assert target.read_bytes() == b"whole"
     assert not gone.exists()
-    assert all(file.exists() for file in (young, held, other))
+    assert all(file.exists() for file in (held, other))
+
+
+def test_a_temporary_file_removed_before_it_was_locked_is_made_anew(tmp_path, monkeypatch):
+    target, lock, removed = tmp_path / "store.bin", files.fcntl.flock, []
+
+    def late(handle, how):
+        if not removed:
+            removed.extend(files.temporaries(tmp_path, target.name))
+            removed[0].unlink()
+        lock(handle, how)
+
+    monkeypatch.setattr(files.fcntl, "flock", late)
+    files.write_atomically(target, b"whole")
+    assert removed
+    assert [file.name for file in tmp_path.iterdir()] == [target.name]
+    assert target.read_bytes() == b"whole"

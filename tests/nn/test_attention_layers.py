@@ -156,6 +156,21 @@ def test_binarize_swaps(name):
     torch.testing.assert_close(bitgnn.freeze(net)(x, edges), expected, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("v2", [False, True])
+def test_a_model_of_pyg_that_hands_on_edge_features(v2):
+    """Layers without a map of theirs do not read them, and freeze to bits."""
+    x, edges = _data()
+    torch.manual_seed(0)
+    net = torch_geometric.nn.GAT(IN, 32, 2, CLASSES, heads=4, v2=v2)
+    net = _trained(bitgnn.binarize(net), x, edges)
+    frozen = bitgnn.freeze(net)
+    kinds = [call.kind for call in frozen.program.calls]
+    assert kinds.count("gatv2_bits" if v2 else "gat_bits") == 2
+    with torch.no_grad():
+        expected = net(x, edges)
+    torch.testing.assert_close(frozen(x, edges), expected, rtol=1e-4, atol=1e-5)
+
+
 @pytest.mark.parametrize("name", LAYERS)
 def test_forms_of_the_graph(name):
     x, edges = _data()

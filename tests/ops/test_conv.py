@@ -171,6 +171,26 @@ def test_named_padding_is_torchs(kernel, dilation, padding):
     assert torch.equal(found.double(), expected)
 
 
+@pytest.mark.parametrize("kernel", [(1, 1), (2, 3), (3, 3), (5, 4)])
+@pytest.mark.parametrize("stride", [(1, 1), (2, 3), (4, 2)])
+@pytest.mark.parametrize("image", [(5, 8), (7, 6)])
+def test_same_padding_with_a_stride_is_tensorflows(kernel, stride, image):
+    """``ceil(size / stride)`` pixels; what must be added goes half in front, the rest behind."""
+    x, w = drawn(2, 33, *image), drawn(4, 33, *kernel, seed=1)
+    sides, sizes = [], []
+    for size, k, s in zip(image, kernel, stride, strict=True):
+        sizes.append(-(-size // s))
+        total = max((sizes[-1] - 1) * s + k - size, 0)
+        sides.append((total // 2, total - total // 2))
+    padded = functional.pad(sgn(x), (*sides[1], *sides[0]))
+    expected = functional.conv2d(padded, sgn(w), stride=stride)
+    found = conv.bbf(
+        BitImages.from_float(x), BitImages.from_float(w), stride=stride, padding="same"
+    )
+    assert list(found.shape[2:]) == sizes
+    assert torch.equal(found.double(), expected)
+
+
 def test_scale_bias_threshold_and_flip(device):
     x, w = drawn(2, 40, 9, 9).to(device), drawn(37, 40, 3, 3, seed=1).to(device)
     bias, threshold = torch.randn(2, 37).to(device)

@@ -45,8 +45,8 @@ conv.bbf(X, W, dilation=(1, 0)) -> ValueError: dilation must be at least
 conv.bbf(X, W, padding=-1) -> ValueError: padding must be at least 0
 conv.bbf(X, W, padding=1.5) -> TypeError: padding must be an int or
 conv.bbf(X, W, padding="full") -> ValueError: padding .* got 'full'
-conv.bbf(X, W, padding="same", stride=2)
-    -> ValueError: 'same' with stride 1, got 'same' with stride \(2, 2\)
+conv.bbf(X, W, padding="full", stride=2)
+    -> ValueError: padding must be numbers, 'valid' or 'same', got 'full'
 conv.bbb(X, W, dilation=3)
     -> ValueError: conv.bbb: the kernel must be no larger than the padded image, \[5, 6\], got \[3,
         3\]

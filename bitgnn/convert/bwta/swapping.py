@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from bitgnn.convert.bwta.bitnet import with_plain_linear
 from bitgnn.convert.bwta.errors import (
     BWTA,
     Measured,
@@ -58,6 +59,7 @@ def binarize_bwta(model: nn.Module, config: BWTAConfig) -> tuple[nn.Module, Bina
         ValueError: there is nothing to replace, a name is no layer, heads do not divide, or
             calibration fails.
     """
+    model = with_plain_linear(model)
     known = list(candidates(model))
     body = _body(model, known)
     names = _wanted(model, config, known, body)

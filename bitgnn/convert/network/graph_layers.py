@@ -241,7 +241,9 @@ def lower_graph_layer(
     letters, row = letters_of(layer, plan), row_of(layer)
     spec = _between(_adjacency(layer, row, letters, weighted), sides, edge_type)
     if isinstance(row, AttentionRow):
-        given = [key for key in ("edge_attr", "return_attention_weights") if arguments.get(key)]
+        # Without a map of theirs features of edges act on nothing: PyG's GAT hands them on.
+        acting = ("edge_attr",) if layer.lin_edge is not None else ()
+        given = [key for key in (*acting, "return_attention_weights") if arguments.get(key)]
         if given or letters.is_float:
             why = f"it is given {given[0]}" if given else "its attention is in floats"
             raise Unsupported(why)

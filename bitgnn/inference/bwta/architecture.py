@@ -27,9 +27,9 @@ FORMS: dict[str, Any] = {
 OWN = "bitgnn.models"
 PRETRAINED = "transformers"
 MODEL_TYPES = frozenset((
-    "albert", "bart", "bert", "deberta-v2", "deit", "distilbert", "electra", "gemma", "gemma2",
-    "gpt2", "gpt_neox", "llama", "mistral", "mixtral", "modernbert", "opt", "phi", "phi3", "qwen2",
-    "qwen3", "roberta", "t5", "vit", "xlm-roberta",
+    "albert", "bart", "bert", "bitnet", "deberta-v2", "deit", "distilbert", "electra", "gemma",
+    "gemma2", "gpt2", "gpt_neox", "llama", "mistral", "mixtral", "modernbert", "opt", "phi", "phi3",
+    "qwen2", "qwen3", "roberta", "t5", "vit", "xlm-roberta",
 ))  # fmt: skip
 """Types of the library's models that a file may name: they load nothing by themselves."""
 ATTENTION_KEY = "attn_implementation"

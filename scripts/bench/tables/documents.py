@@ -10,7 +10,7 @@ from pathlib import Path
 
 from bench.report import Record
 from bench.tables.defaults import default_table, headline_table
-from bench.tables.ensembles import ensembles_table
+from bench.tables.ensembles import ensembles_table, images_table
 from bench.tables.layer_zoo import layer_zoo_table
 from bench.tables.models import memory_table, models_table
 from bench.tables.networks import bnn_table, parts_table
@@ -50,6 +50,7 @@ from bench.tables.timings import (
 from bench.tables.tuner import tuner_table
 from bench.tables.variants import variants_table
 from bench.tables.wins import wins_table
+from bench.tables.zoo import zoo_table
 
 NOT_MEASURED = "Not measured yet.\n"
 ONE: Mapping[str, tuple[str, Callable[[Record], str]]] = {
@@ -81,6 +82,7 @@ ONE: Mapping[str, tuple[str, Callable[[Record], str]]] = {
     "default_cuda": ("default_cuda", default_table),
     "depth": ("depth", depth_table),
     "ensembles": ("ensembles", ensembles_table),
+    "ensembles_images": ("ensembles_images", images_table),
     "layer_zoo": ("layer_zoo", layer_zoo_table),
     "decoder_cuda": ("decoder_cuda", decoder_speed_table),
     "calls_cuda": ("calls_cuda", calls_table),
@@ -107,6 +109,7 @@ SEVERAL: Mapping[str, tuple[str, Callable[[Sequence[Record]], str]]] = {
 }
 """Tables of several records: patterns of their names, and what makes the table."""
 FROM_ALL: Mapping[str, Callable[[Path], str]] = {
+    "zoo": zoo_table,
     "papers_counts": counts,
     **{f"papers_{name}": partial(paper_rows, name) for name in PAPERS},
 }
