@@ -221,7 +221,7 @@ void run() {
   cudaDeviceProp device;
   check(cudaGetDeviceProperties(&device, 0), "device");
   const int blocks = device.multiProcessorCount;
-  constexpr int64_t kBytes = int64_t{1} << 30;
+  constexpr int64_t kBytes = int64_t{1} << 31;
   uint4* x = nullptr;
   uint32_t* sink = nullptr;
   check(cudaMalloc(&x, kBytes), "memory");
@@ -229,7 +229,7 @@ void run() {
   check(cudaMemset(x, 1, kBytes), "memory");
   std::printf("[");
   measure_memory(x, kBytes, blocks, sink);
-  for (const int64_t kib : {2048, 4096, 8192, 32768, 131072}) {
+  for (const int64_t kib : {2048, 4096, 8192, 32768, 131072, 2097152}) {
     measure_gather<1>(x, kib << 10, blocks, sink);
     measure_gather<2>(x, kib << 10, blocks, sink);
     measure_gather<4>(x, kib << 10, blocks, sink);
