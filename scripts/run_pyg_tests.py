@@ -28,6 +28,9 @@ FILES = (
     "test_gcn_conv.py", "test_sage_conv.py", "test_graph_conv.py", "test_gat_conv.py",
     "test_gatv2_conv.py",
 )  # fmt: skip
+FLOAT_LAYERS = ("TransformerConv",)
+FLOAT_FILES = ("test_transformer_conv.py",)
+"""Layers that know no letters, for precision fp32 alone."""
 FOLDERS = ("test/nn/conv", "tests/nn/conv")
 PRECISIONS = ("fp32", "FBF+FBF", "FBB+BBF", "FBB+BBB")
 """Letters, whose layers have the tensors of PyG's; those of "bin" and "full" depend on the data."""
@@ -86,7 +89,7 @@ def pytest_configure(config: Any) -> None:
     import bitgnn.nn
 
     precision = os.environ[PRECISION_VARIABLE]
-    for name in LAYERS:
+    for name in (*LAYERS, *(FLOAT_LAYERS if precision == "fp32" else ())):
         layer = getattr(bitgnn.nn, name)
         constructor = layer.__init__
         parameters = inspect.signature(constructor).parameters.values()
@@ -98,12 +101,12 @@ def pytest_configure(config: Any) -> None:
         setattr(torch_geometric.nn, name, layer)
 
 
-def source_files(source: Path) -> list[Path]:
+def source_files(source: Path, has_floats: bool = True) -> list[Path]:
     """The test files of the layers in a PyG source tree."""
     folders = [source / folder for folder in FOLDERS if (source / folder).is_dir()]
     if not folders:
         raise FileNotFoundError(f"{source} holds neither of {list(FOLDERS)}: no PyG source tree")
-    files = [folders[0] / name for name in FILES]
+    files = [folders[0] / name for name in (*FILES, *(FLOAT_FILES if has_floats else ()))]
     missing = [str(file) for file in files if not file.is_file()]
     if missing:
         raise FileNotFoundError(f"PyG's tests are missing: {missing}")
@@ -112,7 +115,7 @@ def source_files(source: Path) -> list[Path]:
 
 def run_tests(source: Path, precision: str, full: bool = False) -> Run:
     """Runs the tests in a process of their own."""
-    files = source_files(source.resolve())
+    files = source_files(source.resolve(), precision == "fp32")
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "report.xml"
         paths = [str(Path(__file__).resolve().parent), os.environ.get("PYTHONPATH", "")]

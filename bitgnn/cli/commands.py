@@ -15,6 +15,7 @@ DEMO_FOLDER = Path("bitgnn-demo")
 DISTILL_FOLDER = Path("bitgnn-distill")
 TUNE_FOLDER = Path("bitgnn-tune")
 PARTITION_FOLDER = Path("bitgnn-partition")
+INFER_FOLDER = Path("bitgnn-infer")
 GRAPH = "Graph: the name of a data set, an .npz file, or a class of PyG as package.module:Class"
 
 Output = Annotated[Path | None, typer.Option("--output", "-o", help="Folder for the results.")]
@@ -224,6 +225,30 @@ def partition(
             data_root,
         )  # fmt: skip
         run_partition(command, console)
+
+
+@app.command(short_help="Run a saved model on a partition, on many ranks.")
+def infer(
+    root: Annotated[Path, typer.Argument(help="Folder of the partition, with features.")],
+    model: Annotated[Path, typer.Option(help="Folder of the model, as bitgnn.save wrote it.")],
+    output: Output = None,
+    device: Annotated[str, typer.Option(help="Device of each rank: cpu, cuda or auto.")] = "auto",
+    timeout: Annotated[
+        int, typer.Option(min=1, help="Seconds after which a rank that does not answer is lost.")
+    ] = 600,
+    threads: Threads = None,
+) -> None:
+    """Run a saved model on the nodes of a partition; each rank writes those of its own.
+
+    Start it by torchrun: `torchrun --nproc-per-node 2 -m bitgnn infer ROOT --model FOLDER`. The
+    output folder gets nodes-RANK-of-RANKS.npy, the user's numbers of the rank's nodes, and
+    result-RANK-of-RANKS.npy, their classes or scores.
+    """
+    with running(threads) as console:
+        from bitgnn.distributed.inferring import InferCommand, run_infer
+
+        folder = output or INFER_FOLDER / _folder_name(model.name, root.name)
+        run_infer(InferCommand(root, model, folder, device, timeout), console)
 
 
 def _folder_name(model: str, data: str) -> str:

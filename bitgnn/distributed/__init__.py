@@ -5,26 +5,31 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from bitgnn.distributed.loading import Partition, load_partition
+    from bitgnn.distributed.parallel import ParallelModel, parallelize
     from bitgnn.distributed.partitioner import Partitioner
     from bitgnn.distributed.power_law import PowerLawGraph
     from bitgnn.distributed.sharding import ShardedAdjacency, shard_graph
 
 # Imported on first use: ranks that read need no PyTorch Geometric, which takes seconds.
 _LAZY = {
+    "ParallelModel": "parallel",
     "Partition": "loading",
     "Partitioner": "partitioner",
     "PowerLawGraph": "power_law",
     "ShardedAdjacency": "sharding",
     "load_partition": "loading",
+    "parallelize": "parallel",
     "shard_graph": "sharding",
 }
 
 __all__ = [
+    "ParallelModel",
     "Partition",
     "Partitioner",
     "PowerLawGraph",
     "ShardedAdjacency",
     "load_partition",
+    "parallelize",
     "shard_graph",
 ]
 

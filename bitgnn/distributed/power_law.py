@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from bitgnn.bits import BitTensor
 from bitgnn.bits.tensor import WORD_BITS, words_for
@@ -105,9 +106,27 @@ class PowerLawGraph:
         return np.random.default_rng((self.seed, kind, number))
 
     def _node(self, uniform: NDArray[np.float64]) -> NDArray[np.int64]:
-        """Nodes by inverse transform of the ranks' distribution, ranks spread over all nodes."""
-        power = 1 - 1 / (self.exponent - 1)
-        total = (self.num_nodes + 1.0) ** power - 1
-        rank = ((uniform * total + 1) ** (1 / power) - 1).astype(np.int64)
+        found: NDArray[np.int64] = self.nodes_at(torch.from_numpy(uniform)).numpy()
+        return found
+
+    def nodes_at(self, uniform: Tensor) -> Tensor:
+        """Ends of edges, int64, by inverse transform of uniform float64 numbers in [0, 1).
+
+        Ranks of the power law are spread over all nodes.
+        """
+        power, total = self._law
+        rank = ((uniform * total + 1) ** (1 / power) - 1).long()
         # Rounding may reach the end. Factors are below 2**31 each.
-        return np.minimum(rank, self.num_nodes - 1) * self._factor % self.num_nodes
+        return rank.clamp_(max=self.num_nodes - 1) * self._factor % self.num_nodes
+
+    def probability(self, nodes: Tensor) -> Tensor:
+        """Probability, float64, that an end of an edge is one of these nodes, int64."""
+        power, total = self._law
+        rank = nodes * pow(self._factor, -1, self.num_nodes) % self.num_nodes
+        return ((rank + 2.0) ** power - (rank + 1.0) ** power) / total
+
+    @property
+    def _law(self) -> tuple[float, float]:
+        """Exponent and total of the ranks' distribution."""
+        power = 1 - 1 / (self.exponent - 1)
+        return power, (self.num_nodes + 1.0) ** power - 1

@@ -1,9 +1,11 @@
-"""Graphs sharded by rows over ranks, aggregated while packed words are exchanged."""
+"""Graphs sharded by rows over ranks: each has its rows' neighbours, and gathers all nodes' bits."""
 
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -12,8 +14,12 @@ from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh
 
 from bitgnn.bits import BitAdjacency, BitTensor
-from bitgnn.bits.layouts import row_indices
+from bitgnn.bits.layouts import pointer_dtype, row_indices
+from bitgnn.distributed.drawing import drawn_bits, drawn_rows, drawn_starts
 from bitgnn.distributed.loading import Partition, load_partition
+from bitgnn.distributed.manifest import read_manifest
+from bitgnn.distributed.places import Places
+from bitgnn.distributed.power_law import PowerLawGraph
 from bitgnn.distributed.row_order import ORDERS, Order, RowOrder
 from bitgnn.distributed.sources import require_factors
 from bitgnn.ops import bspmm
@@ -21,38 +27,47 @@ from bitgnn.ops import bspmm
 
 @dataclass(frozen=True)
 class ShardedAdjacency:
-    """Rows of one rank, their columns split into the rank's own ones and all others.
+    """Rows of one rank in chunks, over the places of all ranks' nodes.
 
     Attributes:
-        own: ``[rows, rows]``, columns of the rank's own nodes.
-        remote: ``[rows, W * most]``, the other columns, as places in what :meth:`all_gather`
-            gives: ``most`` rows for each of W ranks, padded with zeros.
-        partition: the rank's rows as they were loaded, with features, factors and nodes.
-        group: processes of the ranks; None is the default group.
+        chunks: each ``[rows of the chunk, places]``, with the factors that the graph came with.
+        places: where the ranks' nodes lie in what is gathered.
+        x: bits of the rank's nodes, if the graph came with features.
+        nodes: int64 ``[rows]``, the user's number of each row's node; None where rows are the
+            nodes in their order.
+        is_prepared: whether self loops and factors, if any, are there, so that models take the
+            graph as it is; else they add their own.
+        derived: what models made of the chunks.
     """
 
-    own: BitAdjacency
-    remote: BitAdjacency
-    partition: Partition
-    group: dist.ProcessGroup | None
+    chunks: tuple[BitAdjacency, ...]
+    places: Places
+    x: BitTensor | None
+    nodes: Tensor | None
+    is_prepared: bool
+    derived: dict[Any, Any] = field(default_factory=dict, repr=False)
 
-    def all_gather(self, words: Tensor) -> tuple[Tensor, Any]:
-        """Send packed rows ``[rows, words]`` to all ranks and begin to receive theirs.
+    @property
+    def device(self) -> torch.device:
+        """Device of the rows."""
+        return self.chunks[0].device
 
-        Returns:
-            Int32 ``[W * most, words]``, complete after ``wait()`` of the second value.
-        """
-        ranks = len(self.partition.starts) - 1
-        padded = words.new_zeros(self.remote.num_cols // ranks, words.size(1))
-        padded[: len(words)] = words
-        gathered = words.new_empty(self.remote.num_cols, words.size(1))
-        work = dist.all_gather_into_tensor(gathered, padded, group=self.group, async_op=True)
-        return gathered, work
+    @property
+    def nnz(self) -> int:
+        """Edges of the rank."""
+        return sum(chunk.nnz for chunk in self.chunks)
+
+    def own_nodes(self) -> Tensor:
+        """The user's number of each row's node, int64 ``[rows]`` on the CPU."""
+        if self.nodes is not None:
+            return self.nodes
+        start = self.places.starts[self.places.rank]
+        return torch.arange(start, start + self.places.rows)
 
     def aggregate(self, x: BitTensor) -> Tensor:
         r"""Sum :math:`\sum_j A_{ij} x_j` of the neighbours' +-1 values, factors left out.
 
-        All ranks call it together. Own columns are counted while the others' bits arrive.
+        All ranks call it together.
 
         Args:
             x: bits ``[rows, K]`` of the rank's own nodes; a scale is left out.
@@ -62,16 +77,40 @@ class ShardedAdjacency:
 
         Raises:
             ValueError: ``x`` has another number of rows.
+            ConnectionError: another rank has ended.
         """
-        if len(x) != self.own.num_cols:
+        if len(x) != self.places.rows:
             raise ValueError(
-                f"ShardedAdjacency.aggregate: x must have {self.own.num_cols} rows, got {len(x)}"
+                f"ShardedAdjacency.aggregate: x must have {self.places.rows} rows, got {len(x)}"
             )
-        gathered, work = self.all_gather(x.words)
-        sums = bspmm.bbf(x, self.own, integer=True)
-        work.wait()
-        others = BitTensor._trusted(gathered, x.size)
-        return sums.add_(bspmm.bbf(others, self.remote, integer=True))
+        everyone = BitTensor._trusted(self.places.gather(x.words), x.size)
+        sums = [bspmm.bbf(everyone, chunk, integer=True) for chunk in self.chunks]
+        return sums[0] if len(sums) == 1 else torch.cat(sums)
+
+    def full_tensor(self, out: Tensor) -> Tensor:
+        """Rows of all ranks in the user's order, on every rank; all ranks call it together.
+
+        Args:
+            out: ``[rows, *]`` of the rank's own nodes, such as the result of a model.
+
+        Returns:
+            ``[N, *]``.
+
+        Raises:
+            ValueError: ``out`` has another number of rows.
+            ConnectionError: another rank has ended.
+        """
+        p = self.places
+        if out.dim() == 0 or len(out) != p.rows:
+            raise ValueError(
+                f"ShardedAdjacency.full_tensor: out must have {p.rows} rows, got {list(out.shape)}"
+            )
+        rows = p.of_rows(torch.arange(p.starts[-1], device=out.device))
+        found = p.gather(out)[rows]
+        if self.nodes is None:
+            return found
+        nodes = p.gather(self.nodes.to(out.device))[rows]
+        return torch.empty_like(found).index_copy_(0, nodes, found)
 
 
 def shard_graph(
@@ -80,17 +119,21 @@ def shard_graph(
     *,
     num_nodes: int | None = None,
     order: Order | None = None,
+    chunk_rows: int | None = None,
 ) -> ShardedAdjacency:
     """Take a rank's rows of a graph; all ranks call it with the same arguments.
 
     Args:
-        edges_or_root: the folder of a partition, or a whole graph as a ``BitAdjacency``, an edge
-            index or a sparse adjacency, square.
+        edges_or_root: the folder of a partition; a whole graph as an edge index, a sparse
+            adjacency or a ``BitAdjacency`` such as a model's ``prepare_graph`` gives, square; or a
+            :class:`PowerLawGraph`, whose rows each rank draws on its own device.
         mesh: one-dimensional mesh of the ranks, whose kind of device the rows move to; None for
             the default group and the CPU.
         num_nodes: nodes of an edge index.
-        order: "range" or "dealt" of a whole graph, see :class:`Partitioner`; None is "range". A
-            partition has its own.
+        order: "range" or "dealt" of a whole graph, see :class:`Partitioner`; None is "range".
+            Others have their own.
+        chunk_rows: rows that are computed, and sent, at a time; None for about an eighth of a
+            rank's, between 2**16 and 2**21.
 
     Raises:
         FileError: a file of the partition does not fit.
@@ -98,31 +141,73 @@ def shard_graph(
     """
     group = None if mesh is None else mesh.get_group()
     rank, ranks = dist.get_rank(group), dist.get_world_size(group)
+    device = torch.device("cpu" if mesh is None else mesh.device_type)
+    if isinstance(edges_or_root, PowerLawGraph):
+        _no_order(order, "PowerLawGraph")
+        starts = drawn_starts(edges_or_root, ranks)
+        places = Places.of(starts, rank, chunk_rows, group)
+        drawn = drawn_rows(edges_or_root, places, device)
+        made = tuple(_placed(*rows, places, device) for rows in drawn)
+        return ShardedAdjacency(
+            made, places, drawn_bits(edges_or_root, places, device), None, False
+        )
     if isinstance(edges_or_root, str | os.PathLike):
-        if order is not None:
-            raise ValueError(f"shard_graph: order must be None for a partition, got {order!r}")
+        _no_order(order, "partition")
         found = load_partition(edges_or_root, rank, ranks)
+        manifest = read_manifest(Path(edges_or_root))
+        is_prepared = manifest.add_self_loops or bool(manifest.factors)
+        nodes = None if manifest.order == "range" else found.nodes
     else:
         found = _rows_of(edges_or_root, num_nodes, rank, ranks, order or "range")
-    starts = torch.tensor(found.starts)
-    most = int(starts.diff().max())
-    if most * ranks >= 2**31:
-        raise ValueError(f"shard_graph: {ranks} ranks must have below 2**31 rows, got {most} each")
-    columns = found.adjacency.indices.long()
-    owner = torch.searchsorted(starts, columns, right=True) - 1
-    is_own = owner == rank
-    own = _columns(found.adjacency, is_own, columns - found.start, found.end - found.start)
-    places = columns - starts[owner] + owner * most
-    remote = _columns(found.adjacency, ~is_own, places, most * ranks)
-    device = torch.device("cpu" if mesh is None else mesh.device_type)
-    return ShardedAdjacency(own.to(device), remote.to(device), found, group)
+        is_prepared = isinstance(edges_or_root, BitAdjacency)
+        nodes = found.nodes if order == "dealt" else None
+    places = Places.of(found.starts, rank, chunk_rows, group)
+    x = None if found.x is None else found.x.to(device)
+    col = None if found.col_scale is None else places.gather(found.col_scale.to(device))
+    numbers = None if nodes is None else places.gather(nodes.to(device))
+    chunks = tuple(
+        _placed(rowptr, indices, places, device, row, col, numbers)
+        for rowptr, indices, row in _chunks_of(found.adjacency, places)
+    )
+    return ShardedAdjacency(chunks, places, x, nodes, is_prepared)
 
 
-def _columns(adjacency: BitAdjacency, kept: Tensor, places: Tensor, count: int) -> BitAdjacency:
-    """The pattern of some entries, whose columns are at new places."""
-    before = torch.cat([kept.new_zeros(1, dtype=torch.int64), kept.cumsum(0)])
-    rowptr = before[adjacency.rowptr.long()]
-    return BitAdjacency(rowptr, places[kept].to(torch.int32), count, adjacency.row_scale)
+def _no_order(order: Any, source: str) -> None:
+    if order is not None:
+        raise ValueError(f"shard_graph: order must be None for a {source}, got {order!r}")
+
+
+def _chunks_of(rows: BitAdjacency, places: Places) -> Iterator[tuple[Tensor, Tensor, Any]]:
+    """Row pointer, columns and row factors of each chunk."""
+    for chunk in range(places.chunks):
+        own = places.own(chunk)
+        rowptr = rows.rowptr[own.start : own.stop + 1]
+        indices = rows.indices[int(rowptr[0]) : int(rowptr[-1])]
+        row = None if rows.row_scale is None else rows.row_scale[own]
+        yield rowptr - rowptr[0], indices, row
+
+
+def _placed(
+    rowptr: Tensor,
+    columns: Tensor,
+    places: Places,
+    device: torch.device,
+    row: Tensor | None = None,
+    col: Tensor | None = None,
+    numbers: Tensor | None = None,
+) -> BitAdjacency:
+    """A chunk over places, in memory of its own.
+
+    A row's entries are in the order of the user's ``numbers`` of the nodes: float sums are then
+    those of one process.
+    """
+    at = places.of_rows(columns.to(device).long())
+    rowptr = rowptr.to(device, pointer_dtype(len(at)))
+    if numbers is not None:
+        at = at[(row_indices(rowptr) << 32 | numbers[at]).argsort()]
+    indices = at.to(torch.int32)
+    row = None if row is None else row.to(device, copy=True)
+    return BitAdjacency._trusted(rowptr, indices, places.count, row, col)
 
 
 def _rows_of(edges: Any, num_nodes: int | None, rank: int, ranks: int, order: Order) -> Partition:

@@ -15,6 +15,7 @@ from bitgnn.nn.neighbour_convs import GraphConv, SAGEConv
 from bitgnn.nn.precision import PRESETS, LayerPrecision, default_precision
 from bitgnn.nn.recommender import Recommender
 from bitgnn.nn.torch_layers import BinaryConv2d, BinaryLinear, ChannelShortcut, NodeStandardize
+from bitgnn.nn.transformer_conv import TransformerConv
 from bitgnn.ops.hamming import hamming_topk, merge_topk
 
 __all__ = [
@@ -39,6 +40,7 @@ __all__ = [
     "NodeStandardize",
     "Recommender",
     "SAGEConv",
+    "TransformerConv",
     "default_precision",
     "hamming_topk",
     "merge_topk",

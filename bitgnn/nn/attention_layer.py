@@ -17,11 +17,16 @@ from torch_geometric.utils import (
 from torch_geometric.utils.sparse import set_sparse_value
 
 from bitgnn.bits import BitAdjacency
-from bitgnn.nn.aggregation import gcn_adjacency, kept_adjacency, with_value
+from bitgnn.bits.edges import read_edges
+from bitgnn.bits.tensor_version import TensorMemory
+from bitgnn.nn.aggregation import MOST_KEPT, gcn_adjacency, kept_adjacency, with_value
 from bitgnn.nn.float_inputs import as_pair, float_features
 from bitgnn.nn.neighbour_layer import NeighbourLayer
 from bitgnn.nn.precision import LayerPrecision, Role
 from bitgnn.quantize import binary_sign
+
+_orders = TensorMemory(MOST_KEPT)
+"""Graphs whose edges have features, and the edge of each entry."""
 
 
 class AttentionLayer(NeighbourLayer):
@@ -41,6 +46,31 @@ class AttentionLayer(NeighbourLayer):
     lin_edge: Any
     res: Any
     bias: Tensor | None
+
+    def __init__(
+        self,
+        in_channels: int | tuple[int, int],
+        out_channels: int,
+        heads: int = 1,
+        concat: bool = True,
+        negative_slope: float = 0.2,
+        dropout: float = 0.0,
+        add_self_loops: bool = True,
+        edge_dim: int | None = None,
+        fill_value: float | Tensor | str = "mean",
+        bias: bool = True,
+        residual: bool = False,
+        precision: str | LayerPrecision | None = None,
+        role: Role | None = None,
+        **kwargs: Any,
+    ) -> None:
+        self._set_precision(precision, dropout, role)
+        pyg: Any = super()
+        pyg.__init__(
+            in_channels, out_channels, heads, concat, negative_slope, dropout, add_self_loops,
+            edge_dim, fill_value, bias, residual=residual, **kwargs,
+        )  # fmt: skip
+        self._complete(in_channels, heads * out_channels)
 
     def _choose_precision(
         self, precision: str | LayerPrecision | None, role: Role | None = None
@@ -117,8 +147,13 @@ class AttentionLayer(NeighbourLayer):
         """PyG's messages: ``[M, H, C]``, and the coefficients ``[E, H]``."""
         raise NotImplementedError
 
-    def _operated(self, z: Tensor, own: Tensor, adjacency: BitAdjacency) -> Tensor:
-        """The same of signs by the operator of frozen layers, plus :meth:`_constant`."""
+    def _operated(
+        self, z: Tensor, own: Tensor, adjacency: BitAdjacency, edge_attr: Tensor | None
+    ) -> Tensor:
+        """The same of signs by the operator of frozen layers, plus :meth:`_constant`.
+
+        ``edge_attr`` is in the order of the adjacency.
+        """
         raise NotImplementedError
 
     def _constant(self) -> Tensor | None:
@@ -180,14 +215,18 @@ class AttentionLayer(NeighbourLayer):
         )
         if self.training or not is_plain or own is None or size is not None or returns_weights:
             return None
-        if self.letters.bspmm[0] != "B" or edge_attr is not None or z.size(0) != own.size(0):
+        if self.letters.bspmm[0] != "B" or z.size(0) != own.size(0):
             return None
         if z.dtype != torch.float32 or self._shows_messages or self._aggregates_messages:
             return None
         if not z.is_cuda and not bool(torch.isfinite(z).all() & torch.isfinite(own).all()):
             return None  # operators on bits know no NaN
-        adjacency = edge_index
-        if not isinstance(edge_index, BitAdjacency):
+        adjacency, edge_attr = edge_index, None if self.lin_edge is None else edge_attr
+        if edge_attr is not None:
+            edge_attr = edge_attr.detach().view(len(edge_attr), -1)
+        if not isinstance(edge_index, BitAdjacency) and edge_attr is not None:
+            adjacency, edge_attr = self._ordered(edge_index, edge_attr, z.size(0))
+        elif not isinstance(edge_index, BitAdjacency):
             options = {"normalize": False, "add_self_loops": self.add_self_loops}
             given = gcn_adjacency, edge_index, None, z.size(0)
             adjacency = kept_adjacency(*given, **options, flow=self.flow)
@@ -197,7 +236,37 @@ class AttentionLayer(NeighbourLayer):
         if needs_messages and not bool((adjacency.rowptr.diff() > 0).all()):
             return None  # a node without messages has no bias of theirs
         with torch.no_grad():
-            return self._operated(z, own, adjacency)
+            return self._operated(z, own, adjacency, edge_attr)
+
+    @torch.compiler.disable(reason="fullgraph needs a BitAdjacency in place of the edges")
+    def _ordered(
+        self, edge_index: Tensor, edge_attr: Tensor, num_nodes: int
+    ) -> tuple[BitAdjacency, Tensor]:
+        """The graph with self loops, and features of its edges in the order of its entries."""
+
+        def build() -> tuple[BitAdjacency, Tensor, Tensor, Tensor]:
+            edges = edge_index.as_subclass(Tensor)
+            kept = torch.arange(edges.size(1), device=edges.device)
+            if self.add_self_loops:
+                kept = (edges[0] != edges[1]).nonzero().flatten()
+            edges = edges[:, kept]
+            looped, _ = self._looped(edges, None, num_nodes)
+            looped = looped if self.flow == "source_to_target" else looped.flip(0)
+            found = read_edges(looped, num_nodes, None, type(self).__name__)
+            rowptr = functional.pad(
+                torch.bincount(found.rows, minlength=num_nodes).cumsum(0), (1, 0)
+            )
+            order = torch.argsort(found.rows, stable=True)
+            adjacency = BitAdjacency(rowptr, found.columns[order].int(), num_nodes)
+            return adjacency, order, edges, kept
+
+        key = num_nodes, self.add_self_loops, self.flow
+        adjacency, order, edges, kept = _orders.get((edge_index,), key, build)
+        features: Any = edge_attr[kept]
+        if self.add_self_loops:
+            options = {"fill_value": self.fill_value, "num_nodes": num_nodes}
+            features = add_self_loops(edges, features, **options)[1]
+        return adjacency, features[order]
 
     def _operator_bias(self) -> Tensor | None:
         """Bias that the operator adds, float32."""

@@ -36,6 +36,29 @@ _INSPECTED: dict[str, list[int | str]] = {
 """Methods of PyG that take arguments by their names, and those that they take otherwise."""
 
 
+def pyg_class(kind: type) -> type:
+    """The class of PyG that a layer's class extends."""
+    return next(base for base in kind.__mro__ if base.__module__.startswith("torch_geometric."))
+
+
+def scriptable_twin(layer: Any) -> Any:
+    """A layer of PyG's own class with the parts and settings of a float one, for TorchScript."""
+    parent = pyg_class(type(layer))
+    twin: Any = object.__new__(parent)
+    inspector = Inspector(parent)
+    # What PyG's constructor inspects, for the class that the twin has.
+    for method, exclude in _INSPECTED.items():
+        inspector.inspect_signature(getattr(parent, method), exclude=exclude)
+    state = {key: value for key, value in vars(layer).items() if key != "propagate"}
+    twin.__setstate__({**state, "inspector": inspector})
+    return twin
+
+
+def shows_messages(layer: Any) -> bool:
+    """True if an explainer or a hook reads single messages."""
+    return bool(layer.explain) or any(getattr(layer, name) for name in _MESSAGE_HOOKS)
+
+
 class BinaryLayer(BinaryProduct):
     """Mixin of the graph layers: aggregation over bits, or over messages where PyG needs them."""
 
@@ -50,7 +73,7 @@ class BinaryLayer(BinaryProduct):
     def _complete(self, in_channels: int | tuple[int, int], out_channels: int) -> None:
         """Add the norms and warn, once, of an aggregation that has no binary form."""
         self._add_norms(in_channels, out_channels)
-        kind, parent = type(self), self._pyg_class()
+        kind, parent = type(self), pyg_class(type(self))
         self._has_own_messages = any(
             getattr(kind, name) is not getattr(parent, name) for name in _MESSAGE_METHODS
         )
@@ -66,18 +89,13 @@ class BinaryLayer(BinaryProduct):
                 stacklevel=3,
             )
 
-    @classmethod
-    def _pyg_class(cls) -> type:
-        """The class of PyG that this one extends."""
-        return next(base for base in cls.__mro__ if base.__module__.startswith("torch_geometric."))
-
     def __prepare_scriptable__(self) -> Any:
         """The layer of PyG's own class that ``torch.jit.script`` compiles in place of a float one.
 
         TorchScript compiles the source of ``forward``, which tells precisions apart in ways it has
         no words for. Both share parameters, buffers, submodules and settings.
         """
-        kind, parent, name = type(self), self._pyg_class(), type(self).__name__
+        kind, parent, name = type(self), pyg_class(type(self)), type(self).__name__
         if not self.letters.is_float:
             raise RuntimeError(
                 f"{name}: TorchScript compiles precision 'fp32' alone, got {self.precision!r}; "
@@ -89,14 +107,7 @@ class BinaryLayer(BinaryProduct):
             raise RuntimeError(
                 f"{name}: TorchScript does not compile subclasses of bitgnn's layers"
             )
-        twin: Any = object.__new__(parent)
-        inspector = Inspector(parent)
-        # What PyG's constructor inspects, for the class that the twin has.
-        for method, exclude in _INSPECTED.items():
-            inspector.inspect_signature(getattr(parent, method), exclude=exclude)
-        state = {key: value for key, value in vars(self).items() if key != "propagate"}
-        twin.__setstate__({**state, "inspector": inspector})
-        return twin
+        return scriptable_twin(self)
 
     def _set_jittable_templates(self, raise_on_error: bool = False) -> None:
         """Set as PyG does, but keep the generic ``propagate``, which PyG may mistake.
@@ -133,7 +144,7 @@ class BinaryLayer(BinaryProduct):
     @property
     def _shows_messages(self) -> bool:
         """True if an explainer or a hook reads single messages."""
-        return bool(self.explain) or any(getattr(self, name) for name in _MESSAGE_HOOKS)
+        return shows_messages(self)
 
     def _needs_edges(self, graph: Any) -> None:
         """Refuse a ready pattern where PyG's message passing runs."""

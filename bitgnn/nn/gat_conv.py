@@ -8,11 +8,11 @@ from typing import Any
 import torch
 import torch_geometric.nn
 from torch import Tensor
+from torch.nn import functional
 from torch_geometric.typing import OptPairTensor, OptTensor
 
 from bitgnn.bits import BitAdjacency
 from bitgnn.nn.attention_layer import AttentionLayer
-from bitgnn.nn.precision import LayerPrecision, Role
 from bitgnn.ops.linear import weight_digits
 
 
@@ -32,8 +32,9 @@ class GATConv(AttentionLayer, torch_geometric.nn.GATConv):
     * letters as in :class:`~bitgnn.nn.GCNConv`: those of the dense product, then B or F messages;
       the adjacency's letter has no meaning.
 
-    Binary layers in evaluation compute what frozen ones compute; in training, with
-    ``return_attention_weights`` or ``edge_attr``, PyG's messages run.
+    Features of edges add a float an edge and head to the scores. Binary layers in evaluation
+    compute what frozen ones compute; in training and with ``return_attention_weights`` PyG's
+    messages run.
 
     Sources: Veličković et al. 2018; Chen et al., BitGNN, 2023.
 
@@ -46,7 +47,7 @@ class GATConv(AttentionLayer, torch_geometric.nn.GATConv):
         negative_slope: as in PyG.
         dropout: as in PyG, of the attention coefficients.
         add_self_loops: as in PyG.
-        edge_dim: as in PyG; the edges' part of the scores stays in floats.
+        edge_dim: as in PyG.
         fill_value: as in PyG.
         bias: as in PyG.
         residual: as in PyG; its product stays in floats.
@@ -61,30 +62,6 @@ class GATConv(AttentionLayer, torch_geometric.nn.GATConv):
 
     propagate_type = {"x": OptPairTensor, "alpha": Tensor}  # noqa: RUF012
     edge_updater_type = {"alpha": OptPairTensor, "edge_attr": OptTensor}  # noqa: RUF012
-
-    def __init__(
-        self,
-        in_channels: int | tuple[int, int],
-        out_channels: int,
-        heads: int = 1,
-        concat: bool = True,
-        negative_slope: float = 0.2,
-        dropout: float = 0.0,
-        add_self_loops: bool = True,
-        edge_dim: int | None = None,
-        fill_value: float | Tensor | str = "mean",
-        bias: bool = True,
-        residual: bool = False,
-        precision: str | LayerPrecision | None = None,
-        role: Role | None = None,
-        **kwargs: Any,
-    ) -> None:
-        self._set_precision(precision, dropout, role)
-        super().__init__(
-            in_channels, out_channels, heads, concat, negative_slope, dropout, add_self_loops,
-            edge_dim, fill_value, bias, residual, **kwargs,
-        )  # fmt: skip
-        self._complete(in_channels, heads * out_channels)
 
     def _products(self) -> Iterable[torch_geometric.nn.Linear]:
         return (self.lin,) if self.lin is not None else (self.lin_src, self.lin_dst)
@@ -133,7 +110,9 @@ class GATConv(AttentionLayer, torch_geometric.nn.GATConv):
         )
         return self.propagate(edge_index, x=(source, target), alpha=alpha, size=size), alpha
 
-    def _operated(self, z: Tensor, own: Tensor, adjacency: BitAdjacency) -> Tensor:
+    def _operated(
+        self, z: Tensor, own: Tensor, adjacency: BitAdjacency, edge_attr: Tensor | None
+    ) -> Tensor:
         ops, size, heads = torch.ops.bitgnn, z.size(1), self.heads
         words = ops.pack(z)
         others = words if own is z else ops.pack(own)
@@ -143,11 +122,18 @@ class GATConv(AttentionLayer, torch_geometric.nn.GATConv):
         target = scores[:, heads:]
         if own is not z:
             target = ops.bits_linear(others, *weight_digits(second), size)
+        edge = None if edge_attr is None else self._edge_scores(edge_attr)
         out: Tensor = ops.gat_bits(
             words, size, heads, adjacency.rowptr, adjacency.indices, scores[:, :heads], target,
-            self.negative_slope, None, self._operator_bias(), trusted=True,
+            self.negative_slope, edge, self._operator_bias(), trusted=True,
         )  # fmt: skip
         return out
+
+    def _edge_scores(self, edge_attr: Tensor) -> Tensor:
+        """Terms ``[E, H]`` of the scores: the attention vectors behind the map of the features."""
+        weight = self.lin_edge.weight.view(self.heads, self.out_channels, -1)
+        folded = (self.att_edge.view(self.heads, self.out_channels, 1) * weight).sum(1)
+        return functional.linear(edge_attr, folded)
 
     def score_weight(self) -> Tensor:
         """Attention vectors as a matrix ``[2 H, H * C]``: of sources, then of destinations."""

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 import torch_geometric.nn
 from torch import Tensor
+from torch.nn import functional
 from torch_geometric.typing import OptTensor, PairTensor
 
 from bitgnn.bits import BitAdjacency
@@ -15,6 +16,9 @@ from bitgnn.nn.attention_layer import AttentionLayer
 from bitgnn.nn.precision import LayerPrecision, Role
 from bitgnn.ops.gat import PairWeights, pair_weights
 from bitgnn.quantize import binary_sign
+
+PART = 1 << 16
+"""Edges whose float rows are added up at a time."""
 
 
 class GATv2Conv(AttentionLayer, torch_geometric.nn.GATv2Conv):
@@ -32,25 +36,17 @@ class GATv2Conv(AttentionLayer, torch_geometric.nn.GATv2Conv):
       take their signs.
     * letters as in :class:`~bitgnn.nn.GATConv`.
 
+    Features of edges stand beside the projections in the leaky ReLU, in floats.
+
     Sources: Brody et al. 2022; Chen et al., BitGNN, 2023.
 
     Args:
         in_channels: size of each input sample, a pair of sizes of sources and destinations, or -1
             to take it from the first input.
         out_channels: size of each head's output.
-        heads: as in PyG.
-        concat: as in PyG.
-        negative_slope: as in PyG.
-        dropout: as in PyG, of the attention coefficients.
-        add_self_loops: as in PyG.
-        edge_dim: as in PyG; the edges' part of the scores stays in floats.
-        fill_value: as in PyG.
-        bias: as in PyG.
-        share_weights: as in PyG.
-        residual: as in PyG; its product stays in floats.
-        precision: ``"fp32"``, ``"full"``, ``"bin"``, letters, or a LayerPrecision.
-        role: ``"first"``, ``"inner"``, ``"last"`` or ``"only"`` among the binary layers of a model,
-            for named precisions; None follows from the data flow when the model first trains.
+        share_weights: as in PyG; so are the arguments that are not named here.
+        precision: as of :class:`~bitgnn.nn.GATConv`.
+        role: as of :class:`~bitgnn.nn.GATConv`.
         **kwargs: further arguments of PyG's ``MessagePassing``.
 
     Raises:
@@ -78,12 +74,11 @@ class GATv2Conv(AttentionLayer, torch_geometric.nn.GATv2Conv):
         role: Role | None = None,
         **kwargs: Any,
     ) -> None:
-        self._set_precision(precision, dropout, role)
         super().__init__(
             in_channels, out_channels, heads, concat, negative_slope, dropout, add_self_loops,
-            edge_dim, fill_value, bias, share_weights, residual, **kwargs,
+            edge_dim, fill_value, bias, residual, precision, role, share_weights=share_weights,
+            **kwargs,
         )  # fmt: skip
-        self._complete(in_channels, heads * out_channels)
 
     def _products(self) -> Iterable[torch_geometric.nn.Linear]:
         return (self.lin_l,) if self.lin_r is self.lin_l else (self.lin_l, self.lin_r)
@@ -123,15 +118,38 @@ class GATv2Conv(AttentionLayer, torch_geometric.nn.GATv2Conv):
         alpha = self.edge_updater(edge_index, x=sides, edge_attr=edge_attr)
         return self.propagate(edge_index, x=(z.view(shape), sides[1]), alpha=alpha), alpha
 
-    def _operated(self, z: Tensor, own: Tensor, adjacency: BitAdjacency) -> Tensor:
+    def _operated(
+        self, z: Tensor, own: Tensor, adjacency: BitAdjacency, edge_attr: Tensor | None
+    ) -> Tensor:
         ops, size = torch.ops.bitgnn, z.size(1)
         left = ops.pack(z)
+        if edge_attr is not None:
+            edge = self._edge_scores(z, own, adjacency, edge_attr)
+            found: Tensor = ops.gat_bits(
+                left, size, self.heads, adjacency.rowptr, adjacency.indices, None, None, 1.0, edge,
+                self._operator_bias(), trusted=True,
+            )  # fmt: skip
+            return found
         right = left if own is z else ops.pack(own)
         out: Tensor = ops.gatv2_bits(
             left, size, self.heads, adjacency.rowptr, adjacency.indices, left, right, size,
             *self.pair_weights(), self._operator_bias(), trusted=True,
         )  # fmt: skip
         return out
+
+    def _edge_scores(
+        self, z: Tensor, own: Tensor, adjacency: BitAdjacency, edge_attr: Tensor
+    ) -> Tensor:
+        """Scores ``[E, H]`` of edges with features, some edges at a time."""
+        if self.lin_l.bias is not None:
+            z, own = z + self.lin_l.bias, own + self.lin_r.bias
+        att, parts = self.att.view(self.heads, self.out_channels), []
+        ends = adjacency.to_edge_index().split(PART, 1)
+        for (source, target), features in zip(ends, edge_attr.split(PART), strict=True):
+            sums = z[source] + own[target] + self.lin_edge(features)
+            sums = functional.leaky_relu(sums, self.negative_slope)
+            parts.append((sums.view(-1, *att.shape) * att).sum(2))
+        return torch.cat(parts) if parts else z.new_zeros(0, self.heads)
 
     def pair_weights(self) -> PairWeights:
         """Weights of the scores of pairs of bits."""

@@ -4,23 +4,27 @@ With scores :math:`s_{eh}` of the edges e from j to i and sources' bits :math:`x
 
 .. math:: out_{if} = \sum_e \mathrm{softmax}_e(s_{eh})\, x_{jf} + bias_f
 
-where feature f is one of head h. The softmax and the sums of a row are one pass over its edges;
-nothing an edge is written to memory. An empty row gives its bias.
+where feature f is one of head h: of K features ``[N, K]``, those of a head side by side, float32
+``[M, K]`` come out; where all heads share the K features, ``[M, H * K]``. The softmax and the sums
+of a row are one pass over its edges; nothing an edge is written to memory. Factors of the adjacency
+``[M, N]`` are left out, and an empty row gives its bias.
 
-* :func:`gat`: :math:`s = \mathrm{leaky\_relu}(source_{jh} + target_{ih} + edge_{eh})`.
+* :func:`gat`: :math:`s = \mathrm{leaky\_relu}(source_{jh} + target_{ih} + edge_{eh})`, or scores of
+  the edges alone.
 * :func:`gatv2`: :math:`s = \sum_{k \in h} a_k\, \mathrm{leaky\_relu}(l_{jk} + r_{ik})` of binary
   projections. A term has four values, so that up to what is the same for all edges of a row
 
   .. math:: s = \sum_{k \in h} \beta_{jk} (p_k + \beta_{ik}\, q_k), \qquad \beta \in \{0, 1\},
 
   a sum of integers looked up by bytes of :math:`\beta_j` and of :math:`\beta_j \wedge \beta_i`.
+* :func:`transformer`: :math:`s = query_{ih} \cdot key_{jh} + edge_{eh}` of float rows.
 
 Exponentials are a polynomial in float32, and sums have one order: results are the same on every
 device, to the last bit. Every function raises TypeError (type, dtype) or ValueError (shape, device,
 value) before any kernel runs. Operators are for inference: results carry no gradient.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -83,42 +87,39 @@ def pair_weights(
 def gat(
     x: BitTensor,
     adjacency: BitAdjacency,
-    source: Tensor,
-    target: Tensor,
+    source: Tensor | None,
+    target: Tensor | None,
     *,
     negative_slope: float = 0.2,
     edge: Tensor | None = None,
     bias: Tensor | None = None,
     shared: bool = False,
 ) -> Tensor:
-    """Attention by scores of nodes; see the module.
+    """Attention by scores of nodes; see the module for shapes.
 
     Args:
-        x: bits of the sources ``[N, K]``, those of a head side by side.
-        adjacency: ``[M, N]``; its factors are left out.
-        source: float32 ``[N, H]``.
+        x: bits of the sources.
+        adjacency: the graph.
+        source: float32 ``[N, H]``; None, like ``target``, where ``edge`` says all.
         target: float32 ``[M, H]``.
-        negative_slope: of the leaky ReLU.
+        negative_slope: of the leaky ReLU; 1 takes the sum as it is.
         edge: float32 ``[E, H]`` in the order of the adjacency.
-        bias: float32, one entry a column of the result.
+        bias: one entry a column of the result.
         shared: every head has all K features.
-
-    Returns:
-        Float32 ``[M, K]``; ``[M, H * K]`` with ``shared``.
     """
     name = "gat.gat"
-    heads = _check(name, x, adjacency, source.size(-1) if isinstance(source, Tensor) else 0, shared)
+    given = edge if source is None else source
+    heads = _check(name, x, adjacency, given.size(-1) if isinstance(given, Tensor) else 0, shared)
+    if (source is None) != (target is None):
+        raise ValueError(f"{name}: source and target must be given both or not at all")
     rows, columns = adjacency.shape
-    _check_scores(name, "source", source, columns, heads, x.device)
-    _check_scores(name, "target", target, rows, heads, x.device)
+    if source is not None:
+        _check_rows(name, "source", source, columns, heads, x.device)
+        _check_rows(name, "target", target, rows, heads, x.device)
     if edge is not None:
-        _check_scores(name, "edge", edge, adjacency.nnz, heads, x.device)
-    _arguments.vector(name, "bias", bias, heads * x.size if shared else x.size, x.device)
-    out: Tensor = call(
-        name, "gat_bits", x.words, x.size, heads, adjacency.rowptr, adjacency.indices, source,
-        target, negative_slope, edge, bias, shared=shared, trusted=True,
-    )  # fmt: skip
-    return out
+        _check_rows(name, "edge", edge, adjacency.nnz, heads, x.device)
+    middle = source, target, negative_slope, edge
+    return _attended(name, "gat_bits", x, adjacency, heads, middle, bias, shared)
 
 
 def gatv2(
@@ -131,26 +132,21 @@ def gatv2(
     bias: Tensor | None = None,
     shared: bool = False,
 ) -> Tensor:
-    """Attention by scores of pairs of bits; see the module.
+    """Attention by scores of pairs of bits; see the module and :func:`gat`.
 
     Args:
-        x: bits of the sources ``[N, K]``, those of a head side by side.
-        adjacency: ``[M, N]``; its factors are left out.
+        x: bits of the sources.
+        adjacency: the graph.
         left: bits of the sources' projections ``[N, H * C]``.
         right: bits of the destinations' projections ``[M, H * C]``.
         weights: from :func:`pair_weights`.
-        bias: float32, one entry a column of the result.
+        bias: one entry a column of the result.
         shared: every head has all K features.
-
-    Returns:
-        Float32 ``[M, K]``; ``[M, H * K]`` with ``shared``.
     """
     name = "gat.gatv2"
     heads = _check(name, x, adjacency, weights.step.numel(), shared)
-    for side, bits, count in (
-        ("left", left, adjacency.shape[1]),
-        ("right", right, adjacency.shape[0]),
-    ):
+    rows, columns = adjacency.shape
+    for side, bits, count in (("left", left, columns), ("right", right, rows)):
         _arguments.bit_matrix(name, side, bits)
         _arguments.same_device(name, side, bits.device, x.device)
         shape = (count, weights.alone.numel())
@@ -158,11 +154,62 @@ def gatv2(
             raise ValueError(
                 f"{name}: {side} must have shape {list(shape)}, got {list(bits.shape)}"
             )
+    middle = left.words, right.words, left.size, *weights
+    return _attended(name, "gatv2_bits", x, adjacency, heads, middle, bias, shared)
+
+
+def transformer(
+    x: BitTensor,
+    adjacency: BitAdjacency,
+    query: Tensor,
+    key: Tensor,
+    heads: int,
+    *,
+    edge: Tensor | None = None,
+    bias: Tensor | None = None,
+    shared: bool = False,
+) -> Tensor:
+    """Attention by dot products of float rows, unscaled; see the module and :func:`gat`.
+
+    Args:
+        x: bits of the sources.
+        adjacency: the graph.
+        query: float32 ``[M, H * C]``, of the destinations.
+        key: float32 ``[N, H * C]``, of the sources.
+        heads: H.
+        edge: float32 ``[E, H]`` in the order of the adjacency.
+        bias: one entry a column of the result.
+        shared: every head has all K features.
+    """
+    name = "gat.transformer"
+    heads = _check(name, x, adjacency, heads, shared)
+    width = query.size(-1) if isinstance(query, Tensor) else 0
+    if width % heads:
+        raise ValueError(f"{name}: heads must divide the {width} columns of query, got {heads}")
+    rows, columns = adjacency.shape
+    _check_rows(name, "query", query, rows, width, x.device)
+    _check_rows(name, "key", key, columns, width, x.device)
+    if edge is not None:
+        _check_rows(name, "edge", edge, adjacency.nnz, heads, x.device)
+    middle = query, key, width, edge
+    return _attended(name, "transformer_bits", x, adjacency, heads, middle, bias, shared)
+
+
+def _attended(
+    name: str,
+    operator: str,
+    x: BitTensor,
+    adjacency: BitAdjacency,
+    heads: int,
+    middle: tuple[Any, ...],
+    bias: Tensor | None,
+    shared: bool,
+) -> Tensor:
     _arguments.vector(name, "bias", bias, heads * x.size if shared else x.size, x.device)
+    csr = adjacency.rowptr, adjacency.indices
     out: Tensor = call(
-        name, "gatv2_bits", x.words, x.size, heads, adjacency.rowptr, adjacency.indices, left.words,
-        right.words, left.size, *weights, bias, shared=shared, trusted=True,
-    )  # fmt: skip
+        name, operator, x.words, x.size, heads, *csr, *middle, bias, shared=shared, trusted=True
+    )
     return out
 
 
@@ -175,13 +222,13 @@ def _check(name: str, x: BitTensor, adjacency: BitAdjacency, heads: int, shared:
     return heads
 
 
-def _check_scores(
-    name: str, argument: str, scores: Tensor, rows: int, heads: int, device: torch.device
+def _check_rows(
+    name: str, argument: str, given: Any, rows: int, columns: int, device: torch.device
 ) -> None:
-    if not (isinstance(scores, Tensor) and scores.dtype == torch.float32):
-        raise TypeError(f"{name}: {argument} must be a float32 tensor, got {name_type(scores)}")
-    if scores.shape != (rows, heads):
+    if not (isinstance(given, Tensor) and given.dtype == torch.float32):
+        raise TypeError(f"{name}: {argument} must be a float32 tensor, got {name_type(given)}")
+    if given.shape != (rows, columns):
         raise ValueError(
-            f"{name}: {argument} must have shape [{rows}, {heads}], got {list(scores.shape)}"
+            f"{name}: {argument} must have shape [{rows}, {columns}], got {list(given.shape)}"
         )
-    _arguments.same_device(name, argument, scores.device, device)
+    _arguments.same_device(name, argument, given.device, device)

@@ -8,14 +8,24 @@
 
 namespace bitgnn {
 
+// What the scores of an edge come from: floats of its ends, bits of its ends, or float rows of
+// these.
+enum class GatScores : int { kNodes, kPairs, kDots };
+
+// A dot product of two rows adds the products number k, k + kDotParts, ... up for each k below
+// kDotParts, and then both halves of the sums until one is left.
+constexpr int kDotParts = 8;
+
 // Edges whose weights are added up in their order; the sums of a row's pieces follow one another.
 constexpr int64_t kGatPiece = 256;
 
 // Softmax over the edges of each row, and the weighted mean of the sources' bits as -1 and +1. For
-// edge e from j to i and head h, unless is_v2,
-//   s = leaky(source[j, h] + target[i, h] + edge[e, h]),
-// else, with integers that may wrap, the sum over the features k of head h
-//   s = step[h] * sum of left[j, k] * (alone[k] + right[i, k] * both[k]), bits being 0 and 1. Then
+// edge e from j to i and head h
+//   kNodes: s = leaky(source[j, h] + target[i, h] + edge[e, h]), without ends leaky(edge[e, h]),
+//   kPairs: s = step[h] * sum of left[j, k] * (alone[k] + right[i, k] * both[k]) over the features
+//   k
+//           of the head, bits being 0 and 1 and integers free to wrap,
+//   kDots:  s = (sum of query[i, k] * key[j, k]) + edge[e, h]. Then
 //   w = exp(s - max s), D = sum of w, out[i, f] = (sum of +-w) / D + bias[f],
 // where exp is gat/exponential.h and feature f belongs to head f / (size / heads), or with `shared`
 // every head has all features of x: f = h * size + k. A row without edges is 0 in front of its
@@ -31,13 +41,13 @@ struct GatArgs {
   int64_t size;
   int64_t heads;
   bool shared;
-  const float* source;  // [cols, heads], rows at source_stride
+  GatScores scores;
+  const float* source;  // [cols, heads], or keys [cols, width]; rows at source_stride; may be null
   int64_t source_stride;
-  const float* target;  // [rows, heads], rows at target_stride
+  const float* target;  // [rows, heads], or queries [rows, width]; null like source
   int64_t target_stride;
   const float* edge;  // [edges, heads] or null
   float slope;
-  bool is_v2;
   const int32_t* left;     // [cols, words_for(width)]
   const int32_t* right;    // [rows, words_for(width)]
   int64_t width;           // a multiple of heads

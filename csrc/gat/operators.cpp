@@ -53,32 +53,61 @@ struct GatOperators {
     return out;
   }
 
-  static Tensor float_rows(const Problem& p, const Tensor& t, int64_t rows, int64_t heads,
+  static Tensor float_rows(const Problem& p, const Tensor& t, int64_t rows, int64_t columns,
                            const char* name) {
     check_operand(p.backend, t, ScalarType::Float, 2, p.op, name);
-    BITGNN_CHECK(t.size(0) == rows && t.size(1) == heads, p.op, ": ", name, " must be [", rows,
-                 ", ", heads, "], got [", t.size(0), ", ", t.size(1), "]");
+    BITGNN_CHECK(t.size(0) == rows && t.size(1) == columns, p.op, ": ", name, " must be [", rows,
+                 ", ", columns, "], got [", t.size(0), ", ", t.size(1), "]");
     return with_unit_column_stride(t);
   }
 
+  // Sets float rows of both ends; `p` keeps them.
+  static void set_ends(Problem& p, GatArgs& a, const Tensor& source, const Tensor& target,
+                       int64_t columns, const char* source_name, const char* target_name) {
+    p.held.push_back(float_rows(p, source, a.cols, columns, source_name));
+    a.source = p.held.back().template const_data_ptr<float>();
+    a.source_stride = p.held.back().stride(0);
+    p.held.push_back(float_rows(p, target, a.rows, columns, target_name));
+    a.target = p.held.back().template const_data_ptr<float>();
+    a.target_stride = p.held.back().stride(0);
+  }
+
+  static void set_edge(Problem& p, GatArgs& a, const OptionalTensor& edge) {
+    if (!edge.has_value()) return;
+    p.extra = as_contiguous(float_rows(p, *edge, a.edges, a.heads, "edge"));
+    a.edge = p.extra->template const_data_ptr<float>();
+  }
+
   static Tensor gat(const Tensor& x, int64_t size, int64_t heads, const Tensor& rowptr,
-                    const Tensor& indices, const Tensor& source_in, const Tensor& target_in,
-                    double slope, const OptionalTensor& edge_in, const OptionalTensor& bias,
-                    const OptionalTensor& threshold, bool shared, bool out_bits, bool trusted) {
+                    const Tensor& indices, const OptionalTensor& source,
+                    const OptionalTensor& target, double slope, const OptionalTensor& edge,
+                    const OptionalTensor& bias, const OptionalTensor& threshold, bool shared,
+                    bool out_bits, bool trusted) {
     Problem p(x, "gat_bits");
     GatArgs a = start(p, x, size, heads, rowptr, indices, shared, trusted);
-    const Tensor source = float_rows(p, source_in, a.cols, heads, "source");
-    const Tensor target = float_rows(p, target_in, a.rows, heads, "target");
-    a.source = source.template const_data_ptr<float>();
-    a.source_stride = source.stride(0);
-    a.target = target.template const_data_ptr<float>();
-    a.target_stride = target.stride(0);
-    OptionalTensor edge;
-    if (edge_in.has_value()) {
-      edge = as_contiguous(float_rows(p, *edge_in, a.edges, heads, "edge"));
-      a.edge = edge->template const_data_ptr<float>();
-    }
+    BITGNN_CHECK(source.has_value() == target.has_value(), p.op,
+                 ": source and target must be given both or not at all");
+    BITGNN_CHECK(source.has_value() || edge.has_value(), p.op,
+                 ": edge must be given without source and target");
+    if (source.has_value()) set_ends(p, a, *source, *target, heads, "source", "target");
+    set_edge(p, a, edge);
     a.slope = static_cast<float>(slope);
+    return finish(p, a, bias, threshold, out_bits);
+  }
+
+  static Tensor transformer(const Tensor& x, int64_t size, int64_t heads, const Tensor& rowptr,
+                            const Tensor& indices, const Tensor& query, const Tensor& key,
+                            int64_t width, const OptionalTensor& edge, const OptionalTensor& bias,
+                            const OptionalTensor& threshold, bool shared, bool out_bits,
+                            bool trusted) {
+    Problem p(x, "transformer_bits");
+    GatArgs a = start(p, x, size, heads, rowptr, indices, shared, trusted);
+    BITGNN_CHECK(width >= 0 && width % heads == 0, p.op, ": heads must divide width ", width,
+                 ", got ", heads);
+    set_ends(p, a, key, query, width, "key", "query");
+    set_edge(p, a, edge);
+    a.width = width;
+    a.scores = GatScores::kDots;
     return finish(p, a, bias, threshold, out_bits);
   }
 
@@ -106,7 +135,7 @@ struct GatOperators {
     a.alone = alone.template const_data_ptr<int32_t>();
     a.both = both.template const_data_ptr<int32_t>();
     a.step = step.template const_data_ptr<float>();
-    a.is_v2 = true;
+    a.scores = GatScores::kPairs;
     return finish(p, a, bias, threshold, out_bits);
   }
 };
@@ -116,8 +145,13 @@ BITGNN_OPERATORS(table) {
       "Tensor? bias=None, Tensor? threshold=None, bool shared=False, bool out_bits=False, "
       "bool trusted=False) -> Tensor";
   table.template add<&GatOperators<Backend>::gat>(
-      "gat_bits(Tensor x, SymInt size, SymInt heads, Tensor rowptr, Tensor indices, Tensor source, "
-      "Tensor target, float negative_slope, Tensor? edge=None, " +
+      "gat_bits(Tensor x, SymInt size, SymInt heads, Tensor rowptr, Tensor indices, Tensor? "
+      "source, "
+      "Tensor? target, float negative_slope, Tensor? edge=None, " +
+      end);
+  table.template add<&GatOperators<Backend>::transformer>(
+      "transformer_bits(Tensor x, SymInt size, SymInt heads, Tensor rowptr, Tensor indices, Tensor "
+      "query, Tensor key, SymInt width, Tensor? edge=None, " +
       end);
   table.template add<&GatOperators<Backend>::gatv2>(
       "gatv2_bits(Tensor x, SymInt size, SymInt heads, Tensor rowptr, Tensor indices, Tensor left, "

@@ -1,9 +1,29 @@
 """Small graphs in parts, and the whole graph put together from the parts of all ranks."""
 
+import multiprocessing
+
 import pytest
 import torch
+import torch.multiprocessing
 
 from bitgnn.distributed import Partitioner, load_partition
+
+
+@pytest.fixture
+def spawn(tmp_path, monkeypatch):
+    """Runs a function of ``gloo_ranks`` in processes of so many ranks, which import but once."""
+    monkeypatch.setenv("GLOO_SOCKET_IFNAME", "lo")
+    multiprocessing.set_forkserver_preload(["gloo_ranks", "torch_geometric"])
+
+    def run(function, world_size, *arguments):
+        torch.multiprocessing.start_processes(
+            function,
+            (world_size, str(tmp_path / f"store-{world_size}"), *arguments),
+            nprocs=world_size,
+            start_method="forkserver",
+        )
+
+    return run
 
 
 @pytest.fixture

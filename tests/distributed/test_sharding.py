@@ -4,16 +4,16 @@ import gloo_ranks
 import numpy as np
 import pytest
 import torch
-import torch.multiprocessing
 
 from bitgnn import BitAdjacency, BitTensor
 from bitgnn.distributed import PowerLawGraph
+from bitgnn.distributed.drawing import drawn_bits, drawn_rows
+from bitgnn.distributed.places import Places
 from bitgnn.ops import bspmm
 
 
 @pytest.mark.parametrize("world_size", [1, 2, 3])
-def test_ranks_aggregate_as_one_process(graph, write, tmp_path, monkeypatch, world_size):
-    monkeypatch.setenv("GLOO_SOCKET_IFNAME", "lo")
+def test_ranks_aggregate_as_one_process(graph, write, tmp_path, spawn, world_size):
     x, wide = torch.randn(40, 33), torch.randn(300, 64)
     made = PowerLawGraph(300, 4000, seed=2)
     large = torch.cat([torch.from_numpy(np.stack(pair)) for pair in made.blocks()], dim=1)
@@ -32,15 +32,36 @@ def test_ranks_aggregate_as_one_process(graph, write, tmp_path, monkeypatch, wor
             cases[f"{name} {order} from edges"] = edges, values, options
             expected[f"{name} {order} from files"] = sums
             expected[f"{name} {order} from edges"] = sums
-    torch.multiprocessing.spawn(
-        gloo_ranks.aggregate,
-        (world_size, str(tmp_path / "store"), cases, str(tmp_path)),
-        nprocs=world_size,
-    )
+    spawn(gloo_ranks.aggregate, world_size, cases, str(tmp_path))
     found = [torch.load(tmp_path / f"rank-{rank}.pt") for rank in range(world_size)]
     for name, sums in expected.items():
         nodes = torch.cat([rank[f"{name}.nodes"] for rank in found])
         assert sorted(nodes.tolist()) == list(range(len(sums)))
         assert torch.equal(torch.cat([rank[f"{name}.sums"] for rank in found]), sums[nodes]), name
-        remote = sum(int(rank[f"{name}.entries"][1]) for rank in found)
-        assert (remote > 0) == (world_size > 1 and len(sums) > 1), name
+
+
+@pytest.mark.parametrize("world_size", [1, 3])
+def test_drawn_graphs_are_the_same_for_every_number_of_ranks(tmp_path, spawn, world_size):
+    drawn, x = PowerLawGraph(300, 4000, 64, seed=2), None
+    cases = {"drawn": (drawn, x, {"chunk_rows": 64})}
+    spawn(gloo_ranks.aggregate, world_size, cases, str(tmp_path))
+    found = [torch.load(tmp_path / f"rank-{rank}.pt") for rank in range(world_size)]
+    sums = torch.cat([rank["drawn.sums"] for rank in found])
+    places = Places.of((0, 300), 0, None, None)
+    ((rowptr, columns),) = drawn_rows(drawn, places, torch.device("cpu"))
+    assert 3700 < int(rowptr[-1]) < 4300
+    assert rowptr.diff().max() > 10 * rowptr.diff().double().mean()
+    whole = BitAdjacency(rowptr, columns.to(torch.int32), 300)
+    bits = drawn_bits(drawn, places, torch.device("cpu"))
+    assert torch.equal(sums, bspmm.bbf(bits, whole, integer=True))
+
+
+def test_places_are_found_and_left_again():
+    for starts in ((0, 10), (0, 4, 4, 11), (0, 0, 9), (0, 7, 14, 20)):
+        for rows in (1, 3, 100):
+            places = Places.of(starts, 0, rows, None)
+            everyone = torch.arange(starts[-1])
+            at = places.of_rows(everyone)
+            assert len(at.unique()) == starts[-1]
+            assert int(at.max()) < places.count
+            assert torch.equal(places.rows_at(at), everyone)

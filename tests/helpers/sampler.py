@@ -169,7 +169,7 @@ class Sampler(Groups):
         if name == "linear_chain":
             return self._chain(n, k, m)
         given = {}
-        if name.startswith("gat"):
+        if name.startswith(("gat", "transformer")):
             return self._graph_attention(name, parameters, n, k)
         if "digits" in parameters:
             digits, step = weight_digits(self.floats(m, k).nan_to_num(1.0, 2.0, -2.0))

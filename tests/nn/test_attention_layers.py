@@ -38,6 +38,13 @@ class Net(torch.nn.Module):
         return self.c2(functional.elu(self.c1(x, edge_index)), edge_index)
 
 
+class EdgeNet(Net):
+    """The same with features of edges in the first layer."""
+
+    def forward(self, x, edge_index, edge_attr):
+        return self.c2(functional.elu(self.c1(x, edge_index, edge_attr)), edge_index)
+
+
 def _trained(net, x, edges, steps=12):
     torch.manual_seed(1)
     labels = torch.randint(0, CLASSES, (N,))
@@ -88,6 +95,39 @@ def test_frozen_is_trained(name, options, device, tmp_path):
     own_code = options == {"add_self_loops": False} and name == "GATv2Conv"
     kinds = [call.kind for call in frozen.program.calls]
     assert kinds.count("gatv2_bits" if "2" in name else "gat_bits") == 2 - own_code
+
+
+@pytest.mark.parametrize("name", LAYERS)
+@pytest.mark.parametrize("options", [{}, {"fill_value": 2.0}, {"add_self_loops": False}], ids=str)
+def test_features_of_edges(name, options, device, tmp_path):
+    x, edges = (part.to(device) for part in _data())
+    for features in (torch.randn(300, 3, device=device), torch.randn(300, device=device)):
+        torch.manual_seed(0)
+        width = features[0].numel()
+        net = EdgeNet(bitgnn.nn, name, edge_dim=width, **options).to(device)
+        for _ in range(3):
+            net(x, edges, features).square().sum().backward()
+        conv = net.eval().c1
+        with torch.no_grad(), torch.profiler.profile() as profile:
+            found = conv(x, edges, features)
+        assert "bitgnn::gat_bits" in {event.key for event in profile.key_averages()}
+        shown, _ = conv(x, edges, features, return_attention_weights=True)
+        torch.testing.assert_close(found, shown, rtol=1e-5, atol=1e-5)
+        assert not torch.allclose(found, conv(x, edges, -3 * features), atol=1e-3)
+        loops, looped = conv._looped(edges, features, N)
+        order = loops[1].argsort(stable=True)
+        counts = torch.bincount(loops[1], minlength=N).cumsum(0)
+        ready = BitAdjacency(functional.pad(counts, (1, 0)), loops[0][order].int(), N)
+        with torch.no_grad():
+            assert torch.equal(conv(x, ready, looped[order]), found)
+        frozen = bitgnn.freeze(net)
+        with torch.no_grad():
+            expected = net(x, edges, features)
+        given = frozen(x, edges, features)
+        torch.testing.assert_close(given, expected, rtol=1e-4, atol=1e-5)
+        bitgnn.save(frozen, tmp_path / "model.bitgnn")
+        loaded = bitgnn.load(tmp_path / "model.bitgnn").to(device)
+        assert torch.equal(loaded(x, edges, features), given)
 
 
 @pytest.mark.parametrize("name", LAYERS)

@@ -74,6 +74,38 @@ def test_gatv2_is_a_softmax_of_pairs(channels, device):
     torch.testing.assert_close(found.cpu(), expected, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("channels", [1, 8, 10, 32])
+@pytest.mark.parametrize("rows", [N, 7])
+def test_transformer_is_a_softmax_of_dot_products(channels, rows, device):
+    torch.manual_seed(0)
+    x, adjacency, width = _signs(N, HEADS * CHANNELS, 1), _graph(rows), HEADS * channels
+    query, key, edge = torch.randn(rows, width), torch.randn(N, width), torch.randn(300, HEADS)
+    j, i = adjacency.to_edge_index()
+    scores = (query[i] * key[j]).view(300, HEADS, channels).sum(2) + edge
+    found = gat.transformer(
+        BitTensor.from_float(x).to(device), adjacency.to(device), query.to(device), key.to(device),
+        HEADS, edge=edge.to(device),
+    )  # fmt: skip
+    torch.testing.assert_close(found.cpu(), _attended(x, adjacency, scores), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_scores_of_edges_alone(shared, device):
+    x, adjacency, edge = _signs(N, 40, 1), _graph(7), torch.randn(300, HEADS)
+    found = gat.gat(
+        BitTensor.from_float(x).to(device), adjacency.to(device), None, None, edge=edge.to(device),
+        negative_slope=1.0, shared=shared,
+    )  # fmt: skip
+    expected = _attended(x, adjacency, edge, shared)
+    torch.testing.assert_close(found.cpu(), expected, rtol=1e-5, atol=1e-5)
+    csr = adjacency.rowptr.to(device), adjacency.indices.to(device)
+    words, last = BitTensor.from_float(x).words.to(device), (None, None, 0.2, edge.to(device))
+    torch.library.opcheck(torch.ops.bitgnn.gat_bits.default, (words, 40, 4, *csr, *last))
+    for given in ((None, None, 1.0), (edge[:N].to(device), None, 1.0, edge.to(device))):
+        with pytest.raises((RuntimeError, ValueError), match="source and target"):
+            torch.ops.bitgnn.gat_bits(words, 40, 4, *csr, *given)
+
+
 def test_exponentials():
     x = -torch.rand(100_000) * 86
     exact = x.double().exp()
@@ -88,18 +120,16 @@ def test_long_rows_have_one_order(device, sampler, assert_kernel_equals_referenc
     degrees = [0, 1, 31, 33, 255, 256, 257, 512, 513, 3000, 0, 5]
     rowptr = torch.tensor([0, *degrees]).cumsum(0).int()
     for seed, size in enumerate((33, 64, 256, 320)):
-        for name in ("gat_bits", "gatv2_bits"):
+        for name in ("gat_bits", "edges", "gatv2_bits", "transformer_bits"):
+            by_edges, name = name == "edges", name.replace("edges", "gat_bits")
             arguments = sampler(seed=seed).arguments(name, 50, size, 5, rowptr=rowptr)
             total = int(rowptr[-1])
             generator = torch.Generator().manual_seed(seed)
             arguments["indices"] = torch.randint(0, 50, (total,), generator=generator).int()
-            rows, heads = len(degrees), arguments["heads"]
             arguments.pop("edge", None)
-            if name == "gat_bits":
-                arguments["target"] = torch.randn(rows, heads, generator=generator)
-            else:
-                words = arguments["left"].size(1)
-                arguments["right"] = arguments["left"][:rows].reshape(rows, words)
+            if by_edges:
+                edge = torch.randn(total, arguments["heads"], generator=generator)
+                arguments |= {"source": None, "target": None, "edge": edge}
             assert_kernel_equals_reference(name, arguments, device)
 
 
@@ -121,6 +151,12 @@ gat.gat(x, adjacency, scores[:, :3], scores) -> ValueError: heads must divide th
 gat.gat(x, adjacency, scores, scores[:, :2]) -> ValueError: target must have shape .40, 4.
 gat.gat(x, adjacency, scores, scores, edge=scores) -> ValueError: edge must have shape .300, 4.
 gat.gat(x, adjacency, scores, scores, bias=scores[0]) -> ValueError: bias must have shape .40.
+gat.gat(x, adjacency, scores, None) -> ValueError: source and target must be given both or not
+gat.gat(x, adjacency, None, None) -> ValueError: heads must divide the 40 .*, got 0
+gat.transformer(x, adjacency, scores, scores, 3) -> ValueError: heads must divide the 40 features
+gat.transformer(x, adjacency, scores, scores, 8) -> ValueError: heads must divide the 4 columns
+gat.transformer(x, adjacency, scores, scores[1:], 4) -> ValueError: key must have shape .40, 4.
+gat.transformer(x, adjacency, x, scores, 4) -> TypeError: query must be a float32 tensor, got BitT
 gat.gatv2(x, adjacency, narrow, x, weights) -> ValueError: left must have shape .40, 40., got
 gat.gatv2(x, adjacency, x, scores, weights) -> TypeError: gat.gatv2: right must be a BitTensor
 """

@@ -20,6 +20,7 @@ from bitgnn.convert.network.layers import letters_of
 from bitgnn.convert.plan import tunable_layers
 from bitgnn.convert.reporting import BinarizeReport, spelled
 from bitgnn.convert.swap.keeping import (
+    COMPOSED,
     OWN,
     carry_over,
     carry_tree,
@@ -183,6 +184,14 @@ def swapped_layer(model: nn.Module, name: str, precision: Precision, dropout: fl
     layer: Any = model.get_submodule(name)
     new: Any
     chosen: dict[str, Any] = {"precision": precision, "dropout": dropout}
+    if is_composed(layer) and isinstance(layer, torch_geometric.nn.TransformerConv):
+        new = bitgnn.nn.TransformerConv(
+            layer.in_channels, layer.out_channels, layer.heads, layer.concat, layer.beta,
+            layer.dropout, layer.edge_dim, layer.lin_key.bias is not None, layer.root_weight,
+            precision, aggr=layer.aggr, flow=layer.flow,
+        )  # fmt: skip
+        tensor = layer.lin_key.weight
+        return put_everywhere(model, layer, carry_over(layer, new.to(tensor.device, tensor.dtype)))
     if is_composed(layer):
         trains = isinstance(layer.eps, nn.Parameter)
         chosen |= {"aggr": layer.aggr, "flow": layer.flow, "node_dim": layer.node_dim}
@@ -211,9 +220,11 @@ def swapped_layer(model: nn.Module, name: str, precision: Precision, dropout: fl
 
 
 def is_composed(layer: nn.Module) -> bool:
-    """True if a layer becomes one whose parts are binary, GINConv."""
-    if not isinstance(layer, torch_geometric.nn.GINConv) or why_float(layer) is not None:
+    """True if a layer becomes one whose parts are binary, GINConv or TransformerConv."""
+    if not isinstance(layer, COMPOSED) or why_float(layer) is not None:
         return False
+    if isinstance(layer, torch_geometric.nn.TransformerConv):
+        return type(layer.aggr_module) is torch_geometric.nn.SumAggregation
     first = first_linear(layer.nn)
     return first is not None and why_float(first) is None and why_not_binary(layer) is None
 

@@ -20,6 +20,8 @@ from bitgnn.nn.looks_up import GAINS
 OWN = (*(f"{name}." for name in (*NORMS, *QUANTIZERS, *LOOKED_UP)), *GAINS, *STATE)
 """Prefixes of the tensors that binary layers have beside PyG's."""
 
+COMPOSED = (torch_geometric.nn.GINConv, torch_geometric.nn.TransformerConv)
+"""Layers that become ones whose parts are binary."""
 _OWNERS = ("torch_geometric.", "bitgnn.nn", "torch.nn.")
 _HARMLESS = ("reset_parameters", "extra_repr")
 """Methods that a subclass may have without computing something else."""
@@ -46,7 +48,7 @@ def why_float(layer: nn.Module) -> str | None:
         return f"{type(layer).__name__} defines {', '.join(changed)}, which a swap would lose"
     if isinstance(layer, SUPPORTED) and _joins(layer):
         return "its aggregation hands on another width than the features have"
-    if isinstance(layer, torch_geometric.nn.GINConv):  # whose nn may be anything
+    if isinstance(layer, COMPOSED):  # whose nn may be anything
         return None
     known = row_of(layer).tensors if isinstance(layer, SUPPORTED) else _TENSORS
     tensors = [*layer.named_parameters(), *layer.named_buffers()]

@@ -28,6 +28,7 @@ _PACKAGES = (
     "torch.nn.modules.",
     "torch_geometric.nn.module_dict.",
     "torch_geometric.nn.parameter_dict.",
+    "bitgnn.nn.transformer_conv.",
     "torch_geometric.utils._trim_to_layer.",
     *(f"torch_geometric.nn.{part}." for part in _OF_PYG),
 )

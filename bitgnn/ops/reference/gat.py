@@ -11,6 +11,8 @@ from bitgnn.ops.reference.table import CSR, Arguments, operator
 PIECE = 256
 """Edges of a row that are added up in their order; the sums of pieces follow one another."""
 LEAST_EXPONENT = -86.0
+DOT_PARTS = 8
+"""Sums of products that a dot product adds up at last: number k has products k, k + 8, ..."""
 _ROUND = 12582912.0
 _COEFFICIENTS = (
     1.9875691500e-4, 1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1,
@@ -104,20 +106,24 @@ def _sources_and_targets(a: Arguments) -> tuple[Tensor, Tensor]:
 
 
 @operator(
-    f"x:N,W(size) size:int heads:int {CSR} source:N,heads target:P-1,heads negative_slope:float "
+    f"x:N,W(size) size:int heads:int {CSR} source*:N,heads target*:P-1,heads negative_slope:float "
     f"edge?:E,heads {_END}",
     _result,
 )
 def gat_bits(a: Arguments) -> Tensor:
     r"""GAT: scores of an edge are ``leaky(source[j] + target[i] + edge[e])``.
 
-    Float32 ``[M, size]`` (``[M, heads * size]`` where all heads ``shared`` the features), or its
-    bits ``>= threshold``.
+    Without ``source`` and ``target`` they are ``leaky(edge[e])``. Results are float32 ``[M, size]``
+    (``[M, heads * size]`` where all heads ``shared`` the features), or bits ``>= threshold``.
     """
     _check(a)
+    if (a.source is None) != (a.target is None):
+        raise ValueError("source and target must be given both or not at all")
+    if a.source is None and a.edge is None:
+        raise ValueError("edge must be given without source and target")
     sources, targets = _sources_and_targets(a)
-    scores = a.source[sources] + a.target[targets]
-    scores = scores if a.edge is None else scores + a.edge
+    scores = a.edge if a.source is None else a.source[sources] + a.target[targets]
+    scores = scores if a.source is None or a.edge is None else scores + a.edge
     slope = torch.tensor(a.negative_slope, dtype=torch.float32, device=scores.device)
     return _attend(a, torch.where(scores > 0, scores, scores * slope))
 
@@ -140,3 +146,31 @@ def gatv2_bits(a: Arguments) -> Tensor:
     terms = left[sources] * (a.alone.long() + right[targets] * a.both.long())
     sums = terms.view(len(sources), a.heads, a.width // a.heads).sum(2).to(torch.int32)
     return _attend(a, a.step * sums.float())
+
+
+@operator(
+    f"x:N,W(size) size:int heads:int {CSR} query:P-1,width key:N,width width:int edge?:E,heads "
+    f"{_END}",
+    _result,
+)
+def transformer_bits(a: Arguments) -> Tensor:
+    r"""Dot products: scores are ``sum_k query[i, k] key[j, k] + edge[e]`` over a head's columns.
+
+    Results as of :func:`gat_bits`.
+    """
+    _check(a)
+    if a.width % a.heads:
+        raise ValueError(f"heads must divide width {a.width}, got {a.heads}")
+    sources, targets = _sources_and_targets(a)
+    channels = a.width // a.heads
+    products = (a.query[targets] * a.key[sources]).view(len(sources), a.heads, channels)
+    padded = torch.nn.functional.pad(products, (0, -channels % DOT_PARTS))
+    sums = padded.new_zeros(len(sources), a.heads, DOT_PARTS)
+    count = padded.size(2) // DOT_PARTS
+    for part in padded.view(len(sources), a.heads, count, DOT_PARTS).unbind(2):
+        sums = sums + part
+    while sums.size(2) > 1:
+        first, second = sums.chunk(2, 2)
+        sums = first + second
+    scores = sums.squeeze(2)
+    return _attend(a, scores if a.edge is None else scores + a.edge)

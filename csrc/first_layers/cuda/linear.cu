@@ -8,19 +8,14 @@
 namespace bitgnn::cuda::first_layers {
 namespace {
 
-template <class T, bool kVector>
-cudaError_t run_plain(const FixedConvArgs& a, const Context& context) {
-  if (a.conv.images <= kFewLinearRows / 2)
-    return launch_fixed_linear_few<T, kVector, 1>(a, context);
-  if (a.conv.images <= kFewLinearRows) return launch_fixed_linear_few<T, kVector, 2>(a, context);
-  return launch_fixed_linear<T, kVector>(a, context);
-}
-
 template <class T>
 cudaError_t run(const FixedConvArgs& a, const Context& context) {
   const bool vectors =
       is_aligned(a.x, 4 * sizeof(T)) && a.image_stride % 4 == 0 && a.conv.channels % 4 == 0;
-  return vectors ? run_plain<T, true>(a, context) : run_plain<T, false>(a, context);
+  if (!vectors) return launch_fixed_linear<T, false>(a, context);
+  if (a.conv.images <= kFewLinearRows / 2) return launch_fixed_linear_few<T, 1>(a, context);
+  if (a.conv.images <= kFewLinearRows) return launch_fixed_linear_few<T, 2>(a, context);
+  return launch_fixed_linear<T, true>(a, context);
 }
 
 }  // namespace

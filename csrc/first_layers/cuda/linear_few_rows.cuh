@@ -33,8 +33,9 @@ __device__ __forceinline__ void mma_weights(int32_t (&sum)[4], const uint32_t (&
   }
 }
 
-// Steps of 32 features are split among the warps; kRowTiles tiles of eight rows.
-template <class T, bool kVector, int kRowTiles>
+// Steps of 32 features are split among the warps; kRowTiles tiles of eight rows, whole aligned
+// groups of four features.
+template <class T, int kRowTiles>
 __global__ void __launch_bounds__(kFewLinearMostWarps* kWarp)
     fixed_linear_few_kernel(const FixedConvArgs a, const float inverse_step, const int warp_steps) {
   constexpr int kRows = kRowTiles * 8;
@@ -85,8 +86,7 @@ __global__ void __launch_bounds__(kFewLinearMostWarps* kWarp)
                             : nullptr;
 #pragma unroll
         for (int k = 0; k < 2; ++k)
-          values[s][i][k] =
-              load_features<T, kVector>(from, (first + s) * 32 + quad * 8 + k * 4, size);
+          values[s][i][k] = load_features<T, true>(from, (first + s) * 32 + quad * 8 + k * 4, size);
       }
     }
 #pragma unroll
@@ -131,7 +131,7 @@ __global__ void __launch_bounds__(kFewLinearMostWarps* kWarp)
   }
 }
 
-template <class T, bool kVector, int kRowTiles>
+template <class T, int kRowTiles>
 cudaError_t launch_fixed_linear_few(const FixedConvArgs& a, const Context& context) {
   const int64_t steps = words_for(a.conv.channels);
   const int64_t warp_steps = ceil_div(steps, kFewLinearMostWarps);
@@ -140,7 +140,7 @@ cudaError_t launch_fixed_linear_few(const FixedConvArgs& a, const Context& conte
   const int64_t blocks = a.conv.out_bits != nullptr
                              ? 2 * words_for(a.conv.out_channels)
                              : ceil_div(a.conv.out_channels, kFewLinearOutputs);
-  return launch_dependent(fixed_linear_few_kernel<T, kVector, kRowTiles>, dim3(grid_size(blocks)),
+  return launch_dependent(fixed_linear_few_kernel<T, kRowTiles>, dim3(grid_size(blocks)),
                           static_cast<int>(warps) * kWarp, 0, context, a, 1.0f / a.step,
                           static_cast<int>(warp_steps));
 }

@@ -45,7 +45,7 @@ void gat(const GatArgs& given) {
   GatPlan plan{};
   static_cast<GatArgs&>(plan) = given;
   std::vector<GatPart> parts;
-  if (given.is_v2) parts = score_parts(given);
+  if (given.scores == GatScores::kPairs) parts = score_parts(given);
   plan.parts = parts.data();
   plan.num_parts = static_cast<int64_t>(parts.size());
   CsrArgs csr{};

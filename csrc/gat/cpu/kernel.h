@@ -17,6 +17,11 @@ struct GatRoom {
 
 // Scores of edges [begin, end) of a row by those of their ends.
 void add_scores(const GatPlan& a, int64_t row, int64_t begin, int64_t end, float* scores) {
+  if (a.source == nullptr) {
+    const float* edge = a.edge + begin * a.heads;
+    for (int64_t i = 0; i < (end - begin) * a.heads; ++i) scores[i] = leaky(edge[i], a.slope);
+    return;
+  }
   const float* target = a.target + row * a.target_stride;
   for (int64_t e = begin; e < end; ++e, scores += a.heads) {
     const float* source = a.source + a.indices[e] * a.source_stride;
@@ -44,6 +49,42 @@ void look_scores_up(const GatPlan& a, int64_t row, int64_t begin, int64_t end, f
       }
       scores[h] = a.step[h] * static_cast<float>(static_cast<int32_t>(sum));
     }
+  }
+}
+
+// A dot product in the order of kDotParts.
+inline float dot(const float* a, const float* b, int64_t count) {
+  float sums[kDotParts] = {};
+  int64_t k = 0;
+  for (; k + kDotParts <= count; k += kDotParts)
+    for (int part = 0; part < kDotParts; ++part) sums[part] += a[k + part] * b[k + part];
+  for (int part = 0; k < count; ++k, ++part) sums[part] += a[k] * b[k];
+  for (int half = kDotParts / 2; half > 0; half /= 2)
+    for (int part = 0; part < half; ++part) sums[part] += sums[part + half];
+  return sums[0];
+}
+
+// The same by the dot products of queries and keys.
+void multiply_rows(const GatPlan& a, int64_t row, int64_t begin, int64_t end, float* scores) {
+  const int64_t channels = a.width / a.heads;
+  const float* query = a.target + row * a.target_stride;
+  for (int64_t e = begin; e < end; ++e, scores += a.heads) {
+    const float* key = a.source + a.indices[e] * a.source_stride;
+    for (int64_t h = 0; h < a.heads; ++h) {
+      scores[h] = dot(query + h * channels, key + h * channels, channels);
+      if (a.edge != nullptr) scores[h] += a.edge[e * a.heads + h];
+    }
+  }
+}
+
+void find_scores(const GatPlan& a, int64_t row, int64_t begin, int64_t end, float* scores) {
+  switch (a.scores) {
+    case GatScores::kNodes:
+      return add_scores(a, row, begin, end, scores);
+    case GatScores::kPairs:
+      return look_scores_up(a, row, begin, end, scores);
+    case GatScores::kDots:
+      return multiply_rows(a, row, begin, end, scores);
   }
 }
 
@@ -165,8 +206,7 @@ void gat(const GatPlan& a, int64_t begin, int64_t end) {
     const int64_t first = a.row_begin(row), last = a.row_begin(row + 1);
     const auto needed = static_cast<size_t>((last - first) * a.heads);
     if (room.weights.size() < needed) room.weights.resize(needed);
-    a.is_v2 ? look_scores_up(a, row, first, last, room.weights.data())
-            : add_scores(a, row, first, last, room.weights.data());
+    find_scores(a, row, first, last, room.weights.data());
     weigh(a, last - first, room);
     if (!a.shared) sum_row(a, row, -1, room);
     for (int64_t h = 0; a.shared && h < a.heads; ++h) sum_row(a, row, h, room);

@@ -276,7 +276,9 @@ cudaError_t launch_heads(const GatArgs& a, const Context& context) {
 
 cudaError_t gat(const GatArgs& a, const Context& context) {
   if (a.rows == 0 || a.size == 0) return cudaSuccess;
-  return a.is_v2 ? launch_heads<PairScores>(a, context) : launch_heads<NodeScores>(a, context);
+  if (a.scores == GatScores::kPairs) return launch_heads<PairScores>(a, context);
+  return a.scores == GatScores::kDots ? launch_heads<DotScores>(a, context)
+                                      : launch_heads<NodeScores>(a, context);
 }
 
 }  // namespace bitgnn::cuda::gat

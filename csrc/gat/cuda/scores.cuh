@@ -18,7 +18,7 @@ struct Tile {
   int64_t first_word;
 };
 
-// By scores of nodes.
+// By scores of nodes, or by those that are given.
 struct NodeScores {
   static constexpr bool kHasTables = false;
 
@@ -27,13 +27,75 @@ struct NodeScores {
                                  int64_t row, int64_t edge, int64_t source, float (&s)[kHeads]) {
     const float* of_source = a.source + source * a.source_stride + tile.first_head;
     const float* of_target = a.target + row * a.target_stride + tile.first_head;
+    const float* of_edge = a.edge + edge * a.heads + tile.first_head;
 #pragma unroll(kHeads <= 8 ? kHeads : 1)
     for (int h = 0; h < kHeads; ++h) {
       if (h >= tile.heads) break;
-      float v = __fadd_rn(__ldg(of_source + h), __ldg(of_target + h));
-      if (a.edge != nullptr) v = __fadd_rn(v, __ldg(a.edge + edge * a.heads + tile.first_head + h));
+      float v = 0.0f;
+      if (a.source != nullptr) v = __fadd_rn(__ldg(of_source + h), __ldg(of_target + h));
+      if (a.edge != nullptr) {
+        const float term = __ldg(of_edge + h);
+        v = a.source != nullptr ? __fadd_rn(v, term) : term;
+      }
       s[h] = leaky(v, a.slope);
     }
+  }
+};
+
+// By dot products of float rows, of which the lanes read some kilobytes: the next four words of a
+// row come from the first-level cache.
+struct DotScores {
+  static constexpr bool kHasTables = false;
+
+  template <int kHeads>
+  __device__ static void compute(const GatArgs& a, const Tile& tile, const uint32_t* /*tables*/,
+                                 int64_t row, int64_t edge, int64_t source, float (&s)[kHeads]) {
+    const int64_t channels = a.width / a.heads;
+    const float* query = a.target + row * a.target_stride + tile.first_head * channels;
+    const float* key = a.source + source * a.source_stride + tile.first_head * channels;
+    const bool by_four =
+        (channels | a.source_stride | a.target_stride) % 4 == 0 &&
+        (reinterpret_cast<uintptr_t>(a.source) | reinterpret_cast<uintptr_t>(a.target)) %
+                sizeof(float4) ==
+            0;
+#pragma unroll(kHeads <= 8 ? kHeads : 1)
+    for (int h = 0; h < kHeads; ++h, query += channels, key += channels) {
+      if (h >= tile.heads) break;
+      float v = dot(query, key, channels, by_four);
+      if (a.edge != nullptr) v = __fadd_rn(v, __ldg(a.edge + edge * a.heads + tile.first_head + h));
+      s[h] = v;
+    }
+  }
+
+ private:
+  __device__ static float dot(const float* query, const float* key, int64_t channels,
+                              bool by_four) {
+    float sums[kDotParts] = {};
+    for (int64_t k = 0; k < channels; k += kDotParts) {
+#pragma unroll
+      for (int half = 0; half < kDotParts; half += 4) {
+        if (k + half >= channels) break;
+        if (by_four) {
+          const float4 q = __ldg(reinterpret_cast<const float4*>(query + k + half));
+          const float4 f = __ldg(reinterpret_cast<const float4*>(key + k + half));
+          sums[half] = __fadd_rn(sums[half], __fmul_rn(q.x, f.x));
+          sums[half + 1] = __fadd_rn(sums[half + 1], __fmul_rn(q.y, f.y));
+          sums[half + 2] = __fadd_rn(sums[half + 2], __fmul_rn(q.z, f.z));
+          sums[half + 3] = __fadd_rn(sums[half + 3], __fmul_rn(q.w, f.w));
+          continue;
+        }
+#pragma unroll
+        for (int part = half; part < half + 4; ++part)
+          if (k + part < channels)
+            sums[part] =
+                __fadd_rn(sums[part], __fmul_rn(__ldg(query + k + part), __ldg(key + k + part)));
+      }
+    }
+#pragma unroll
+    for (int half = kDotParts / 2; half > 0; half /= 2)
+#pragma unroll
+      for (int part = 0; part < half; ++part) sums[part] = __fadd_rn(sums[part], sums[part + half]);
+    return sums[0];
   }
 };
 

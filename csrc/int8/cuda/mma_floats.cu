@@ -1,4 +1,6 @@
 // Launches products of float rows, quantised on the fly, with mma.sync.
+#include <type_traits>
+
 #include "core/cuda/with_quantised_type.h"
 #include "int8/cuda/mma.cuh"
 #include "int8/cuda/routes.h"
@@ -16,8 +18,10 @@ template <Int8Output kOutput>
 cudaError_t run(const Int8BmmArgs& args, bool small, const Context& context) {
   return with_quantised_type(args.pack->type, [&](auto zero) {
     using T = decltype(zero);
-    return has_vector_rows(*args.pack) ? run<FloatSource<T, true>, kOutput>(args, small, context)
-                                       : run<FloatSource<T, false>, kOutput>(args, small, context);
+    if constexpr (std::is_same_v<T, float>)
+      if (!has_vector_rows(*args.pack))
+        return run<FloatSource<T, false>, kOutput>(args, small, context);
+    return run<FloatSource<T, true>, kOutput>(args, small, context);
   });
 }
 

@@ -4,6 +4,7 @@
 #include "core/cuda/common.cuh"
 #include "core/cuda/variants.h"
 #include "int8/arguments.h"
+#include "int8/cuda/quantise.cuh"
 #include "int8/cuda/routes.h"
 
 namespace bitgnn::cuda::int8 {
@@ -30,11 +31,17 @@ int wgmma_columns(const Int8BmmArgs& args, const Context& context) {
   return takes("int8/hopper/wgmma", tiles(columns) >= context.device.sm_count / 4) ? columns : 0;
 }
 
+// True if no product quantises rows like these.
+bool must_pack(const Int8BmmArgs& args, bool hopper) {
+  if (args.pack == nullptr) return false;
+  return args.addend != nullptr ||
+         (!hopper && args.pack->type != FloatType::kFloat32 && !has_vector_rows(*args.pack));
+}
+
 // Whether rows are quantised once, into scratch memory, rather than inside a product whose blocks
 // compute `columns` outputs each.
 bool packs_first(const Int8BmmArgs& args, bool hopper, int columns) {
   if (args.pack == nullptr) return false;
-  if (args.addend != nullptr) return true;                     // products that quantise take none
   const int64_t reads = ceil_div(args.out_features, columns);  // of every row
   if (!hopper) return reads > 1;
   // Writing floats holds up the only warpgroup that multiplies.
@@ -60,7 +67,7 @@ cudaError_t multiply_int8(const Int8BmmArgs& given, const Context& context) {
       ceil_div(given.rows, kLargeRows) * ceil_div(given.out_features, kLargeColumns);
   Int8BmmArgs args = given;
   const bool packs = packs_first(given, columns > 0, columns > 0 ? columns : kLargeColumns);
-  if (packs && (given.addend != nullptr || takes("int8/pack", true))) {
+  if (must_pack(given, columns > 0) || takes("int8/pack", packs)) {
     Int8PackArgs pack = *given.pack;
     pack.codes = static_cast<int8_t*>(
         context.workspace.take(static_cast<size_t>(pack.rows * int8_pitch(pack.size))));

@@ -19,7 +19,7 @@ struct alignas(sizeof(T) * kPixels) PixelVector {
 };
 
 // Each thread makes one word for each of `kPixels` adjacent pixels, which divide an image.
-template <class T, int kPixels, bool kThreshold>
+template <class T, int kPixels>
 __global__ void __launch_bounds__(kImagePackThreads) pack_images_kernel(const ImagePackArgs a) {
   using Vector = PixelVector<T, kPixels>;
   using Value = decltype(to_value(T{}));
@@ -50,8 +50,8 @@ __global__ void __launch_bounds__(kImagePackThreads) pack_images_kernel(const Im
 #pragma unroll
       for (int j = 0; j < kImagePackLoads; ++j) {
         if (first + j >= channels) break;
-        Value limit = 0;
-        if constexpr (kThreshold) limit = static_cast<Value>(a.threshold[channel + first + j]);
+        const auto limit =
+            static_cast<Value>(a.threshold != nullptr ? a.threshold[channel + first + j] : 0.0f);
         const uint32_t bit = 1u << (first + j);
 #pragma unroll
         for (int p = 0; p < kPixels; ++p)
@@ -77,10 +77,7 @@ cudaError_t launch_pack_images(const ImagePackArgs& a, const Context& context) {
   constexpr int64_t kMostRows = 65535;  // of a grid's y dimension
   const dim3 grid(grid_size(blocks),
                   grid_size(std::min<int64_t>(word_count(a.channels), kMostRows)));
-  return a.threshold != nullptr ? launch_dependent(pack_images_kernel<T, kPixels, true>, grid,
-                                                   kImagePackThreads, 0, context, a)
-                                : launch_dependent(pack_images_kernel<T, kPixels, false>, grid,
-                                                   kImagePackThreads, 0, context, a);
+  return launch_dependent(pack_images_kernel<T, kPixels>, grid, kImagePackThreads, 0, context, a);
 }
 
 // Takes four pixels per thread if they divide an image and leave work for every multiprocessor.

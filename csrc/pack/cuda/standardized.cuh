@@ -173,7 +173,8 @@ __global__ void __launch_bounds__(kStandardizedThreads, standardized_blocks(kRow
     }
     const float scale = standardized_scale(all, own_total, own_limit, own_distance, own_squares);
     const int r = lane / kLanesPerRow;
-    if (lane % kLanesPerRow == 0 && r < existing) args.scale[first_row + r] = scale;
+    if (args.scale != nullptr && lane % kLanesPerRow == 0 && r < existing)
+      args.scale[first_row + r] = scale;
   }
 }
 
@@ -251,9 +252,10 @@ template <int kRows, int kWords, int kLeast, class T>
 cudaError_t launch_standardized_tile(const DenseRows<T>& source, const StandardizedRows& all,
                                      int64_t rows, const Context& context) {
   const int64_t blocks = ceil_div(ceil_div(rows, kRows), kStandardizedThreads / kWarp);
-  const auto kernel = all.args.scale != nullptr
-                          ? pack_standardized_kernel<kRows, kWords, kLeast, true, T>
-                          : pack_standardized_kernel<kRows, kWords, kLeast, false, T>;
+  auto kernel = pack_standardized_kernel<kRows, kWords, kLeast, true, T>;
+  if constexpr (!DenseRows<T>::kFewForms)
+    if (all.args.scale == nullptr)
+      kernel = pack_standardized_kernel<kRows, kWords, kLeast, false, T>;
   kernel<<<static_cast<unsigned>(blocks), kStandardizedThreads, 0, context.stream>>>(source, all,
                                                                                      rows);
   return cudaGetLastError();

@@ -135,6 +135,8 @@ def _dense_calls() -> Iterator[Call]:
     unscaled = (("scale", False),)
     for n, k, m in FEATURES:
         for dtype in (torch.float32, HALF):
+            given = partial(_packable, n, k, dtype)
+            yield Call("pack", f"{str(dtype)[6:]} [{n}, {k}] to bits", "pack", given)
             name = f"FBB from {str(dtype)[6:]}, [{n}, {k}] → {m}"
             yield Call("BMM", name, "bmm_fbb", partial(_fbb, n, k, m, dtype), unscaled)
         yield Call("BMM", f"FIB, [{n}, {k}] → {m}", "bmm_fib", partial(_fib, n, k, m))
@@ -150,6 +152,10 @@ def _graph_calls() -> Iterator[Call]:
             for letters in ("BBB", "BBF"):
                 name = f"{letters}, H = {size}, {graph}"
                 yield Call("BSpMM", name, f"bspmm_{letters.lower()}", partial(_signs, graph, size))
+            for letters in ("TBB", "TBF"):
+                name = f"{letters}, H = {size}, {graph}"
+                given = partial(_ternary_rows, graph, size)
+                yield Call("BSpMM", name, f"bspmm_{letters.lower()}", given)
         for dtype in (torch.float32, HALF):
             name = f"FBF {str(dtype)[6:]}, H = 128, {graph}"
             yield Call("BSpMM", name, "bspmm_fbf", partial(_floats, graph, dtype))
@@ -194,6 +200,10 @@ def _ternary_calls() -> Iterator[Call]:
         yield Call("ternary", name, "attention_ternary_floats", given, (("dtype", HALF),))
 
 
+def _packable(n: int, k: int, dtype: torch.dtype, o: Operands) -> tuple[Any, ...]:
+    return (o.floats(n, k, dtype=dtype),)
+
+
 def _fbb(n: int, k: int, m: int, dtype: torch.dtype, o: Operands) -> tuple[Any, ...]:
     return o.floats(n, k, dtype=dtype), o.words(m, k)
 
@@ -209,6 +219,11 @@ def _bits(n: int, k: int, m: int, o: Operands) -> tuple[Any, ...]:
 def _signs(graph: str, size: int, o: Operands) -> tuple[Any, ...]:
     nodes = GRAPHS[graph][0]
     return o.words(nodes, size), size, *o.csr(graph), o.floats(nodes)
+
+
+def _ternary_rows(graph: str, size: int, o: Operands) -> tuple[Any, ...]:
+    nodes = GRAPHS[graph][0]
+    return o.ternary(nodes, size)[0], size, *o.csr(graph), o.floats(nodes)
 
 
 def _floats(graph: str, dtype: torch.dtype, o: Operands) -> tuple[Any, ...]:

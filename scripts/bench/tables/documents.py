@@ -85,7 +85,6 @@ ONE: Mapping[str, tuple[str, Callable[[Record], str]]] = {
     "decoder_cuda": ("decoder_cuda", decoder_speed_table),
     "calls_cuda": ("calls_cuda", calls_table),
     "calls_cpu": ("calls_cpu", calls_table),
-    "attention_cpu": ("attention_cpu", attention_table),
     "attention_cuda": ("attention_cuda", attention_table),
     "hamming_cpu": ("hamming_cpu", hamming_table),
     "hamming_cuda": ("hamming_cuda", hamming_table),

@@ -91,11 +91,9 @@ cudaError_t linear_ternary_wgmma(const TernaryLinearArgs& args, const Context& c
     using T = decltype(zero);
     const bool aligned = has_aligned_rows(pack.x, pack.type, pack.strides);
     const auto kernel =
-        few ? (aligned ? ternary_prepare_kernel<T, kTernaryPackWarps, true>
-                       : ternary_prepare_kernel<T, kTernaryPackWarps, false>)
-            : (aligned ? ternary_prepare_kernel<T, 1, true> : ternary_prepare_kernel<T, 1, false>);
+        few ? ternary_prepare_kernel<T, kTernaryPackWarps> : ternary_prepare_kernel<T, 1>;
     return launch_dependent(kernel, dim3(prepared.blocks), kTernaryPackWarps * kWarp, 0, context,
-                            pack, prepared.weights);
+                            pack, aligned, prepared.weights);
   });
   return status != cudaSuccess ? status : launch(args.product, prepared, context);
 }

@@ -38,12 +38,12 @@ struct TernaryWgmma {
 };
 
 // Packs float rows into pos and the complement of neg; further blocks count the weights' bits.
-template <class T, int kRowWarps, bool kAligned>
+template <class T, int kRowWarps>
 __global__ void __launch_bounds__(kTernaryPackWarps* kWarp)
-    ternary_prepare_kernel(const TernaryPackArgs a, const CountedWeights weights) {
+    ternary_prepare_kernel(const TernaryPackArgs a, bool aligned, const CountedWeights weights) {
   if (static_cast<int>(blockIdx.x) < weights.row_blocks) {
-    pack_ternary_row<T, PackedPlanes::kComplement, kRowWarps, kAligned>(
-        a, static_cast<int>(blockIdx.x));
+    pack_ternary_row<T, kRowWarps>(a, PackedPlanes::kComplement, aligned,
+                                   static_cast<int>(blockIdx.x));
   } else {
     weights.count();
   }

@@ -3,7 +3,6 @@
 #include "ternary/arguments.h"
 #include "ternary/cuda/matmul/routes.h"
 #include "ternary/cuda/matmul/tiles.cuh"
-#include "ternary/cuda/with_result_type.h"
 
 namespace bitgnn::cuda::ternary {
 namespace {
@@ -14,20 +13,21 @@ bool has_near_rows(const TernaryOperand& x, int64_t rows) {
   return (x.row_stride + 1) * rows < kMost && (x.counts_row_stride + 1) * rows < kMost;
 }
 
-// True for ternary rows of few words.
+// True for floats of ternary rows of few words. Integers, which nothing but a comparison of
+// products asks for, are left to the kernel for any shape.
 bool suits_short(const TernaryMatmulArgs& a) {
   constexpr int64_t kMostWords = 4;
-  return !a.boolean && words_for(a.size) <= kMostWords && has_near_rows(a.x, 1 << 8) &&
-         has_near_rows(a.y, 1 << 8);
+  return !a.boolean && a.type != ValueType::kInt32 && words_for(a.size) <= kMostWords &&
+         has_near_rows(a.x, 1 << 8) && has_near_rows(a.y, 1 << 8);
 }
 
 bool suits_narrow(const TernaryMatmulArgs& a) {
-  return a.boolean && has_near_rows(a.x, 1 << 8) && has_near_rows(a.y, 1 << 8);
+  return a.boolean && a.type != ValueType::kInt32 && has_near_rows(a.x, 1 << 8) &&
+         has_near_rows(a.y, 1 << 8);
 }
 
-template <class T>
 cudaError_t multiply_tiles(const TernaryMatmulArgs& a, const Context& context) {
-  const auto kernel = a.boolean ? ternary_matmul_kernel<T, true> : ternary_matmul_kernel<T, false>;
+  const auto kernel = a.boolean ? ternary_matmul_kernel<true> : ternary_matmul_kernel<false>;
   const int64_t blocks = a.batches[0] * a.batches[1] * ceil_div(a.rows, kTernaryTile) *
                          ceil_div(a.columns, kTernaryTile);
   const auto in_vectors = [&](const TernaryOperand& x) {
@@ -44,8 +44,7 @@ cudaError_t matmul_ternary(const TernaryMatmulArgs& a, const Context& context) {
   if (takes("ternary/matmul/short_rows", suits_short(a))) return multiply_ternary_short(a, context);
   if (takes("ternary/matmul/few_columns", suits_narrow(a)))
     return multiply_ternary_narrow(a, context);
-  return with_result_type(a.type,
-                          [&](auto zero) { return multiply_tiles<decltype(zero)>(a, context); });
+  return multiply_tiles(a, context);
 }
 
 }  // namespace bitgnn::cuda::ternary

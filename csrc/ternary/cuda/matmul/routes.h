@@ -6,10 +6,10 @@
 
 namespace bitgnn::cuda::ternary {
 
-// Ternary rows of few words, read straight from global memory.
+// Floats of ternary rows of few words, read straight from global memory.
 cudaError_t multiply_ternary_short(const TernaryMatmulArgs& args, const Context& context);
 
-// Boolean rows, read straight from global memory; meant for few ternary columns.
+// Floats of boolean rows, read straight from global memory; meant for few ternary columns.
 cudaError_t multiply_ternary_narrow(const TernaryMatmulArgs& args, const Context& context);
 
 // True if every row and matrix of the operand starts at a multiple of `words` words.

@@ -76,13 +76,13 @@ cudaError_t multiply_narrow(const TernaryMatmulArgs& a, const Context& context) 
 }  // namespace
 
 cudaError_t multiply_ternary_short(const TernaryMatmulArgs& a, const Context& context) {
-  return with_result_type(a.type,
-                          [&](auto zero) { return multiply_short<decltype(zero)>(a, context); });
+  return with_float_result(a.type,
+                           [&](auto zero) { return multiply_short<decltype(zero)>(a, context); });
 }
 
 cudaError_t multiply_ternary_narrow(const TernaryMatmulArgs& a, const Context& context) {
-  return with_result_type(a.type,
-                          [&](auto zero) { return multiply_narrow<decltype(zero)>(a, context); });
+  return with_float_result(a.type,
+                           [&](auto zero) { return multiply_narrow<decltype(zero)>(a, context); });
 }
 
 }  // namespace bitgnn::cuda::ternary

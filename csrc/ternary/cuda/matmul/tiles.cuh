@@ -7,6 +7,7 @@
 #include "core/cuda/dependent_launch.cuh"
 #include "core/cuda/mma_b1.cuh"
 #include "ternary/cuda/outputs.cuh"
+#include "ternary/cuda/values.cuh"
 
 namespace bitgnn::cuda::ternary {
 
@@ -69,7 +70,7 @@ __device__ __forceinline__ void multiply_ternary_fragments(int32_t (&sum)[4],
   }
 }
 
-template <class T, bool kBoolean>
+template <bool kBoolean>
 __global__ void __launch_bounds__(kTernaryThreads)
     ternary_matmul_kernel(const __grid_constant__ TernaryMatmulArgs a, bool vector_x,
                           bool vector_y) {
@@ -149,19 +150,23 @@ __global__ void __launch_bounds__(kTernaryThreads)
     __syncthreads();
   }
 
-  T* out = static_cast<T*>(a.out) + (batch * a.rows + row) * a.columns + column;
+  const int64_t first = (batch * a.rows + row) * a.columns + column;
+  with_value(a.type, [&](auto zero) {
+    using T = decltype(zero);
+    T* out = static_cast<T*>(a.out) + first;
 #pragma unroll
-  for (int i = 0; i < 2; ++i)
+    for (int i = 0; i < 2; ++i)
 #pragma unroll
-    for (int j = 0; j < 4; ++j)
+      for (int j = 0; j < 4; ++j)
 #pragma unroll
-      for (int e = 0; e < 4; ++e) {
-        const int r = warp_row + i * kMmaRows + fragment_group(lane) + e / 2 * 8;
-        const int c = warp_column + j * kMmaColumns + 2 * fragment_quad(lane) + e % 2;
-        if (r < rows && c < columns)
-          out[r * a.columns + c] =
-              ternary_value<T>(scale, sum[i][j][e] - shared_counts[kBoolean ? r : c]);
-      }
+        for (int e = 0; e < 4; ++e) {
+          const int r = warp_row + i * kMmaRows + fragment_group(lane) + e / 2 * 8;
+          const int c = warp_column + j * kMmaColumns + 2 * fragment_quad(lane) + e % 2;
+          if (r < rows && c < columns)
+            out[r * a.columns + c] =
+                ternary_value<T>(scale, sum[i][j][e] - shared_counts[kBoolean ? r : c]);
+        }
+  });
 }
 
 }  // namespace bitgnn::cuda::ternary

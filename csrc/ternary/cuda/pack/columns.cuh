@@ -5,7 +5,7 @@
 
 #include "core/cuda/dependent_launch.cuh"
 #include "ternary/arguments.h"
-#include "ternary/cuda/bits.cuh"
+#include "ternary/cuda/pack/rows.cuh"
 
 namespace bitgnn::cuda::ternary {
 
@@ -60,9 +60,9 @@ struct ColumnWords<__half> : HalfColumnWords<__half> {};
 template <>
 struct ColumnWords<__nv_bfloat16> : HalfColumnWords<__nv_bfloat16> {};
 
-template <class T, bool kAligned>
+template <class T>
 __global__ void __launch_bounds__(kColumnMostWarps* kWarp)
-    ternary_pack_columns_kernel(const TernaryColumnPackArgs a) {
+    ternary_pack_columns_kernel(const TernaryColumnPackArgs a, bool aligned) {
   constexpr int kBatch = sizeof(T) == 4 ? 4 : 8;  // loads in flight
   constexpr int kPitch = kColumnMostWarps * kColumnWords + 1;
   __shared__ uint32_t staged[kColumnFeatures][kPitch];
@@ -94,13 +94,12 @@ __global__ void __launch_bounds__(kColumnMostWarps* kWarp)
 #pragma unroll
     for (int part = 0; part < 32; part += kBatch) {
       typename TernaryLimits<T>::Piece piece[kBatch];
-#pragma unroll
-      for (int i = 0; i < kBatch; ++i) {
+      load_pieces<T>(piece, aligned, [&](auto is_aligned, int i) {
         const int64_t row = first_row + part + i;
-        piece[i] = row < a.length
-                       ? piece_of_row<kAligned>(x + row * a.row_stride, column, a.features)
-                       : TernaryLimits<T>::nothing();
-      }
+        return row < a.length ? piece_of_row<decltype(is_aligned)::value>(x + row * a.row_stride,
+                                                                          column, a.features)
+                              : TernaryLimits<T>::nothing();
+      });
 #pragma unroll
       for (int i = 0; i < kBatch; ++i) made.add(limits, piece[i], part + i);
     }

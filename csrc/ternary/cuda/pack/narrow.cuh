@@ -33,9 +33,10 @@ __device__ __forceinline__ uint32_t gather_words(uint32_t pos, uint32_t neg, int
 }
 
 // row_lanes: lanes per row, 4, 8, 16 or 32; at least four for each word of a row.
-template <class T, PackedPlanes kPlanes, bool kAligned>
+template <class T>
 __global__ void __launch_bounds__(kTernaryPackWarps* kWarp)
-    ternary_pack_narrow_kernel(const TernaryPackArgs a, int row_lanes) {
+    ternary_pack_narrow_kernel(const TernaryPackArgs a, PackedPlanes planes, bool aligned,
+                               int row_lanes) {
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   const int warp = static_cast<int>(threadIdx.x) / kWarp;
   const auto rows = static_cast<uint32_t>(a.rows());
@@ -46,21 +47,20 @@ __global__ void __launch_bounds__(kTernaryPackWarps* kWarp)
   let_next_start();
   wait_for_previous();
   typename TernaryLimits<T>::Piece piece[kNarrowBatch];
-#pragma unroll
-  for (int i = 0; i < kNarrowBatch; ++i) {
+  load_pieces<T>(piece, aligned, [&](auto is_aligned, int i) {
     const uint32_t row = first + i * step;
-    piece[i] = row < rows
-                   ? piece_of_row<kAligned>(narrow_row<T>(a, row), part * kPieceFloats, a.size)
-                   : TernaryLimits<T>::nothing();
-  }
+    return row < rows ? piece_of_row<decltype(is_aligned)::value>(narrow_row<T>(a, row),
+                                                                  part * kPieceFloats, a.size)
+                      : TernaryLimits<T>::nothing();
+  });
   const TernaryLimits<T> limits(load_in_place(a.scale));
   const auto words = static_cast<int>(words_for(a.size));
   const int word = part / 4;
   const bool negative = lane % 4 == 2;
+  const bool one_plane = planes == PackedPlanes::kBoolean;
   // True if the lane has a word to store and count.
-  const bool stores =
-      word < words && (lane % 4 == 0 || (negative && kPlanes != PackedPlanes::kBoolean));
-  const int row_words = kPlanes == PackedPlanes::kBoolean ? words : 2 * words;
+  const bool stores = word < words && (lane % 4 == 0 || (negative && !one_plane));
+  const int row_words = one_plane ? words : 2 * words;
   const int place = negative ? words + word : word;
 #pragma unroll
   for (int i = 0; i < kNarrowBatch; ++i) {
@@ -69,13 +69,10 @@ __global__ void __launch_bounds__(kTernaryPackWarps* kWarp)
     const uint32_t made =
         gather_words(PieceBits::byte(bits.pos), a.boolean ? 0 : PieceBits::byte(bits.neg), lane);
     int count = stores ? __popc(made) : 0;
-    if (kPlanes == PackedPlanes::kComplement && negative) count = -count;
     for (int across = 2; across < row_lanes; across *= 2)
       count += __shfl_xor_sync(kFullWarp, count, across);
     if (row >= rows) continue;
-    if (stores)
-      a.words[static_cast<int64_t>(row) * row_words + place] =
-          static_cast<int32_t>(kPlanes == PackedPlanes::kComplement && negative ? ~made : made);
+    if (stores) a.words[static_cast<int64_t>(row) * row_words + place] = static_cast<int32_t>(made);
     if (part == 0) a.counts[row] = count;
   }
 }

@@ -12,44 +12,39 @@
 namespace bitgnn::cuda::ternary {
 namespace {
 
-template <class T, PackedPlanes kPlanes>
-cudaError_t launch_pack(const TernaryPackArgs& a, const Context& context) {
+template <class T>
+cudaError_t launch_pack(const TernaryPackArgs& a, PackedPlanes planes, const Context& context) {
   const bool aligned = has_aligned_rows(a.x, a.type, a.strides);
   const int64_t rows = a.rows();
   if (a.size <= kMostNarrowFloats && rows <= std::numeric_limits<int32_t>::max()) {
     int row_lanes = 4;
     while (row_lanes * kPieceFloats < a.size) row_lanes *= 2;
     const int64_t block_rows = int64_t{kNarrowBatch} * kTernaryPackWarps * (kWarp / row_lanes);
-    const auto narrow = aligned ? ternary_pack_narrow_kernel<T, kPlanes, true>
-                                : ternary_pack_narrow_kernel<T, kPlanes, false>;
-    return launch_dependent(narrow, dim3(grid_size(ceil_div(rows, block_rows))),
-                            kTernaryPackWarps * kWarp, 0, context, a, row_lanes);
+    return launch_dependent(ternary_pack_narrow_kernel<T>,
+                            dim3(grid_size(ceil_div(rows, block_rows))), kTernaryPackWarps * kWarp,
+                            0, context, a, planes, aligned, row_lanes);
   }
   const bool few = has_few_rows(rows, context);
   const int64_t blocks = few ? rows : ceil_div(rows, kTernaryPackWarps);
-  const auto kernel = few ? (aligned ? ternary_pack_kernel<T, kPlanes, kTernaryPackWarps, true>
-                                     : ternary_pack_kernel<T, kPlanes, kTernaryPackWarps, false>)
-                          : (aligned ? ternary_pack_kernel<T, kPlanes, 1, true>
-                                     : ternary_pack_kernel<T, kPlanes, 1, false>);
-  return launch_dependent(kernel, dim3(grid_size(blocks)), kTernaryPackWarps * kWarp, 0, context,
-                          a);
+  const auto kernel = few ? ternary_pack_kernel<T, kTernaryPackWarps> : ternary_pack_kernel<T, 1>;
+  return launch_dependent(kernel, dim3(grid_size(blocks)), kTernaryPackWarps * kWarp, 0, context, a,
+                          planes, aligned);
+}
+
+cudaError_t launch_pack(const TernaryPackArgs& args, PackedPlanes planes, const Context& context) {
+  if (args.rows() == 0) return cudaSuccess;
+  return with_quantised_type(
+      args.type, [&](auto zero) { return launch_pack<decltype(zero)>(args, planes, context); });
 }
 
 }  // namespace
 
 cudaError_t pack_ternary_planes(const TernaryPackArgs& args, const Context& context) {
-  if (args.rows() == 0) return cudaSuccess;
-  return with_quantised_type(args.type, [&](auto zero) {
-    return launch_pack<decltype(zero), PackedPlanes::kTernary>(args, context);
-  });
+  return launch_pack(args, PackedPlanes::kTernary, context);
 }
 
 cudaError_t pack_ternary(const TernaryPackArgs& args, const Context& context) {
-  if (!args.boolean) return pack_ternary_planes(args, context);
-  if (args.rows() == 0) return cudaSuccess;
-  return with_quantised_type(args.type, [&](auto zero) {
-    return launch_pack<decltype(zero), PackedPlanes::kBoolean>(args, context);
-  });
+  return launch_pack(args, args.boolean ? PackedPlanes::kBoolean : PackedPlanes::kTernary, context);
 }
 
 cudaError_t pack_ternary_columns(const TernaryColumnPackArgs& args, const Context& context) {
@@ -58,14 +53,12 @@ cudaError_t pack_ternary_columns(const TernaryColumnPackArgs& args, const Contex
   return with_quantised_type(args.type, [&](auto zero) {
     using T = decltype(zero);
     const int64_t strides[] = {args.batch_strides[0], args.batch_strides[1], args.row_stride};
-    const auto kernel = has_aligned_rows(args.x, args.type, strides)
-                            ? ternary_pack_columns_kernel<T, true>
-                            : ternary_pack_columns_kernel<T, false>;
     const auto warps = static_cast<int>(std::clamp<int64_t>(
         ceil_div(words_for(args.length), kColumnWords), kColumnLeastWarps, kColumnMostWarps));
-    return launch_dependent(kernel,
+    return launch_dependent(ternary_pack_columns_kernel<T>,
                             dim3(grid_size(matrices * ceil_div(args.features, kColumnFeatures))),
-                            warps * kWarp, 0, context, args);
+                            warps * kWarp, 0, context, args,
+                            has_aligned_rows(args.x, args.type, strides));
   });
 }
 

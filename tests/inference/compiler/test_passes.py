@@ -109,7 +109,9 @@ def test_operators_write_bits_for_one_reader_of_signs():
     both = Demands(Value("add", "sum", (last, other), 4))
     assert not both.writes_bits(hidden)  # signs behind two functions
     assert hidden not in both.drops_scale
-    assert not Demands(Value("add", "sum", (last, hidden), 8)).writes_bits(hidden)
+    floats = Demands(Value("add", "sum", (last, hidden), 8))  # which read it, too
+    assert not floats.writes_bits(hidden)
+    assert hidden not in floats.drops_scale
     hidden.tensors = {"float_weight": torch.randn(8, 40)}
     assert not Demands(last).writes_bits(hidden)
 

@@ -1,0 +1,283 @@
+"""Time and memory of frozen models against nodes, edges and GPUs, each beside its floor.
+
+Graphs are made up and drawn on the GPUs: a power law in the sizes of public data sets. Without
+--ranks it runs as one process, with it under torchrun on so many GPUs of this machine.
+"""
+
+import argparse
+import hashlib
+import itertools
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+from unittest import mock
+
+import torch
+import torch.distributed as dist
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+
+from bitgnn import BitTensor, freeze
+from bitgnn.distributed import PowerLawGraph, ShardedAdjacency, parallelize, shard_graph
+from bitgnn.inference import FrozenModel
+from bitgnn.measure.report import environment, write_json
+from bitgnn.models import GraphSAGE
+from bitgnn.nn import GCNConv
+
+MEMORY_RATE, L2_EDGES, GATHER_RATE = 4.3e12, 300e9, 370e9
+"""Bytes a second of an H200's memory; edges a second whose rows lie in its L2 cache; bytes a second
+that an all-gather over NVLink receives through NCCL."""
+SECTOR, L2_BYTES = 32, 50 << 20
+MODELS = ("letters", "GraphSAGE")
+
+
+class Size(NamedTuple):
+    """A made-up graph and the model on it; no layers stand for one aggregation of bits."""
+
+    nodes: int
+    edges: int
+    features: int = 128
+    hidden: int = 128
+    layers: int = 3
+    classes: int = 172
+
+
+SIZES = {
+    "small": Size(20_000, 300_000),
+    "reddit": Size(232_965, 114_615_892, layers=0),
+    "arxiv": Size(169_343, 1_166_243, classes=40),
+    "products": Size(2_449_029, 61_859_140, classes=47),
+    "papers100M": Size(111_059_956, 1_615_685_872),
+    "papers100M-symmetrised": Size(111_059_956, 3_231_371_744),
+    "igbh": Size(547_306_935, 5_812_005_639, features=1024, hidden=256, classes=19),
+    "billion": Size(1_000_000_000, 10_000_000_000, layers=1, classes=16),
+}
+
+
+class Letters(torch.nn.Module):
+    """GCN layers whose products are bits, which alone are aggregated; sums are the scores."""
+
+    def __init__(self, size: Size) -> None:
+        super().__init__()
+        widths = [size.features, *[size.hidden] * (size.layers - 1), size.classes]
+        self.convs = torch.nn.ModuleList()
+        for place, pair in enumerate(itertools.pairwise(widths)):
+            ends = "F" if place == 0 else "B", "F" if place == size.layers - 1 else "B"
+            letters = f"{ends[0]}BB+BB{ends[1]}"
+            conv = GCNConv(*pair, precision=letters, add_self_loops=False, normalize=False)
+            self.convs.append(conv)
+
+    def forward(self, x: torch.Tensor, edge_index: torch.Tensor) -> torch.Tensor:
+        """Scores of the nodes."""
+        for conv in self.convs:
+            x = conv(x, edge_index)
+        return x
+
+
+def model_of(size: Size, kind: str) -> FrozenModel:
+    """An untrained network whose layers settled on a few random nodes."""
+    torch.manual_seed(0)
+    shape = size.features, size.hidden, size.classes, size.layers
+    is_sage = kind == "GraphSAGE"
+    model = GraphSAGE(*shape, precision="bin", input_norm=False) if is_sage else Letters(size)
+    x, edges = torch.randn(64, size.features), torch.randint(0, 64, (2, 512))
+    with torch.no_grad():
+        model.train()(x, edges)
+    frozen: FrozenModel = freeze(model.eval(), output="classes", features="packed")
+    return frozen
+
+
+def floor_of(size: Size, ranks: int) -> dict[str, Any]:
+    """Least milliseconds that memory, or the cache, and the exchange take, each alone."""
+    widths = [size.features, *[size.hidden] * (max(1, size.layers) - 1)]
+    hidden = [size.hidden] * max(1, size.layers)
+    memory, gathered = 0.0, 0.0
+    in_cache = size.nodes * size.hidden // 8 <= L2_BYTES
+    for read, width in zip(widths, hidden, strict=True):
+        row = -(-width // 8)
+        sectors = -(-row // SECTOR) * SECTOR
+        columns = 4 * size.edges / MEMORY_RATE
+        rows = size.edges / L2_EDGES if in_cache else size.edges * sectors / MEMORY_RATE
+        memory += max(columns, rows) if in_cache else columns + rows
+        memory += size.nodes * (8 + read / 8 + row) / MEMORY_RATE
+        gathered += size.nodes * row * (ranks - 1) / ranks / GATHER_RATE
+    bound = "L2 cache" if in_cache else "32-byte sectors of memory"
+    return {"ms": 1e3 * memory / ranks, "bound": bound, "exchange_ms": 1e3 * gathered}
+
+
+def timed(run: Callable[[], Any], device: torch.device, repeats: int) -> float:
+    """Median milliseconds of the slowest rank."""
+    run()
+    found = []
+    for _ in range(repeats):
+        dist.barrier()
+        _wait(device)
+        begin = time.perf_counter()
+        run()
+        _wait(device)
+        found.append(time.perf_counter() - begin)
+    slowest = torch.tensor(sorted(found)[len(found) // 2], device=device)
+    dist.all_reduce(slowest, dist.ReduceOp.MAX)
+    return 1e3 * float(slowest)
+
+
+def _wait(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize()
+
+
+class _Done:
+    def wait(self) -> None:
+        """Nothing: nothing was sent."""
+
+
+def measure(name: str, mesh: DeviceMesh, args: argparse.Namespace) -> dict[str, Any]:
+    """One size: times, memory of each rank, and a digest of the result."""
+    size, ranks, repeats, capture = SIZES[name], mesh.size(), args.repeats, args.capture
+    device = torch.device(mesh.device_type)
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats()
+    begin = time.perf_counter()
+    made = PowerLawGraph(size.nodes, size.edges, size.features)
+    graph = shard_graph(made, mesh, chunk_rows=None if size.layers else size.nodes)
+    _wait(device)
+    built = time.perf_counter() - begin
+    setup = _peak(device)
+    run = _runner(size, graph, mesh, args)
+    result = run()
+    total = timed(run, device, repeats)
+    peak = _peak(device)
+    record = {
+        "size": name, "model": args.model, **size._asdict(), "ranks": ranks,
+        "ms": total, "floor": floor_of(size, ranks),
+        "drawn_s": built, "edges_of_ranks": _of_ranks(graph.nnz, device),
+        "peak_bytes": _of_ranks(peak, device), "setup_peak_bytes": _of_ranks(setup, device),
+        "digest": digest(graph, result), "captured": capture,
+    }  # fmt: skip
+    if ranks > 1 and not capture:
+        bits = _bits(size, graph)
+        times = max(1, size.layers)
+        alone = timed(lambda: [graph.places.gather(bits) for _ in range(times)], device, repeats)
+        with mock.patch("bitgnn.distributed.places._all_gather", return_value=_Done()):
+            computing = timed(run, device, repeats)
+        share = (computing + alone - total) / alone
+        record |= {"exchange_ms": alone, "computing_ms": computing, "hidden_share": share}
+    return record
+
+
+def _runner(
+    size: Size, graph: ShardedAdjacency, mesh: DeviceMesh, args: argparse.Namespace
+) -> Callable[[], torch.Tensor]:
+    assert graph.x is not None
+    if not size.layers:
+        bits: BitTensor = graph.x
+        return lambda: graph.aggregate(bits)
+    model = parallelize(model_of(size, args.model), mesh, capture=args.capture)
+    x = graph.x
+    if args.model == "GraphSAGE":  # whose features have a scale
+        x = BitTensor(x.words, size.features, torch.ones(len(x), device=graph.device))
+    return lambda: model(x, graph)
+
+
+def _bits(size: Size, graph: ShardedAdjacency) -> torch.Tensor:
+    """Words of as many bits as an exchange sends."""
+    shape = graph.places.rows, size.hidden // 32
+    return torch.zeros(shape, dtype=torch.int32, device=graph.device)
+
+
+def digest(graph: ShardedAdjacency, result: torch.Tensor) -> str:
+    """The same for every number of ranks: sums over nodes, weighted by their numbers."""
+    start, total = graph.places.starts[graph.places.rank], 0
+    for at in range(0, len(result), 1 << 20):
+        rows = result[at : at + (1 << 20)].long()
+        rows = rows if rows.dim() == 1 else rows.sum(1) + 7 * rows[:, 0]
+        nodes = torch.arange(len(rows), device=rows.device) + start + at
+        total += int(((rows + 1) * (nodes % 65521 + 1)).sum())
+    found = torch.tensor(total, device=result.device)
+    dist.all_reduce(found)
+    return hashlib.sha256(str(int(found)).encode()).hexdigest()[:16]
+
+
+def _peak(device: torch.device) -> int:
+    return torch.cuda.max_memory_allocated() if device.type == "cuda" else 0
+
+
+def _of_ranks(number: int, device: torch.device) -> list[int]:
+    held = torch.tensor([number], device=device)
+    found = [torch.zeros_like(held) for _ in range(dist.get_world_size())]
+    dist.all_gather(found, held)
+    return [int(one) for one in found]
+
+
+def work(args: argparse.Namespace) -> None:
+    """Measure the sizes on this process's device; the first rank prints and writes."""
+    kind = "cuda" if torch.cuda.is_available() else "cpu"
+    backend = "nccl" if kind == "cuda" else "gloo"
+    place = None
+    if kind == "cuda":
+        place = torch.device(kind, int(os.environ.get("LOCAL_RANK", 0)))
+        torch.cuda.set_device(place)
+    alone: dict[str, Any] = {"store": dist.HashStore(), "rank": 0, "world_size": 1}
+    given = {} if "RANK" in os.environ else alone
+    dist.init_process_group(backend, device_id=place, **given)
+    mesh = init_device_mesh(kind, (dist.get_world_size(),))
+    device = torch.cuda.get_device_name() if kind == "cuda" else "CPU"
+    found = []
+    for name in args.sizes:
+        record = {"device": device, **measure(name, mesh, args)}
+        found.append(record)
+        if dist.get_rank() == 0:
+            print(json.dumps(record), flush=True)
+        if kind == "cuda":
+            torch.cuda.empty_cache()
+    if args.output and dist.get_rank() == 0:
+        whole = {"made_up": True, "environment": environment(), "records": found}
+        write_json(Path(args.output), whole)
+    dist.destroy_process_group()
+
+
+def plot(records: list[dict[str, Any]], file: str) -> None:
+    """Times against edges, a line for each number of GPUs, floors dashed."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(7, 4.5), layout="constrained")
+    axes = figure.subplots()
+    for ranks in sorted({record["ranks"] for record in records}):
+        held = sorted((r for r in records if r["ranks"] == ranks), key=lambda r: int(r["edges"]))
+        edges = [r["edges"] for r in held]
+        (line,) = axes.plot(edges, [r["ms"] for r in held], "o-", label=f"{ranks} GPUs")
+        floors = [r["floor"]["ms"] for r in held]
+        axes.plot(edges, floors, "--", color=line.get_color(), label=f"floor of {ranks}")
+    axes.set(xscale="log", yscale="log", xlabel="edges", ylabel="ms", title="Made-up graphs")
+    axes.legend()
+    figure.savefig(file, dpi=110)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--sizes", nargs="+", choices=SIZES, default=["papers100M"])
+    parser.add_argument("--ranks", type=int, default=1, help="GPUs of this machine (default: 1)")
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--model", choices=MODELS, default=MODELS[0])
+    parser.add_argument("--capture", action="store_true", help="as one CUDA graph")
+    parser.add_argument("--output", help="file for the records")
+    parser.add_argument("--plot", nargs="+", help="draw these records into --output instead")
+    arguments = sys.argv[1:] if arguments is None else arguments
+    args = parser.parse_args(arguments)
+    if args.plot:
+        records = [r for file in args.plot for r in json.loads(Path(file).read_text())["records"]]
+        plot(records, args.output)
+        return 0
+    if args.ranks > 1 and "RANK" not in os.environ:
+        launch = ["torch.distributed.run", "--standalone", f"--nproc-per-node={args.ranks}"]
+        return subprocess.run([sys.executable, "-m", *launch, __file__, *arguments]).returncode
+    work(args)
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
