@@ -189,8 +189,8 @@ class CalledProgram(BoundProgram):
 
     def _run_nodes(
         self,
-        x: Features | Any = None,
-        adjacency: Graph | Any = None,
+        x: Any = None,
+        adjacency: Any = None,
         /,
         *args: Any,
         out: Tensor | None = None,
@@ -199,18 +199,20 @@ class CalledProgram(BoundProgram):
         """Result of a call; one with features and a prepared graph runs at once."""
         if out is not None and any(given.name == "out" for given in self.own_call.inputs):
             kwargs["out"], out = out, None
-        read = self._read_entries(x)
         run = self._run_ready if out is None else partial(self._run_ready, out=out)
+        # Calls that are recorded take as long as a few calls of Python.
+        is_plain = x.__class__ is Tensor and x.layout is torch.strided
+        read = x if is_plain else self._read_entries(x)
         if args or kwargs or not self._is_ready(read, adjacency):
             result = self._run_own_call(x, adjacency, args, kwargs, run)
         else:
-            result = as_given(x, self._run_recorded(read, adjacency, run))
+            result = self._run_recorded(read, adjacency, run)
+            if not is_plain or x.dtype is not torch.float32:
+                result = as_given(x, result)
         return result if out is None or result is out else hand_out("FrozenModel", result, out)
 
     def _read_entries(self, x: Any) -> Any:
         """The bits of sparse features where the model reads nothing else."""
-        if x.__class__ is Tensor and x.layout is torch.strided:
-            return x
         return x if self.features == "packed" else self._bits_of_entries("FrozenModel", x)
 
     def _is_ready(self, x: Any, adjacency: Any) -> bool:
