@@ -37,7 +37,9 @@ class FloatWeightConv2d(BinaryConv2d):
 
     def forward(self, input: Tensor) -> Tensor:
         """Apply the layer to ``[N, C, H, W]`` or ``[C, H, W]``."""
-        return self._conv_forward(_binarised(self, input), _weight(self), self.bias)
+        x, padding = self._padded(_binarised(self, input))
+        numbers: Any = self.stride, padding, self.dilation, self.groups
+        return functional.conv2d(x, _weight(self), self.bias, *numbers)
 
 
 class FloatWeightLinear(BinaryLinear):
