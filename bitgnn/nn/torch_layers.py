@@ -135,7 +135,8 @@ class BinaryConv2d(_BinaryOptions, nn.Conv2d):
     :math:`m_o = \mathrm{mean}|W_o|`, or 1 with ``scale=False``. Padded taps are left out of the
     sum, as zeros are, or are -1 with ``padding_value=-1``; 0 counts as +1 and NaN as -1. Parameters
     are torch's: float ``weight`` ``[O, C / groups, kh, kw]`` and ``bias``, so that checkpoints of
-    ``Conv2d`` load. Gradients pass the signs straight through where :func:`~bitgnn.quantize.surrogate_slope` lets them.
+    ``Conv2d`` load. Gradients pass the signs straight through where
+    :func:`~bitgnn.quantize.surrogate_slope` lets them.
 
     For inference the same values, bit for bit, come from packed weights, and bits for the next
     layer with its threshold (``flip`` where a batch norm's gain is negative) from ``conv.bbb``;
