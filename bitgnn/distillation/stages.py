@@ -11,6 +11,7 @@ from typing import Any
 from torch import Tensor, nn
 from torch.nn import functional
 
+from bitgnn.distillation.batches import Batched
 from bitgnn.distillation.calling import call
 from bitgnn.distillation.fitting import Ask, fit
 from bitgnn.distillation.problems import Problem
@@ -18,7 +19,6 @@ from bitgnn.distillation.recipe import DistillRecipe
 from bitgnn.distillation.session import Fit
 from bitgnn.nn import BinaryConv2d, BinaryLinear
 from bitgnn.nn.multistage import (
-    BERT_LEVELS,
     activation_quantizers,
     enter_level,
     initialize_scales,
@@ -96,13 +96,14 @@ class Stage:
     enter: Callable[[], Any] = lambda: None
 
 
-def stages_of(student: nn.Module, recipe: DistillRecipe, problem: Problem) -> list[Stage]:
+def stages_of(student: nn.Module, recipe: DistillRecipe, problem: Batched) -> list[Stage]:
     """The stages of a student's scheme; ``recipe`` is that of the whole training.
 
     Binary convolutions and linear layers: signs of activations with float weights for half of the
     epochs, then signs of both (Martinez et al., "Training Binary Neural Networks with
     Real-to-Binary Convolutions", ICLR 2020; Liu et al., "ReActNet", ECCV 2020). BWTA: activations
-    of 4, 3, 2 and 1 levels, half of the epochs at 1. What else there is: one stage.
+    of 4, 3, 2 and 1 levels, for language models 9, 7, 5, 3 and 1, half of the epochs at 1. What
+    else there is: one stage.
     """
     found = activation_quantizers(student)
     names = [name for name, quantizer in found.items() if quantizer.level is not None]
@@ -120,10 +121,10 @@ def stages_of(student: nn.Module, recipe: DistillRecipe, problem: Problem) -> li
 
 
 def _levels(
-    student: nn.Module, recipe: DistillRecipe, problem: Problem, names: list[str]
+    student: nn.Module, recipe: DistillRecipe, problem: Batched, names: list[str]
 ) -> list[Stage]:
     """Stages of falling levels of the named quantisers."""
-    plan = plan_stages(BERT_LEVELS, recipe.epochs)
+    plan = plan_stages(problem.levels, recipe.epochs)
 
     def calibrate() -> None:
         call(student.eval(), problem.example)

@@ -22,11 +22,12 @@ from bitgnn._files import FolderInUseError, locked, write_atomically
 from bitgnn._interpreter import warn
 from bitgnn.convert import Plan
 from bitgnn.convert.configs import BWTAConfig, GraphConfig, ImageConfig
-from bitgnn.distillation.batches import Batched, batched_problem
+from bitgnn.distillation.batches import Batched
 from bitgnn.distillation.calling import DistillError, Inputs, is_dataset, tensors_of
 from bitgnn.distillation.checkpoint import seeded
 from bitgnn.distillation.fitting import Ask, fit
 from bitgnn.distillation.graphs_and_links import Graphs, LinkPairs, has_links
+from bitgnn.distillation.kinds import batched_problem
 from bitgnn.distillation.problems import Nodes, Problem
 from bitgnn.distillation.recipe import (
     DistillRecipe,
@@ -88,7 +89,9 @@ def distill(
     in several columns labels of their own, other floats values. A sequence of graphs with ``y``
     each: the same for graphs. A graph with ``edge_label_index`` (or ``pos_edge_label_index``):
     links, scored by the model's ``decode`` or the inner product of its results. A loader or
-    dataset of pairs ``(images, labels)``: images. One of mappings with ``labels``: texts.
+    dataset of pairs ``(images, labels)``: images. One of mappings with ``labels``: texts; where
+    these are the tokens of ``input_ids`` (or -100), texts of a causal language model, whose score
+    is minus its perplexity.
 
     A student starts from fresh weights and learns
 
