@@ -14,6 +14,7 @@ from torch.nn import functional
 from bitgnn.distillation.batches import Batched
 from bitgnn.distillation.calling import call
 from bitgnn.distillation.fitting import Ask, fit
+from bitgnn.distillation.inside import Inside
 from bitgnn.distillation.problems import Problem
 from bitgnn.distillation.recipe import DistillRecipe
 from bitgnn.distillation.session import Fit
@@ -170,6 +171,7 @@ def run_stages(
     *,
     budget: float | None,
     folder: Path | None,
+    inside: Inside | None = None,
 ) -> Taught:
     """Train the student stage by stage, each from the best epoch of the one before.
 
@@ -185,7 +187,7 @@ def run_stages(
         stage.enter()
         left = sum(later.recipe.epochs for later in stages[number:])
         share = None if budget is None else (budget - seconds) * stage.recipe.epochs / left
-        session = Fit(student, stage.recipe, {**identity, "part": stage.title})
+        session = Fit(student, stage.recipe, {**identity, "part": stage.title}, inside)
         interrupted = fit(
             session, problem, ask, budget=share, folder=folder, title=stage.title,
             is_last=number + 1 == len(stages),

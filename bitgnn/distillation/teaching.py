@@ -27,6 +27,7 @@ from bitgnn.distillation.calling import DistillError, Inputs, is_dataset, tensor
 from bitgnn.distillation.checkpoint import seeded
 from bitgnn.distillation.fitting import Ask, fit
 from bitgnn.distillation.graphs_and_links import Graphs, LinkPairs, has_links
+from bitgnn.distillation.inside import Inside, watched
 from bitgnn.distillation.kinds import batched_problem
 from bitgnn.distillation.problems import Nodes, Problem
 from bitgnn.distillation.recipe import (
@@ -177,6 +178,7 @@ def distill(
 
         start = _fingerprint(model, problem.example)
         teacher = copy.deepcopy(model).eval()
+        _inside(problem, teacher, student, of_student)  # its errors, before anything is trained
         teacher_fit = None
         found = standing(problem, teacher)
         remaining = budget
@@ -222,9 +224,13 @@ def distill(
         stages = [Stage("student", of_student)]
         if isinstance(problem, Batched):
             stages = stages_of(student, of_student, problem)
+        inside = None if ask is None else _inside(problem, teacher, student, of_student)
+        if ask is not None and inside is not None:
+            ask = watched(ask, inside)
         taught = run_stages(
-            student, stages, problem, ask, identity, budget=remaining, folder=folder
-        )
+            student, stages, problem, ask, identity,
+            budget=remaining, folder=folder, inside=inside,
+        )  # fmt: skip
         ended = {} if teacher_fit is None else {"teacher": teacher_fit.ended}
         scores = [results_of(problem, one) for one in (teacher, student)]
         of_one, of_other, gap, error = gap_between(problem.objective, *scores)
@@ -279,6 +285,17 @@ def _changed(recipe: DistillRecipe, fields: Mapping[str, Any]) -> DistillRecipe:
         first = error.errors()[0]
         name = ".".join(map(str, first["loc"]))
         raise DistillError(f"recipe: {name}: {first['msg']}, got {fields[name]!r}") from error
+
+
+def _inside(
+    problem: Problem, teacher: nn.Module, student: nn.Module, recipe: DistillRecipe
+) -> Inside | None:
+    """Losses between states of both; None where the recipe has none."""
+    if not (recipe.hidden_weight or recipe.attention_weight):
+        return None
+    if not isinstance(problem, Batched):
+        raise DistillError("recipe: hidden_weight and attention_weight must be 0 for graphs")
+    return Inside(teacher, student, problem.example, recipe)
 
 
 def _claimed(folder: Path, held: ExitStack) -> Path:
