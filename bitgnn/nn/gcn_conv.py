@@ -119,7 +119,7 @@ class GCNConv(BinaryLayer, torch_geometric.nn.GCNConv):
                 fit, or an F adjacency letter is given a ``BitAdjacency``.
         """
         self._meet_model()
-        x, letters = float_features(type(self).__name__, x), self.letters
+        x, letters = float_features(type(self).__name__, x), self._letters
         ready = isinstance(edge_index, BitAdjacency)
         if isinstance(x, tuple | list) or (letters.is_float and not ready):
             # PyG's layer refuses pairs with a text of its own.
@@ -156,7 +156,7 @@ class GCNConv(BinaryLayer, torch_geometric.nn.GCNConv):
         """True if the node's own bits are added to the aggregated sum."""
         bits = self.input_bits
         is_inner = bits is not None and bits.kind == "activation"
-        return self.letters.shortcut and is_inner and self.lin.in_channels == self.lin.out_channels
+        return self._letters.shortcut and is_inner and self.lin.in_channels == self.lin.out_channels
 
     def _hidden_of(self, u: Tensor) -> tuple[Tensor, Tensor | None]:
         """Product of a prepared input after norm and sign, and the node's shortcut, if any."""

@@ -178,7 +178,7 @@ class LookedUpProducts(NotesBits):
         total = seen.operand.total
         assert total is not None
         if part.to_signs:
-            out = binary_sign(out, self.letters.surrogate, total=total)
+            out = binary_sign(out, self._letters.surrogate, total=total)
         else:
             out = out.add(total.unsqueeze(1).to(out.dtype), alpha=0)
         return out if seen.x.dim() == MATRIX else out.view(*seen.x.shape[:-1], -1)

@@ -161,13 +161,13 @@ class RGCNConv(SumForms, NeighbourLayer, torch_geometric.nn.RGCNConv):
         self._meet_model()
         x = unpacked(x)
         pair: Any = x if isinstance(x, tuple) else (x, x)
-        has_features = all(isinstance(side, Tensor) and side.is_floating_point() for side in pair)
-        if not self.letters.is_float and has_features:
+        has_features = all([isinstance(side, Tensor) and side.is_floating_point() for side in pair])
+        if not self._letters.is_float and has_features:
             return self._of_relations(as_pair(type(self).__name__, x), edge_index, edge_type)
         if has_features and self.dropout > 0.0:
             x = dropped(x, self.dropout, self.training)
         out: Tensor = super().forward(x, edge_index, edge_type)
-        return out if self.letters.is_float else self._output(out)
+        return out if self._letters.is_float else self._output(out)
 
     def _of_relations(self, pair: Any, edges: Any, edge_type: Tensor | None) -> Tensor:
         """The sum over the relations, and the node's own product."""
