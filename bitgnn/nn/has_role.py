@@ -231,8 +231,10 @@ class HasRole(LookedUpProducts):
         A forward reads it where it begins and where it may have changed; in between it uses
         ``_letters``.
         """
+        if self._forms is None or torch.compiler.is_compiling():
+            return self._letters
         bits: Any = vars(self)["_modules"].get("input_bits")
-        if self._forms is None or bits is None or torch.compiler.is_compiling():
+        if bits is None:
             return self._letters
         found = self._forms[self._form(self._numbers()[0] > 0, bits.kind)]
         if found is not self._letters:

@@ -30,7 +30,7 @@ from bitgnn.nn.repeats import (
     remember,
 )
 from bitgnn.quantize.dropout import all_words, fast_dropout, filled, keep_words
-from bitgnn.quantize.int8_linear import UNITS, InputRows
+from bitgnn.quantize.int8_linear import UNITS, InputRows, column_factors
 from bitgnn.quantize.looked_up_linear import MIDDLE, InputWords
 
 InputKind = Literal["rows", "pattern", "activation"]
@@ -226,7 +226,8 @@ class InputBits(ColumnStatistics):
             keeps = fast_dropout(torch.ones_like(values), dropout) > 0
             codes[:, : x.size(1)].masked_fill_(~keeps, 0)
             gain = 1.0 / (1.0 - dropout)
-        return InputRows(codes, x.size(1), inverse, gain, values.sum(1))
+        factors = column_factors(inverse)
+        return InputRows(codes, x.size(1), inverse, gain, values.sum(1), factors)
 
     def extra_repr(self) -> str:
         """Form of the input, and number of columns."""

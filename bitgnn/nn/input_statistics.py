@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from operator import itemgetter
 from typing import Any, NamedTuple
 
 import torch
@@ -23,7 +22,6 @@ MANY = 5
 """Columns that a message names at most."""
 COLUMNS = ("mean", "variance", "present")
 SCALARS = ("negative", "rows", "batches")
-_held = itemgetter(*COLUMNS, *SCALARS)
 
 
 class Moments(NamedTuple):
@@ -131,7 +129,9 @@ class ColumnStatistics(nn.Module):
     @property
     def moments(self) -> Moments:
         """The running statistics as they are."""
-        return Moments(*_held(self._buffers))
+        held: Any = self._buffers
+        columns = held["mean"], held["variance"], held["present"]
+        return Moments(*columns, held["negative"], held["rows"], held["batches"])
 
     @property
     def is_young(self) -> bool:

@@ -16,7 +16,7 @@ from bitgnn.nn.seen_bits import NotesBits
 from bitgnn.nn.weight_decay import give_to_decay, spare_from_decay
 from bitgnn.quantize import binary_sign
 from bitgnn.quantize.dropout import made_once
-from bitgnn.quantize.int8_linear import InputRows, int8_linear, on_columns
+from bitgnn.quantize.int8_linear import InputRows, int8_linear
 from bitgnn.quantize.looked_up_linear import (
     GAIN_SPEED,
     InputWords,
@@ -126,8 +126,9 @@ class LookedUpProducts(NotesBits):
     def _computed(self, seen: SeenInput, *parts: Part) -> tuple[Tensor, ...]:
         """Products of parts that are all learning norms, all gains in training, or just one."""
         rows = seen.x if seen.x.dim() == MATRIX else seen.x.reshape(-1, seen.x.size(-1))
-        learns, operand = all(self._learn(*parts)), seen.operand
-        has_gains = self.training and parts[0].norm is None
+        norm, operand = parts[0].norm, seen.operand
+        learns = norm is not None and norm.training
+        has_gains = self.training and norm is None
         if isinstance(operand, InputRows):
             (part,) = parts
             outs: Any = (self._rows_product(rows, operand, part, learns, has_gains),)
@@ -160,7 +161,7 @@ class LookedUpProducts(NotesBits):
         weight = part.linear.weight
         if self.training:
             give_to_decay(weight)
-        weight = on_columns(weight, rows.inverse_step)
+        weight = weight * rows.factors
         if learns:
             out: Tensor = part.norm(int8_linear(x, weight, rows))
             return out

@@ -6,7 +6,7 @@ import sys
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from bitgnn.nn.aggregation import IntegerProduct
 from bitgnn.nn.has_role import ROLES, STEPS, HasRole
@@ -32,18 +32,19 @@ class _WithParameters(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, out: Tensor, *parameters: Tensor) -> Tensor:
-        ctx.parameters = [(p.shape, p.dtype, p.device) for p in parameters]
+        ctx.parameters = [(p.shape, p.numel(), p.dtype, p.device) for p in parameters]
         return out.detach()  # no view, so that an activation behind it may write in place
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        zeros = [
-            grad.new_zeros(shape, dtype=dtype, device=device) if needed else None
-            for (shape, dtype, device), needed in zip(
-                ctx.parameters, ctx.needs_input_grad[1:], strict=True
-            )
+        shapes, sizes, dtypes, devices = zip(*ctx.parameters, strict=True)
+        # One tensor of zeros for all, most often of one dtype on one device.
+        parts = grad.new_zeros(sum(sizes), dtype=dtypes[0], device=devices[0]).split(sizes)
+        places = zip(parts, shapes, dtypes, devices, ctx.needs_input_grad[1:], strict=True)
+        return grad, *[
+            part.view(shape).to(device, dtype) if needed else None
+            for part, shape, dtype, device, needed in places
         ]
-        return grad, *zeros
 
 
 class LooksUp(HasRole):

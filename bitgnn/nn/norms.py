@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from operator import itemgetter
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -22,7 +22,6 @@ ENOUGH_ROWS = 256
 """Fewest rows normalised only by their own statistics."""
 MATRIX = 2
 Statistics = tuple[Tensor, Tensor]
-_named = itemgetter("running_mean", "running_var", "num_batches_tracked")
 
 
 class ProductNorm(nn.BatchNorm1d):
@@ -85,7 +84,7 @@ class ProductNorm(nn.BatchNorm1d):
 
     def _held(self) -> Tensor:
         """Running mean, variance and number of batches, ``[2 C + 1]``, as they are now."""
-        mean, variance, batches = _buffers(self)
+        mean, variance, batches = _running(self)
         # torch.compile computes clones again in the backward pass, when the buffers have moved on
         # (pytorch/pytorch#197039); it keeps results of cat.
         held = torch.cat([mean, variance, batches.view(1)])
@@ -94,7 +93,7 @@ class ProductNorm(nn.BatchNorm1d):
     @torch.no_grad()
     def _move(self, held: Statistics, batch: Statistics, share: Tensor) -> None:
         """Move the running statistics on."""
-        running_mean, running_var, batches = _buffers(self)
+        running_mean, running_var, batches = _running(self)
         mean, variance = _blended(held, batch, share)
         # Not as a change that autograd notices: of a layer with several inputs another batch, of
         # enough rows, keeps these for a backward pass that does not read them.
@@ -106,9 +105,10 @@ class ProductNorm(nn.BatchNorm1d):
         return nn.BatchNorm1d.__name__
 
 
-def _buffers(norm: nn.Module) -> tuple[Tensor, Tensor, Tensor]:
-    found: tuple[Tensor, Tensor, Tensor] = _named(norm._buffers)
-    return found
+def _running(norm: Any) -> tuple[Tensor, Tensor, Tensor]:
+    """Running mean and variance, and the number of batches."""
+    held = norm._buffers
+    return held["running_mean"], held["running_var"], held["num_batches_tracked"]
 
 
 def _blended(held: Statistics, batch: Statistics, share: Tensor) -> Statistics:
