@@ -47,7 +47,6 @@ class HasRole(LookedUpProducts):
     feeds: Tensor
     steps: Tensor
     _buffers: dict[str, Any]
-    _letters: LayerPrecision
     least_below = 0.05
     """Share of an activation that must not be above 0, for its bits to be of use."""
     waits_for_model = False

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from functools import partial
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -107,22 +107,19 @@ class InputBits(ColumnStatistics):
     @property
     def reads_known(self) -> float:
         """``reads`` as a number, for which a GPU is asked only after a write."""
-        return self._numbers()[1]
+        return self._state()[2]
 
-    def _numbers(self) -> list[float]:
-        """``form``, ``reads`` and ``kept``."""
-        held = self._buffers
-        return self._host.read(held["form"], held["reads"], held["kept"]) or [0.0, 0.0, 0.0]
-
-    def _state(self) -> tuple[InputKind | None, float]:
-        """Kind and kept share."""
-        form, reads, kept = self._numbers()
+    def _state(self) -> tuple[InputKind | None, float, float]:
+        """Kind, kept share and ``reads``."""
+        held: Any = self._buffers
+        numbers = self._host.read(held["form"], held["reads"], held["kept"])
+        form, reads, kept = numbers or (0.0, 0.0, 0.0)
         share = kept if kept > 0 else 1.0
         if reads > 0:
-            return "activation", share
+            return "activation", share, reads
         if self.only_rows or form < 0:
-            return "rows", share
-        return ("pattern" if form > 0 else None), share
+            return "rows", share, reads
+        return ("pattern" if form > 0 else None), share, reads
 
     @property
     def is_settled(self) -> bool:
@@ -148,7 +145,7 @@ class InputBits(ColumnStatistics):
             return False
         if is_in_backward():  # the first run has chosen
             return False
-        is_first, (kind, share) = self.host_count == 0, self._state()
+        is_first, (kind, share, _) = self.host_count == 0, self._state()
         if kind == "activation" or (x.size(0) == 0 and is_first):
             return False
         moments = self.merged(x) if is_first else self.moments
@@ -174,12 +171,12 @@ class InputBits(ColumnStatistics):
     @property
     def unit(self) -> Tensor:
         """Factor of products of bits: 1 over the root of the informative bits in a row."""
-        return _unit(self.moments, *self._state())
+        return _unit(self.moments, *self._state()[:2])
 
     @property
     def bit_offset(self) -> Tensor:
         """Number added to each bit: minus the mean of a pattern's, -1/2 to an activation's."""
-        return _offset(self.moments, *self._state())
+        return _offset(self.moments, *self._state()[:2])
 
     def _seen(self, x: Tensor) -> Moments:
         """Statistics to quantise ``x`` with; kept where a training step records gradients."""
@@ -209,7 +206,7 @@ class InputBits(ColumnStatistics):
 
     def forward(self, x: Tensor, dropout: float = 0.0) -> InputWords | InputRows:
         """Operand of a product with ``x`` ``[N, K]``; ``dropout`` drops entries in training."""
-        kind, share = self._state()  # once: nothing below changes it
+        kind, share, _ = self._state()  # once: nothing below changes it
         dropout = dropout if self.training else 0.0
         moments = self._seen(x) if self.training and kind != "activation" else self.moments
         values = x.detach().float().contiguous()

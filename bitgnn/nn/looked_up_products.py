@@ -62,11 +62,8 @@ class LookedUpProducts(NotesBits):
     gain_level: nn.Parameter | None
     root_gain_level: nn.Parameter | None
     root_start: float
-
-    @property
-    def letters(self) -> LayerPrecision:
-        """Precision in use."""
-        raise NotImplementedError
+    _letters: LayerPrecision
+    """Precision in use, by the state read last."""
 
     @property
     def _input_dropout(self) -> float:
@@ -102,6 +99,8 @@ class LookedUpProducts(NotesBits):
 
         Rows with NaN or infinity give NaN, as they do in floats.
         """
+        if not is_hooked(part.linear):
+            return self._computed(seen, part)[0]
 
         def compute(x: Tensor) -> Tensor:
             given = seen if x is seen.x else self._see(x, bits, self._input_dropout)
@@ -186,19 +185,19 @@ class LookedUpProducts(NotesBits):
 
     def _levels(self, *parts: Part) -> tuple[Tensor, Tensor]:
         """In training: levels of the gains of products, and the gains' logarithms."""
-        levels = [self.root_gain_level if part.is_root else self.gain_level for part in parts]
-        starts = tuple(
-            GAIN_START + math.log(self.root_start if part.is_root else 1.0) for part in parts
-        )
-        held: list[Tensor] = [level for level in levels if level is not None]
-        assert len(held) == len(parts)
-        for each in held:
-            spare_from_decay(each)
+        starts: list[float] = []
+        held: list[Any] = []
+        for part in parts:
+            starts.append(GAIN_START + math.log(self.root_start if part.is_root else 1.0))
+            held.append(self.root_gain_level if part.is_root else self.gain_level)
+            spare_from_decay(held[-1])
         level = held[0] if len(held) == 1 else torch.cat(held)
         now = level.detach().float()
         # Not from the host's memory, which a CUDA graph would read again each time.
         start = made_once(
-            starts, now, lambda: torch.cat([torch.full_like(now[:1], value) for value in starts])
+            tuple(starts),
+            now,
+            lambda: torch.cat([torch.full_like(now[:1], value) for value in starts]),
         )
         return level, torch.add(start, now, alpha=GAIN_SPEED)
 
