@@ -156,7 +156,7 @@ class GCNConv(BinaryLayer, torch_geometric.nn.GCNConv):
         """True if the node's own bits are added to the aggregated sum."""
         bits = self.input_bits
         is_inner = bits is not None and bits.kind == "activation"
-        return self._letters.shortcut and is_inner and self.lin.in_channels == self.lin.out_channels
+        return self.letters.shortcut and is_inner and self.lin.in_channels == self.lin.out_channels
 
     def _hidden_of(self, u: Tensor) -> tuple[Tensor, Tensor | None]:
         """Product of a prepared input after norm and sign, and the node's shortcut, if any."""
