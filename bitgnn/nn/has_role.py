@@ -235,7 +235,9 @@ class HasRole(LookedUpProducts):
         bits: Any = vars(self)["_modules"].get("input_bits")
         if bits is None:
             return self._letters
-        found = self._forms[self._form(self._numbers()[0] > 0, bits.kind)]
+        held = self._buffers
+        feeds, _ = self._state.read(held["feeds"], held["steps"]) or (0.0, 0.0)
+        found = self._forms[self._form(feeds > 0, bits.kind)]
         if found is not self._letters:
             self._letters = found
         return found

@@ -151,7 +151,10 @@ class LookedUpProducts(NotesBits):
             centres = rows.size(0) >= ENOUGH_ROWS
             products = trained_products(rows, weight, operand, len(parts), centres=centres)
             outs = (part.norm(out) for part, out in zip(parts, products, strict=True))
-        return tuple(self._finished(out, seen, part) for out, part in zip(outs, parts, strict=True))
+        finished: list[Tensor] = []
+        for out, part in zip(outs, parts, strict=True):
+            finished.append(self._finished(out, seen, part))
+        return tuple(finished)
 
     def _rows_product(
         self, x: Tensor, rows: InputRows, part: Part, learns: bool, has_gain: bool

@@ -161,8 +161,8 @@ class RGCNConv(SumForms, NeighbourLayer, torch_geometric.nn.RGCNConv):
         """
         self._meet_model()
         x = unpacked(x)
-        pair: Any = x if isinstance(x, tuple) else (x, x)
-        has_features = all(isinstance(side, Tensor) and side.is_floating_point() for side in pair)
+        sides: Any = x if isinstance(x, tuple) else (x,)
+        has_features = all(isinstance(side, Tensor) and side.is_floating_point() for side in sides)
         if not self._letters.is_float and has_features:
             return self._of_relations(as_pair(type(self).__name__, x), edge_index, edge_type)
         if has_features and self.dropout > 0.0:
@@ -185,7 +185,7 @@ class RGCNConv(SumForms, NeighbourLayer, torch_geometric.nn.RGCNConv):
                 if parameter is not None:
                     change(parameter)
         z = self._bits_product(seen, bits, Part(linear, None)).view(-1, self.out_channels)
-        s = aggregate(z, self._adjacency(edges, edge_type, len(node), len(source)), self.bias)
+        s = aggregate(z, self._adjacency(edges, edge_type, node.size(0), source.size(0)), self.bias)
         if root is None:
             return self._output(s)
         if node is not source:
