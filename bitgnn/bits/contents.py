@@ -25,6 +25,11 @@ _WORDS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 _compare = ctypes.CDLL(None).memcmp
 _compare.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t]
 
+# Without the frames of ctypes.string_at: layers ask for their state in every forward.
+bytes_at: Any = ctypes.PyDLL(None)["PyBytes_FromStringAndSize"]
+"""Bytes from an address on, so many."""
+bytes_at.argtypes, bytes_at.restype = (ctypes.c_void_p, ctypes.c_ssize_t), ctypes.py_object
+
 
 class Contents:
     """Snapshot of the bytes of CPU tensors; tensors elsewhere are not looked at.
@@ -40,13 +45,6 @@ class Contents:
     def are_those_of(self, tensors: tuple[Tensor | None, ...]) -> bool:
         """True if these tensors hold the same bytes as those given before."""
         return all(map(_is_same, self._parts, tensors))
-
-
-def scalar_bytes(scalar: Tensor) -> bytes:
-    """Bytes of a 0-d CPU tensor, read without an operator; empty for other devices."""
-    if not scalar.is_cpu:
-        return b""
-    return ctypes.string_at(scalar.data_ptr(), scalar.element_size())
 
 
 def plain(tensor: Tensor) -> Tensor:

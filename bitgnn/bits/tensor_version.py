@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from operator import is_
+from operator import attrgetter, is_
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from bitgnn.bits.contents import Contents, plain
+
+_version = attrgetter("_version")
 
 
 class Watch:
@@ -28,15 +30,15 @@ class Watch:
         self._contents = Contents(self._tensors) if reads_bytes else None
         self._held = [tensor for tensor in self._tensors if tensor is not None]
         self._counted = [tensor for tensor in self._held if not tensor.is_inference()]
-        self._versions = [tensor._version for tensor in self._counted]
-        self._places = [tensor.data_ptr() for tensor in self._held]
+        self._versions = list(map(_version, self._counted))
+        self._places = list(map(Tensor.data_ptr, self._held))
 
     def unchanged(self, tensors: Sequence[Tensor | None] | None = None) -> bool:
         """True if no tensor was written to since, and ``tensors``, if given, are the same."""
         return (
             (tensors is None or are_same(tensors, self._tensors))
-            and [tensor._version for tensor in self._counted] == self._versions
-            and [tensor.data_ptr() for tensor in self._held] == self._places
+            and list(map(_version, self._counted)) == self._versions
+            and list(map(Tensor.data_ptr, self._held)) == self._places
             and (self._contents is None or self._contents.are_those_of(self._tensors))
         )
 

@@ -119,7 +119,7 @@ class AttentionLayer(NeighbourLayer):
             if own is None and target is not None:
                 own = self._products_of(self._prepare(target), target, None, False)[0]
         elif own is not None and self._to_signs:
-            own = binary_sign(own, self.letters.surrogate)
+            own = binary_sign(own, self._letters.surrogate)
         return z, own
 
     def _looped(
@@ -231,7 +231,7 @@ class AttentionLayer(NeighbourLayer):
         )
         if self.training or not is_plain or own is None or size is not None or returns_weights:
             return None
-        if self.letters.bspmm[0] != "B" or z.size(0) != own.size(0):
+        if self._letters.bspmm[0] != "B" or z.size(0) != own.size(0):
             return None
         if z.dtype != torch.float32 or self._shows_messages or self._aggregates_messages:
             return None

@@ -56,7 +56,7 @@ def scriptable_twin(layer: Any) -> Any:
 
 def shows_messages(layer: Any) -> bool:
     """True if an explainer or a hook reads single messages."""
-    return bool(layer.explain) or any(getattr(layer, name) for name in MESSAGE_HOOKS)
+    return bool(layer.explain) or any(map(vars(layer).get, MESSAGE_HOOKS))
 
 
 class BinaryLayer(BinaryProduct):
@@ -155,7 +155,7 @@ class BinaryLayer(BinaryProduct):
                     f"{name}: aggr={self.aggr!r} aggregates messages, got a BitAdjacency; "
                     "pass an edge index or a sparse tensor"
                 )
-            if self.letters.bspmm[1] == "F" and not self.letters.is_float:
+            if self._letters.bspmm[1] == "F" and not self._letters.is_float:
                 raise ValueError(
                     f"{name}: precision {self.precision!r} aggregates with float edge weights, "
                     "got a BitAdjacency; pass an edge index or a sparse tensor"
@@ -170,7 +170,7 @@ class BinaryLayer(BinaryProduct):
     @property
     def _use_col(self) -> bool:
         """True if the column factor applies; bits cannot be scaled."""
-        return self.letters.bspmm[0] == "F" and self.letters.order == "transform_first"
+        return self._letters.bspmm[0] == "F" and self._letters.order == "transform_first"
 
     def _aggregate_pattern(
         self,
@@ -187,7 +187,7 @@ class BinaryLayer(BinaryProduct):
         if z is None:
             assert integers is not None
             return integers.sums(adjacency, bias, self._use_col)
-        if self.letters.bspmm[0] == "B":
+        if self._letters.bspmm[0] == "B":
             self._note_signs("hidden", z)
         q, scale = z, None
         if self.hidden_quantizer is not None:
@@ -245,6 +245,6 @@ class BinaryLayer(BinaryProduct):
         """Norm and sign of the layer's output."""
         if self.output_norm is not None:
             out = on_rows(self.output_norm, out)
-        if self.letters.bspmm[2] == "B":
-            out = binary_sign(out, self.letters.surrogate, OUTPUT_WINDOW)
+        if self._letters.bspmm[2] == "B":
+            out = binary_sign(out, self._letters.surrogate, OUTPUT_WINDOW)
         return self._mark(self._with_all_parameters(out))

@@ -153,7 +153,7 @@ class BinaryProduct(LooksUp):
             x = x.to_dense()
         if self.input_norm is not None:
             x = on_rows(self.input_norm, x)
-        return functional.hardtanh(x) if self.letters.hardtanh else x
+        return functional.hardtanh(x) if self._letters.hardtanh else x
 
     def _map_product(self, linear: Any, u: Tensor, sign_output: bool = False) -> Tensor:
         """The dense product of one of the layer's maps, with the hooks on it called."""
@@ -166,7 +166,7 @@ class BinaryProduct(LooksUp):
 
     def _product(self, u: Tensor, weight: Tensor, sign_output: bool | int = False) -> Tensor:
         """The dense product ``[*, M]`` of prepared activations ``[*, K]`` and ``[M, K]``."""
-        letters = self.letters
+        letters = self._letters
         if letters.is_float_linear:
             return functional.linear(fast_dropout(u, self._input_dropout, self.training), weight)
         if "B" in letters.bmm[:2] and self.input_quantizer is None:
@@ -190,7 +190,7 @@ class BinaryProduct(LooksUp):
         self, u: Tensor, weight: Tensor, quantizer: ActivationQuantizer, sign_output: bool | int
     ) -> Tensor:
         """``(s m_o) dot`` of ternary activations; Bi-GCN's gradients reach the weights."""
-        letters = self.letters
+        letters = self._letters
         with torch.autocast(u.device.type, enabled=False):
             share = 1.0
             if self.training and u.requires_grad and not torch.compiler.is_compiling():
@@ -213,19 +213,19 @@ class BinaryProduct(LooksUp):
 
     @property
     def _to_signs(self) -> bool:
-        return self.letters.bmm[2] == "B"
+        return self._letters.bmm[2] == "B"
 
     @property
     def _signs_product(self) -> bool:
         """True if the sign is taken of the product itself, without a norm between."""
-        return self._to_signs and self.letters.hidden_norm is None
+        return self._to_signs and self._letters.hidden_norm is None
 
     def _hidden(self, z: Tensor) -> Tensor:
         """The product after its norm, as the next product reads it."""
         if self._norm is None:
             return z
         z = on_rows(self._norm, z)
-        return binary_sign(z, self.letters.surrogate) if self._to_signs else z
+        return binary_sign(z, self._letters.surrogate) if self._to_signs else z
 
 
 def _input_norm(

@@ -94,7 +94,7 @@ class GATConv(AttentionLayer, torch_geometric.nn.GATConv):
             ValueError: the width of ``x`` or the graph does not fit.
         """
         self._meet_model()
-        if self.letters.is_float and not isinstance(edge_index, BitAdjacency):
+        if self._letters.is_float and not isinstance(edge_index, BitAdjacency):
             return super().forward(x, edge_index, edge_attr, size, return_attention_weights)
         return self._binary_call(x, edge_index, edge_attr, size, return_attention_weights)
 

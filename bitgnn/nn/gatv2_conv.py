@@ -99,7 +99,7 @@ class GATv2Conv(AttentionLayer, torch_geometric.nn.GATv2Conv):
             return_attention_weights: as in PyG.
         """
         self._meet_model()
-        if self.letters.is_float and not isinstance(edge_index, BitAdjacency):
+        if self._letters.is_float and not isinstance(edge_index, BitAdjacency):
             return super().forward(x, edge_index, edge_attr, return_attention_weights)
         return self._binary_call(x, edge_index, edge_attr, None, return_attention_weights)
 
@@ -110,8 +110,8 @@ class GATv2Conv(AttentionLayer, torch_geometric.nn.GATv2Conv):
             raise ValueError(f"{type(self).__name__}: x must hold the features of the destinations")
         shape = (-1, self.heads, self.out_channels)
         left, right = z, own
-        if not self._to_signs and not self.letters.is_float:
-            left, right = (binary_sign(side, self.letters.surrogate) for side in (z, own))
+        if not self._to_signs and not self._letters.is_float:
+            left, right = (binary_sign(side, self._letters.surrogate) for side in (z, own))
         if self.lin_l.bias is not None:
             z, left, right = z + self.lin_l.bias, left + self.lin_l.bias, right + self.lin_r.bias
         sides = (left.view(shape), right.view(shape))

@@ -119,7 +119,7 @@ class GCNConv(BinaryLayer, torch_geometric.nn.GCNConv):
                 fit, or an F adjacency letter is given a ``BitAdjacency``.
         """
         self._meet_model()
-        x, letters = float_features(type(self).__name__, x), self.letters
+        x, letters = float_features(type(self).__name__, x), self._letters
         ready = isinstance(edge_index, BitAdjacency)
         if isinstance(x, tuple | list) or (letters.is_float and not ready):
             # PyG's layer refuses pairs with a text of its own.

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from bitgnn.nn.host_state import HostState
-from bitgnn.nn.input_bits import InputBits
+from bitgnn.nn.input_bits import InputBits, InputKind
 from bitgnn.nn.looked_up_products import LookedUpProducts
 from bitgnn.nn.precision import (
     Form,
@@ -46,6 +46,7 @@ class HasRole(LookedUpProducts):
     root_norm: nn.Module | None
     feeds: Tensor
     steps: Tensor
+    _buffers: dict[str, Any]
     least_below = 0.05
     """Share of an activation that must not be above 0, for its bits to be of use."""
     waits_for_model = False
@@ -102,7 +103,7 @@ class HasRole(LookedUpProducts):
             # forwards in training that recorded gradients, as far as they are counted.
             for name in ("feeds", "steps"):
                 module.register_buffer(name, torch.zeros((), dtype=torch.float32))
-            self._state, self._counted = HostState(), HostState()
+            self._state = HostState()
             self._fed = False
         self._begin()
 
@@ -137,7 +138,7 @@ class HasRole(LookedUpProducts):
 
     @property
     def _steps_seen(self) -> float:
-        return 0.0 if self._forms is None else (self._counted.read(self.steps) or [0.0])[0]
+        return 0.0 if self._forms is None else self._numbers()[1]
 
     @property
     def is_past_settling(self) -> bool:
@@ -158,7 +159,7 @@ class HasRole(LookedUpProducts):
         """
         if self._forms is None or self.input_bits is None:
             return None
-        feeds, reads = self._host_numbers()
+        feeds, reads = self._numbers()[0], self.input_bits.reads_known
         if reads == 0.0:
             return None
         found = (reads > 0, feeds > 0)
@@ -224,30 +225,47 @@ class HasRole(LookedUpProducts):
 
     @property
     def letters(self) -> LayerPrecision:
-        """Precision in use."""
-        if self._forms is None or getattr(self, "input_bits", None) is None:
+        """Precision in use, by the buffers as they are now.
+
+        A forward reads it where it begins and where it may have changed; in between it uses
+        ``_letters``.
+        """
+        if self._forms is None or torch.compiler.is_compiling():
             return self._letters
-        if torch.compiler.is_compiling():
+        bits: Any = vars(self)["_modules"].get("input_bits")
+        if bits is None:
             return self._letters
-        assert self.input_bits is not None
-        self._letters = self._forms[self._form(self._feeds_bits)]
-        return self._letters
+        held = self._buffers
+        feeds, _ = self._state.read(held["feeds"], held["steps"]) or (0.0, 0.0)
+        found = self._forms[self._form(feeds > 0, bits.kind)]
+        if found is not self._letters:
+            self._letters = found
+        return found
+
+    @property
+    def _may_settle(self) -> bool:
+        """True where a forward in training may tell the role more, by the state read last.
+
+        A compiled one always counts its steps.
+        """
+        if self._forms is None or torch.compiler.is_compiling():
+            return self._forms is not None or self.waits_for_model
+        held = self._state.values
+        return held is None or held[1] < STEPS
 
     @property
     def _feeds_bits(self) -> bool:
         """True where a binary layer is known to read the result."""
         if self._forms is None or self.input_bits is None:
             return False
-        return self._host_numbers()[0] > 0
+        return self._numbers()[0] > 0
 
-    def _host_numbers(self) -> list[float]:
-        """``feeds`` and ``reads`` of the input, for which a GPU is asked only after a write."""
-        assert self.input_bits is not None
-        return self._state.read(self.feeds, self.input_bits.reads) or [0.0, 0.0]
+    def _numbers(self) -> list[float]:
+        """``feeds`` and ``steps``, for which a GPU is asked only after a write."""
+        held = self._buffers
+        return self._state.read(held["feeds"], held["steps"]) or [0.0, 0.0]
 
-    def _form(self, feeds_bits: bool) -> Form:
-        assert self.input_bits is not None
-        kind = self.input_bits.kind
+    def _form(self, feeds_bits: bool, kind: InputKind | None) -> Form:
         if kind in ("rows", None):
             return "hidden_rows" if feeds_bits else "last_rows"
         if feeds_bits and kind == "pattern":
@@ -260,7 +278,7 @@ class HasRole(LookedUpProducts):
     @property
     def _norm(self) -> Any:
         """The norm after the product, if the letters of the role have one."""
-        return None if self.letters.hidden_norm is None else self.hidden_norm
+        return None if self._letters.hidden_norm is None else self.hidden_norm
 
     def _products(self) -> Iterable[nn.Module]:
         raise NotImplementedError

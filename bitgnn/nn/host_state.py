@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bitgnn.bits.contents import scalar_bytes
+from bitgnn.bits.contents import bytes_at
 
 
 class HostState:
@@ -27,11 +27,15 @@ class HostState:
         if torch.compiler.is_compiling() or first.is_meta:
             return self.values
         key: list[Any] = []
-        for buffer in buffers:  # no generator: this runs dozens of times a forward
-            if buffer.is_inference():
+        for buffer in buffers:
+            place = buffer.data_ptr()
+            if buffer.is_cpu:  # read without an operator
+                key.append((buffer.dtype, bytes_at(place, buffer.element_size())))
+            elif buffer.is_inference():
                 key.clear()
                 break
-            key.append((buffer._version, buffer.data_ptr(), scalar_bytes(buffer)))
+            else:
+                key.append((buffer._version, place))
         if not key or key != self._key:
             if first.is_cuda and torch.cuda.is_current_stream_capturing():
                 return self.values

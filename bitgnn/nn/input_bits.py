@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from functools import partial
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -30,7 +30,7 @@ from bitgnn.nn.repeats import (
     remember,
 )
 from bitgnn.quantize.dropout import all_words, fast_dropout, filled, keep_words
-from bitgnn.quantize.int8_linear import UNITS, InputRows
+from bitgnn.quantize.int8_linear import UNITS, InputRows, column_factors
 from bitgnn.quantize.looked_up_linear import MIDDLE, InputWords
 
 InputKind = Literal["rows", "pattern", "activation"]
@@ -107,21 +107,19 @@ class InputBits(ColumnStatistics):
     @property
     def reads_known(self) -> float:
         """``reads`` as a number, for which a GPU is asked only after a write."""
-        return self._numbers()[1]
+        return self._state()[2]
 
-    def _numbers(self) -> list[float]:
-        """``form``, ``reads`` and ``kept``."""
-        return self._host.read(self.form, self.reads, self.kept) or [0.0, 0.0, 0.0]
-
-    def _state(self) -> tuple[InputKind | None, float]:
-        """Kind and kept share."""
-        form, reads, kept = self._numbers()
+    def _state(self) -> tuple[InputKind | None, float, float]:
+        """Kind, kept share and ``reads``."""
+        held: Any = self._buffers
+        numbers = self._host.read(held["form"], held["reads"], held["kept"])
+        form, reads, kept = numbers or (0.0, 0.0, 0.0)
         share = kept if kept > 0 else 1.0
         if reads > 0:
-            return "activation", share
+            return "activation", share, reads
         if self.only_rows or form < 0:
-            return "rows", share
-        return ("pattern" if form > 0 else None), share
+            return "rows", share, reads
+        return ("pattern" if form > 0 else None), share, reads
 
     @property
     def is_settled(self) -> bool:
@@ -138,25 +136,25 @@ class InputBits(ColumnStatistics):
         """Set the share of the input that an earlier dropout keeps in training."""
         self.kept.fill_(min(max(share, LEAST_SHARE), 1.0))
 
-    @torch.no_grad()
-    def choose(self, x: Tensor) -> None:
+    def choose(self, x: Tensor) -> bool:
         """Before a forward in training: choose the form of features by what was seen so far.
 
-        That is ``x`` itself where nothing was.
+        That is ``x`` itself where nothing was. True if the form may have changed.
         """
-        if decides_on_device(x) or not self.is_young or self.only_rows:
-            return
+        if not self.is_young or self.only_rows or decides_on_device(x):
+            return False
         if is_in_backward():  # the first run has chosen
-            return
-        is_first = self.host_count == 0
-        if self.kind == "activation" or (x.size(0) == 0 and is_first):
-            return
+            return False
+        is_first, (kind, share, _) = self.host_count == 0, self._state()
+        if kind == "activation" or (x.size(0) == 0 and is_first):
+            return False
         moments = self.merged(x) if is_first else self.moments
-        most = (1.0 - SPARSE) * self.kept_share
+        most = (1.0 - SPARSE) * share
         is_pattern = (moments.present.mean() <= most) & (moments.negative <= 0)
         form = torch.where(is_pattern, 1.0, -1.0)
         with torch.inference_mode(self.form.is_inference()):
             self.form.copy_(torch.where(moments.batches <= OFTEN, form, self.form))
+        return True
 
     def scales(self, moments: Moments | None = None) -> tuple[Tensor, Tensor]:
         r"""Centre :math:`\mu` and inverse step :math:`32 / \sigma` of 8-bit rows, float32 ``[K]``.
@@ -173,30 +171,15 @@ class InputBits(ColumnStatistics):
     @property
     def unit(self) -> Tensor:
         """Factor of products of bits: 1 over the root of the informative bits in a row."""
-        return self._unit(self.moments)
-
-    def _unit(self, moments: Moments) -> Tensor:
-        size = max(moments.mean.numel(), 1)
-        if self.kind == "activation":  # the bits are halves
-            return moments.rows.new_full((), 2 / math.sqrt(size))
-        return (moments.present.sum() / self.kept_share).clamp(1.0, size).rsqrt()
+        return _unit(self.moments, *self._state()[:2])
 
     @property
     def bit_offset(self) -> Tensor:
         """Number added to each bit: minus the mean of a pattern's, -1/2 to an activation's."""
-        return self._offset(self.moments)
-
-    def _offset(self, moments: Moments) -> Tensor:
-        if self.kind == "activation":
-            return filled(moments.mean.numel(), MIDDLE, moments.mean)
-        # Multiples of 2^-16, whose sums are exact in any order.
-        means = (moments.present / self.kept_share).clamp(max=1.0)
-        return (means * OFFSET_STEPS).round() / -OFFSET_STEPS
+        return _offset(self.moments, *self._state()[:2])
 
     def _seen(self, x: Tensor) -> Moments:
         """Statistics to quantise ``x`` with; kept where a training step records gradients."""
-        if not self.training or self.kind == "activation":
-            return self.moments
         call = find_call(self._calls, x.size(0), partial(_key, x)) if is_in_backward() else None
         if call is None:
             found = self.counted(x)
@@ -223,13 +206,16 @@ class InputBits(ColumnStatistics):
 
     def forward(self, x: Tensor, dropout: float = 0.0) -> InputWords | InputRows:
         """Operand of a product with ``x`` ``[N, K]``; ``dropout`` drops entries in training."""
-        dropout, kind = dropout if self.training else 0.0, self.kind
-        moments = self._seen(x)
+        kind, share, _ = self._state()  # once: nothing below changes it
+        dropout = dropout if self.training else 0.0
+        moments = self._seen(x) if self.training and kind != "activation" else self.moments
         values = x.detach().float().contiguous()
-        if kind == "activation":
-            return self._activation(values, dropout, moments)
-        if kind == "pattern":
-            return self._pattern(values, dropout, moments, x.requires_grad)
+        if kind in ("activation", "pattern"):
+            gain = 1.0 / share if self.training and share < 1.0 else None
+            unit, offset = _unit(moments, kind, share), _offset(moments, kind, share)
+            if kind == "activation":
+                return _activation(values, dropout, gain, offset, unit)
+            return _pattern(values, dropout, gain, offset, unit, x.requires_grad)
         centre, inverse = self.scales(moments)
         codes = torch.ops.bitgnn.pack_int8(values, centre, inverse)
         gain = 1.0
@@ -237,43 +223,8 @@ class InputBits(ColumnStatistics):
             keeps = fast_dropout(torch.ones_like(values), dropout) > 0
             codes[:, : x.size(1)].masked_fill_(~keeps, 0)
             gain = 1.0 / (1.0 - dropout)
-        return InputRows(codes, x.size(1), inverse, gain, values.sum(1))
-
-    def _gain(self) -> float | None:
-        """Factor that makes up in training for entries that an earlier dropout drops."""
-        share = self.kept_share
-        return 1.0 / share if self.training and share < 1.0 else None
-
-    def _pattern(
-        self, x: Tensor, dropout: float, moments: Moments, has_gradient: bool
-    ) -> InputWords:
-        size = x.size(1)
-        # Times 0, rows are NaN where one of their values is not finite.
-        operands = (x, filled(size, TINY, x), filled(size, 0.0, x))
-        words, total = torch.ops.bitgnn.pack_scaled(*operands)
-        factor = WINDOW / math.sqrt(max(x.numel(), 1))
-        window = torch.linalg.vector_norm(x) * factor if has_gradient else None
-        gain, kept = self._gain(), 1.0
-        if dropout > 0.0:
-            keep, kept = keep_words(words.size(0), size, dropout, words)
-            words, gain = words & keep, (1.0 if gain is None else gain) / kept
-        found = InputWords(words, size, True, gain, self._offset(moments))
-        return found._replace(total=total, window=window, unit=self._unit(moments), kept=kept)
-
-    def _activation(self, x: Tensor, dropout: float, moments: Moments) -> InputWords:
-        """Bits of an activation; entries that an earlier dropout dropped are unset bits."""
-        size, factor = x.size(1), WINDOW / math.sqrt(max(x.numel(), 1))
-        words, total, window = torch.ops.bitgnn.activation_bits(x, TINY, factor)
-        gain, raised, kept = self._gain(), None, 1.0
-        if dropout > 0.0:
-            keep, kept = keep_words(words.size(0), size, dropout, words)
-            if gain is None:
-                # Bits that the layer's own dropout takes are in the middle.
-                raised = words | (all_words(size, words) ^ keep)
-            # Behind another dropout both take bits in its way.
-            words, gain = words & keep, (1.0 if gain is None else gain) / kept
-        found = InputWords(words, size, True, gain, self._offset(moments), raised, True)
-        return found._replace(total=total, window=window, unit=self._unit(moments), kept=kept)
+        factors = column_factors(inverse)
+        return InputRows(codes, x.size(1), inverse, gain, values.sum(1), factors)
 
     def extra_repr(self) -> str:
         """Form of the input, and number of columns."""
@@ -281,6 +232,59 @@ class InputBits(ColumnStatistics):
         if kind is None:
             return "not looked at yet"
         return kind if is_lazy(self.mean) else f"{kind}, {self.mean.numel()} columns"
+
+
+def _unit(moments: Moments, kind: InputKind | None, share: float) -> Tensor:
+    size = max(moments.mean.numel(), 1)
+    if kind == "activation":  # the bits are halves
+        return moments.rows.new_full((), 2 / math.sqrt(size))
+    return (moments.present.sum() / share).clamp(1.0, size).rsqrt()
+
+
+def _offset(moments: Moments, kind: InputKind | None, share: float) -> Tensor:
+    if kind == "activation":
+        return filled(moments.mean.numel(), MIDDLE, moments.mean)
+    # Multiples of 2^-16, whose sums are exact in any order.
+    means = (moments.present / share).clamp(max=1.0)
+    return (means * OFFSET_STEPS).round() / -OFFSET_STEPS
+
+
+def _pattern(
+    x: Tensor,
+    dropout: float,
+    gain: float | None,
+    offset: Tensor,
+    unit: Tensor,
+    has_gradient: bool,
+) -> InputWords:
+    """Bits of a pattern; ``gain`` makes up for entries that an earlier dropout dropped."""
+    size, kept = x.size(1), 1.0
+    # Times 0, rows are NaN where one of their values is not finite.
+    operands = (x, filled(size, TINY, x), filled(size, 0.0, x))
+    words, total = torch.ops.bitgnn.pack_scaled(*operands)
+    factor = WINDOW / math.sqrt(max(x.numel(), 1))
+    window = torch.linalg.vector_norm(x) * factor if has_gradient else None
+    if dropout > 0.0:
+        keep, kept = keep_words(words.size(0), size, dropout, words)
+        words, gain = words & keep, (1.0 if gain is None else gain) / kept
+    return InputWords(words, size, True, gain, offset, None, False, total, window, unit, kept)
+
+
+def _activation(
+    x: Tensor, dropout: float, gain: float | None, offset: Tensor, unit: Tensor
+) -> InputWords:
+    """Bits of an activation; entries that an earlier dropout dropped are unset bits."""
+    size, factor = x.size(1), WINDOW / math.sqrt(max(x.numel(), 1))
+    words, total, window = torch.ops.bitgnn.activation_bits(x, TINY, factor)
+    raised, kept = None, 1.0
+    if dropout > 0.0:
+        keep, kept = keep_words(words.size(0), size, dropout, words)
+        if gain is None:
+            # Bits that the layer's own dropout takes are in the middle.
+            raised = words | (all_words(size, words) ^ keep)
+        # Behind another dropout both take bits in its way.
+        words, gain = words & keep, (1.0 if gain is None else gain) / kept
+    return InputWords(words, size, True, gain, offset, raised, True, total, window, unit, kept)
 
 
 def _key(x: Tensor) -> Tensor:

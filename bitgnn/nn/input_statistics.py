@@ -103,7 +103,7 @@ class ColumnStatistics(nn.Module):
     @property
     def is_lazy(self) -> bool:
         """True while the number of columns is not known."""
-        return isinstance(self._buffers["mean"], LazyColumns)
+        return type(self._buffers["mean"]) is LazyColumns
 
     def materialize(self, size: int) -> None:
         """Give lazy buffers their number of columns."""
@@ -129,7 +129,9 @@ class ColumnStatistics(nn.Module):
     @property
     def moments(self) -> Moments:
         """The running statistics as they are."""
-        return Moments(*(getattr(self, name) for name in (*COLUMNS, *SCALARS)))
+        held: Any = self._buffers
+        columns = held["mean"], held["variance"], held["present"]
+        return Moments(*columns, held["negative"], held["rows"], held["batches"])
 
     @property
     def is_young(self) -> bool:
@@ -141,7 +143,6 @@ class ColumnStatistics(nn.Module):
         """True if the next batch counts, as the host counts batches."""
         return self.host_count < OFTEN or self.host_count % SELDOM == 0
 
-    @torch.no_grad()
     def counted(self, x: Tensor) -> Moments | None:
         """The running statistics with ``x`` merged in where its batch counts, None where not.
 
@@ -155,7 +156,6 @@ class ColumnStatistics(nn.Module):
         chosen = (torch.where(is_due, new, old) for new, old in zip(found, held, strict=True))
         return Moments(*chosen)._replace(batches=held.batches + 1.0)
 
-    @torch.no_grad()
     def merged(self, x: Tensor) -> Moments:
         """The running statistics with those of ``x`` ``[N, K]`` merged in; nothing is kept.
 
@@ -204,17 +204,16 @@ class ColumnStatistics(nn.Module):
                 f"or more in columns {named}"
             )
 
-    @torch.no_grad()
     def commit(self, moments: Moments | None) -> None:
         """Make merged statistics the running ones; not those of GPU batches with NaN.
 
         None counts a batch that is not due.
         """
-        if not torch.compiler.is_compiling():
+        is_compiled = torch.compiler.is_compiling()
+        if not is_compiled:
             self.host_count += 1
         # Compilers cannot ask a tensor for its mode.
-        mode = torch.compiler.is_compiling() or not self.rows.is_inference()
-        with torch.inference_mode(not mode):
+        with torch.inference_mode(not is_compiled and self.rows.is_inference()):
             if moments is None:
                 self.batches.add_(1.0)  # so that a training that resumes knows which batch is due
                 return

@@ -13,6 +13,7 @@ from torch_geometric.nn.dense.linear import is_uninitialized_parameter
 
 from bitgnn.nn.binary_product import BinaryProduct, on_rows
 from bitgnn.nn.float_inputs import require_floats
+from bitgnn.nn.input_bits import InputKind
 from bitgnn.nn.looked_up_products import Part
 from bitgnn.nn.precision import NAMES, Form, LayerPrecision, Role, named_linear_forms
 from bitgnn.quantize import binary_sign, fast_dropout
@@ -126,11 +127,10 @@ class Linear(BinaryProduct, torch_geometric.nn.Linear):
     def _named_forms(self, precision: str | LayerPrecision) -> dict[Form, LayerPrecision] | None:
         return named_linear_forms(precision)
 
-    def _form(self, feeds_bits: bool) -> Form:
+    def _form(self, feeds_bits: bool, kind: InputKind | None) -> Form:
         """Form by role and input; a layer that nobody asked for or called stays in floats."""
-        bits: Any = self.input_bits
-        is_unseen = bits.kind is None and not self.is_asked
-        return "floats" if is_unseen else super()._form(feeds_bits)
+        is_unseen = kind is None and not self.is_asked
+        return "floats" if is_unseen else super()._form(feeds_bits, kind)
 
     def _products(self) -> Iterable[torch_geometric.nn.Linear]:
         return (self,)
@@ -157,14 +157,14 @@ class Linear(BinaryProduct, torch_geometric.nn.Linear):
         """
         self._meet_model()
         require_floats(type(self).__name__, "x", x)
-        if self._forms is None and self.letters.is_float:
+        if self._forms is None and self._letters.is_float:
             dropped = fast_dropout(x, self.dropout, self.training)
             return functional.linear(dropped, self.weight, self.own_bias)
         u = self._prepare(x)
         weight = self._ready(self, u)
         if self.input_bits is not None:
             return self._looked_up(u)
-        letters = self.letters
+        letters = self._letters
         between = (self.own_bias, self.hidden_norm, self.output_norm)
         if letters.bmm[2] == "B" and all(part is None for part in between):
             return self._product(u, weight, sign_output=True)
@@ -181,7 +181,7 @@ class Linear(BinaryProduct, torch_geometric.nn.Linear):
         """The product with looked-up bits or 8-bit rows, or with floats where the role has some."""
         bits: Any = self.input_bits
         self._look(u, bits, self)
-        if self.letters.is_float:
+        if self._letters.is_float:
             dropped = fast_dropout(u, self.dropout, self.training)
             out = functional.linear(dropped, self.weight, self.own_bias)
         else:
@@ -190,7 +190,7 @@ class Linear(BinaryProduct, torch_geometric.nn.Linear):
             out = self._bits_product(self._see(rows, bits, self.dropout), bits, part)
             out = out.view(*u.shape[:-1], out.size(-1))
             out = out if self.own_bias is None else out + self.own_bias
-            out = binary_sign(out, self.letters.surrogate) if self._to_signs else out
+            out = binary_sign(out, self._letters.surrogate) if self._to_signs else out
         return self._mark(self._with_all_parameters(out))
 
 

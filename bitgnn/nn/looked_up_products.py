@@ -16,7 +16,7 @@ from bitgnn.nn.seen_bits import NotesBits
 from bitgnn.nn.weight_decay import give_to_decay, spare_from_decay
 from bitgnn.quantize import binary_sign
 from bitgnn.quantize.dropout import made_once
-from bitgnn.quantize.int8_linear import InputRows, int8_linear, on_columns
+from bitgnn.quantize.int8_linear import InputRows, int8_linear
 from bitgnn.quantize.looked_up_linear import (
     GAIN_SPEED,
     InputWords,
@@ -62,11 +62,8 @@ class LookedUpProducts(NotesBits):
     gain_level: nn.Parameter | None
     root_gain_level: nn.Parameter | None
     root_start: float
-
-    @property
-    def letters(self) -> LayerPrecision:
-        """Precision in use."""
-        raise NotImplementedError
+    _letters: LayerPrecision
+    """Precision in use, by the state read last."""
 
     @property
     def _input_dropout(self) -> float:
@@ -102,6 +99,8 @@ class LookedUpProducts(NotesBits):
 
         Rows with NaN or infinity give NaN, as they do in floats.
         """
+        if not is_hooked(part.linear):
+            return self._computed(seen, part)[0]
 
         def compute(x: Tensor) -> Tensor:
             given = seen if x is seen.x else self._see(x, bits, self._input_dropout)
@@ -126,8 +125,9 @@ class LookedUpProducts(NotesBits):
     def _computed(self, seen: SeenInput, *parts: Part) -> tuple[Tensor, ...]:
         """Products of parts that are all learning norms, all gains in training, or just one."""
         rows = seen.x if seen.x.dim() == MATRIX else seen.x.reshape(-1, seen.x.size(-1))
-        learns, operand = all(self._learn(*parts)), seen.operand
-        has_gains = self.training and parts[0].norm is None
+        norm, operand = parts[0].norm, seen.operand
+        learns = norm is not None and norm.training
+        has_gains = self.training and norm is None
         if isinstance(operand, InputRows):
             (part,) = parts
             outs: Any = (self._rows_product(rows, operand, part, learns, has_gains),)
@@ -151,7 +151,10 @@ class LookedUpProducts(NotesBits):
             centres = rows.size(0) >= ENOUGH_ROWS
             products = trained_products(rows, weight, operand, len(parts), centres=centres)
             outs = (part.norm(out) for part, out in zip(parts, products, strict=True))
-        return tuple(self._finished(out, seen, part) for out, part in zip(outs, parts, strict=True))
+        finished: list[Tensor] = []
+        for out, part in zip(outs, parts, strict=True):
+            finished.append(self._finished(out, seen, part))
+        return tuple(finished)
 
     def _rows_product(
         self, x: Tensor, rows: InputRows, part: Part, learns: bool, has_gain: bool
@@ -160,7 +163,7 @@ class LookedUpProducts(NotesBits):
         weight = part.linear.weight
         if self.training:
             give_to_decay(weight)
-        weight = on_columns(weight, rows.inverse_step)
+        weight = weight * rows.factors
         if learns:
             out: Tensor = part.norm(int8_linear(x, weight, rows))
             return out
@@ -178,26 +181,26 @@ class LookedUpProducts(NotesBits):
         total = seen.operand.total
         assert total is not None
         if part.to_signs:
-            out = binary_sign(out, self.letters.surrogate, total=total)
+            out = binary_sign(out, self._letters.surrogate, total=total)
         else:
             out = out.add(total.unsqueeze(1).to(out.dtype), alpha=0)
         return out if seen.x.dim() == MATRIX else out.view(*seen.x.shape[:-1], -1)
 
     def _levels(self, *parts: Part) -> tuple[Tensor, Tensor]:
         """In training: levels of the gains of products, and the gains' logarithms."""
-        levels = [self.root_gain_level if part.is_root else self.gain_level for part in parts]
-        starts = tuple(
-            GAIN_START + math.log(self.root_start if part.is_root else 1.0) for part in parts
-        )
-        held: list[Tensor] = [level for level in levels if level is not None]
-        assert len(held) == len(parts)
-        for each in held:
-            spare_from_decay(each)
+        starts: list[float] = []
+        held: list[Any] = []
+        for part in parts:
+            starts.append(GAIN_START + math.log(self.root_start if part.is_root else 1.0))
+            held.append(self.root_gain_level if part.is_root else self.gain_level)
+            spare_from_decay(held[-1])
         level = held[0] if len(held) == 1 else torch.cat(held)
         now = level.detach().float()
         # Not from the host's memory, which a CUDA graph would read again each time.
         start = made_once(
-            starts, now, lambda: torch.cat([torch.full_like(now[:1], value) for value in starts])
+            tuple(starts),
+            now,
+            lambda: torch.cat([torch.full_like(now[:1], value) for value in starts]),
         )
         return level, torch.add(start, now, alpha=GAIN_SPEED)
 

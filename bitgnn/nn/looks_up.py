@@ -6,10 +6,10 @@ import sys
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from bitgnn.nn.aggregation import IntegerProduct
-from bitgnn.nn.has_role import ROLES, HasRole
+from bitgnn.nn.has_role import ROLES, STEPS, HasRole
 from bitgnn.nn.input_bits import InputBits
 from bitgnn.nn.looked_up_products import MATRIX
 from bitgnn.nn.map_linear import is_watched, remake_weight
@@ -32,18 +32,19 @@ class _WithParameters(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, out: Tensor, *parameters: Tensor) -> Tensor:
-        ctx.parameters = [(p.shape, p.dtype, p.device) for p in parameters]
+        ctx.parameters = [(p.shape, p.numel(), p.dtype, p.device) for p in parameters]
         return out.detach()  # no view, so that an activation behind it may write in place
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        zeros = (
-            grad.new_zeros(shape, dtype=dtype, device=device) if needed else None
-            for (shape, dtype, device), needed in zip(
-                ctx.parameters, ctx.needs_input_grad[1:], strict=True
-            )
-        )
-        return grad, *zeros
+        shapes, sizes, dtypes, devices = zip(*ctx.parameters, strict=True)
+        # One tensor of zeros for all, most often of one dtype on one device.
+        parts = grad.new_zeros(sum(sizes), dtype=dtypes[0], device=devices[0]).split(sizes)
+        places = zip(parts, shapes, dtypes, devices, ctx.needs_input_grad[1:], strict=True)
+        return grad, *[
+            part.view(shape).to(device, dtype) if needed else None
+            for part, shape, dtype, device, needed in places
+        ]
 
 
 class LooksUp(HasRole):
@@ -53,14 +54,18 @@ class LooksUp(HasRole):
         raise NotImplementedError
 
     def _meet_model(self) -> None:
-        """At the start of a forward that a compiler traces: let a first pass find the roles."""
-        if self._forms is None or not (self.training and self.waits_for_model):
-            return
+        """At the start of a forward: read the letters.
+
+        Where a compiler traces it, a first pass finds the roles before.
+        """
         # A compiler traces the hooks, too, from where it has given a frame up.
-        if torch.compiler.is_compiling() or "torch._dynamo" in sys.modules:
+        if (self.training and self.waits_for_model and self._forms is not None) and (
+            torch.compiler.is_compiling() or "torch._dynamo" in sys.modules
+        ):
             from bitgnn.nn import _outside_graphs
 
             _outside_graphs.meet_model(self)
+        self.letters  # noqa: B018
 
     def _look(self, x: Tensor, bits: InputBits | None, *linears: Any) -> None:
         """Before the product: check the width, and in training ask where the input comes from."""
@@ -73,13 +78,15 @@ class LooksUp(HasRole):
             bits.materialize(x.size(-1))
         if not self.training:
             return
-        flow = current_flow()
-        if flow is None:
+        flow, may_settle = current_flow(), self._may_settle
+        if flow is None and may_settle:
             self._check_repeat()
             self._ask_autograd(x, bits)
-        bits.choose(x.reshape(-1, x.size(-1)))
+        is_chosen = bits.choose(x.reshape(-1, x.size(-1)))
         if flow is not None:
             flow.read(self, bits, x)
+        if may_settle or is_chosen:
+            self.letters  # noqa: B018
 
     def _check_repeat(self) -> None:
         """Refuse checkpointing where the two runs of a forward would differ by their roles."""
@@ -124,7 +131,7 @@ class LooksUp(HasRole):
             bits.set_kept(share)
         elif bits.reads_known == 0.0:
             bits.set_reads(False)
-        if self._host_numbers()[0] == 0.0:
+        if self._numbers()[0] == 0.0:
             with torch.no_grad():
                 self.feeds.fill_(-1.0)
         for producer in producers:
@@ -141,32 +148,37 @@ class LooksUp(HasRole):
         """
         if self._forms is None or not (self.training and torch.is_grad_enabled()):
             return out
-        parts = (*(getattr(self, n, None) for n in NORMS), self.gain_level, self.root_gain_level)
-        held: list[Tensor] = []
-        for part in parts:
-            if isinstance(part, nn.Module):
-                held.extend(part.parameters())
-            elif part is not None:
-                held.append(part)
+        module: Any = self
+        parts, held = module._modules, []
+        for name in NORMS:
+            part = parts.get(name)
+            if part is not None:
+                # What pruning and parametrisations put in place of a parameter counts, too.
+                own = part.parameters() if part._modules else part._parameters.values()
+                held.extend(own)
+        held.extend((self.gain_level, self.root_gain_level))
+        held = [each for each in held if each is not None]
         found: Tensor = _WithParameters.apply(out, *held)
         return found
 
     def _mark(self, out: Tensor) -> Tensor:
         """Mark the result so that later layers find this one."""
-        if torch.compiler.is_compiling() or (self._letters.is_float and self._forms is None):
+        has_name = self._forms is not None
+        if torch.compiler.is_compiling() or (self._letters.is_float and not has_name):
             return out
-        if self.is_trained and not self._feeds_bits:
+        held = self._state.values if has_name else None
+        if held is not None and held[1] >= STEPS and held[0] <= 0.0:
             return out  # floats, which it was trained to give, are features of who reads them
         flow = current_flow()
         if flow is not None:
             flow.made(self, out)
-        elif self._forms is not None:
+        elif has_name:
             leave_mark(self, out)
         return out
 
     def _integers(self, x: Tensor, linear: Any) -> IntegerProduct | None:
         """The integers that a layer sums in evaluation; None where it sums floats or signs."""
-        bits, letters = self.input_bits, self.letters
+        bits, letters = self.input_bits, self._letters
         if self.training or bits is None or not bits.is_settled or x.dim() != MATRIX:
             return None
         norm, is_normed = self._norm, letters.hidden_norm is not None

@@ -18,7 +18,7 @@ HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backwa
 
 def is_hooked(linear: torch.nn.Module) -> bool:
     """True if a map has hooks; those of pruning and weight norms count, too."""
-    return any(vars(linear).get(name) for name in HOOKS)
+    return any(map(vars(linear).get, HOOKS))
 
 
 def is_watched(linear: torch.nn.Module) -> bool:

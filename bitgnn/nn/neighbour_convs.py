@@ -116,7 +116,7 @@ class SAGEConv(NeighbourLayer, torch_geometric.nn.SAGEConv):
         """
         self._meet_model()
         x = float_features(type(self).__name__, x)
-        if self.letters.is_float and not isinstance(edge_index, BitAdjacency):
+        if self._letters.is_float and not isinstance(edge_index, BitAdjacency):
             if self.dropout > 0.0:
                 x = dropped(x, self.dropout, self.training)
             out: Tensor = super().forward(x, edge_index, size)
@@ -127,7 +127,7 @@ class SAGEConv(NeighbourLayer, torch_geometric.nn.SAGEConv):
         if isinstance(edge_index, SparseTensor):
             edge_index = edge_index.set_value(None, layout=None)
         out = self._binary_forward(pair, edge_index, None, size)
-        if self.normalize and self.letters.bspmm[2] == "F":
+        if self.normalize and self._letters.bspmm[2] == "F":
             out = functional.normalize(out, p=2.0, dim=-1)
         return out
 
@@ -203,7 +203,7 @@ class GraphConv(NeighbourLayer, torch_geometric.nn.GraphConv):
         """
         self._meet_model()
         x = float_features(type(self).__name__, x)
-        if self.letters.is_float and not isinstance(edge_index, BitAdjacency):
+        if self._letters.is_float and not isinstance(edge_index, BitAdjacency):
             if self.dropout > 0.0:
                 x = dropped(x, self.dropout, self.training)
             out: Tensor = super().forward(x, edge_index, edge_weight, size)

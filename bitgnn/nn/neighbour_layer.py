@@ -73,7 +73,7 @@ class NeighbourLayer(BinaryLayer):
 
     @property
     def _root_norm(self) -> Any:
-        return None if self.letters.hidden_norm is None else self.root_norm
+        return None if self._letters.hidden_norm is None else self.root_norm
 
     def _binary_forward(
         self,
@@ -94,7 +94,7 @@ class NeighbourLayer(BinaryLayer):
         if self._aggregates_messages:
             # PyG's order, for aggregations that do not commute with the product.
             if self.input_bits is not None:
-                self._look_at_sources(self._prepare(source))
+                self._look_at_sources(self._prepare(source), linear, root)
             s = self._plain_product(self._prepare(self._propagate(pair, graph)), linear)
             s = s if linear.bias is None else s + linear.bias
             root_term = None if node is None else self._root_product(node)
@@ -117,7 +117,7 @@ class NeighbourLayer(BinaryLayer):
         """
         linear, root = self._maps
         if self.input_bits is not None:
-            return self._looked_up_products_of(u, source, node, root_alone)
+            return self._looked_up_products_of(linear, root, u, source, node, root_alone)
         apart = is_hooked(linear) or (root is not None and is_hooked(root))
         if node is None or node is not source or apart:
             root_term = None if node is None else self._root_product(node)
@@ -129,13 +129,18 @@ class NeighbourLayer(BinaryLayer):
         return self._hidden(out[..., :width]), out[..., width:]
 
     def _looked_up_products_of(
-        self, u: Tensor, source: Tensor, node: Tensor | None, root_alone: bool
+        self,
+        linear: Any,
+        root: Any,
+        u: Tensor,
+        source: Tensor,
+        node: Tensor | None,
+        root_alone: bool,
     ) -> tuple[Tensor | None, ...]:
         """The same from looked-up bits; those of the sources serve for nodes among them."""
-        linear, root = self._maps
         bits, apart = self.input_bits, self.root_bits
         assert bits is not None
-        self._look_at_sources(u)
+        self._look_at_sources(u, linear, root)
         part = Part(linear, self._norm, self._to_signs)
         seen = self._see(u, bits, self._input_dropout)
         if node is source and apart is None:
@@ -155,9 +160,8 @@ class NeighbourLayer(BinaryLayer):
         own = Part(root, self._root_norm, is_root=True)
         return z, self._bits_product(self._see(u, bits, self._input_dropout), bits, own)
 
-    def _look_at_sources(self, u: Tensor) -> None:
+    def _look_at_sources(self, u: Tensor, linear: Any, root: Any) -> None:
         """Look up the source features' bits, shared by the root map unless its features differ."""
-        linear, root = self._maps
         shares = root is not None and self.root_bits is None
         self._look(u, self.input_bits, linear, *((root,) if shares else ()))
 
@@ -207,7 +211,7 @@ class NeighbourLayer(BinaryLayer):
 
     def _sums_float_edges(self, edges: Any) -> bool:
         """True if the letters ask for float edges and the graph has some."""
-        return self.letters.bspmm[1] == "F" and not isinstance(edges, BitAdjacency)
+        return self._letters.bspmm[1] == "F" and not isinstance(edges, BitAdjacency)
 
     def _propagate(self, pair: Pair, graph: _Graph) -> Tensor:
         """PyG's message passing."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
@@ -70,7 +72,7 @@ class ProductNorm(nn.BatchNorm1d):
         before = before if call is None else call.state
         mean, variance, batches = before.split([input.size(1), input.size(1), 1])
         held, batch = (mean, variance), (batch_mean, batch_variance)
-        share, first = rows / ENOUGH_ROWS, rows / (rows * (batches + 1) + 1)
+        share, first = rows / ENOUGH_ROWS, (rows * (batches + 1) + 1).reciprocal() * rows
         if call is None:
             speed = 0.0 if self.momentum is None else min(self.momentum, share)
             self._move(held, batch, first.clamp(min=speed))
@@ -82,10 +84,7 @@ class ProductNorm(nn.BatchNorm1d):
 
     def _held(self) -> Tensor:
         """Running mean, variance and number of batches, ``[2 C + 1]``, as they are now."""
-        mean, variance, batches = self.running_mean, self.running_var, self.num_batches_tracked
-        assert mean is not None
-        assert variance is not None
-        assert batches is not None
+        mean, variance, batches = _running(self)
         # torch.compile computes clones again in the backward pass, when the buffers have moved on
         # (pytorch/pytorch#197039); it keeps results of cat.
         held = torch.cat([mean, variance, batches.view(1)])
@@ -94,22 +93,26 @@ class ProductNorm(nn.BatchNorm1d):
     @torch.no_grad()
     def _move(self, held: Statistics, batch: Statistics, share: Tensor) -> None:
         """Move the running statistics on."""
-        assert self.running_mean is not None
-        assert self.running_var is not None
-        assert self.num_batches_tracked is not None
+        running_mean, running_var, batches = _running(self)
         mean, variance = _blended(held, batch, share)
         # Not as a change that autograd notices: of a layer with several inputs another batch, of
         # enough rows, keeps these for a backward pass that does not read them.
-        self.running_mean.data.copy_(mean)
-        self.running_var.data.copy_(variance)
-        self.num_batches_tracked.add_(1)
+        running_mean.data.copy_(mean)
+        running_var.data.copy_(variance)
+        batches.add_(1)
 
     def _get_name(self) -> str:
         return nn.BatchNorm1d.__name__
+
+
+def _running(norm: Any) -> tuple[Tensor, Tensor, Tensor]:
+    """Running mean and variance, and the number of batches."""
+    held = norm._buffers
+    return held["running_mean"], held["running_var"], held["num_batches_tracked"]
 
 
 def _blended(held: Statistics, batch: Statistics, share: Tensor) -> Statistics:
     """Mean and variance of rows of which ``share`` are the batch's."""
     apart = batch[0] - held[0]
     within = held[1] + share * (batch[1] - held[1])
-    return held[0] + share * apart, within + share * (1 - share) * apart.square()
+    return held[0] + share * apart, within + share * torch.rsub(share, 1) * apart.square()

@@ -20,6 +20,7 @@ from bitgnn.nn.norms import ProductNorm
 from bitgnn.nn.precision import LayerPrecision, Role
 from bitgnn.nn.sum_linear import SumForms
 from bitgnn.nn.weight_decay import give_to_decay, spare_from_decay
+from bitgnn.quantize.int8_linear import InputRows
 
 
 class RelationMap:
@@ -160,14 +161,14 @@ class RGCNConv(SumForms, NeighbourLayer, torch_geometric.nn.RGCNConv):
         """
         self._meet_model()
         x = unpacked(x)
-        pair: Any = x if isinstance(x, tuple) else (x, x)
-        has_features = all(isinstance(side, Tensor) and side.is_floating_point() for side in pair)
-        if not self.letters.is_float and has_features:
+        sides: Any = x if isinstance(x, tuple) else (x,)
+        has_features = all(isinstance(side, Tensor) and side.is_floating_point() for side in sides)
+        if not self._letters.is_float and has_features:
             return self._of_relations(as_pair(type(self).__name__, x), edge_index, edge_type)
         if has_features and self.dropout > 0.0:
             x = dropped(x, self.dropout, self.training)
         out: Tensor = super().forward(x, edge_index, edge_type)
-        return out if self.letters.is_float else self._output(out)
+        return out if self._letters.is_float else self._output(out)
 
     def _of_relations(self, pair: Any, edges: Any, edge_type: Tensor | None) -> Tensor:
         """The sum over the relations, and the node's own product."""
@@ -177,14 +178,14 @@ class RGCNConv(SumForms, NeighbourLayer, torch_geometric.nn.RGCNConv):
         u = self._prepare(source)
         shares = root is not None and self.root_bits is None
         self._look(u, bits, linear, *((root,) if shares and node is source else ()))
+        seen = self._see(u, bits, self.dropout)
         if self.training:
-            change = give_to_decay if bits.kind == "rows" else spare_from_decay
+            change = give_to_decay if isinstance(seen.operand, InputRows) else spare_from_decay
             for parameter in (self.weight, self.root, self.comp):
                 if parameter is not None:
                     change(parameter)
-        seen = self._see(u, bits, self.dropout)
         z = self._bits_product(seen, bits, Part(linear, None)).view(-1, self.out_channels)
-        s = aggregate(z, self._adjacency(edges, edge_type, len(node), len(source)), self.bias)
+        s = aggregate(z, self._adjacency(edges, edge_type, node.size(0), source.size(0)), self.bias)
         if root is None:
             return self._output(s)
         if node is not source:

@@ -23,7 +23,7 @@ from bitgnn.quantize import binary_sign
 class SumForms:
     """Mixin of layers that sum integers: a norm follows where a binary layer reads the sum."""
 
-    letters: Any
+    _letters: Any
     output_norm: Any
     _mark: Any
     _with_all_parameters: Any
@@ -32,7 +32,7 @@ class SumForms:
         return named_sum_forms(precision)
 
     def _output(self, out: Tensor) -> Tensor:
-        letters = self.letters
+        letters = self._letters
         if letters.output_norm is not None:
             out = on_rows(self.output_norm, out)
         if letters.bspmm[2] == "B":

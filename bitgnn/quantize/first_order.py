@@ -45,10 +45,10 @@ def first_order(backward: Backward) -> Backward:
 
     @functools.wraps(backward)
     def wrapped(ctx: Any, *grads: Any) -> Any:
+        if not torch.is_grad_enabled():
+            return backward(ctx, *grads)
         with torch.no_grad():
             found = backward(ctx, *grads)
-        if not torch.is_grad_enabled():
-            return found
         parts = found if isinstance(found, tuple) else (found,)
         given = [grad for grad in parts if grad is not None]
         sources = [tensor for tensor in (*grads, *ctx.saved_tensors) if tensor is not None]

@@ -30,6 +30,7 @@ class InputRows(NamedTuple):
       rounded.
     * ``gain``: number that makes up for codes that dropout has set to 0 in training.
     * ``total``: float32 ``[N]``, finite where all of a row is.
+    * ``factors``: float32 ``[K]``, :func:`column_factors` of all weights that multiply the rows.
     """
 
     codes: Tensor
@@ -37,10 +38,11 @@ class InputRows(NamedTuple):
     inverse_step: Tensor
     gain: float
     total: Tensor
+    factors: Tensor
 
 
-def on_columns(weight: Tensor, inverse_step: Tensor) -> Tensor:
-    r"""Weights of 8-bit rows, ``[M, K]``, from weights of the features themselves.
+def column_factors(inverse_step: Tensor) -> Tensor:
+    r"""Factors ``[K]`` that make weights of 8-bit rows from weights of the features themselves.
 
     Rows hold columns in units of their standard deviations :math:`\sigma_k`. Latent weights act on
     the features as PyG's do, so that columns that vary little, often noise, start with little say:
@@ -48,10 +50,10 @@ def on_columns(weight: Tensor, inverse_step: Tensor) -> Tensor:
     :math:`\sigma`. Within these bounds columns of another scale altogether are learnt from, too.
     """
     varies = inverse_step > 0
-    logarithms = torch.where(varies, -inverse_step.log(), 0.0)
+    logarithms = torch.where(varies, inverse_step.log(), 0.0)
     middle = logarithms.sum() / varies.sum().clamp(min=1)
-    ratio = torch.where(varies, logarithms - middle, 0.0).exp()
-    return weight * ratio.clamp(1.0 / MOST_FAVOUR, MOST_FAVOUR)
+    ratio = torch.where(varies, middle - logarithms, 0.0).exp()
+    return ratio.clamp(1.0 / MOST_FAVOUR, MOST_FAVOUR)
 
 
 def int8_affine(

@@ -11,7 +11,7 @@ from bitgnn import BitAdjacency
 from bitgnn.nn import GraphConv, SAGEConv
 from bitgnn.ops.int8 import quantise_weight
 from bitgnn.quantize import sgn
-from bitgnn.quantize.int8_linear import UNITS, on_columns
+from bitgnn.quantize.int8_linear import UNITS, column_factors
 
 N, IN, OUT = 30, 40, 12
 LAYERS = [
@@ -73,7 +73,7 @@ def _looked_up(conv, x, side):
     bits = conv.root_bits if side and conv.root_bits is not None else conv.input_bits
     assert bits.kind == "rows"
     centre, inverse = bits.scales()
-    codes, steps = quantise_weight(on_columns(_parts(conv)[side].weight, inverse))
+    codes, steps = quantise_weight(_parts(conv)[side].weight * column_factors(inverse))
     product = ((x - centre) * inverse).round().clamp(-127, 127) @ codes[:, : x.size(1)].float().t()
     return (conv.root_gain if side else conv.output_gain) * product * steps / UNITS
 

@@ -11,11 +11,15 @@ from toy_problems import CLASSES, planted
 
 import bitgnn
 from bitgnn.nn import GCNConv, GraphConv, SAGEConv, default_precision
+from bitgnn.nn.has_role import STEPS
+from bitgnn.nn.host_state import HostState
 from bitgnn.nn.input_statistics import OFTEN
 
 N, K, HIDDEN, OUT = 60, 40, 33, 5
 WAITING = {"_local_scalar_dense", "nonzero", "_unique2", "equal", "repeat_interleave"}
 """Operators whose results, or their sizes, the host waits for."""
+MOST_READS = 8
+"""Reads of the scalar buffers of a layer and its input in a training forward."""
 
 LAYERS = pytest.mark.parametrize("kind", [GCNConv, SAGEConv, GraphConv])
 FEATURES = pytest.mark.parametrize("features", ["bag", "dense"])
@@ -173,3 +177,36 @@ def test_few_rows_and_columns_that_do_not_vary(kind, features, rows):
     out = model.eval()(x, edges)
     assert bool(out.isfinite().all())
     assert torch.equal(bitgnn.freeze(model, check=False)(x, edges), out.detach())
+
+
+@LAYERS
+def test_a_forward_reads_its_state_a_few_times(kind, monkeypatch):
+    x, edges, y = _data("dense", "cpu")
+    model = Two(kind, 0.0)
+    step = _warm(model, x, edges, y, STEPS)
+    model.train()
+    read, calls = HostState.read, []
+    monkeypatch.setattr(HostState, "read", lambda *given: calls.append(1) or read(*given))
+    step()
+    assert 0 < len(calls) <= MOST_READS * len(list(model.children()))
+
+
+@pytest.mark.parametrize("write", ["data", "numpy", "state dict"])
+def test_a_forward_follows_every_write_to_a_role(write):
+    x, edges, y = _data("dense", "cpu")
+    model = Two(SAGEConv, 0.0)
+    _warm(model, x, edges, y, STEPS)
+    model.eval()
+    other = copy.deepcopy(model)
+    other.first.feeds.fill_(-1.0)
+    before, expected = model(x, edges), other(x, edges)
+    assert model.first.role == "first"
+    if write == "data":
+        model.first.feeds.data.fill_(-1.0)
+    elif write == "numpy":
+        model.first.feeds.numpy()[...] = -1.0
+    else:
+        model.load_state_dict(other.state_dict())
+    found = model(x, edges)
+    assert torch.equal(found, expected)
+    assert not torch.equal(found, before)

@@ -6,7 +6,7 @@ from torch import nn
 
 from bitgnn.ops.int8 import quantise_weight
 from bitgnn.quantize import int8_linear as int8
-from bitgnn.quantize.int8_linear import UNITS, InputRows, int8_affine, int8_linear, on_columns
+from bitgnn.quantize.int8_linear import UNITS, InputRows, column_factors, int8_affine, int8_linear
 
 OUT = 5
 SIZES = [(rows, size) for rows in (0, 1, 7) for size in (0, 1, 16, 33)]
@@ -23,7 +23,11 @@ def draw(rows, size, gain=1.0):
     centre, inverse = torch.randn(size) * 0.1, UNITS * (torch.rand(size) + 0.5)
     inverse[:1] = 0.0
     codes = torch.ops.bitgnn.pack_int8(x, centre, inverse)
-    return x, InputRows(codes, size, inverse, gain, x.sum(1)), codes[:, :size].double()
+    return (
+        x,
+        InputRows(codes, size, inverse, gain, x.sum(1), column_factors(inverse)),
+        codes[:, :size].double(),
+    )
 
 
 def integers(weight):
@@ -137,8 +141,8 @@ def test_weights_act_on_features_of_their_own_scale_within_bounds():
     inverse_step = torch.cat([UNITS / deviations, torch.zeros(1)])
     weight = torch.randn(3, 6)
     expected = weight * torch.tensor([1.0, 2.0, 0.5, 4.0, 0.25, 1.0])
-    torch.testing.assert_close(on_columns(weight, inverse_step), expected)
-    torch.testing.assert_close(on_columns(weight, inverse_step / 1000.0), expected)
+    torch.testing.assert_close(weight * column_factors(inverse_step), expected)
+    torch.testing.assert_close(weight * column_factors(inverse_step / 1000.0), expected)
     constant = torch.zeros(6)
-    assert torch.equal(on_columns(weight, constant), weight)
-    assert on_columns(torch.zeros(3, 0), torch.zeros(0)).shape == (3, 0)
+    assert torch.equal(weight * column_factors(constant), weight)
+    assert torch.zeros(3, 0) * column_factors(torch.zeros(0)).shape == (3, 0)

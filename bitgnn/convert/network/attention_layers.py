@@ -129,9 +129,8 @@ def _sums_first(
         raise Unsupported("its messages are floats of many features")
     if heads * size > MOST_FEATURES:
         raise Unsupported("its heads have too many features")
-    weight, gain, norm = weight_of(linear, name), None, layer._norm
-    if norm is None:
-        gain = layer.output_gain
+    norm = None if layer.letters.hidden_norm is None else layer.hidden_norm
+    weight, gain = weight_of(linear, name), layer.output_gain if norm is None else None
     scale, shift = output_affine(weight, bits.unit, True, bits.bit_offset, gain, norm)
     has_shift = norm is not None or bits.kind != "activation"
     if has_shift and not layer.add_self_loops:

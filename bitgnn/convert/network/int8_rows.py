@@ -12,7 +12,7 @@ from bitgnn.convert.network.registers import Bits, Comparison, Registers, functi
 from bitgnn.convert.network.values import Value, collapse, named, with_size
 from bitgnn.ops.conv_shape import integer_limits
 from bitgnn.ops.int8 import quantise_weight
-from bitgnn.quantize.int8_linear import int8_affine, on_columns
+from bitgnn.quantize.int8_linear import column_factors, int8_affine
 
 
 def is_rows(bits: Any) -> bool:
@@ -37,7 +37,9 @@ def int8_product(
     name: str, codes: Value, weight: Tensor, norm: Any, gain: Tensor | None, addend: Value | None
 ) -> Value:
     """The product of codes with a latent weight behind its norm or gain, as in training."""
-    rows, row_scale = quantise_weight(on_columns(weight.detach(), codes.tensors["inverse_step"]))
+    rows, row_scale = quantise_weight(
+        weight.detach() * column_factors(codes.tensors["inverse_step"])
+    )
     scale, shift = int8_affine(row_scale, norm, gain)
     tensors = {"weight": rows, **named(scale=scale, shift=shift)}
     inputs = (codes,) if addend is None else (codes, addend)
