@@ -6,7 +6,7 @@ import json
 import math
 import random
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +46,7 @@ def write_checkpoint(path: Path, groups: Groups, values: Mapping[str, Any]) -> N
     if ranks.count() > 1:
         write_sharded(path, flat, {"format": FORMAT, **values})
         return
-    with replacing(path):
+    with replacing(path) if path.is_dir() else nullcontext():
         write_atomically(path, sealed_tensors(flat, {"format": FORMAT, **values}))
 
 

@@ -78,14 +78,14 @@ def _run(
 ) -> Distilled:
     command.model.kind()  # what is mistyped is refused before any file is read
     GraphConfig(command.precision)
+    if ranks.count() > 1 and command.batch_size is None:
+        raise ValueError("batch-size must be given where several ranks train, got none")
     data = named_graph(command.data, command.data_root, command.seed)
     model = command.model.make(data, command.seed, device)
     loader, is_first = None, ranks.rank() == 0
     if command.batch_size is not None:
         hops = command.num_neighbors or [NEIGHBORS] * (command.model.layers or LAYERS)
         loader = NeighborLoader(data, list(hops), batch_size=command.batch_size, shuffle=True)
-    elif ranks.count() > 1:
-        raise ValueError("batch-size must be given where several ranks train, got none")
     values = {**asdict(command), **asdict(command.model)}
     skipped = ("device", "output", *(SAMPLED if loader is None else ()))
     values = {key: value for key, value in values.items() if key not in skipped}

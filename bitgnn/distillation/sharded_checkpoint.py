@@ -82,7 +82,7 @@ def written(path: Path) -> Path:
 def replacing(path: Path) -> Iterator[None]:
     """Make room at ``path`` for a file or a folder; what was there is found until it is written."""
     old = _old(path)
-    if path.is_dir():
+    if path.exists():
         remove(old)
         path.rename(old)
     yield

@@ -15,7 +15,10 @@ def torchrun(tmp_path):
     """Runs the command on a graph of its own, in two ranks."""
     graph = gloo_ranks.toy_graph()
     arrays = {name: graph[name].numpy() for name in ("x", "y", "edge_index")}
-    arrays |= {name: graph[name].numpy() for name in ("train_mask", "val_mask")}
+    masks = {"train_mask": graph.train_mask, "val_mask": graph.val_mask.clone()}
+    masks["val_mask"][70:] = False
+    masks["test_mask"] = ~(masks["train_mask"] | masks["val_mask"])
+    arrays |= {name: mask.numpy() for name, mask in masks.items()}
     np.savez(tmp_path / "toy.npz", **arrays)
 
     def run(*options):
