@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 
 from bitgnn.distributed.summed_products import SUMMED_PRODUCT
 from bitgnn.inference.program import CALL, Call, Part, Ref
+from bitgnn.inference.row_ranges import EXACT_ROWS
 
 OF_NEIGHBOURS = {
     **dict.fromkeys(
@@ -27,12 +28,8 @@ OWN_PARTS = ("row_scale", "row_factor")
 _ALONG_ROWS = ("log_softmax", "softmax", "argmax", "cat", "slice", "unsqueeze", "mean")
 """Operators whose ``dim`` must not be that of the nodes."""
 ROW_WISE = {
-    *_ALONG_ROWS, "add", "mul", "maximum", "batch_norm", "bitwise_and", "bitwise_xor", "contiguous",
-    "elu", "hardtanh", "leaky_relu", "linear", "relu", "sigmoid", "silu", "tanh", "to",
-    "add_bbb", "add_bbf", "add_ffb", "bits_linear", "bmm_add", "bmm_add_iib", "bmm_bbb", "bmm_bbf",
-    "bmm_iib", "bmm_iif", "bmm_tbb", "concat_bbb", "linear_ternary", "pack", "pack_int8",
-    "pack_scaled", "pack_standardized", "pack_ternary", "unpack",
-    "sign", "standardize", "gelu", "layer_norm", "normalize", "gain", "divisor", "bias",
+    *EXACT_ROWS, *_ALONG_ROWS, "batch_norm", "contiguous", "elu", "gelu", "layer_norm", "linear",
+    "normalize", "sigmoid", "silu", "standardize", "tanh",
 }  # fmt: skip
 """Operators that treat nodes one by one."""
 

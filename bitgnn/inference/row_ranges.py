@@ -24,7 +24,7 @@ WHOLE_BYTES = 1 << 30
 """Bytes of them for all rows up to which these run at once, each call's kernels being fused."""
 SUMS = ("bspmm_bbb", "bspmm_bbf", "bspmm_tbb", "bspmm_tbf")
 """Sums of integers, which no order of rows or edges changes."""
-_ROW_WISE = frozenset({
+EXACT_ROWS = frozenset({
     "add_bbb", "add_bbf", "add_ffb", "bits_linear", "bmm_add", "bmm_add_iib", "bmm_bbb", "bmm_bbf",
     "bmm_iib", "bmm_iif", "bmm_tbb", "concat_bbb", "linear_ternary", "pack", "pack_int8",
     "pack_scaled", "pack_standardized", "pack_ternary", "unpack",
@@ -122,7 +122,7 @@ def _is_row_wise(call: Call) -> bool:
     if call.operator == CALL or call.graph is not None:
         return False
     if call.kind not in _LAST_DIM:
-        return call.kind in _ROW_WISE
+        return call.kind in EXACT_ROWS
     place = _LAST_DIM[call.kind]
     return len(call.arguments) > place and call.arguments[place] in (-1, 1)
 
