@@ -102,9 +102,8 @@ def _run(
             log=command.output / LOG, trained=command.model.is_trained,
         )  # fmt: skip
     except KeyboardInterrupt:
-        raise DistillInterrupted(
-            f"stopped; checkpoints are kept in {command.output}, the same command goes on"
-        ) from None
+        kept = f"stopped; checkpoints are kept in {command.output}, the same command goes on"
+        raise DistillInterrupted(kept if is_first else "") from None
     if is_first:
         console.print(str(result), highlight=False, soft_wrap=True)
         costs = result.costs()

@@ -102,7 +102,7 @@ def fit(
             f"no epoch of {session.epoch} had a finite validation score; training of the "
             f"{title} diverged"
         )
-    session.ended, session.run = ended, None
+    session.ended, session.run, session.replica = ended, None, model
     model.load_state_dict(session.best.state)
     ranks.take_first([*model.parameters(), *model.buffers()])
     model.eval()

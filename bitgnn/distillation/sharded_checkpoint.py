@@ -57,9 +57,10 @@ def read_sharded(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """
     try:
         found = HuggingFaceStorageReader(str(path))
+        kinds: dict[str, Any] = found.read_metadata().state_dict_metadata
         state = {
             name: torch.empty(kind.size, dtype=kind.properties.dtype)
-            for name, kind in found.read_metadata().state_dict_metadata.items()
+            for name, kind in kinds.items()
         }
         with warnings.catch_warnings():  # that no group is asked
             warnings.simplefilter("ignore", UserWarning)

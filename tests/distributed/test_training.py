@@ -9,8 +9,8 @@ import torch
 from bitgnn.distillation import ranks
 from bitgnn.distillation.checkpoint import CheckpointError, read_checkpoint
 
-NODES, EPOCHS, FLOOR = 90, 6, 0.75
-STOPPED = "stopped in the student's fourth epoch"
+NODES, EPOCHS, FLOOR = 90, 4, 0.75
+STOPPED = "stopped in the student's third epoch"
 
 
 def run(spawn, folder, world_size, jobs):
@@ -34,7 +34,7 @@ def rows(result, count):
 
 def test_ranks_are_equal_and_any_number_goes_on(spawn, tmp_path):
     batches = 6  # of an epoch: 45 nodes in eights; teacher and student have one before
-    stop = {"stop_after": 2 + EPOCHS * batches + 3 * batches + 1}
+    stop = {"stop_after": 2 + EPOCHS * batches + 2 * batches + 1}
     jobs = {
         "whole": ("whole", {}),
         STOPPED: ("kept", stop),
@@ -84,7 +84,7 @@ def test_ranks_are_equal_and_any_number_goes_on(spawn, tmp_path):
 
 def test_two_ranks_end_the_log_of_one_process(spawn, tmp_path):
     path = tmp_path / "log" / "teacher.checkpoint"
-    assert "student" not in gloo_ranks.distill_together(1, str(tmp_path / "log"), 3 * 6 + 1)
+    assert "student" not in gloo_ranks.distill_together(1, str(tmp_path / "log"), 2 * 6 + 1)
     begun = read_checkpoint(path)[0]["history"]["rows"]
     first, second = run(spawn, tmp_path, 2, {"more": ("log", {})})
     assert_same(first["more"], second["more"])

@@ -124,7 +124,7 @@ def distill_together(world_size, log, stop_after=None, seeds=None, is_split=Fals
     model = torch_geometric.nn.GCN(12, 32, 2, 3, dropout=0.2)
     hook = register_module_forward_hook(noted)
     try:
-        result = bitgnn.distill(model, data, loader=loader, epochs=6, log=log, trained=False)
+        result = bitgnn.distill(model, data, loader=loader, epochs=4, log=log, trained=False)
     except KeyboardInterrupt:
         return {"seen": seen}
     except ValueError as error:
