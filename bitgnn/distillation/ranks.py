@@ -26,11 +26,11 @@ from torch_geometric import seed_everything
 
 from bitgnn._checks import name_type
 from bitgnn.distillation.calling import DistillError, is_dataset
+from bitgnn.distillation.graphs_and_links import Graphs
+from bitgnn.distillation.problems import Nodes, Problem
 
 TIMEOUT = 600
 """Seconds after which a rank that does not answer is lost."""
-ENVIRONMENT = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
-"""Variables by which torchrun tells a process its rank, and where the ranks meet."""
 
 
 def count() -> int:
@@ -59,7 +59,7 @@ def group(kind: str, timeout: int = TIMEOUT) -> Iterator[None]:
         timeout: seconds after which a rank that does not answer is lost.
 
     Raises:
-        ValueError: a part of torchrun's environment is missing.
+        ValueError: a variable of torchrun's is missing in the environment.
         ConnectionError: not all ranks came within the timeout.
     """
     place = None
@@ -69,12 +69,6 @@ def group(kind: str, timeout: int = TIMEOUT) -> Iterator[None]:
     limit = timedelta(seconds=timeout)
     store: Any = dist.HashStore()
     number, size = 0, 1
-    if is_launched():
-        missing = [name for name in ENVIRONMENT if not os.environ.get(name)]
-        if missing:
-            raise ValueError(
-                f"{', '.join(missing)} must be set where RANK is; start the ranks by torchrun"
-            )
     try:
         if is_launched():
             store, number, size = next(rendezvous("env://", timeout=limit))
@@ -83,7 +77,7 @@ def group(kind: str, timeout: int = TIMEOUT) -> Iterator[None]:
             world_size=size, timeout=limit, device_id=place,
         )  # fmt: skip
     except RuntimeError as error:
-        address = ":".join(os.environ.get(name, "") for name in ENVIRONMENT[2:])
+        address = ":".join(os.environ.get(f"MASTER_{name}", "") for name in ("ADDR", "PORT"))
         raise ConnectionError(
             f"the ranks did not meet at {address} within {timeout} seconds: "
             f"{str(error).splitlines()[0]}"
@@ -117,22 +111,23 @@ def zero(model: nn.Module) -> Tensor:
     return torch.stack([value.flatten()[:0].sum() for value in parameters]).sum()
 
 
-def split(loader: Any, seed: int) -> tuple[DataLoader[Any], DistributedSampler[Any]]:
-    """The loader with the batches of this rank, and the sampler that deals them.
+def split(problem: Problem, seed: int) -> None:
+    """Leave each rank batches of its own, equally many; the first samples fill up the last ones.
 
-    All ranks have equally many batches; the first samples fill up the last ones. Shuffled loaders
-    are shuffled in each epoch by ``seed``. A loader with a ``DistributedSampler`` is kept.
+    Shuffled loaders are shuffled in each epoch by ``seed``.
 
     Raises:
         DistillError: the loader cannot be split, or has fewer samples than there are ranks.
     """
-    kinds = (RandomSampler, SequentialSampler, DistributedSampler)
+    if not isinstance(problem, Nodes | Graphs):
+        raise DistillError(f"data must be nodes or graphs where {count()} ranks train")
+    loader: Any = problem.loader
     sampler = getattr(loader, "sampler", None)
     if not (
         isinstance(loader, DataLoader)
         and is_dataset(loader.dataset)
         and type(loader.batch_sampler) is BatchSampler
-        and isinstance(sampler, kinds)
+        and isinstance(sampler, RandomSampler | SequentialSampler)
     ):
         raise DistillError(
             f"loader must be a DataLoader of samples in order or shuffled, such as "
@@ -143,15 +138,13 @@ def split(loader: Any, seed: int) -> tuple[DataLoader[Any], DistributedSampler[A
         raise DistillError(
             f"loader must have a sample at least for each of {count()} ranks, got {len(samples)}"
         )
-    if isinstance(sampler, DistributedSampler):
-        return loader, sampler
     is_shuffled = isinstance(sampler, RandomSampler)
     own: Any = DistributedSampler(samples, count(), rank(), is_shuffled, seed)
     batches = BatchSampler(own, loader.batch_size or 1, loader.drop_last)
-    part = copy.copy(loader)
+    part: Any = copy.copy(loader)
     # torch refuses to set these; made anew, a loader of a subclass would need its own arguments.
     vars(part).update(sampler=own, batch_sampler=batches, _iterator=None)
-    return part, own
+    problem.loader, problem.sampler, problem.steps = part, own, max(len(part), 1)
 
 
 def begin_epoch(sampler: DistributedSampler[Any] | None, epoch: int) -> None:

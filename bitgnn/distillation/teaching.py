@@ -24,7 +24,7 @@ from bitgnn.convert import Plan
 from bitgnn.convert.configs import BWTAConfig, GraphConfig, ImageConfig
 from bitgnn.distillation import ranks
 from bitgnn.distillation.batches import Batched, batched_problem
-from bitgnn.distillation.calling import DistillError, Inputs, is_dataset, length_of, tensors_of
+from bitgnn.distillation.calling import DistillError, Inputs, is_dataset, tensors_of
 from bitgnn.distillation.checkpoint import seeded
 from bitgnn.distillation.fitting import Ask, fit
 from bitgnn.distillation.graphs_and_links import Graphs, LinkPairs, has_links
@@ -169,7 +169,7 @@ def distill(
         of_teacher, of_student = recipe_for(problem, epochs)
         of_student = _changed(of_student, recipe or {})
         if ranks.count() > 1:
-            _share(problem, seed)
+            ranks.split(problem, seed)  # the recipe is that of all batches in one process
         source = model if widen is None else widen
         if widen is None and problem.keeps_weights:
             plain = model
@@ -295,14 +295,6 @@ def _claim(folder: Path, held: ExitStack) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     if not held.enter_context(locked(folder)):
         raise FolderInUseError(f"{folder}: another process trains here; choose another log")
-
-
-def _share(problem: Problem, seed: int) -> None:
-    """Give each rank batches of its own; the recipe is that of all batches in one process."""
-    if not isinstance(problem, Nodes | Graphs):
-        raise DistillError(f"data must be nodes or graphs where {ranks.count()} ranks train")
-    problem.loader, problem.sampler = ranks.split(problem.loader, seed)
-    problem.steps = length_of(problem.loader)
 
 
 def _problem(model: nn.Module, data: Any, loader: Any, validation: Any, seed: int) -> Problem:

@@ -5,11 +5,14 @@ import shutil
 import gloo_ranks
 import pytest
 import torch
+from torch_geometric.nn import GCN
 
 from bitgnn.distillation import ranks
 from bitgnn.distillation.checkpoint import CheckpointError, read_checkpoint
+from bitgnn.distillation.problems import Nodes
 
 NODES, EPOCHS, FLOOR = 90, 4, 0.75
+NAMES = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 STOPPED = "stopped in the student's third epoch"
 
 
@@ -117,23 +120,25 @@ def test_damaged_checkpoints_of_ranks_are_refused(spawn, tmp_path):
 
 
 def test_loaders_that_cannot_be_split_are_refused():
-    with pytest.raises(ValueError, match="loader must be a DataLoader of samples"):
-        ranks.split([1, 2], seed=0)
+    data = gloo_ranks.toy_graph()
+    problem = Nodes(data, GCN(12, 8, 2, 3), [data], None, 0)
+    with pytest.raises(ValueError, match=r"loader must be a DataLoader of samples.*got list"):
+        ranks.split(problem, seed=0)
 
 
 @pytest.mark.parametrize("missing", ["MASTER_ADDR", "WORLD_SIZE"])
 def test_a_missing_meeting_point_is_named(monkeypatch, missing):
-    for name in ranks.ENVIRONMENT:
+    for name in NAMES:
         monkeypatch.setenv(name, "1")
     monkeypatch.delenv(missing)
-    told = pytest.raises(ValueError, match=f"{missing} must be set where RANK is")
+    told = pytest.raises(ValueError, match=f"environment variable {missing} expected")
     with told, ranks.group("cpu"):
         pass
 
 
 def test_a_meeting_point_that_nobody_keeps_is_named(monkeypatch):
     values = ("1", "2", "127.0.0.1", "9")
-    for name, value in zip(ranks.ENVIRONMENT, values, strict=True):
+    for name, value in zip(NAMES, values, strict=True):
         monkeypatch.setenv(name, value)
     told = pytest.raises(ConnectionError, match=r"not meet at 127\.0\.0\.1:9 within 1 seconds")
     with told, ranks.group("cpu", timeout=1):
