@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, RandomSampler, SequentialSampler, Subset
-from torch_geometric.data.data import BaseData
 
 from bitgnn._checks import name_type
 from bitgnn.convert import binarize
@@ -25,8 +24,9 @@ from bitgnn.distillation.calling import (
     length_of,
     moved,
 )
-from bitgnn.distillation.objectives import objective_of
+from bitgnn.distillation.objectives import Objective, objective_of
 from bitgnn.distillation.problems import Part, Problem, Results, held_out, joined
+from bitgnn.nn.multistage import BERT_LEVELS
 
 BATCH = 128
 PAIR = 2
@@ -41,6 +41,8 @@ class Batched(Problem):
     """
 
     keeps_weights = True
+    levels: ClassVar[tuple[int, ...]] = BERT_LEVELS
+    """Of activations, through which a student of a :class:`~bitgnn.BWTAConfig` goes."""
 
     def __init__(self, data: Any, model: nn.Module, validation: Any, seed: int) -> None:
         self.device = next(model.parameters()).device
@@ -54,12 +56,20 @@ class Batched(Problem):
             if value.is_floating_point() and not bool(torch.isfinite(value).all()):
                 raise DistillError("data must be finite, found NaN or infinity in the first batch")
         self.example = moved(inputs, self.device)
-        self.outputs = columns_of(model, self.example, y.size(0), "inputs")
+        self.outputs = self.columns(model, y)
         labels = [y, *(self.split(batch, "validation")[1] for batch in self.validation)]
         if len(labels) == 1:
             raise DistillError("validation must hold a batch at least, got an empty loader")
-        self.objective = objective_of(torch.cat(labels), self.outputs)
+        self.objective = self.objective_for(labels)
         self.steps = length_of(self.loader)
+
+    def columns(self, model: nn.Module, y: Tensor) -> int:
+        """Columns of the model's scores of the first batch, whose labels are ``y``."""
+        return columns_of(model, self.example, y.size(0), "inputs")
+
+    def objective_for(self, labels: Sequence[Tensor]) -> Objective:
+        """The objective of the labels of a training batch and of the validation batches."""
+        return objective_of(torch.cat(list(labels)), self.outputs)
 
     @abstractmethod
     def split(self, batch: Any, name: str) -> tuple[Any, Tensor]:
@@ -162,45 +172,6 @@ class Texts(Batched):
             shapes = {n: list(value.shape) for n, value in inputs.items()}
             raise DistillError(f"{name}: tensors of a batch must have equal rows, got {shapes}")
         return inputs, _checked_labels(batch[key], rows[0], name)
-
-
-def batched_problem(
-    data: Any, model: nn.Module, loader: Any, validation: Any, seed: int
-) -> Batched | None:
-    """The problem of a loader or dataset of images or texts; None for other data."""
-    if isinstance(data, Iterator):
-        return None
-    if isinstance(data, Tensor | Mapping):
-        raise DistillError(
-            f"data must be a graph, or a loader or dataset of batches, got {type(data).__name__}"
-        )
-    first = _first(data)
-    if isinstance(data, tuple | list) and isinstance(first, Tensor):
-        raise DistillError(
-            "data must be a graph, or a dataset of pairs (images, labels) such as TensorDataset, "
-            f"got a {type(data).__name__} of tensors"
-        )
-    kind: type[Batched]
-    if isinstance(first, Mapping) and not isinstance(first, BaseData):
-        kind = Texts
-    elif isinstance(first, tuple | list | Tensor):
-        kind = Images
-    else:
-        return None
-    if loader is not None:
-        raise DistillError("loader must be None for images and texts; pass it as data")
-    return kind(data, model, validation, seed)
-
-
-def _first(data: Any) -> Any:
-    """The first sample of a dataset, or the first batch of anything else; None without one."""
-    if is_dataset(data):
-        return data[0] if len(data) else None
-    if not isinstance(data, Iterable):
-        return None
-    for batch in data:
-        return batch
-    raise DistillError(f"data must hold a batch at least, got an empty {type(data).__name__}")
 
 
 def _checked_labels(y: Any, rows: int, name: str) -> Tensor:

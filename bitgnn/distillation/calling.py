@@ -147,12 +147,12 @@ def check_range(indices: Tensor, count: int, what: str) -> None:
         )
 
 
-def columns_of(model: nn.Module, data: Inputs, rows: int, what: str) -> int:
-    """Columns of a model's scores, which must have a row for each of ``rows`` ``what``."""
+def tried(model: nn.Module, data: Inputs) -> Tensor:
+    """A model's scores in evaluation; a DistillError if it does not take the data."""
     was = model.training
     try:
         with torch.no_grad():
-            found = call(model.eval(), data)
+            return call(model.eval(), data)
     except DistillError:
         raise
     except Exception as error:
@@ -161,6 +161,11 @@ def columns_of(model: nn.Module, data: Inputs, rows: int, what: str) -> int:
         ) from error
     finally:
         model.train(was)
+
+
+def columns_of(model: nn.Module, data: Inputs, rows: int, what: str) -> int:
+    """Columns of a model's scores, which must have a row for each of ``rows`` ``what``."""
+    found = tried(model, data)
     if found.dim() != MATRIX or found.size(0) != rows:
         raise DistillError(
             f"model must return scores [{rows}, C], a row for each of {rows} {what}, got "

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -160,18 +160,22 @@ def _epoch(session: Fit, problem: Problem, ask: Ask) -> Tensor:
     divergence = torch.zeros_like(total)
     for part in problem.parts():
         session.optimizer.zero_grad()
-        with scaled_dropout(recipe.dropout, session.device.type == "cpu"):
+        watched = nullcontext() if session.inside is None else session.inside.watching(model)
+        with watched, scaled_dropout(recipe.dropout, session.device.type == "cpu"):
             scores = problem.scores(session.replica, part)
-        # Ranks step together, also with a batch that teaches nothing.
-        loss = ranks.zero(model) if ranks.count() > 1 else scores.new_zeros(())
+        loss = scores.new_zeros(())
         if weight < 1 and part.y.numel():
             known = scores if part.labelled is None else scores[part.labelled]
             loss = (1 - weight) * objective.labels(known, part.y)
-        if ask is not None and weight > 0:
+        if ask is not None and (weight > 0 or session.inside is not None):
             rows = scores if part.rows is None else scores[part.rows]
             asked = objective.teacher(rows, ask(part))
             loss = loss + weight * asked
+            if session.inside is not None:
+                loss = loss + session.inside.loss()
             divergence += asked.detach()
+        if ranks.count() > 1:  # they step together, also with a batch that teaches nothing
+            loss = loss + ranks.zero(model)
         if not loss.requires_grad:
             continue
         loss.backward()

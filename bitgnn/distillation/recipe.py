@@ -32,8 +32,14 @@ class DistillRecipe(BaseModel):
         learning_rate: the highest one.
         schedule: learning rate over the epochs: constant, or a cosine falling to 0. It is a
             function of the epoch, so that going on needs no scheduler's state.
+        warm_up: share of the epochs, of each stage, in which the rate rises to its highest.
+        scale_rate: highest rate of the learnt scales of activations; None is ``learning_rate`` in
+            units of their start.
         weight_decay: of the teacher; students have none on latent weights.
         teacher_weight: ``w`` in ``(1 - w) labels + w teacher``.
+        hidden_weight: of the mean squared error of intermediate states, beside the teacher.
+        attention_weight: of the distance of attention maps, beside the teacher, see
+            :class:`~bitgnn.distillation.inside.Inside`.
         sharpen: exponent of the teacher's probabilities.
         smooth: smooth them over the graph where validation nodes gain.
         dropout: factor of the model's own dropout probabilities in training.
@@ -46,21 +52,31 @@ class DistillRecipe(BaseModel):
     epochs: int = Field(gt=0)
     learning_rate: float = Field(gt=0)
     schedule: Literal["constant", "cosine"] = "constant"
+    warm_up: float = Field(0.0, ge=0, lt=1)
+    scale_rate: float | None = Field(None, gt=0)
     weight_decay: float = Field(0.0, ge=0)
     teacher_weight: float = Field(0.0, ge=0, le=1)
+    hidden_weight: float = Field(0.0, ge=0)
+    attention_weight: float = Field(0.0, ge=0)
     sharpen: float = Field(2.0, gt=0)
     smooth: bool = True
     dropout: float = Field(1.0, ge=0)
     patience: float | None = Field(1 / 3, gt=0, le=1)
 
     def rate(self, epoch: float) -> float:
-        """Learning rate ``(1 + cos(pi epoch / epochs)) / 2`` of the highest, or the constant one.
+        """Learning rate ``(1 + cos(pi e / n)) / 2`` of the highest, or the constant one.
 
-        Epochs count from 0; there are parts of one where time, not epochs, ends the training.
+        ``e`` of ``n`` epochs are those behind the warm-up of w, whose rates are
+        ``(epoch + 1) / (w + 1)``. Epochs count from 0; there are parts of one where time, not
+        epochs, ends the training.
         """
+        rising = self.warm_up * self.epochs
+        if epoch < rising:
+            return self.learning_rate * (epoch + 1) / (rising + 1)
         if self.schedule == "constant":
             return self.learning_rate
-        return self.learning_rate * (1 + math.cos(math.pi * epoch / self.epochs)) / 2
+        share = (epoch - rising) / (self.epochs - rising)
+        return self.learning_rate * (1 + math.cos(math.pi * share)) / 2
 
 
 def dropout_for(overfit: float, labelled: int) -> float:

@@ -21,6 +21,7 @@ from bitgnn.distillation.checkpoint import (
     set_random_state,
     write_checkpoint,
 )
+from bitgnn.distillation.inside import Inside
 from bitgnn.distillation.recipe import LEAST_EPOCHS, DistillRecipe
 from bitgnn.nn.bwta_linear import ActivationQuantizer
 
@@ -82,8 +83,8 @@ def _state(model: nn.Module) -> dict[str, Any]:
     return {name: tensor.detach() for name, tensor in model.state_dict().items()}
 
 
-def _groups(model: nn.Module) -> list[dict[str, Any]]:
-    """Parameter groups; learnt scales of activations move in units of their start.
+def _groups(model: nn.Module, recipe: DistillRecipe) -> list[dict[str, Any]]:
+    """Parameter groups; learnt scales of activations have a rate, or move in units of their start.
 
     Steps of Adam are as large as the rate, which would take a small scale below zero at once. Units
     are powers of two, so that scales of a size share a step of the optimizer.
@@ -94,7 +95,10 @@ def _groups(model: nn.Module) -> list[dict[str, Any]]:
     by_unit: dict[float, list[nn.Parameter]] = {}
     for scale in scales.values():
         _, exponent = math.frexp(float(scale.detach()))
-        by_unit.setdefault(min(1.0, 2.0 ** (exponent - 1)), []).append(scale)
+        unit = min(1.0, 2.0 ** (exponent - 1))
+        if recipe.scale_rate is not None:
+            unit = recipe.scale_rate / recipe.learning_rate
+        by_unit.setdefault(unit, []).append(scale)
     units = [{"params": by_unit[unit], "unit": unit} for unit in sorted(by_unit)]
     return [{"params": others}, *units]
 
@@ -102,15 +106,22 @@ def _groups(model: nn.Module) -> list[dict[str, Any]]:
 class Fit:
     """A training in progress: model, optimizer, random state, history and the best state so far.
 
-    A checkpoint must agree in the plain values of ``identity``.
+    A checkpoint must agree in the plain values of ``identity``; ``inside`` adds its losses to those
+    of the teacher.
     """
 
     columns = ("train_loss", "val_score", "divergence", "learning_rate", "seconds")
     """Of ``history``, which has float64 values of each finished epoch, on any device."""
 
-    def __init__(self, model: nn.Module, recipe: DistillRecipe, identity: dict[str, Any]) -> None:
-        decay = recipe.weight_decay
-        optimizer = Adam(_groups(model), lr=recipe.learning_rate, weight_decay=decay, fused=True)
+    def __init__(
+        self,
+        model: nn.Module,
+        recipe: DistillRecipe,
+        identity: dict[str, Any],
+        inside: Inside | None = None,
+    ) -> None:
+        rates: dict[str, Any] = {"lr": recipe.learning_rate, "weight_decay": recipe.weight_decay}
+        optimizer = Adam(_groups(model, recipe), fused=True, **rates)
         self.model, self.recipe, self.optimizer = model, recipe, optimizer
         self.replica = ranks.replica(model)  # its forward is the one that trains
         self.device = next(model.parameters()).device
@@ -121,6 +132,7 @@ class Fit:
         self.best = BestState(model, patience)
         self.identity = identity
         self.ended = ""  # why, behind fit()
+        self.inside = inside
         self.number = torch.zeros_like(self.best.epoch)  # of the epoch under way, on the device
         self.run: RepeatedEpoch | None = None  # the work of an epoch, from the first one on
         if self.device.type == "cuda":  # where a graph reads it

@@ -11,14 +11,15 @@ from typing import Any
 from torch import Tensor, nn
 from torch.nn import functional
 
+from bitgnn.distillation.batches import Batched
 from bitgnn.distillation.calling import call
 from bitgnn.distillation.fitting import Ask, fit
+from bitgnn.distillation.inside import Inside
 from bitgnn.distillation.problems import Problem
 from bitgnn.distillation.recipe import DistillRecipe
 from bitgnn.distillation.session import Fit
 from bitgnn.nn import BinaryConv2d, BinaryLinear
 from bitgnn.nn.multistage import (
-    BERT_LEVELS,
     activation_quantizers,
     enter_level,
     initialize_scales,
@@ -37,7 +38,9 @@ class FloatWeightConv2d(BinaryConv2d):
 
     def forward(self, input: Tensor) -> Tensor:
         """Apply the layer to ``[N, C, H, W]`` or ``[C, H, W]``."""
-        return self._conv_forward(_binarised(self, input), _weight(self), self.bias)
+        x, padding = self._padded(_binarised(self, input))
+        numbers: Any = self.stride, padding, self.dilation, self.groups
+        return functional.conv2d(x, _weight(self), self.bias, *numbers)
 
 
 class FloatWeightLinear(BinaryLinear):
@@ -94,13 +97,14 @@ class Stage:
     enter: Callable[[], Any] = lambda: None
 
 
-def stages_of(student: nn.Module, recipe: DistillRecipe, problem: Problem) -> list[Stage]:
+def stages_of(student: nn.Module, recipe: DistillRecipe, problem: Batched) -> list[Stage]:
     """The stages of a student's scheme; ``recipe`` is that of the whole training.
 
     Binary convolutions and linear layers: signs of activations with float weights for half of the
     epochs, then signs of both (Martinez et al., "Training Binary Neural Networks with
     Real-to-Binary Convolutions", ICLR 2020; Liu et al., "ReActNet", ECCV 2020). BWTA: activations
-    of 4, 3, 2 and 1 levels, half of the epochs at 1. What else there is: one stage.
+    of 4, 3, 2 and 1 levels, for language models 9, 7, 5, 3 and 1, half of the epochs at 1. What
+    else there is: one stage.
     """
     found = activation_quantizers(student)
     names = [name for name, quantizer in found.items() if quantizer.level is not None]
@@ -118,10 +122,10 @@ def stages_of(student: nn.Module, recipe: DistillRecipe, problem: Problem) -> li
 
 
 def _levels(
-    student: nn.Module, recipe: DistillRecipe, problem: Problem, names: list[str]
+    student: nn.Module, recipe: DistillRecipe, problem: Batched, names: list[str]
 ) -> list[Stage]:
     """Stages of falling levels of the named quantisers."""
-    plan = plan_stages(BERT_LEVELS, recipe.epochs)
+    plan = plan_stages(problem.levels, recipe.epochs)
 
     def calibrate() -> None:
         call(student.eval(), problem.example)
@@ -167,6 +171,7 @@ def run_stages(
     *,
     budget: float | None,
     folder: Path | None,
+    inside: Inside | None = None,
 ) -> Taught:
     """Train the student stage by stage, each from the best epoch of the one before.
 
@@ -182,7 +187,7 @@ def run_stages(
         stage.enter()
         left = sum(later.recipe.epochs for later in stages[number:])
         share = None if budget is None else (budget - seconds) * stage.recipe.epochs / left
-        session = Fit(student, stage.recipe, {**identity, "part": stage.title})
+        session = Fit(student, stage.recipe, {**identity, "part": stage.title}, inside)
         interrupted = fit(
             session, problem, ask, budget=share, folder=folder, title=stage.title,
             is_last=number + 1 == len(stages),

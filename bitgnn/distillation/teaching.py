@@ -23,11 +23,13 @@ from bitgnn._interpreter import warn
 from bitgnn.convert import Plan
 from bitgnn.convert.configs import BWTAConfig, GraphConfig, ImageConfig
 from bitgnn.distillation import ranks
-from bitgnn.distillation.batches import Batched, batched_problem
+from bitgnn.distillation.batches import Batched
 from bitgnn.distillation.calling import DistillError, Inputs, is_dataset, tensors_of
 from bitgnn.distillation.checkpoint import seeded
 from bitgnn.distillation.fitting import Ask, fit
 from bitgnn.distillation.graphs_and_links import Graphs, LinkPairs, has_links
+from bitgnn.distillation.inside import Inside, watched
+from bitgnn.distillation.kinds import batched_problem
 from bitgnn.distillation.problems import Nodes, Problem
 from bitgnn.distillation.recipe import (
     DistillRecipe,
@@ -89,7 +91,9 @@ def distill(
     in several columns labels of their own, other floats values. A sequence of graphs with ``y``
     each: the same for graphs. A graph with ``edge_label_index`` (or ``pos_edge_label_index``):
     links, scored by the model's ``decode`` or the inner product of its results. A loader or
-    dataset of pairs ``(images, labels)``: images. One of mappings with ``labels``: texts.
+    dataset of pairs ``(images, labels)``: images. One of mappings with ``labels``: texts; where
+    these are the tokens of ``input_ids`` (or -100), texts of a causal language model, whose score
+    is minus its perplexity.
 
     A student starts from fresh weights and learns
 
@@ -184,6 +188,7 @@ def distill(
 
         start = _fingerprint(model, problem.example)
         teacher = copy.deepcopy(model).eval()
+        _inside(problem, teacher, student, of_student)  # its errors, before anything is trained
         teacher_fit = None
         found = standing(problem, teacher)
         remaining = budget
@@ -230,9 +235,13 @@ def distill(
         stages = [Stage("student", of_student)]
         if isinstance(problem, Batched):
             stages = stages_of(student, of_student, problem)
+        inside = None if ask is None else _inside(problem, teacher, student, of_student)
+        if ask is not None and inside is not None:
+            ask = watched(ask, inside)
         taught = run_stages(
-            student, stages, problem, ask, identity, budget=remaining, folder=folder
-        )
+            student, stages, problem, ask, identity,
+            budget=remaining, folder=folder, inside=inside,
+        )  # fmt: skip
         ended = {} if teacher_fit is None else {"teacher": teacher_fit.ended}
         scores = [results_of(problem, one) for one in (teacher, student)]
         of_one, of_other, gap, error = gap_between(problem.objective, *scores)
@@ -287,6 +296,17 @@ def _changed(recipe: DistillRecipe, fields: Mapping[str, Any]) -> DistillRecipe:
         first = error.errors()[0]
         name = ".".join(map(str, first["loc"]))
         raise DistillError(f"recipe: {name}: {first['msg']}, got {fields[name]!r}") from error
+
+
+def _inside(
+    problem: Problem, teacher: nn.Module, student: nn.Module, recipe: DistillRecipe
+) -> Inside | None:
+    """Losses between states of both; None where the recipe has none."""
+    if not (recipe.hidden_weight or recipe.attention_weight):
+        return None
+    if not isinstance(problem, Batched):
+        raise DistillError("recipe: hidden_weight and attention_weight must be 0 for graphs")
+    return Inside(teacher, student, problem.example, recipe)
 
 
 def _claim(folder: Path, held: ExitStack) -> None:

@@ -12,8 +12,8 @@ A folder holds two files, nothing pickled. ``parameters.json`` is an object:
 ``"convolution"``
     JSON: ``weight`` [O, C / groups, kh, kw], ``stride``, ``padding``, ``dilation``, ``groups``,
     ``padding_mode``, ``input_step`` (null but in a first layer), ``scale`` and ``bias`` (whether
-    there is one). Tensors: ``words`` int32 [O, kh, kw, ceil(C / groups / 32)], ``scale`` and
-    ``bias`` float32 [O].
+    there is one), and ``padding_value`` where it is -1. Tensors: ``words`` int32
+    [O, kh, kw, ceil(C / groups / 32)], ``scale`` and ``bias`` float32 [O].
 ``"linear"``
     JSON: ``weight`` [O, K], ``input_step``, ``scale``, ``bias``. Tensors: ``words`` int32
     [O, ceil(K / 32)], ``scale`` and ``bias`` float32 [O].
@@ -220,6 +220,8 @@ def _described(module: nn.Module, role: str | None) -> Layer:
         if is_convolution:
             numbers = {name: getattr(module, name) for name in CONVOLUTION_NUMBERS}
             layer |= {n: list(v) if isinstance(v, tuple) else v for n, v in numbers.items()}
+            if module.padding_value:  # files are older than it
+                layer["padding_value"] = module.padding_value
         return layer
     if isinstance(module, NORMS) and role is not None and can_hold(module):
         return {"kind": role, "channels": module.num_features}

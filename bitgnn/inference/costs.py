@@ -15,7 +15,7 @@ from bitgnn.inference.program import CALL, Call
 
 MOVES = (
     "flatten_bits", "unpack_images", "unpack", "flatten", "cat", CALL, "to", "permute",
-    "contiguous", "readable",
+    "constant_pad_nd", "contiguous", "readable",
 )  # fmt: skip
 """Kinds of calls on images that compute nothing, or nothing that could be counted."""
 INT8_PRODUCTS = ("bmm_iif", "bmm_iib", "bmm_add_iib")

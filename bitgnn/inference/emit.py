@@ -71,6 +71,7 @@ PARTS: dict[str, str] = {
     "flatten": "float::flatten x size -> floats:size",
     "flatten_bits": "float::flatten_bits x channels pixels -> bits:size",
     "shortcut": "float::shortcut x stride out -> floats:out",
+    "pad_images": "aten::constant_pad_nd x frame 0 -> image_bits:size",
     "pool_bits": "x kernel stride padding .flip -> image_bits:size",
     "sums_to_floats": "float::channels_first x -> floats=",
     "conv_bbb": f"{_CONV} {_BITS} -> image_bits:out",

@@ -32,11 +32,10 @@ OVER_GRAPHS: dict[str, Callable[..., Any]] = {}
 ALLOWED = {
     "aten": (
         "add.Scalar", "add.Tensor", "argmax", "avg_pool2d", "batch_norm", "bitwise_and.Tensor",
-        "bitwise_xor.Tensor", "cat", "contiguous", "conv2d", "conv2d.padding", "elu", "hardtanh",
-        "leaky_relu", "linear", "log_softmax.int", "max_pool2d", "maximum", "mean.dim",
-        "mul.Scalar", "mul.Tensor", "permute", "relu", "sigmoid", "silu", "slice.Tensor",
-        "softmax.int", "tanh", "to.dtype", "unsqueeze",
-        "view",
+        "bitwise_xor.Tensor", "cat", "constant_pad_nd", "contiguous", "conv2d", "conv2d.padding",
+        "elu", "hardtanh", "leaky_relu", "linear", "log_softmax.int", "max_pool2d", "maximum",
+        "mean.dim", "mul.Scalar", "mul.Tensor", "permute", "relu", "sigmoid", "silu",
+        "slice.Tensor", "softmax.int", "tanh", "to.dtype", "unsqueeze", "view",
     ),
     "bitgnn": (
         "add_bbb", "add_bbf", "add_ffb", "bits_linear", "bmm_add", "bmm_add_iib", "bmm_bbb",

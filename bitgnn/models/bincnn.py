@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, get_args
+from functools import partial
+from typing import Any, Literal, Self, get_args
 
 import torch
 from torch import Tensor, nn
 
 from bitgnn.models.image_networks import INPUT_STEP, ImageNetwork, NetworkPrecision, scaled
 from bitgnn.nn import BinaryConv2d, BinaryLinear
-from bitgnn.quantize import grey, local_binary_patterns
+from bitgnn.quantize import Surrogate, grey, local_binary_patterns
 
 InputBinarization = Literal["none", "rgb", "grey", "lbp"]
 
@@ -70,10 +71,13 @@ class BinCNN(ImageNetwork):
         input_step: fixed-point step of the input of ``inputs="none"``.
         strict_sign: signs are +1 above 0 only, as in the paper, and not at 0: a fixed bias too
             small to change another sign.
+        padding_value: -1 for pixels outside that count as -1, as in the paper, in front of every
+            convolution of signs; 0 leaves them out.
+        surrogate: slope in place of the sign's derivative; the paper's is ``"identity"``.
 
     Raises:
         ValueError: an unknown precision or binarisation of the input, images that do not suit it,
-            or an impossible step.
+            or an impossible step or padding value.
     """
 
     def __init__(
@@ -86,6 +90,8 @@ class BinCNN(ImageNetwork):
         precision: NetworkPrecision = "binary",
         input_step: float = INPUT_STEP,
         strict_sign: bool = False,
+        padding_value: Literal[0, -1] = 0,
+        surrogate: Surrogate = "ste",
     ) -> None:
         for name, value, choices in (
             ("inputs", inputs, get_args(InputBinarization)),
@@ -99,18 +105,19 @@ class BinCNN(ImageNetwork):
                 f"of, got {list(image)}"
             )
         binary = precision == "binary"
-        conv: Any = BinaryConv2d if binary else nn.Conv2d
-        linear: Any = BinaryLinear if binary else nn.Linear
+        conv: Any = partial(BinaryConv2d, surrogate=surrogate) if binary else nn.Conv2d
+        linear: Any = partial(BinaryLinear, surrogate=surrogate) if binary else nn.Linear
         activation = [] if binary else [nn.ReLU()]
         bias = strict_sign or not binary
-        step = {"input_step": input_step} if binary and inputs == "none" else {}
+        outside = {"padding_value": padding_value} if binary else {}
+        step = {"input_step": input_step} if binary and inputs == "none" else outside
         in_channels = 1 if binary and inputs == "grey" else image[0]
         fronts: dict[str, nn.Module] = {
             "rgb": RGBThreshold(image[0]), "grey": GreyThreshold(), "lbp": LocalBinaryPatterns(),
         }  # fmt: skip
         front = fronts.get(inputs if binary else "none", nn.Identity())
         first = conv(in_channels, channels, 5, padding=2, bias=bias, **step)
-        second = conv(channels, channels, 5, padding=2, bias=bias)
+        second = conv(channels, channels, 5, padding=2, bias=bias, **outside)
         features = [front, first, *activation, nn.MaxPool2d(2)]
         features += [second, *activation, nn.MaxPool2d(2)]
         size = channels * (image[1] // 4) * (image[2] // 4)
@@ -123,6 +130,27 @@ class BinCNN(ImageNetwork):
                 if isinstance(layer, BinaryConv2d | BinaryLinear) and layer.bias is not None:
                     nn.init.constant_(layer.bias, JUST_BELOW_ZERO).requires_grad_(False)
 
+    def learn(self, part: Literal["weights", "threshold"]) -> Self:
+        """Choose the parameters that are trained: the weights, or the input's threshold T alone.
+
+        The paper trains the weights on training images, then T on the validation images. An
+        optimizer is made after each choice, of all parameters.
+
+        Raises:
+            ValueError: an unknown part, or no T to learn: ``inputs`` is neither ``"rgb"`` nor
+                ``"grey"``, or the precision is ``"fp32"``.
+        """
+        front = self.features[0]
+        if part not in ("weights", "threshold"):
+            raise ValueError(f"BinCNN: part must be 'weights' or 'threshold', got {part!r}")
+        if part == "threshold" and not isinstance(front, RGBThreshold):
+            raise ValueError(f"BinCNN: no threshold to learn behind {type(front).__name__}")
+        for name, parameter in self.named_parameters():
+            is_threshold, is_fixed = name == "features.0.threshold", name.endswith("bias")
+            if not is_fixed or self.precision == "fp32":
+                parameter.requires_grad_(is_threshold == (part == "threshold"))
+        return self
+
 
 def bincnn(
     precision: NetworkPrecision = "binary",
@@ -132,8 +160,13 @@ def bincnn(
     input_step: float = INPUT_STEP,
     inputs: InputBinarization = "rgb",
     strict_sign: bool = False,
+    padding_value: Literal[0, -1] = 0,
+    surrogate: Surrogate = "ste",
 ) -> BinCNN:
     """32C5-P2-32C5-P2-100-100-4 of 96x96 pixels. See :class:`BinCNN`."""
     image = (3, image_size, image_size)
     channels, dense = scaled(32, width), scaled(100, width)
-    return BinCNN(inputs, classes, channels, dense, image, precision, input_step, strict_sign)
+    return BinCNN(
+        inputs, classes, channels, dense, image, precision, input_step, strict_sign,
+        padding_value, surrogate,
+    )  # fmt: skip

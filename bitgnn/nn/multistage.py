@@ -15,6 +15,7 @@ from bitgnn.nn.bwta_linear import ActivationQuantizer
 
 __all__ = [
     "BERT_LEVELS",
+    "DECODER_LEVELS",
     "Stage",
     "activation_quantizers",
     "enter_level",
@@ -25,6 +26,8 @@ __all__ = [
 
 BERT_LEVELS = (4, 3, 2, 1)
 """Level-wise schedule for BERT: integers in [-L, L], L falling by 1."""
+DECODER_LEVELS = (9, 7, 5, 3, 1)
+"""That for language models: 19, 15, 11, 7 and 3 integers."""
 
 
 @dataclass(frozen=True)

@@ -60,8 +60,9 @@ class LayerPrecision:
             weight with an F activation also I: both become 8-bit integers inside.
         bspmm: activation, adjacency and output of the aggregation; T with a pattern takes the
             dense product's floats and makes them ternary.
-        surrogate: slope in place of the sign's derivative: ``"ste"`` (clipped straight-through) or
-            ``"approx"`` (ApproxSign), see :func:`bitgnn.quantize.surrogate_slope`.
+        surrogate: slope in place of the sign's derivative: ``"ste"`` (clipped straight-through),
+            ``"approx"`` (ApproxSign) or ``"identity"``, see
+            :func:`bitgnn.quantize.surrogate_slope`.
         weight_gradient: ``"bigcn"`` (Bi-GCN's rule) or ``"ste"`` (its first term, the scale of the
             weights taken as a constant), see :func:`bitgnn.quantize.binary_linear`.
         hardtanh: clip what the sign sees to [-1, 1]; this bounds the row scale.

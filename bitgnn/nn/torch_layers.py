@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -65,7 +65,7 @@ class BinaryLinear(_BinaryOptions, nn.Linear):
         device: of the parameters.
         dtype: of the parameters.
         scale: multiply by the mean magnitude of each output's weights.
-        surrogate: ``"ste"`` or ``"approx"``.
+        surrogate: ``"ste"``, ``"approx"`` or ``"identity"``.
         input_step: a power of two makes this a network's first layer: its input is not binarised
             but rounded to 16-bit multiples of the step (:func:`~bitgnn.quantize.fixed_point`).
 
@@ -133,9 +133,10 @@ class BinaryConv2d(_BinaryOptions, nn.Conv2d):
     r"""torch's ``Conv2d`` on signs: :math:`m_o\,(\mathrm{sgn}(X) \star \mathrm{sgn}(W_o)) + b_o`.
 
     :math:`m_o = \mathrm{mean}|W_o|`, or 1 with ``scale=False``. Padded taps are left out of the
-    sum, as zeros are; 0 counts as +1 and NaN as -1. Parameters are torch's: float ``weight``
-    ``[O, C / groups, kh, kw]`` and ``bias``, so that checkpoints of ``Conv2d`` load. Gradients pass
-    the signs straight through where :func:`~bitgnn.quantize.surrogate_slope` lets them.
+    sum, as zeros are, or are -1 with ``padding_value=-1``; 0 counts as +1 and NaN as -1. Parameters
+    are torch's: float ``weight`` ``[O, C / groups, kh, kw]`` and ``bias``, so that checkpoints of
+    ``Conv2d`` load. Gradients pass the signs straight through where
+    :func:`~bitgnn.quantize.surrogate_slope` lets them.
 
     For inference the same values, bit for bit, come from packed weights, and bits for the next
     layer with its threshold (``flip`` where a batch norm's gain is negative) from ``conv.bbb``;
@@ -163,12 +164,14 @@ class BinaryConv2d(_BinaryOptions, nn.Conv2d):
         device: of the parameters.
         dtype: of the parameters.
         scale: as in :class:`BinaryLinear`, like the following ones.
-        surrogate: ``"ste"`` or ``"approx"``.
+        surrogate: ``"ste"``, ``"approx"`` or ``"identity"``.
         input_step: of a network's first layer, a power of two.
+        padding_value: 0, or -1 for pixels outside that count as -1, as in BinCNN's code.
 
     Raises:
         TypeError: ``input_step`` is no number.
-        ValueError: ``input_step`` is no power of two, or as in torch.
+        ValueError: ``input_step`` is no power of two, ``padding_value`` is neither 0 nor -1, or is
+            -1 beside ``input_step`` or another ``padding_mode``, or as in torch.
     """
 
     def __init__(
@@ -188,12 +191,21 @@ class BinaryConv2d(_BinaryOptions, nn.Conv2d):
         scale: bool = True,
         surrogate: Surrogate = "ste",
         input_step: float | None = None,
+        padding_value: Literal[0, -1] = 0,
     ) -> None:
         super().__init__(
             in_channels, out_channels, kernel_size, stride, padding, dilation, groups, bias,
             padding_mode, device, dtype,
         )  # fmt: skip
         self._set_options(scale, surrogate, input_step)
+        if padding_value not in (0, -1):
+            raise ValueError(f"BinaryConv2d: padding_value must be 0 or -1, got {padding_value!r}")
+        if padding_value and (input_step is not None or padding_mode != "zeros"):
+            raise ValueError(
+                "BinaryConv2d: padding_value=-1 is for signs with padding_mode='zeros', got "
+                f"input_step={input_step} and padding_mode={padding_mode!r}"
+            )
+        self.padding_value = padding_value
 
     def forward(self, input: Tensor) -> Tensor:
         """Apply the layer.
@@ -219,10 +231,7 @@ class BinaryConv2d(_BinaryOptions, nn.Conv2d):
                 f"BinaryConv2d: input must be [N, {self.in_channels}, H, W] or "
                 f"[{self.in_channels}, H, W], got {list(input.shape)}"
             )
-        padding: Any = self.padding
-        if self.padding_mode != "zeros":
-            x = functional.pad(x, self._reversed_padding_repeated_twice, mode=self.padding_mode)
-            padding = 0
+        x, padding = self._padded(x)
         options: Any = {
             "stride": (self.stride[0], self.stride[1]),
             "padding": padding,
@@ -243,6 +252,19 @@ class BinaryConv2d(_BinaryOptions, nn.Conv2d):
             memory_format=torch.channels_last if turned else torch.contiguous_format
         )
         return out if input.dim() == 4 else out.squeeze(0)
+
+    def _padded(self, x: Tensor) -> tuple[Tensor, Any]:
+        """The input with its frame, and the padding that is left to the convolution."""
+        sides = self._reversed_padding_repeated_twice
+        if self.padding_value:
+            return functional.pad(x, sides, value=self.padding_value), 0
+        if self.padding_mode != "zeros":
+            return functional.pad(x, sides, mode=self.padding_mode), 0
+        return x, self.padding
+
+    def extra_repr(self) -> str:
+        """Torch's description, and what is not the default of the binary options."""
+        return super().extra_repr() + (", padding_value=-1" if self.padding_value else "")
 
     def pack_weight(self) -> BitImages:
         """The weights' signs as bits, with their scale if the layer has one; on the CPU."""

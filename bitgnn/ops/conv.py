@@ -3,7 +3,7 @@ r"""Binary convolution: packed images times packed kernels, to bits, values or s
 ``x`` is :class:`~bitgnn.bits.BitImages` ``[N, C, H, W]``, ``w`` ``[O, C / groups, kh, kw]`` as in
 ``torch.nn.Conv2d``. ``dot`` is the sum of the products of +-1 over the taps of the kernel inside
 the image, an exact integer: taps outside are left out, as torch's convolution does with zeros
-around the image, and do not count as -1.
+around the image, and do not count as -1; :func:`pad` puts pixels of -1 around images.
 
 - ``stride``, ``dilation``: a number or a pair (height, width), at least 1.
 - ``padding``: a number, a pair (height, width), or ``"valid"`` or ``"same"`` with
@@ -26,6 +26,7 @@ TPDS 2020.
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from bitgnn.bits.tensor import BitImages
 from bitgnn.ops import _arguments
@@ -47,7 +48,7 @@ from bitgnn.ops.conv_shape import (
 from bitgnn.ops.reference.conv import scaled_dots
 from bitgnn.ops.reference.pack import from_words
 
-__all__ = ["add", "bbb", "bbf", "fbb", "fbf", "max_pool", "prepare"]
+__all__ = ["add", "bbb", "bbf", "fbb", "fbf", "max_pool", "pad", "prepare"]
 
 
 def prepare(
@@ -305,6 +306,22 @@ def fbf(
     w_scale = w.scale if scale and not integer else None
     result: Tensor = call(name, "conv_fbf", x, w.words, step, *shape, w_scale, bias, integer)
     return result.permute(0, 3, 1, 2)
+
+
+def pad(x: BitImages, padding: Pair) -> BitImages:
+    """Images with pixels of -1 around them, words of 0, for convolutions without padding.
+
+    Args:
+        x: images ``[N, C, H, W]``.
+        padding: number or pair (height, width) of pixels on each side.
+
+    Returns:
+        Images ``[N, C, H + 2 * height, W + 2 * width]``; the scale of ``x`` is left out.
+    """
+    check_images("conv.pad", "x", x)
+    height, width = whole_pair("conv.pad", "padding", padding, 0)
+    words = functional.pad(x.words, (0, 0, width, width, height, height))
+    return BitImages._trusted(words, x.channels)
 
 
 def max_pool(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor
@@ -13,7 +13,7 @@ import bitgnn.ops  # noqa: F401  (defines torch.ops.bitgnn)
 from bitgnn._checks import name_type
 from bitgnn.quantize.first_order import first_order
 
-Surrogate = Literal["ste", "approx"]
+Surrogate = Literal["ste", "approx", "identity"]
 """Surrogates for the derivative of the sign, see :func:`surrogate_slope`."""
 
 
@@ -40,6 +40,7 @@ def surrogate_slope(x: Tensor, surrogate: Surrogate = "ste", window: float = 1.0
 
     ``"ste"``: ``1[|u| <= 1]`` (clipped straight-through, Courbariaux et al. 2016).
     ``"approx"``: ``max(0, 2 - 2|u|)`` (ApproxSign, Liu et al., Bi-Real Net, 2018).
+    ``"identity"``: 1 everywhere (straight-through without clipping, Khan et al., BinCNN, 2018).
 
     Args:
         x: floating-point tensor, the argument of the sign.
@@ -50,13 +51,19 @@ def surrogate_slope(x: Tensor, surrogate: Surrogate = "ste", window: float = 1.0
         Tensor like ``x``.
 
     Raises:
-        ValueError: ``surrogate`` is neither of the two.
+        ValueError: ``surrogate`` is none of them.
     """
+    _check_surrogate(surrogate)
+    if surrogate == "identity":
+        return torch.ones_like(x)
     if surrogate == "ste":
         return x.abs().le_(window)
-    if surrogate == "approx":
-        return (2 - (2 / window) * x.abs()).clamp_(min=0)
-    raise ValueError(f"surrogate must be 'ste' or 'approx', got {surrogate!r}")
+    return (2 - (2 / window) * x.abs()).clamp_(min=0)
+
+
+def _check_surrogate(surrogate: str) -> None:
+    if surrogate not in get_args(Surrogate):
+        raise ValueError(f"surrogate must be one of {get_args(Surrogate)}, got {surrogate!r}")
 
 
 def within(grad: Tensor, x: Tensor, bound: float) -> Tensor:
@@ -85,6 +92,8 @@ class _Sign(torch.autograd.Function):
     @first_order
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         (x,) = ctx.saved_tensors
+        if ctx.surrogate == "identity":
+            return grad, None, None, None
         if ctx.surrogate == "ste":
             return within(grad, x, ctx.window), None, None, None
         return grad * surrogate_slope(x, ctx.surrogate, ctx.window), None, None, None
@@ -97,8 +106,8 @@ def binary_sign(
 
     Args:
         x: floating-point tensor of any shape.
-        surrogate: ``"ste"`` or ``"approx"``, see :func:`surrogate_slope`.
-        window: see :func:`surrogate_slope`.
+        surrogate: see :func:`surrogate_slope`, and so on.
+        window: half-width of the part of the axis with a slope.
         total: float32 ``[N]`` for a matrix: rows where it is not finite become NaN.
 
     Returns:
@@ -106,10 +115,9 @@ def binary_sign(
 
     Raises:
         TypeError: ``x`` holds no floats.
-        ValueError: ``surrogate`` is neither of the two or ``window`` is not above 0.
+        ValueError: ``surrogate`` is unknown or ``window`` is not above 0.
     """
-    if surrogate not in ("ste", "approx"):
-        raise ValueError(f"surrogate must be 'ste' or 'approx', got {surrogate!r}")
+    _check_surrogate(surrogate)
     if not window > 0:
         raise ValueError(f"window must be above 0, got {window}")
     if has_torch_function_unary(x):

@@ -198,10 +198,12 @@ def test_constants_of_channels_in_front_are_kept_or_folded(first, tmp_path):
     assert torch.equal(bitgnn.load(bitgnn.save(frozen, tmp_path))(x), frozen(x))
 
 
+@pytest.mark.parametrize("outside", [0, -1])
 @pytest.mark.parametrize("inputs", ["none", "rgb", "grey", "lbp"])
-def test_binarisations_of_the_input(inputs, tmp_path):
+def test_binarisations_of_the_input(inputs, outside, tmp_path):
     torch.manual_seed(9)
-    model = bitgnn.models.bincnn(inputs=inputs).eval()
+    size = 96 if outside == 0 else 13
+    model = bitgnn.models.bincnn(inputs=inputs, image_size=size, padding_value=outside).eval()
     for name, parameter in model.named_parameters():
         if name.endswith("threshold"):
             nn.init.normal_(parameter)
@@ -211,5 +213,33 @@ def test_binarisations_of_the_input(inputs, tmp_path):
     assert torch.equal(bitgnn.load(bitgnn.save(frozen, tmp_path))(x), frozen(x))
     if inputs != "none":
         assert torch.equal(frozen(frozen.pack_features(x)), frozen(x))
-        kinds = _kinds(frozen)
+    kinds = _kinds(frozen)
+    if outside:
+        assert kinds.count("constant_pad_nd") == (1 if inputs == "none" else 2)
+    elif inputs != "none":
         assert kinds[kinds.index("pack_patches") + 1] == "conv_bbb"
+
+
+def test_pixels_outside_count_as_minus_one_beside_a_shortcut(tmp_path):
+    class Network(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            given = {"bias": False, "scale": False, "padding_value": -1}
+            self.first = BinaryConv2d(3, 40, 3, padding=1, bias=False, scale=False)
+            self.norm, self.second_norm = nn.BatchNorm2d(40), nn.BatchNorm2d(40)
+            self.second = BinaryConv2d(40, 40, (3, 2), padding="same", groups=2, **given)
+            self.last = BinaryConv2d(40, 5, 3, padding=(0, 2), stride=2, **given)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            sums = self.first(x)
+            sums = self.second(self.norm(sums)) + sums
+            return self.last(self.second_norm(sums)).mean((2, 3))
+
+    torch.manual_seed(2)
+    model, x = Network(), torch.randn(4, 3, 9, 8)
+    for _ in range(3):
+        model(x)
+    frozen = checked(model.eval(), x)
+    assert not frozen.report.floats
+    assert _kinds(frozen).count("constant_pad_nd") == 2
+    assert torch.equal(bitgnn.load(bitgnn.save(frozen, tmp_path))(x), frozen(x))

@@ -91,6 +91,17 @@ def test_scales_biases_and_values_come_back(inputs, strict, tmp_path, device):
     assert kinds.count("values") == (inputs in ("rgb", "grey"))
 
 
+def test_pixels_outside_belong_to_the_structure(tmp_path):
+    network = bincnn(width=0.3, image_size=8, padding_value=-1)
+    export_parameters(network, tmp_path)
+    numbers = [layer.get("padding_value") for layer in _described(tmp_path)["layers"]]
+    assert numbers.count(-1) == 2
+    other = import_parameters(bincnn(width=0.3, image_size=8, padding_value=-1), tmp_path)
+    assert torch.equal(_predictions(other, CPU), _predictions(network, CPU))
+    with pytest.raises(ValueError, match=r"features\.1"):
+        import_parameters(bincnn(width=0.3, image_size=8), tmp_path)
+
+
 @pytest.mark.parametrize("inputs", [1, 2, 31, 33, 800])
 def test_means_of_weights_come_back_to_the_bit(inputs, tmp_path):
     network = nn.Sequential(BinaryLinear(inputs, 500))

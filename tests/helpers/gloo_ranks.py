@@ -122,6 +122,7 @@ def distill_together(world_size, log, stop_after=None, seeds=None, is_split=Fals
     )
     torch.manual_seed(1)
     model = torch_geometric.nn.GCN(12, 32, 2, 3, dropout=0.2)
+    model.unused = torch.nn.Parameter(torch.ones(2))
     hook = register_module_forward_hook(noted)
     try:
         result = bitgnn.distill(model, data, loader=loader, epochs=4, log=log, trained=False)

@@ -186,6 +186,30 @@ def test_strict_signs_are_minus_one_at_zero():
     assert not torch.equal(loose(x), strict(x))
 
 
+def test_threshold_is_learnt_in_a_second_stage():
+    network = bincnn(width=0.2, image_size=8, strict_sign=True, surrogate="identity")
+    x, target = torch.rand(12, 3, 8, 8), torch.arange(12) % 4
+    for part in ("weights", "threshold"):
+        network.learn(part)
+        before = {name: value.clone() for name, value in network.state_dict().items()}
+        optimiser = torch.optim.SGD(network.parameters(), lr=0.1)
+        optimiser.zero_grad()
+        functional.cross_entropy(network(x), target).backward()
+        optimiser.step()
+        after = network.state_dict().items()
+        changed = {name for name, value in after if not torch.equal(value, before[name])}
+        weights = {name for name in before if name.endswith("weight")}
+        assert changed == (weights if part == "weights" else {"features.0.threshold"})
+
+
+def test_layers_of_bincnn_have_its_options():
+    network = bincnn(inputs="none", width=0.2, padding_value=-1, surrogate="identity")
+    first, second = (m for m in network.modules() if isinstance(m, BinaryConv2d))
+    assert (first.padding_value, second.padding_value) == (0, -1)  # floats outside are 0
+    layers = [m for m in network.modules() if isinstance(m, BinaryConv2d | BinaryLinear)]
+    assert {layer.surrogate for layer in layers} == {"identity"}
+
+
 def test_bincnn_of_any_size():
     network = BinCNN("lbp", 3, channels=5, dense=7, image=(3, 13, 9))
     assert network(torch.randn(2, 3, 13, 9)).shape == (2, 3)
@@ -201,6 +225,9 @@ def _called(name, *shape):
     [
         (lambda: bincnn(inputs="hsv"), r"BinCNN: inputs must be one of .*, got 'hsv'"),
         (lambda: bincnn("fp16"), r"BinCNN: precision must be one of .*, got 'fp16'"),
+        (lambda: bincnn(inputs="lbp").learn("threshold"), "no threshold .* LocalBinaryPatterns"),
+        (lambda: bincnn().learn("T"), "BinCNN: part must be 'weights' or 'threshold', got 'T'"),
+        (lambda: bincnn(padding_value=2), "padding_value must be 0 or -1, got 2"),
         (lambda: BinCNN("grey", image=(1, 96, 96)), "three channels to make grey"),
         (lambda: BinCNN(image=(3, 3, 96)), "BinCNN: an image must have at least 4x4 pixels"),
         (lambda: bincnn()(torch.randn(1, 3, 32, 32)), r"BinCNN: x must be \[N, 3, 96, 96\]"),

@@ -25,6 +25,9 @@ SHAPES = [
     ((64, 66, 3), {"groups": 2, "dilation": (1, 2)}),
     ((6, 9, (2, 4)), {"padding": "same", "groups": 3}),
     ((8, 4, 3), {"padding": 2, "padding_mode": "reflect"}),
+    ((33, 6, (3, 2)), {"stride": 2, "padding": (2, 1), "padding_value": -1}),
+    ((6, 9, (2, 4)), {"padding": "same", "groups": 3, "padding_value": -1}),
+    ((31, 5, 3), {"padding": 1, "surrogate": "identity"}),
     ((3, 40, 3), {"padding": 1, **FIRST}),
     ((3, 5, 11), {"stride": 4, "padding": 5, **FIRST}),
     ((33, 6, (3, 2)), {"dilation": (1, 2), **FIRST}),
@@ -39,14 +42,19 @@ def _seed():
 
 def reference(layer, x):
     """The layer by torch's own differentiable operations on the signs, or on fixed point."""
-    padding = layer.padding
+    padding, sign = layer.padding, partial(binary_sign, surrogate=layer.surrogate)
+    if layer.surrogate == "identity":
+        sign = lambda v: v + (torch.where(v >= 0, 1.0, -1.0) - v).detach()  # noqa: E731
+    if layer.padding_value:
+        x = functional.pad(x, layer._reversed_padding_repeated_twice, value=-1.0)
+        padding = 0
     if layer.padding_mode != "zeros":
         x = functional.pad(x, layer._reversed_padding_repeated_twice, mode=layer.padding_mode)
         padding = 0
     step = layer.input_step
-    seen = binary_sign(x) if step is None else fixed_point(x, step) / step
+    seen = sign(x) if step is None else fixed_point(x, step) / step
     numbers = (layer.stride, padding, layer.dilation, layer.groups)
-    dot = functional.conv2d(seen.double(), binary_sign(layer.weight).double(), None, *numbers)
+    dot = functional.conv2d(seen.double(), sign(layer.weight).double(), None, *numbers)
     # Float64 convolutions of cuDNN may be off by fractions.
     dot = (dot + (dot.round() - dot).detach()).float()
     dot = dot if step is None else dot * step
@@ -257,7 +265,12 @@ CONV(IMAGES.long()) -> TypeError: BinaryConv2d: input must be a dense tensor of 
 in_two_groups(torch.randn(1, 4, 3, 3), torch.randn(3, 2, 1, 1))
     -> ValueError: binary_conv2d: x must be .* dividing O
 BinaryConv2d(5, 4, 3, surrogate="exact")(IMAGES)
-    -> ValueError: surrogate must be 'ste' or 'approx', got 'exact'
+    -> ValueError: surrogate must be one of .*, got 'exact'
+BinaryConv2d(3, 4, 3, padding_value=1)
+    -> ValueError: BinaryConv2d: padding_value must be 0 or -1, got 1
+BinaryConv2d(3, 4, 3, padding_value=-1, input_step=0.5)
+    -> ValueError: padding_value=-1 is for signs .* input_step=0\.5
+BinaryConv2d(3, 4, 3, padding_value=-1, padding_mode="circular") -> ValueError: 'circular'
 BinaryConv2d(3, 4, 3, input_step=0)
     -> ValueError: BinaryConv2d: the step must be a power of two
 BinaryConv2d(3, 4, 3, input_step=-1.0) -> ValueError: must be a power of two

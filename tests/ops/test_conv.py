@@ -330,3 +330,19 @@ def test_limits_are_the_comparison(outputs, channels, kernel, given, added, spec
         assert torch.equal(prepared[:, :-2].long(), taps)
         bound = factor * taps.size(1) * channels + added
         assert_decides(prepared, bound, used, bias, threshold, flip, step or 1.0)
+
+
+@pytest.mark.parametrize("channels", [1, 32, 33])
+def test_pixels_outside_count_as_minus_one(channels, device):
+    x = torch.randn(2, channels, 5, 4, device=device)
+    w = torch.randn(6, channels, 3, 2, device=device)
+    frame = functional.pad(sgn(x), (1, 1, 2, 2), value=-1.0)
+    expected = functional.conv2d(frame.double().cpu(), sgn(w).double().cpu(), stride=2)
+    padded = conv.pad(BitImages.from_float(x), (2, 1))
+    assert torch.equal(padded.to_float(), frame)
+    found = conv.bbf(padded, BitImages.from_float(w), stride=2)
+    assert torch.equal(found.double().cpu(), expected)
+    with pytest.raises(ValueError, match=r"conv\.pad: padding must be at least 0, got -1"):
+        conv.pad(padded, -1)
+    with pytest.raises(TypeError, match=r"conv\.pad: x must be BitImages"):
+        conv.pad(x, 1)

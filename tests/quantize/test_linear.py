@@ -54,6 +54,14 @@ def test_forward_and_backward_follow_the_recipe(x_scale, binary_weight, dropout,
     assert torch.equal(still, binary_linear(x, weight, **options))
 
 
+def test_identity_lets_every_gradient_pass():
+    x, weight, grad = _operands()
+    out = binary_linear(x, weight, x_scale=False, binary_weight=False, surrogate="identity")
+    out.backward(grad)
+    assert (x.abs() > 1).any()
+    assert torch.allclose(x.grad, grad @ weight.detach(), rtol=1e-4, atol=1e-5)
+
+
 def test_scaled_output_has_the_operator_rounding():
     x, weight, _ = _operands(n=30, k=200, m=20)
     scale = torch.ops.bitgnn.pack_scaled(weight.detach())[1]

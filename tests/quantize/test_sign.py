@@ -21,6 +21,7 @@ VALUES = [-3.0, -1.0, -0.5, -0.0, 0.0, 0.25, 1.0, 1.5, float("inf"), float("-inf
         ("ste", 0.4, [0, 0, 0, 1, 1, 1, 0, 0]),
         ("approx", 1.0, [0, 0, 1, 2, 2, 1.5, 0, 0]),
         ("approx", 2.0, [0, 1, 1.5, 2, 2, 1.75, 1, 0.5]),
+        ("identity", 1.0, [1] * 8),
     ],
 )
 def test_gradient_is_the_slope(surrogate, window, slopes):
@@ -29,6 +30,7 @@ def test_gradient_is_the_slope(surrogate, window, slopes):
     out.backward(torch.full_like(x, 3.0))
     assert torch.equal(out.detach(), sgn(x))
     assert torch.allclose(x.grad, 3.0 * torch.tensor(slopes, dtype=torch.float32))
+    assert torch.equal(surrogate_slope(x.detach(), surrogate, window).float() * 3.0, x.grad)
 
 
 @pytest.mark.parametrize(
@@ -49,9 +51,9 @@ def test_windows_are_closed(bound, dtype):
 
 WRONG = r"""
 binary_sign(torch.ones(2), "soft")
-    -> ValueError: surrogate must be 'ste' or 'approx', got 'soft'
+    -> ValueError: surrogate must be one of .*, got 'soft'
 surrogate_slope(torch.ones(2), "soft")
-    -> ValueError: surrogate must be 'ste' or 'approx', got 'soft'
+    -> ValueError: surrogate must be one of .*, got 'soft'
 binary_sign(torch.ones(2), "ste", 0.0) -> ValueError: window must be above 0
 row_scale(torch.ones(3)) -> ValueError: x must be \[N, K\]
 """

@@ -75,7 +75,7 @@ class ImageProducts(Registers):
             numbers = {key: value.attributes.get(key, one) for key, one in _POINT.items()}
             attributes |= {**numbers, "size": weight.size(1), "input_step": step}
         elif of_images:
-            name, register, words = "conv_b", self._bits_of(source), _kernel_words(weight)
+            name, register, words = "conv_b", self._framed_bits(value), _kernel_words(weight)
             attributes |= _numbers(value)
         else:
             name = "bmm_b"
@@ -140,7 +140,7 @@ class ImageProducts(Registers):
         residual = self.demands.residuals.get(value)
         product = value if residual is None else residual.product
         words = _kernel_words(product.tensors["weight"])
-        inputs, stride, added = [self._bits_of(product.inputs[0])], [1, 1], 0
+        inputs, stride, added = [self._framed_bits(product)], [1, 1], 0
         if residual is not None:
             inputs.append(self.sums[residual.addend])
             stride, added = residual.stride, self.demands.bounds[residual.addend]
@@ -160,6 +160,14 @@ class ImageProducts(Registers):
             self._pooled(written[-1], targets[0])
         kept = [f"int{32 if wide else 16} sums"] * has_sums + ["bits"] * bool(targets)
         self.boundaries[product.layer] = " and ".join(kept)
+
+    def _framed_bits(self, product: Value) -> int:
+        """Bits that a convolution reads; words of 0 are the pixels outside that count as -1."""
+        register, frame = self._bits_of(product.inputs[0]), product.attributes.get("frame")
+        if not any(frame or ()):
+            return register
+        attributes = {"frame": frame, "size": product.inputs[0].size}
+        return self.step("pad_images", product.layer, [register], attributes)
 
     def _pooled(self, register: int, target: Value) -> None:
         """Take the bits of a target's base through the pools in front of it."""
@@ -243,6 +251,8 @@ class ImageProducts(Registers):
             return None
         if value.attributes["input_step"] is not None or value.attributes["groups"] != 1:
             return None
+        if "frame" in value.attributes:  # patches leave out the pixels outside
+            return None
         if demands.writes_sums(value) or not demands.writes_bits(value):
             return None
         channels, height, width = value.tensors["weight"].shape[1:]
@@ -253,7 +263,9 @@ class ImageProducts(Registers):
 
 def _numbers(value: Value) -> dict[str, Any]:
     """Attributes that steps of convolutions share."""
-    numbers = {name: v for name, v in value.attributes.items() if name != "input_step"}
+    numbers = {
+        name: v for name, v in value.attributes.items() if name not in ("input_step", "frame")
+    }
     channels = value.tensors["weight"].size(1) * value.attributes["groups"]
     return {**numbers, "size": channels, "out": value.size}
 

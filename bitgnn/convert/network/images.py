@@ -142,6 +142,9 @@ def _convolution(name: str, value: Any, layer: nn.Conv2d) -> Value:
         "groups": layer.groups,
     }  # fmt: skip
     if is_binary:
+        if layer.padding_value:
+            top, bottom, left, right = padding
+            numbers |= {"padding": [0] * 4, "frame": [0, 0, left, right, top, bottom]}
         return _product(name, layer, value, IMAGES, numbers)
     if type(layer) is not nn.Conv2d:
         raise Unsupported("its class is not known")
