@@ -240,6 +240,8 @@ def work(args: argparse.Namespace) -> None:
             torch.cuda.empty_cache()
     if args.output and dist.get_rank() == 0:
         whole = {
+            "benchmark": f"scale_{kind}",
+            "settings": {"repeats": args.repeats},
             "made_up": True,
             "environment": environment(Path(__file__).parents[1]),
             "records": found,
