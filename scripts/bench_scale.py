@@ -9,6 +9,7 @@ import hashlib
 import itertools
 import json
 import os
+import statistics
 import subprocess
 import sys
 import time
@@ -28,9 +29,10 @@ from bitgnn.measure.report import environment, write_json
 from bitgnn.models import GraphSAGE
 from bitgnn.nn import GCNConv
 
-MEMORY_RATE, L2_EDGES, GATHER_RATE = 4.3e12, 300e9, 370e9
-"""Bytes a second of an H200's memory; edges a second whose rows lie in its L2 cache; bytes a second
-that an all-gather over NVLink receives through NCCL."""
+MEMORY_RATE, L2_EDGES, RANDOM_ROWS, GATHER_RATE = 4.3e12, 300e9, 42e9, 370e9
+"""Bytes a second of an H200's memory; edges a second whose rows lie in its L2 cache; random sectors
+a second from a table of 2 GiB, as scripts/bench/ceilings.cu measures them; bytes a second that an
+all-gather over NVLink receives through NCCL."""
 SECTOR, L2_BYTES = 32, 50 << 20
 MODELS = ("letters", "GraphSAGE")
 
@@ -99,18 +101,18 @@ def floor_of(size: Size, ranks: int) -> dict[str, Any]:
     in_cache = size.nodes * size.hidden // 8 <= L2_BYTES
     for read, width in zip(widths, hidden, strict=True):
         row = -(-width // 8)
-        sectors = -(-row // SECTOR) * SECTOR
+        sectors = -(-row // SECTOR)
         columns = 4 * size.edges / MEMORY_RATE
-        rows = size.edges / L2_EDGES if in_cache else size.edges * sectors / MEMORY_RATE
-        memory += max(columns, rows) if in_cache else columns + rows
+        rows = size.edges / L2_EDGES if in_cache else size.edges * sectors / RANDOM_ROWS
+        memory += max(columns, rows)
         memory += size.nodes * (8 + read / 8 + row) / MEMORY_RATE
         gathered += size.nodes * row * (ranks - 1) / ranks / GATHER_RATE
-    bound = "L2 cache" if in_cache else "32-byte sectors of memory"
+    bound = "L2 cache" if in_cache else "random sectors of memory"
     return {"ms": 1e3 * memory / ranks, "bound": bound, "exchange_ms": 1e3 * gathered}
 
 
-def timed(run: Callable[[], Any], device: torch.device, repeats: int) -> float:
-    """Median milliseconds of the slowest rank."""
+def timed(run: Callable[[], Any], device: torch.device, repeats: int) -> list[float]:
+    """Milliseconds of the slowest rank, by repeat."""
     run()
     found = []
     for _ in range(repeats):
@@ -120,9 +122,9 @@ def timed(run: Callable[[], Any], device: torch.device, repeats: int) -> float:
         run()
         _wait(device)
         found.append(time.perf_counter() - begin)
-    slowest = torch.tensor(sorted(found)[len(found) // 2], device=device)
+    slowest = torch.tensor(found, device=device, dtype=torch.float64)
     dist.all_reduce(slowest, dist.ReduceOp.MAX)
-    return 1e3 * float(slowest)
+    return [1e3 * seconds for seconds in slowest.tolist()]
 
 
 def _wait(device: torch.device) -> None:
@@ -149,11 +151,12 @@ def measure(name: str, mesh: DeviceMesh, args: argparse.Namespace) -> dict[str, 
     setup = _peak(device)
     run = _runner(size, graph, mesh, args)
     result = run()
-    total = timed(run, device, repeats)
+    repeated = timed(run, device, repeats)
+    total = statistics.median(repeated)
     peak = _peak(device)
     record = {
         "size": name, "model": args.model, **size._asdict(), "ranks": ranks,
-        "ms": total, "floor": floor_of(size, ranks),
+        "ms": total, "repeats_ms": repeated, "floor": floor_of(size, ranks),
         "drawn_s": built, "edges_of_ranks": _of_ranks(graph.nnz, device),
         "peak_bytes": _of_ranks(peak, device), "setup_peak_bytes": _of_ranks(setup, device),
         "digest": digest(graph, result), "captured": capture,
@@ -161,9 +164,10 @@ def measure(name: str, mesh: DeviceMesh, args: argparse.Namespace) -> dict[str, 
     if ranks > 1 and not capture:
         bits = _bits(size, graph)
         times = max(1, size.layers)
-        alone = timed(lambda: [graph.places.gather(bits) for _ in range(times)], device, repeats)
+        exchange = timed(lambda: [graph.places.gather(bits) for _ in range(times)], device, repeats)
+        alone = statistics.median(exchange)
         with mock.patch("bitgnn.distributed.places._all_gather", return_value=_Done()):
-            computing = timed(run, device, repeats)
+            computing = statistics.median(timed(run, device, repeats))
         share = (computing + alone - total) / alone
         record |= {"exchange_ms": alone, "computing_ms": computing, "hidden_share": share}
     return record
@@ -235,7 +239,11 @@ def work(args: argparse.Namespace) -> None:
         if kind == "cuda":
             torch.cuda.empty_cache()
     if args.output and dist.get_rank() == 0:
-        whole = {"made_up": True, "environment": environment(), "records": found}
+        whole = {
+            "made_up": True,
+            "environment": environment(Path(__file__).parents[1]),
+            "records": found,
+        }
         write_json(Path(args.output), whole)
     dist.destroy_process_group()
 
@@ -261,7 +269,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--sizes", nargs="+", choices=SIZES, default=["papers100M"])
     parser.add_argument("--ranks", type=int, default=1, help="GPUs of this machine (default: 1)")
-    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--repeats", type=int, default=7)
     parser.add_argument("--model", choices=MODELS, default=MODELS[0])
     parser.add_argument("--capture", action="store_true", help="as one CUDA graph")
     parser.add_argument("--output", help="file for the records")

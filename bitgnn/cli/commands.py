@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from pathlib import Path
 from typing import Annotated
@@ -78,6 +79,16 @@ def distill(
     budget: Annotated[
         str | None, typer.Option(help="Time for all training, such as 60s (default: no limit).")
     ] = None,
+    batch_size: Annotated[
+        int | None,
+        typer.Option(min=1, help="Nodes of a step on each rank (default: the whole graph)."),
+    ] = None,
+    num_neighbors: Annotated[
+        list[int] | None,
+        typer.Option(
+            min=-1, help="Neighbours that a batch draws, an option a hop (default: 10 a layer)."
+        ),
+    ] = None,
     seed: Seed = 0,
     device: TrainDevice = "auto",
     output: Output = None,
@@ -89,9 +100,10 @@ def distill(
 
     A model that is not trained yet is trained first. The output folder gets the frozen model, the
     epochs as CSV and as a picture, and a report as JSON. Checkpoints stay in it; the same command
-    goes on where it was stopped or killed.
+    goes on where it was stopped or killed. Under torchrun all ranks train together in batches.
     """
-    with running(threads, quiet) as console:
+    is_other = os.environ.get("RANK", "0") != "0"
+    with running(threads, quiet or is_other) as console:
         from bitgnn.distillation.command import DistillCommand, run_distill
         from bitgnn.distillation.named import NamedModel, parse_seconds
 
@@ -99,7 +111,7 @@ def distill(
         seconds = None if budget is None else parse_seconds(budget)
         command = DistillCommand(
             data, NamedModel(model, hidden, layers, state), precision, widen, epochs, seconds, seed,
-            device, folder, data_root,
+            device, folder, data_root, batch_size, num_neighbors,
         )  # fmt: skip
         run_distill(command, console)
 

@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
 from torch_geometric.data.data import BaseData
 
 from bitgnn._checks import name_type
@@ -83,7 +84,8 @@ def _attribute(data: BaseData, name: str) -> Any:
 
 def call(forward: Callable[..., Any], data: Inputs) -> Tensor:
     """The scores that a forward gives for a graph or batch."""
-    arguments, named = arguments_of(forward, data)
+    inner = forward.module if isinstance(forward, DistributedDataParallel) else forward
+    arguments, named = arguments_of(inner, data)
     return scores_in(forward(*arguments, **named))
 
 

@@ -6,7 +6,7 @@ import json
 import math
 import random
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,8 @@ from torch_geometric import seed_everything
 
 from bitgnn._checksummed import read_sealed, sealed_tensors
 from bitgnn._files import FileError, write_atomically
+from bitgnn.distillation import ranks
+from bitgnn.distillation.sharded_checkpoint import read_sharded, replacing, write_sharded, written
 from bitgnn.measure.report import csv_text
 
 FORMAT = 2
@@ -32,22 +34,30 @@ class CheckpointError(FileError):
 
 
 def write_checkpoint(path: Path, groups: Groups, values: Mapping[str, Any]) -> None:
-    """Write tensors and plain values; a kill or an error leaves the checkpoint before."""
+    """Write tensors and plain values; a kill or an error leaves the checkpoint before.
+
+    Several ranks write a folder together, one process a file.
+    """
     flat = {
         f"{group}{SEPARATOR}{name}": tensor
         for group, tensors in groups.items()
         for name, tensor in tensors.items()
     }
-    write_atomically(path, sealed_tensors(flat, {"format": FORMAT, **values}))
+    if ranks.count() > 1:
+        write_sharded(path, flat, {"format": FORMAT, **values})
+        return
+    with replacing(path) if path.is_dir() else nullcontext():
+        write_atomically(path, sealed_tensors(flat, {"format": FORMAT, **values}))
 
 
 def read_checkpoint(path: Path) -> tuple[Groups, dict[str, Any]] | None:
     """Read what :func:`write_checkpoint` wrote; None if there is no file."""
-    if not path.is_file():
+    path = written(path)
+    if not path.exists():
         return None
     try:
-        flat, values = read_sealed(path)
-    except (OSError, FileError) as error:
+        flat, values = (read_sharded if path.is_dir() else read_sealed)(path)
+    except (OSError, ValueError) as error:
         raise CheckpointError(
             f"{path}: no readable checkpoint ({error}); delete it to train this run anew"
         ) from error

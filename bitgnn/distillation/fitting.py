@@ -15,6 +15,7 @@ from torch import _VF, Tensor, nn
 from tqdm import tqdm
 
 from bitgnn._interpreter import warn
+from bitgnn.distillation import ranks
 from bitgnn.distillation.calling import DistillError
 from bitgnn.distillation.captured import RepeatedEpoch
 from bitgnn.distillation.problems import Part, Problem
@@ -53,14 +54,19 @@ def fit(
     Goes on from the checkpoint in ``folder`` where there is one. In the seconds of ``budget`` the
     learning rate falls to 0. ``title`` is that of the progress bar and the files. Gives whether
     Ctrl-C ended it early; it is raised where no epoch has ended, or unless ``is_last``: the best
-    epoch of an earlier stage is no result.
+    epoch of an earlier stage is no result. Ranks cannot go on after it and raise it, too.
     """
     keeper = Keeper(session, None if folder is None else folder / title)
     recipe, model = session.recipe, session.model
     spent = session.seconds
-    interrupted, between = False, True
-    bar = tqdm(total=recipe.epochs, initial=session.epoch, desc=title, disable=None, leave=False)
+    interrupted, between, ended = False, True, ""
+    bar = tqdm(
+        total=recipe.epochs, initial=session.epoch, desc=title, leave=False,
+        disable=ranks.rank() > 0 or None,
+    )  # fmt: skip
     begin = time.perf_counter()
+    if ranks.count() > 1 and not session.epoch:
+        _settle_together(session, problem)
     try:
         while not (ended := _why_over(session, spent, budget)):
             done = spent / budget if budget else 0.0
@@ -69,13 +75,14 @@ def fit(
             if budget is not None and session.device.type == "cuda":
                 torch.cuda.synchronize(session.device)
             now = time.perf_counter()
-            session.history[-1][-1] = now - begin
-            spent, begin = spent + now - begin, now
+            elapsed = ranks.largest(now - begin, session.device)
+            session.history[-1][-1] = elapsed
+            spent, begin = spent + elapsed, now
             between = True
             keeper.epoch_done()
             bar.update()
     except KeyboardInterrupt:
-        if not (session.history and is_last):
+        if not (session.history and is_last) or ranks.count() > 1:
             raise
         interrupted, ended = True, "by Ctrl-C"
         warn(
@@ -85,7 +92,8 @@ def fit(
     finally:
         bar.close()
         # Inside of an epoch the state is of neither this nor the next one.
-        if session.history and between:
+        # Ranks write together, so not where one of them has failed.
+        if session.history and between and (ended or ranks.count() == 1):
             keeper.keep()
     if int(session.best.epoch) < 0:
         if not session.history:
@@ -94,10 +102,22 @@ def fit(
             f"no epoch of {session.epoch} had a finite validation score; training of the "
             f"{title} diverged"
         )
-    session.ended, session.run = ended, None
+    session.ended, session.run, session.replica = ended, None, model
     model.load_state_dict(session.best.state)
+    ranks.take_first([*model.parameters(), *model.buffers()])
     model.eval()
     return interrupted
+
+
+def _settle_together(session: Fit, problem: Problem) -> None:
+    """Settle roles, forms and statistics of inputs on all ranks by a batch of the first one.
+
+    In its first batch a layer goes by that batch alone, which is another one on each rank.
+    """
+    ranks.begin_epoch(problem.sampler, 0)
+    with scaled_dropout(session.recipe.dropout, session.device.type == "cpu"):
+        problem.scores(session.model.train(), next(problem.parts()))
+    ranks.take_first(session.model.buffers())
 
 
 def _why_over(session: Fit, spent: float, budget: float | None) -> str:
@@ -119,6 +139,7 @@ def step_epoch(session: Fit, problem: Problem, ask: Ask, progress: float) -> Non
 
     The epoch's seconds are left open.
     """
+    ranks.begin_epoch(problem.sampler, session.epoch)
     rate = session.recipe.rate(progress * session.recipe.epochs)
     session.set_rate(rate)
     session.number.fill_(session.epoch)
@@ -133,7 +154,7 @@ def step_epoch(session: Fit, problem: Problem, ask: Ask, progress: float) -> Non
 def _epoch(session: Fit, problem: Problem, ask: Ask) -> Tensor:
     """Run one epoch; return its row of the history, without rate and seconds."""
     recipe, model, objective = session.recipe, session.model, problem.objective
-    model.train()
+    session.replica.train()
     weight = recipe.teacher_weight if ask is not None else 0.0
     total = torch.zeros((), dtype=torch.float64, device=session.device)
     divergence = torch.zeros_like(total)
@@ -141,7 +162,7 @@ def _epoch(session: Fit, problem: Problem, ask: Ask) -> Tensor:
         session.optimizer.zero_grad()
         watched = nullcontext() if session.inside is None else session.inside.watching(model)
         with watched, scaled_dropout(recipe.dropout, session.device.type == "cpu"):
-            scores = problem.scores(model, part)
+            scores = problem.scores(session.replica, part)
         loss = scores.new_zeros(())
         if weight < 1 and part.y.numel():
             known = scores if part.labelled is None else scores[part.labelled]
@@ -153,16 +174,22 @@ def _epoch(session: Fit, problem: Problem, ask: Ask) -> Tensor:
             if session.inside is not None:
                 loss = loss + session.inside.loss()
             divergence += asked.detach()
+        if ranks.count() > 1:  # they step together, also with a batch that teaches nothing
+            loss = loss + ranks.zero(model)
         if not loss.requires_grad:
             continue
         loss.backward()
         session.optimizer.step()
         total += loss.detach()
+    ranks.take_first(model.buffers())
     model.eval()
     with torch.no_grad():
         scores, y = problem.results(model)["val"]
         value = objective.score(scores, y).double()
         loss_there = objective.labels(scores, y).double()
+    if ranks.count() > 1:
+        found = torch.stack([total, divergence, value, loss_there])
+        total, divergence, value, loss_there = ranks.mean(found)
     steps = max(problem.steps, 1)
     values = [total / steps, value, divergence / steps]
     row = torch.zeros(len(Fit.columns), dtype=torch.float64, device=session.device)

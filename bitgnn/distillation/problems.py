@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
+from torch.utils.data import DistributedSampler
 from torch_geometric.data import Data
 from torch_geometric.data.data import BaseData
 
@@ -59,6 +60,8 @@ class Problem(ABC):
     """True if a student starts from the teacher's weights, not from fresh ones."""
     repeats: bool = False
     """True if each epoch sees the same tensors."""
+    sampler: DistributedSampler[Any] | None = None
+    """Sampler that deals the parts to several ranks."""
     teacher_options: Mapping[str, Any] = {}
     student_options: Mapping[str, Any] = {}
     """Options that differ from the default recipes."""

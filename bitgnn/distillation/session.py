@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Adam
 
+from bitgnn.distillation import ranks
 from bitgnn.distillation.checkpoint import (
     CheckpointError,
     RunLog,
@@ -122,6 +123,7 @@ class Fit:
         rates: dict[str, Any] = {"lr": recipe.learning_rate, "weight_decay": recipe.weight_decay}
         optimizer = Adam(_groups(model, recipe), fused=True, **rates)
         self.model, self.recipe, self.optimizer = model, recipe, optimizer
+        self.replica = ranks.replica(model)  # its forward is the one that trains
         self.device = next(model.parameters()).device
         self.history: list[Tensor] = []
         patience = None
@@ -244,13 +246,15 @@ class Keeper:
         if base is not None:
             self._checkpoint, self._log = base.with_name(f"{base.name}.checkpoint"), RunLog(base)
             session.resume(self._checkpoint)
-            self._log.restart(session.rows())
+            if ranks.rank() == 0:
+                self._log.restart(session.rows())
         self._logged = session.epoch
         self._last = time.perf_counter()
 
     def epoch_done(self) -> None:
         """Write a checkpoint after an epoch if it is time."""
-        if time.perf_counter() - self._last >= self._pause:
+        is_due = float(time.perf_counter() - self._last >= self._pause)
+        if ranks.largest(is_due, self._session.device):
             self.keep()
             self._pause = (time.perf_counter() - self._last) / CHECKPOINT_SHARE
 
@@ -260,5 +264,6 @@ class Keeper:
             return
         self._last = self._session.settle(time.perf_counter())
         self._session.save(self._checkpoint)
-        self._log.append(self._session.rows(self._logged))
+        if ranks.rank() == 0:
+            self._log.append(self._session.rows(self._logged))
         self._logged = self._session.epoch

@@ -22,6 +22,7 @@ from bitgnn._files import FolderInUseError, locked, write_atomically
 from bitgnn._interpreter import warn
 from bitgnn.convert import Plan
 from bitgnn.convert.configs import BWTAConfig, GraphConfig, ImageConfig
+from bitgnn.distillation import ranks
 from bitgnn.distillation.batches import Batched
 from bitgnn.distillation.calling import DistillError, Inputs, is_dataset, tensors_of
 from bitgnn.distillation.checkpoint import seeded
@@ -111,6 +112,11 @@ def distill(
     A student of images or texts starts from the teacher's weights and becomes binary in stages, see
     :func:`~bitgnn.distillation.stages.stages_of`.
 
+    In a group of ``torch.distributed`` with several ranks all of them call it with equal arguments.
+    Each takes its share of the loader's samples (nodes or graphs), equally many and dealt anew in
+    each epoch; gradients are means over the ranks, the scores decide on all of them together, and
+    ``log`` is a folder that all see, from which any number of ranks goes on.
+
     Args:
         model: any model with layers that :func:`bitgnn.binarize` swaps; unchanged. Its device is
             where all happens.
@@ -159,11 +165,15 @@ def distill(
         model = copy.deepcopy(model).requires_grad_(True)  # a frozen teacher: students learn
     device = next(model.parameters()).device
     with ExitStack() as held:
-        folder = None if log is None else _claimed(Path(log), held)
+        folder = None if log is None else Path(log)
+        if folder is not None and ranks.rank() == 0:
+            _claim(folder, held)
         held.enter_context(seeded(seed, device))
         problem = _problem(model, data, loader, validation, seed)
         of_teacher, of_student = recipe_for(problem, epochs)
         of_student = _changed(of_student, recipe or {})
+        if ranks.count() > 1:
+            ranks.split(problem, seed)  # the recipe is that of all batches in one process
         source = model if widen is None else widen
         if widen is None and problem.keeps_weights:
             plain = model
@@ -186,7 +196,8 @@ def distill(
         if trained is None:
             with seeded(seed, device):
                 trained, judgement = judged(problem, model, found)
-        if folder is not None:
+        trained = bool(ranks.largest(float(trained), device))
+        if folder is not None and ranks.rank() == 0:
             write_atomically(folder / JUDGEMENT, f"{judgement}\n".encode())
         if not trained:
             identity: dict[str, Any] = {"part": "teacher", "seed": seed, "of": start}
@@ -298,13 +309,12 @@ def _inside(
     return Inside(teacher, student, problem.example, recipe)
 
 
-def _claimed(folder: Path, held: ExitStack) -> Path:
+def _claim(folder: Path, held: ExitStack) -> None:
     if folder.exists() and not folder.is_dir():
         raise DistillError(f"log must be a folder, {folder} is none")
     folder.mkdir(parents=True, exist_ok=True)
     if not held.enter_context(locked(folder)):
         raise FolderInUseError(f"{folder}: another process trains here; choose another log")
-    return folder
 
 
 def _problem(model: nn.Module, data: Any, loader: Any, validation: Any, seed: int) -> Problem:

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import timedelta
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import torch
 import torch.distributed as dist
 from rich.console import Console
 from torch import Tensor
@@ -20,6 +16,7 @@ from tqdm import tqdm
 
 from bitgnn._files import atomic_file
 from bitgnn.distillation.named import named_device
+from bitgnn.distillation.ranks import group
 from bitgnn.distributed.manifest import read_manifest
 from bitgnn.distributed.parallel import parallelize
 from bitgnn.distributed.sharding import shard_graph
@@ -75,19 +72,8 @@ def run_infer(command: InferCommand, console: Console) -> None:
 def ranks(device: str, timeout: int) -> Iterator[DeviceMesh]:
     """The mesh of the ranks that torchrun started, or of this process alone."""
     kind = named_device(device).type
-    backend = "nccl" if kind == "cuda" else "gloo"
-    place = None
-    if kind == "cuda":
-        place = torch.device(kind, int(os.environ.get("LOCAL_RANK", 0)))
-        torch.cuda.set_device(place)
-    alone: dict[str, Any] = {"store": dist.HashStore(), "rank": 0, "world_size": 1}
-    given = {} if "RANK" in os.environ else alone
-    limit = timedelta(seconds=timeout)
-    dist.init_process_group(backend, timeout=limit, device_id=place, **given)
-    try:
+    with group(kind, timeout):
         yield init_device_mesh(kind, (dist.get_world_size(),))
-    finally:
-        dist.destroy_process_group()
 
 
 def _write(path: Path, rows: Tensor) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, get_args
 
@@ -118,7 +119,9 @@ class BoundProgram(Frozen):
         self.times_bound += 1
         calls, output, entry = self.program.calls, self.program.output, self.program.entry
         self._from_floats = self._compiled(calls, range(self.program.inputs), output)
-        self._device = next((t.device for t in self.buffers(False)), torch.device("cpu"))
+        # Its own buffers first: one without any is where the code that it calls is.
+        held = itertools.chain(self.buffers(False), self.parameters(), self.buffers())
+        self._device = next((t.device for t in held), torch.device("cpu"))
         self._from_bits: Compiled | None = None
         self._from_pattern: Compiled | None = None
         sources = self._from_floats.sources

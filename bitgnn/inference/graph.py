@@ -100,7 +100,7 @@ class GraphSpec:
             ValueError: the graph does not fit ``num_nodes``.
         """
         weight = edge_weight if self.weighted else None
-        sizes = (num_nodes, num_nodes) if isinstance(num_nodes, int) else num_nodes
+        sizes = num_nodes if isinstance(num_nodes, tuple) else (num_nodes, num_nodes)
         if self.relations:
             return relation_adjacency(
                 edge_index, *sizes, weight, relations=self.relations, reduction=self.reduction,

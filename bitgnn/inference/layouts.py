@@ -44,7 +44,7 @@ class Question(NamedTuple):
         """The answer for these features and graphs."""
         if self.kind == "few_rows":
             return bool(x.shape[0] <= self.limit)
-        return bool(graphs) and bool(ANSWERS[self.kind](graphs[self.graph], self.limit))
+        return len(graphs) > 0 and bool(ANSWERS[self.kind](graphs[self.graph], self.limit))
 
 
 def row_order_of(

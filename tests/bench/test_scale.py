@@ -32,5 +32,5 @@ def test_floors_fall_with_ranks_and_name_what_binds():
     assert two["ms"] == pytest.approx(one["ms"] / 2)
     # Half of 1.78 GB at 370 GB/s, three times.
     assert two["exchange_ms"] == pytest.approx(3 * 2.4, rel=0.01)
-    assert one["bound"] == "32-byte sectors of memory"
+    assert one["bound"] == "random sectors of memory"
     assert bench_scale.floor_of(bench_scale.SIZES["reddit"], 1)["bound"] == "L2 cache"

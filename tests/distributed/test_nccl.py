@@ -26,7 +26,7 @@ def start(job, folder, world_size):
         port = free.getsockname()[1]
     base = {
         **os.environ, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port),
-        "WORLD_SIZE": str(world_size), "NCCL_NVLS_ENABLE": "0",
+        "WORLD_SIZE": str(world_size), "NCCL_NVLS_ENABLE": "0", "TORCH_NCCL_DUMP_ON_TIMEOUT": "0",
     }  # fmt: skip
     command = [sys.executable, nccl_ranks.__file__, job, str(folder)]
     return [

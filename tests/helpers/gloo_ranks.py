@@ -1,4 +1,4 @@
-"""Ranks of a gloo group with a sharded graph, in processes of their own."""
+"""Ranks of a gloo group, in processes of their own: sharded graphs, and training together."""
 
 import os
 from contextlib import contextmanager
@@ -6,11 +6,16 @@ from datetime import timedelta
 
 import torch
 import torch.distributed as dist
+import torch_geometric.nn
 from torch.distributed.device_mesh import init_device_mesh
+from torch.nn.modules.module import register_module_forward_hook
+from torch_geometric.data import Data
 
 import bitgnn
 from bitgnn import BitTensor
+from bitgnn.data import NeighborLoader
 from bitgnn.distributed import parallelize, shard_graph
+from bitgnn.nn.input_bits import InputBits
 
 TIMEOUT = timedelta(seconds=60)
 
@@ -75,3 +80,69 @@ def lose_one(rank, world_size, store, model, x, edges, folder):
             with open(f"{folder}/error-{rank}", "w") as file:
                 file.write(str(error))
         os._exit(0)  # the group cannot be left together any more
+
+
+def toy_graph(num_nodes=90, classes=3, features=12):
+    """A graph whose nodes of a class are neighbours, with features that tell a little of it."""
+    generator = torch.Generator().manual_seed(0)
+    y = torch.arange(num_nodes) % classes
+    mean = torch.randn(classes, features, generator=generator)
+    x = mean[y] + 2 * torch.randn(num_nodes, features, generator=generator)
+    ends = torch.randint(0, num_nodes // classes, (2, 4 * num_nodes), generator=generator)
+    edges = ends * classes + y[torch.arange(4 * num_nodes) % num_nodes]
+    train = torch.arange(num_nodes) < num_nodes // 2
+    return Data(x=x, y=y, edge_index=edges, train_mask=train, val_mask=~train)
+
+
+def distill_together(world_size, log, stop_after=None, seeds=None, is_split=False):
+    """Distill a model of the toy graph; results by name, and the seeds of all batches drawn.
+
+    ``stop_after`` is the number of batches of this rank after which Ctrl-C is pressed. The first of
+    two ranks has a graph of bits where it ``is_split``, the second one a graph of floats.
+    """
+    seen, kinds = [], []
+
+    def noted(module, args, out):
+        if isinstance(module, InputBits) and module.training:
+            kinds.append(module.kind)
+
+    def looked_at(batch):
+        if len(seen) == stop_after:
+            raise KeyboardInterrupt
+        seen.append(batch.input_id)
+        return batch
+
+    data = toy_graph()
+    if is_split:
+        data.x[::2] = (data.x[::2] > 1).float()
+        is_within = data.edge_index[0] % 2 == data.edge_index[1] % 2
+        data.edge_index = data.edge_index[:, is_within]
+    loader = NeighborLoader(
+        data, [5, 5], seeds, batch_size=16 // world_size, shuffle=not is_split, transform=looked_at
+    )
+    torch.manual_seed(1)
+    model = torch_geometric.nn.GCN(12, 32, 2, 3, dropout=0.2)
+    model.unused = torch.nn.Parameter(torch.ones(2))
+    hook = register_module_forward_hook(noted)
+    try:
+        result = bitgnn.distill(model, data, loader=loader, epochs=4, log=log, trained=False)
+    except KeyboardInterrupt:
+        return {"seen": seen}
+    except ValueError as error:
+        return {"error": str(error)}
+    finally:
+        hook.remove()
+    models = {"student": result.model, "teacher": result.teacher}
+    return {
+        **{name: dict(model.state_dict()) for name, model in models.items()},
+        "history": result.history, "score": result.scores.val, "seen": seen, "kinds": kinds,
+    }  # fmt: skip
+
+
+def train(rank, world_size, store, folder, jobs):
+    """Distill once a job, by name its log and options; write the results of this rank to a file."""
+    with group(rank, world_size, store):
+        found = {}
+        for name, (log, options) in jobs.items():
+            found[name] = distill_together(world_size, f"{folder}/{log}", **options)
+        torch.save(found, f"{folder}/rank-{rank}.pt")

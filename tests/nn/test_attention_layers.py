@@ -119,7 +119,10 @@ def test_features_of_edges(name, options, device, tmp_path):
         counts = torch.bincount(loops[1], minlength=N).cumsum(0)
         ready = BitAdjacency(functional.pad(counts, (1, 0)), loops[0][order].int(), N)
         with torch.no_grad():
-            assert torch.equal(conv(x, ready, looped[order]), found)
+            again = conv(x, ready, looped[order])
+        # Means of features, which loops get, are summed by a GPU in no fixed order.
+        tolerance = 0 if device.type == "cpu" else 1e-5
+        torch.testing.assert_close(again, found, rtol=tolerance, atol=tolerance)
         frozen = bitgnn.freeze(net)
         with torch.no_grad():
             expected = net(x, edges, features)
@@ -127,7 +130,10 @@ def test_features_of_edges(name, options, device, tmp_path):
         torch.testing.assert_close(given, expected, rtol=1e-4, atol=1e-5)
         bitgnn.save(frozen, tmp_path / "model.bitgnn")
         loaded = bitgnn.load(tmp_path / "model.bitgnn").to(device)
-        assert torch.equal(loaded(x, edges, features), given)
+        tolerance = 0 if device.type == "cpu" else 1e-5
+        torch.testing.assert_close(
+            loaded(x, edges, features), given, rtol=tolerance, atol=tolerance
+        )
 
 
 @pytest.mark.parametrize("name", LAYERS)

@@ -75,9 +75,12 @@ def test_frozen_is_trained(options, device, tmp_path):
     torch.testing.assert_close(shown, hidden, rtol=1e-5, atol=1e-5)
     assert alpha.shape == (300, 4)
     frozen = bitgnn.freeze(net)
-    assert torch.equal(frozen(*given), expected)
     bitgnn.save(frozen, tmp_path / "model.bitgnn")
-    assert torch.equal(bitgnn.load(tmp_path / "model.bitgnn").to(device)(*given), expected)
+    for made in (frozen, bitgnn.load(tmp_path / "model.bitgnn").to(device)):
+        if device.type == "cpu":
+            assert torch.equal(made(*given), expected)
+        else:  # the last layer's messages are PyG's, which a GPU sums in no fixed order
+            torch.testing.assert_close(made(*given), expected)
 
 
 def test_messages_are_signs():

@@ -47,6 +47,7 @@ from bitgnn.nn import GCNConv
 from small_models import Net
 data = load_digits_graph()
 x, edges, num_nodes = data.x, data.edge_index, data.num_nodes
+num_classes = 10
 way = lambda net, x, edges: net.conv2(net.conv1(x, edges).relu(), edges)
 model = Net(way, conv1=GCNConv(61, 64), conv2=GCNConv(64, 10))
 for _ in range(3):

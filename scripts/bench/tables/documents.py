@@ -38,6 +38,7 @@ from bench.tables.plain_loop import (
     students_table,
     study_table,
 )
+from bench.tables.scale import scale_table
 from bench.tables.timings import (
     attention_table,
     calls_table,
@@ -105,6 +106,7 @@ ONE: Mapping[str, tuple[str, Callable[[Record], str]]] = {
 SEVERAL: Mapping[str, tuple[str, Callable[[Sequence[Record]], str]]] = {
     "headline": ("default_cpu default_cuda", headline_table),
     "models_memory": ("models_c*", memory_table),
+    "scale": ("scale_1 scale_2", scale_table),
     "stream": ("stream_c*", stream_table),
 }
 """Tables of several records: patterns of their names, and what makes the table."""

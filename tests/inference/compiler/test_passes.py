@@ -50,7 +50,7 @@ def product(layer, value, out, **options):
 
 def network(scores, features):
     found = Network()
-    found.features, found.scores = features, scores
+    found.inputs, found.scores = (features,), scores
     return found
 
 
