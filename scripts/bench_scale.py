@@ -137,6 +137,10 @@ class _Done:
         """Nothing: nothing was sent."""
 
 
+def _sends_nothing(*_: Any, **__: Any) -> _Done:
+    return _Done()
+
+
 def measure(name: str, mesh: DeviceMesh, args: argparse.Namespace) -> dict[str, Any]:
     """One size: times, memory of each rank, and a digest of the result."""
     size, ranks, repeats, capture = SIZES[name], mesh.size(), args.repeats, args.capture
@@ -166,7 +170,8 @@ def measure(name: str, mesh: DeviceMesh, args: argparse.Namespace) -> dict[str, 
         times = max(1, size.layers)
         exchange = timed(lambda: [graph.places.gather(bits) for _ in range(times)], device, repeats)
         alone = statistics.median(exchange)
-        with mock.patch("bitgnn.distributed.places._all_gather", return_value=_Done()):
+        # Not a Mock, which would keep the tensors of all calls.
+        with mock.patch("bitgnn.distributed.places._all_gather", _sends_nothing):
             computing = statistics.median(timed(run, device, repeats))
         share = (computing + alone - total) / alone
         record |= {"exchange_ms": alone, "computing_ms": computing, "hidden_share": share}
@@ -230,23 +235,20 @@ def work(args: argparse.Namespace) -> None:
     dist.init_process_group(backend, device_id=place, **given)
     mesh = init_device_mesh(kind, (dist.get_world_size(),))
     device = torch.cuda.get_device_name() if kind == "cuda" else "CPU"
-    found = []
+    head = {
+        "benchmark": f"scale_{kind}", "settings": {"repeats": args.repeats}, "made_up": True,
+        "environment": environment(Path(__file__).parents[1]),
+    }  # fmt: skip
+    found: list[dict[str, Any]] = []
     for name in args.sizes:
         record = {"device": device, **measure(name, mesh, args)}
         found.append(record)
         if dist.get_rank() == 0:
             print(json.dumps(record), flush=True)
+            if args.output:  # whatever comes after
+                write_json(Path(args.output), {**head, "records": found})
         if kind == "cuda":
             torch.cuda.empty_cache()
-    if args.output and dist.get_rank() == 0:
-        whole = {
-            "benchmark": f"scale_{kind}",
-            "settings": {"repeats": args.repeats},
-            "made_up": True,
-            "environment": environment(Path(__file__).parents[1]),
-            "records": found,
-        }
-        write_json(Path(args.output), whole)
     dist.destroy_process_group()
 
 
@@ -256,13 +258,18 @@ def plot(records: list[dict[str, Any]], file: str) -> None:
 
     figure = Figure(figsize=(7, 4.5), layout="constrained")
     axes = figure.subplots()
-    for ranks in sorted({record["ranks"] for record in records}):
-        held = sorted((r for r in records if r["ranks"] == ranks), key=lambda r: int(r["edges"]))
+    whole = sorted((r for r in records if r["layers"]), key=lambda r: int(r["edges"]))
+    for ranks in sorted({record["ranks"] for record in whole}):
+        held = [r for r in whole if r["ranks"] == ranks]
         edges = [r["edges"] for r in held]
-        (line,) = axes.plot(edges, [r["ms"] for r in held], "o-", label=f"{ranks} GPUs")
+        (line,) = axes.plot(
+            edges, [r["ms"] for r in held], "o-", label=f"{ranks} GPU{'s' * (ranks > 1)}"
+        )
         floors = [r["floor"]["ms"] for r in held]
-        axes.plot(edges, floors, "--", color=line.get_color(), label=f"floor of {ranks}")
-    axes.set(xscale="log", yscale="log", xlabel="edges", ylabel="ms", title="Made-up graphs")
+        axes.plot(edges, floors, "--", color=line.get_color(), label=f"floor, {ranks}")
+    axes.set(
+        xscale="log", yscale="log", xlabel="edges", ylabel="ms", title="Three layers of 128 bits"
+    )
     axes.legend()
     figure.savefig(file, dpi=110)
 
