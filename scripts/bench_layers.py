@@ -19,7 +19,7 @@ from bench.tasks import HIDDEN, QUICK_GRAPH, SEED, NodeTask, load_task
 from bitgnn.bits import BitAdjacency
 from bitgnn.measure.pyg import graph_forms
 from bitgnn.quantize import sgn
-from bitgnn.quantize.int8_linear import MOST, UNITS, on_columns
+from bitgnn.quantize.int8_linear import MOST, UNITS, column_factors
 
 GOAL_GRAPH = "Cora"
 LAYERS = ("GCNConv", "SAGEConv", "GraphConv")
@@ -71,7 +71,7 @@ def _products(layer: Any, linears: Sequence[Any], x: Tensor) -> list[Tensor]:
             codes = ((x - centre) * inverse).round().clamp(-MOST, MOST)
             found = []
             for gain, linear in zip(gains, linears, strict=False):
-                weight = on_columns(linear.weight, inverse)
+                weight = linear.weight * column_factors(inverse)
                 step = weight.abs().amax(1, keepdim=True) / MOST
                 weight = (weight / step).round()
                 found.append(gain / UNITS * step.t() * (codes @ weight.t()))

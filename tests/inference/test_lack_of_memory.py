@@ -38,8 +38,10 @@ print(torch.equal(frozen(x, edges), expected))
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="limits memory as Linux does")
-def test_model_and_process_are_usable_afterwards():
-    found = subprocess.run([sys.executable, "-c", LIMITED], capture_output=True, text=True)
+def test_model_and_process_are_usable_afterwards(tmp_path):
+    found = subprocess.run(
+        [sys.executable, "-c", LIMITED], capture_output=True, text=True, cwd=tmp_path
+    )
     forward, graph, usable = found.stdout.splitlines() or [found.stderr] * 3
     assert forward.startswith("FrozenModel: out of memory, tried to allocate 10")
     assert "bytes; bytes free: " in forward
