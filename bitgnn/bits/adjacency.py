@@ -25,7 +25,7 @@ from bitgnn.bits.layouts import (
 )
 from bitgnn.bits.patterns import pattern_of
 from bitgnn.bits.planes import Planes, check_bits, planes_of, quantized
-from bitgnn.bits.tensor_version import Watch, are_same, counted
+from bitgnn.bits.tensor_version import Watch, counted
 
 LESS_OF_GRAPHS = (
     "give edges as int32 and without weights, delete what else is held, or write the graph to "
@@ -313,9 +313,10 @@ class BitAdjacency:
         before, now = self._checked, self._pattern_state()
         if now is None:
             return
-        if before is not None and are_same(now[:2], before[:2]) and now[2:] == before[2:]:
-            return
         if before is not None:
+            is_same = now[0] is before[0] and now[1] is before[1]
+            if is_same and now[2:] == before[2:]:
+                return
             check_csr(self.rowptr, self.indices, self.num_cols, *self.tensors[2:])
         self._checked = now
 

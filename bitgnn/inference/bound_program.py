@@ -156,7 +156,7 @@ class BoundProgram(Frozen):
         if torch.compiler.is_compiling():
             return forward(x, graph)
         try:
-            if self.calls is not None or self._is_large(x):
+            if self.calls is not None or self._is_large(x.shape[0]):
                 return forward(x, graph)
             return self._recordings.run(x, graph, forward, self._watches)
         except (RuntimeError, MemoryError) as error:
@@ -165,10 +165,10 @@ class BoundProgram(Frozen):
                 raise
         raise lack
 
-    def _is_large(self, x: Inputs) -> bool:
-        """Whether features have so many rows that ranges of them may be run."""
+    def _is_large(self, rows: int) -> bool:
+        """True if features have so many rows that ranges of them may be run."""
         least = self._least_ranged
-        return least is not None and not torch._C._is_tracing() and bool(x.shape[0] >= least)
+        return least is not None and not torch._C._is_tracing() and rows >= least
 
     def recording_for(self, x: Inputs, graph: Any = None) -> Recording | None:
         """The recording of ``self(x, graph)``, made if need be; None where there can be none.
@@ -226,7 +226,8 @@ class BoundProgram(Frozen):
         """The calls for features in this form, registers with these in, and graphs to read."""
         if x.device != self._device:
             raise ValueError(f"FrozenModel: x must be on {self._device}, got {x.device}")
-        require_dense("FrozenModel", x)
+        if x.__class__ is not Tensor or x.layout is not torch.strided:
+            require_dense("FrozenModel", x)
         if self._is_stale():
             self._bind()
         compiled, given = self._compiled_for(x)
@@ -307,9 +308,8 @@ class BoundProgram(Frozen):
 
     def _is_stale(self) -> bool:
         """True if something wrote to buffers that bound calls derived others from."""
-        if self._sources is None or torch.compiler.is_compiling():
-            return False
-        return not self._sources.unchanged()
+        held = self._sources
+        return held is not None and not torch.compiler.is_compiling() and not held.unchanged()
 
     def _pattern_compiled(self) -> Compiled:
         """The calls for the pattern of set bits, made anew once the weights were written to."""

@@ -81,6 +81,8 @@ class CalledProgram(BoundProgram):
         super().__init__(program, tensors, holds, calls, features, ends)
         self.graphs = tuple(graphs)
         self.own_call = own_call
+        self._relations = [spec.ends.relations for spec in graphs]
+        self._is_one_pattern = [spec.holds for spec in graphs] == ["pattern"]
         self._needs_parts = needs_parts
         self._needs_edges = any(call.parts & {EDGE_INDEX, EDGE_WEIGHT} for call in calls)
         self._graph_memory = TensorMemory()
@@ -242,7 +244,7 @@ class CalledProgram(BoundProgram):
         with torch.inference_mode() if is_compiling else torch.no_grad():
             graphs = self._adjacencies(adjacency, num_nodes)
             executable, values, graphs = self._start(x, graphs)
-            if not is_compiling and self._is_large(x):
+            if not is_compiling and self._is_large(num_nodes):
                 found = self._run_ranges(x, graphs, out)
                 if found is not None:
                     return found
@@ -306,9 +308,10 @@ class CalledProgram(BoundProgram):
         if is_prepared and len(adjacency.adjacencies) != len(self.graphs):
             raise ValueError("FrozenModel: adjacency was prepared for another model")
         held = adjacency.adjacencies if is_prepared else (adjacency,)
-        columns = [num_nodes * spec.ends.relations for spec in self.graphs[: len(held)]]
-        found = [pattern.num_cols for pattern in held[: len(columns)]]
-        if found != columns or adjacency.shape[0] != num_nodes:
+        fits = adjacency.shape[0] == num_nodes
+        for pattern, relations in zip(held, self._relations, strict=False):
+            fits = fits and pattern.num_cols == num_nodes * relations
+        if not fits:
             raise ValueError(
                 f"FrozenModel: adjacency has {adjacency.num_cols} nodes, x has {num_nodes}"
             )
@@ -321,8 +324,7 @@ class CalledProgram(BoundProgram):
                 adjacency = replace(adjacency, inputs=inputs)
             return (*adjacency.adjacencies, adjacency)
         # Values are the same matrix for every layer; of factors some layers know but those of rows.
-        fits = adjacency.values is not None or [s.holds for s in self.graphs] == ["pattern"]
-        if self._needs_parts or not fits:
+        if self._needs_parts or not (self._is_one_pattern or adjacency.values is not None):
             raise ValueError(
                 "FrozenModel: adjacency must come from prepare_graph, a BitAdjacency is not all "
                 "that the layers of this model need"

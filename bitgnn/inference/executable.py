@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from torch import Tensor
 
-from bitgnn.inference.layouts import PARTS, SLICED, SLICED_ARGUMENTS, Question, Rewriter
+from bitgnn.inference.layouts import ANSWERS, PARTS, SLICED, SLICED_ARGUMENTS, Question, Rewriter
 from bitgnn.inference.operators import argument_names, overload
 from bitgnn.inference.program import CALL, Buffer, Call, Part, Ref
 from bitgnn.inference.rewrites import rewritten
@@ -176,8 +176,12 @@ class Compiled:
     def on(self, x: Any, graphs: Sequence[Any]) -> Executable:
         """The calls for these features and graphs."""
         for made in self.made:
-            for question, answer in made.asked:
-                if question.answer(x, graphs) != answer:
+            for (kind, graph, limit), answer in made.asked:
+                if kind == "few_rows":
+                    found = x.shape[0] <= limit
+                else:
+                    found = bool(graphs) and ANSWERS[kind](graphs[graph], limit)
+                if found != answer:
                     break
             else:
                 return made

@@ -5,6 +5,8 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
+from itertools import chain
+from operator import attrgetter
 from typing import Any, Literal, get_args
 
 import torch
@@ -20,6 +22,7 @@ from bitgnn.nn.aggregation import gcn_adjacency, neighbour_adjacency, relation_a
 from bitgnn.nn.propagation import laplacian_adjacency
 from bitgnn.ops.layout_choice import default_layout
 
+_tensors = attrgetter("tensors")
 _OF_TYPES = ("edge_type", "destinations", "sources", "relations")
 
 
@@ -186,9 +189,11 @@ class PreparedGraph:
     @property
     def tensors(self) -> tuple[Tensor | None, ...]:
         """Tensors of the adjacencies, and the edges where they are plain tensors."""
-        edges = (self.edge_index, self.edge_weight, *self.inputs.values())
-        plain = (t for t in edges if isinstance(t, Tensor) and t.layout == torch.strided)
-        return (*(part for held in self.adjacencies for part in held.tensors), *plain)
+        found = list(chain.from_iterable(map(_tensors, self.adjacencies)))
+        for part in (self.edge_index, self.edge_weight, *self.inputs.values()):
+            if isinstance(part, Tensor) and part.layout is torch.strided:
+                found.append(part)
+        return tuple(found)
 
     @property
     def nbytes(self) -> int:

@@ -17,7 +17,7 @@ from bitgnn.ops.weighted import weighted_bits, weighted_sums
 ANSWERS: Mapping[str, Callable[[Any, int], bool]] = {
     "slices": lambda graph, words: graph.reads_slices(words),
     "short_rows": lambda graph, most: (
-        graph.col_scale is None and graph.nnz <= most * graph.shape[0]
+        graph.col_scale is None and graph.indices.numel() <= most * (graph.rowptr.numel() - 1)
     ),
     "values": lambda graph, _: graph.values is not None,
     "row_factors": lambda graph, _: graph.row_scale is not None,

@@ -8,6 +8,7 @@ before. What Python decides on the way, such as the layout of a graph, is decide
 
 from __future__ import annotations
 
+import functools
 import struct
 import weakref
 from collections.abc import Callable, Sequence
@@ -15,7 +16,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils._python_dispatch import is_in_torch_dispatch_mode
 
 from bitgnn.bits import BitAdjacency, BitFeatures, BitImages, BitTensor, Int8Tensor
 from bitgnn.bits.features import Int8Features
@@ -214,7 +214,7 @@ class Recordings:
 
         ``watches`` tells of what calls on ``x`` were made of: after a write to it they are stale.
         """
-        if is_in_torch_dispatch_mode() or torch._C._is_tracing():
+        if torch._C._len_torch_dispatch_stack() or torch._C._is_tracing():
             return forward(x, graph)
         recording = self.find(x, graph)
         if recording is not None:
@@ -270,7 +270,7 @@ class Recordings:
         parts_of = _PARTS.get(type(x))
         if parts_of is None:
             return False
-        first, _, _ = parts_of(x)
+        first = x if x.__class__ is Tensor else parts_of(x)[0]
         if (type(x), first.dtype) in self._refused or not _has_kernels(first.device.type):
             return False
         # What is derived from a graph cannot be kept while a stream is captured.
@@ -309,6 +309,7 @@ def _form_of(x: Any) -> Any:
     return x.__class__, first.shape, first.dtype, first.device, second is None, size
 
 
+@functools.cache
 def _has_kernels(device: str) -> bool:
     """True if the compiled operators for a type of device are there."""
     name = "bitgnn::run_recording"

@@ -2,7 +2,9 @@
 
 import copy
 import gc
+import os
 import pickle
+import sys
 import weakref
 from concurrent.futures import ThreadPoolExecutor
 
@@ -14,6 +16,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from bitgnn import BitTensor, freeze
 from bitgnn._library import library_info
 from bitgnn.models import GCN, MLP, GraphSAGE, GraphSAINT
+from bitgnn.nn import GCNConv, SAGEConv
 
 MODELS = {"gcn": GCN, "sage": GraphSAGE, "saint": GraphSAINT}
 pytestmark = pytest.mark.skipif(
@@ -266,3 +269,49 @@ def test_a_graph_written_to_is_recorded_again(frozen, on_device, graph, device):
         frozen(on_device, adjacency)
     assert len(frozen._recordings) == count + 1
     assert frozen._recordings.find(on_device, adjacency) is not None
+
+
+def python_calls(function):
+    """Calls of this package's functions."""
+    found = []
+
+    def note(frame, event, _):
+        if event == "call" and f"{os.sep}bitgnn{os.sep}" in frame.f_code.co_filename:
+            found.append(frame.f_code.co_qualname)
+
+    sys.setprofile(note)
+    try:
+        function()
+    finally:
+        sys.setprofile(None)
+    return found
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_call_costs_few_calls_of_python(name, features, graph, device):
+    torch.manual_seed(0)
+    model = freeze(MODELS[name](75, 64, 5, precision="bin").eval()).to(device)
+    x, adjacency = features.to(device), model.prepare_graph(graph.to(device), 120)
+    first = python_calls(lambda: model(x, adjacency))
+    assert 10 < len(first) <= 42, first
+    model(x, adjacency)
+    recorded = python_calls(lambda: model(x, adjacency))
+    assert 5 < len(recorded) <= 14, recorded
+
+
+def test_several_graphs_cost_a_recorded_call_one_call_each(features, graph, device):
+    class Two(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first = SAGEConv(75, 64)
+            self.second = GCNConv(64, 5)
+
+        def forward(self, x, edge_index):
+            return self.second(self.first(x, edge_index), edge_index)
+
+    model = freeze(Two().eval(), check=False).to(device)
+    x, adjacency = features.to(device), model.prepare_graph(graph.to(device), 120)
+    assert len(adjacency.adjacencies) == 2
+    recorded(model, x, adjacency)
+    calls = python_calls(lambda: model(x, adjacency))
+    assert 5 < len(calls) <= 16, calls
