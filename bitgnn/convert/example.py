@@ -15,8 +15,8 @@ from bitgnn.convert.network.trace import Arguments, evaluating, has_forward, tra
 from bitgnn.convert.network.tracer import NotTraced
 from bitgnn.inference.own_call import Argument, OwnCall
 from bitgnn.nn.bwta_linear import ActivationQuantizer
-from bitgnn.nn.looks_up import LooksUp
-from bitgnn.nn.settling import follow, settle
+from bitgnn.nn.inputs.looks_up import LooksUp
+from bitgnn.nn.roles.settling import follow, settle
 
 Example: TypeAlias = "Tensor | BaseData | tuple[Any, ...] | list[Any] | dict[str, Any]"
 KINDS = (Tensor, BaseData, tuple, list, dict)

@@ -34,7 +34,7 @@ from bitgnn.convert.reporting import ATTRIBUTE, check_trained
 from bitgnn.convert.swap.graphs import HasPrecision, planned_form, with_options
 from bitgnn.convert.walker import unwrapped
 from bitgnn.inference import FeatureForm, FrozenModel
-from bitgnn.inference.steps.calls import is_unsaved
+from bitgnn.inference.own_code.calls import is_unsaved
 from bitgnn.nn import LayerPrecision
 from bitgnn.nn.precision import model_letters
 

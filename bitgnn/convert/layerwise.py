@@ -31,8 +31,8 @@ from bitgnn.convert.network.tracer import NotTraced, stays_whole
 from bitgnn.convert.reporting import check_trained
 from bitgnn.inference import FreezeReport, Frozen, FrozenModel
 from bitgnn.inference.frozen_layers import FrozenLayer
-from bitgnn.inference.steps.calls import is_unsaved
-from bitgnn.inference.steps.structure import copy_with
+from bitgnn.inference.own_code.calls import is_unsaved
+from bitgnn.inference.own_code.structure import copy_with
 from bitgnn.nn import RGCNConv
 from bitgnn.nn.sum_linear import SumLinear
 

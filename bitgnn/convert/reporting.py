@@ -20,7 +20,7 @@ from bitgnn.nn import (
     LayerPrecision,
 )
 from bitgnn.nn.binary_product import BinaryProduct
-from bitgnn.nn.seen_bits import ConstantBits
+from bitgnn.nn.inputs.seen_bits import ConstantBits
 
 NOT_YET = "not known yet"
 ATTRIBUTE = "bitgnn_report"

@@ -14,8 +14,8 @@ from torch.optim import Optimizer
 
 from bitgnn._capture import capturing
 from bitgnn.nn.aggregation import kept_adjacencies
-from bitgnn.nn.has_role import HasRole
-from bitgnn.nn.input_statistics import ColumnStatistics
+from bitgnn.nn.inputs.input_statistics import ColumnStatistics
+from bitgnn.nn.roles.has_role import HasRole
 
 WARM_UPS = 2
 """Epochs in which layers look at their inputs, and torch and its libraries choose kernels."""

@@ -20,7 +20,7 @@ from bitgnn.distillation.calling import DistillError
 from bitgnn.distillation.captured import RepeatedEpoch
 from bitgnn.distillation.problems import Part, Problem
 from bitgnn.distillation.session import Fit, Keeper
-from bitgnn.nn.settling import current_flow, dropout_times
+from bitgnn.nn.roles.settling import current_flow, dropout_times
 from bitgnn.quantize import fast_dropout
 
 ASKED = 25

@@ -19,7 +19,7 @@ from bitgnn.convert.swap.graphs import with_letters
 from bitgnn.distillation.batches import Batched
 from bitgnn.distillation.calling import DistillError, Inputs, arguments_of, call
 from bitgnn.distillation.problems import Problem
-from bitgnn.nn.roles import found_producers, leave_mark
+from bitgnn.nn.roles.tape import found_producers, leave_mark
 
 INPUTS = ("in_channels", "in_features")
 OUTPUTS = ("out_channels", "out_features")

@@ -9,7 +9,7 @@ from torch import Tensor, fx, nn
 from torch.nn import functional
 
 from bitgnn.convert.network.trace import trace_model
-from bitgnn.inference.steps.floats import sign_threshold
+from bitgnn.inference.functions import sign_threshold
 from bitgnn.nn import BinaryConv2d, BinaryLinear
 
 # They leave a value's sign, and which value is the greatest, as they are.

@@ -7,6 +7,7 @@ from bitgnn.inference.frozen import FreezeReport, Frozen
 from bitgnn.inference.frozen_hetero import FrozenHetero
 from bitgnn.inference.frozen_layers import FrozenLayer
 from bitgnn.inference.frozen_model import FrozenModel
+from bitgnn.inference.functions import sign_threshold
 from bitgnn.inference.graph import GraphSpec, PreparedGraph
 from bitgnn.inference.memory import (
     MeasuredMemory,
@@ -14,7 +15,6 @@ from bitgnn.inference.memory import (
     measured_memory,
     memory_report,
 )
-from bitgnn.inference.steps.floats import sign_threshold
 from bitgnn.inference.stream import Prediction, predict, stream
 
 __all__ = [

@@ -17,11 +17,11 @@ from bitgnn.bits.tensor_version import Watch, counted
 from bitgnn.inference.checks import Ends, check
 from bitgnn.inference.executable import Compiled, Executable
 from bitgnn.inference.frozen import Frozen, float_bytes_of
+from bitgnn.inference.own_code.calls import FloatCall
 from bitgnn.inference.program import CALL, Buffer, Call, Part, Program, Register
 from bitgnn.inference.recording import CALLS_TO_RECORD, Recording, Recordings
 from bitgnn.inference.row_ranges import RangedProgram, least_rows, runs_of, shares_memory
 from bitgnn.inference.sparse_features import is_sparse, packed_entries, require_dense
-from bitgnn.inference.steps.calls import FloatCall
 
 Packed = BitTensor | BitAdjacency | Int8Tensor
 """Packed node features: bits, the pattern of those that are set, or 8-bit rows."""

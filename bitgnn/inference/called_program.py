@@ -37,9 +37,9 @@ from bitgnn.inference.own_call import (
     as_tensor,
     hand_out,
 )
+from bitgnn.inference.own_code.calls import EDGE_INDEX, EDGE_WEIGHT, FloatCall
 from bitgnn.inference.program import CALL, Program
 from bitgnn.inference.sparse_features import PACKABLE
-from bitgnn.inference.steps.calls import EDGE_INDEX, EDGE_WEIGHT, FloatCall
 
 _READY_GRAPHS = (type(None), *get_args(Graph))
 _PACKED = (BitTensor, BitFeatures, BitAdjacency, Int8Tensor, Int8Features)

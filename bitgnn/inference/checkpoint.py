@@ -16,8 +16,8 @@ from bitgnn.inference.descriptions import describe, read
 from bitgnn.inference.frozen import each_once
 from bitgnn.inference.frozen_hetero import FrozenHetero
 from bitgnn.inference.frozen_model import FrozenModel, Kind
-from bitgnn.inference.steps.calls import FloatCall, describe_call, needs_model
-from bitgnn.inference.steps.known import Unsavable
+from bitgnn.inference.own_code.calls import FloatCall, describe_call, needs_model
+from bitgnn.inference.own_code.known import Unsavable
 from bitgnn.nn.recommender import Recommender
 
 FORMAT_VERSION = 5

@@ -18,9 +18,9 @@ from bitgnn.inference.frozen_hetero import FrozenHetero
 from bitgnn.inference.frozen_model import FrozenModel
 from bitgnn.inference.graph import GraphSpec
 from bitgnn.inference.own_call import OwnCall
+from bitgnn.inference.own_code.calls import CALLS, describe_call, read_calls
+from bitgnn.inference.own_code.structure import parts_of, with_parts
 from bitgnn.inference.program import Program
-from bitgnn.inference.steps.calls import CALLS, describe_call, read_calls
-from bitgnn.inference.steps.structure import parts_of, with_parts
 from bitgnn.inference.types import Types
 
 FORWARD = "source_to_target"

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 
 from torch import Tensor
 
+from bitgnn.inference.functions import FUNCTIONS, OF_IMAGES
 from bitgnn.inference.program import CALL, Buffer, Call, Part, Program, Ref, Register
-from bitgnn.inference.steps.floats import FUNCTIONS, OF_IMAGES
 
 _FIXED = "float::readable x input_step -> ="
 _WINDOW = "stride padding dilation"

@@ -11,9 +11,9 @@ from torch import Tensor
 
 from bitgnn.inference.layouts import ANSWERS, PARTS, SLICED, SLICED_ARGUMENTS, Question, Rewriter
 from bitgnn.inference.operators import argument_names, overload
+from bitgnn.inference.own_code.calls import FloatCall
 from bitgnn.inference.program import CALL, Buffer, Call, Part, Ref
 from bitgnn.inference.rewrites import rewritten
-from bitgnn.inference.steps.calls import FloatCall
 
 MOST_VARIANTS = 8
 """Executables that are made at once, for answers that compiled programs may find."""

@@ -16,8 +16,8 @@ from bitgnn.inference.frozen import FreezeReport
 from bitgnn.inference.frozen_model import FrozenModel
 from bitgnn.inference.graph import GraphLayout, GraphSpec, PreparedGraph, check_layout, lay_out
 from bitgnn.inference.own_call import as_features, as_given, as_tensor
+from bitgnn.inference.own_code.calls import FloatCall
 from bitgnn.inference.program import Program
-from bitgnn.inference.steps.calls import FloatCall
 from bitgnn.inference.types import Types
 
 NAME = "FrozenHetero"

@@ -15,7 +15,7 @@ from torch_geometric.utils import is_sparse, to_edge_index
 from bitgnn.bits.tensor_version import TensorMemory
 from bitgnn.inference.descriptions import FORWARD, describe, read
 from bitgnn.inference.frozen_model import FrozenModel
-from bitgnn.inference.steps.structure import FORMS, Form, inside
+from bitgnn.inference.own_code.structure import FORMS, Form, inside
 
 PAIR = 2
 

@@ -19,9 +19,9 @@ from bitgnn.inference.frozen import FreezeReport, Frozen, float_bytes_of
 from bitgnn.inference.graph import Graph, GraphSpec
 from bitgnn.inference.image_calls import OF_IMAGES, Takes, check_to_pack, run_images
 from bitgnn.inference.own_call import PLAIN_CALL, OwnCall, hand_out
+from bitgnn.inference.own_code.calls import FloatCall
 from bitgnn.inference.program import Program
 from bitgnn.inference.sparse_features import is_sparse
-from bitgnn.inference.steps.calls import FloatCall
 
 if TYPE_CHECKING:
     from typing_extensions import Self

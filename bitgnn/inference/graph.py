@@ -19,7 +19,7 @@ from bitgnn.bits import BitAdjacency, pytrees
 from bitgnn.inference.bounds import LARGEST
 from bitgnn.inference.checks import Ends
 from bitgnn.nn.aggregation import gcn_adjacency, neighbour_adjacency, relation_adjacency
-from bitgnn.nn.propagation import laplacian_adjacency
+from bitgnn.nn.propagation.reductions import laplacian_adjacency
 from bitgnn.ops.layout_choice import default_layout
 
 _tensors = attrgetter("tensors")

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from torch import Tensor, fx, nn
 
 from bitgnn.nn import LayerPrecision
-from bitgnn.nn.float_inputs import float_features, unpacked
+from bitgnn.nn.inputs.float_inputs import float_features, unpacked
 from bitgnn.nn.precision import NORM_OPTIONS, PRODUCT_OPTIONS, model_letters
 
 Precision = str | LayerPrecision | Sequence[str | LayerPrecision]

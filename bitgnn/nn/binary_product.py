@@ -14,12 +14,12 @@ from torch_geometric.nn.dense.linear import is_uninitialized_parameter
 
 from bitgnn._checks import name_type
 from bitgnn.nn.bwta_linear import ActivationQuantizer
-from bitgnn.nn.float_inputs import refuse_transforms
-from bitgnn.nn.looks_up import GAINS, LooksUp
+from bitgnn.nn.inputs.float_inputs import refuse_transforms
+from bitgnn.nn.inputs.looks_up import GAINS, LooksUp
 from bitgnn.nn.map_linear import MapLinear, through
 from bitgnn.nn.norms import ProductNorm
 from bitgnn.nn.precision import InputNorm, LayerPrecision, Role
-from bitgnn.nn.roles import kept_share
+from bitgnn.nn.roles.tape import kept_share
 from bitgnn.nn.torch_layers import NodeStandardize
 from bitgnn.quantize import binary_linear, binary_sign, fast_dropout, row_scale
 

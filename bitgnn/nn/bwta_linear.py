@@ -11,7 +11,7 @@ from torch.nn import functional
 
 import bitgnn.ops  # noqa: F401  (defines torch.ops.bitgnn)
 from bitgnn._interpreter import with_signature
-from bitgnn.nn.float_inputs import check_floats, require_floats
+from bitgnn.nn.inputs.float_inputs import check_floats, require_floats
 from bitgnn.quantize.first_order import first_order
 from bitgnn.quantize.levels import (
     Operand,

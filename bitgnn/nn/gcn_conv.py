@@ -14,8 +14,8 @@ from torch_geometric.utils import add_remaining_self_loops
 from bitgnn.bits import BitAdjacency
 from bitgnn.nn.aggregation import IMPROVED_SELF_LOOP, gcn_adjacency, kept_adjacency
 from bitgnn.nn.binary_layer import BinaryLayer
-from bitgnn.nn.float_inputs import float_features
-from bitgnn.nn.looked_up_products import Part
+from bitgnn.nn.inputs.float_inputs import float_features
+from bitgnn.nn.inputs.looked_up_products import Part
 from bitgnn.nn.precision import LayerPrecision, Role
 from bitgnn.quantize import fast_dropout
 from bitgnn.quantize.looked_up_linear import InputWords, centred_bits

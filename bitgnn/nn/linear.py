@@ -12,9 +12,9 @@ from torch.nn import functional
 from torch_geometric.nn.dense.linear import is_uninitialized_parameter
 
 from bitgnn.nn.binary_product import BinaryProduct, on_rows
-from bitgnn.nn.float_inputs import require_floats
-from bitgnn.nn.input_bits import InputKind
-from bitgnn.nn.looked_up_products import Part
+from bitgnn.nn.inputs.float_inputs import require_floats
+from bitgnn.nn.inputs.input_bits import InputKind
+from bitgnn.nn.inputs.looked_up_products import Part
 from bitgnn.nn.precision import NAMES, Form, LayerPrecision, Role, named_linear_forms
 from bitgnn.quantize import binary_sign, fast_dropout
 

@@ -12,7 +12,7 @@ from torch.nn import functional
 from torch_geometric.typing import OptPairTensor, OptTensor, SparseTensor
 
 from bitgnn.bits import BitAdjacency
-from bitgnn.nn.float_inputs import as_pair, float_features
+from bitgnn.nn.inputs.float_inputs import as_pair, float_features
 from bitgnn.nn.neighbour_layer import NeighbourLayer, dropped
 from bitgnn.nn.precision import LayerPrecision, Role
 

@@ -12,7 +12,7 @@ from torch_geometric.utils import is_sparse
 from bitgnn.bits import BitAdjacency
 from bitgnn.nn.aggregation import IntegerProduct, kept_adjacency, neighbour_adjacency
 from bitgnn.nn.binary_layer import BinaryLayer
-from bitgnn.nn.looked_up_products import Part
+from bitgnn.nn.inputs.looked_up_products import Part
 from bitgnn.nn.map_linear import is_hooked
 from bitgnn.nn.norms import ProductNorm
 from bitgnn.quantize import fast_dropout

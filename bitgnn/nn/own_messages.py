@@ -11,7 +11,7 @@ from torch_geometric.nn import MessagePassing
 from torch_geometric.nn.aggr import MaxAggregation, MeanAggregation, MinAggregation, SumAggregation
 
 from bitgnn.nn.binary_layer import MESSAGE_HOOKS
-from bitgnn.nn.propagation import Reduce, aggregate
+from bitgnn.nn.propagation.reductions import Reduce, aggregate
 
 REDUCTIONS: dict[type[nn.Module], Reduce] = {
     SumAggregation: "sum",

@@ -12,9 +12,9 @@ from torch import Tensor
 
 from bitgnn.bits import BitAdjacency
 from bitgnn.nn.aggregation import aggregate, kept_adjacency, relation_adjacency
-from bitgnn.nn.float_inputs import as_pair, unpacked
 from bitgnn.nn.gin_conv import name_of
-from bitgnn.nn.looked_up_products import Part
+from bitgnn.nn.inputs.float_inputs import as_pair, unpacked
+from bitgnn.nn.inputs.looked_up_products import Part
 from bitgnn.nn.neighbour_layer import NeighbourLayer, dropped
 from bitgnn.nn.norms import ProductNorm
 from bitgnn.nn.precision import LayerPrecision, Role

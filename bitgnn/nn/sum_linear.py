@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from torch_geometric.typing import OptPairTensor, SparseTensor
 
 from bitgnn.nn.binary_product import on_rows
-from bitgnn.nn.float_inputs import as_pair, float_features
-from bitgnn.nn.looked_up_products import Part
+from bitgnn.nn.inputs.float_inputs import as_pair, float_features
+from bitgnn.nn.inputs.looked_up_products import Part
 from bitgnn.nn.neighbour_layer import NeighbourLayer, _Graph
 from bitgnn.nn.norms import ProductNorm
 from bitgnn.nn.precision import NAMES, Form, LayerPrecision, Role, named_sum_forms

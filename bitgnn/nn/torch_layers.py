@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from bitgnn.bits import BitImages, BitTensor
-from bitgnn.nn.float_inputs import check_input, require_floats, unpacked
+from bitgnn.nn.inputs.float_inputs import check_input, require_floats, unpacked
 from bitgnn.ops.conv_shape import Pair
 from bitgnn.quantize import (
     Surrogate,

@@ -11,7 +11,7 @@ from torch.nn import functional
 
 import bitgnn
 from bitgnn.inference.descriptions import describe
-from bitgnn.inference.steps.calls import needs_model
+from bitgnn.inference.own_code.calls import needs_model
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
 N, WIDTH, CLASSES = 40, 16, 3

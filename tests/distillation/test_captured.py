@@ -12,7 +12,7 @@ from toy_problems import CLASSES, FEATURES, gcn, planted
 import bitgnn
 from bitgnn.distillation import captured, fitting
 from bitgnn.distillation.captured import are_same, python_state
-from bitgnn.nn import input_statistics
+from bitgnn.nn.inputs import input_statistics
 
 EPOCHS = 12
 LABELS_ALONE = {"trained": True, "recipe": {"teacher_weight": 0.0}}

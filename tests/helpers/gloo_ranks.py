@@ -15,7 +15,7 @@ import bitgnn
 from bitgnn import BitTensor
 from bitgnn.data import NeighborLoader
 from bitgnn.distributed import parallelize, shard_graph
-from bitgnn.nn.input_bits import InputBits
+from bitgnn.nn.inputs.input_bits import InputBits
 
 TIMEOUT = timedelta(seconds=60)
 

@@ -15,7 +15,7 @@ from bitgnn._checksummed import sealed
 from bitgnn.convert import freeze
 from bitgnn.inference import bounds, load, save
 from bitgnn.inference.bounds import parameters_on_meta
-from bitgnn.inference.steps.calls import read_call
+from bitgnn.inference.own_code.calls import read_call
 from bitgnn.nn import BinaryConv2d, BinaryLinear, GCNConv, GraphConv, LayerPrecision, SAGEConv
 
 CHAIN = 40

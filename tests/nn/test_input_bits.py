@@ -8,7 +8,7 @@ from looked_up_inputs import STEP, K, N, looked, values_of, words_of
 from torch.nn import functional
 
 from bitgnn.nn import InputBits
-from bitgnn.nn.input_statistics import OFTEN
+from bitgnn.nn.inputs.input_statistics import OFTEN
 from bitgnn.quantize.int8_linear import UNITS, InputRows, int8_linear
 from bitgnn.quantize.looked_up_linear import looked_up_linear
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from bitgnn.nn import InputBits
-from bitgnn.nn.input_statistics import (
+from bitgnn.nn.inputs.input_statistics import (
     LOOKED_AT,
     MEMORY,
     OFTEN,

@@ -11,7 +11,7 @@ from torch.nn import functional
 import bitgnn
 from bitgnn import BitAdjacency, GraphConfig
 from bitgnn.nn import ChebConv, Linear, SGConv, SSGConv, TAGConv, default_precision
-from bitgnn.nn.propagating import Propagation
+from bitgnn.nn.propagation.base import Propagation
 
 NODES, WIDTH, CLASSES = 60, 33, 4
 EDGES = torch.randint(0, NODES - 1, (2, 240), generator=torch.Generator().manual_seed(0))

@@ -9,9 +9,9 @@ from torch.nn import functional
 
 import bitgnn
 from bitgnn.nn import GCNConv, GraphConv, SAGEConv
-from bitgnn.nn.has_role import STEPS
 from bitgnn.nn.precision import named_forms
-from bitgnn.nn.roles import kept_share
+from bitgnn.nn.roles.has_role import STEPS
+from bitgnn.nn.roles.tape import kept_share
 
 NAMES = pytest.mark.parametrize("precision", ["bin", "full"])
 LAYERS = pytest.mark.parametrize("kind", [GCNConv, SAGEConv])  # GraphConv is SAGEConv's sibling

@@ -8,7 +8,7 @@ from torch_geometric.nn import Sequential
 
 import bitgnn
 from bitgnn.nn import GCNConv
-from bitgnn.nn.seen_bits import EVERY, ConstantBits, SeenBits
+from bitgnn.nn.inputs.seen_bits import EVERY, ConstantBits, SeenBits
 
 N, K = 41, 37
 EDGES = torch.randint(0, N, (2, 120), generator=torch.Generator().manual_seed(1))

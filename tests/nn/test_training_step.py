@@ -11,9 +11,9 @@ from toy_problems import CLASSES, planted
 
 import bitgnn
 from bitgnn.nn import GCNConv, GraphConv, SAGEConv, default_precision
-from bitgnn.nn.has_role import STEPS
 from bitgnn.nn.host_state import HostState
-from bitgnn.nn.input_statistics import OFTEN
+from bitgnn.nn.inputs.input_statistics import OFTEN
+from bitgnn.nn.roles.has_role import STEPS
 
 N, K, HIDDEN, OUT = 60, 40, 33, 5
 WAITING = {"_local_scalar_dense", "nonzero", "_unique2", "equal", "repeat_interleave"}

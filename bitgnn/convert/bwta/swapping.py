@@ -33,7 +33,7 @@ from bitgnn.inference.bwta.architecture import float_form, frozen_layers, leave_
 from bitgnn.inference.bwta.attention import PROJECTIONS
 from bitgnn.inference.frozen import FreezeReport
 from bitgnn.inference.frozen_model import FrozenModel
-from bitgnn.inference.steps.structure import copy_with
+from bitgnn.inference.own_code.structure import copy_with
 from bitgnn.nn import BWTAAttention, BWTALinear, BWTAMultiheadAttention
 from bitgnn.nn.attention.pretrained import add_attention, is_pretrained
 from bitgnn.nn.bwta_linear import Kind

@@ -9,8 +9,13 @@ from typing import Any
 from bitgnn.convert.network.tracer import NotTraced
 from bitgnn.convert.network.values import Part, Unsupported, Value, is_unit
 from bitgnn.inference.graph import GraphSpec
-from bitgnn.inference.steps.calls import FloatCall, Input
-from bitgnn.nn.propagation import aggregate, extreme_of_sums, neighbour_sums, propagation_graph
+from bitgnn.inference.own_code.calls import FloatCall, Input
+from bitgnn.nn.propagation.reductions import (
+    aggregate,
+    extreme_of_sums,
+    neighbour_sums,
+    propagation_graph,
+)
 
 READY = "a frozen model takes it ready"
 

@@ -17,8 +17,8 @@ from bitgnn.convert.network.layers import (
 )
 from bitgnn.convert.network.values import Unsupported, Value, batch_norm, function_of, named
 from bitgnn.inference.graph import GraphSpec
-from bitgnn.nn.attention_layer import mean_weight
-from bitgnn.nn.gatv2_conv import GATv2Conv
+from bitgnn.nn.attention.attention_layer import mean_weight
+from bitgnn.nn.attention.gatv2_conv import GATv2Conv
 from bitgnn.ops.linear import MOST_FEATURES
 from bitgnn.quantize import sgn
 from bitgnn.quantize.looked_up_linear import output_affine

@@ -28,7 +28,7 @@ from bitgnn.convert.network.values import (
     of_rank,
     with_size,
 )
-from bitgnn.inference.steps.calls import FloatCall, Input
+from bitgnn.inference.own_code.calls import FloatCall, Input
 from bitgnn.nn import NodeStandardize
 from bitgnn.quantize import binary_sign, sgn
 

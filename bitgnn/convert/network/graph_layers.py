@@ -38,7 +38,7 @@ from bitgnn.convert.network.values import (
 from bitgnn.inference.graph import GraphSpec
 from bitgnn.nn import RGCNConv
 from bitgnn.nn.gcn_conv import OWN_BITS
-from bitgnn.nn.propagating import Propagation
+from bitgnn.nn.propagation.base import Propagation
 from bitgnn.nn.sum_linear import SumLinear
 
 _OWNERS = ("torch_geometric.", "bitgnn.nn")

@@ -20,7 +20,7 @@ from bitgnn.convert.network.values import (
     with_size,
 )
 from bitgnn.nn import BinaryLinear, LayerPrecision, NodeStandardize
-from bitgnn.nn.input_statistics import TINY
+from bitgnn.nn.inputs.input_statistics import TINY
 from bitgnn.nn.map_linear import remake_weight
 from bitgnn.quantize.looked_up_linear import output_affine
 

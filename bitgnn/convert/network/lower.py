@@ -40,8 +40,15 @@ from bitgnn.convert.network.values import (
     with_size,
 )
 from bitgnn.inference.own_call import OwnCall
-from bitgnn.inference.steps.calls import EDGE_INDEX, EDGE_WEIGHT, RESULTS, FloatCall, Input, unsaved
-from bitgnn.inference.steps.known import Method, results
+from bitgnn.inference.own_code.calls import (
+    EDGE_INDEX,
+    EDGE_WEIGHT,
+    RESULTS,
+    FloatCall,
+    Input,
+    unsaved,
+)
+from bitgnn.inference.own_code.known import Method, results
 from bitgnn.inference.types import Types
 from bitgnn.nn import BinaryConv2d, BinaryLinear, LayerPrecision, RGCNConv
 from bitgnn.nn.sum_linear import SumLinear

@@ -19,7 +19,7 @@ from bitgnn.convert.network.folding import (
 )
 from bitgnn.convert.network.functions import NORMALISATIONS, classes_of
 from bitgnn.convert.network.values import ROWS, Network, Value, is_unit, ordered, readers_of
-from bitgnn.inference.steps.calls import RESULTS, FloatCall, Input, unsaved
+from bitgnn.inference.own_code.calls import RESULTS, FloatCall, Input, unsaved
 from bitgnn.nn import BinaryLinear
 from bitgnn.nn.binary_product import BinaryProduct
 

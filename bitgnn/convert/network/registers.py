@@ -28,10 +28,10 @@ from bitgnn.convert.network.values import (
     collapse,
 )
 from bitgnn.inference.emit import BEHIND, Emitter
+from bitgnn.inference.functions import FUNCTIONS, sign_threshold
 from bitgnn.inference.graph import GraphSpec
+from bitgnn.inference.own_code.calls import FloatCall
 from bitgnn.inference.program import Program, Register
-from bitgnn.inference.steps.calls import FloatCall
-from bitgnn.inference.steps.floats import FUNCTIONS, sign_threshold
 from bitgnn.ops.conv_shape import integer_limits
 
 Function = Callable[[Tensor], Tensor]

@@ -15,7 +15,7 @@ from torch_geometric.nn import HeteroConv, MessagePassing
 
 from bitgnn.convert.network.tracer import NotTraced, obstacle, stays_whole, traced_graph
 from bitgnn.inference.own_call import Argument, Missing, Role
-from bitgnn.inference.steps.calls import EDGE_INDEX, EDGE_WEIGHT
+from bitgnn.inference.own_code.calls import EDGE_INDEX, EDGE_WEIGHT
 from bitgnn.inference.types import Types
 from bitgnn.nn import RGCNConv
 

@@ -25,7 +25,7 @@ from torch_geometric.nn.models.rev_gnn import InvertibleModule
 
 from bitgnn.nn import ChannelShortcut, GINConv, NodeStandardize
 from bitgnn.nn.own_messages import OwnMessages
-from bitgnn.nn.propagating import Propagation
+from bitgnn.nn.propagation.base import Propagation
 from bitgnn.nn.sum_linear import SumLinear
 
 _LIBRARIES = tuple(

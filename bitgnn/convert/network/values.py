@@ -10,10 +10,10 @@ from typing import Any
 from torch import Tensor
 
 from bitgnn.bits.letters import LETTERS
+from bitgnn.inference.functions import FUNCTIONS, is_monotone, is_sign_preserving
 from bitgnn.inference.graph import GraphSpec
 from bitgnn.inference.own_call import PLAIN_CALL, OwnCall
-from bitgnn.inference.steps.calls import FloatCall
-from bitgnn.inference.steps.floats import FUNCTIONS, is_monotone, is_sign_preserving
+from bitgnn.inference.own_code.calls import FloatCall
 from bitgnn.inference.types import Types
 
 IMAGES = 4
@@ -251,7 +251,7 @@ def named(**tensors: Tensor | None) -> dict[str, Tensor]:
 def function_of(
     layer: str, name: str, value: Value, tensors: Mapping[str, Tensor] | None = None, **options: Any
 ) -> Value:
-    """One of :data:`bitgnn.inference.steps.floats.FUNCTIONS` of a value."""
+    """One of :data:`bitgnn.inference.functions.FUNCTIONS` of a value."""
     size, rank = value.size, value.rank
     return Value("function", layer, (value,), size, name, options, tensors or {}, rank=rank)
 

@@ -31,10 +31,11 @@ from bitgnn.convert.swap.own_layers import WHY, take_float_sums, take_own_messag
 from bitgnn.convert.swap.relu import relu_warnings, replace_activations
 from bitgnn.convert.swap.unchanged import LINEAR, left_alone, unchanged
 from bitgnn.convert.walker import check_names, is_inside, outermost, put_everywhere
-from bitgnn.nn import LayerPrecision, propagating, rgcn_conv
+from bitgnn.nn import LayerPrecision, rgcn_conv
 from bitgnn.nn.binary_product import BinaryProduct
 from bitgnn.nn.gin_conv import first_linear, why_not_binary
 from bitgnn.nn.precision import NORM_OPTIONS, PRODUCT_OPTIONS
+from bitgnn.nn.propagation import base
 
 INNER = "a linear layer that a graph layer or another layer surrounds"
 """Why linear layers are binary that nobody named."""
@@ -193,7 +194,7 @@ def swapped_layer(model: nn.Module, name: str, precision: Precision, dropout: fl
     layer: Any = model.get_submodule(name)
     new: Any
     chosen: dict[str, Any] = {"precision": precision, "dropout": dropout}
-    kind = propagating.kind_of(layer)
+    kind = base.kind_of(layer)
     if kind is not None and isinstance(precision, str):
         layer.__class__ = kind
         layer.become(precision, dropout)
@@ -247,11 +248,9 @@ def swapped_layer(model: nn.Module, name: str, precision: Precision, dropout: fl
 
 def is_composed(layer: nn.Module) -> bool:
     """True if a layer becomes one whose parts are binary: of attention, sums, or propagation."""
-    if propagating.kind_of(layer) is not None:
+    if base.kind_of(layer) is not None:
         return (
-            propagating.has_maps(layer)
-            and why_float(layer) is None
-            and propagating.why_not_binary(layer) is None
+            base.has_maps(layer) and why_float(layer) is None and base.why_not_binary(layer) is None
         )
     if isinstance(layer, torch_geometric.nn.RGCNConv):
         return why_float(layer) is None and rgcn_conv.why_not_binary(layer) is None

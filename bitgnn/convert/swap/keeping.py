@@ -15,8 +15,8 @@ from torch_geometric.nn.aggr import MultiAggregation
 
 from bitgnn.convert.network.graph_layers import SUPPORTED, row_of
 from bitgnn.nn.binary_product import LOOKED_UP, NORMS, QUANTIZERS, STATE
-from bitgnn.nn.looks_up import GAINS
-from bitgnn.nn.propagating import kind_of
+from bitgnn.nn.inputs.looks_up import GAINS
+from bitgnn.nn.propagation.base import kind_of
 
 OWN = (*(f"{name}." for name in (*NORMS, *QUANTIZERS, *LOOKED_UP)), *GAINS, *STATE)
 """Prefixes of the tensors that binary layers have beside PyG's."""

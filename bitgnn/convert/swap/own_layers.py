@@ -12,8 +12,8 @@ import bitgnn.nn
 from bitgnn.convert.network.tracer import traced_graph
 from bitgnn.convert.swap.keeping import why_float
 from bitgnn.nn.own_messages import take_messages
-from bitgnn.nn.propagating import has_maps, kind_of, why_not_binary
-from bitgnn.nn.propagation import aggregate
+from bitgnn.nn.propagation.base import has_maps, kind_of, why_not_binary
+from bitgnn.nn.propagation.reductions import aggregate
 
 WHY = "its messages are plain"
 

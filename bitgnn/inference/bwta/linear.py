@@ -13,7 +13,7 @@ import bitgnn.ops  # noqa: F401  (defines torch.ops.bitgnn)
 from bitgnn.bits.tensor import words_for
 from bitgnn.bits.ternary import QUANTISED
 from bitgnn.nn.bwta_linear import ActivationQuantizer, BWTALinear, Kind
-from bitgnn.nn.float_inputs import check_floats
+from bitgnn.nn.inputs.float_inputs import check_floats
 from bitgnn.quantize import shifted_sign
 
 

@@ -1,1 +1,1 @@
-"""Attention on ternary queries, keys and values, by itself and in the place of its float forms."""
+"""Attention: GAT and transformer layers over graphs, BWTA on ternary queries, keys and values."""

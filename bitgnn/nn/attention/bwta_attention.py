@@ -12,7 +12,7 @@ from torch.nn import functional
 from bitgnn._checks import name_type
 from bitgnn.nn.attention.products import attended_keys, ternary_context, ternary_scores
 from bitgnn.nn.bwta_linear import ActivationQuantizer, Kind
-from bitgnn.nn.float_inputs import check_floats
+from bitgnn.nn.inputs.float_inputs import check_floats
 from bitgnn.nn.multistage import set_level
 
 

@@ -12,7 +12,7 @@ from torch.nn import functional
 from bitgnn._checks import name_type
 from bitgnn.nn.attention.bwta_attention import BWTAAttention, visible
 from bitgnn.nn.bwta_linear import ActivationQuantizer, BWTALinear, Kind, bwta_product
-from bitgnn.nn.float_inputs import check_floats
+from bitgnn.nn.inputs.float_inputs import check_floats
 from bitgnn.nn.multistage import set_level
 
 NAME = "BWTAMultiheadAttention"

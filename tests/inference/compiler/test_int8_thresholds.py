@@ -5,7 +5,7 @@ import torch
 
 from bitgnn.convert.network.int8_rows import dot_comparison
 from bitgnn.convert.network.values import Value, function_of
-from bitgnn.inference.steps.floats import FUNCTIONS
+from bitgnn.inference.functions import FUNCTIONS
 
 SIZE = 3
 BOUND = 127 * 127 * SIZE

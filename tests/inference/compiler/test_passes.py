@@ -8,8 +8,8 @@ from bitgnn.convert.network.folding import binarised, fold_linear_maps
 from bitgnn.convert.network.functions import classes_of
 from bitgnn.convert.network.passes import set_output, settle_orders
 from bitgnn.convert.network.values import Network, Value, canonical, collapse, is_unit, with_size
+from bitgnn.inference.functions import FUNCTIONS
 from bitgnn.inference.graph import GraphSpec
-from bitgnn.inference.steps.floats import FUNCTIONS
 
 N = 12
 MATRIX = torch.rand(N, N, generator=torch.Generator().manual_seed(0))

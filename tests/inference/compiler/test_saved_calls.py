@@ -13,8 +13,8 @@ from torch_geometric.nn import norm
 from bitgnn._checksummed import sealed
 from bitgnn.convert import freeze
 from bitgnn.inference import FrozenModel, load, save
-from bitgnn.inference.steps.calls import FloatCall, Input, describe_call, read_call
-from bitgnn.inference.steps.known import Method
+from bitgnn.inference.own_code.calls import FloatCall, Input, describe_call, read_call
+from bitgnn.inference.own_code.known import Method
 from bitgnn.nn import GraphConv, SAGEConv
 
 BATCH = torch.arange(N) // 31

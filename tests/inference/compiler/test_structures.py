@@ -12,8 +12,8 @@ from torch.nn import functional
 import bitgnn
 from bitgnn.inference.descriptions import describe
 from bitgnn.inference.descriptions import read as read_description
-from bitgnn.inference.steps.known import FUNCTIONS, describe_function, read_function
-from bitgnn.inference.steps.structure import Names, Untold, describe_structure, read_structure
+from bitgnn.inference.own_code.known import FUNCTIONS, describe_function, read_function
+from bitgnn.inference.own_code.structure import Names, Untold, describe_structure, read_structure
 
 NAMES = Names({function: name for name, function in FUNCTIONS.items()}, FUNCTIONS)
 SIZE = 8

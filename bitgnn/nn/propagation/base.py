@@ -12,7 +12,7 @@ from bitgnn.nn.binary_layer import BinaryLayer, shows_messages
 from bitgnn.nn.gin_conv import FLOAT, name_of
 from bitgnn.nn.linear import Linear, adopt
 from bitgnn.nn.precision import LayerPrecision
-from bitgnn.nn.propagation import propagation_graph
+from bitgnn.nn.propagation.reductions import propagation_graph
 
 
 class Propagation:

@@ -8,11 +8,11 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from bitgnn.nn.input_bits import InputBits
+from bitgnn.nn.inputs.input_bits import InputBits
+from bitgnn.nn.inputs.seen_bits import NotesBits
 from bitgnn.nn.map_linear import MapLinear, is_hooked, through
 from bitgnn.nn.norms import ENOUGH_ROWS
 from bitgnn.nn.precision import LayerPrecision
-from bitgnn.nn.seen_bits import NotesBits
 from bitgnn.nn.weight_decay import give_to_decay, spare_from_decay
 from bitgnn.quantize import binary_sign
 from bitgnn.quantize.dropout import made_once

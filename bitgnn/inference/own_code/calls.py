@@ -10,13 +10,13 @@ import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
-from bitgnn.inference.steps.known import (
+from bitgnn.inference.own_code.known import (
     Unsavable,
     check_attribute,
     describe_function,
     read_function,
 )
-from bitgnn.inference.steps.structure import parts_of, with_parts
+from bitgnn.inference.own_code.structure import parts_of, with_parts
 
 EDGE_INDEX = "edge_index"
 EDGE_WEIGHT = "edge_weight"

@@ -13,10 +13,10 @@ from torch_geometric.utils import is_sparse
 
 from bitgnn.bits import BitAdjacency
 from bitgnn.nn.aggregation import kept_adjacency, neighbour_adjacency, with_value
-from bitgnn.nn.attention_layer import head_mean
+from bitgnn.nn.attention.attention_layer import head_mean
 from bitgnn.nn.binary_layer import scriptable_twin, shows_messages
-from bitgnn.nn.float_inputs import as_pair, float_features
 from bitgnn.nn.gin_conv import name_of
+from bitgnn.nn.inputs.float_inputs import as_pair, float_features
 from bitgnn.nn.linear import Linear
 from bitgnn.nn.precision import LayerPrecision
 from bitgnn.quantize import binary_sign

@@ -13,7 +13,7 @@ from torch.nn.parameter import is_lazy
 import bitgnn.ops  # noqa: F401  (defines torch.ops.bitgnn)
 from bitgnn.bits.int8 import inverse_step
 from bitgnn.nn.host_state import HostState
-from bitgnn.nn.input_statistics import (
+from bitgnn.nn.inputs.input_statistics import (
     OFTEN,
     TINY,
     ColumnStatistics,

@@ -9,14 +9,14 @@ import torch
 from torch import Tensor
 
 from bitgnn.nn.aggregation import IntegerProduct
-from bitgnn.nn.has_role import ROLES, STEPS, HasRole
-from bitgnn.nn.input_bits import InputBits
-from bitgnn.nn.looked_up_products import MATRIX
+from bitgnn.nn.inputs.input_bits import InputBits
+from bitgnn.nn.inputs.looked_up_products import MATRIX
 from bitgnn.nn.map_linear import is_watched, remake_weight
 from bitgnn.nn.repeats import is_in_backward, is_recorded, is_reentrant
-from bitgnn.nn.roles import found_producers, joins_features, kept_share, leave_mark
-from bitgnn.nn.settling import current_flow, tells_apart
-from bitgnn.nn.waiting import watch
+from bitgnn.nn.roles.has_role import ROLES, STEPS, HasRole
+from bitgnn.nn.roles.settling import current_flow, tells_apart
+from bitgnn.nn.roles.tape import found_producers, joins_features, kept_share, leave_mark
+from bitgnn.nn.roles.waiting import watch
 from bitgnn.ops.reference.pairs import MAX_NARROW_SIZE
 from bitgnn.quantize.looked_up_linear import InputWords, output_affine
 
@@ -62,7 +62,7 @@ class LooksUp(HasRole):
         if (self.training and self.waits_for_model and self._forms is not None) and (
             torch.compiler.is_compiling() or "torch._dynamo" in sys.modules
         ):
-            from bitgnn.nn import _outside_graphs
+            from bitgnn.nn.roles import _outside_graphs
 
             _outside_graphs.meet_model(self)
         self.letters  # noqa: B018

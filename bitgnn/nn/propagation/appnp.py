@@ -9,8 +9,8 @@ from torch import Tensor
 from torch_geometric.typing import OptTensor
 
 from bitgnn.nn.precision import LayerPrecision
-from bitgnn.nn.propagating import Propagation
-from bitgnn.nn.propagation import neighbour_sums
+from bitgnn.nn.propagation.base import Propagation
+from bitgnn.nn.propagation.reductions import neighbour_sums
 
 
 class APPNP(Propagation, torch_geometric.nn.APPNP):

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from bitgnn.nn.host_state import HostState
-from bitgnn.nn.input_bits import InputBits, InputKind
-from bitgnn.nn.looked_up_products import LookedUpProducts
+from bitgnn.nn.inputs.input_bits import InputBits, InputKind
+from bitgnn.nn.inputs.looked_up_products import LookedUpProducts
 from bitgnn.nn.precision import (
     Form,
     LayerPrecision,
@@ -18,7 +18,7 @@ from bitgnn.nn.precision import (
     chosen_precision,
     named_forms,
 )
-from bitgnn.nn.waiting import watch
+from bitgnn.nn.roles.waiting import watch
 
 ROLES: dict[Role, tuple[bool, bool]] = {
     "first": (False, True),
@@ -204,7 +204,7 @@ class HasRole(LookedUpProducts):
                 self.feeds.fill_(1.0)
 
     def tell_source(self, bits: InputBits, reads_bits: bool, kept: float, form: float) -> None:
-        """Note where an input comes from: see :func:`bitgnn.nn.settling.settle`."""
+        """Note where an input comes from: see :func:`bitgnn.nn.roles.settling.settle`."""
         if self.is_past_settling:
             return
         if self._asked_role is None and self._forms is not None:

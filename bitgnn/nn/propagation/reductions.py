@@ -15,8 +15,8 @@ from bitgnn.bits import BitAdjacency, BitTensor
 from bitgnn.bits.factors import symmetric_factor
 from bitgnn.nn import aggregation
 from bitgnn.nn.aggregation import gcn_adjacency, kept_adjacency, neighbour_adjacency
-from bitgnn.nn.float_inputs import require_floats
-from bitgnn.nn.settling import current_flow
+from bitgnn.nn.inputs.float_inputs import require_floats
+from bitgnn.nn.roles.settling import current_flow
 from bitgnn.ops import bspmm
 
 F = TypeVar("F", bound=Callable[..., Any])

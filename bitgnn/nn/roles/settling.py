@@ -15,7 +15,7 @@ from torch.nn.parameter import is_lazy
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves
 
-from bitgnn.nn.input_statistics import TINY
+from bitgnn.nn.inputs.input_statistics import TINY
 
 _functional = torch.nn.functional
 _OPERATOR = torch.dropout

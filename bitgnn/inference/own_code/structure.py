@@ -33,6 +33,8 @@ _PACKAGES = (
     *(f"torch_geometric.nn.{part}." for part in _OF_PYG),
 )
 """Where the classes are that a file may name: tensor arithmetic alone, which loads nothing."""
+_MOVED = {"bitgnn.nn.transformer_conv.": "bitgnn.nn.attention.transformer_conv."}
+"""Names of modules in files, and where these modules are."""
 _ENTRIES = {"class", "attributes", "parameters", "buffers", "parts"}
 _DTYPES = {str(dtype): dtype for dtype in vars(torch).values() if isinstance(dtype, torch.dtype)}
 _KINDS: dict[str, Callable[..., Any]] = {"tuple": tuple, "list": list, "set": set}
@@ -76,7 +78,7 @@ def describe_structure(module: nn.Module, names: Names) -> dict[str, Any]:
         if isinstance(module, form.kind):
             return {entry: form.describe(module)}
     kind = type(module)
-    name = f"{kind.__module__}.{kind.__qualname__}"
+    name = _name_of(kind)
     if _class_of(name) is not kind:
         raise Untold(f"{kind.__name__} is a class of its own")
     hooks = [
@@ -198,10 +200,20 @@ def _class_of(name: Any) -> type[nn.Module] | None:
     if not isinstance(name, str) or not name.startswith(_PACKAGES):
         return None
     module, _, last = name.rpartition(".")
-    found = getattr(sys.modules.get(module), last, None)
+    place = _MOVED.get(f"{module}.", module).rstrip(".")
+    found = getattr(sys.modules.get(place), last, None)
     if not isinstance(found, type) or not issubclass(found, nn.Module):
         return None
-    return found if f"{found.__module__}.{found.__qualname__}" == name else None
+    return found if _name_of(found) == name else None
+
+
+def _name_of(kind: type[nn.Module]) -> str:
+    """Full name of a class in files."""
+    name = f"{kind.__module__}.{kind.__qualname__}"
+    for name_in_files, place in _MOVED.items():
+        if name.startswith(place):
+            return name_in_files + name.removeprefix(place)
+    return name
 
 
 def _empty(kind: type[nn.Module]) -> nn.Module:

@@ -16,7 +16,7 @@ from torch.nn import functional
 from torch_geometric.nn import aggr, norm
 
 import bitgnn.nn
-from bitgnn.nn.propagation import aggregate, extreme_of_sums
+from bitgnn.nn.propagation.reductions import aggregate, extreme_of_sums
 
 
 class Method:

@@ -12,7 +12,7 @@ from torch.nn import functional
 from torch_geometric.typing import OptTensor, PairTensor
 
 from bitgnn.bits import BitAdjacency
-from bitgnn.nn.attention_layer import AttentionLayer
+from bitgnn.nn.attention.attention_layer import AttentionLayer
 from bitgnn.nn.precision import LayerPrecision, Role
 from bitgnn.ops.gat import PairWeights, pair_weights
 from bitgnn.quantize import binary_sign

@@ -8,10 +8,10 @@ import torch_geometric.nn
 from torch import Tensor
 from torch_geometric.typing import OptTensor
 
-from bitgnn.nn.float_inputs import float_features
+from bitgnn.nn.inputs.float_inputs import float_features
 from bitgnn.nn.precision import LayerPrecision
-from bitgnn.nn.propagating import Propagation
-from bitgnn.nn.propagation import neighbour_sums
+from bitgnn.nn.propagation.base import Propagation
+from bitgnn.nn.propagation.reductions import neighbour_sums
 
 
 class TAGConv(Propagation, torch_geometric.nn.TAGConv):

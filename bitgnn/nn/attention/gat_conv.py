@@ -12,7 +12,7 @@ from torch.nn import functional
 from torch_geometric.typing import OptPairTensor, OptTensor
 
 from bitgnn.bits import BitAdjacency
-from bitgnn.nn.attention_layer import AttentionLayer
+from bitgnn.nn.attention.attention_layer import AttentionLayer
 from bitgnn.ops.linear import weight_digits
 
 

@@ -6,10 +6,10 @@ from typing import Any
 
 import torch
 
-from bitgnn.nn import waiting
+from bitgnn.nn.roles import waiting
 
 
 @torch.compiler.disable(reason="roles are found in a first batch: train one before fullgraph")
 def meet_model(layer: Any) -> None:
-    """Call :func:`bitgnn.nn.waiting.meet_model`."""
+    """Call :func:`bitgnn.nn.roles.waiting.meet_model`."""
     waiting.meet_model(layer)

@@ -15,8 +15,15 @@ from torch_geometric.nn import MessagePassing
 from torch_geometric.nn.resolver import aggregation_resolver
 
 from bitgnn.inference.bounds import check_arguments, parameters_on_meta
-from bitgnn.inference.steps.listed import ATTRIBUTES, FUNCTIONS, METHODS, MODULES, Method, results
-from bitgnn.inference.steps.structure import (
+from bitgnn.inference.own_code.listed import (
+    ATTRIBUTES,
+    FUNCTIONS,
+    METHODS,
+    MODULES,
+    Method,
+    results,
+)
+from bitgnn.inference.own_code.structure import (
     FORMS,
     Form,
     Names,

@@ -13,7 +13,7 @@ from torch import nn
 from torch.nn.modules import module as torch_modules
 from torch.nn.modules.module import register_module_forward_pre_hook
 
-from bitgnn.nn.settling import current_flow, settle_by_call
+from bitgnn.nn.roles.settling import current_flow, settle_by_call
 
 _CALL = nn.Module._call_impl.__code__
 

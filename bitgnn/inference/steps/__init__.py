@@ -1,1 +1,0 @@
-"""Float functions of programs, and the user's own code that they call."""

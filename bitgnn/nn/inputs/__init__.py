@@ -1,0 +1,1 @@
+"""Inputs of binary layers: their statistics, the bits made of them, and products reading these."""

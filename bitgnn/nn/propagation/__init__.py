@@ -1,0 +1,1 @@
+"""Layers that propagate over the graph: polynomials of the adjacency, and plain reductions."""

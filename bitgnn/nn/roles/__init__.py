@@ -1,0 +1,1 @@
+"""Roles of binary layers: what each reads and what reads it, found by one pass of the model."""
