@@ -21,8 +21,6 @@ from bitgnn.convert.network.values import (
     readers_of,
 )
 
-BIT_WRITERS = (*PRODUCTS, *SUMS, "add", "cat", "int8_product", "attend")
-"""Kinds of values whose operators can write bits themselves; of images, products alone can."""
 INT16_MAX = 2**15 - 1
 EXACT = 2**24
 """Integers up to which float32 is exact, so that the trained model adds them exactly."""
@@ -54,9 +52,10 @@ class Demands:
         drops_scale: products that are read by the sign of their dot product alone.
     """
 
-    def __init__(self, scores: Value, of_images: bool = False) -> None:
-        self.of_images = of_images
-        self.bit_writers = ("product",) if of_images else BIT_WRITERS
+    bit_writers: tuple[str, ...] = (*PRODUCTS, *SUMS, "add", "cat", "int8_product", "attend")
+    """Kinds of values whose operators can write bits themselves."""
+
+    def __init__(self, scores: Value) -> None:
         self.values = ordered(scores)
         self.bounds: dict[Value, int] = {}
         self.residuals: dict[Value, Residual] = {}
@@ -157,7 +156,7 @@ class Demands:
         if value in self.signs:
             # Packing a value with its scale gives its signs as well.
             self.signs[value] = [t for t in self.signs[value] if t not in self.scaled]
-        if is_standardized(value) and not self.of_images:
+        if self.packs_standardized(value):
             # Its own signs and row scale follow from the rows in front of it.
             targets = self.signs.get(value, [])
             if value in self.scaled or value in targets:
@@ -168,9 +167,16 @@ class Demands:
                 self.floats.add(value.inputs[0])
         elif self.is_needed(value):
             self._visit_inputs(value)
-            packs = self.of_images or value.kind == "function"
-            if packs and self.signs.get(value) and not self.writes_bits(value):
+            if self._is_packed(value) and self.signs.get(value) and not self.writes_bits(value):
                 self.floats.add(value)
+
+    def packs_standardized(self, value: Value) -> bool:
+        """True for standardised rows, which are packed from the rows in front of them."""
+        return is_standardized(value)
+
+    def _is_packed(self, value: Value) -> bool:
+        """True if signs of a value are taken of its floats where no operator writes them."""
+        return value.kind == "function"
 
     def _visit_inputs(self, value: Value) -> None:
         residual = self.residuals.get(value)
@@ -185,9 +191,11 @@ class Demands:
         elif value.kind == "attend":
             for source in value.inputs:
                 self.wants_signs(source)
-        elif self.of_images:
-            self.floats.update(value.inputs)
-        elif self.writes_bits(value) and (beside := signs_beside(value)) is not None:
+        else:
+            self._visit_others(value)
+
+    def _visit_others(self, value: Value) -> None:
+        if self.writes_bits(value) and (beside := signs_beside(value)) is not None:
             self.floats.add(value.inputs[0])
             self.wants_signs(beside[0])
         elif (value.kind in ("aggregate", "add") and all(map(is_unit, value.inputs))) or (
@@ -215,6 +223,22 @@ class Demands:
             self.wants_signs(source)
         else:
             self.scaled.add(source)
+
+
+class ImageDemands(Demands):
+    """The same in networks of images, where products alone write bits."""
+
+    bit_writers = ("product",)
+
+    def packs_standardized(self, value: Value) -> bool:
+        """False: rows are standardised in floats."""
+        return False
+
+    def _is_packed(self, value: Value) -> bool:
+        return True
+
+    def _visit_others(self, value: Value) -> None:
+        self.floats.update(value.inputs)
 
 
 def is_bit_flatten(value: Value) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -10,7 +11,7 @@ from torch.nn import functional
 
 from bitgnn.bits import BitImages
 from bitgnn.bits.tensor import WORD_BITS, words_for
-from bitgnn.convert.network.demands import INT16_MAX, is_bit_flatten
+from bitgnn.convert.network.demands import INT16_MAX, ImageDemands, is_bit_flatten
 from bitgnn.convert.network.registers import (
     Bits,
     Comparison,
@@ -19,7 +20,7 @@ from bitgnn.convert.network.registers import (
     functions_of,
     mask_of,
 )
-from bitgnn.convert.network.values import IMAGES, Value, canonical, collapse, is_pool
+from bitgnn.convert.network.values import IMAGES, Network, Value, canonical, collapse, is_pool
 from bitgnn.ops import conv, patches
 
 _pack = torch.ops.bitgnn.pack.default
@@ -29,6 +30,8 @@ WORDS_OF_PATCH = 2
 FEWEST_SAVED = 2
 """Patches take longer to pack than images: they pay where the product reads at most half the words,
 as with 5x5 kernels of three channels; with 3x3 ones both take as long."""
+_READ_RAW = ("flatten", "call")
+"""Kinds of parts that take images of any dtype, beside packing and first layers."""
 _POINT = {"stride": [1, 1], "padding": [0] * 4, "dilation": [1, 1]}
 """Numbers of the convolution that a linear map of fixed point is."""
 
@@ -60,6 +63,25 @@ def _rows_behind_images(weight: Tensor, channels: int) -> tuple[Tensor, int]:
 
 class ImageProducts(Registers):
     """Registers of networks of images: products, integer sums, and signs after pools."""
+
+    demands_of = ImageDemands
+    layers = ("product", "conv", "linear", "call", "add")
+    names: Mapping[str, str] = {**Registers.names, "cat": "cat_channels"}
+
+    def __init__(self, network: Network) -> None:
+        super().__init__(network)
+        self.raw: int | None = None
+        # What torch.fx began to trace and gave up is no part of the network.
+        live = {value.layer for value in self.demands.values}
+        self.reasons = {name: why for name, why in self.reasons.items() if name in live}
+
+    def _float_register(self, value: Value, reader: str) -> int:
+        """Register of a value in floats; images themselves may come in another dtype."""
+        if value is not self.features or reader in _READ_RAW:
+            return self.floats[value]
+        if self.raw is None:
+            self.raw = self.step("to_float", value.layer, [self.floats[value]])
+        return self.raw
 
     def _image_product(self, value: Value, target: Value | None) -> int:
         """A binary product to the bits of a target, or to floats; the register it writes."""

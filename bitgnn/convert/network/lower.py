@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch_geometric.nn
@@ -12,6 +12,7 @@ from torch_geometric.nn import MessagePassing
 
 import bitgnn.nn
 from bitgnn.convert.network import aggregations, functions, images
+from bitgnn.convert.network.functions import Rule
 from bitgnn.convert.network.graph_layers import (
     SUPPORTED,
     has_binary_layers,
@@ -85,7 +86,7 @@ def lower_model(model: nn.Module, plan: Planned, pack: Pack) -> Network:
 
 def lower_images(traced: Traced) -> Network:
     """Values of a traced forward of images or rows; raises as :func:`lower_trace`."""
-    return _Lowering(traced, {}, None).run()
+    return _ImageLowering(traced, {}, None).run()
 
 
 def lower_trace(traced: Traced, plan: Planned, pack: Pack) -> Network:
@@ -102,16 +103,16 @@ def lower_trace(traced: Traced, plan: Planned, pack: Pack) -> Network:
 class _Lowering:
     """Goes through a trace node by node."""
 
+    of_images = False
+    rank: int | None = ROWS
+    rules: Mapping[Any, Rule] = {**functions.FUNCTIONS, **aggregations.FUNCTIONS}
+    modules = (*functions.MODULES, *images.MODULES)
+    linear: tuple[type[nn.Module], ...] = _LINEAR
+    """Maps that letters of graph layers may be of."""
+
     def __init__(self, traced: Traced, plan: Planned, pack: Pack | None) -> None:
         self.traced, self.plan, self.pack = traced, plan, pack
-        self.of_images = of_images = pack is None
-        self.network = Network(of_images)
-        self.rank = None if of_images else ROWS
-        further = images.FUNCTIONS if of_images else aggregations.FUNCTIONS
-        self.functions = {**functions.FUNCTIONS, **further}
-        self.modules = (*functions.MODULES, *images.MODULES)
-        if of_images:
-            self.modules = (images.LINEAR, *self.modules)
+        self.network = Network(self.of_images)
         self.known: dict[fx.Node, Any] = {}
 
     def run(self) -> Network:
@@ -185,7 +186,7 @@ class _Lowering:
             return self._module(str(node.target), args, kwargs)
         target = node.target
         try:
-            rule = self.functions.get(target)
+            rule = self.rules.get(target)
             if rule is None:
                 raise Unsupported(functions.UNKNOWN)
             try:
@@ -206,7 +207,7 @@ class _Lowering:
 
     def _module(self, target: str, args: Any, kwargs: Any) -> Any:
         name, module = self.traced.name_of(target), self.traced.root.get_submodule(target)
-        if target in self.traced.obstacles and not self.of_images:
+        if target in self.traced.obstacles and self.pack is not None:
             return self._own_module(name, module, args, kwargs, self.traced.obstacles[target])
         try:
             value = self._known_module(name, module, args, kwargs)
@@ -227,9 +228,6 @@ class _Lowering:
 
     def _letters(self, module: nn.Module, value: Value) -> str | None:
         """The letters of a binary layer; None for other modules."""
-        if self.of_images:
-            is_fixed = value.attributes.get("input_step") is not None
-            return None if value.kind != "product" else f"{'F' if is_fixed else 'B'}BF"
         letters = self.plan.get(id(module), getattr(module, "letters", None))
         if not isinstance(letters, LayerPrecision) or letters.is_float:
             return None
@@ -283,7 +281,7 @@ class _Lowering:
         is_joined = isinstance(module, torch_geometric.nn.JumpingKnowledge)
         if not isinstance(value, Value) and not is_joined:
             raise Unsupported("it takes something else than a matrix")
-        if isinstance(module, _LINEAR) and not (self.of_images and isinstance(module, nn.Linear)):
+        if isinstance(module, self.linear):
             return lower_linear(name, module, value, self.plan)
         return functions.lower_module(name, module, value, self.modules)
 
@@ -325,6 +323,20 @@ class _Lowering:
         if isinstance(pair, tuple) and pair and isinstance(pair[-1], Value):
             found.attributes = {"nodes": nodes_of(pair[-1])}  # a layer's destinations
         return found
+
+
+class _ImageLowering(_Lowering):
+    """The same for networks of images, whose linear layers are torch's."""
+
+    of_images = True
+    rank = None
+    rules: Mapping[Any, Rule] = {**functions.FUNCTIONS, **images.FUNCTIONS}
+    modules = (images.LINEAR, *_Lowering.modules)
+    linear = (torch_geometric.nn.Linear,)
+
+    def _letters(self, module: nn.Module, value: Value) -> str | None:
+        is_fixed = value.attributes.get("input_step") is not None
+        return None if value.kind != "product" else f"{'F' if is_fixed else 'B'}BF"
 
 
 def _mapped(arguments: Any, place: Callable[[Any], Any]) -> Any:

@@ -43,12 +43,7 @@ BY_LETTERS = "its letters ask for"
 FIRST_LAYER = "its sign is that of the first layer, which is in floats"
 """Reason where binarize() or the user left the layer that reads the input as it is."""
 ALSO_FLOATS = "its value is read in floats as well as by sign"
-LAYERS = (*PRODUCTS, *SUMS, "linear", "int8_product", "attend", "call")
-LAYERS_OF_IMAGES = ("product", "conv", "linear", "call", "add")
-"""Kinds of values that layers compute: that signs of them are taken of floats is worth a word."""
 
-_READ_RAW = ("flatten", "call")
-"""Kinds of parts that take images of any dtype, beside packing and first layers."""
 _SIDE = 2
 """Rows and columns of the images that functions are evaluated on: as many take the loops of images
 in channels_last, which one pixel might not."""
@@ -144,12 +139,18 @@ class Registers:
     Register 0 holds the features; ``specs`` are the adjacencies in use.
     """
 
+    demands_of: type[Demands] = Demands
+    layers: tuple[str, ...] = (*PRODUCTS, *SUMS, "linear", "int8_product", "attend", "call")
+    """Kinds of values that layers compute; reports tell why signs of them are taken of floats."""
+    names: Mapping[str, str] = {"conv": "float_conv"}
+    """Kinds of parts that PyTorch computes and emit knows by another name."""
+
     def __init__(self, network: Network) -> None:
         assert network.scores is not None
         assert network.features is not None
-        self.network, self.of_images = network, network.of_images
+        self.network = network
         self.features, self.scores = network.features, network.scores
-        self.demands = Demands(network.scores, network.of_images)
+        self.demands = self.demands_of(network.scores)
         values = self.demands.values
         self._emitter = Emitter([value.size for value in network.inputs])
         self._calls: list[FloatCall] = []
@@ -160,18 +161,10 @@ class Registers:
         self.scaled: dict[Value, tuple[Bits, int]] = {}
         self.patches: dict[Value, int] = {}
         self.boundaries: dict[str, str] = {}
-        self.raw: int | None = None
-        live = {value.layer for value in values}
-        # Of images, what torch.fx began to trace and gave up is no part of the network.
-        self.reasons = {
-            name: why
-            for name, why in network.calls.items()
-            if name in live or not network.of_images
-        }
+        self.reasons = dict(network.calls)
         self.hidden: set[Value] = set()  # what layers compute, and all that depends on it
         for value in values:
-            is_layer = value.kind in (LAYERS_OF_IMAGES if network.of_images else LAYERS)
-            if is_layer or any(parent in self.hidden for parent in value.inputs):
+            if value.kind in self.layers or any(parent in self.hidden for parent in value.inputs):
                 self.hidden.add(value)
         tensors = (tensor for value in values for tensor in value.tensors.values())
         self.device = next((tensor.device for tensor in tensors), torch.device("cpu"))
@@ -263,12 +256,8 @@ class Registers:
         return comparison(target, self.device, of_sums=True)
 
     def _float_register(self, value: Value, reader: str) -> int:
-        """Register of a value in floats; images themselves may come in another dtype."""
-        if value is not self.features or not self.of_images or reader in _READ_RAW:
-            return self.floats[value]
-        if self.raw is None:
-            self.raw = self.step("to_float", value.layer, [self.floats[value]])
-        return self.raw
+        """Register of a value in floats, for a reader of this kind."""
+        return self.floats[value]
 
     def _float_step(self, value: Value) -> int:
         """A part of the same kind as the value, which PyTorch computes."""
@@ -283,10 +272,7 @@ class Registers:
             attributes |= {"size": value.inputs[0].size, "out": value.size}
         elif kind in ("flatten", "pack_int8"):
             attributes["size"] = value.size
-        names = {"function": value.name, "conv": "float_conv"}
-        if self.of_images:
-            names["cat"] = "cat_channels"
-        name = names.get(kind, kind)
+        name = value.name if kind == "function" else self.names.get(kind, kind)
         return self.step(name, value.layer, inputs, attributes, **value.tensors)
 
 
