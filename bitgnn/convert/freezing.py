@@ -21,7 +21,8 @@ from bitgnn.convert.layerwise import (
     settled_copy,
     tell,
 )
-from bitgnn.convert.network.graph_layers import SUPPORTED, has_binary_layers
+from bitgnn.convert.network.graph_layers import has_binary_layers
+from bitgnn.convert.network.graph_rows import SUPPORTED
 from bitgnn.convert.network.layers import Planned
 from bitgnn.convert.network.lower import lower_images, lower_model
 from bitgnn.convert.network.passes import Output, set_output, settle_orders

@@ -15,12 +15,8 @@ from torch.nn.parameter import is_lazy
 
 import bitgnn.nn
 from bitgnn._interpreter import warn
-from bitgnn.convert.network.graph_layers import (
-    SUPPORTED,
-    has_binary_layers,
-    is_binary,
-    row_of,
-)
+from bitgnn.convert.network.graph_layers import has_binary_layers, is_binary
+from bitgnn.convert.network.graph_rows import SUPPORTED, row_of
 from bitgnn.convert.network.layers import Planned
 from bitgnn.convert.network.lower import lower_trace
 from bitgnn.convert.network.passes import BEHIND_SIGNS

@@ -16,7 +16,7 @@ from torch_geometric.nn import MessagePassing
 import bitgnn.nn
 from bitgnn._files import FileError, write_atomically
 from bitgnn._plain import read_json, read_yaml
-from bitgnn.convert.network.graph_layers import SUPPORTED
+from bitgnn.convert.network.graph_rows import SUPPORTED
 from bitgnn.inference import FeatureForm
 from bitgnn.nn import LayerPrecision
 

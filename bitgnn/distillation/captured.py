@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from bitgnn._capture import capturing
-from bitgnn.nn.aggregation import kept_adjacencies
+from bitgnn.nn.adjacencies import kept_adjacencies
 from bitgnn.nn.inputs.input_statistics import ColumnStatistics
 from bitgnn.nn.roles.has_role import HasRole
 

@@ -18,7 +18,7 @@ from torch_geometric.utils import is_sparse, to_edge_index
 from bitgnn.bits import BitAdjacency, pytrees
 from bitgnn.inference.bounds import LARGEST
 from bitgnn.inference.checks import Ends
-from bitgnn.nn.aggregation import gcn_adjacency, neighbour_adjacency, relation_adjacency
+from bitgnn.nn.adjacencies import gcn_adjacency, neighbour_adjacency, relation_adjacency
 from bitgnn.nn.propagation.reductions import laplacian_adjacency
 from bitgnn.ops.layout_choice import default_layout
 

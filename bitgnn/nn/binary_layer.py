@@ -12,7 +12,8 @@ from torch_geometric.nn import MessagePassing
 from torch_geometric.nn.aggr import MeanAggregation, SumAggregation
 
 from bitgnn.bits import BitAdjacency
-from bitgnn.nn.aggregation import IntegerProduct, Reduction, aggregate, with_value
+from bitgnn.nn.adjacencies import Reduction
+from bitgnn.nn.aggregation import IntegerProduct, aggregate, with_value
 from bitgnn.nn.binary_product import BinaryProduct, on_rows
 from bitgnn.quantize import binary_sign
 

@@ -12,7 +12,7 @@ from torch_geometric.typing import OptTensor, SparseTensor
 from torch_geometric.utils import add_remaining_self_loops
 
 from bitgnn.bits import BitAdjacency
-from bitgnn.nn.aggregation import IMPROVED_SELF_LOOP, gcn_adjacency, kept_adjacency
+from bitgnn.nn.adjacencies import IMPROVED_SELF_LOOP, gcn_adjacency, kept_adjacency
 from bitgnn.nn.binary_layer import BinaryLayer
 from bitgnn.nn.inputs.float_inputs import float_features
 from bitgnn.nn.inputs.looked_up_products import Part

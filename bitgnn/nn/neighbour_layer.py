@@ -10,7 +10,8 @@ from torch_geometric import EdgeIndex
 from torch_geometric.utils import is_sparse
 
 from bitgnn.bits import BitAdjacency
-from bitgnn.nn.aggregation import IntegerProduct, kept_adjacency, neighbour_adjacency
+from bitgnn.nn.adjacencies import kept_adjacency, neighbour_adjacency
+from bitgnn.nn.aggregation import IntegerProduct
 from bitgnn.nn.binary_layer import BinaryLayer
 from bitgnn.nn.inputs.looked_up_products import Part
 from bitgnn.nn.map_linear import is_hooked

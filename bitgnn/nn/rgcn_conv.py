@@ -11,7 +11,8 @@ import torch_geometric.nn
 from torch import Tensor
 
 from bitgnn.bits import BitAdjacency
-from bitgnn.nn.aggregation import aggregate, kept_adjacency, relation_adjacency
+from bitgnn.nn.adjacencies import kept_adjacency, relation_adjacency
+from bitgnn.nn.aggregation import aggregate
 from bitgnn.nn.gin_conv import name_of
 from bitgnn.nn.inputs.float_inputs import as_pair, unpacked
 from bitgnn.nn.inputs.looked_up_products import Part

@@ -12,7 +12,8 @@ from torch_geometric.nn.conv.gcn_conv import gcn_norm
 import bitgnn
 import bitgnn.nn as bits
 from bitgnn import BitAdjacency
-from bitgnn.nn.aggregation import aggregate, gcn_adjacency, neighbour_adjacency
+from bitgnn.nn.adjacencies import gcn_adjacency, neighbour_adjacency
+from bitgnn.nn.aggregation import aggregate
 
 N, WIDTH, CLASSES = 30, 40, 6
 LETTERS = ["bin", "full", "FBF+FBF", "FBB+BBF", "FBB+BBB", "TBF+TBF", "FBF+FFF"]

@@ -15,7 +15,7 @@ from torch_geometric.nn import GraphSAGE
 import bitgnn
 from bitgnn.bits import BitAdjacency
 from bitgnn.nn import GCNConv, GraphConv, SAGEConv
-from bitgnn.nn import aggregation as module
+from bitgnn.nn import adjacencies as module
 
 N, K, OUT = 30, 40, 40
 LAYERS = pytest.mark.parametrize("kind", [GCNConv, SAGEConv, GraphConv])

@@ -9,7 +9,7 @@ from torch import nn
 
 import bitgnn
 from bitgnn.nn import FastRGCNConv, RGCNConv
-from bitgnn.nn.aggregation import relation_adjacency
+from bitgnn.nn.adjacencies import relation_adjacency
 from bitgnn.quantize import sgn
 
 NODES, WIDTH, CLASSES, RELATIONS = 40, 33, 5, 4

@@ -14,7 +14,7 @@ from torch_geometric.utils import (
 
 from bitgnn import BitAdjacency
 from bitgnn.nn import GCNConv, GraphConv, SAGEConv
-from bitgnn.nn.aggregation import gcn_adjacency
+from bitgnn.nn.adjacencies import gcn_adjacency
 
 N, IN, OUT = 30, 40, 12
 needs_torch_sparse = pytest.mark.skipif(not WITH_TORCH_SPARSE, reason="torch_sparse is missing")

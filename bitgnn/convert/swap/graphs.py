@@ -15,7 +15,7 @@ from torch_geometric.nn.aggr import Aggregation
 import bitgnn.nn
 from bitgnn.convert.configs import NAMED, GraphConfig, Precision
 from bitgnn.convert.handlers import handles
-from bitgnn.convert.network.graph_layers import SUPPORTED, row_of
+from bitgnn.convert.network.graph_rows import SUPPORTED, row_of
 from bitgnn.convert.network.layers import letters_of
 from bitgnn.convert.plan import tunable_layers
 from bitgnn.convert.reporting import BinarizeReport, spelled

@@ -13,7 +13,7 @@ from torch.utils._pytree import tree_leaves
 from torch_geometric.nn import MessagePassing
 from torch_geometric.nn.aggr import MultiAggregation
 
-from bitgnn.convert.network.graph_layers import SUPPORTED, row_of
+from bitgnn.convert.network.graph_rows import SUPPORTED, row_of
 from bitgnn.nn.binary_product import LOOKED_UP, NORMS, QUANTIZERS, STATE
 from bitgnn.nn.inputs.looks_up import GAINS
 from bitgnn.nn.propagation.base import kind_of

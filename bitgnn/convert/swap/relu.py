@@ -8,7 +8,7 @@ from torch_geometric.nn.models.basic_gnn import BasicGNN
 
 from bitgnn.convert.configs import Activation
 from bitgnn.convert.layerwise import packed_copy
-from bitgnn.convert.network.graph_layers import SUPPORTED
+from bitgnn.convert.network.graph_rows import SUPPORTED
 from bitgnn.convert.network.lower import is_image_network, lower_images, lower_model
 from bitgnn.convert.network.trace import trace_model
 from bitgnn.convert.network.values import canonical, is_nowhere_negative, ordered

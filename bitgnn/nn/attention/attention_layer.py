@@ -20,7 +20,8 @@ from torch_geometric.utils.sparse import set_sparse_value
 from bitgnn.bits import BitAdjacency
 from bitgnn.bits.edges import read_edges
 from bitgnn.bits.tensor_version import TensorMemory
-from bitgnn.nn.aggregation import MOST_KEPT, gcn_adjacency, kept_adjacency, with_value
+from bitgnn.nn.adjacencies import MOST_KEPT, gcn_adjacency, kept_adjacency
+from bitgnn.nn.aggregation import with_value
 from bitgnn.nn.inputs.float_inputs import as_pair, float_features
 from bitgnn.nn.neighbour_layer import NeighbourLayer
 from bitgnn.nn.precision import LayerPrecision, Role

@@ -12,7 +12,8 @@ from torch_geometric.typing import OptTensor, SparseTensor
 from torch_geometric.utils import is_sparse
 
 from bitgnn.bits import BitAdjacency
-from bitgnn.nn.aggregation import kept_adjacency, neighbour_adjacency, with_value
+from bitgnn.nn.adjacencies import kept_adjacency, neighbour_adjacency
+from bitgnn.nn.aggregation import with_value
 from bitgnn.nn.attention.attention_layer import head_mean
 from bitgnn.nn.binary_layer import scriptable_twin, shows_messages
 from bitgnn.nn.gin_conv import name_of

@@ -14,7 +14,7 @@ from bitgnn._checks import name_type
 from bitgnn.bits import BitAdjacency, BitTensor
 from bitgnn.bits.factors import symmetric_factor
 from bitgnn.nn import aggregation
-from bitgnn.nn.aggregation import gcn_adjacency, kept_adjacency, neighbour_adjacency
+from bitgnn.nn.adjacencies import gcn_adjacency, kept_adjacency, neighbour_adjacency
 from bitgnn.nn.inputs.float_inputs import require_floats
 from bitgnn.nn.roles.settling import current_flow
 from bitgnn.ops import bspmm
@@ -156,7 +156,7 @@ def propagation_graph(
 ) -> BitAdjacency:
     """The normalised adjacency of nodes ``x`` ``[*, N, K]``, kept for dense edges.
 
-    That of :func:`~bitgnn.nn.aggregation.gcn_adjacency`, or of :func:`laplacian_adjacency`.
+    That of :func:`~bitgnn.nn.adjacencies.gcn_adjacency`, or of :func:`laplacian_adjacency`.
     """
     nodes = x.size(-2)
     if isinstance(edge_index, BitAdjacency):
