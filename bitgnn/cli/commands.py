@@ -262,7 +262,7 @@ def infer(
     result-RANK-of-RANKS.npy, their classes or scores.
     """
     with running(threads) as console:
-        from bitgnn.distributed.inferring import InferCommand, run_infer
+        from bitgnn.distributed.command import InferCommand, run_infer
 
         folder = output or INFER_FOLDER / _folder_name(model.name, root.name)
         run_infer(InferCommand(root, model, folder, device, timeout), console)

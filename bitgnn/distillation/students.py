@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from torch_geometric.nn import GAE, MessagePassing
 
 from bitgnn.convert import Plan, binarize, report_of
+from bitgnn.convert.binarizing import run_example
 from bitgnn.convert.configs import Config, GraphConfig
-from bitgnn.convert.example import run_example
 from bitgnn.convert.swap.graphs import with_letters
 from bitgnn.distillation.batches import Batched
 from bitgnn.distillation.calling import DistillError, Inputs, arguments_of, call

@@ -14,14 +14,13 @@ from bitgnn.inference.bwta.architecture import build
 from bitgnn.inference.bwta.architecture import describe as describe_transformer
 from bitgnn.inference.emit import of_steps
 from bitgnn.inference.frozen import FreezeReport, each_once, under_all_names
-from bitgnn.inference.frozen_hetero import FrozenHetero
+from bitgnn.inference.frozen_hetero import FrozenHetero, Types
 from bitgnn.inference.frozen_model import FrozenModel
 from bitgnn.inference.graph import GraphSpec
 from bitgnn.inference.own_call import OwnCall
 from bitgnn.inference.own_code.calls import CALLS, describe_call, read_calls
 from bitgnn.inference.own_code.structure import parts_of, with_parts
 from bitgnn.inference.program import Program
-from bitgnn.inference.types import Types
 
 FORWARD = "source_to_target"
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, NoReturn
 
 import torch
@@ -18,7 +19,6 @@ from bitgnn.inference.graph import GraphLayout, GraphSpec, PreparedGraph, check_
 from bitgnn.inference.own_call import as_features, as_given, as_tensor
 from bitgnn.inference.own_code.calls import FloatCall
 from bitgnn.inference.program import Program
-from bitgnn.inference.types import Types
 
 NAME = "FrozenHetero"
 
@@ -226,3 +226,40 @@ class FrozenHetero(FrozenModel):
         """The types, and the program."""
         edges = ", ".join("-".join(edge) for edge in self.types.edges)
         return f"{', '.join(self.types.nodes)}; {edges}\n{self.program}"
+
+
+EdgeType = tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Types:
+    """Keys of the two mappings that a heterogeneous model takes.
+
+    Attributes:
+        nodes: types of nodes; their features are the inputs, in this order.
+        edges: types of edges.
+        names: of the forward's arguments, features and graphs.
+    """
+
+    nodes: tuple[str, ...]
+    edges: tuple[EdgeType, ...]
+    names: tuple[str, str] = ("x_dict", "edge_index_dict")
+
+    def description(self) -> dict[str, Any]:
+        """Plain values that :meth:`from_description` reads."""
+        edges = [list(edge) for edge in self.edges]
+        return {"nodes": list(self.nodes), "edges": edges, "names": list(self.names)}
+
+    @classmethod
+    def from_description(cls, description: Any) -> Types:
+        """Read what :meth:`description` gave; a ValueError says what is wrong with it."""
+        fits = isinstance(description, Mapping) and set(description) == {"nodes", "edges", "names"}
+        if fits:
+            rows = [description["nodes"], description["names"], *description["edges"]]
+            fits = all(isinstance(row, list) and row for row in rows)
+            fits = fits and all(isinstance(name, str) for row in rows for name in row)
+        if not fits:
+            raise ValueError(f"types must have nodes, edges and names, got {description}")
+        edges = tuple(map(tuple, description["edges"]))
+        first, second = description["names"]
+        return cls(tuple(description["nodes"]), edges, (first, second))

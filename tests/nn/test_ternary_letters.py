@@ -11,7 +11,7 @@ from torch.nn import functional
 
 import bitgnn
 from bitgnn.bits import BitAdjacency
-from bitgnn.convert.example import run_example
+from bitgnn.convert.binarizing import run_example
 from bitgnn.convert.swap.graphs import with_letters
 from bitgnn.models import GCN, GraphSAGE
 from bitgnn.nn import GCNConv, Linear

@@ -40,6 +40,7 @@ from bitgnn.convert.network.values import (
     nodes_of,
     with_size,
 )
+from bitgnn.inference.frozen_hetero import Types
 from bitgnn.inference.own_call import OwnCall
 from bitgnn.inference.own_code.calls import (
     EDGE_INDEX,
@@ -50,7 +51,6 @@ from bitgnn.inference.own_code.calls import (
     unsaved,
 )
 from bitgnn.inference.own_code.known import Method, results
-from bitgnn.inference.types import Types
 from bitgnn.nn import BinaryConv2d, BinaryLinear, LayerPrecision, RGCNConv
 from bitgnn.nn.sum_linear import SumLinear
 

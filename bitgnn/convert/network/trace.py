@@ -14,9 +14,9 @@ from torch import fx, nn
 from torch_geometric.nn import HeteroConv, MessagePassing
 
 from bitgnn.convert.network.tracer import NotTraced, obstacle, stays_whole, traced_graph
+from bitgnn.inference.frozen_hetero import Types
 from bitgnn.inference.own_call import Argument, Missing, Role
 from bitgnn.inference.own_code.calls import EDGE_INDEX, EDGE_WEIGHT
-from bitgnn.inference.types import Types
 from bitgnn.nn import RGCNConv
 
 # What a forward may call its graph; other optional arguments keep their defaults.

@@ -10,7 +10,7 @@ from torch_geometric.nn import HeteroConv
 
 from bitgnn.convert.network.trace import WRAPPED, Traced, evaluating
 from bitgnn.convert.network.tracer import NotTraced, obstacle, traced_graph
-from bitgnn.inference.types import EdgeType, Types
+from bitgnn.inference.frozen_hetero import EdgeType, Types
 
 MOST_TYPES = 1000
 """Types that a forward may ask for."""

@@ -10,11 +10,11 @@ from typing import Any
 from torch import Tensor
 
 from bitgnn.bits.letters import LETTERS
+from bitgnn.inference.frozen_hetero import Types
 from bitgnn.inference.functions import FUNCTIONS, is_monotone, is_sign_preserving
 from bitgnn.inference.graph import GraphSpec
 from bitgnn.inference.own_call import PLAIN_CALL, OwnCall
 from bitgnn.inference.own_code.calls import FloatCall
-from bitgnn.inference.types import Types
 
 IMAGES = 4
 ROWS = 2

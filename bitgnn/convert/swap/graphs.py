@@ -21,15 +21,17 @@ from bitgnn.convert.plan import tunable_layers
 from bitgnn.convert.reporting import BinarizeReport, spelled
 from bitgnn.convert.swap.keeping import (
     COMPOSED,
+    LINEAR,
     OWN,
     carry_over,
     carry_tree,
     copied,
+    left_alone,
+    unchanged,
     why_float,
 )
 from bitgnn.convert.swap.own_layers import WHY, take_float_sums, take_own_messages
 from bitgnn.convert.swap.relu import relu_warnings, replace_activations
-from bitgnn.convert.swap.unchanged import LINEAR, left_alone, unchanged
 from bitgnn.convert.walker import check_names, is_inside, outermost, put_everywhere
 from bitgnn.nn import LayerPrecision, rgcn_conv
 from bitgnn.nn.binary_product import BinaryProduct
