@@ -45,7 +45,7 @@ __device__ __forceinline__ int group_bound(unsigned mask, int value) {
   }
 }
 
-// Sum of exponentials of up to 64 scores, none above 1, in units that add up exactly: it is the same
+// Sum of fewer than 64 exponentials, none above 1, in units that add up exactly: it is the same
 // however lanes share a row.
 struct ExponentialSum {
   static constexpr uint32_t kNaN = 1u << 31;
@@ -54,8 +54,8 @@ struct ExponentialSum {
   uint32_t units = 0;
 
   __device__ __forceinline__ void add(float exponential) {
-    units = join(units, isnan(exponential) ? kNaN
-                                           : __float2uint_rn(__fmul_rn(exponential, kUnits)));
+    units =
+        join(units, isnan(exponential) ? kNaN : __float2uint_rn(__fmul_rn(exponential, kUnits)));
   }
   __device__ __forceinline__ static uint32_t join(uint32_t a, uint32_t b) {
     return ((a | b) & kNaN) != 0 ? kNaN : a + b;
