@@ -72,7 +72,7 @@ __device__ __forceinline__ void aggregate_few(const WideLaunch& d, const char* o
     next = rows.of(next_row & (kWarp - 1));
     const int longest = __reduce_max_sync(kFullWarp, span.degree);
     const WideSums<kSum> sums = walk.row(span.degree, longest, fetch);
-    if (row >= 0) store(row, span, sums);
+    if (row >= 0) store(row, span, sums.alone());
   }
 }
 

@@ -39,6 +39,13 @@ struct WideSums {
       sum[i] = __fadd_rn(sum[i], __shfl_xor_sync(kFullWarp, sum[i], step));
     if constexpr (kOnes) ones = __fadd_rn(ones, __shfl_xor_sync(kFullWarp, ones, step));
   }
+  // The total of a single piece.
+  __device__ __forceinline__ WideSums alone() const {
+    if constexpr (kSum != NarrowSum::kPlain) return *this;
+    WideSums total;
+    total.add_piece(*this);
+    return total;
+  }
   // Adds the sums of the next piece to a total.
   __device__ __forceinline__ void add_piece(const WideSums& piece) {
 #pragma unroll
@@ -112,6 +119,7 @@ struct WideWalk {
     Gathered g;
     gather(g, count, longest);
     fetch_next();
+    if (longest == 0) return {};  // nothing was loaded
     if (longest <= kCheck) return folded<kCheck, 0, 1>(g);
     if (longest <= 2 * kCheck) return folded<2 * kCheck, 0, 1>(g);
     if (longest <= 3 * kCheck) return folded<3 * kCheck, 0, 1>(g);
