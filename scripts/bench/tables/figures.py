@@ -124,6 +124,42 @@ def _members(record: Record, name: str) -> str | None:
     return f"{mean_and_error(found)} %" if found else None
 
 
+def _ranks(record: Record, name: str) -> str | None:
+    """Time of the members and of the reduction of their votes: ``2 nccl soft bagging``."""
+    ranks, backend, voting = name.split(maxsplit=2)
+    for one in record["results"]:
+        if (str(one["ranks"]), one["backend"], one["voting"]) == (ranks, backend, voting):
+            times = (format_seconds(one[part]["median"]) for part in ("members", "all_reduce"))
+            return " and ".join(times)
+    return None
+
+
+def _parts(record: Record, name: str) -> str | None:
+    """Times of the whole, of its product and of its packing, each alone, of a case."""
+    for result in record["results"]:
+        if name == f"{result['group']}: {result['name']}":
+            medians = {c["name"]: c["timing"] and c["timing"]["median"] for c in result["contenders"]}
+            wanted = ("packing and product", "product of packed rows", "packing alone")
+            found = [next((m for n, m in medians.items() if n.startswith(w)), None) for w in wanted]
+            return " / ".join(format_seconds(m) for m in found) if all(found) else None
+    return None
+
+
+def _shares(phase: str, record: Record, name: str) -> str | None:
+    """Parts of a decoder's time by kind of operator, by layers, width, form and batch."""
+    layers, width, form, batch = name.split()
+    for one in record["results"]:
+        network = one["network"]
+        if [str(network["layers"]), str(network["width"]), one["form"], str(one["batch"])] == [
+            layers, width, form, batch
+        ] and "operators" in one:  # fmt: skip
+            times = one["operators"][phase]
+            whole = sum(times.values())
+            kinds = sorted(times, key=times.__getitem__, reverse=True)
+            return ", ".join(f"{kind} {times[kind] / whole:.0%}" for kind in kinds)
+    return None
+
+
 def _stream(record: Record, model: str) -> str | None:
     """Time of a batch from packed rows, and its ratio to PyG's fastest form."""
     for result in record["results"]:
@@ -166,5 +202,9 @@ KINDS: dict[str, tuple[str, Callable[[Record, str], str | None]]] = {
     "stream": ("stream_cuda", _stream),
     "prefill": ("decoder_cuda", partial(_decoder, "prefill")),
     "decode": ("decoder_cuda", partial(_decoder, "decode")),
+    "prefill_shares": ("decoder_cuda", partial(_shares, "prefill")),
+    "decode_shares": ("decoder_cuda", partial(_shares, "decode")),
+    "parts": ("papers_cuda", _parts),
+    "ranks": ("ensembles_ranks", _ranks),
 }
 """Record and reader of each kind of placeholder."""
