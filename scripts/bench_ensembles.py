@@ -1,7 +1,6 @@
 """Times an ensemble with a member a rank, and the reduction of its votes: run it under torchrun.
 
-``torchrun --nproc_per_node 2 scripts/bench_ensembles.py --device cuda --output ensembles_ranks.json``;
-runs of other numbers of ranks and other backends are added to a record that is there.
+``torchrun --nproc_per_node 2 scripts/bench_ensembles.py --output ensembles_ranks.json``; runs of other numbers of ranks and other backends are added to a record that is there.
 """
 
 from __future__ import annotations
@@ -105,18 +104,20 @@ def main(argv: Sequence[str] | None = None) -> int:
         results = [measured(voting, arguments) for voting in VOTINGS]
         if dist.get_rank():
             return 0
-        return finish(arguments.output, _added(arguments.output, results), ranks_table)
+        return finish(
+            arguments.output, _added(arguments.output, results, arguments.device), ranks_table
+        )
     finally:
         dist.destroy_process_group()
 
 
-def _added(output: Path, results: list[dict[str, Any]]) -> dict[str, Any]:
+def _added(output: Path, results: list[dict[str, Any]], device: str) -> dict[str, Any]:
     """The record with these results in place of those of as many ranks and the same backend."""
     mine = {(one["ranks"], one["backend"]) for one in results}
     before = json.loads(output.read_text("utf-8"))["results"] if output.exists() else []
     kept = [one for one in before if (one["ranks"], one["backend"]) not in mine]
     return {
-        "benchmark": "ensembles_ranks",
+        "benchmark": f"ensembles_ranks_{device}",
         "environment": environment(ROOT),
         "settings": {"repeats": REPEATS},
         "results": [*kept, *results],

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
+from collections import defaultdict
 from functools import partial
 
 import torch
@@ -46,7 +46,7 @@ def operator_times(model: Decoder, batch: int) -> dict[str, dict[str, float]]:
                 call()
             if device.type == "cuda":
                 torch.cuda.synchronize()
-        times: Counter[str] = Counter()
+        times: defaultdict[str, float] = defaultdict(float)
         for event in seen.key_averages():
             on_device = event.self_device_time_total
             microseconds = on_device if device.type == "cuda" else event.self_cpu_time_total

@@ -1,4 +1,4 @@
-"""Products of BWTA's tables 3, 10 and 11 and figure 11: a column, and the parts of a linear layer."""
+"""Products of BWTA's tables 3, 10 and 11 and figure 11: a column, and parts of linear layers."""
 
 from __future__ import annotations
 

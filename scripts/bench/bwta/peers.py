@@ -80,7 +80,7 @@ def int8_linear_contenders(x: Tensor, weights: Sequence[Tensor], count: int) -> 
 
 
 def four_bit_contenders(x: Tensor, w: Tensor) -> Iterator[Contender]:
-    """torch's own kernel of 4-bit weights and bfloat16 activations, packed before; on a GPU alone."""
+    """Torch's own kernel of packed 4-bit weights and bfloat16 activations, on a GPU alone."""
     if not x.is_cuda:
         return
 

@@ -116,9 +116,7 @@ def _peer(
     return partial(model, x, sparse), (x, model, sparse)
 
 
-def _ours(
-    kind: str, task: NodeTask, form: str
-) -> tuple[Callable[[], Tensor], tuple[Any, ...]]:
+def _ours(kind: str, task: NodeTask, form: str) -> tuple[Callable[[], Tensor], tuple[Any, ...]]:
     """The frozen network on packed features, equal to the network that it was frozen from."""
     torch.manual_seed(SEED)
     sizes = task.x.size(1), task.hidden, task.num_classes

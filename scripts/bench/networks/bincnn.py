@@ -48,10 +48,12 @@ def _types(device: str) -> tuple[torch.dtype, ...]:
 def _peers(
     device: str, call: Callable[..., Tensor], *given: Tensor, **numbers: Any
 ) -> Iterator[Contender]:
-    """torch's call in each type."""
+    """Torch's call in each type."""
     for dtype in _types(device):
         name = f"torch {str(dtype).removeprefix('torch.').replace('float', 'fp')}"
-        yield Contender(name, False, same_call(partial(call, *(t.to(dtype) for t in given), **numbers)))
+        yield Contender(
+            name, False, same_call(partial(call, *(t.to(dtype) for t in given), **numbers))
+        )
 
 
 def _signs(x: Tensor) -> Tensor:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from bench.report import Record, mean_and_error
 from bench.tables.models import best_of
+from bench.tables.paper_times import NAMES, PACKING, PRODUCT, WHOLE, median_of
 from bitgnn.measure.report import format_bytes, format_ratio, format_seconds
 
 PLACEHOLDER = re.compile(r"\{\{(\w+): ([^}]+)\}\}")
@@ -136,12 +137,39 @@ def _ranks(record: Record, name: str) -> str | None:
 
 def _parts(record: Record, name: str) -> str | None:
     """Times of the whole, of its product and of its packing, each alone, of a case."""
-    for result in record["results"]:
-        if name == f"{result['group']}: {result['name']}":
-            medians = {c["name"]: c["timing"] and c["timing"]["median"] for c in result["contenders"]}
-            wanted = ("packing and product", "product of packed rows", "packing alone")
-            found = [next((m for n, m in medians.items() if n.startswith(w)), None) for w in wanted]
-            return " / ".join(format_seconds(m) for m in found) if all(found) else None
+    found = _titled(record, name)
+    if found is None:
+        return None
+    medians = [median_of(found, part) for part in (WHOLE, PRODUCT, PACKING)]
+    return " / ".join("-" if m is None else format_seconds(m) for m in medians)
+
+
+def _orders(record: Record, name: str) -> str | None:
+    """Times of products whose operands lie in all four orders."""
+    found = _titled(record, f"BMM, transposed: {name}")
+    if found is None:
+        return None
+    ours = [c for c in found["contenders"] if c["ours"] and c["timing"] is not None]
+    return ", ".join(f"{c['name']} {format_seconds(c['timing']['median'])}" for c in ours)
+
+
+def _titled(record: Record, title: str) -> Record | None:
+    return next((r for r in record["results"] if f"{r['group']}: {r['name']}" == title), None)
+
+
+def _waits(record: Record, beginning: str) -> str | None:
+    """Shortest wait of the ways whose names begin so."""
+    found = [one["seconds"] for one in record["results"] if one["name"].startswith(beginning)]
+    return format_seconds(min(found)) if found else None
+
+
+def _counters(record: Record, name: str) -> str | None:
+    """Counters of a way on a graph: ``flickr / bits in and out``."""
+    graph, way = name.split(" / ")
+    for one in record["results"]:
+        if (one["graph"], one["way"]) == (graph, way):
+            known = {key: one[key] for key in one if key not in NAMES and one[key] is not None}
+            return ", ".join(f"{key} {value:.0f} %" for key, value in known.items())
     return None
 
 
@@ -205,6 +233,10 @@ KINDS: dict[str, tuple[str, Callable[[Record, str], str | None]]] = {
     "prefill_shares": ("decoder_cuda", partial(_shares, "prefill")),
     "decode_shares": ("decoder_cuda", partial(_shares, "decode")),
     "parts": ("papers_cuda", _parts),
+    "orders": ("papers_cuda", _orders),
+    "counters": ("counters_cuda", _counters),
+    "waits": ("waits_cuda", _waits),
+    "falling": ("distilled_falling", _students),
     "ranks": ("ensembles_ranks", _ranks),
 }
 """Record and reader of each kind of placeholder."""
