@@ -1,6 +1,7 @@
 """Times an ensemble with a member a rank, and the reduction of its votes: run it under torchrun.
 
-``torchrun --nproc_per_node 2 scripts/bench_ensembles.py --output ensembles_ranks.json``; runs of other numbers of ranks and other backends are added to a record that is there.
+``torchrun --nproc_per_node 2 scripts/bench_ensembles.py --output ensembles_ranks.json``; runs of
+other numbers of ranks and other backends are added to a record that is there.
 """
 
 from __future__ import annotations

@@ -17,6 +17,7 @@ from bench.cases import Case, Contender, WrongResultError
 from bench.models.contenders import memory_of
 from bench.models.networks import PyGGraphSAINT
 from bench.models.ours import Frozen, check, inputs_of
+from bench.models.peers import FP32, HALVES, TF32, Arithmetic, forward_of, with_values
 from bench.tasks import QUICK_GRAPH, SEED, NodeTask, load_task
 from bitgnn import models
 from bitgnn.convert import freeze
@@ -72,9 +73,9 @@ def _contenders(kind: str, load: Callable[[], NodeTask]) -> Iterator[Contender]:
     task = load()
     # Messages of Reddit's edges do not fit: CSR is the form that runs everywhere.
     graph = graph_forms(task.edge_index, task.num_nodes)["torch CSR"]
-    for dtype in (torch.float32, torch.float16) if task.x.is_cuda else (torch.float32,):
-        name = f"PyG CSR {str(dtype).removeprefix('torch.').replace('float', 'fp')}"
-        yield _measured(name, False, partial(_peer, kind, task, graph, dtype))
+    for arithmetic in (TF32, HALVES[0]) if task.x.is_cuda else (FP32,):
+        make = partial(_peer, kind, task, graph, arithmetic)
+        yield _measured(f"PyG CSR int32 {arithmetic.name}", False, make)
     for form in ("bin", "full"):
         yield _measured(form, True, partial(_ours, kind, task, form), ranked=form == "bin")
 
@@ -100,20 +101,19 @@ def _measured(
 
 
 def _peer(
-    kind: str, task: NodeTask, graph: Tensor, dtype: torch.dtype
+    kind: str, task: NodeTask, graph: Tensor, arithmetic: Arithmetic
 ) -> tuple[Callable[[], Tensor], tuple[Any, ...]]:
     torch.manual_seed(SEED)
     sizes = task.x.size(1), task.hidden, task.num_classes
+    model: nn.Module
     if kind == SAINT:
-        model: nn.Module = PyGGraphSAINT(*sizes, aggr="add")
+        model = PyGGraphSAINT(*sizes, aggr="add")
     else:
         model = PyGMeans(sizes, root_weight=kind == SAGE)
+    dtype = arithmetic.dtype
     model, x = model.to(task.x.device, dtype).eval(), task.x.to(dtype)
-    values = graph.values().to(dtype)
-    sparse = torch.sparse_csr_tensor(
-        graph.crow_indices(), graph.col_indices(), values, graph.shape, check_invariants=False
-    )
-    return partial(model, x, sparse), (x, model, sparse)
+    sparse = with_values(graph, dtype, narrow=True)
+    return partial(forward_of, model, x, sparse, arithmetic.tf32), (x, model, sparse)
 
 
 def _ours(kind: str, task: NodeTask, form: str) -> tuple[Callable[[], Tensor], tuple[Any, ...]]:
