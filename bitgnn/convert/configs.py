@@ -40,8 +40,8 @@ class Config:
         if unknown:
             others = {
                 field.name: other.__name__
-                for other in Config.__subclasses__()
-                for field in fields(other)  # type: ignore[arg-type]
+                for other in (LayerPrecision, *Config.__subclasses__())
+                for field in fields(other)
             }
             got = [f"{n} (a field of {others[n]})" if n in others else n for n in unknown]
             raise TypeError(f"{cls.__name__}: fields are {', '.join(known)}, got {', '.join(got)}")
