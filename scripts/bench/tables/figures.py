@@ -163,6 +163,12 @@ def _waits(record: Record, beginning: str) -> str | None:
     return format_seconds(min(found)) if found else None
 
 
+def _cycles(record: Record, name: str) -> str | None:
+    """Cycles of a load, a store or a chain of products of tiles."""
+    found = record["cycles_of_tiles"].get(name)
+    return None if found is None else f"{found:.0f}"
+
+
 def _counters(record: Record, name: str) -> str | None:
     """Counters of a way on a graph: ``flickr / bits in and out``."""
     graph, way = name.split(" / ")
@@ -177,15 +183,13 @@ def _shares(phase: str, record: Record, name: str) -> str | None:
     """Parts of a decoder's time by kind of operator, by layers, width, form and batch."""
     layers, width, form, batch = name.split()
     for one in record["results"]:
-        network = one["network"]
-        if [str(network["layers"]), str(network["width"]), one["form"], str(one["batch"])] == [
-            layers, width, form, batch
-        ] and "operators" in one:  # fmt: skip
+        sizes = str(one["network"]["layers"]), str(one["network"]["width"])
+        if (*sizes, one["form"], str(one["batch"])) == (layers, width, form, batch):
             times = one["operators"][phase]
             whole = sum(times.values())
             kinds = sorted(times, key=times.__getitem__, reverse=True)
             return ", ".join(f"{kind} {times[kind] / whole:.0%}" for kind in kinds)
-    return None
+    return UNMEASURED
 
 
 def _stream(record: Record, model: str) -> str | None:
@@ -210,6 +214,8 @@ def _decoder(phase: str, record: Record, name: str) -> str | None:
         if (str(result["network"]["layers"]), str(result["network"]["width"])) == (layers, width)
         and str(result["batch"]) == batch
     }  # fmt: skip
+    if not times:  # a size that came after the record
+        return UNMEASURED
     return format_ratio(times["fp32"] / times[form]) if {"fp32", form} <= times.keys() else None
 
 
@@ -236,6 +242,7 @@ KINDS: dict[str, tuple[str, Callable[[Record, str], str | None]]] = {
     "orders": ("papers_cuda", _orders),
     "counters": ("counters_cuda", _counters),
     "waits": ("waits_cuda", _waits),
+    "cycles": ("waits_cuda", _cycles),
     "falling": ("distilled_falling", _students),
     "ranks": ("ensembles_ranks", _ranks),
 }

@@ -72,4 +72,9 @@ def waits_table(record: Record) -> str:
         ("between two layers", lambda r: WAITS.get(r["name"], r["name"])),
         ("time", lambda r: format_seconds(r["seconds"])),
     )
-    return f"{environment_line(record)}\n\n{found}"
+    tiles = table(
+        record["cycles_of_tiles"].items(),
+        ("one warp, tiles of 8x8x128", lambda item: item[0]),
+        ("cycles", lambda item: f"{item[1]:.0f}"),
+    )
+    return f"{environment_line(record)}\n\n{found}\n{tiles}"
