@@ -52,7 +52,7 @@ def paper_products(quick: bool = False) -> Iterator[Case]:
 
 def _column() -> tuple[Tensor, Tensor]:
     """A row of 256 inputs, and weights ``[256, 256]``, in fp16."""
-    half = {"device": "cuda", "dtype": torch.float16}
+    half: Any = {"device": "cuda", "dtype": torch.float16}
     return normal(1, SIDE, **half), normal(SIDE, SIDE, **half, seed=1)
 
 
@@ -112,7 +112,7 @@ def _scores() -> Iterator[Contender]:
 
 def _long_scores() -> Iterator[Contender]:
     """Queries and keys of 2048 features: the product alone, and with both packed in the call."""
-    half = {"device": "cuda", "dtype": torch.float16}
+    half: Any = {"device": "cuda", "dtype": torch.float16}
     q, k = normal(HEAD, HEAD, **half), normal(HEAD, HEAD, **half, seed=1)
     yield Contender("torch fp16", False, same_call(partial(torch.matmul, q, k.t())))
     packed = [TernaryTensor.from_float(t, SCALE) for t in (q, k)]
