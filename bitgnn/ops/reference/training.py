@@ -221,7 +221,8 @@ def merge_columns(a: Arguments) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor,
             raise ValueError(f"merge_columns: {name} must be at least 1, got {least}")
     held = (a.mean, a.variance, a.present, a.negative, a.rows)
     if a.x.numel() == 0:
-        return *(h.clone() for h in held), torch.ones_like(a.rows)
+        kept = [h.clone() for h in held]
+        return kept[0], kept[1], kept[2], kept[3], kept[4], torch.ones_like(a.rows)
     found, number = a.x[:: a.every].double(), a.x.size(0)
     first, looked_at = found[0], found.size(0)
     shift = (found - first).sum(0) / looked_at
@@ -231,7 +232,7 @@ def merge_columns(a: Arguments) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor,
     negative = (found < 0).sum().double() / found.numel()
     old = tuple(h.double() for h in held)
     rows = old[4]
-    weight = number / (rows + number)
+    weight = torch.full_like(rows, number) / (rows + number)
     distance = mean - old[0]
     spread = old[1] * (1 - weight) + variance * weight
     spread = spread + distance * distance * (weight * (1 - weight))
@@ -246,5 +247,5 @@ def merge_columns(a: Arguments) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor,
     merged = tuple(m.float() for m in made)
     is_due = torch.ones_like(a.rows, dtype=torch.bool) if a.due is None else a.due > 0
     is_finite = merged[0].isfinite().all() & merged[1].isfinite().all() | ~is_due
-    kept = (torch.where(is_finite & is_due, m, h) for m, h in zip(merged, held, strict=True))
-    return *kept, is_finite.float()
+    kept = [torch.where(is_finite & is_due, m, h) for m, h in zip(merged, held, strict=True)]
+    return kept[0], kept[1], kept[2], kept[3], kept[4], is_finite.float()
