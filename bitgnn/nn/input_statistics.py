@@ -170,19 +170,20 @@ class ColumnStatistics(nn.Module):
         if found.size(0) > LOOKED_AT:
             # Rows at equal distances: an order by class or by time leaves no class and no time out.
             every = -(-found.size(0) // LOOKED_AT)
-        *merged, is_finite = torch.ops.bitgnn.merge_columns(
-            found.float(), every, MEMORY, *held[: len(COLUMNS) + 2], due
+        columns = held.mean, held.variance, held.present
+        mean, variance, present, negative, rows, is_finite = torch.ops.bitgnn.merge_columns(
+            found.float(), every, MEMORY, *columns, held.negative, held.rows, due
         )
         is_checked = self.is_young or not found.is_cuda
         if is_checked and not decides_on_device(found) and not bool(is_finite):
             squares = found[::every].float().square()
-            columns = (~squares.isfinite()).any(0).nonzero().view(-1).tolist()
-            named = ", ".join(map(str, columns[:MANY])) + (", ..." if len(columns) > MANY else "")
+            wrong = (~squares.isfinite()).any(0).nonzero().view(-1).tolist()
+            named = ", ".join(map(str, wrong[:MANY])) + (", ..." if len(wrong) > MANY else "")
             raise ValueError(
                 f"{self.owner}: x must be finite and below {MOST:g} in training, got NaN, infinity "
                 f"or more in columns {named}"
             )
-        return Moments(*merged, held.batches + 1.0)
+        return Moments(mean, variance, present, negative, rows, held.batches + 1.0)
 
     def commit(self, moments: Moments | None) -> None:
         """Make merged statistics the running ones; None counts a batch that is not due."""
