@@ -16,6 +16,7 @@ from bitgnn.bits.edges import read_edges
 from bitgnn.bits.factors import takes_gradient
 from bitgnn.bits.layouts import row_indices
 from bitgnn.bits.tensor_version import TensorMemory
+from bitgnn.nn.spread import SpreadPattern
 from bitgnn.ops.weighted import weighted_sums
 
 Reduction = Literal["add", "mean"]
@@ -342,12 +343,16 @@ class IntegerProduct(NamedTuple):
     total: Tensor
     """``[N]``, finite where all of an input row is."""
 
-    def sums(self, adjacency: BitAdjacency, bias: Tensor | None, use_col: bool) -> Tensor:
+    def sums(
+        self, adjacency: BitAdjacency | SpreadPattern, bias: Tensor | None, use_col: bool
+    ) -> Tensor:
         """``row_scale * (scale * pattern (col_scale * dot) + shift * pattern col_scale) + bias``.
 
         Over values: ``A (scale * dot + shift) + bias``. In the order of frozen models; without
         gradient. Float32 ``[rows, M]``.
         """
+        if isinstance(adjacency, SpreadPattern):
+            return adjacency.integer_sums(self, bias, use_col)
         adjacency.check_written()
         a, col = adjacency, adjacency.col_scale if use_col else None
         bias = None if bias is None else bias.detach().float()

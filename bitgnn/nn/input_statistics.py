@@ -8,6 +8,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parameter import UninitializedBuffer, is_lazy
 
+from bitgnn.nn.spread import spread_graph
+
 TINY = torch.finfo(torch.float32).tiny
 """Smallest value that counts as above 0: no device disagrees about normal numbers."""
 LOOKED_AT = 4096
@@ -162,14 +164,16 @@ class ColumnStatistics(nn.Module):
         Raises:
             ValueError: a value is NaN, infinite, or too large for its square to be a float32.
         """
-        held, found = self.moments, x.detach()
+        held, found, number = self.moments, x.detach(), float(x.size(0))
+        spread = spread_graph()
+        if spread is not None:
+            found, number = spread.sample(found, LOOKED_AT), float(spread.count)
         if found.numel() == 0:
             return held
         if found.size(0) > LOOKED_AT:
             # Rows at equal distances: an order by class or by time leaves no class and no time out.
             found = found[:: -(-found.size(0) // LOOKED_AT)]
         found = found.float()
-        number = float(x.size(0))
         variance, mean = torch.var_mean(found, 0, correction=0)
         weight = number / (held.rows + number)
         distance = mean - held.mean

@@ -13,6 +13,7 @@ from bitgnn.nn.map_linear import MapLinear, is_hooked, through
 from bitgnn.nn.norms import ENOUGH_ROWS
 from bitgnn.nn.precision import LayerPrecision
 from bitgnn.nn.seen_bits import NotesBits
+from bitgnn.nn.spread import spread_graph
 from bitgnn.nn.weight_decay import give_to_decay, spare_from_decay
 from bitgnn.quantize import binary_sign
 from bitgnn.quantize.dropout import made_once
@@ -148,7 +149,9 @@ class LookedUpProducts(NotesBits):
             (out,) = trained_products(rows, weight, operand, 1, *self._levels(*parts))
             outs = (out,) if len(parts) == 1 else out.split(weights[0].size(0), 1)
         else:
-            centres = rows.size(0) >= ENOUGH_ROWS
+            spread = spread_graph()
+            number = rows.size(0) if spread is None else spread.count
+            centres = number >= ENOUGH_ROWS
             products = trained_products(rows, weight, operand, len(parts), centres=centres)
             outs = (part.norm(out) for part, out in zip(parts, products, strict=True))
         finished: list[Tensor] = []

@@ -16,6 +16,7 @@ from bitgnn.nn.map_linear import is_watched, remake_weight
 from bitgnn.nn.repeats import is_in_backward, is_recorded, is_reentrant
 from bitgnn.nn.roles import found_producers, joins_features, kept_share, leave_mark
 from bitgnn.nn.settling import current_flow, tells_apart
+from bitgnn.nn.spread import spread_graph
 from bitgnn.nn.waiting import watch
 from bitgnn.ops.reference.pairs import MAX_NARROW_SIZE
 from bitgnn.quantize.looked_up_linear import InputWords, output_affine
@@ -213,7 +214,8 @@ class LooksUp(HasRole):
             torch.cuda.is_current_stream_capturing() or torch.cuda.get_sync_debug_mode()
         ):
             return False
-        return bool(torch.isfinite(integers.total.sum()))
+        spread, total = spread_graph(), integers.total.sum()
+        return bool(torch.isfinite(total if spread is None else spread.total(total)))
 
     def _load_from_state_dict(self, state_dict: Any, prefix: str, *rest: Any) -> None:
         """Take what PyG's checkpoints hold; what they lack stays."""
