@@ -133,9 +133,7 @@ class Places:
                 raise lost(self.group, error) from error
         return found
 
-    def reduce_scatter(
-        self, chunk: int, sent: Tensor, dtype: torch.dtype
-    ) -> Callable[[], Tensor]:
+    def reduce_scatter(self, chunk: int, sent: Tensor, dtype: torch.dtype) -> Callable[[], Tensor]:
         """Begin to sum the ranks' values for the places of a chunk, ``[width * ranks, K]``.
 
         The result waits for this rank's ``[width, K]``; sums of several ranks are in ``dtype``.

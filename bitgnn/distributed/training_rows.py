@@ -18,6 +18,8 @@ from bitgnn.inference.graph import GraphSpec
 from bitgnn.nn.spread import SpreadGraph, SpreadPattern
 from bitgnn.quantize.first_order import first_order
 
+MATRIX = 2
+
 
 class TrainingRows(SpreadGraph):
     """A sharded graph as layers in training take it.
@@ -60,6 +62,7 @@ class TrainingRows(SpreadGraph):
 
     def sample(self, x: Tensor, most: int) -> Tensor:
         """At most so many rows at equal distances, in the order of the nodes, on every rank."""
+        _check_rows(x, self.graph.places)
         step = max(1, -(-self.count // most))
         nodes = self.graph.own_nodes().to(x.device)
         own = (nodes % step == 0).nonzero().view(-1)
@@ -82,11 +85,7 @@ class TrainingPattern(SpreadPattern):
         self, x: Tensor, bias: Tensor | None, use_row: bool, use_col: bool, are_signs: bool
     ) -> Tensor:
         """``row_scale * (pattern (col_scale * x)) + bias`` of own rows; ``x`` is ``[rows, K]``."""
-        if x.dim() != 2 or x.size(0) != self.places.rows:
-            raise ValueError(
-                f"parallelize: x must be [{self.places.rows}, K], the rows of this rank, got "
-                f"{list(x.shape)}"
-            )
+        _check_rows(x, self.places)
         found: Tensor = _Sums.apply(x, bias, self, (use_row, use_col, are_signs))
         return found
 
@@ -137,6 +136,13 @@ class TrainingPattern(SpreadPattern):
             own = self.places.own(chunk)
             found[own] = waiting()[: own.stop - own.start].to(grad.dtype)
         return found
+
+
+def _check_rows(x: Tensor, places: Places) -> None:
+    if x.dim() != MATRIX or x.size(0) != places.rows:
+        raise ValueError(
+            f"parallelize: x must be [{places.rows}, K], the rows of this rank, got {list(x.shape)}"
+        )
 
 
 class _Sums(torch.autograd.Function):

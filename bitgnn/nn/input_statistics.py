@@ -165,9 +165,9 @@ class ColumnStatistics(nn.Module):
             ValueError: a value is NaN, infinite, or too large for its square to be a float32.
         """
         held, found, number = self.moments, x.detach(), float(x.size(0))
-        spread = spread_graph()
-        if spread is not None:
-            found, number = spread.sample(found, LOOKED_AT), float(spread.count)
+        nodes = spread_graph()
+        if nodes is not None:
+            found, number = nodes.sample(found, LOOKED_AT), float(nodes.count)
         if found.numel() == 0:
             return held
         if found.size(0) > LOOKED_AT:

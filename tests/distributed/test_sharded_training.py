@@ -1,6 +1,7 @@
 """Models that train on rows of several ranks equal those of one process."""
 
 import copy
+from functools import partial
 
 import gloo_ranks
 import pytest
@@ -101,7 +102,7 @@ def test_ranks_train_as_one_process(graph, write, tmp_path, spawn, world_size):
         if "dropout" in name:
             continue
         is_exact = "fp32" not in name
-        match = torch.equal if is_exact else torch.allclose
+        match = torch.equal if is_exact else partial(torch.allclose, rtol=1e-4, atol=1e-5)
         assert match(first["out"], wanted["out"]), name
         torch.testing.assert_close(first["loss"], wanted["loss"], msg=name)
         rough = name == "bf16" and world_size > 1
@@ -131,13 +132,13 @@ def test_any_number_of_ranks_goes_on_from_a_checkpoint(graph, tmp_path, spawn):
     model = Stack(GCNConv, precision="bin")
     torch.save((model, data(40)[0], graph), tmp_path / "model.pt")
     states = {}
-    for world_size, reads in ((2, False), (2, True), (3, True)):
+    for world_size, reads in ((2, False), (1, True), (3, True)):
         spawn(gloo_ranks.go_on_sharded, world_size, str(tmp_path), reads)
         states[world_size] = torch.load(tmp_path / f"state-{reads}-{world_size}-0.pt")
     saved = torch.load(tmp_path / "state-False-2-0.pt")
     weight = "convs.1.lin.weight"
-    assert not torch.equal(saved[weight], states[2][weight])
-    for key, value in states[2].items():
+    assert not torch.equal(saved[weight], states[1][weight])
+    for key, value in states[1].items():
         torch.testing.assert_close(states[3][key], value, rtol=1e-3, atol=1e-4, msg=key)
 
 
@@ -169,7 +170,7 @@ class Wrapped(torch.nn.Module):
     ],
 )
 def test_parts_that_read_other_nodes_are_refused(alone, part):
-    with pytest.raises(ValueError, match="parallelize: part.* cannot train on several ranks"):
+    with pytest.raises(ValueError, match=r"parallelize: part.* cannot train on several ranks"):
         parallelize(Wrapped(part))
 
 

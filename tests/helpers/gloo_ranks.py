@@ -215,7 +215,7 @@ def lose_one_in_training(rank, world_size, store, folder):
 
 
 def go_on_sharded(rank, world_size, store, folder, reads):
-    """Train a model for two steps, from a checkpoint where there is one; write one and the state."""
+    """Train a model for two steps, from a checkpoint if it ``reads``; write one and the state."""
     with group(rank, world_size, store) as mesh:
         model, x, graph = torch.load(f"{folder}/model.pt", weights_only=False)
         sharded = shard_graph(graph, mesh, num_nodes=len(x))
@@ -223,13 +223,11 @@ def go_on_sharded(rank, world_size, store, folder, reads):
         own = x[sharded.own_nodes()]
         if reads:  # roles settle and the optimizer gets its state before it is overwritten
             parallel(own, sharded).sum().backward()
-        optimizer = torch.optim.Adam(model.parameters(), 0.01)
+        optimizer = torch.optim.SGD(model.parameters(), 0.01, momentum=0.9)
         state = get_state_dict(model, optimizer)
         if reads:
             dcp.load({"model": state[0], "optimizer": state[1]}, checkpoint_id=f"{folder}/saved")
-            set_state_dict(
-                model, optimizer, model_state_dict=state[0], optim_state_dict=state[1]
-            )
+            set_state_dict(model, optimizer, model_state_dict=state[0], optim_state_dict=state[1])
         for _ in range(2):
             optimizer.zero_grad()
             sharded.total(parallel(own, sharded).square().sum()).backward()
