@@ -37,8 +37,7 @@ def _float_model(features: int, classes: int) -> torch.nn.Module:
 def _frozen(model: torch.nn.Module, x: torch.Tensor, edges: Any, **options: Any) -> Any:
     """The binary form after one forward in training, which settles its layers."""
     binary = bitgnn.binarize(model).train()
-    with torch.no_grad():
-        binary(x, edges)
+    binary(x, edges)  # with gradients, so that the statistics of the features stay
     return bitgnn.freeze(binary.eval(), **options)
 
 

@@ -10,6 +10,7 @@ from bench import node_orders
 from bench.tables.scale import orders_table, scale_cpu_table
 from bitgnn import BitAdjacency
 from bitgnn.bits.layouts import row_indices
+from bitgnn.distributed import power_law
 
 
 @pytest.mark.parametrize("model", bench_scale.MODELS)
@@ -80,17 +81,15 @@ def test_orders_keep_the_graph_and_find_its_parts(monkeypatch, tmp_path):
     assert "label propagation" in text
 
 
-def test_figures_of_a_cpu_are_told():
-    whole = {
-        "size": "arxiv", "nodes": 10, "edges": 20, "features": 3, "hidden": 4, "layers": 2,
-        "threads": 2, "ms": {"PyG, edge_index": 30.0, "bitgnn": 2.0}, "times_faster": 15.0,
-        "times_faster_packed": 20.0,
-    }  # fmt: skip
-    disk = {
-        "size": "products", "nodes": 11, "edges": 12, "read_s": 1.0, "forward_s": 2.0,
-        "peak_bytes": 2**31,
-    }  # fmt: skip
-    environment = bench_scale.environment()
-    text = scale_cpu_table({"environment": environment, "records": [whole, disk]})
-    assert "15.0 times as fast" in text
-    assert "2.00 GiB of memory" in text
+def test_a_cpu_runs_a_whole_graph_and_one_from_disk(monkeypatch, tmp_path):
+    monkeypatch.setitem(power_law.SIZES, "arxiv", (500, 3000, 128))
+    monkeypatch.setitem(power_law.SIZES, "products", (900, 5000, 100))
+    output = tmp_path / "cpu.json"
+    options = ["--case", "cpu", "--device", "cpu", "--repeats", "7", "--output", str(output)]
+    assert bench_scale.main(options) == 0
+    record = json.loads(output.read_text())
+    whole, disk = record["records"]
+    assert (whole["nodes"], whole["edges"], disk["nodes"]) == (500, 3000, 900)
+    assert 2**26 < disk["peak_bytes"] < 2**34
+    assert disk["forward_s"] > 0
+    assert f"{whole['times_faster']:.1f} times as fast" in scale_cpu_table(record)
