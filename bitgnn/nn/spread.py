@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -14,46 +13,46 @@ from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
 
-class SpreadPattern(ABC):
+class SpreadPattern:  # no abstract class: compilers trace isinstance of plain ones
     """A normalised adjacency of a rank's rows, over the nodes of all ranks."""
 
     shape: tuple[int, int]
     """Rows of the rank, twice: the layer sees its own nodes alone."""
 
-    @abstractmethod
     def sums(
         self, x: Tensor, bias: Tensor | None, use_row: bool, use_col: bool, are_signs: bool
     ) -> Tensor:
         """``row_scale * (pattern (col_scale * x)) + bias`` of own rows ``[rows, K]``, trainable."""
+        raise NotImplementedError
 
-    @abstractmethod
     def integer_sums(self, product: Any, bias: Tensor | None, use_col: bool) -> Tensor:
         """What ``IntegerProduct.sums`` gives, for own rows."""
+        raise NotImplementedError
 
 
-class SpreadGraph(ABC):
+class SpreadGraph:
     """A rank's rows of a graph, which layers take in place of edges."""
 
     @property
-    @abstractmethod
     def count(self) -> int:
         """Number of all ranks' nodes."""
+        raise NotImplementedError
 
-    @abstractmethod
     def pattern(self, **options: Any) -> SpreadPattern:
         """The adjacency that a layer makes of it: kind, reduction, loops, normalisation, flow."""
+        raise NotImplementedError
 
-    @abstractmethod
     def total(self, values: Tensor) -> Tensor:
         """Sum over ranks, without gradient."""
+        raise NotImplementedError
 
-    @abstractmethod
     def least(self, value: float) -> float:
         """Least value of all ranks."""
+        raise NotImplementedError
 
-    @abstractmethod
     def sample(self, x: Tensor, most: int) -> Tensor:
         """At most so many rows at equal distances of all nodes' ``[rows, K]``, on every rank."""
+        raise NotImplementedError
 
     def mean_of(self, value: Tensor, weight: int) -> Tensor:
         """Mean of the ranks' values with the weights of each."""
