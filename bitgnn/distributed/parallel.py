@@ -30,7 +30,7 @@ WARM_UPS = 2
 
 
 @overload
-def parallelize(
+def parallelize(  # type: ignore[overload-overlap]
     model: FrozenModel, mesh: DeviceMesh | None = None, *, capture: bool = False
 ) -> ParallelModel: ...
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import weakref
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 
@@ -22,6 +23,8 @@ from bitgnn.nn.bwta_linear import ActivationQuantizer
 from bitgnn.nn.spread import spread_over
 
 MESSAGES = (torch.bfloat16, torch.float32)
+MOST_GRAPHS = 4
+"""Graphs whose transposed rows are kept."""
 CONVOLUTIONS = (GCNConv, SAGEConv, GraphConv)
 OVER_NODES = tuple(
     getattr(torch_geometric.nn, name)
@@ -59,6 +62,7 @@ class ShardedTraining(nn.Module):
             raise ValueError(f"parallelize: messages must be one of {MESSAGES}, got {messages}")
         _check(module)
         self.module, self.messages = module, messages
+        self._rows: deque[TrainingRows] = deque(maxlen=MOST_GRAPHS)
         self.group = None if mesh is None else mesh.get_group()
         if mesh is not None:
             module.to(mesh.device_type)
@@ -92,12 +96,20 @@ class ShardedTraining(nn.Module):
                 f"parallelize: the model must be called with one graph of shard_graph, got "
                 f"{len(given)}"
             )
-        rows = TrainingRows.of(given[0], self.messages)
+        rows = self._rows_of(given[0])
         with spread_over(rows):
             return self.module(
                 *(rows if isinstance(v, ShardedAdjacency) else v for v in args),
                 **{k: rows if isinstance(v, ShardedAdjacency) else v for k, v in kwargs.items()},
             )
+
+    def _rows_of(self, graph: ShardedAdjacency) -> TrainingRows:
+        """The graph for layers, kept for the last few."""
+        for rows in self._rows:
+            if rows.graph is graph:
+                return rows
+        self._rows.append(TrainingRows(graph, self.messages))
+        return self._rows[-1]
 
     def _all(self, act: Callable[[Tensor], Any], tensor: Tensor) -> Tensor:
         held = tensor.detach()

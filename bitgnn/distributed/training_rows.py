@@ -30,12 +30,7 @@ class TrainingRows(SpreadGraph):
     def __init__(self, graph: ShardedAdjacency, messages: torch.dtype) -> None:
         self.graph, self.messages = graph, messages
         self._patterns: dict[GraphSpec, TrainingPattern] = {}
-
-    @classmethod
-    def of(cls, graph: ShardedAdjacency, messages: torch.dtype) -> TrainingRows:
-        """The rows of a graph, made once."""
-        found: TrainingRows = graph.derived.setdefault(messages, cls(graph, messages))
-        return found
+        self._samples: dict[int, tuple[Tensor, Tensor]] = {}
 
     @property
     def count(self) -> int:
@@ -64,10 +59,13 @@ class TrainingRows(SpreadGraph):
         """At most so many rows at equal distances, in the order of the nodes, on every rank."""
         _check_rows(x, self.graph.places)
         step = max(1, -(-self.count // most))
-        nodes = self.graph.own_nodes().to(x.device)
-        own = (nodes % step == 0).nonzero().view(-1)
+        if step not in self._samples:
+            nodes = self.graph.own_nodes()
+            own = (nodes % step == 0).nonzero().view(-1)
+            self._samples[step] = own.to(x.device), (nodes[own] // step).to(x.device)
+        own, places = self._samples[step]
         found = x.new_zeros(-(-self.count // step), *x.shape[1:])
-        found[nodes[own] // step] = x.detach()[own]
+        found[places] = x.detach()[own]
         return self.total(found)  # each row is one rank's, so that the sum is exact
 
 
@@ -116,7 +114,8 @@ class TrainingPattern(SpreadPattern):
             bounds = [self.places.first(chunk) for chunk in range(self.places.chunks)]
             for begin, end in itertools.pairwise([*bounds, self.places.count]):
                 own = back[begin : end + 1]
-                self._transposed.append((own - own[0], rows[int(own[0]) : int(own[-1])]))
+                # In memory of its own, which kernels read in vectors.
+                self._transposed.append((own - own[0], rows[int(own[0]) : int(own[-1])].clone()))
         return self._transposed
 
     def reduced(self, grad: Tensor, use_row: bool, use_col: bool) -> Tensor:
@@ -127,7 +126,7 @@ class TrainingPattern(SpreadPattern):
         arriving, begin = [], 0
         for chunk, (rowptr, indices) in enumerate(self.transposed()):
             end = begin + len(rowptr) - 1
-            by = None if col is None else col[begin:end].contiguous()
+            by = None if col is None else col[begin:end].clone()
             sent = torch.ops.bitgnn.bspmm_fbf(grad, rowptr, indices, by, row, None, trusted=True)
             arriving.append(self.places.reduce_scatter(chunk, sent, self.messages))
             begin = end

@@ -172,7 +172,7 @@ def step_sharded(rank, world_size, store, folder):
                 parallel, parallel.module, x[nodes], y[nodes], sharded, sharded.total,
                 sharded.full_tensor,
             )  # fmt: skip
-            sample = TrainingRows.of(sharded, messages).sample(x[nodes], 7)
+            sample = TrainingRows(sharded, messages).sample(x[nodes], 7)
             found[name]["sample"], found[name]["rows"] = sample, len(nodes)
         torch.save(found, f"{folder}/rank-{rank}.pt")
 
