@@ -130,9 +130,7 @@ class ParallelModel(nn.Module):
 
         Returns:
             ``[rows, out_channels]`` scores or int64 ``[rows]`` classes, equal to the bit to those
-            of one process, but for products of floats that torch computes, and on a GPU for sums
-            of more than 48 float scores with factors, as those of a last ``GCNConv``: a graph's
-            number of edges chooses how these round.
+            of one process, but for products of floats that torch computes.
 
         Raises:
             TypeError: ``graph`` is no sharded graph, or ``x`` no features.

@@ -8,7 +8,7 @@ import torch_geometric.nn as pyg
 import bitgnn
 from bitgnn import freeze
 from bitgnn.distributed import parallelize, shard_graph
-from bitgnn.models import GCN, GraphSAGE
+from bitgnn.models import GCN, GraphSAGE, GraphSAINT
 from bitgnn.nn import GATConv, GATv2Conv, GraphConv
 
 FEATURES, HIDDEN = 33, 40
@@ -55,6 +55,7 @@ def models(graph, x):
         for precision, out in (("bin", 3), ("bin", 60), ("full", 60))
     }
     made["GraphConv"] = Convolutions(60)
+    made["GraphSAINT"] = GraphSAINT(FEATURES, HIDDEN, 7, "bin")  # sums of float maps of bits
     made["PyG's GCN"] = bitgnn.binarize(pyg.GCN(FEATURES, HIDDEN, 2, 60))
     made |= {layer.__name__: Attention(layer) for layer in (GATConv, GATv2Conv)}
     found = {name: frozen(model, graph, x) for name, model in made.items()}

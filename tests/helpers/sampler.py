@@ -177,8 +177,7 @@ class Sampler(Groups):
         if name.startswith("bspmm") or "rowptr" in parameters:
             given = self._pattern(name, n, self.sizes["num_rows"])
         if name == "bmm_bspmm_narrow":
-            # Wider rows have sums in another order on a GPU, which may change their classes.
-            given["head"] = self.integer(4) if 0 < m <= 48 else 0
+            given["head"] = self.integer(4) if m > 0 else 0
             given["shift"] = self.floats(m) if self.taken() else None
             size = chosen.get("root_size", (k, 64, 256)[self.integer(3)])
             if "root" in chosen or not self.taken():
