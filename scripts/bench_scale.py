@@ -1,7 +1,9 @@
 """Time and memory of frozen models against nodes, edges and GPUs, each beside its floor.
 
 Graphs are made up and drawn on the GPUs: a power law in the sizes of public data sets. Without
---ranks it runs as one process, with it under torchrun on so many GPUs of this machine.
+--ranks it runs as one process, with it under torchrun on so many GPUs of this machine. Other cases:
+"training" steps over ranks, sums of "scores" over them, a "cpu" beside PyG and from disk, "orders"
+of nodes.
 """
 
 import argparse
@@ -13,7 +15,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 from unittest import mock
@@ -22,6 +24,9 @@ import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
+from bench.node_orders import default_root, order_records
+from bench.scale_cpu import from_disk, whole
+from bench.scale_training import LAYERS, MESSAGES, scores_record, training_record
 from bitgnn import BitTensor, freeze
 from bitgnn.distributed import PowerLawGraph, ShardedAdjacency, parallelize, shard_graph
 from bitgnn.inference import FrozenModel
@@ -35,6 +40,7 @@ a second from a table of 2 GiB, as scripts/bench/ceilings.cu measures them; byte
 all-gather over NVLink receives through NCCL."""
 SECTOR, L2_BYTES = 32, 50 << 20
 MODELS = ("letters", "GraphSAGE")
+CASES = ("forward", "training", "scores", "cpu", "orders")
 
 
 class Size(NamedTuple):
@@ -53,6 +59,7 @@ SIZES = {
     "reddit": Size(232_965, 114_615_892, layers=0),
     "arxiv": Size(169_343, 1_166_243, classes=40),
     "products": Size(2_449_029, 61_859_140, classes=47),
+    "papers100M-eighth": Size(13_882_494, 201_960_734),
     "papers100M": Size(111_059_956, 1_615_685_872),
     "papers100M-symmetrised": Size(111_059_956, 3_231_371_744),
     "igbh": Size(547_306_935, 5_812_005_639, features=1024, hidden=256, classes=19),
@@ -224,7 +231,7 @@ def _of_ranks(number: int, device: torch.device) -> list[int]:
 
 def work(args: argparse.Namespace) -> None:
     """Measure the sizes on this process's device; the first rank prints and writes."""
-    kind = "cuda" if torch.cuda.is_available() else "cpu"
+    kind = args.device
     backend = "nccl" if kind == "cuda" else "gloo"
     place = None
     if kind == "cuda":
@@ -235,21 +242,49 @@ def work(args: argparse.Namespace) -> None:
     dist.init_process_group(backend, device_id=place, **given)
     mesh = init_device_mesh(kind, (dist.get_world_size(),))
     device = torch.cuda.get_device_name() if kind == "cuda" else "CPU"
-    head = {
-        "benchmark": f"scale_{kind}", "settings": {"repeats": args.repeats}, "made_up": True,
-        "environment": environment(Path(__file__).parents[1]),
-    }  # fmt: skip
     found: list[dict[str, Any]] = []
-    for name in args.sizes:
-        record = {"device": device, **measure(name, mesh, args)}
+    for made in _records(mesh, args):
+        record = {"device": device, **made}
         found.append(record)
         if dist.get_rank() == 0:
             print(json.dumps(record), flush=True)
-            if args.output:  # whatever comes after
-                write_json(Path(args.output), {**head, "records": found})
+            _write(args, f"scale_{kind}", found)  # whatever comes after
         if kind == "cuda":
             torch.cuda.empty_cache()
     dist.destroy_process_group()
+
+
+def _records(mesh: DeviceMesh, args: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    """Records of the case, one after the other."""
+    if args.case == "scores":
+        yield scores_record(torch.device(mesh.device_type), timed, args.repeats)
+    elif args.case == "training":
+        for name in args.sizes:
+            yield from _steps(name, mesh, args)
+    else:
+        yield from (measure(name, mesh, args) for name in args.sizes)
+
+
+def _steps(name: str, mesh: DeviceMesh, args: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    """Steps of full-batch training on one size."""
+    size, device = SIZES[name], torch.device(mesh.device_type)
+    graph = shard_graph(PowerLawGraph(size.nodes, size.edges, size.features), mesh)
+    widths = [size.features, *[size.hidden] * (size.layers - 1), size.classes]
+    for layer, messages in itertools.product(LAYERS, MESSAGES):
+        if device.type == "cuda":
+            torch.cuda.reset_peak_memory_stats()
+        made = training_record(layer, messages, widths, graph, mesh, timed, args.repeats)
+        peak = _of_ranks(_peak(device), device)
+        yield {"size": name, **size._asdict(), "ranks": mesh.size(), **made, "peak_bytes": peak}
+
+
+def _write(args: argparse.Namespace, benchmark: str, records: list[dict[str, Any]]) -> None:
+    if args.output:
+        head = {
+            "benchmark": benchmark, "case": args.case, "settings": {"repeats": args.repeats},
+            "made_up": True, "environment": environment(Path(__file__).parents[1]),
+        }  # fmt: skip
+        write_json(Path(args.output), {**head, "records": records})
 
 
 def plot(records: list[dict[str, Any]], file: str) -> None:
@@ -277,6 +312,9 @@ def plot(records: list[dict[str, Any]], file: str) -> None:
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--sizes", nargs="+", choices=SIZES, default=["papers100M"])
+    parser.add_argument("--case", choices=CASES, default=CASES[0])
+    parser.add_argument("--device", choices=("cuda", "cpu"), help="default: a GPU if there is one")
+    parser.add_argument("--root", help="folder of data sets for --case orders")
     parser.add_argument("--ranks", type=int, default=1, help="GPUs of this machine (default: 1)")
     parser.add_argument("--repeats", type=int, default=7)
     parser.add_argument("--model", choices=MODELS, default=MODELS[0])
@@ -285,6 +323,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--plot", nargs="+", help="draw these records into --output instead")
     arguments = sys.argv[1:] if arguments is None else arguments
     args = parser.parse_args(arguments)
+    args.device = args.device or ("cuda" if torch.cuda.is_available() else "cpu")
+    if args.case == "orders":
+        root = args.root or default_root()
+        _write(args, "scale_orders", order_records(args.device, root, args.repeats))
+        return 0
+    if args.case == "cpu":
+        _write(args, "scale_cpu", [whole(repeats=args.repeats), from_disk()])
+        return 0
     if args.plot:
         records = [r for file in args.plot for r in json.loads(Path(file).read_text())["records"]]
         plot(records, args.output)

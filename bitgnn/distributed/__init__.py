@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from bitgnn.distributed.partitioner import Partitioner
     from bitgnn.distributed.power_law import PowerLawGraph
     from bitgnn.distributed.sharding import ShardedAdjacency, shard_graph
+    from bitgnn.distributed.training import ShardedTraining
 
 # Imported on first use: ranks that read need no PyTorch Geometric, which takes seconds.
 _LAZY = {
@@ -17,6 +18,7 @@ _LAZY = {
     "Partitioner": "partitioner",
     "PowerLawGraph": "power_law",
     "ShardedAdjacency": "sharding",
+    "ShardedTraining": "training",
     "load_partition": "loading",
     "parallelize": "parallel",
     "shard_graph": "sharding",
@@ -28,6 +30,7 @@ __all__ = [
     "Partitioner",
     "PowerLawGraph",
     "ShardedAdjacency",
+    "ShardedTraining",
     "load_partition",
     "parallelize",
     "shard_graph",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, overload
 
 import torch
 from torch import Tensor, nn
@@ -18,6 +18,7 @@ from bitgnn.distributed.prepared import prepared
 from bitgnn.distributed.sharding import ShardedAdjacency
 from bitgnn.distributed.stages import Stage, gathered, stages
 from bitgnn.distributed.summed_products import is_wide
+from bitgnn.distributed.training import ShardedTraining
 from bitgnn.inference import FrozenModel
 from bitgnn.inference.executable import Compiled
 from bitgnn.inference.own_call import as_features, as_given
@@ -30,37 +31,63 @@ WARM_UPS = 2
 """Forwards before a capture: they build layouts, load kernels and meet the other ranks."""
 
 
+@overload
+def parallelize(  # type: ignore[overload-overlap]
+    model: FrozenModel, mesh: DeviceMesh | None = None, *, capture: bool = False
+) -> ParallelModel: ...
+
+
+@overload
 def parallelize(
-    frozen: FrozenModel, mesh: DeviceMesh | None = None, *, capture: bool = False
-) -> ParallelModel:
-    """Run a frozen model of nodes on graphs whose rows are spread over ranks.
+    model: nn.Module, mesh: DeviceMesh | None = None, *, messages: torch.dtype = torch.bfloat16
+) -> ShardedTraining: ...
+
+
+def parallelize(
+    model: nn.Module,
+    mesh: DeviceMesh | None = None,
+    *,
+    capture: bool = False,
+    messages: torch.dtype = torch.bfloat16,
+) -> ParallelModel | ShardedTraining:
+    """Run or train a model of nodes on graphs whose rows are spread over ranks.
 
     Each rank computes the rows of its own nodes. What an aggregation reads of the neighbours is
-    packed words of all ranks, sent chunk by chunk while the next chunk is computed.
+    packed words of all ranks, sent chunk by chunk, of a frozen model while the next chunk is
+    computed.
 
     Args:
-        frozen: a model whose parts treat nodes one by one or sum over the pattern of a graph, such
-            as those of :class:`~bitgnn.nn.GCNConv`, ``SAGEConv``, ``GraphConv``, ``GINConv`` and
-            linear layers. It stays as it is, and moves to the mesh's kind of device.
+        model: a frozen model whose parts treat nodes one by one or sum over the pattern of a graph,
+            such as those of :class:`~bitgnn.nn.GCNConv`, ``SAGEConv``, ``GraphConv``, ``GINConv``
+            and linear layers; or one to train, of the first three, batch norms and what treats
+            nodes one by one, see :class:`ShardedTraining`. It stays as it is, and moves to the
+            mesh's kind of device; one to train takes the first rank's state.
         mesh: one-dimensional mesh of the ranks; None for the default group and the CPU.
         capture: on a GPU, run all of a forward, exchanges too, as one CUDA graph, which reads the
             features where they lie: calls on the same tensor and graph replay it, and overwrite
-            the result of the call before.
+            the result of the call before. Only of a frozen model.
+        messages: of a model to train: ``torch.bfloat16`` or ``torch.float32``, in which ranks
+            exchange the gradients of their activations.
 
     Returns:
         The module, called as ``model(x, graph)``.
 
     Raises:
-        TypeError: ``frozen`` is no frozen model with a program.
+        TypeError: ``model`` is neither, or a frozen model without a program.
         ValueError: a part reads other nodes in another way, such as a pool, a norm over nodes or
             code of the user's own; the message names it.
     """
-    if not isinstance(frozen, FrozenModel):
+    if isinstance(model, FrozenModel):
+        return ParallelModel(model, mesh, capture)
+    is_packed = isinstance(model, nn.Module) and not any(True for _ in model.parameters())
+    if not isinstance(model, nn.Module) or is_packed:
         raise TypeError(
-            f"parallelize: frozen must be a FrozenModel, a program of operators, got a "
-            f"{type(frozen).__name__}"
+            f"parallelize: model must be a FrozenModel, a program of operators, or a module to "
+            f"train, got a {type(model).__name__}"
         )
-    return ParallelModel(frozen, mesh, capture)
+    if capture:
+        raise ValueError("parallelize: capture must be False for a model to train")
+    return ShardedTraining(model, mesh, messages)
 
 
 @dataclass

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +18,7 @@ ACCESS_WORDS = 4
 
 _all_gather: Any = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
 """The latter is its name before torch 2.13."""
+_reduce_scatter: Any = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
 
 
 @dataclass(frozen=True)
@@ -90,6 +92,10 @@ class Places:
         begin = min(self.rows, chunk * self.chunk_rows)
         return slice(begin, min(self.rows, begin + self.chunk_rows))
 
+    def first(self, chunk: int) -> int:
+        """First place of a chunk."""
+        return chunk * self.chunk_rows * self.ranks
+
     def of_rows(self, rows: Tensor) -> Tensor:
         """Places, int64, of rows of the whole graph."""
         starts = torch.tensor(self.starts, device=rows.device)
@@ -114,6 +120,60 @@ class Places:
         for chunk in range(self.chunks):
             arriving.send(chunk, rows[self.own(chunk)])
         return arriving.wait()
+
+    def total(self, values: Tensor, operation: Any = dist.ReduceOp.SUM) -> Tensor:
+        """Sum over the ranks, the same bits on each; all call it together.
+
+        Raises:
+            ConnectionError: another rank has ended.
+        """
+        found = values.detach().clone(memory_format=torch.contiguous_format)
+        if self.ranks > 1:
+            try:
+                dist.all_reduce(found, operation, group=self.group)
+            except RuntimeError as error:
+                raise lost(self.group, error) from error
+        return found
+
+    def reduce_scatter(self, chunk: int, sent: Tensor, dtype: torch.dtype) -> Callable[[], Tensor]:
+        """Begin to sum the ranks' values for the places of a chunk, ``[width * ranks, K]``.
+
+        The result waits for this rank's ``[width, K]``; sums of several ranks are in ``dtype``.
+
+        Raises:
+            ConnectionError: another rank has ended.
+        """
+        if self.ranks == 1:
+            return lambda: sent
+        values = sent.to(dtype)
+        found = values.new_empty(self.width(chunk), *values.shape[1:])
+        if not values.numel():
+            return lambda: found
+        try:
+            work = _reduce_scatter(found, values, group=self.group, async_op=True)
+        except RuntimeError as error:
+            raise lost(self.group, error) from error
+
+        def wait() -> Tensor:
+            try:
+                work.wait()
+            except RuntimeError as error:
+                raise lost(self.group, error) from error
+            del values_held[:]
+            return found
+
+        values_held = [values]  # until it was sent
+        return wait
+
+
+def lost(group: Any, error: RuntimeError) -> ConnectionError:
+    """The error of an exchange that failed."""
+    rank, ranks = dist.get_rank(group), dist.get_world_size(group)
+    first = str(error).split("\n", 1)[0]
+    return ConnectionError(
+        f"rank {rank} of {ranks}: rows cannot be exchanged, another rank has ended or does not "
+        f"answer within the timeout of its process group: {first}"
+    )
 
 
 def _most(starts: tuple[int, ...]) -> int:
@@ -144,7 +204,7 @@ class Gathering:
             return
         if self._held is None:
             self._held = self._empty(rows)
-        begin = chunk * p.chunk_rows * p.ranks
+        begin = p.first(chunk)
         target = self._held[begin : begin + width * p.ranks]
         if p.ranks == 1:
             target.copy_(rows)
@@ -159,7 +219,7 @@ class Gathering:
             rows = rows.contiguous()
             work = _all_gather(target, rows, group=p.group, async_op=True)
         except RuntimeError as error:
-            raise self._lost(error) from error
+            raise lost(p.group, error) from error
         self._works.append((work, rows))
 
     def _empty(self, rows: Tensor) -> Tensor:
@@ -179,15 +239,7 @@ class Gathering:
             for work, _ in self._works:
                 work.wait()
         except RuntimeError as error:
-            raise self._lost(error) from error
+            raise lost(self.places.group, error) from error
         self._works.clear()
         assert self._held is not None, "no chunk was sent"
         return self._held
-
-    def _lost(self, error: RuntimeError) -> ConnectionError:
-        rank, ranks = self.places.rank, self.places.ranks
-        first = str(error).split("\n", 1)[0]
-        return ConnectionError(
-            f"rank {rank} of {ranks}: rows cannot be exchanged, another rank has ended or does not "
-            f"answer within the timeout of its process group: {first}"
-        )

@@ -32,7 +32,7 @@ def prepared(
     """
     key = specs, tuple(map(tuple, widths))
     if key not in graph.derived:
-        made = _for_chunks(graph, specs)
+        made = made_for(graph, specs)
         for adjacencies in made:
             for adjacency, words in zip(adjacencies, widths, strict=True):
                 lay_out(adjacency, "auto", words)
@@ -41,9 +41,10 @@ def prepared(
     return found
 
 
-def _for_chunks(
+def made_for(
     graph: ShardedAdjacency, specs: tuple[GraphSpec, ...]
 ) -> list[tuple[BitAdjacency, ...]]:
+    """The adjacencies of each chunk without a layout, one for each spec."""
     if not specs:
         return [() for _ in graph.chunks]
     if graph.is_prepared:

@@ -87,6 +87,18 @@ class ShardedAdjacency:
         sums = [bspmm.bbf(everyone, chunk, integer=True) for chunk in self.chunks]
         return sums[0] if len(sums) == 1 else torch.cat(sums)
 
+    def total(self, value: Tensor) -> Tensor:
+        """Sum of all ranks' values, on every rank; all ranks call it together.
+
+        A gradient reaches the rank's own value as it is, since those of weights are summed over
+        ranks: ``graph.total(loss_of_own_nodes) / graph.total(number_of_own_nodes)`` is the loss.
+
+        Raises:
+            ConnectionError: another rank has ended.
+        """
+        summed = self.places.total(value)
+        return summed + (value - value.detach()) if value.requires_grad else summed
+
     def full_tensor(self, out: Tensor) -> Tensor:
         """Rows of all ranks in the user's order, on every rank; all ranks call it together.
 

@@ -10,6 +10,7 @@ from torch import Tensor
 import bitgnn.ops  # noqa: F401  (defines torch.ops.bitgnn)
 from bitgnn.bits import BitAdjacency
 from bitgnn.bits.layouts import row_indices
+from bitgnn.nn.spread import SpreadPattern
 from bitgnn.ops.weighted import weighted_sums
 
 PRODUCT_EDGES = 1 << 16
@@ -147,12 +148,16 @@ class IntegerProduct(NamedTuple):
     total: Tensor
     """``[N]``, finite where all of an input row is."""
 
-    def sums(self, adjacency: BitAdjacency, bias: Tensor | None, use_col: bool) -> Tensor:
+    def sums(
+        self, adjacency: BitAdjacency | SpreadPattern, bias: Tensor | None, use_col: bool
+    ) -> Tensor:
         """``row_scale * (scale * pattern (col_scale * dot) + shift * pattern col_scale) + bias``.
 
         Over values: ``A (scale * dot + shift) + bias``. In the order of frozen models; without
         gradient. Float32 ``[rows, M]``.
         """
+        if isinstance(adjacency, SpreadPattern):
+            return adjacency.integer_sums(self, bias, use_col)
         adjacency.check_written()
         a, col = adjacency, adjacency.col_scale if use_col else None
         bias = None if bias is None else bias.detach().float()

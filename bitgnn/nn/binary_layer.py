@@ -15,6 +15,7 @@ from bitgnn.bits import BitAdjacency
 from bitgnn.nn.adjacencies import Reduction
 from bitgnn.nn.aggregation import IntegerProduct, aggregate, with_value
 from bitgnn.nn.binary_product import BinaryProduct, on_rows
+from bitgnn.nn.spread import SpreadGraph, SpreadPattern
 from bitgnn.quantize import binary_sign
 
 # Sums of neighbours' signs spread over several units: a window of 1 would stop most gradients
@@ -150,16 +151,16 @@ class BinaryLayer(BinaryProduct):
     def _needs_edges(self, graph: Any) -> None:
         """Refuse a ready pattern where PyG's message passing runs."""
         name = type(self).__name__
-        if isinstance(graph, BitAdjacency):
+        if isinstance(graph, BitAdjacency | SpreadGraph):
             if self._aggregates_messages:
                 raise ValueError(
-                    f"{name}: aggr={self.aggr!r} aggregates messages, got a BitAdjacency; "
-                    "pass an edge index or a sparse tensor"
+                    f"{name}: aggr={self.aggr!r} aggregates messages, got a "
+                    f"{type(graph).__name__}; pass an edge index or a sparse tensor"
                 )
             if self._letters.bspmm[1] == "F" and not self._letters.is_float:
                 raise ValueError(
                     f"{name}: precision {self.precision!r} aggregates with float edge weights, "
-                    "got a BitAdjacency; pass an edge index or a sparse tensor"
+                    f"got a {type(graph).__name__}; pass an edge index or a sparse tensor"
                 )
         is_dense = isinstance(graph, Tensor) and graph.layout == torch.strided
         if not is_dense and self._shows_messages:
@@ -176,7 +177,7 @@ class BinaryLayer(BinaryProduct):
     def _aggregate_pattern(
         self,
         z: Tensor | None,
-        adjacency: BitAdjacency,
+        adjacency: BitAdjacency | SpreadPattern,
         bias: Tensor | None,
         integers: IntegerProduct | None,
     ) -> Tensor:
@@ -204,8 +205,14 @@ class BinaryLayer(BinaryProduct):
         return out if bias is None else out + bias
 
     def _sum_rows(
-        self, q: Tensor, scale: Tensor | None, adjacency: BitAdjacency, bias: Tensor | None
+        self,
+        q: Tensor,
+        scale: Tensor | None,
+        adjacency: BitAdjacency | SpreadPattern,
+        bias: Tensor | None,
     ) -> Tensor:
+        if isinstance(adjacency, SpreadPattern):
+            return adjacency.sums(q, bias, True, self._use_col, self._to_signs)
         if scale is None:
             return aggregate(q, adjacency, bias, use_col=self._use_col)
         sums = aggregate(q, adjacency, use_row=False, use_col=False)

@@ -17,6 +17,7 @@ from bitgnn.nn.binary_layer import BinaryLayer
 from bitgnn.nn.inputs.float_inputs import float_features
 from bitgnn.nn.inputs.looked_up_products import Part
 from bitgnn.nn.precision import LayerPrecision, Role
+from bitgnn.nn.spread import SpreadGraph, SpreadPattern, no_weights
 from bitgnn.quantize import fast_dropout
 from bitgnn.quantize.looked_up_linear import InputWords, centred_bits
 
@@ -120,7 +121,7 @@ class GCNConv(BinaryLayer, torch_geometric.nn.GCNConv):
         """
         self._meet_model()
         x, letters = float_features(type(self).__name__, x), self._letters
-        ready = isinstance(edge_index, BitAdjacency)
+        ready = isinstance(edge_index, BitAdjacency | SpreadGraph)
         if isinstance(x, tuple | list) or (letters.is_float and not ready):
             # PyG's layer refuses pairs with a text of its own.
             if self.dropout > 0.0 and isinstance(x, Tensor):
@@ -145,6 +146,7 @@ class GCNConv(BinaryLayer, torch_geometric.nn.GCNConv):
             if not shows:
                 out = self._aggregate_pattern(z, adjacency, self.bias, integers)
                 return self._output(out if own is None else out + own)
+            assert isinstance(adjacency, BitAdjacency)
             graph, weight = self._weighted_messages(adjacency, nodes, edge_index, edge_weight)
             weight = weight.to(z.dtype)
         out = self.propagate(graph, x=self._as_messages(z), edge_weight=weight)
@@ -172,7 +174,7 @@ class GCNConv(BinaryLayer, torch_geometric.nn.GCNConv):
 
     def _bit_adjacency(
         self, num_nodes: int, edge_index: Any, edge_weight: Tensor | None
-    ) -> BitAdjacency:
+    ) -> BitAdjacency | SpreadPattern:
         """The pattern to aggregate with: the given one, the cached one, or a new one."""
         if isinstance(edge_index, BitAdjacency):
             return edge_index
@@ -183,6 +185,9 @@ class GCNConv(BinaryLayer, torch_geometric.nn.GCNConv):
             "flow": self.flow,
             "reduction": self._reduction or "add",
         }
+        if isinstance(edge_index, SpreadGraph):
+            no_weights(type(self).__name__, edge_weight)
+            return edge_index.pattern(kind="gcn", **options)
 
         def make() -> tuple[BitAdjacency, None]:
             given = gcn_adjacency, edge_index, edge_weight, num_nodes

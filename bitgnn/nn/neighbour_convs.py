@@ -15,6 +15,7 @@ from bitgnn.bits import BitAdjacency
 from bitgnn.nn.inputs.float_inputs import as_pair, float_features
 from bitgnn.nn.neighbour_layer import NeighbourLayer, dropped
 from bitgnn.nn.precision import LayerPrecision, Role
+from bitgnn.nn.spread import SpreadGraph
 
 
 class SAGEConv(NeighbourLayer, torch_geometric.nn.SAGEConv):
@@ -116,7 +117,7 @@ class SAGEConv(NeighbourLayer, torch_geometric.nn.SAGEConv):
         """
         self._meet_model()
         x = float_features(type(self).__name__, x)
-        if self._letters.is_float and not isinstance(edge_index, BitAdjacency):
+        if self._letters.is_float and not isinstance(edge_index, BitAdjacency | SpreadGraph):
             if self.dropout > 0.0:
                 x = dropped(x, self.dropout, self.training)
             out: Tensor = super().forward(x, edge_index, size)
@@ -203,7 +204,7 @@ class GraphConv(NeighbourLayer, torch_geometric.nn.GraphConv):
         """
         self._meet_model()
         x = float_features(type(self).__name__, x)
-        if self._letters.is_float and not isinstance(edge_index, BitAdjacency):
+        if self._letters.is_float and not isinstance(edge_index, BitAdjacency | SpreadGraph):
             if self.dropout > 0.0:
                 x = dropped(x, self.dropout, self.training)
             out: Tensor = super().forward(x, edge_index, edge_weight, size)

@@ -16,6 +16,7 @@ from bitgnn.nn.binary_layer import BinaryLayer
 from bitgnn.nn.inputs.looked_up_products import Part
 from bitgnn.nn.map_linear import is_hooked
 from bitgnn.nn.norms import ProductNorm
+from bitgnn.nn.spread import SpreadGraph, no_weights
 from bitgnn.quantize import fast_dropout
 
 Sizes = tuple[int, int]
@@ -194,8 +195,11 @@ class NeighbourLayer(BinaryLayer):
         edges, weight, sizes = graph
         if z is None or not self._sums_float_edges(edges):
             adjacency = edges
-            if not isinstance(edges, BitAdjacency):
-                options = {"reduction": self._reduction or "add", "flow": self.flow}
+            options = {"reduction": self._reduction or "add", "flow": self.flow}
+            if isinstance(edges, SpreadGraph):
+                no_weights(type(self).__name__, weight)
+                adjacency = edges.pattern(kind="neighbours", **options)
+            elif not isinstance(edges, BitAdjacency):
                 adjacency = kept_adjacency(neighbour_adjacency, edges, weight, *sizes, **options)
             if adjacency.shape != sizes:
                 raise ValueError(
@@ -212,7 +216,8 @@ class NeighbourLayer(BinaryLayer):
 
     def _sums_float_edges(self, edges: Any) -> bool:
         """True if the letters ask for float edges and the graph has some."""
-        return self._letters.bspmm[1] == "F" and not isinstance(edges, BitAdjacency)
+        is_ready = isinstance(edges, BitAdjacency | SpreadGraph)
+        return self._letters.bspmm[1] == "F" and not is_ready
 
     def _propagate(self, pair: Pair, graph: _Graph) -> Tensor:
         """PyG's message passing."""

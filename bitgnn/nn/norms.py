@@ -17,6 +17,7 @@ from bitgnn.nn.repeats import (
     no_calls,
     remember,
 )
+from bitgnn.nn.spread import spread_graph, whole_moments
 
 ENOUGH_ROWS = 256
 """Fewest rows normalised only by their own statistics."""
@@ -52,7 +53,8 @@ class ProductNorm(nn.BatchNorm1d):
 
     def forward(self, input: Tensor) -> Tensor:
         """Normalise ``[N, C]`` floats; the result has their dtype."""
-        rows = input.size(0)
+        spread = spread_graph()
+        rows = input.size(0) if spread is None else spread.count
         few = input.dim() == MATRIX and 0 < rows < ENOUGH_ROWS
         if not (self.training and few):
             if self.training and is_in_backward():  # the first run has moved the statistics
@@ -66,7 +68,10 @@ class ProductNorm(nn.BatchNorm1d):
             return out
         before = self._held()
         x = input.to(torch.promote_types(input.dtype, before.dtype))
-        batch_variance, batch_mean = torch.var_mean(x, 0, correction=0)
+        if spread is None:
+            batch_variance, batch_mean = torch.var_mean(x, 0, correction=0)
+        else:
+            batch_variance, batch_mean = whole_moments(spread, x)
         key = batch_mean.detach()
         call = find_call(self._calls, rows, lambda: key) if is_in_backward() else None
         before = before if call is None else call.state

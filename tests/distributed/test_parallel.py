@@ -141,8 +141,8 @@ class Pooled(torch.nn.Module):
 
 def test_calls_that_cannot_be_sharded_are_refused(graph, alone):
     x = torch.randn(40, FEATURES)
-    with pytest.raises(TypeError, match=r"frozen must be a FrozenModel.*got a GCN"):
-        parallelize(GCN(FEATURES, HIDDEN, 3))
+    with pytest.raises(TypeError, match=r"model must be a FrozenModel.*got a Tensor"):
+        parallelize(x)
     with pytest.raises(ValueError, match="parallelize: every part must treat nodes one by one"):
         parallelize(frozen(Pooled(), graph, x))
     model = frozen(GCN(FEATURES, HIDDEN, 3, 2, precision="bin"), graph, x)

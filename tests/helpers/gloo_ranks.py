@@ -6,7 +6,9 @@ from datetime import timedelta
 
 import torch
 import torch.distributed as dist
+import torch.distributed.checkpoint as dcp
 import torch_geometric.nn
+from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
 from torch.distributed.device_mesh import init_device_mesh
 from torch.nn.modules.module import register_module_forward_hook
 from torch_geometric.data import Data
@@ -15,6 +17,7 @@ import bitgnn
 from bitgnn import BitTensor
 from bitgnn.data import NeighborLoader
 from bitgnn.distributed import parallelize, shard_graph
+from bitgnn.distributed.training_rows import TrainingRows
 from bitgnn.nn.inputs.input_bits import InputBits
 
 TIMEOUT = timedelta(seconds=60)
@@ -146,3 +149,91 @@ def train(rank, world_size, store, folder, jobs):
         for name, (log, options) in jobs.items():
             found[name] = distill_together(world_size, f"{folder}/{log}", **options)
         torch.save(found, f"{folder}/rank-{rank}.pt")
+
+
+def step_sharded(rank, world_size, store, folder):
+    """Train each case's model for a step; write outputs, gradients and state to a file.
+
+    A case in the file ``cases.pt`` there is a model, features and classes of all nodes, a graph,
+    its options and the dtype of messages. Ranks start with weights of their own, of which the first
+    one's count.
+    """
+    with group(rank, world_size, store) as mesh:
+        found = {}
+        cases = torch.load(f"{folder}/cases.pt", weights_only=False)
+        for name, (model, x, y, source, options, messages) in cases.items():
+            sharded = shard_graph(source, mesh, **options)
+            with torch.no_grad():
+                for parameter in model.parameters() if rank else ():
+                    parameter.add_(1.0)
+            parallel = parallelize(model, mesh, messages=messages)
+            nodes = sharded.own_nodes()
+            found[name] = step(
+                parallel, parallel.module, x[nodes], y[nodes], sharded, sharded.total,
+                sharded.full_tensor,
+            )  # fmt: skip
+            sample = TrainingRows(sharded, messages).sample(x[nodes], 7)
+            found[name]["sample"], found[name]["rows"] = sample, len(nodes)
+        torch.save(found, f"{folder}/rank-{rank}.pt")
+
+
+def step(call, model, x, y, graph, total, full):
+    """Results of a step by gradient descent: outputs, gradients, state, and an evaluation."""
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+    call.train()
+    out = call(x, graph)
+    known = y >= 0
+    loss = torch.nn.functional.cross_entropy(out[known], y[known], reduction="sum")
+    loss = total(loss) / total(known.sum())
+    loss.backward()
+    grads = {name: p.grad.clone() for name, p in model.named_parameters()}
+    optimizer.step()
+    call.eval()
+    with torch.no_grad():
+        evaluated = full(call(x, graph))
+    state = {name: value.clone() for name, value in model.state_dict().items()}
+    return {
+        "out": full(out.detach()), "loss": loss.detach(), "grads": grads, "state": state,
+        "evaluated": evaluated,
+    }  # fmt: skip
+
+
+def lose_one_in_training(rank, world_size, store, folder):
+    """Rank 1 ends before its backward pass; the others write the error of theirs to a file."""
+    with group(rank, world_size, store, timedelta(seconds=20)) as mesh:
+        model, x, graph = torch.load(f"{folder}/model.pt", weights_only=False)
+        sharded, parallel = shard_graph(graph, mesh, num_nodes=len(x)), parallelize(model, mesh)
+        loss = parallel.train()(x[sharded.own_nodes()], sharded).sum()
+        if rank == 1:
+            os._exit(0)
+        try:
+            loss.backward()
+        except ConnectionError as error:
+            with open(f"{folder}/error-{rank}", "w") as file:
+                file.write(str(error))
+        os._exit(0)  # the group cannot be left together any more
+
+
+def go_on_sharded(rank, world_size, store, folder, reads):
+    """Train a model for two steps, from a checkpoint if it ``reads``; write one and the state."""
+    with group(rank, world_size, store) as mesh:
+        model, x, graph = torch.load(f"{folder}/model.pt", weights_only=False)
+        sharded = shard_graph(graph, mesh, num_nodes=len(x))
+        parallel = parallelize(model.train(), mesh, messages=torch.float32)
+        own = x[sharded.own_nodes()]
+        if reads:  # roles settle and the optimizer gets its state before it is overwritten
+            parallel(own, sharded).sum().backward()
+        optimizer = torch.optim.SGD(model.parameters(), 0.01, momentum=0.9)
+        state = get_state_dict(model, optimizer)
+        if reads:
+            dcp.load({"model": state[0], "optimizer": state[1]}, checkpoint_id=f"{folder}/saved")
+            set_state_dict(model, optimizer, model_state_dict=state[0], optim_state_dict=state[1])
+        for _ in range(2):
+            optimizer.zero_grad()
+            sharded.total(parallel(own, sharded).square().sum()).backward()
+            optimizer.step()
+        if not reads:
+            model_state, optimizer_state = get_state_dict(model, optimizer)
+            saved = {"model": model_state, "optimizer": optimizer_state}
+            dcp.save(saved, checkpoint_id=f"{folder}/saved")
+        torch.save(dict(model.state_dict()), f"{folder}/state-{reads}-{world_size}-{rank}.pt")

@@ -29,6 +29,7 @@ from bitgnn.nn.repeats import (
     no_calls,
     remember,
 )
+from bitgnn.nn.spread import spread_graph
 from bitgnn.quantize.dropout import all_words, fast_dropout, filled, keep_words
 from bitgnn.quantize.int8_linear import UNITS, InputRows, column_factors
 from bitgnn.quantize.looked_up_linear import MIDDLE, InputWords
@@ -146,7 +147,9 @@ class InputBits(ColumnStatistics):
         if is_in_backward():  # the first run has chosen
             return False
         is_first, (kind, share, _) = self.host_count == 0, self._state()
-        if kind == "activation" or (x.size(0) == 0 and is_first):
+        spread = spread_graph()
+        rows = x.size(0) if spread is None else spread.count
+        if kind == "activation" or (rows == 0 and is_first):
             return False
         moments = self.merged(x) if is_first else self.moments
         most = (1.0 - SPARSE) * share
@@ -263,7 +266,7 @@ def _pattern(
     operands = (x, filled(size, TINY, x), filled(size, 0.0, x))
     words, total = torch.ops.bitgnn.pack_scaled(*operands)
     factor = WINDOW / math.sqrt(max(x.numel(), 1))
-    window = torch.linalg.vector_norm(x) * factor if has_gradient else None
+    window = _of_all(torch.linalg.vector_norm(x) * factor, x) if has_gradient else None
     if dropout > 0.0:
         keep, kept = keep_words(words.size(0), size, dropout, words)
         words, gain = words & keep, (1.0 if gain is None else gain) / kept
@@ -276,6 +279,7 @@ def _activation(
     """Bits of an activation; entries that an earlier dropout dropped are unset bits."""
     size, factor = x.size(1), WINDOW / math.sqrt(max(x.numel(), 1))
     words, total, window = torch.ops.bitgnn.activation_bits(x, TINY, factor)
+    window = _of_all(window, x)
     raised, kept = None, 1.0
     if dropout > 0.0:
         keep, kept = keep_words(words.size(0), size, dropout, words)
@@ -285,6 +289,14 @@ def _activation(
         # Behind another dropout both take bits in its way.
         words, gain = words & keep, (1.0 if gain is None else gain) / kept
     return InputWords(words, size, True, gain, offset, raised, True, total, window, unit, kept)
+
+
+def _of_all(window: Tensor, x: Tensor) -> Tensor:
+    """The window of all ranks' entries, whose squares count by their numbers."""
+    spread = spread_graph()
+    if spread is None:
+        return window
+    return spread.mean_of(window.square(), x.numel()).sqrt()
 
 
 def _key(x: Tensor) -> Tensor:

@@ -8,6 +8,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parameter import UninitializedBuffer, is_lazy
 
+from bitgnn.nn.spread import spread_graph
+
 TINY = torch.finfo(torch.float32).tiny
 """Smallest value that counts as above 0: no device disagrees about normal numbers."""
 LOOKED_AT = 4096
@@ -164,7 +166,11 @@ class ColumnStatistics(nn.Module):
             ValueError: a value is NaN, infinite, or too large for its square to be a float32; on a
                 GPU, which the check waits for, only in first batches.
         """
-        held, found, every = self.moments, x.detach(), 1
+        held, found, every, share = self.moments, x.detach(), 1, 1.0
+        nodes = spread_graph()
+        if nodes is not None:
+            found = nodes.sample(found, LOOKED_AT)
+            share = nodes.count / max(len(found), 1)  # nodes that a row of the sample stands for
         if found.numel() == 0:
             return held
         if found.size(0) > LOOKED_AT:
@@ -172,7 +178,13 @@ class ColumnStatistics(nn.Module):
             every = -(-found.size(0) // LOOKED_AT)
         columns = held.mean, held.variance, held.present
         mean, variance, present, negative, rows, is_finite = torch.ops.bitgnn.merge_columns(
-            found.float(), every, MEMORY, *columns, held.negative, held.rows, due
+            found.float(),
+            every,
+            MEMORY,
+            *columns,
+            held.negative,
+            held.rows / share if share != 1.0 else held.rows,
+            due,
         )
         is_checked = self.is_young or not found.is_cuda
         if is_checked and not decides_on_device(found) and not bool(is_finite):
@@ -183,6 +195,7 @@ class ColumnStatistics(nn.Module):
                 f"{self.owner}: x must be finite and below {MOST:g} in training, got NaN, infinity "
                 f"or more in columns {named}"
             )
+        rows = rows * share if share != 1.0 else rows
         return Moments(mean, variance, present, negative, rows, held.batches + 1.0)
 
     def commit(self, moments: Moments | None) -> None:

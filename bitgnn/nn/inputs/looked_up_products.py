@@ -13,6 +13,7 @@ from bitgnn.nn.inputs.seen_bits import NotesBits
 from bitgnn.nn.map_linear import MapLinear, is_hooked, through
 from bitgnn.nn.norms import ENOUGH_ROWS
 from bitgnn.nn.precision import LayerPrecision
+from bitgnn.nn.spread import spread_graph
 from bitgnn.nn.weight_decay import give_to_decay, spare_from_decay
 from bitgnn.quantize import binary_sign
 from bitgnn.quantize.dropout import made_once
@@ -151,7 +152,9 @@ class LookedUpProducts(NotesBits):
                 return self._finished(out, seen, parts[0]).split(width, -1)
             outs = out.split(width, 1)
         else:
-            centres = rows.size(0) >= ENOUGH_ROWS
+            spread = spread_graph()
+            number = rows.size(0) if spread is None else spread.count
+            centres = number >= ENOUGH_ROWS
             products = trained_products(rows, weight, operand, len(parts), centres=centres)
             outs = (part.norm(out) for part, out in zip(parts, products, strict=True))
         finished: list[Tensor] = []

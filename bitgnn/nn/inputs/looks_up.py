@@ -17,6 +17,7 @@ from bitgnn.nn.roles.has_role import ROLES, STEPS, HasRole
 from bitgnn.nn.roles.settling import current_flow, tells_apart
 from bitgnn.nn.roles.tape import found_producers, joins_features, kept_share, leave_mark
 from bitgnn.nn.roles.waiting import watch
+from bitgnn.nn.spread import spread_graph
 from bitgnn.ops.reference.pairs import MAX_NARROW_SIZE
 from bitgnn.quantize.looked_up_linear import InputWords, output_affine
 
@@ -213,7 +214,8 @@ class LooksUp(HasRole):
             torch.cuda.is_current_stream_capturing() or torch.cuda.get_sync_debug_mode()
         ):
             return False
-        return bool(torch.isfinite(integers.total.sum()))
+        spread, total = spread_graph(), integers.total.sum()
+        return bool(torch.isfinite(total if spread is None else spread.total(total)))
 
     def _load_from_state_dict(self, state_dict: Any, prefix: str, *rest: Any) -> None:
         """Take what PyG's checkpoints hold; what they lack stays."""

@@ -16,6 +16,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves
 
 from bitgnn.nn.inputs.input_statistics import TINY
+from bitgnn.nn.spread import spread_graph
 
 _functional = torch.nn.functional
 _OPERATOR = torch.dropout
@@ -156,10 +157,15 @@ def tells_apart(x: Tensor, kept: float, least: float) -> bool:
     After a sigmoid, a softplus or a sum of ReLUs few entries are. Zeros of a dropout before, which
     keeps the share ``kept``, do not count.
     """
-    values = x.detach()
-    if x.numel() == 0 or values.is_meta:
+    values, spread = x.detach(), spread_graph()
+    if values.is_meta or (x.numel() == 0 and spread is None):
         return True
-    not_above = float((values < TINY).float().mean())
+    if spread is None:
+        not_above = float((values < TINY).float().mean())
+    else:
+        number = values.new_tensor(values.numel(), dtype=torch.float64)
+        below, number = spread.total(torch.stack([(values < TINY).sum().double(), number]))
+        not_above = float(below / number.clamp(min=1.0))
     return not_above - (1.0 - kept) > least * kept
 
 

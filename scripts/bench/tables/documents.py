@@ -44,7 +44,7 @@ from bench.tables.plain_loop import (
     students_table,
     study_table,
 )
-from bench.tables.scale import scale_table
+from bench.tables.scale import orders_table, scale_cpu_table, scale_table
 from bench.tables.timings import (
     attention_table,
     calls_table,
@@ -98,6 +98,7 @@ ONE: Mapping[str, tuple[str, Callable[[Record], str]]] = {
     "hamming_cpu": ("hamming_cpu", hamming_table),
     "hamming_cuda": ("hamming_cuda", hamming_table),
     "sampling": ("sampling", sampling_table),
+    "scale_cpu": ("scale_cpu", scale_cpu_table),
     "training_steps": ("training_cuda", training_steps_table),
     "wins": ("wins_cuda", wins_table),
     "tuner": ("tuner", tuner_table),
@@ -122,6 +123,7 @@ SEVERAL: Mapping[str, tuple[str, Callable[[Sequence[Record]], str]]] = {
     "headline": ("default_cpu default_cuda", headline_table),
     "models_memory": ("models_c*", memory_table),
     "scale": ("scale_1 scale_2", scale_table),
+    "scale_orders": ("scale_orders_c*", orders_table),
     "stream": ("stream_c*", stream_table),
 }
 """Tables of several records: patterns of their names, and what makes the table."""
