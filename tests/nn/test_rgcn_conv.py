@@ -64,6 +64,9 @@ def test_floats_are_those_of_pyg(kinds, options, graph):
 def by_hand(layer, x, node, edges, types):
     """The sum over relations in plain PyTorch, on bits and signs."""
     weight = layer.weight
+    if layer.num_blocks is not None:
+        blocks = [[torch.block_diag(*sgn(own))] for own in weight]
+        weight = torch.cat([own[0].unsqueeze(0) for own in blocks])
     if layer.num_bases is not None:
         weight = torch.einsum("rb,bio->rio", layer.comp, weight)
 
@@ -185,7 +188,6 @@ def test_wrong_calls(change, message, graph):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"num_blocks": 3}, "must be 'fp32', since its weights are block-diagonal"),
         ({"aggr": "max"}, "must be 'fp32', since aggr='max' is neither"),
         ({"precision": "FBB+BBF"}, "must be 'fp32', 'full' or 'bin', got 'FBB"),
     ],
