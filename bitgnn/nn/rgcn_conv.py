@@ -48,8 +48,8 @@ class RGCNConv(SumForms, NeighbourLayer, torch_geometric.nn.RGCNConv):
       layer reads the result, else a learnt gain of all products.
 
     With ``num_bases`` the signs are those of the combined weights. With ``num_blocks`` a product of
-    bits, which knows no zeros, is the mean of two whose signs differ outside of the blocks. Where ``x`` is None or numbers
-    of rows there is no product, and PyG's code looks the rows up.
+    bits, which knows no zeros, is the mean of two whose signs differ outside of the blocks. Where
+    ``x`` is None or numbers of rows there is no product, and PyG's code looks the rows up.
 
     Source: Schlichtkrull et al., "Modeling Relational Data with Graph Convolutional
     Networks", ESWC 2018.
