@@ -235,7 +235,8 @@ class AttentionLayer(NeighbourLayer):
             return None  # operators on bits know no NaN
         adjacency, edge_attr = edge_index, None if self.lin_edge is None else edge_attr
         if edge_attr is not None:
-            edge_attr = edge_attr.detach().view(len(edge_attr), -1)
+            edge_attr = edge_attr.detach()
+            edge_attr = edge_attr.unsqueeze(1) if edge_attr.dim() == 1 else edge_attr
         if not isinstance(edge_index, BitAdjacency) and edge_attr is not None:
             given = z.size(0), self.add_self_loops, self.flow, type(self).__name__
             adjacency = edge_order(edge_index, *given).adjacency

@@ -93,7 +93,8 @@ def ordered_features(
         ValueError: it has another number of rows.
     """
     found = edge_order(edge_index, num_nodes, loops, flow)
-    edge_attr = edge_attr.detach().view(len(edge_attr), -1)
+    edge_attr = edge_attr.detach()
+    edge_attr = edge_attr.unsqueeze(1) if edge_attr.dim() == 1 else edge_attr
     edges = int(edge_index.size(1)) if not is_sparse(edge_index) else len(found.kept)
     if len(edge_attr) != edges:
         raise ValueError(f"edge_attr must have {edges} rows like the edges, got {len(edge_attr)}")
