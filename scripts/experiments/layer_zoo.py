@@ -40,6 +40,8 @@ LAYERS: dict[str, Callable[[int, int], nn.Module]] = {
     "LEConv": pyg.LEConv,
     "ClusterGCNConv": pyg.ClusterGCNConv,
     "ResGatedGraphConv": pyg.ResGatedGraphConv,
+    "GATConv": pyg.GATConv,
+    "GATv2Conv": pyg.GATv2Conv,
     "TransformerConv": pyg.TransformerConv,
     "MFConv": pyg.MFConv,
     "FiLMConv": pyg.FiLMConv,

@@ -11,6 +11,9 @@ WHAT = {
     "SSGConv": "product, first sum",
     "TAGConv": "products, first sum",
     "ChebConv": "products, first sum",
+    "GATConv": "product and messages",
+    "GATv2Conv": "products, scores and messages",
+    "TransformerConv": "maps and messages",
     "APPNP": "the MLP in front",
     "MLP": "all maps but a head",
 }
@@ -22,6 +25,9 @@ COST = {
     "SSGConv": "K - 1 sums of floats, as wide as the result",
     "TAGConv": "K - 1 sums of floats, as wide as the result",
     "ChebConv": "K - 2 sums of floats, as wide as the result",
+    "GATConv": "scores of nodes; a bit a feature of an edge",
+    "GATv2Conv": "integer scores of edges; a bit a feature of an edge",
+    "TransformerConv": "scores of floats; a bit a feature of an edge",
     "APPNP": "all sums, of scores",
     "MLP": "that of GCNConv",
 }
