@@ -238,8 +238,8 @@ class AttentionLayer(NeighbourLayer):
             edge_attr = edge_attr.detach()
             edge_attr = edge_attr.unsqueeze(1) if edge_attr.dim() == 1 else edge_attr
         if not isinstance(edge_index, BitAdjacency) and edge_attr is not None:
-            given = z.size(0), self.add_self_loops, self.flow, type(self).__name__
-            adjacency = edge_order(edge_index, *given).adjacency
+            order = z.size(0), self.add_self_loops, self.flow, type(self).__name__
+            adjacency = edge_order(edge_index, *order).adjacency
             last = self.add_self_loops, self.fill_value, self.flow
             edge_attr = ordered_features(z.size(0), edge_index, edge_attr, *last)
         elif not isinstance(edge_index, BitAdjacency):

@@ -225,7 +225,8 @@ class RGCNConv(SumForms, NeighbourLayer, torch_geometric.nn.RGCNConv):
         """The products of all relations side by side."""
         if self.num_blocks is None or isinstance(seen.operand, InputRows):
             return self._bits_product(seen, bits, Part(linear, None))
-        first, second = (self._bits_product(seen, bits, Part(h, None)) for h in self.halves)
+        halves: Any = self.halves
+        first, second = (self._bits_product(seen, bits, Part(half, None)) for half in halves)
         return (first + second) * 0.5
 
     def _adjacency(

@@ -117,7 +117,14 @@ def _edge_terms(
     given = Input(edge_attr.name if isinstance(edge_attr, Part) else 0)
     options = spec.add_self_loops, spec.flow
     place = f"{name}.edge_attr"
-    args = (Input(NODES), Input(EDGE_INDEX), given, options[0], layer.fill_value, options[1])
+    args: tuple[Any, ...] = (
+        Input(NODES),
+        Input(EDGE_INDEX),
+        given,
+        options[0],
+        layer.fill_value,
+        options[1],
+    )
     features = _of_edges(place, inputs, ordered_features, args, layer.edge_dim)
     if not sides:
         heads, channels = layer.heads, layer.out_channels
@@ -127,8 +134,8 @@ def _edge_terms(
         return Value("edge_scores", name, (features,), heads, tensors=tensors, needs_edges=True)
     biases = layer.lin_l.bias, layer.lin_r.bias
     if biases[0] is not None:
-        tensors = (named(bias=bias) for bias in biases)
-        sides = tuple(function_of(name, "bias", s, t) for s, t in zip(sides, tensors, strict=True))
+        pairs = zip(sides, biases, strict=True)
+        sides = tuple(function_of(name, "bias", side, named(bias=own)) for side, own in pairs)
     att = layer.att.detach().view(layer.heads, layer.out_channels)
     last = layer.lin_edge.weight.detach(), att, float(layer.negative_slope), *options
     args = (Input(0), Input(1), Input(EDGE_INDEX), Input(2), *last)
