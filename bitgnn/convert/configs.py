@@ -38,11 +38,8 @@ class Config:
         known = [field.name for field in fields(cls)]  # type: ignore[arg-type]
         unknown = [name for name in given if name not in known]
         if unknown:
-            others = {
-                field.name: other.__name__
-                for other in Config.__subclasses__()
-                for field in fields(other)  # type: ignore[arg-type]
-            }
+            kinds: list[Any] = [LayerPrecision, *Config.__subclasses__()]
+            others = {field.name: kind.__name__ for kind in kinds for field in fields(kind)}
             got = [f"{n} (a field of {others[n]})" if n in others else n for n in unknown]
             raise TypeError(f"{cls.__name__}: fields are {', '.join(known)}, got {', '.join(got)}")
         return super().__new__(cls)

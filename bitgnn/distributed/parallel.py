@@ -24,6 +24,8 @@ from bitgnn.inference.own_call import as_features, as_given
 from bitgnn.inference.program import CALL, Call, Ref
 
 Progress = Callable[[int, int], None]
+TAKE_APART = ("bspmm_bbb", "bspmm_bbf", "bspmm_classes")
+"""Operators that read rows of words in place that lie further apart than these."""
 WARM_UPS = 2
 """Forwards before a capture: they build layouts, load kernels and meet the other ranks."""
 
@@ -103,9 +105,7 @@ class ParallelModel(nn.Module):
 
         Returns:
             ``[rows, out_channels]`` scores or int64 ``[rows]`` classes, equal to the bit to those
-            of one process, but for products of floats that torch computes, and on a GPU for sums
-            of more than 48 float scores with factors, as those of a last ``GCNConv``: a graph's
-            number of edges chooses how these round.
+            of one process, but for products of floats that torch computes.
 
         Raises:
             TypeError: ``graph`` is no sharded graph, or ``x`` no features.
@@ -201,7 +201,9 @@ def _forward(
     for number, step in enumerate(steps):
         stage = step.stage
         everyone = [arriving[register].wait() for register in stage.gathers]
-        arriving |= {register: Gathering(places) for register in stage.sends}
+        for register in stage.sends:
+            pads = all(_takes_apart(later, register, graphs[0]) for later in steps[number + 1 :])
+            arriving[register] = Gathering(places, pads)
         given: dict[int, list[Tensor]] = {register: [] for register in stage.keeps}
         for chunk, own in enumerate(owns):
             rows = _Rows((own.stop - own.start,))
@@ -225,6 +227,16 @@ def _forward(
                     del held[register]
     assert found is not None
     return found
+
+
+def _takes_apart(step: _Step, register: int, graphs: tuple[BitAdjacency, ...]) -> bool:
+    """Whether all calls that read gathered rows take rows further apart than their words."""
+    stage, compiled = step.stage, step.compiled
+    if register not in stage.gathers:
+        return True
+    place = compiled.inputs[stage.gathers.index(register)]
+    code = compiled.on(_Rows((graphs[0].shape[0],)), graphs).code
+    return all(i.call.kind in TAKE_APART for i in code if place in i.call.inputs)
 
 
 def _written(found: Tensor | None, rows: Tensor, places: Places, own: slice) -> Tensor:

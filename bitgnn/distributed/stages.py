@@ -14,12 +14,14 @@ from dataclasses import dataclass, field, replace
 
 from bitgnn.distributed.summed_products import SUMMED_PRODUCT
 from bitgnn.inference.program import CALL, Call, Part, Ref
+from bitgnn.inference.rewrites import is_linear_pair
 from bitgnn.inference.row_ranges import EXACT_ROWS
 
 OF_NEIGHBOURS = {
     **dict.fromkeys(
         (f"bspmm_{letters}" for letters in ("bbb", "bbf", "fbb", "fbf", "tbb", "tbf")), ("x",)
     ),
+    "bspmm_slots": ("x",),
     "gat_bits": ("x", "source"),
     "gatv2_bits": ("x", "left"),
     "transformer_bits": ("x", "key"),
@@ -95,6 +97,7 @@ def stages(
         if call.kind == "bspmm_fbf" and (writer := writers.get(_x(call))) is not None
         if writer.kind == "bmm_bbf" and readers[_x(call)] == 1
     }
+    calls = _in_slots(calls, readers, without_columns)
     level = dict.fromkeys(inputs, 0)
     found: list[Stage] = [Stage(reads=[*inputs])]
     for call in calls:
@@ -110,6 +113,24 @@ def stages(
         level.update(dict.fromkeys(call.outputs, stage))
     found[level[output]].keeps.append(output)
     return found
+
+
+def _in_slots(
+    calls: Sequence[Call], readers: Counter[int], without_columns: Collection[int]
+) -> list[Call]:
+    """The calls with sums in slots where one process fuses them with the maps around them."""
+    made = list(calls)
+    for place in range(len(made) - 2):
+        group = made[place : place + 3]
+        between = [register for call in group[:2] for register in call.outputs]
+        if not is_linear_pair(group) or any(readers[register] > 1 for register in between):
+            continue
+        sums = group[1]
+        if sums.graph in without_columns:
+            named = sums.named
+            given = [named.get(name) for name in ("x", "rowptr", "indices", "row", "bias")]
+            made[place + 1] = replace(sums, operator="bitgnn::bspmm_slots", arguments=tuple(given))
+    return made
 
 
 def _note(

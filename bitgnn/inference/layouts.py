@@ -16,15 +16,12 @@ from bitgnn.ops.weighted import weighted_bits, weighted_sums
 
 ANSWERS: Mapping[str, Callable[[Any, int], bool]] = {
     "slices": lambda graph, words: graph.reads_slices(words),
-    "short_rows": lambda graph, most: (
-        graph.col_scale is None and graph.nnz <= most * graph.shape[0]
-    ),
+    "column_factors": lambda graph, _: graph.col_scale is not None,
     "values": lambda graph, _: graph.values is not None,
     "row_factors": lambda graph, _: graph.row_scale is not None,
 }
-"""Questions about a graph: whether it is read in slices for rows of so many words; whether its rows
-are short, up to a mean degree, and without column factors; whether edges have weights of their own;
-whether rows have factors."""
+"""Questions about a graph: whether it is read in slices for rows of so many words; whether
+columns have factors; whether edges have weights of their own; whether rows have factors."""
 
 
 class Question(NamedTuple):
@@ -33,7 +30,7 @@ class Question(NamedTuple):
     Attributes:
         kind: one of :data:`ANSWERS`; or ``"few_rows"``, whether the features have few.
         graph: number of the graph.
-        limit: the words, the mean degree or the rows that the question names.
+        limit: the words or the rows that the question names.
     """
 
     kind: str
@@ -110,9 +107,9 @@ class Rewriter:
         """True if the graph of a part is read in slices for rows of so many words."""
         return self._asks(Question("slices", part.graph, words))
 
-    def short_rows(self, part: Part, most: int) -> bool:
-        """True if rows have up to ``most`` neighbours in the mean, and no column factors."""
-        return self._asks(Question("short_rows", part.graph, most))
+    def has_columns(self, part: Part) -> bool:
+        """True if the columns of a graph have factors."""
+        return self._asks(Question("column_factors", part.graph))
 
     def is_weighted(self, call: Call) -> bool:
         """True if a call sums over a graph whose edges have weights of their own."""

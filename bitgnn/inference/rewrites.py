@@ -145,6 +145,22 @@ def narrow_sums(group: Sequence[Call], r: Rewriter, *, most_columns: int) -> lis
     ]  # fmt: skip
 
 
+def summed_classes(group: Sequence[Call], r: Rewriter) -> list[Call] | None:
+    """[[pack,] bmm_bbb,] bspmm_bbf, argmax -> [bmm_bbb or bmm_fbb,] bspmm_classes over CSR.
+
+    The scores, 32 times the bits that are summed, are never written.
+    """
+    *products, sums, classes = group
+    made = packed_product(products, r) if len(products) == 2 else products
+    of_sums, head = sums.named, classes.named
+    if made is None or head.get("dim") not in (1, -1) or head.get("keepdim"):
+        return None
+    if of_sums.get("integer") or r.slices(of_sums["rowptr"], words_for(of_sums["size"])):
+        return None
+    names = ("x", "size", "rowptr", "indices", "row", "bias")
+    return [*made, _call("bspmm_classes", classes, **{n: of_sums.get(n) for n in names})]
+
+
 def joint_product(group: Sequence[Call], r: Rewriter) -> list[Call] | None:
     """[bmm_bbb,] bspmm_bbf, bmm_add to bits -> [bmm_bbb,] bspmm_bmm."""
     *products, sums, root = group
@@ -163,21 +179,26 @@ def joint_product(group: Sequence[Call], r: Rewriter) -> list[Call] | None:
     return [*products, sliced(joint) if is_sliced else joint]
 
 
-def linear_pair(
-    group: Sequence[Call], r: Rewriter, *, fragment: int, most_neighbours: int
-) -> list[Call] | None:
+def is_linear_pair(group: Sequence[Call]) -> bool:
+    """Whether bits_linear, bspmm_fbf, bits_linear are two maps of the same bits, added."""
+    if [call.kind for call in group] != ["bits_linear", "bspmm_fbf", "bits_linear"]:
+        return False
+    first, sums, last = group
+    one, other = first.named, last.named
+    shared = [(named["x"], named.get("x_scale")) for named in (one, other)]
+    return shared[0] == shared[1] and other.get("addend") == Ref(sums.outputs[0])
+
+
+def linear_pair(group: Sequence[Call], r: Rewriter, *, fragment: int) -> list[Call] | None:
     """bits_linear, bspmm_fbf, bits_linear of the same bits -> bits_linear, bspmm_slots.
 
     One product for two float maps, ``A(x V) + x W``. Each map's columns start with a whole
-    ``fragment``, the columns of one access of a GPU; beyond a mean degree of ``most_neighbours``
-    the order of edges costs less than slots do.
+    ``fragment``, the columns of one access of a GPU. Slots add floats in an order of their own, so
+    that no number of edges may decide.
     """
     first, sums, last = group
     one, of_sums, other = first.named, sums.named, last.named
-    shared = [(named["x"], named.get("x_scale")) for named in (one, other)]
-    if shared[0] != shared[1] or other.get("addend") != Ref(sums.outputs[0]):
-        return None
-    if not r.short_rows(of_sums["rowptr"], most_neighbours):
+    if not is_linear_pair(group) or r.has_columns(of_sums["rowptr"]):
         return None
     width = r.tensor(one["step"]).size(0)
     root = -(-width // fragment) * fragment
@@ -307,12 +328,11 @@ REWRITES = (
         rf"(?:{_PACK})?bmm_bbf bspmm_fbf(?: (?:{_LAST}))?", narrow_sums,
         {"most_columns": MOST_NARROW_COLUMNS},
     ),
+    Rewrite(rf"(?:(?:{_PACK})?bmm_bbb )?bspmm_bbf argmax", summed_classes),
     Rewrite(rf"(?:{_PACK})?bmm_bb[bf] bspmm_[fb]b[bf]", aggregated_product),
     Rewrite(rf"{_PACK}(?:bmm_bb[bf]|bmm_add)", packed_product),
     Rewrite("(?:bmm_bbb )?bspmm_bbf bmm_add", joint_product),
-    Rewrite(
-        "bits_linear bspmm_fbf bits_linear", linear_pair, {"fragment": 4, "most_neighbours": 64}
-    ),
+    Rewrite("bits_linear bspmm_fbf bits_linear", linear_pair, {"fragment": 4}),
     Rewrite("conv_bbb pool_bits", pooled_convolution),
 )  # fmt: skip
 """In the order in which they are tried."""

@@ -151,64 +151,42 @@ class ColumnStatistics(nn.Module):
         """
         if not decides_on_device(x):
             return self.merged(x) if self.is_due else None
-        held, found = self.moments, self.merged(x)
-        is_due = (held.batches < OFTEN) | (held.batches % SELDOM == 0)
-        chosen = (torch.where(is_due, new, old) for new, old in zip(found, held, strict=True))
-        return Moments(*chosen)._replace(batches=held.batches + 1.0)
+        batches = self.moments.batches
+        is_due = (batches < OFTEN) | (batches % SELDOM == 0)
+        return self.merged(x, is_due.float())
 
-    def merged(self, x: Tensor) -> Moments:
+    def merged(self, x: Tensor, due: Tensor | None = None) -> Moments:
         """The running statistics with those of ``x`` ``[N, K]`` merged in; nothing is kept.
 
+        They stay where the number ``due`` is 0, and in batches of GPUs with NaN.
+
         Raises:
-            ValueError: a value is NaN, infinite, or too large for its square to be a float32.
+            ValueError: a value is NaN, infinite, or too large for its square to be a float32; on a
+                GPU, which the check waits for, only in first batches.
         """
-        held, found = self.moments, x.detach()
+        held, found, every = self.moments, x.detach(), 1
         if found.numel() == 0:
             return held
         if found.size(0) > LOOKED_AT:
             # Rows at equal distances: an order by class or by time leaves no class and no time out.
-            found = found[:: -(-found.size(0) // LOOKED_AT)]
-        found = found.float()
-        number = float(x.size(0))
-        variance, mean = torch.var_mean(found, 0, correction=0)
-        weight = number / (held.rows + number)
-        distance = mean - held.mean
-        spread = held.variance * (1.0 - weight) + variance * weight
-        between = distance * distance * (weight * (1.0 - weight))
-        variance = torch.where(held.rows > 0, spread + between, variance)
-        self._check_finite(variance)
-        return Moments(
-            held.mean + distance * weight,
-            variance,
-            held.present.lerp((found >= TINY).float().mean(0), weight),
-            held.negative.lerp((found < 0).float().mean(), weight),
-            torch.maximum(
-                (held.rows + number).clamp(max=(MEMORY - 1.0) * number),
-                held.rows * (1.0 - 1.0 / MEMORY),
-            ),
-            held.batches + 1.0,
+            every = -(-found.size(0) // LOOKED_AT)
+        columns = held.mean, held.variance, held.present
+        mean, variance, present, negative, rows, is_finite = torch.ops.bitgnn.merge_columns(
+            found.float(), every, MEMORY, *columns, held.negative, held.rows, due
         )
-
-    def _check_finite(self, variance: Tensor) -> None:
-        """Refuse NaN and infinity; on a GPU, which the check waits for, only in first batches."""
-        if decides_on_device(variance):
-            return
-        if variance.is_cuda and not self.is_young:
-            return
-        is_finite = torch.isfinite(variance)
-        if not bool(is_finite.all()):
-            columns = (~is_finite).nonzero().view(-1).tolist()
-            named = ", ".join(map(str, columns[:MANY])) + (", ..." if len(columns) > MANY else "")
+        is_checked = self.is_young or not found.is_cuda
+        if is_checked and not decides_on_device(found) and not bool(is_finite):
+            squares = found[::every].float().square()
+            wrong = (~squares.isfinite()).any(0).nonzero().view(-1).tolist()
+            named = ", ".join(map(str, wrong[:MANY])) + (", ..." if len(wrong) > MANY else "")
             raise ValueError(
                 f"{self.owner}: x must be finite and below {MOST:g} in training, got NaN, infinity "
                 f"or more in columns {named}"
             )
+        return Moments(mean, variance, present, negative, rows, held.batches + 1.0)
 
     def commit(self, moments: Moments | None) -> None:
-        """Make merged statistics the running ones; not those of GPU batches with NaN.
-
-        None counts a batch that is not due.
-        """
+        """Make merged statistics the running ones; None counts a batch that is not due."""
         is_compiled = torch.compiler.is_compiling()
         if not is_compiled:
             self.host_count += 1
@@ -216,11 +194,8 @@ class ColumnStatistics(nn.Module):
         with torch.inference_mode(not is_compiled and self.rows.is_inference()):
             if moments is None:
                 self.batches.add_(1.0)  # so that a training that resumes knows which batch is due
-                return
-            is_finite = torch.isfinite(moments.mean).all() & torch.isfinite(moments.variance).all()
-            for held, found in zip(self.moments, moments, strict=True):
-                if found is not held:
-                    held.copy_(torch.where(is_finite, found, held))
+            elif moments.batches is not self.moments.batches:  # else nothing was merged
+                torch._foreach_copy_(list(self.moments), list(moments))
 
     def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
         super()._save_to_state_dict(destination, prefix, keep_vars=True)

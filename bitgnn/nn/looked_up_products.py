@@ -89,7 +89,7 @@ class LookedUpProducts(NotesBits):
 
     def _see(self, x: Tensor, bits: InputBits, dropout: float) -> SeenInput:
         """``[*, K]`` with its operand."""
-        operand = bits(x.reshape(-1, x.size(-1)), dropout)
+        operand = bits(x if x.dim() == MATRIX else x.reshape(-1, x.size(-1)), dropout)
         if isinstance(operand, InputWords):
             self._note_words("root input" if bits is self.root_bits else "input", operand, x)
         return SeenInput(x, operand)
@@ -146,7 +146,10 @@ class LookedUpProducts(NotesBits):
         weight = weights[0] if len(parts) == 1 else torch.cat(weights)
         if has_gains:
             (out,) = trained_products(rows, weight, operand, 1, *self._levels(*parts))
-            outs = (out,) if len(parts) == 1 else out.split(weights[0].size(0), 1)
+            width = weights[0].size(0)
+            if not any(part.to_signs for part in parts):
+                return self._finished(out, seen, parts[0]).split(width, -1)
+            outs = out.split(width, 1)
         else:
             centres = rows.size(0) >= ENOUGH_ROWS
             products = trained_products(rows, weight, operand, len(parts), centres=centres)

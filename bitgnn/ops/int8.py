@@ -46,7 +46,7 @@ def quantise_weight(weight: Tensor) -> tuple[Tensor, Tensor]:
     wide = weight.detach().to(torch.float32)
     largest = wide.abs().amax(1) if wide.size(1) else wide.new_zeros(wide.size(0))
     scale = largest / MOST
-    scale = torch.where(scale == 0, 1.0, scale)
+    scale = scale + (scale == 0)  # one operation fewer than a choice
     return padded(to_codes(wide / scale.unsqueeze(1))), scale
 
 

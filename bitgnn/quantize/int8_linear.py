@@ -137,12 +137,12 @@ class _Int8Linear(torch.autograd.Function):
 
 def _times_codes(left: Tensor, codes: Tensor, size: int) -> Tensor:
     """``left [M, N]`` times codes ``[N, K]``, made floats some rows at a time."""
-    rows = max(1, MOST_UNPACKED // max(size, 1))
-    out = left.new_zeros(left.size(0), size)
+    rows, out = max(1, MOST_UNPACKED // max(size, 1)), None
     for first in range(0, codes.size(0), rows):
         some = slice(first, first + rows)
-        out.addmm_(left[:, some], codes[some, :size].float())
-    return out
+        values = codes[some, :size].float()
+        out = left[:, some] @ values if out is None else out.addmm_(left[:, some], values)
+    return left.new_zeros(left.size(0), size) if out is None else out
 
 
 def int8_linear(

@@ -70,31 +70,36 @@ class Ceilings:
 
 def measure_ceilings(program: Path | None = None) -> Ceilings:
     """Runs the program, compiling it with nvcc unless a compiled one is given."""
+    return Ceilings(output_of(SOURCE, program))
+
+
+def output_of(source: Path, program: Path | None = None) -> Any:
+    """What a program prints as JSON, compiled from its source unless it is given."""
     with tempfile.TemporaryDirectory() as folder:
         if program is None:
-            program = Path(folder) / "ceilings"
-            _compile(program)
+            program = Path(folder) / source.stem
+            _compile(source, program)
         done = subprocess.run([str(program.resolve())], capture_output=True, text=True)
     if done.returncode != 0:
         raise RuntimeError(f"bench: {program} failed: {done.stderr.strip()}")
-    return Ceilings(json.loads(done.stdout))
+    return json.loads(done.stdout)
 
 
-def _compile(program: Path) -> None:
-    """Compiles the measuring program for the GPU at hand."""
+def _compile(source: Path, program: Path) -> None:
+    """Compiles a measuring program for the GPU at hand."""
     nvcc = shutil.which("nvcc")
     if nvcc is None:
         raise FileNotFoundError(
-            f"bench: this needs nvcc on the PATH, or {SOURCE.name} compiled, by --ceilings"
+            f"bench: this needs nvcc on the PATH, or {source.name} compiled, by --ceilings"
         )
     major, minor = torch.cuda.get_device_capability()
     architecture = f"{major}{minor}{'a' if major >= 9 else ''}"
     command = [nvcc, "-std=c++17", "-O3", "-cudart", "static", "--expt-relaxed-constexpr"]
-    command += [f"-I{HEADERS}", str(SOURCE), "-o", str(program)]
+    command += [f"-I{HEADERS}", str(source), "-o", str(program)]
     command += [f"-gencode=arch=compute_{architecture},code=sm_{architecture}"]
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode != 0:
-        raise RuntimeError(f"bench: compiling {SOURCE} failed: {done.stderr.strip()}")
+        raise RuntimeError(f"bench: compiling {source} failed: {done.stderr.strip()}")
 
 
 def bit_ceiling(

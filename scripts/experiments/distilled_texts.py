@@ -1,7 +1,8 @@
-"""Distils a small encoder of transformers on GLUE's SST-2: how far BWTA is from floats.
+"""Distils a small encoder of transformers on GLUE's SST-2 or CoLA: how far BWTA is from floats.
 
 One float teacher a seed, from random weights, trained by distill() itself, and a student for each
 form; a form is a name, and after colons fields of the recipe (``bwta:learning_rate=0.003``).
+Forms of ``falling.py`` lose levels in other ways: ``bits``, or ``mean``, ``none`` and ``search``.
 Accuracies are those of the development set. Finished runs are kept in OUTPUT.jsonl, teachers,
 students and checkpoints of others in OUTPUT.parts; none is done again.
 """
@@ -9,6 +10,8 @@ students and checkpoints of others in OUTPUT.parts; none is done again.
 from __future__ import annotations
 
 import argparse
+import contextlib
+import itertools
 import warnings
 from collections.abc import Iterator
 from functools import lru_cache
@@ -16,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from falling import WAYS, falling
 from kept_runs import study_parser
 from kept_students import add_student_options, mean_scores, run_students, students_of
 from sentences import TokenSet, load_sentences, tokenize, trained_tokenizer
@@ -29,9 +33,10 @@ FORMS = {
     "bwta": BWTAConfig(),
     "linear": BWTAConfig(attention=False),
     "signs": BWTAConfig(activation="sign"),
+    **dict.fromkeys(WAYS, BWTAConfig()),
 }
 """All layers and attention by falling levels; linear layers alone; signs in a single stage."""
-TASK, EPOCHS, CLASSES = "sst2", 8, 2
+TASKS, EPOCHS, CLASSES = ("sst2", "cola"), 8, 2
 SIZES = {
     "hidden_size": 256, "num_hidden_layers": 4, "num_attention_heads": 4,
     "intermediate_size": 1024, "max_position_embeddings": 64,
@@ -85,10 +90,12 @@ def encoder(vocabulary: int) -> nn.Module:
 
 
 @lru_cache(1)
-def tokens(root: str | None, limit: int | None) -> tuple[int, tuple[TokenSet, ...]]:
+def tokens(
+    root: str | None, limit: int | None, task: str = TASKS[0]
+) -> tuple[int, tuple[TokenSet, ...]]:
     """How many tokens there are, and the sentences; of those to train on the first ones."""
     length = SIZES["max_position_embeddings"]
-    parts = load_sentences(root)
+    parts = load_sentences(root, task)
     tokenizer = trained_tokenizer(parts[0], VOCABULARY, length)
     vocabulary, (train, *others) = tokenize(parts, tokenizer)
     return vocabulary, (TokenSet(*(tensor[:limit] for tensor in train)), *others)
@@ -99,7 +106,7 @@ def run(job: tuple[dict[str, Any], str | None, str], folder: Path) -> dict[str, 
     case, root, device = job
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
-    vocabulary, parts = tokens(root, case["limit"])
+    vocabulary, parts = tokens(root, case["limit"], case["task"])
     training, validation, test = (Sentences(part.to(device), part is parts[0]) for part in parts)
     torch.manual_seed(case["seed"])
 
@@ -114,21 +121,35 @@ def run(job: tuple[dict[str, Any], str | None, str], folder: Path) -> dict[str, 
         models = result.teacher, result.frozen, result.model
         (taught, y), (found, _), (trained, _) = (answers(model, test) for model in models)
         teacher, student = (float((one == y).float().mean()) for one in (taught, found))
+        pair = {"teacher_mcc": correlation(taught, y), "test_mcc": correlation(found, y)}
         return {
-            "teacher": teacher, "test": student, "gap": 100 * (teacher - student),
+            "teacher": teacher, "test": student, "gap": 100 * (teacher - student), **pair,
             "sentences": len(y), "differing": int((found != trained).sum()),
             "history": [row["val_score"] for row in result.history],
             "teacher_history": [row["val_score"] for row in result.teacher_history],
         }  # fmt: skip
 
-    return students_of(case, folder, encoder(vocabulary).to(device), training, options, judge)
+    def within(form: str) -> contextlib.AbstractContextManager[None]:
+        name = form.partition(":")[0]
+        return falling(name) if name in WAYS else contextlib.nullcontext()
+
+    model = encoder(vocabulary).to(device)
+    return students_of(case, folder, model, training, options, judge, within)
+
+
+def correlation(found: Tensor, y: Tensor) -> float:
+    """Matthews' correlation of answers and labels, both 0 or 1; 0 where one is constant."""
+    counts = torch.bincount(2 * y + found, minlength=4).double()
+    (tn, fp), (fn, tp) = counts.view(2, 2).tolist()
+    spread = ((tp + fp) * (tp + fn) * (tn + fp) * (tn + fn)) ** 0.5
+    return (tp * tn - fp * fn) / spread if spread else 0.0
 
 
 def cases(arguments: argparse.Namespace) -> Iterator[dict[str, Any]]:
     """Every run."""
-    for seed in range(arguments.seeds):
+    for task, seed in itertools.product(arguments.tasks, range(arguments.seeds)):
         yield {
-            "task": TASK, "seed": seed, "epochs": arguments.epochs, "limit": arguments.limit,
+            "task": task, "seed": seed, "epochs": arguments.epochs, "limit": arguments.limit,
             "forms": arguments.forms,
         }  # fmt: skip
 
@@ -136,6 +157,7 @@ def cases(arguments: argparse.Namespace) -> Iterator[dict[str, Any]]:
 def main() -> int:
     """Entry point."""
     parser = study_parser(__doc__, "distilled_texts.json")
+    parser.add_argument("--tasks", nargs="+", default=[TASKS[0]], choices=TASKS)
     parser.add_argument("--epochs", type=int, default=EPOCHS)
     parser.add_argument("--limit", type=int, help="training sentences at most, to try it")
     add_student_options(parser, ["bwta"], seeds=3)

@@ -8,6 +8,7 @@ import re
 import shutil
 import statistics
 from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -34,8 +35,11 @@ def students_of(
     data: Any,
     options: Callable[[str], dict[str, Any]],
     judge: Callable[[Distilled], dict[str, Any]],
+    within: Callable[[str], AbstractContextManager[None]] = lambda form: nullcontext(),
 ) -> Run:
     """The case with one student for each of its forms, and the seconds of their teacher.
+
+    A form is trained within a context, by default an empty one.
 
     The first form trains the teacher. What is finished is read from the folder, a training that
     was stopped goes on from its checkpoint.
@@ -45,7 +49,8 @@ def students_of(
     for form in case["forms"]:
         file = own / f"{_file_name(form)}.json"
         if not file.exists():
-            write_json(file, _student(case, form, own, model, data, options, judge))
+            with within(form):
+                write_json(file, _student(case, form, own, model, data, options, judge))
         students[form] = json.loads(file.read_text("utf-8"))
     with safetensors.safe_open(own / TEACHER, "pt") as teacher:
         seconds = float(teacher.metadata()[SECONDS])

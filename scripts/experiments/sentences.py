@@ -1,4 +1,4 @@
-"""Sentences of GLUE's SST-2 as token numbers, by a word-piece tokenizer trained on them."""
+"""Sentences of GLUE's tasks as token numbers, by a word-piece tokenizer trained on them."""
 
 from __future__ import annotations
 
@@ -39,8 +39,17 @@ class TokenSet(NamedTuple):
         return TokenSet(*(tensor.to(device) for tensor in self))
 
 
-def load_sentences(root: str | None = None) -> tuple[Labelled, Labelled, Labelled]:
-    """Sentences to train on, to validate on (every 34th of the former), and the development set."""
+def load_sentences(
+    root: str | None = None, task: str = "sst2"
+) -> tuple[Labelled, Labelled, Labelled]:
+    """Sentences to train on, to validate on, and the development set.
+
+    SST-2's are validated on every 34th of its training sentences, CoLA's on a file of their own.
+    """
+    if task == "cola":
+        folder = data_root(root) / "glue" / "CoLA"
+        train, held, test = (_read_cola(folder / f"{n}.tsv") for n in ("train", "val", "dev"))
+        return train, held, test
     folder = data_root(root) / "glue" / "SST-2"
     train, test = (_read(folder / f"{name}.tsv") for name in ("train", "dev"))
     rest = [row for number, row in enumerate(train) if number % HELD_OUT_EVERY]
@@ -58,6 +67,21 @@ def _read(path: Path) -> Labelled:
         label, _, sentence = line.rstrip("\r").partition("\t")
         if label not in ("0", "1") or not sentence.strip():
             raise DataError(f"{path}: line {number} must be 0 or 1, a tab and a sentence")
+        found.append((sentence.strip(), int(label)))
+    return found
+
+
+def _read_cola(path: Path) -> Labelled:
+    """Lines ``source<tab>label<tab>mark<tab>sentence`` without headings."""
+    try:
+        lines = path.read_bytes().decode().removesuffix("\n").split("\n")
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataError(f"{path}: cannot be read ({error})") from error
+    found = []
+    for number, line in enumerate(lines, 1):
+        _, label, _, sentence = [*line.rstrip("\r").split("\t", 3), "", "", ""][:4]
+        if label not in ("0", "1") or not sentence.strip():
+            raise DataError(f"{path}: line {number} must have a label 0 or 1 and a sentence")
         found.append((sentence.strip(), int(label)))
     return found
 

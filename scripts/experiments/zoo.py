@@ -3,6 +3,7 @@
 Every model is trained with several seeds, a float teacher and a binary student each; the seed with
 the best validation score is packed. A folder that is there is made anew. ``--times`` measures calls
 of teacher and frozen model, on the device and on one thread of the CPU: for a quiet machine alone.
+``--times-only`` adds them to the cards of models that are there, whose teachers have fresh weights.
 """
 
 from __future__ import annotations
@@ -73,7 +74,8 @@ def timed(task: Task, folder: Path, root: str | None, device: str) -> dict[str, 
     """Median seconds of a call, result on the host: teacher and frozen model."""
     torch.set_num_threads(1)
     model, _, _ = task.make(root, device)
-    model.load_state_dict(safetensors.torch.load_file(folder / TEACHER))
+    if (folder / TEACHER).exists():  # times do not depend on weights
+        model.load_state_dict(safetensors.torch.load_file(folder / TEACHER))
     example = task.example(root, device)
     models = {"fp32": task.part(model).eval(), "bits": bitgnn.load(folder).to(device)}
 
@@ -140,7 +142,12 @@ def main() -> int:
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--times", action="store_true", help="measure calls, too")
+    parser.add_argument("--times-only", action="store_true", help="measure calls, train nothing")
     arguments = parser.parse_args()
+    if arguments.times_only:
+        known = {name: arguments.output / name for name in arguments.models}
+        add_times({name: one for name, one in known.items() if one.is_dir()}, arguments)
+        return 0
     seeds = {name: arguments.seeds or TASKS[name].seeds for name in arguments.models}
     for name in seeds:
         if TASKS[name].kind in ("classes of nodes", "links"):
@@ -164,16 +171,22 @@ def main() -> int:
                 runs[name].append(future.result())
                 if len(runs[name]) == seeds[name]:
                     folders[name] = pack(name, runs[name], scratch, arguments)
-        for name, folder in folders.items() if arguments.times else ():
-            file = arguments.output / name / CARD
-            said = json.loads(file.read_text())
-            said["seconds_of_a_call"] = {
-                device: timed(TASKS[name], folder, arguments.data, device)
-                for device in dict.fromkeys((arguments.device, "cpu"))
-            }
-            write_json(file, said)
-            print(name, said["seconds_of_a_call"], flush=True)
+        if arguments.times:
+            add_times(folders, arguments)
     return 0 if set(folders) == set(seeds) else 1
+
+
+def add_times(folders: dict[str, Path], arguments: Any) -> None:
+    """Measure calls and put their times into the cards."""
+    for name, folder in folders.items():
+        file = arguments.output / name / CARD
+        said = json.loads(file.read_text())
+        said["seconds_of_a_call"] = {
+            device: timed(TASKS[name], folder, arguments.data, device)
+            for device in dict.fromkeys((arguments.device, "cpu"))
+        }
+        write_json(file, said)
+        print(name, said["seconds_of_a_call"], flush=True)
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ OPERANDS = ("a", "b", "grad", "sums", "w", "weight", "x")
 """Float arguments of the sampler's dtype."""
 WHOLE = ("addend", "shift", "sum_bias", "threshold")
 """Floats beside sums of 8-bit products, which are large."""
-NUMBERS = {"factor": 0.3, "out_scale": 0.3, "slope": 1.5, "threshold": 0.5}
+NUMBERS = {"factor": 0.3, "memory": 100.0, "out_scale": 0.3, "slope": 1.5, "threshold": 0.5}
 
 
 class Sampler(Groups):
@@ -39,6 +39,7 @@ class Sampler(Groups):
         pointers among it set the number of destinations.
         """
         self.optional, operands = optional, ROWS[name].operands
+        k = max(k, 1) if name.endswith("classes") else k  # there is no largest of no features
         parameters = inspect.signature(ROWS[name].reference).parameters
         rows = n + 3 * self.integer(2) if "'M'" in str(operands.values()) else m
         rows = len(chosen["rowptr"]) - 1 if "rowptr" in chosen else rows
@@ -66,9 +67,10 @@ class Sampler(Groups):
         if kind is bool:
             return bool(self.integer(2))
         if kind is int:
-            return {"lowest": -self.integer(5), "highest": 1 + self.integer(4)}.get(
-                key, self.sizes.get(key)
-            )
+            return {
+                "lowest": -self.integer(5), "highest": 1 + self.integer(4),
+                "every": 1 + self.integer(3),
+            }.get(key, self.sizes.get(key))  # fmt: skip
         if kind is float:
             return (0.5, 1.0)[self.integer(2)] if key == "step" else NUMBERS[key]
         if "dtype" in str(kind):
@@ -177,8 +179,7 @@ class Sampler(Groups):
         if name.startswith("bspmm") or "rowptr" in parameters:
             given = self._pattern(name, n, self.sizes["num_rows"])
         if name == "bmm_bspmm_narrow":
-            # Wider rows have sums in another order on a GPU, which may change their classes.
-            given["head"] = self.integer(4) if 0 < m <= 48 else 0
+            given["head"] = self.integer(4) if m > 0 else 0
             given["shift"] = self.floats(m) if self.taken() else None
             size = chosen.get("root_size", (k, 64, 256)[self.integer(3)])
             if "root" in chosen or not self.taken():

@@ -180,6 +180,17 @@ def test_layers_of_unknown_widths_are_binarized(is_hetero_first, graph):
     assert len(check(trained(model, graph), graph).letters) == 6
 
 
+@pytest.mark.parametrize("make", [pyg.SAGEConv, pyg.GraphConv])
+def test_one_unknown_width_is_two_where_the_first_batch_says_so(make, graph):
+    x, edges = graph
+    x = {"user": torch.randn(USERS, 7), "item": x["item"]}
+    plain = to_hetero(Stack(make(-1, 24), make(24, CLASSES)), (list(x), list(edges)))
+    with torch.no_grad():
+        plain(x, edges)
+    model = trained(bitgnn.binarize(plain), (x, edges))
+    assert len(check(model, (x, edges)).letters) == 6
+
+
 @pytest.mark.parametrize("form", ["edge index", "csr", "csc", "coo", "SparseTensor"])
 @pytest.mark.parametrize("make", [SAGEConv, GraphConv])
 def test_forms_of_the_graph(make, form, graph):

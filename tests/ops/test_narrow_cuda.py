@@ -5,13 +5,9 @@ import torch
 from sampler import Sampler
 
 from bitgnn import BitAdjacency
-from bitgnn.ops.reference.bmm import dot_of
-from bitgnn.ops.reference.pack import signs
 
 pytestmark = pytest.mark.cuda
 CUDA = torch.device("cuda")
-PIECE = 16
-"""Edges of a piece of wide rows, as csrc/bspmm/narrow_sums.h has it."""
 NODES = 500
 
 
@@ -29,37 +25,49 @@ def run(given):
     return torch.ops.bitgnn.bmm_bspmm_narrow(**moved)
 
 
-def in_order(given):
-    """The sums by pieces, each in edge order with one rounding an edge."""
-    size, rowptr, indices = given["size"], given["rowptr"].long(), given["indices"].long()
-    halves = dot_of(signs(given["x"], size), signs(given["w"], size)) >> 1
-    factor = given["x_scale"] * given["col"]
-    values = torch.cat([halves, torch.ones(len(halves), 1, dtype=halves.dtype)], 1).double()
-    degree = rowptr.diff()
-    total = torch.zeros(len(degree), values.size(1))
-    for begin in range(0, int(degree.max()), PIECE):
-        piece = torch.zeros_like(total)
-        for position in range(begin, min(begin + PIECE, int(degree.max()))):
-            rows = (degree > position).nonzero().flatten()
-            source = indices[rowptr[rows] + position]
-            term = factor[source].double().unsqueeze(1) * values[source]
-            piece[rows] = (piece[rows].double() + term).float()
-        total += piece
-    sums = 2 * total[:, :-1]
-    if size % 2:
-        sums = sums + total[:, -1:]
-    return (given["row"].unsqueeze(1) * given["w_scale"]) * sums + given["bias"]
+def on_cpu(given):
+    """The same on the CPU, whose order of sums is that of the reference."""
+    return torch.ops.bitgnn.bmm_bspmm_narrow(**given)
 
 
-# Around batches and pieces, hubs of several turns of a block, rows of no edge.
-DEGREES = [0, 1, 7, 8, 9, 15, 16, 17, 31, 33, 64, 65, 128, 511, 512, 513, 0, 5426, 3, 0, 1030]
+# Around slots, steps and pieces, hubs of several turns of a block, rows of no edge.
+DEGREES = [0, 1, 3, 4, 5, 7, 8, 9, 12, 13, 15, 16, 17, 18, 31, 32, 33, 48, 49, 64, 65, 127, 128,
+           129, 255, 256, 257, 511, 512, 513, 0, 5426, 3, 0, 1030]  # fmt: skip
 
 
 @pytest.mark.parametrize("columns", [49, 64, 65, 100, 128, 129, 200, 256, 257, 300])
 @pytest.mark.parametrize("size", [1, 33, 500, 1433])
-def test_bits_of_the_documented_order(columns, size):
+def test_bits_of_the_cpu(columns, size):
     given = operands(size, columns, DEGREES * 3, 2000)
-    assert torch.equal(run(given).cpu(), in_order(given))
+    shift = {"shift": torch.randn(columns)}
+    for left_out in ((), ("x_scale", "col"), ("w_scale", "row", "x_scale", "col")):
+        for more in ({}, shift):
+            kept = {**given, **dict.fromkeys(left_out), **more}
+            assert torch.equal(run(kept).cpu(), on_cpu(kept)), (left_out, list(more))
+
+
+# Sources few enough for the narrow form, and as many that rows take the wide one.
+@pytest.mark.parametrize("columns", [49, 64, 100, 172, 260])
+@pytest.mark.parametrize("size", [64, 127, 602])
+def test_the_number_of_sources_changes_nothing(columns, size):
+    few = operands(size, columns, DEGREES, 300)
+    assert len(few["indices"]) >= 16 * 300
+    many = dict(few)
+    for name, missing in (("x", 0), ("x_scale", 1), ("col", 1)):
+        held = few[name]
+        more = held.new_full((20_000 - len(held), *held.shape[1:]), missing)
+        many[name] = torch.cat([held, more])
+    assert torch.equal(run(many), run(few))
+
+
+def test_integers_that_floats_do_not_hold():
+    size, degree = 65535, 3000
+    for columns in (7, 64, 130):
+        given = operands(size, columns, [degree, 1, 200], 40)
+        given |= dict.fromkeys(("x_scale", "col", "w_scale", "row", "bias"))
+        given["x"][:] = given["w"][0]  # sums of 2^27 and above
+        given["x"][::3] = given["w"][1]
+        assert torch.equal(run(given).cpu(), on_cpu(given))
 
 
 # Runs of rows that are as long as a warp's may be, among so many that a warp takes several.
@@ -71,7 +79,7 @@ def test_warps_of_more_pieces_than_lanes(columns, rows, degree):
     for start in (0, 1003, rows - 50):
         degrees[start : start + 50] = [degree, degree - 1] * 25
     given = operands(75, columns, degrees, 5000)
-    assert torch.equal(run(given).cpu(), in_order(given))
+    assert torch.equal(run(given).cpu(), on_cpu(given))
 
 
 # The last size that floats of 16 bits hold and the first beyond; weights beyond shared memory.
@@ -82,7 +90,7 @@ def test_large_products(columns, size):
     # All signs equal or opposite: the largest halves there are.
     given["x"][:2] = torch.stack([given["w"][1], ~given["w"][1]])
     given["x"][1, -1] &= 2 ** (size % 32) - 1 if size % 32 else -1
-    assert torch.equal(run(given).cpu(), in_order(given))
+    assert torch.equal(run(given).cpu(), on_cpu(given))
 
 
 @pytest.mark.parametrize("rowptr_type", [torch.int32, torch.int64])
@@ -90,7 +98,7 @@ def test_large_products(columns, size):
 @pytest.mark.parametrize("size", [70, 897, 1024])
 def test_few_rows(rows, size, rowptr_type):
     given = operands(size, 64, [row % 4 for row in range(rows)], rows + 4, rowptr_type)
-    assert torch.equal(run(given).cpu(), in_order(given))
+    assert torch.equal(run(given).cpu(), on_cpu(given))
 
 
 def test_nothing_to_add_up():
@@ -114,7 +122,7 @@ def test_values_that_are_not_finite():
     given = operands(64, 64, [4, 0, 2, 30], 40)
     given["x_scale"][given["indices"][5].long()] = float("nan")
     given["col"][given["indices"][0].long()] = float("inf")
-    torch.testing.assert_close(run(given).cpu(), in_order(given), rtol=0, atol=0, equal_nan=True)
+    torch.testing.assert_close(run(given).cpu(), on_cpu(given), rtol=0, atol=0, equal_nan=True)
 
 
 def test_the_same_bits_again():
@@ -182,3 +190,7 @@ def test_rows_have_the_bits_of_the_cpu(degrees, size, classes):
             assert torch.equal(run(kept | root | {"order": held}).cpu(), with_root)
             if factors:  # without them there are ties
                 assert torch.equal(run(kept | {"order": held, "head": 3}), found.argmax(-1))
+        # Rows that groups of other lanes take have the same exponentials' sums.
+        for head in (1, 2):
+            soft = run(kept | {"head": head})
+            assert torch.equal(run(kept | {"head": head, "order": order}), soft)

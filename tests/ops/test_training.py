@@ -151,3 +151,43 @@ def test_values_on_the_edges(device):
     words, _, norm = OPS.activation_bits(x[:, :4].contiguous(), 0.5, 2.0)
     assert words.tolist() == [[4]]
     assert float(norm) == pytest.approx(math.sqrt(2))
+
+
+@pytest.mark.parametrize("every", [1, 3, 10**12])
+@pytest.mark.parametrize(("rows", "cols"), [(1, 1), (31, 33), (513, 7), (130, 300), (70_000, 3)])
+def test_merged_columns(rows, cols, every, device):
+    x = torch.randn(rows, 2 * cols) * 3 + 1e4 * torch.randn(2 * cols)
+    x[:, 0] = 5.0
+    held = torch.randn(cols), torch.rand(cols), torch.rand(cols), torch.rand(()), torch.tensor(40.0)
+    for part in (x[:, :cols], x[:, ::2], x[:, cols:].contiguous().sub(1e4)):
+        for due in (None, torch.tensor(1.0)):
+            assert_near("merge_columns", device, part, every, 100.0, *held, due, atol=1e-6)
+    first = (*held[:4], torch.tensor(0.0))
+    assert_near("merge_columns", device, x[:, :cols], every, 2.0, *first, atol=1e-6)
+
+
+@pytest.mark.parametrize("shape", [(5, 6), (0, 6), (5, 0)])
+@pytest.mark.parametrize("bad", [*HARD, 1e30])
+def test_columns_stay_as_they_were(shape, bad, device):
+    x, cols = torch.randn(shape), shape[1]
+    held = torch.randn(cols), torch.rand(cols), torch.rand(cols), torch.rand(()), torch.tensor(40.0)
+    options = x.to(device), 1, 100.0, *(h.to(device) for h in held)
+    not_due = torch.tensor(0.0, device=device)
+    if x.numel():
+        x[3, 5] = bad
+        options = x.to(device), *options[1:]
+    for due, is_finite in ((None, 1.0 - bool(x.numel())), (not_due, 1.0)):
+        *found, told = OPS.merge_columns(*options, due)
+        assert all(torch.equal(f.cpu(), h) for f, h in zip(found, held, strict=True))
+        assert float(told) == is_finite
+
+
+def test_columns_refuse(device):
+    one, x = torch.ones((), device=device), torch.zeros(4, 3, device=device)
+    held = [torch.zeros(3, device=device)] * 3
+    with pytest.raises(RuntimeError, match="every must be at least 1, got 0"):
+        OPS.merge_columns(x, 0, 100.0, *held, one, one)
+    with pytest.raises(RuntimeError, match="memory must be at least 1"):
+        OPS.merge_columns(x, 1, math.nan, *held, one, one)
+    with pytest.raises(RuntimeError, match="mean"):
+        OPS.merge_columns(x, 1, 100.0, held[0][:2], *held[1:], one, one)

@@ -97,8 +97,12 @@ class GraphLayer:
     def binary_form(self, layer: Any, **options: Any) -> nn.Module:
         """A layer of the binary class with the arguments of another layer, and further ones."""
         own = {name: getattr(layer, name) for name in self.options}
-        has_bias = self.bias_of(layer) is not None
-        return self.binary(layer.in_channels, layer.out_channels, bias=has_bias, **own, **options)
+        has_bias, sizes = self.bias_of(layer) is not None, layer.in_channels
+        neighbours, root = self.maps(layer)
+        if root is not None and neighbours.in_channels != root.in_channels:
+            # Both widths were left to the first input (-1), which was a pair.
+            sizes = neighbours.in_channels, root.in_channels
+        return self.binary(sizes, layer.out_channels, bias=has_bias, **own, **options)
 
 
 @dataclass(frozen=True)

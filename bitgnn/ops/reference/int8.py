@@ -24,8 +24,8 @@ def to_codes(value: Tensor) -> Tensor:
 
 def padded(codes: Tensor) -> Tensor:
     """Rows of codes ``[N, K]`` with zeros up to whole pieces of 16 bytes."""
-    size = codes.size(1)
-    return functional.pad(codes, (0, bytes_for(size) - size))
+    missing = bytes_for(codes.size(1)) - codes.size(1)
+    return functional.pad(codes, (0, missing)) if missing else codes
 
 
 def check_size(name: str, size: int) -> None:

@@ -197,3 +197,55 @@ def straight_through(a: Arguments) -> Tensor:
     inside = a.x.abs() <= (1.0 if a.window is None else a.window)
     factor = a.slope if a.scale is None else (a.scale * a.slope).unsqueeze(1)
     return torch.where(inside, a.grad * factor, 0.0).contiguous()
+
+
+@operator(
+    "x:N,K every:int memory:float mean:K variance:K present:K negative rows due?",
+    lambda a: (*(_floats(a.x, a.x.size(1)) for _ in range(3)), *(_floats(a.x) for _ in range(3))),
+)
+def merge_columns(a: Arguments) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
+    r"""Running statistics of columns, and those of every ``every``-th row of x ``[N, K]``.
+
+    Merged, of n = N rows against r = ``rows`` seen, with the weight :math:`w = n / (n + r)`: means
+    :math:`\mu + w d` with the distance :math:`d = m - \mu`, variances :math:`(1 - w)
+    \sigma^2 + w v + w (1 - w) d^2` (v where r = 0), shares of entries that are normal and above 0
+    and of all that are below 0, and rows :math:`\max(\min(r + n, (memory - 1) n), r (1 -
+    1/memory))`. In float64, rounded once. Nothing changes where ``due`` is not above 0, x is empty,
+    or a merged mean or variance is not finite; the last result is 0 in that case, else 1.
+    """
+    floats = {"mean": a.mean, "variance": a.variance, "present": a.present}
+    _check_floats("merge_columns", x=a.x, **floats)
+    _check_numbers("merge_columns", negative=a.negative, rows=a.rows, due=a.due)
+    for name, least in (("every", a.every), ("memory", a.memory)):
+        if least < 1:
+            raise ValueError(f"merge_columns: {name} must be at least 1, got {least}")
+    held = (a.mean, a.variance, a.present, a.negative, a.rows)
+    if a.x.numel() == 0:
+        kept = [h.clone() for h in held]
+        return kept[0], kept[1], kept[2], kept[3], kept[4], torch.ones_like(a.rows)
+    found, number = a.x[:: a.every].double(), a.x.size(0)
+    first, looked_at = found[0], found.size(0)
+    shift = (found - first).sum(0) / looked_at
+    mean = first + shift
+    variance = ((found - first).square().sum(0) / looked_at - shift * shift).clamp(min=0.0)
+    present = (found >= torch.finfo(torch.float32).tiny).sum(0).double() / looked_at
+    negative = (found < 0).sum().double() / found.numel()
+    old = tuple(h.double() for h in held)
+    rows = old[4]
+    weight = torch.full_like(rows, number) / (rows + number)
+    distance = mean - old[0]
+    spread = old[1] * (1 - weight) + variance * weight
+    spread = spread + distance * distance * (weight * (1 - weight))
+    grown = torch.minimum(rows + number, torch.full_like(rows, (a.memory - 1) * number))
+    made = (
+        old[0] + distance * weight,
+        torch.where(rows > 0, spread, variance),
+        old[2] + (present - old[2]) * weight,
+        old[3] + (negative - old[3]) * weight,
+        torch.maximum(grown, rows * (1 - 1 / a.memory)),
+    )
+    merged = tuple(m.float() for m in made)
+    is_due = torch.ones_like(a.rows, dtype=torch.bool) if a.due is None else a.due > 0
+    is_finite = merged[0].isfinite().all() & merged[1].isfinite().all() | ~is_due
+    kept = [torch.where(is_finite & is_due, m, h) for m, h in zip(merged, held, strict=True)]
+    return kept[0], kept[1], kept[2], kept[3], kept[4], is_finite.float()

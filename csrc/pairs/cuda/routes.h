@@ -21,7 +21,7 @@ struct NarrowFactors {
 cudaError_t narrow_product(const BmmArgs& product, const NarrowFactors& factors, char* table,
                            const BmmArgs* root, char* root_table, const Context& context);
 
-// BMM + BSpMM for rows that are too wide for the narrow form and have scales or factors.
+// BMM + BSpMM for rows that are too wide for the narrow form, in the same order.
 // args.product multiplies packed rows; its only scale is out_scale, which multiplies sums.
 cudaError_t aggregate_wide(const NarrowArgs& args, const NarrowFactors& factors,
                            const Context& context);

@@ -82,7 +82,8 @@ CPU_LINEARS: dict[Shape, float | None] = {
 """Times faster than torch in fp32 on two cores."""
 
 
-def _normal(*shape: int, device: str, dtype: torch.dtype, seed: int = SEED) -> Tensor:
+def normal(*shape: int, device: str, dtype: torch.dtype, seed: int = SEED) -> Tensor:
+    """Normal values, the same on every call with the same seed."""
     generator = torch.Generator(device).manual_seed(seed)
     return torch.randn(shape, generator=generator, device=device).to(dtype)
 
@@ -100,16 +101,17 @@ def linear_cases(device: str, quick: bool = False) -> Iterator[Case]:
         yield Case(
             f"linear, {'fp16' if on_cuda else 'fp32'} in and out, packing included",
             f"[{rows}, {inputs}] to {outputs}",
-            partial(_linear_contenders, device, rows, inputs, outputs),
+            partial(linear_contenders, device, rows, inputs, outputs),
             () if goal is None else (Goal(kind, goal),),
             details=_operations(rows, inputs, outputs),
         )
 
 
-def _linear_contenders(device: str, rows: int, inputs: int, outputs: int) -> Iterator[Contender]:
+def linear_contenders(device: str, rows: int, inputs: int, outputs: int) -> Iterator[Contender]:
+    """A linear layer by torch and its like, and ours whole, its product and its packing alone."""
     dtype = torch.float16 if device == "cuda" else torch.float32
-    x = _normal(rows, inputs, device=device, dtype=dtype)
-    w = _normal(outputs, inputs, device=device, dtype=dtype)
+    x = normal(rows, inputs, device=device, dtype=dtype)
+    w = normal(outputs, inputs, device=device, dtype=dtype)
     yield from linear_peers(x, w)
     weight = BitTensor.from_float(w.float(), scale="mean")
     scale = torch.tensor(SCALE, device=device)
@@ -161,7 +163,7 @@ def _in_turn(calls: Sequence[Callable[[], Any]]) -> Callable[[], None]:
 
 
 def _gemv_contenders(inputs: int, outputs: int, count: int) -> Iterator[Contender]:
-    x = _normal(1, inputs, device="cuda", dtype=torch.float16)
+    x = normal(1, inputs, device="cuda", dtype=torch.float16)
     # 16 bits a weight exceed the cache with fewer matrices; as many run, some of them again.
     plain = [
         torch.randn(outputs, inputs, device="cuda", dtype=torch.float16)
@@ -215,24 +217,25 @@ def _product_case(
 def _matrices(batch: int, *shapes: tuple[int, int]) -> Iterator[Tensor]:
     for seed, shape in enumerate(shapes):
         leading = (batch,) if batch > 1 else ()
-        yield _normal(*leading, *shape, device="cuda", dtype=torch.float16, seed=seed)
+        yield normal(*leading, *shape, device="cuda", dtype=torch.float16, seed=seed)
 
 
 def _scores(batch: int, rows: int, columns: int, size: int) -> Iterator[Contender]:
     q, k = _matrices(batch, (rows, size), (columns, size))
     yield from product_peers(q, k.mT)
     packed = [TernaryTensor.from_float(t, SCALE) for t in (q, k)]
-    yield Contender("packed operands", True, partial(_checked_product, *packed))
+    yield Contender("packed operands", True, partial(checked_product, *packed))
 
 
 def _mixed(batch: int, rows: int, columns: int, size: int) -> Iterator[Contender]:
     p, v = _matrices(batch, (rows, size), (size, columns))
     yield from product_peers(p, v)
     packed = BooleanTensor.from_float(p, SCALE), TernaryTensor.from_columns(v, SCALE)
-    yield Contender("packed operands", True, partial(_checked_product, *packed))
+    yield Contender("packed operands", True, partial(checked_product, *packed))
 
 
-def _checked_product(x: TernaryTensor | BooleanTensor, y: TernaryTensor) -> Callable[[], Any]:
+def checked_product(x: TernaryTensor | BooleanTensor, y: TernaryTensor) -> Callable[[], Any]:
+    """The product of packed operands as a call, equal to that of their integers."""
     call = partial(ternary.matmul, x, y, dtype=torch.float16)
     sums = ternary.matmul(x, y, scale=False, dtype=torch.int32)
     bare = [type(t)(t.words, t.size, t.counts).to_float().double() for t in (x, y)]
@@ -261,7 +264,7 @@ def attention_cases(quick: bool = False) -> Iterator[Case]:
 
 def _attention_contenders(length: int) -> Iterator[Contender]:
     shape = (BATCH, HEADS, length, HEAD_SIZE)
-    q, k, v = (_normal(*shape, device="cuda", dtype=torch.float16) for _ in range(3))
+    q, k, v = (normal(*shape, device="cuda", dtype=torch.float16) for _ in range(3))
 
     def flash() -> Callable[[], Any]:
         with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.FLASH_ATTENTION):

@@ -16,6 +16,8 @@ from bench.cases import Contender, same_call
 
 LEAST_INT8_ROWS = 17
 """That ``torch._int_mm`` takes."""
+GROUP, INNER_TILES = 64, 8
+"""Weights with a common scale in 4 bits, and the tiles that torch's kernel reads at once."""
 
 
 def linear_peers(x: Tensor, w: Tensor) -> Iterator[Contender]:
@@ -75,6 +77,30 @@ def int8_linear_contenders(x: Tensor, weights: Sequence[Tensor], count: int) -> 
         return call
 
     yield Contender("bitsandbytes Linear8bitLt", False, make)
+
+
+def four_bit_contenders(x: Tensor, w: Tensor) -> Iterator[Contender]:
+    """Torch's own kernel of packed 4-bit weights and bfloat16 activations, on a GPU alone."""
+    if not x.is_cuda:
+        return
+
+    def make() -> Callable[[], Any]:
+        groups = w.float().unflatten(1, (-1, GROUP))
+        low, high = groups.amin(2), groups.amax(2)
+        step = ((high - low) / 15).clamp(min=1e-6)
+        levels = ((groups - low[..., None]) / step[..., None]).round().clamp(0, 15).int().flatten(1)
+        pairs = (levels[:, ::2] << 4 | levels[:, 1::2]).to(torch.uint8)
+        packed = torch.ops.aten._convert_weight_to_int4pack(pairs, INNER_TILES)
+        # The kernel takes levels less 8.
+        numbers = torch.stack([step, low + 8 * step], 2).transpose(0, 1).contiguous().bfloat16()
+        rows = x.bfloat16()
+        call = partial(torch.ops.aten._weight_int4pack_mm, rows, packed, GROUP, numbers)
+        expected = rows.float() @ w.float().t()
+        if (call().float() - expected).norm() > 0.2 * expected.norm():
+            raise RuntimeError("products of 4-bit weights are far from those of floats")
+        return call
+
+    yield Contender("torch int4 weights", False, make)
 
 
 def _bitsandbytes() -> Any:

@@ -46,7 +46,7 @@ def peer_contenders(peer: Peer, task: NodeTask, clock: Clock) -> list[Contender]
         try:
             call, kept = peer.make()
             _check_shape(call(), task)
-            memory = _memory(call, kept, clock)
+            memory = memory_of(call, kept, clock)
         except Exception as error:
             clock.recover()
             failure = reason_of(error)
@@ -76,7 +76,7 @@ def our_contenders(
     x, graph = network.inputs[features]
     eager = partial(network.model, x, graph)
     expected = eager()
-    memory = _memory(eager, (network.model, graph, x), clock)
+    memory = memory_of(eager, (network.model, graph, x), clock)
 
     def make(contender: Contender) -> Callable[[], Tensor]:
         if not is_right:
@@ -106,7 +106,7 @@ def _check_shape(scores: Tensor, task: NodeTask) -> None:
         raise ValueError(f"scores must be {list(expected)}, got {list(scores.shape)}")
 
 
-def _memory(call: Callable[[], Any], kept: tuple[Any, ...], clock: Clock) -> dict[str, int]:
+def memory_of(call: Callable[[], Any], kept: tuple[Any, ...], clock: Clock) -> dict[str, int]:
     """Of a call that ran before: caches and layouts are part of what is stored."""
     stored = stored_bytes(*kept)
     if clock.device == "cuda":

@@ -37,13 +37,18 @@ class PyGGraphSAINT(nn.Module):
     """PyG's ``GraphConv`` twice and a linear map of both, as ``bitgnn.models.GraphSAINT``."""
 
     def __init__(
-        self, in_channels: int, hidden_channels: int, out_channels: int, relu: bool = True
+        self,
+        in_channels: int,
+        hidden_channels: int,
+        out_channels: int,
+        relu: bool = True,
+        aggr: str = "mean",
     ) -> None:
         super().__init__()
         self.activation = nn.ReLU() if relu else nn.Identity()
         sizes = (in_channels, hidden_channels)
         self.convs = nn.ModuleList(
-            torch_geometric.nn.GraphConv(size, hidden_channels, aggr="mean") for size in sizes
+            torch_geometric.nn.GraphConv(size, hidden_channels, aggr=aggr) for size in sizes
         )
         self.lin = nn.Linear(2 * hidden_channels, out_channels)
 

@@ -126,7 +126,7 @@ def _compiled(kind: str, task: NodeTask, arithmetic: Arithmetic, missing: str | 
             model(task.x, task.edge_index)  # fills the caches
         torch.compiler.reset()
         compiled = torch.compile(model, dynamic=False)
-        call = partial(_forward, compiled, task.x, task.edge_index, arithmetic.tf32)
+        call = partial(forward_of, compiled, task.x, task.edge_index, arithmetic.tf32)
         with time_limit(COMPILE_SECONDS):
             call()
         return call, (model, task.x)
@@ -138,7 +138,7 @@ def _make(
     kind: str, task: NodeTask, form: str, graph: Any, arithmetic: Arithmetic, published: bool
 ) -> tuple[Callable[[], Tensor], tuple[Any, ...]]:
     model = published_bi_gcn(kind, task) if published else pyg_model(kind, task)
-    change = partial(_with_values, dtype=arithmetic.dtype, narrow=form.endswith("int32"))
+    change = partial(with_values, dtype=arithmetic.dtype, narrow=form.endswith("int32"))
     if kind == "GCN":
         # Normalised in float32: sums of degrees in 16 bits would be wrong. Not in inference mode:
         # parts of a sparse tensor made there cannot be looked at.
@@ -157,13 +157,14 @@ def _make(
     model = model.to(arithmetic.dtype)
     x = task.x.to(arithmetic.dtype)
     # A cached graph takes the place of the given one, which then need not be kept.
-    return partial(_forward, model, x, graph, arithmetic.tf32), (model, x) + (
+    return partial(forward_of, model, x, graph, arithmetic.tf32), (model, x) + (
         () if kind == "GCN" else (graph,)
     )
 
 
 @torch.inference_mode()
-def _forward(model: Callable[..., Tensor], x: Tensor, graph: Any, tf32: bool) -> Tensor:
+def forward_of(model: Callable[..., Tensor], x: Tensor, graph: Any, tf32: bool) -> Tensor:
+    """Scores of a model, whose products of float32 matrices may use TF32."""
     torch.backends.cuda.matmul.allow_tf32 = tf32
     try:
         return model(x, graph)
@@ -171,7 +172,7 @@ def _forward(model: Callable[..., Tensor], x: Tensor, graph: Any, tf32: bool) ->
         torch.backends.cuda.matmul.allow_tf32 = False
 
 
-def _with_values(graph: Any, dtype: torch.dtype, narrow: bool) -> Any:
+def with_values(graph: Any, dtype: torch.dtype, narrow: bool) -> Any:
     """The graph with values in ``dtype`` and, where asked, indices of 32 bits."""
     if isinstance(graph, Tensor):
         if graph.layout != torch.sparse_csr:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from bench.report import Record
 from bench.tables.defaults import default_table, headline_table
-from bench.tables.ensembles import ensembles_table, images_table
+from bench.tables.ensembles import ensembles_table, images_table, ranks_table
 from bench.tables.layer_zoo import layer_zoo_table
 from bench.tables.models import memory_table, models_table
 from bench.tables.networks import bnn_table, parts_table
@@ -19,6 +19,12 @@ from bench.tables.operators import (
     conversion_table,
     cuda_profile_table,
     profile_table,
+)
+from bench.tables.paper_times import (
+    counters_table,
+    groups_table,
+    product_parts_table,
+    waits_table,
 )
 from bench.tables.papers import (
     PAPERS,
@@ -95,8 +101,17 @@ ONE: Mapping[str, tuple[str, Callable[[Record], str]]] = {
     "training_steps": ("training_cuda", training_steps_table),
     "wins": ("wins_cuda", wins_table),
     "tuner": ("tuner", tuner_table),
-    "one_image_cpu": ("papers_cpu", bnn_table),
-    "one_image_cuda": ("papers_cuda", bnn_table),
+    "one_image_cpu": ("papers_cpu", lambda record: groups_table(record, "network")),
+    "one_image_cuda": ("papers_cuda", lambda record: groups_table(record, "network")),
+    "papers_graphs": ("papers_cuda", lambda record: groups_table(record, "graphs")),
+    "papers_sweeps": ("papers_cuda", lambda record: groups_table(record, "BMM")),
+    "bincnn_layers": ("papers_cuda", lambda record: groups_table(record, "BinCNN, layers")),
+    "bincnn_layers_cpu": ("papers_cpu", lambda record: groups_table(record, "BinCNN, layers")),
+    "papers_parts": ("papers_cuda", product_parts_table),
+    "ensembles_ranks": ("ensembles_ranks", ranks_table),
+    "counters_cuda": ("counters_cuda", counters_table),
+    "waits_cuda": ("waits_cuda", waits_table),
+    "distilled_falling": ("distilled_falling", students_table),
     "products": ("products_cuda", products_table),
     "cooperative": ("cooperative_cuda", cooperative_table),
     "tiles": ("ops_cuda", tiles_table),

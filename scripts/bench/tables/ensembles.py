@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 
-from bench.report import Record, mean_and_error, table, trained_on
+from bench.report import Record, environment_line, mean_and_error, table, trained_on
+from bitgnn.measure.report import format_bytes, format_seconds
 
 ROWS = {
     "fp32": "fp32, one model",
@@ -46,6 +47,21 @@ def ensembles_table(record: Record, said: str | None = None) -> str:
         same = "every node" if not differing else f"all but {differing} nodes"
         said = f"two-layer GCNs, {seeds} seeds. Frozen ensembles equal trained ones on {same}"
     return f"{trained_on(record, pyg=True)}; {said}.\n\n{found}"
+
+
+def ranks_table(record: Record) -> str:
+    """Markdown of a record of ``bench_ensembles.py``: work of the members beside the reduction."""
+    found = table(
+        record["results"],
+        ("ranks", lambda r: f"{r['ranks']}, {r['backend']}"),
+        ("votes", lambda r: r["voting"]),
+        ("a member a rank", lambda r: format_seconds(r["members"]["median"])),
+        ("with votes joined", lambda r: format_seconds(r["whole"]["median"])),
+        ("all-reduce alone", lambda r: format_seconds(r["all_reduce"]["median"])),
+        ("bytes", lambda r: format_bytes(r["bytes"])),
+        ("images", lambda r: f"{r['batch']} of {r['size']}x{r['size']}"),
+    )
+    return f"{environment_line(record)}\n\n{found}"
 
 
 def _title(form: str) -> str:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from bench.report import Record, mean_and_error
 from bench.tables.models import best_of
+from bench.tables.paper_times import NAMES, PACKING, PRODUCT, WHOLE, median_of
 from bitgnn.measure.report import format_bytes, format_ratio, format_seconds
 
 PLACEHOLDER = re.compile(r"\{\{(\w+): ([^}]+)\}\}")
@@ -124,6 +125,73 @@ def _members(record: Record, name: str) -> str | None:
     return f"{mean_and_error(found)} %" if found else None
 
 
+def _ranks(record: Record, name: str) -> str | None:
+    """Time of the members and of the reduction of their votes: ``2 nccl soft bagging``."""
+    ranks, backend, voting = name.split(maxsplit=2)
+    for one in record["results"]:
+        if (str(one["ranks"]), one["backend"], one["voting"]) == (ranks, backend, voting):
+            times = (format_seconds(one[part]["median"]) for part in ("members", "all_reduce"))
+            return " and ".join(times)
+    return None
+
+
+def _parts(record: Record, name: str) -> str | None:
+    """Times of the whole, of its product and of its packing, each alone, of a case."""
+    found = _titled(record, name)
+    if found is None:
+        return None
+    medians = [median_of(found, part) for part in (WHOLE, PRODUCT, PACKING)]
+    return " / ".join("-" if m is None else format_seconds(m) for m in medians)
+
+
+def _orders(record: Record, name: str) -> str | None:
+    """Times of products whose operands lie in all four orders."""
+    found = _titled(record, f"BMM, transposed: {name}")
+    if found is None:
+        return None
+    ours = [c for c in found["contenders"] if c["ours"] and c["timing"] is not None]
+    return ", ".join(f"{c['name']} {format_seconds(c['timing']['median'])}" for c in ours)
+
+
+def _titled(record: Record, title: str) -> Record | None:
+    return next((r for r in record["results"] if f"{r['group']}: {r['name']}" == title), None)
+
+
+def _waits(record: Record, beginning: str) -> str | None:
+    """Shortest wait of the ways whose names begin so."""
+    found = [one["seconds"] for one in record["results"] if one["name"].startswith(beginning)]
+    return format_seconds(min(found)) if found else None
+
+
+def _cycles(record: Record, name: str) -> str | None:
+    """Cycles of a load, a store or a chain of products of tiles."""
+    found = record["cycles_of_tiles"].get(name)
+    return None if found is None else f"{found:.0f}"
+
+
+def _counters(record: Record, name: str) -> str | None:
+    """Counters of a way on a graph: ``flickr / bits in and out``."""
+    graph, way = name.split(" / ")
+    for one in record["results"]:
+        if (one["graph"], one["way"]) == (graph, way):
+            known = {key: one[key] for key in one if key not in NAMES and one[key] is not None}
+            return ", ".join(f"{key} {value:.0f} %" for key, value in known.items())
+    return None
+
+
+def _shares(phase: str, record: Record, name: str) -> str | None:
+    """Parts of a decoder's time by kind of operator, by layers, width, form and batch."""
+    layers, width, form, batch = name.split()
+    for one in record["results"]:
+        sizes = str(one["network"]["layers"]), str(one["network"]["width"])
+        if (*sizes, one["form"], str(one["batch"])) == (layers, width, form, batch):
+            times = one["operators"][phase]
+            whole = sum(times.values())
+            kinds = sorted(times, key=times.__getitem__, reverse=True)
+            return ", ".join(f"{kind} {times[kind] / whole:.0%}" for kind in kinds)
+    return UNMEASURED
+
+
 def _stream(record: Record, model: str) -> str | None:
     """Time of a batch from packed rows, and its ratio to PyG's fastest form."""
     for result in record["results"]:
@@ -146,6 +214,8 @@ def _decoder(phase: str, record: Record, name: str) -> str | None:
         if (str(result["network"]["layers"]), str(result["network"]["width"])) == (layers, width)
         and str(result["batch"]) == batch
     }  # fmt: skip
+    if not times:  # a size that came after the record
+        return UNMEASURED
     return format_ratio(times["fp32"] / times[form]) if {"fp32", form} <= times.keys() else None
 
 
@@ -166,5 +236,14 @@ KINDS: dict[str, tuple[str, Callable[[Record, str], str | None]]] = {
     "stream": ("stream_cuda", _stream),
     "prefill": ("decoder_cuda", partial(_decoder, "prefill")),
     "decode": ("decoder_cuda", partial(_decoder, "decode")),
+    "prefill_shares": ("decoder_cuda", partial(_shares, "prefill")),
+    "decode_shares": ("decoder_cuda", partial(_shares, "decode")),
+    "parts": ("papers_cuda", _parts),
+    "orders": ("papers_cuda", _orders),
+    "counters": ("counters_cuda", _counters),
+    "waits": ("waits_cuda", _waits),
+    "cycles": ("waits_cuda", _cycles),
+    "falling": ("distilled_falling", _students),
+    "ranks": ("ensembles_ranks", _ranks),
 }
 """Record and reader of each kind of placeholder."""

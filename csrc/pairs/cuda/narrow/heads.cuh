@@ -45,9 +45,30 @@ __device__ __forceinline__ int group_bound(unsigned mask, int value) {
   }
 }
 
+// Sum of fewer than 64 exponentials, none above 1, in units that add up exactly: it is the same
+// however lanes share a row.
+struct ExponentialSum {
+  static constexpr uint32_t kNaN = 1u << 31;
+  static constexpr float kUnits = 1 << 25;  // of 1
+
+  uint32_t units = 0;
+
+  __device__ __forceinline__ void add(float exponential) {
+    units =
+        join(units, isnan(exponential) ? kNaN : __float2uint_rn(__fmul_rn(exponential, kUnits)));
+  }
+  __device__ __forceinline__ static uint32_t join(uint32_t a, uint32_t b) {
+    return ((a | b) & kNaN) != 0 ? kNaN : a + b;
+  }
+  __device__ __forceinline__ float value() const {
+    return units == kNaN ? __int_as_float(0x7fc00000)
+                         : __fmul_rn(__uint2float_rn(units), 1.0f / kUnits);
+  }
+};
+
 // Applies the head to a row whose scores are in lanes [0, kGroup) of an aligned group, those of
 // `mask`: features [first, first + kKept) below `features`, the same in lanes that differ only in
-// `kShared`, one of which `counts`. In the sum, the exponentials are accurate to seven digits.
+// `kShared`, one of which `counts`. Exponentials are accurate to seven digits.
 template <int kKept, int kGroup, int kShared>
 __device__ __forceinline__ void finish_scores(const HeadTarget& t, int64_t row, unsigned mask,
                                               bool leads, bool counts, int first,
@@ -72,14 +93,15 @@ __device__ __forceinline__ void finish_scores(const HeadTarget& t, int64_t row, 
   }
   const float largest = score_of(most);
   float exponential[kKept];
-  float sum = 0.0f;
+  ExponentialSum all;
 #pragma unroll
   for (int i = 0; i < kKept; ++i) {
     exponential[i] = first + i < features ? __expf(__fsub_rn(score[i], largest)) : 0.0f;
-    sum = __fadd_rn(sum, exponential[i]);
+    all.add(exponential[i]);
   }
-  sum = fold_group<kGroup, kShared>(mask, sum, [](float a, float b) { return __fadd_rn(a, b); });
+  all.units = fold_group<kGroup, kShared>(mask, all.units, ExponentialSum::join);
   if (!counts) return;
+  const float sum = all.value();
   float* out = t.scores + row * t.features + first;
   if (t.head == Head::kSoftmax) {
     const float part = __fdividef(1.0f, sum);  // the sum is between 1 and the number of features

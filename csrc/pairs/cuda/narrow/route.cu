@@ -1,5 +1,5 @@
-// Chooses the kernels of BMM + BSpMM: packing, a product that becomes narrow integers, and their
-// sums; or wide or float intermediates.
+// Chooses the kernels of BMM + BSpMM: packing, a product that becomes narrow integers or wide rows,
+// and their sums.
 #include "bmm/arguments.h"
 #include "bspmm/arguments.h"
 #include "core/cuda/variants.h"
@@ -90,27 +90,13 @@ cudaError_t aggregate_columns(const NarrowCall& call, const NarrowFactors& facto
   });
 }
 
-// The same with float intermediates summed in edge order; exact integers, as there are no scales.
-cudaError_t aggregate_floats(const NarrowArgs& args, const Context& context) {
-  BmmArgs product = args.product;
-  AggregateArgs sums = args.sums;
-  product.out_float = static_cast<float*>(context.workspace.take(
-      static_cast<size_t>(product.rows * product.out_features) * sizeof(float)));
-  const cudaError_t error = bmm::bmm(product, context);
-  if (error != cudaSuccess) return error;
-  sums.x = product.out_float;
-  sums.x_type = RowType::kFloat32;
-  sums.x_stride = product.out_features;
-  return bspmm::aggregate_dense(sums, context);
-}
-
 bool has_factors(const NarrowArgs& args) {
   const BmmArgs& product = args.product;
   return product.row_scale != nullptr || product.packed_scale || args.sums.col_scale != nullptr;
 }
 
 // True if the product is held as narrow integers. Rows of more than 48 features that few edges read
-// take the wide form, or without factors floats; neither has a head.
+// take the wide form, which has no head. Both sum in the same order.
 bool suits_narrow(const NarrowArgs& args) {
   return takes("pairs/narrow", args.product.out_features <= kMostColumns ||
                                    (args.sums.edges >= kWideUses * args.sums.cols &&
@@ -135,8 +121,6 @@ cudaError_t aggregate_neighbours(const NarrowCall& given, const Context& context
   NarrowCall call = given;
   BmmArgs& product = call.product;
   const bool narrow = suits_narrow(call);
-  if (!narrow && !has_factors(call) && product.out_scale == nullptr && call.shift == nullptr)
-    return aggregate_floats(call, context);
   NarrowFactors factors{product.row_scale, call.sums.col_scale};
   if (product.pack != nullptr) {
     PackArgs pack = *product.pack;

@@ -47,12 +47,7 @@ struct NarrowColumns {
   // the factors.
   __device__ __forceinline__ float value(const NarrowLaunch& d, int i, float left, int64_t degree,
                                          float sum, float ones) const {
-    float v = __fmul_rn(2.0f, sum);
-    if constexpr (kSum == NarrowSum::kFactorsOnes)
-      if (d.odd) v = __fadd_rn(v, ones);
-    // The sum holds the bits of an integer of any size.
-    if constexpr (kSum == NarrowSum::kPlain)
-      v = __int2float_rn(2 * __float_as_int(sum) + (d.odd ? static_cast<int32_t>(degree) : 0));
+    float v = doubled<kSum>(sum, ones, degree, d.odd);
     v = __fmul_rn(__fmul_rn(left, right[i]), v);
     if (kSum != NarrowSum::kFactors && d.shift != nullptr) {
       const float all = kSum == NarrowSum::kPlain ? __ll2float_rn(degree) : ones;
@@ -72,14 +67,6 @@ struct NarrowColumns {
       if (i < left) to[i] = __ldg(from + first + i);
   }
 };
-
-// Adds up pieces: floats, or for plain sums integers, which each piece holds exactly as a float.
-template <NarrowSum kSum>
-__device__ __forceinline__ float add_piece(float total, float piece) {
-  if constexpr (kSum == NarrowSum::kPlain)
-    return __int_as_float(__float_as_int(total) + static_cast<int32_t>(piece));
-  return __fadd_rn(total, piece);
-}
 
 template <class Row>
 __device__ __forceinline__ int features_of_chunk(const NarrowLaunch& d, int64_t chunk) {

@@ -6,14 +6,11 @@
 
 #include "pairs/cuda/narrow/edges.cuh"
 #include "pairs/cuda/narrow/table.cuh"
+#include "pairs/cuda/sum_terms.h"
 
 namespace bitgnn::cuda::pairs {
 
 constexpr int kNarrowThreads = 128;
-
-// Terms of the sums: the elements alone, or times the rows' factors, whose own sum is needed, too,
-// if products are odd.
-enum class NarrowSum : int { kPlain, kFactors, kFactorsOnes };
 
 // Folds sum[0 .. kCount) of lanes `kStep` apart; if the count is even, each of the two keeps half
 // of the elements, from `first` on. The whole warp takes part.

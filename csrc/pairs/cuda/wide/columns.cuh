@@ -13,7 +13,7 @@ struct WideLaunch {
   AggregateArgs a;
   WideTable table;
   const float* out_scale;
-  const float* shift;    // with kOnes alone
+  const float* shift;
   bool odd;              // dot = 2 * half + 1
   int warp_rows;         // fewer than lanes: each lane has the bound of a row
   int long_degree;       // rows of more edges take whole blocks,
@@ -35,14 +35,16 @@ struct WideColumn {
             d.a.bias != nullptr ? __ldg(d.a.bias + at) : -0.0f,
             d.shift != nullptr ? __ldg(d.shift + at) : 0.0f};
   }
-  // (row_scale * scale) * (2 * sum [+ ones]) [+ (row_scale * shift) * ones] + bias.
-  template <bool kOnes>
-  __device__ __forceinline__ float value(const WideLaunch& d, float row_scale, float sum,
-                                         float ones) const {
-    float v = __fmul_rn(2.0f, sum);
-    if (kOnes && d.odd) v = __fadd_rn(v, ones);
+  // (row_scale * scale) * doubled [+ (row_scale * shift) * ones] + bias.
+  template <NarrowSum kSum>
+  __device__ __forceinline__ float value(const WideLaunch& d, float row_scale, int64_t degree,
+                                         float sum, float ones) const {
+    float v = doubled<kSum>(sum, ones, degree, d.odd);
     v = __fmul_rn(__fmul_rn(row_scale, scale), v);
-    if (kOnes && d.shift != nullptr) v = __fadd_rn(v, __fmul_rn(__fmul_rn(row_scale, shift), ones));
+    if (kSum != NarrowSum::kFactors && d.shift != nullptr) {
+      const float all = kSum == NarrowSum::kPlain ? __ll2float_rn(degree) : ones;
+      v = __fadd_rn(v, __fmul_rn(__fmul_rn(row_scale, shift), all));
+    }
     return __fadd_rn(v, bias);
   }
 };
@@ -63,9 +65,9 @@ struct WideColumns {
     }
   }
   // Writes the results of lane `part` of a group.
-  template <bool kOnes>
+  template <NarrowSum kSum>
   __device__ __forceinline__ void store(const WideLaunch& d, int64_t row, int part, float row_scale,
-                                        const WideSums& sums) const {
+                                        int64_t degree, const WideSums<kSum>& sums) const {
     constexpr int kRun = 4;
 #pragma unroll
     for (int i = 0; i < kWideElements; i += kRun) {
@@ -74,13 +76,14 @@ struct WideColumns {
       const float4 s = *reinterpret_cast<const float4*>(scale + first);
       const float4 b = *reinterpret_cast<const float4*>(bias + first);
       float4 t{};
-      if constexpr (kOnes) t = *reinterpret_cast<const float4*>(shift + first);
+      if constexpr (kSum != NarrowSum::kFactors)
+        t = *reinterpret_cast<const float4*>(shift + first);
       const WideColumn column[kRun] = {
           {s.x, b.x, t.x}, {s.y, b.y, t.y}, {s.z, b.z, t.z}, {s.w, b.w, t.w}};
       float v[kRun];
 #pragma unroll
       for (int k = 0; k < kRun; ++k)
-        v[k] = column[k].template value<kOnes>(d, row_scale, sums.sum[i + k], sums.ones);
+        v[k] = column[k].template value<kSum>(d, row_scale, degree, sums.sum[i + k], sums.ones);
       const int64_t feature = int64_t{blockIdx.y} * kColumns + first;
       float* to = d.a.out_float + row * d.a.features + feature;
       if (d.vectors) {

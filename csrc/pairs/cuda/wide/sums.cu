@@ -59,7 +59,7 @@ cudaError_t launch_copy(const BmmArgs& given, int parts, const WideTable& table,
 }
 
 template <class Elements, int kLanes>
-cudaError_t launch_sums(WideLaunch d, unsigned chunks, const Context& context) {
+cudaError_t launch_sums(WideLaunch d, bool has_factors, unsigned chunks, const Context& context) {
   constexpr int64_t kGroups = kWarp / kLanes;
   const AggregateArgs& a = d.a;
   const int64_t multiprocessors = context.device.sm_count, parts = d.table.parts;
@@ -73,11 +73,14 @@ cudaError_t launch_sums(WideLaunch d, unsigned chunks, const Context& context) {
   d.long_blocks =
       grid_size(ceil_div(multiprocessors * std::min(parts, kLongBlocks), parts) * parts);
   const dim3 grid(grid_size(d.long_blocks + ceil_div(a.rows, kWideWarps * d.warp_rows)), chunks);
-  const auto launch = [&](auto ones) {
-    return launch_dependent(aggregate_wide_kernel<Elements, decltype(ones)::value, kLanes>, grid,
+  const auto launch = [&](auto sum) {
+    return launch_dependent(aggregate_wide_kernel<Elements, decltype(sum)::value, kLanes>, grid,
                             kWideThreads, 0, context, d);
   };
-  return d.odd || d.shift != nullptr ? launch(std::true_type()) : launch(std::false_type());
+  if (!has_factors) return launch(std::integral_constant<NarrowSum, NarrowSum::kPlain>());
+  if (d.odd || d.shift != nullptr)
+    return launch(std::integral_constant<NarrowSum, NarrowSum::kFactorsOnes>());
+  return launch(std::integral_constant<NarrowSum, NarrowSum::kFactors>());
 }
 
 template <class Elements>
@@ -107,9 +110,9 @@ cudaError_t launch(const NarrowArgs& args, const NarrowFactors& factors, const C
                : launch_copy<Elements>(product, layout.parts, d.table, factors, context);
     if (error != cudaSuccess) return error;
   }
-  if (parts == 1) return launch_sums<Elements, 8>(d, grid_size(chunks), context);
-  if (parts == 2) return launch_sums<Elements, 16>(d, grid_size(chunks), context);
-  return launch_sums<Elements, 32>(d, grid_size(chunks), context);
+  if (parts == 1) return launch_sums<Elements, 8>(d, factors.exist(), grid_size(chunks), context);
+  if (parts == 2) return launch_sums<Elements, 16>(d, factors.exist(), grid_size(chunks), context);
+  return launch_sums<Elements, 32>(d, factors.exist(), grid_size(chunks), context);
 }
 
 }  // namespace
