@@ -198,7 +198,7 @@ def _float_share(model: nn.Module) -> float | None:
     for module in model.modules():
         if isinstance(module, BinaryProduct):
             if module.letters.bmm[1] in "BI":
-                binary |= {id(linear.weight) for linear in module._products()}
+                binary |= {id(weight) for weight in module._latent_weights()}
         elif isinstance(module, BinaryLinear | BinaryConv2d):
             binary.add(id(module.weight))
         elif isinstance(module, BWTALinear | BWTAMultiheadAttention):

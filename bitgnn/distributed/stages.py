@@ -24,6 +24,7 @@ OF_NEIGHBOURS = {
     "bspmm_slots": ("x",),
     "gat_bits": ("x", "source"),
     "gatv2_bits": ("x", "left"),
+    "transformer_bits": ("x", "key"),
 }
 """Arguments of aggregations that hold the neighbours' rows."""
 OWN_PARTS = ("row_scale", "row_factor")

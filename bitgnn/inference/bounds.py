@@ -9,6 +9,7 @@ from typing import Any
 
 from torch import Tensor, nn
 from torch.nn.modules.module import register_module_parameter_registration_hook
+from torch_geometric.nn.dense.linear import is_uninitialized_parameter
 
 from bitgnn.bits.tensor import WORD_BITS
 from bitgnn.inference.program import CALL, Program
@@ -40,6 +41,10 @@ def parameters_on_meta(tensors: Mapping[str, Tensor] | None = None) -> Iterator[
     def on_meta(module: nn.Module, name: str, parameter: nn.Parameter) -> nn.Parameter | None:
         nonlocal numbers, count
         if parameter is None or threading.get_ident() != owner:
+            return None
+        if is_uninitialized_parameter(
+            parameter
+        ):  # without a width, which that of the file gives it
             return None
         numbers, count = numbers + parameter.numel(), count + 1
         if tensors is not None and (numbers > most_numbers or count > most):

@@ -33,7 +33,7 @@ _OF_GRAPHS = ("rowptr", "indices", "values", "row", "col")
 _DTYPES = {
     "bits": torch.int32, "codes": torch.int8, "scale": torch.float32, "classes": torch.int64,
     "image_bits": torch.int32, "pixels": torch.float32, "planes": torch.int32,
-    "counts": torch.int32, "floats": torch.float32,
+    "counts": torch.int32, "floats": torch.float32, "edges": torch.float32,
 }  # fmt: skip
 _WIDTHS = {"bits": words_for, "image_bits": words_for, "planes": words_for, "codes": bytes_for}
 """Last sizes of packed forms by their width."""
@@ -221,7 +221,9 @@ def _run(
                 is_known = len(shape) != _IMAGES and program.inputs == 1
                 found = [_rows(r, rows) if is_known else None for r in registers]
             else:
-                if call.graph is not None and not _are_rows_of(call, values, columns, ends, rows):
+                of_nodes = [r for r in call.inputs if program.registers[r].form != "edges"]
+                known = [len(values[r]) for r in of_nodes]  # type: ignore[arg-type]
+                if call.graph is not None and not _are_rows_of(call, known, columns, ends, rows):
                     raise ValueError("sums over a graph must be of its nodes' rows")
                 result = overload(call.operator)(*map(value, call.arguments))
                 found = result if isinstance(result, tuple | list) else [result]
@@ -237,7 +239,7 @@ def _run(
 
 def _are_rows_of(
     call: Call,
-    values: Mapping[int, Tensor | None],
+    found: Sequence[int],
     columns: Sequence[int],
     ends: Sequence[Ends],
     rows: int,
@@ -247,9 +249,8 @@ def _are_rows_of(
     Operators check the latter, which no index points into, themselves.
     """
     assert call.graph is not None
-    found = [len(values[r]) for r in call.inputs]  # type: ignore[arg-type]
     known = columns[call.graph], rows + ends[call.graph].destinations
-    return found[:1] in ([], [known[0]]) and all(other in known for other in found)
+    return list(found[:1]) in ([], [known[0]]) and all(other in known for other in found)
 
 
 def _rows(register: Register, rows: int) -> Tensor | None:
@@ -257,6 +258,7 @@ def _rows(register: Register, rows: int) -> Tensor | None:
     form, size = register
     if size is None:
         return None
+    rows = EDGES if form == "edges" else rows
     return _meta(rows, _WIDTHS.get(form, int)(size), dtype=_DTYPES[form])
 
 

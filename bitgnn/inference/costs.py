@@ -59,8 +59,9 @@ def call_cost(model: BoundProgram, call: Call, num_nodes: int, graphs: Sequence[
         if from_bits and not has_values:
             return StepCost(edges * size)
         return StepCost(0, edges * size * (2 if has_values else 1))
-    if kind in ("gat_bits", "gatv2_bits") and call.graph is not None:
-        return StepCost(0, graphs[call.graph].nnz * (size + call.named["heads"]))
+    if kind in ("gat_bits", "gatv2_bits", "transformer_bits") and call.graph is not None:
+        of_scores = 2 * call.named["width"] if kind == "transformer_bits" else call.named["heads"]
+        return StepCost(0, graphs[call.graph].nnz * (size + of_scores))
     inner = call.named["size"] * size if kind == "bits_linear" else weights_of(model, call)
     products = 2 * num_nodes * inner
     addends = num_nodes * size if call.named.get("addend") is not None else 0

@@ -60,6 +60,7 @@ PARTS: dict[str, str] = {
     "bspmm_tbf": "aten::mul.Tensor @row_factor .scale -> scale; "
     "bitgnn::bspmm_tbf first size @rowptr @indices x .bias -> floats:size",
     "linear": "aten::linear x .weight .bias -> floats:out",
+    "edge_scores": "aten::linear x .weight -> edges:out",
     "add": "aten::add.Tensor x addend -> =",
     "mul": "aten::mul.Tensor x addend -> =",
     "maximum": "aten::maximum x addend -> =",
@@ -277,7 +278,7 @@ def _conv_add(e: Emitter, s: Asked) -> list[Ref]:
 
 
 def _gat(e: Emitter, s: Asked) -> list[Ref]:
-    """Inputs: bits of messages, which are those of the scores as well."""
+    """Inputs: bits of messages, which are those of the scores as well; terms of edges, perhaps."""
     heads, read = s.a["heads"], s.buffers.get
     given = [s.x[0], read("digits"), read("step"), s.a["size"], None, read("score_bias")]
     gives = [Register("floats", 2 * heads)]
@@ -285,13 +286,24 @@ def _gat(e: Emitter, s: Asked) -> list[Ref]:
     gives = [Register("floats", heads)]
     cuts = ((0, heads), (heads, 2 * heads))
     ends = [e.op("aten::slice.Tensor", scores, 1, *cut, gives=gives)[0] for cut in cuts]
-    return _attended(e, s, "gat_bits", *ends, s.a["negative_slope"], None)
+    edge = s.x[1] if len(s.x) > 1 else None
+    return _attended(e, s, "gat_bits", *ends, s.a["negative_slope"], edge)
+
+
+def _gat_of_edges(e: Emitter, s: Asked) -> list[Ref]:
+    """Inputs: bits of messages, scores of edges."""
+    return _attended(e, s, "gat_bits", None, None, 1.0, s.x[1])
 
 
 def _gatv2(e: Emitter, s: Asked) -> list[Ref]:
     """Inputs: bits of messages, of projections of sources, and of those of destinations."""
     last = [s.buffers[name] for name in ("alone", "both", "step")]
     return _attended(e, s, "gatv2_bits", *s.x[1:], s.a["width"], *last)
+
+
+def _transformer(e: Emitter, s: Asked) -> list[Ref]:
+    """Inputs: bits of messages, floats of queries and of keys."""
+    return _attended(e, s, "transformer_bits", *s.x[1:], s.a["width"], None)
 
 
 def _attended(e: Emitter, s: Asked, operator: str, *middle: Any) -> list[Ref]:
@@ -305,14 +317,14 @@ def _attended(e: Emitter, s: Asked, operator: str, *middle: Any) -> list[Ref]:
 def _call(e: Emitter, s: Asked) -> list[Ref]:
     """The user's own code, by its number; it may read everything that stands beside the graph."""
     graph = [] if s.graph is None else [Part(s.graph, "whole")]
-    gives = [Register("floats", e.sizes[s.a["call"]])]
+    gives = [Register(s.a.get("form", "floats"), e.sizes[s.a["call"]])]
     return e.op(CALL, s.a["call"], *s.x, *graph, gives=gives)
 
 
 _OTHERS: Mapping[str, Callable[[Emitter, Asked], list[Ref]]] = {
     "pack_standardized": _standardized, "concat": _concat, "add_fbb": _add_signs, "cat": _cat,
     "cat_channels": _cat, "float_conv": _float_conv, "conv_add": _conv_add, "call": _call,
-    "gat": _gat, "gatv2": _gatv2,
+    "gat": _gat, "gat_of_edges": _gat_of_edges, "gatv2": _gatv2, "transformer": _transformer,
     **dict.fromkeys((*FUNCTIONS, *OF_IMAGES), _function),
 }  # fmt: skip
 """Parts whose calls depend on more than a row can say."""

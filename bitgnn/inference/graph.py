@@ -18,7 +18,9 @@ from torch_geometric.utils import is_sparse, to_edge_index
 from bitgnn.bits import BitAdjacency, pytrees
 from bitgnn.inference.bounds import LARGEST
 from bitgnn.inference.checks import Ends
+from bitgnn.inference.own_code.calls import NODES
 from bitgnn.nn.adjacencies import gcn_adjacency, neighbour_adjacency, relation_adjacency
+from bitgnn.nn.edge_features import edge_order
 from bitgnn.nn.propagation.reductions import laplacian_adjacency
 from bitgnn.ops.layout_choice import default_layout
 
@@ -31,8 +33,9 @@ class GraphSpec:
     """Options of a layer's graph as plain values.
 
     Attributes:
-        kind: ``"gcn"`` (self loops and symmetric normalisation), ``"neighbours"``, or
-            ``"laplacian"`` (symmetric normalisation by sources, without self loops).
+        kind: ``"gcn"`` (self loops and symmetric normalisation), ``"neighbours"``,
+            ``"laplacian"`` (symmetric normalisation by sources, without self loops), or ``"edges"``
+            (entries in the order of :func:`bitgnn.nn.edge_features.edge_order`).
         reduction: ``"add"`` or ``"mean"``.
         add_self_loops: for ``"gcn"``.
         improved: for ``"gcn"``: added loops weigh 2.
@@ -49,7 +52,7 @@ class GraphSpec:
             each of them, and a mean is one of each. 0 where it holds weights.
     """
 
-    kind: Literal["gcn", "neighbours", "laplacian"] = "gcn"
+    kind: Literal["gcn", "neighbours", "laplacian", "edges"] = "gcn"
     reduction: Literal["add", "mean"] = "add"
     add_self_loops: bool = True
     improved: bool = False
@@ -85,7 +88,7 @@ class GraphSpec:
         flags = (getattr(spec, entry.name) for entry in fields(cls) if entry.type == "bool")
         numbers = (getattr(spec, name) for name in _OF_TYPES)
         if (
-            spec.kind not in ("gcn", "neighbours", "laplacian")
+            spec.kind not in ("gcn", "neighbours", "laplacian", "edges")
             or spec.reduction not in ("add", "mean")
             or spec.flow not in ("source_to_target", "target_to_source")
             or not all(type(flag) is bool for flag in flags)
@@ -113,6 +116,8 @@ class GraphSpec:
             edge_index = edge_index.set_value(None, layout=None)
         if self.keeps_weights:
             return self._build_floats(edge_index, sizes, weight)
+        if self.kind == "edges":
+            return edge_order(edge_index, sizes[0], self.add_self_loops, self.flow).adjacency
         if self.kind == "laplacian":
             made = laplacian_adjacency(edge_index, sizes[0], weight, flow=self.flow)
         elif self.kind == "gcn":
@@ -181,7 +186,9 @@ class PreparedGraph:
     inputs: Mapping[str, Any] = field(default_factory=dict)
 
     def part(self, name: str) -> Any:
-        """The edges, their weights, or a further input."""
+        """The edges, their weights, the number of nodes, or a further input."""
+        if name == NODES:
+            return self.num_nodes
         if name in ("edge_index", "edge_weight"):
             return getattr(self, name)
         return self.inputs.get(name)

@@ -44,7 +44,7 @@ ALLOWED = {
         "concat_bbb", "conv_add", "conv_bbb", "conv_bbf", "conv_fbb", "conv_fbf", "gat_bits",
         "gatv2_bits", "linear_ternary", "pack", "pack_images", "pack_int8", "pack_patches",
         "pack_scaled", "pack_standardized",
-        "pack_ternary", "pool_bits", "unpack",
+        "pack_ternary", "pool_bits", "transformer_bits", "unpack",
     ),
     "float": OWN,
 }  # fmt: skip

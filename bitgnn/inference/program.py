@@ -16,6 +16,7 @@ from bitgnn.inference.operators import argument_names
 
 Form = Literal[
     "floats",
+    "edges",
     "bits",
     "codes",
     "scale",
@@ -40,7 +41,8 @@ class Register(NamedTuple):
     """Form of the values in a register, for each node or image.
 
     Attributes:
-        form: ``"floats"`` (float32 ``[N, size]``), ``"bits"`` (words ``[N, ceil(size / 32)]``),
+        form: ``"floats"`` (float32 ``[N, size]``), ``"edges"`` (the same of the entries of a
+            graph, ``[E, size]``), ``"bits"`` (words ``[N, ceil(size / 32)]``),
             ``"codes"`` (int8 ``[N, 16 * ceil(size / 16)]``), ``"scale"`` (float32 ``[N]``),
             ``"planes"`` (ternary words ``[N, 2, ceil(size / 32)]``), ``"counts"`` (int32 ``[N]``)
             or ``"classes"`` (int64 ``[N]``, each below ``size``).

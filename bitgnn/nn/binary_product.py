@@ -103,6 +103,10 @@ class BinaryProduct(LooksUp):
         """The linear maps whose weights take part in binary products."""
         raise NotImplementedError
 
+    def _latent_weights(self) -> Iterable[Tensor]:
+        """The parameters that the weights of these maps are made of."""
+        return (linear.weight for linear in self._products())
+
     def reset_parameters(self) -> None:
         """Draw the weights anew and reset the norms; binary weights start at N(0, 1 / in)."""
         super().reset_parameters()  # type: ignore[misc]

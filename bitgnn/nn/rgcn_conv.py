@@ -15,7 +15,8 @@ from bitgnn.nn.adjacencies import kept_adjacency, relation_adjacency
 from bitgnn.nn.aggregation import aggregate
 from bitgnn.nn.gin_conv import name_of
 from bitgnn.nn.inputs.float_inputs import as_pair, unpacked
-from bitgnn.nn.inputs.looked_up_products import Part
+from bitgnn.nn.inputs.input_bits import InputBits
+from bitgnn.nn.inputs.looked_up_products import Part, SeenInput
 from bitgnn.nn.neighbour_layer import NeighbourLayer, dropped
 from bitgnn.nn.norms import ProductNorm
 from bitgnn.nn.precision import LayerPrecision, Role
@@ -47,8 +48,9 @@ class RGCNConv(SumForms, NeighbourLayer, torch_geometric.nn.RGCNConv):
       relations are added up over one adjacency ``[N, N * R]``. A batch norm follows where a binary
       layer reads the result, else a learnt gain of all products.
 
-    With ``num_bases`` the signs are those of the combined weights. Where ``x`` is None or numbers
-    of rows there is no product, and PyG's code looks the rows up.
+    With ``num_bases`` the signs are those of the combined weights. With ``num_blocks`` a product of
+    bits, which knows no zeros, is the mean of two whose signs differ outside of the blocks. Where
+    ``x`` is None or numbers of rows there is no product, and PyG's code looks the rows up.
 
     Source: Schlichtkrull et al., "Modeling Relational Data with Graph Convolutional
     Networks", ESWC 2018.
@@ -59,7 +61,7 @@ class RGCNConv(SumForms, NeighbourLayer, torch_geometric.nn.RGCNConv):
         out_channels: size of each output sample.
         num_relations: number of relations.
         num_bases: as in PyG.
-        num_blocks: as in PyG; a block-diagonal weight has a float form alone.
+        num_blocks: as in PyG.
         aggr: as in PyG; a sum or mean in binary precisions.
         root_weight: as in PyG.
         is_sorted: as in PyG.
@@ -70,8 +72,8 @@ class RGCNConv(SumForms, NeighbourLayer, torch_geometric.nn.RGCNConv):
         **kwargs: further arguments of PyG's ``MessagePassing``.
 
     Raises:
-        ValueError: unknown precision, a binary one with ``num_blocks`` or another aggregation, or
-            ``dropout`` outside [0, 1).
+        ValueError: unknown precision, a binary one with another aggregation, or ``dropout`` outside
+            [0, 1).
     """
 
     def __init__(
@@ -108,14 +110,40 @@ class RGCNConv(SumForms, NeighbourLayer, torch_geometric.nn.RGCNConv):
         return (self.relation_map,) if self.root is None else (self.relation_map, self.root_map)
 
     @property
+    def root_weight(self) -> bool:
+        """Whether the node's own features are added, as the constructor was told."""
+        return self.root is not None
+
+    def _latent_weights(self) -> Iterable[Tensor]:
+        return (p for p in (self.weight, self.root, self.comp) if p is not None)
+
+    @property
     def relation_map(self) -> RelationMap:
         """``[num_relations * out_channels, in_channels]``."""
         if self.num_blocks is not None:
-            return RelationMap(self.weight.flatten(0, -2))
+            return self._block_map(0.0)
         weight = self.weight
         if self.num_bases is not None:
             weight = (self.comp @ weight.flatten(1)).view(-1, *weight.shape[1:])
         return RelationMap(weight.transpose(1, 2).flatten(0, 1))
+
+    @property
+    def halves(self) -> tuple[RelationMap, ...]:
+        """Maps without zeros whose products have the mean that a product of bits wants.
+
+        Outside of the blocks their signs are +1 in one and -1 in the other.
+        """
+        if self.num_blocks is None:
+            return (self.relation_map,)
+        return self._block_map(1.0), self._block_map(-1.0)
+
+    def _block_map(self, outside: float) -> RelationMap:
+        """The map of all relations with blocks on the diagonal."""
+        relations, blocks, inputs, outputs = self.weight.shape
+        whole = self.weight.new_full((relations, blocks, outputs, blocks, inputs), outside)
+        place = torch.arange(blocks, device=whole.device)
+        whole[:, place, :, place] = self.weight.permute(1, 0, 3, 2)
+        return RelationMap(whole.view(relations * blocks * outputs, blocks * inputs))
 
     @property
     def root_map(self) -> RelationMap:
@@ -182,10 +210,9 @@ class RGCNConv(SumForms, NeighbourLayer, torch_geometric.nn.RGCNConv):
         seen = self._see(u, bits, self.dropout)
         if self.training:
             change = give_to_decay if isinstance(seen.operand, InputRows) else spare_from_decay
-            for parameter in (self.weight, self.root, self.comp):
-                if parameter is not None:
-                    change(parameter)
-        z = self._bits_product(seen, bits, Part(linear, None)).view(-1, self.out_channels)
+            for parameter in self._latent_weights():
+                change(parameter)
+        z = self._relation_product(seen, bits, linear).view(-1, self.out_channels)
         s = aggregate(z, self._adjacency(edges, edge_type, node.size(0), source.size(0)), self.bias)
         if root is None:
             return self._output(s)
@@ -194,6 +221,14 @@ class RGCNConv(SumForms, NeighbourLayer, torch_geometric.nn.RGCNConv):
             self._look(u, bits, root)
             seen = self._see(u, bits, self.dropout)
         return self._output(s + self._bits_product(seen, bits, Part(root, None, is_root=True)))
+
+    def _relation_product(self, seen: SeenInput, bits: InputBits, linear: Any) -> Tensor:
+        """The products of all relations side by side."""
+        if self.num_blocks is None or isinstance(seen.operand, InputRows):
+            return self._bits_product(seen, bits, Part(linear, None))
+        halves: Any = self.halves
+        first, second = (self._bits_product(seen, bits, Part(half, None)) for half in halves)
+        return (first + second) * 0.5
 
     def _adjacency(
         self, edges: Any, edge_type: Tensor | None, rows: int, sources: int
@@ -224,8 +259,6 @@ class FastRGCNConv(RGCNConv, torch_geometric.nn.FastRGCNConv):
 
 def why_not_binary(layer: Any) -> str | None:
     """Reason why a layer of PyG has no binary form, or None."""
-    if layer.num_blocks is not None:
-        return "its weights are block-diagonal"
     plain = (torch_geometric.nn.SumAggregation, torch_geometric.nn.MeanAggregation)
     if not isinstance(layer.aggr_module, plain):
         return f"aggr={layer.aggr!r} is neither a sum nor a mean"

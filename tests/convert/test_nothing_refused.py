@@ -140,7 +140,7 @@ def test_parts_with_linear_layers(name, tmp_path):
 
 FLOATS = {
     "edges": (lambda: pyg.EdgeCNN(WIDTH, 8, 2, CLASSES), (X, EDGES)),
-    "relations": (lambda: pyg.RGCNConv(WIDTH, CLASSES, 2, num_blocks=1), (X, EDGES, EDGES[0] % 2)),
+    "relations": (lambda: pyg.RGCNConv(WIDTH, CLASSES, 2, aggr="max"), (X, EDGES, EDGES[0] % 2)),
     "MLP": (lambda: pyg.MLP([WIDTH, 8, CLASSES]), (X,)),
     "labels": (pyg.WLConv, (torch.arange(N) % 3, EDGES)),
 }
@@ -191,11 +191,17 @@ class Parts(nn.Module):
         )
 
 
-@pytest.mark.parametrize(("make", "inputs"), [(Pair, (X, EDGES)), (Parts, ([X, X.flip(0)],))])
-def test_linear_layers_in_forwards_of_several_inputs(make, inputs, tmp_path):
-    model = trained(make(), *inputs)
+def test_linear_layers_in_forwards_of_several_inputs(tmp_path):
+    inputs = ([X, X.flip(0)],)
+    model = trained(Parts(), *inputs)
     assert bitgnn.report_of(model).swapped
-    check(model, *inputs, folder=tmp_path, kind="layers", other=bitgnn.binarize(make()))
+    check(model, *inputs, folder=tmp_path, kind="layers", other=bitgnn.binarize(Parts()))
+
+
+def test_a_head_of_links_is_a_model_of_graphs(tmp_path):
+    model = trained(Pair(), X, EDGES)
+    assert list(bitgnn.report_of(model).swapped) == ["first"]
+    check(model, X, EDGES, folder=tmp_path)
 
 
 class Places(Around):

@@ -13,7 +13,10 @@ from bitgnn.nn.adjacencies import relation_adjacency
 from bitgnn.quantize import sgn
 
 NODES, WIDTH, CLASSES, RELATIONS = 40, 33, 5, 4
-OPTIONS = ({}, {"num_bases": 2}, {"aggr": "add"}, {"root_weight": False}, {"bias": False})
+OPTIONS = (
+    {}, {"num_bases": 2}, {"num_blocks": 3}, {"aggr": "add"}, {"root_weight": False},
+    {"bias": False},
+)  # fmt: skip
 
 
 @pytest.fixture
@@ -32,8 +35,9 @@ def features(is_sparse):
 class Stack(nn.Module):
     def __init__(self, kind=pyg.RGCNConv, **options):
         super().__init__()
-        self.first = kind(WIDTH, 40, RELATIONS, **options)
-        self.last = kind(40, CLASSES, RELATIONS, **options)
+        hidden, classes = (39, 6) if "num_blocks" in options else (40, CLASSES)
+        self.first = kind(WIDTH, hidden, RELATIONS, **options)
+        self.last = kind(hidden, classes, RELATIONS, **options)
 
     def forward(self, x, edge_index, edge_type):
         return self.last(self.first(x, edge_index, edge_type).relu(), edge_index, edge_type)
@@ -50,14 +54,13 @@ def trained(model, *given):
 
 
 @pytest.mark.parametrize("kinds", [(RGCNConv, pyg.RGCNConv), (FastRGCNConv, pyg.FastRGCNConv)])
-@pytest.mark.parametrize("options", [*OPTIONS, {"num_blocks": 3}])
+@pytest.mark.parametrize("options", OPTIONS)
 def test_floats_are_those_of_pyg(kinds, options, graph):
-    width = 33 if "num_blocks" not in options else 36
-    theirs = kinds[1](width, 6, RELATIONS, **options)
-    ours = kinds[0](width, 6, RELATIONS, precision="fp32", **options)
+    theirs = kinds[1](WIDTH, 6, RELATIONS, **options)
+    ours = kinds[0](WIDTH, 6, RELATIONS, precision="fp32", **options)
     assert repr(ours) == repr(theirs)
     ours.load_state_dict(theirs.state_dict())
-    x = torch.randn(NODES, width)
+    x = torch.randn(NODES, WIDTH)
     assert torch.equal(ours(x, *graph), theirs(x, *graph))
 
 
@@ -66,13 +69,16 @@ def by_hand(layer, x, node, edges, types):
     weight = layer.weight
     if layer.num_bases is not None:
         weight = torch.einsum("rb,bio->rio", layer.comp, weight)
+    signs = sgn(weight)
+    if layer.num_blocks is not None:
+        signs = torch.stack([torch.block_diag(*blocks) for blocks in signs])
 
     def product(rows, w, gain):  # bits of results stand for -1/2 and +1/2
-        return gain * 2 * len(w) ** -0.5 * ((rows > 0).float() - 0.5) @ sgn(w)
+        return gain * 2 * len(w) ** -0.5 * ((rows > 0).float() - 0.5) @ w
 
     total = torch.zeros(len(node), layer.out_channels)
     for relation in range(layer.num_relations):
-        y = product(x, weight[relation], layer.output_gain)
+        y = product(x, signs[relation], layer.output_gain)
         source, target = edges[:, types == relation]
         sums = torch.zeros_like(total).index_add(0, target, y[source])
         if layer.aggr == "mean":
@@ -80,7 +86,7 @@ def by_hand(layer, x, node, edges, types):
             sums = sums / count.unsqueeze(1)
         total = total + sums
     if layer.root is not None:
-        total = total + product(node, layer.root, layer.root_gain)
+        total = total + product(node, sgn(layer.root), layer.root_gain)
     return total if layer.bias is None else total + layer.bias
 
 
@@ -147,7 +153,7 @@ class OfNumbers(nn.Module):
 
 
 @pytest.mark.filterwarnings("ignore:freeze. parts of")
-def test_models_without_features(graph):
+def test_models_without_features(graph, tmp_path):
     model = trained(bitgnn.binarize(OfNumbers()), *graph)
     numbers = torch.arange(NODES)
     assert torch.equal(model.first(None, *graph), model.first(numbers, *graph))
@@ -155,6 +161,23 @@ def test_models_without_features(graph):
     with torch.no_grad():
         torch.testing.assert_close(frozen(*graph), model(*graph))
     assert list(frozen.report.letters) == ["last"]
+    read = bitgnn.load(bitgnn.save(frozen, tmp_path), OfNumbers())
+    assert torch.equal(read(*graph), frozen(*graph))
+
+
+def test_all_weights_of_relations_count_as_binary(graph):
+    model = bitgnn.binarize(Stack(num_bases=2))
+    trained(model, features(is_sparse=True), *graph)
+    assert bitgnn.report_of(model).float_share == 0.0
+
+
+def test_a_block_learns_from_its_own_inputs(graph):
+    layer = RGCNConv(WIDTH, 6, RELATIONS, num_blocks=3, root_weight=False).eval()
+    x = torch.randn(NODES, WIDTH).relu().requires_grad_()
+    layer(x, *graph)[:, :2].sum().backward()  # results of the first block
+    assert layer.weight.grad[:, 0].any()
+    assert not layer.weight.grad[:, 1:].any()
+    assert not x.grad[:, 11:].any()
 
 
 @pytest.mark.parametrize("is_sparse", [True, False])
@@ -185,7 +208,6 @@ def test_wrong_calls(change, message, graph):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"num_blocks": 3}, "must be 'fp32', since its weights are block-diagonal"),
         ({"aggr": "max"}, "must be 'fp32', since aggr='max' is neither"),
         ({"precision": "FBB+BBF"}, "must be 'fp32', 'full' or 'bin', got 'FBB"),
     ],

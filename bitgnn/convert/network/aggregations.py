@@ -6,10 +6,13 @@ from dataclasses import replace
 from inspect import unwrap
 from typing import Any
 
+from torch import Tensor
+
 from bitgnn.convert.network.tracer import NotTraced
 from bitgnn.convert.network.values import Part, Unsupported, Value, is_unit
 from bitgnn.inference.graph import GraphSpec
 from bitgnn.inference.own_code.calls import FloatCall, Input
+from bitgnn.nn.gine_conv import sums_beside_edges
 from bitgnn.nn.propagation.reductions import (
     aggregate,
     extreme_of_sums,
@@ -59,7 +62,21 @@ def _aggregate(
     return Value("call", name, (sums,), x.size, call=call, needs_edges=True)
 
 
+def _beside_edges(
+    name: str, x: Any, graph: Any, edge_attr: Any, factor: Tensor, flow: str
+) -> Value:
+    """Float sums of messages with features of edges in them."""
+    if not isinstance(x, Value) or not isinstance(graph, Part):
+        raise Unsupported(READY)
+    inputs = (x, edge_attr) if isinstance(edge_attr, Value) else (x,)
+    edges = Input(1) if isinstance(edge_attr, Value) else Input(edge_attr.name)
+    args = (Input(0), Input(graph.name), edges, factor, flow)
+    call = FloatCall(name, unwrap(sums_beside_edges), args, {}, x.size)
+    return Value("call", name, inputs, x.size, call=call, needs_edges=True)
+
+
 FUNCTIONS: dict[Any, Any] = {
+    unwrap(sums_beside_edges): _beside_edges,
     unwrap(propagation_graph): _graph,
     unwrap(neighbour_sums): _sums,
     unwrap(aggregate): _aggregate,

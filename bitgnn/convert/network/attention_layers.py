@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -9,16 +11,27 @@ from torch import Tensor
 
 from bitgnn.convert.network.layers import (
     FLOAT,
+    Planned,
     looked_up_product,
+    lower_linear,
     pattern_of,
     prepare,
     product,
     weight_of,
 )
-from bitgnn.convert.network.values import Unsupported, Value, batch_norm, function_of, named
+from bitgnn.convert.network.values import (
+    Part,
+    Unsupported,
+    Value,
+    batch_norm,
+    function_of,
+    named,
+)
 from bitgnn.inference.graph import GraphSpec
+from bitgnn.inference.own_code.calls import EDGE_INDEX, NODES, FloatCall, Input
 from bitgnn.nn.attention.attention_layer import mean_weight
 from bitgnn.nn.attention.gatv2_conv import GATv2Conv
+from bitgnn.nn.edge_features import graph_scores_of_pairs, ordered_features
 from bitgnn.ops.linear import MOST_FEATURES
 from bitgnn.quantize import sgn
 from bitgnn.quantize.looked_up_linear import output_affine
@@ -27,14 +40,15 @@ MOST_GROWTH = 4
 """Columns of float sums of a layer's input, a column of its result, up to which they come first."""
 
 
-def lower_attention(name: str, layer: Any, letters: Any, value: Value, spec: GraphSpec) -> Value:
-    """A GATConv or GATv2Conv of this package in a binary form.
+def lower_attention(
+    name: str, layer: Any, letters: Any, value: Value, spec: GraphSpec, edge_attr: Any = None
+) -> Value:
+    """A GATConv or GATv2Conv of this package in a binary form, perhaps with features of edges.
 
     The value of kind ``"attend"`` takes the signs of its inputs: of messages, and of projections of
-    sources and destinations where scores are those of pairs of bits.
+    sources and destinations where scores are those of pairs of bits. Terms of the scores that each
+    edge has of its own are its last input, in floats.
     """
-    if layer.edge_dim is not None:
-        raise Unsupported("its scores take features of edges")
     if not isinstance(layer.in_channels, int):
         raise Unsupported("sources and destinations have projections of their own")
     prepared = prepare(name, layer, letters, value)
@@ -49,11 +63,15 @@ def lower_attention(name: str, layer: Any, letters: Any, value: Value, spec: Gra
         if second is not None:
             right = _projection(name, layer, letters, prepared, second, layer.root_norm, True)
         sides = tuple(function_of(name, "sign", side) for side in (left, right))
+    edge = None
+    if edge_attr is not None:
+        edge = _edge_terms(name, layer, edge_attr, sides if is_v2 else (), spec)
+        spec = replace(spec, kind="edges")
     if letters.bspmm[0] == "B":
         bias = layer._operator_bias()
         tensors = _pair_tensors(layer) if is_v2 else named(score_weight=layer.score_weight())
         inputs = (sides[0], *sides) if is_v2 else sides[:1]
-        out = _attend(layer, name, inputs, spec, False, {**tensors, **named(bias=bias)})
+        out = _attend(layer, name, inputs, spec, False, {**tensors, **named(bias=bias)}, edge)
         if not layer.concat:
             weight = mean_weight(layer.heads, layer.out_channels, linear.weight.detach().float())
             out = Value(
@@ -61,7 +79,7 @@ def lower_attention(name: str, layer: Any, letters: Any, value: Value, spec: Gra
             )
         rest = None if layer.concat and layer.res is None else layer.bias
     else:
-        out = _sums_first(name, layer, letters, prepared, linear, spec, sides)
+        out = _sums_first(name, layer, letters, prepared, linear, spec, sides, edge)
         rest = None if layer.res is None else layer.bias
     if layer.res is not None:
         own = product(f"{name}.res", FLOAT, value, weight_of(layer.res, name))
@@ -91,6 +109,48 @@ def _projection(
     return z if norm is None else batch_norm(f"{name}.hidden_norm", norm, z)
 
 
+def _edge_terms(
+    name: str, layer: Any, edge_attr: Value | Part, sides: tuple[Value, ...], spec: GraphSpec
+) -> Value:
+    """Terms of the scores ``[E, H]`` in the order of the graph's entries; all of them of pairs."""
+    inputs = () if isinstance(edge_attr, Part) else (edge_attr,)
+    given = Input(edge_attr.name if isinstance(edge_attr, Part) else 0)
+    options = spec.add_self_loops, spec.flow
+    place = f"{name}.edge_attr"
+    args: tuple[Any, ...] = (
+        Input(NODES),
+        Input(EDGE_INDEX),
+        given,
+        options[0],
+        layer.fill_value,
+        options[1],
+    )
+    features = _of_edges(place, inputs, ordered_features, args, layer.edge_dim)
+    if not sides:
+        heads, channels = layer.heads, layer.out_channels
+        weight = layer.lin_edge.weight.detach().view(heads, channels, -1)
+        folded = (layer.att_edge.detach().view(heads, channels, 1) * weight).sum(1)
+        tensors = named(weight=folded)
+        return Value("edge_scores", name, (features,), heads, tensors=tensors, needs_edges=True)
+    biases = layer.lin_l.bias, layer.lin_r.bias
+    if biases[0] is not None:
+        pairs = zip(sides, biases, strict=True)
+        sides = tuple(function_of(name, "bias", side, named(bias=own)) for side, own in pairs)
+    att = layer.att.detach().view(layer.heads, layer.out_channels)
+    last = layer.lin_edge.weight.detach(), att, float(layer.negative_slope), *options
+    args = (Input(0), Input(1), Input(EDGE_INDEX), Input(2), *last)
+    return _of_edges(name, (*sides, features), graph_scores_of_pairs, args, layer.heads)
+
+
+def _of_edges(
+    name: str, inputs: tuple[Value, ...], function: Any, args: tuple[Any, ...], size: int
+) -> Value:
+    """Rows of the entries of a graph, as a function of this package gives them."""
+    call = FloatCall(name, function, args, {}, size)
+    form = {"form": "edges"}
+    return Value("call", name, inputs, size, attributes=form, call=call, needs_edges=True)
+
+
 def _attend(
     layer: Any,
     name: str,
@@ -98,12 +158,16 @@ def _attend(
     spec: GraphSpec,
     shared: bool,
     tensors: dict[str, Tensor],
+    edge: Value | None,
 ) -> Value:
     size = inputs[0].size
     assert size is not None
-    options = {"heads": layer.heads, "shared": shared}
-    if len(inputs) == 1:
+    options = {"heads": layer.heads, "shared": shared, "has_edges": edge is not None}
+    if edge is not None and len(inputs) > 1:  # which says all of the scores
+        inputs, tensors = inputs[:1], {n: t for n, t in tensors.items() if n == "bias"}
+    elif len(inputs) == 1:
         options["negative_slope"] = float(layer.negative_slope)
+    inputs = inputs if edge is None else (*inputs, edge)
     columns = layer.heads * size if shared else size
     return Value("attend", name, inputs, columns, attributes=options, tensors=tensors, spec=spec)
 
@@ -116,6 +180,7 @@ def _sums_first(
     linear: Any,
     spec: GraphSpec,
     sides: tuple[Value, ...],
+    edge: Value | None,
 ) -> Value:
     r"""Float messages ``scale * (x . sgn(W)) + shift``: the bits x are summed, then multiplied.
 
@@ -147,7 +212,7 @@ def _sums_first(
         score = torch.cat([(att * whole).sum(1) for att in atts])
         base = torch.cat([(att.squeeze(2) * shift).sum(1) for att in atts])
         inputs, tensors = (pattern,), named(score_weight=score, score_bias=base)
-    out = _attend(layer, name, inputs, spec, True, tensors)
+    out = _attend(layer, name, inputs, spec, True, tensors, edge)
     constant = shift.flatten()
     own = layer._message_bias()
     constant = constant if own is None else constant + own.detach().float()
@@ -171,3 +236,34 @@ def _map_of(name: str, layer: Any) -> str:
 def _pair_tensors(layer: Any) -> dict[str, Tensor]:
     """Integer weights of the scores of pairs of bits."""
     return dict(layer.pair_weights()._asdict())
+
+
+def lower_transformer(name: str, layer: Any, value: Value, plan: Planned) -> Value:
+    """A TransformerConv of this package whose messages are signs; queries and keys are floats."""
+    if not layer.has_bits:
+        raise Unsupported("its messages are floats")
+    if layer.lin_beta is not None:
+        raise Unsupported("its gate has no form in frozen models")
+    if not isinstance(layer.in_channels, int):
+        raise Unsupported("sources and destinations have maps of their own")
+
+    def mapped(part: str) -> Value:
+        return lower_linear(f"{name}.{part}", getattr(layer, part), value, plan)
+
+    query, key, messages = map(mapped, ("lin_query", "lin_key", "lin_value"))
+    assert query.size is not None
+    divisor = torch.full((query.size,), math.sqrt(layer.out_channels), dtype=torch.float32)
+    query = function_of(name, "divisor", query, {"divisor": divisor})
+    spec = GraphSpec(
+        "neighbours", "add", False, False, False, layer.flow, False, uses_sparse_values=False,
+        uses_columns=False,
+    )  # fmt: skip
+    options = {"heads": layer.heads, "shared": False, "has_edges": False, "of_rows": True}
+    inputs = (function_of(name, "sign", messages), query, key)
+    out = Value("attend", name, inputs, messages.size, attributes=options, spec=spec)
+    if not layer.concat:
+        weight = mean_weight(layer.heads, layer.out_channels, divisor)
+        out = Value("linear", name, (out,), weight.size(0), tensors=named(weight=weight))
+    if layer.root_weight:
+        out = Value("add", name, (out, mapped("lin_skip")), out.size)
+    return out

@@ -189,7 +189,9 @@ class Demands:
             if value in self.floats:
                 self.wants_signs(value.inputs[0])
         elif value.kind == "attend":
-            for source in value.inputs:
+            signs, floats = attended_inputs(value)
+            self.floats.update(floats)
+            for source in signs:
                 self.wants_signs(source)
         else:
             self._visit_others(value)
@@ -251,6 +253,13 @@ def is_bit_flatten(value: Value) -> bool:
         return False
     base, _ = collapse(canonical(value.inputs[0]))
     return value.inputs[0].size % WORD_BITS == 0 or base.kind in ("product", "add")
+
+
+def attended_inputs(value: Value) -> tuple[tuple[Value, ...], tuple[Value, ...]]:
+    """Inputs of an attention that it takes the signs of, and those of floats."""
+    count = 1 if value.attributes.get("of_rows") else len(value.inputs)
+    count -= bool(value.attributes["has_edges"])
+    return value.inputs[:count], value.inputs[count:]
 
 
 def signs_beside(value: Value) -> tuple[Value, float] | None:

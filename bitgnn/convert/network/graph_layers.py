@@ -20,6 +20,7 @@ from bitgnn.convert.network.graph_rows import (
     GraphLayer,
     row_of,
 )
+from bitgnn.convert.network.int8_rows import is_rows
 from bitgnn.convert.network.layers import (
     FLOAT,
     Planned,
@@ -33,6 +34,7 @@ from bitgnn.convert.network.layers import (
 )
 from bitgnn.convert.network.tracer import NotTraced
 from bitgnn.convert.network.values import (
+    Part,
     Unsupported,
     Value,
     batch_norm,
@@ -101,15 +103,17 @@ def lower_graph_layer(
     spec = _between(_adjacency(layer, row, letters, weighted), sides, edge_type)
     if isinstance(row, AttentionRow):
         # Without a map of theirs features of edges act on nothing: PyG's GAT hands them on.
-        acting = ("edge_attr",) if layer.lin_edge is not None else ()
-        given = [key for key in (*acting, "return_attention_weights") if arguments.get(key)]
-        if given or letters.is_float:
-            why = f"it is given {given[0]}" if given else "its attention is in floats"
-            raise Unsupported(why)
-        if node is not value:
+        edge_attr = arguments.get("edge_attr") if layer.lin_edge is not None else None
+        if letters.is_float:
+            raise Unsupported("its attention is in floats")
+        if arguments.get("return_attention_weights"):
+            raise Unsupported("it is asked for its coefficients")
+        if edge_attr is not None and not isinstance(edge_attr, Value | Part):
+            raise Unsupported("its features of edges are constants")
+        if node is not value or (edge_attr is not None and edge_type is not None):
             raise Unsupported("its sources and destinations are different nodes")
         plain = replace(spec, weighted=False, keeps_weights=False, uses_columns=False)
-        return lower_attention(name, layer, letters, value, plain)
+        return lower_attention(name, layer, letters, value, plain, edge_attr)
     if letters.is_float:
         return _lower_float(name, row, layer, value, node, spec)
     linear, root = row.maps(layer)
@@ -187,7 +191,12 @@ def lower_relations(name: str, layer: RGCNConv, arguments: Mapping[str, Any]) ->
         relations=layer.num_relations, keeps_weights=False, uses_columns=True,
     )  # fmt: skip
     size = layer.out_channels
-    z = looked_up_product(name, layer, letters, value, layer.relation_map)
+    if layer.num_blocks is None or is_rows(layer.input_bits):
+        z = looked_up_product(name, layer, letters, value, layer.relation_map)
+    else:
+        halves = (looked_up_product(name, layer, letters, value, h) for h in layer.halves)
+        z = Value("add", name, tuple(halves), size * layer.num_relations)
+        z = function_of(name, "scale", z, factor=0.5)
     z = Value("relations", name, (z,), size, attributes={"rows": [-1, size], "out": size})
     out = Value("aggregate", name, (z,), size, tensors=named(bias=layer.bias), spec=spec)
     if layer.root is not None:

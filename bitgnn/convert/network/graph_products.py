@@ -7,7 +7,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from bitgnn.convert.network.demands import EXACT
+from bitgnn.convert.network.demands import EXACT, attended_inputs
 from bitgnn.convert.network.folding import binarised
 from bitgnn.convert.network.int8_rows import Int8Products
 from bitgnn.convert.network.registers import (
@@ -161,20 +161,25 @@ class GraphProducts(Int8Products):
 
     def _attend(self, value: Value, compared: Comparison | None) -> int:
         """Sums of neighbours' bits weighted by attention, to floats or to bits."""
-        source, *sides = value.inputs
+        (source, *sides), floats = attended_inputs(value)
         tensors: dict[str, Tensor | None] = dict(value.tensors)
         a = {**value.attributes, "size": source.size, "to_bits": compared is not None}
         if compared is not None:
             tensors |= {"bias": None, "threshold": compared[0]}
-        if sides:
-            a["width"] = sides[0].size
-        else:
+        kind = "gat"
+        if a.get("of_rows"):
+            kind, a["width"] = "transformer", floats[0].size
+        elif sides:
+            kind, a["width"] = "gatv2", sides[0].size
+        elif "score_weight" in tensors:
             weight = tensors.pop("score_weight")
             assert weight is not None
             tensors["digits"], tensors["step"] = weight_digits(weight)
-        read = [self._plain(part).register for part in value.inputs]
-        graph = self.graph(value.spec)
-        return self.step("gatv2" if sides else "gat", value.layer, read, a, graph, **tensors)
+        else:
+            kind = "gat_of_edges"
+        read = [self._plain(part).register for part in (source, *sides)]
+        read += [self.floats[part] for part in floats]
+        return self.step(kind, value.layer, read, a, self.graph(value.spec), **tensors)
 
     def _sum(self, value: Value, compared: Comparison | None) -> int:
         """A sum of two values: bits, or floats where both are signs."""

@@ -7,11 +7,13 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch_geometric.nn
+import torch_geometric.utils
 from torch import Tensor, fx, nn
 from torch_geometric.nn import MessagePassing
 
 import bitgnn.nn
 from bitgnn.convert.network import aggregations, functions, images
+from bitgnn.convert.network.attention_layers import lower_transformer
 from bitgnn.convert.network.functions import Rule
 from bitgnn.convert.network.graph_layers import (
     SUPPORTED,
@@ -32,6 +34,7 @@ from bitgnn.convert.network.trace import (
 from bitgnn.convert.network.tracer import NotTraced
 from bitgnn.convert.network.typed import trace_typed
 from bitgnn.convert.network.values import (
+    DENSE,
     ROWS,
     Network,
     Part,
@@ -52,9 +55,16 @@ from bitgnn.inference.own_code.calls import (
 )
 from bitgnn.inference.own_code.known import Method, results
 from bitgnn.nn import BinaryConv2d, BinaryLinear, LayerPrecision, RGCNConv
+from bitgnn.nn.attention.transformer_conv import MAPS, TransformerConv
 from bitgnn.nn.sum_linear import SumLinear
 
 _LINEAR = (nn.Linear, torch_geometric.nn.Linear)
+_DENSE = {
+    torch_geometric.utils.to_dense_batch, torch_geometric.utils.to_dense_adj,
+    torch_geometric.nn.dense_mincut_pool, torch_geometric.nn.dense_diff_pool,
+}  # fmt: skip
+_DENSE_LAYERS = ("torch_geometric.nn.dense.dense_", "torch_geometric.nn.dense.dmon_pool")
+"""Functions and layers of PyG whose results have a dimension of graphs in front."""
 Pack = Callable[[nn.Module, Planned, str], tuple[nn.Module, dict[str, str], dict[str, str]]]
 """Gives a copy of a module with packed layers, their letters, and why others stay as they were."""
 
@@ -216,6 +226,7 @@ class _Lowering:
             kept = (*SUPPORTED, RGCNConv)
             is_own = isinstance(module, MessagePassing) and not isinstance(module, kept)
             maps = any(isinstance(m, bitgnn.nn.Linear) for m in module.modules())
+            is_own |= isinstance(module, bitgnn.nn.Linear)  # of features of edges
             if is_own and (maps or has_binary_layers(module, self.plan)):
                 return self._own_module(name, module, args, kwargs, str(reason))
             return self._call(name, module, args, kwargs, str(reason))
@@ -275,15 +286,35 @@ class _Lowering:
                 return lower_sum(name, module, arguments, self.plan, edge_type)
             is_weighted = weight is not None
             return lower_graph_layer(name, module, arguments, is_weighted, self.plan, edge_type)
+        if isinstance(module, TransformerConv) and module.precision != "fp32":
+            return self._transformer(name, module, bound(module, args, kwargs))
         if len(args) != 1 or kwargs:
             raise Unsupported("it takes more than one matrix")
         (value,) = args
         is_joined = isinstance(module, torch_geometric.nn.JumpingKnowledge)
         if not isinstance(value, Value) and not is_joined:
             raise Unsupported("it takes something else than a matrix")
+        if isinstance(value, Value) and value.rank == DENSE:
+            raise Unsupported("its input may have a dimension of graphs")
         if isinstance(module, self.linear):
             return lower_linear(name, module, value, self.plan)
         return functions.lower_module(name, module, value, self.modules)
+
+    def _transformer(self, name: str, module: TransformerConv, arguments: Any) -> Value:
+        """A layer of attention with maps inside, whose letters the report names."""
+        value, others = arguments.get("x"), {"x", EDGE_INDEX}
+        given = [key for key, found in arguments.items() if key not in others and found is not None]
+        if given:
+            raise Unsupported(f"it is given {given[0]}")
+        is_plain = isinstance(value, Value) and isinstance(arguments.get(EDGE_INDEX), Part)
+        if not is_plain or self.traced.types is not None:
+            raise Unsupported("it takes something else than features and their graph")
+        out = lower_transformer(name, module, value, self.plan)
+        for part in MAPS:
+            letters = self._letters(getattr(module, part), out)
+            if letters is not None:
+                self.network.letters[f"{name}.{part}"] = letters
+        return out
 
     def _call(
         self, name: str, function: Callable[..., Any], args: Any, kwargs: Any, reason: str
@@ -311,14 +342,19 @@ class _Lowering:
         if not inputs and not parts:
             return function(*args, **kwargs)
         width = getattr(function, "in_channels", None)
+        if (
+            isinstance(function, nn.Module)
+            and bound(function, args, kwargs).get("attn") is not None
+        ):
+            width = None  # of a pool's scores, which are those of another matrix
         if isinstance(width, int) and isinstance(args[0] if args else None, Value):
             with_size(args[0], width, name)
         call = FloatCall(name, function, placed_args, placed_kwargs, None)
         self.network.calls[name] = f"it runs as its own code ({reason}){unsaved(call)}"
-        needs_edges = bool(parts)
-        found = Value(
-            "call", name, tuple(inputs), call=call, needs_edges=needs_edges, rank=self.rank
-        )
+        is_dense = function in _DENSE or type(function).__module__.startswith(_DENSE_LAYERS)
+        is_dense |= any(value.rank == DENSE for value in inputs)
+        rank = DENSE if is_dense and not self.of_images else self.rank
+        found = Value("call", name, tuple(inputs), call=call, needs_edges=bool(parts), rank=rank)
         pair = args[0] if args else None
         if isinstance(pair, tuple) and pair and isinstance(pair[-1], Value):
             found.attributes = {"nodes": nodes_of(pair[-1])}  # a layer's destinations

@@ -153,7 +153,8 @@ def _keep_own_code(network: Network, scores: Value) -> None:
             source.kind = "call"
             source.call = FloatCall(source.layer, torch.argmax, (Input(0), -1), {}, None)
     for value in values:
-        if value.call is not None and value.layer != RESULTS:
+        of_edges = value.attributes.get("form") == "edges"
+        if value.call is not None and value.layer != RESULTS and not of_edges:
             reason = f"it runs as its own code (no step reads it){unsaved(value.call)}"
             network.calls.setdefault(value.layer, reason)
     in_front: set[Value] = set()  # of a sign that depends on it

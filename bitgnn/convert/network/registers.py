@@ -267,8 +267,9 @@ class Registers:
             self._calls.append(value.call)
             self._emitter.sizes.append(value.call.size)
             graph = BEHIND if value.needs_edges else None
-            return self.step("call", value.layer, inputs, {"call": len(self._calls) - 1}, graph)
-        if kind in ("linear", "conv", "shortcut"):
+            held = {"call": len(self._calls) - 1, "form": attributes.get("form", "floats")}
+            return self.step("call", value.layer, inputs, held, graph)
+        if kind in ("linear", "edge_scores", "conv", "shortcut"):
             attributes |= {"size": value.inputs[0].size, "out": value.size}
         elif kind in ("flatten", "pack_int8"):
             attributes["size"] = value.size

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from bitgnn.convert.network.demands import signs_beside
+from bitgnn.convert.network.demands import (
+    signs_beside,
+)
 from bitgnn.convert.network.graph_products import GraphProducts
 from bitgnn.convert.network.image_products import ImageProducts
 from bitgnn.convert.network.registers import (

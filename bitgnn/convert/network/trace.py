@@ -18,6 +18,8 @@ from bitgnn.inference.frozen_hetero import Types
 from bitgnn.inference.own_call import Argument, Missing, Role
 from bitgnn.inference.own_code.calls import EDGE_INDEX, EDGE_WEIGHT
 from bitgnn.nn import RGCNConv
+from bitgnn.nn.gine_conv import sums_beside_edges
+from bitgnn.nn.propagation.reductions import aggregate, propagation_graph
 
 # What a forward may call its graph; other optional arguments keep their defaults.
 FORWARD_ARGUMENTS = ("x", EDGE_INDEX, EDGE_WEIGHT)
@@ -31,6 +33,12 @@ _GRAPHS = (EDGE_INDEX, "adj_t")
 _GRAPH_ROLES: tuple[Role, Role] = ("edge_index", "edge_weight")
 _OF_DATA = ("x", *_GRAPHS, EDGE_WEIGHT, "edge_attr", BATCH, "pos", "num_nodes", "num_graphs")
 """Attributes that tell a ``Data`` object from a tensor."""
+_OVER_GRAPHS = {
+    inspect.unwrap(aggregate): "graph",
+    inspect.unwrap(propagation_graph): EDGE_INDEX,
+    inspect.unwrap(sums_beside_edges): EDGE_INDEX,
+}
+"""Functions of this package, and what their graph is called."""
 _MAY_LACK = {EDGE_WEIGHT, "edge_attr", BATCH, "pos", "y"}
 """Attributes that are None where a ``Data`` object lacks them, as in the trained forward."""
 
@@ -288,7 +296,7 @@ class Arguments:
         return not is_data and any(keys)
 
     def _graph_roles(self, used: Mapping[str, None]) -> dict[str, Role]:
-        """Arguments that layers take as edge index or edge weights."""
+        """Arguments that layers and functions take as edge index or edge weights."""
         found: dict[str, Role] = {}
         for name in self._names.values():
             if name in (*_GRAPHS, EDGE_WEIGHT):
@@ -303,6 +311,12 @@ class Arguments:
                         given = arguments.get(EDGE_TYPE)  # numbers beside the edges, too
                     if isinstance(given, fx.Node) and given in self._names:
                         found[self._names[given]] = role
+        for node in self._traced.graph.nodes:
+            if node.op != "call_function":
+                continue
+            for role, given in zip(_GRAPH_ROLES, _graph_of(node), strict=True):
+                if isinstance(given, fx.Node) and given in self._names:
+                    found[self._names[given]] = role
         for role, what in zip(_GRAPH_ROLES, ("graph", "set of edge weights"), strict=True):
             names = sorted(name for name in found if found[name] == role and name in used)
             if len(names) > 1:
@@ -318,6 +332,19 @@ def bound(module: nn.Module, args: Any, kwargs: Any) -> dict[str, Any]:
         return dict(inspect.signature(module.forward).bind(*args, **kwargs).arguments)
     except TypeError:
         return {}
+
+
+def _graph_of(node: fx.Node) -> tuple[Any, Any]:
+    """The edge index and the edge weights that a function of this package takes."""
+    function: Any = node.target
+    name = _OVER_GRAPHS.get(function)
+    if name is None:
+        return None, None
+    try:
+        given = inspect.signature(function).bind(*node.args, **node.kwargs).arguments
+    except TypeError:
+        return None, None
+    return given.get(name), given.get(EDGE_WEIGHT)
 
 
 def _users(node: fx.Node) -> list[fx.Node]:

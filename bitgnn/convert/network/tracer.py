@@ -23,7 +23,7 @@ from torch_geometric.nn.aggr import Aggregation
 from torch_geometric.nn.conv import hetero_conv
 from torch_geometric.nn.models.rev_gnn import InvertibleModule
 
-from bitgnn.nn import ChannelShortcut, GINConv, NodeStandardize
+from bitgnn.nn import ChannelShortcut, GINConv, NodeStandardize, gine_conv
 from bitgnn.nn.own_messages import OwnMessages
 from bitgnn.nn.propagation.base import Propagation
 from bitgnn.nn.sum_linear import SumLinear
@@ -118,7 +118,7 @@ class _Tracer(fx.Tracer):
         self.obstacles: dict[str, str] = {}
 
     def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
-        return stays_whole(m)
+        return stays_whole(m) and not gine_conv.is_plain(m)
 
     def call_module(self, m: nn.Module, forward: Any, args: Any, kwargs: Any) -> Any:
         if isinstance(m, SumLinear):  # to which the layer around lends the graph
@@ -127,6 +127,8 @@ class _Tracer(fx.Tracer):
         if isinstance(m, InvertibleModule):  # whose function of its own a trace would run through
             self.obstacles[self.path_of_module(m)] = "it frees its input and computes it anew"
             return self.create_proxy("call_module", self.path_of_module(m), args, kwargs)
+        if gine_conv.is_plain(m):  # whose MLP is traced, and messages are not
+            forward = functools.partial(gine_conv.traced_forward, m)
         before = set(self.graph.nodes)
         try:
             return super().call_module(m, forward, args, kwargs)

@@ -17,8 +17,9 @@ from bitgnn.inference.own_call import PLAIN_CALL, OwnCall
 from bitgnn.inference.own_code.calls import FloatCall
 
 IMAGES = 4
+DENSE = 3
 ROWS = 2
-"""Dimensions of a value: ``[N, C, H, W]``, or ``[N, K]``."""
+"""Dimensions of a value: ``[N, C, H, W]``, ``[G, N, K]`` or other ones of graphs, ``[N, K]``."""
 
 PRODUCTS = tuple(dict.fromkeys(f"{a.kind}product" for a in LETTERS.values() if a.products))
 SUMS = tuple(dict.fromkeys(f"{a.kind}aggregate" for a in LETTERS.values() if a.sums))

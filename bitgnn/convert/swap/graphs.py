@@ -202,7 +202,10 @@ def swapped_layer(model: nn.Module, name: str, precision: Precision, dropout: fl
         layer.become(precision, dropout)
         return model
     if isinstance(layer, torch_geometric.nn.RGCNConv):
-        names = ("in_channels", "out_channels", "num_relations", "num_bases", "is_sorted", "flow")
+        names = (
+            "in_channels", "out_channels", "num_relations", "num_bases", "num_blocks", "is_sorted",
+            "flow",
+        )  # fmt: skip
         options = {name: getattr(layer, name) for name in names}
         is_fast = isinstance(layer, torch_geometric.nn.FastRGCNConv)
         new = (bitgnn.nn.FastRGCNConv if is_fast else bitgnn.nn.RGCNConv)(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
@@ -27,6 +28,8 @@ OTHER_LAYERS = (
 )  # fmt: skip
 MOST_WEIGHTS = 65535
 """Weights of an output whose sums of 16-bit integers fit 32 bits."""
+_GRAPHS = {"edge_index", "adj_t", "edge_label_index"}
+"""Names of arguments that no network of images has, but a decoder of links."""
 FEW = 0.1
 """Share of all weights up to which a layer at either end stays in floats."""
 
@@ -37,9 +40,12 @@ def _may_swap(module: nn.Module) -> bool:
 
 
 def is_for_images(model: nn.Module) -> bool:
-    """True if a model has layers of torch to swap and no graph layers."""
+    """True if a model has layers of torch to swap, no graph layers and no graph to take."""
     modules = list(model.modules())
     if any(isinstance(module, MessagePassing) for module in modules):
+        return False
+    takes_graph = not _GRAPHS.isdisjoint(inspect.signature(model.forward).parameters)
+    if takes_graph and not any(isinstance(module, nn.Conv2d) for module in modules):
         return False
     return any(_may_swap(module) for module in modules)
 

@@ -20,6 +20,8 @@ from bitgnn.inference.own_code.structure import parts_of, with_parts
 
 EDGE_INDEX = "edge_index"
 EDGE_WEIGHT = "edge_weight"
+NODES = "number of nodes"
+"""A part of every graph, with a name that no argument has."""
 RESULTS = "results"
 """Name of the step that joins what a forward returns where that is more than one tensor."""
 CALLS = "calls."

@@ -16,6 +16,8 @@ from torch.nn import functional
 from torch_geometric.nn import aggr, norm
 
 import bitgnn.nn
+from bitgnn.nn.edge_features import graph_scores_of_pairs, ordered_features
+from bitgnn.nn.gine_conv import sums_beside_edges
 from bitgnn.nn.propagation.reductions import aggregate, extreme_of_sums
 
 
@@ -64,7 +66,10 @@ _PYG = """
     Linear JumpingKnowledge GCNConv SAGEConv GraphConv GATConv GATv2Conv ChebConv TAGConv LEConv
     SGConv APPNP InnerProductDecoder
 """
-_OWN = "GCNConv SAGEConv GraphConv GATConv GATv2Conv Linear BinaryLinear NodeStandardize"
+_OWN = """
+    GCNConv SAGEConv GraphConv GATConv GATv2Conv RGCNConv FastRGCNConv Linear BinaryLinear
+    NodeStandardize
+"""
 _TENSOR = """
     abs acos add addmm all amax amin any arange argmax argmin argsort asin atan atan2 bmm cat
     addcdiv addcmul aminmax bincount bucketize cdist count_nonzero cross hstack isin kron
@@ -122,6 +127,9 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "builtins.getattr": builtins.getattr,
     "bitgnn.nn.aggregate": inspect.unwrap(aggregate),
     "bitgnn.nn.propagation.extreme_of_sums": extreme_of_sums,
+    "bitgnn.nn.edge_features.ordered_features": ordered_features,
+    "bitgnn.nn.gine_conv.sums_beside_edges": inspect.unwrap(sums_beside_edges),
+    "bitgnn.nn.edge_features.graph_scores_of_pairs": graph_scores_of_pairs,
     **_named(
         ("torch", torch, _TENSOR),
         ("torch.nn.functional", functional, _FUNCTIONAL),

@@ -18,17 +18,13 @@ from torch_geometric.utils import (
 from torch_geometric.utils.sparse import set_sparse_value
 
 from bitgnn.bits import BitAdjacency
-from bitgnn.bits.edges import read_edges
-from bitgnn.bits.tensor_version import TensorMemory
-from bitgnn.nn.adjacencies import MOST_KEPT, gcn_adjacency, kept_adjacency
+from bitgnn.nn.adjacencies import gcn_adjacency, kept_adjacency
 from bitgnn.nn.aggregation import with_value
+from bitgnn.nn.edge_features import edge_order, ordered_features
 from bitgnn.nn.inputs.float_inputs import as_pair, float_features
 from bitgnn.nn.neighbour_layer import NeighbourLayer
 from bitgnn.nn.precision import LayerPrecision, Role
 from bitgnn.quantize import binary_sign
-
-_orders = TensorMemory(MOST_KEPT)
-"""Graphs whose edges have features, and the edge of each entry."""
 
 
 class AttentionLayer(NeighbourLayer):
@@ -240,9 +236,13 @@ class AttentionLayer(NeighbourLayer):
             return None  # operators on bits know no NaN
         adjacency, edge_attr = edge_index, None if self.lin_edge is None else edge_attr
         if edge_attr is not None:
-            edge_attr = edge_attr.detach().view(len(edge_attr), -1)
+            edge_attr = edge_attr.detach()
+            edge_attr = edge_attr.unsqueeze(1) if edge_attr.dim() == 1 else edge_attr
         if not isinstance(edge_index, BitAdjacency) and edge_attr is not None:
-            adjacency, edge_attr = self._ordered(edge_index, edge_attr, z.size(0))
+            order = z.size(0), self.add_self_loops, self.flow, type(self).__name__
+            adjacency = edge_order(edge_index, *order).adjacency
+            last = self.add_self_loops, self.fill_value, self.flow
+            edge_attr = ordered_features(z.size(0), edge_index, edge_attr, *last)
         elif not isinstance(edge_index, BitAdjacency):
             options = {"normalize": False, "add_self_loops": self.add_self_loops}
             given = gcn_adjacency, edge_index, None, z.size(0)
@@ -254,36 +254,6 @@ class AttentionLayer(NeighbourLayer):
             return None  # a node without messages has no bias of theirs
         with torch.no_grad():
             return self._operated(z, own, adjacency, edge_attr)
-
-    @torch.compiler.disable(reason="fullgraph needs a BitAdjacency in place of the edges")
-    def _ordered(
-        self, edge_index: Tensor, edge_attr: Tensor, num_nodes: int
-    ) -> tuple[BitAdjacency, Tensor]:
-        """The graph with self loops, and features of its edges in the order of its entries."""
-
-        def build() -> tuple[BitAdjacency, Tensor, Tensor, Tensor]:
-            edges = edge_index.as_subclass(Tensor)
-            kept = torch.arange(edges.size(1), device=edges.device)
-            if self.add_self_loops:
-                kept = (edges[0] != edges[1]).nonzero().flatten()
-            edges = edges[:, kept]
-            looped, _ = self._looped(edges, None, num_nodes)
-            looped = looped if self.flow == "source_to_target" else looped.flip(0)
-            found = read_edges(looped, num_nodes, None, type(self).__name__)
-            rowptr = functional.pad(
-                torch.bincount(found.rows, minlength=num_nodes).cumsum(0), (1, 0)
-            )
-            order = torch.argsort(found.rows, stable=True)
-            adjacency = BitAdjacency(rowptr, found.columns[order].int(), num_nodes)
-            return adjacency, order, edges, kept
-
-        key = num_nodes, self.add_self_loops, self.flow
-        adjacency, order, edges, kept = _orders.get((edge_index,), key, build)
-        features: Any = edge_attr[kept]
-        if self.add_self_loops:
-            options = {"fill_value": self.fill_value, "num_nodes": num_nodes}
-            features = add_self_loops(edges, features, **options)[1]
-        return adjacency, features[order]
 
     def _operator_bias(self) -> Tensor | None:
         """Bias that the operator adds, float32."""

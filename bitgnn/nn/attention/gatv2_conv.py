@@ -8,17 +8,14 @@ from typing import Any
 import torch
 import torch_geometric.nn
 from torch import Tensor
-from torch.nn import functional
 from torch_geometric.typing import OptTensor, PairTensor
 
 from bitgnn.bits import BitAdjacency
 from bitgnn.nn.attention.attention_layer import AttentionLayer
+from bitgnn.nn.edge_features import scores_of_pairs
 from bitgnn.nn.precision import LayerPrecision, Role
 from bitgnn.ops.gat import PairWeights, pair_weights
 from bitgnn.quantize import binary_sign
-
-PART = 1 << 16
-"""Edges whose float rows are added up at a time."""
 
 
 class GATv2Conv(AttentionLayer, torch_geometric.nn.GATv2Conv):
@@ -140,16 +137,12 @@ class GATv2Conv(AttentionLayer, torch_geometric.nn.GATv2Conv):
     def _edge_scores(
         self, z: Tensor, own: Tensor, adjacency: BitAdjacency, edge_attr: Tensor
     ) -> Tensor:
-        """Scores ``[E, H]`` of edges with features, some edges at a time."""
+        """Scores ``[E, H]`` of edges with features."""
         if self.lin_l.bias is not None:
             z, own = z + self.lin_l.bias, own + self.lin_r.bias
-        att, parts = self.att.view(self.heads, self.out_channels), []
-        ends = adjacency.to_edge_index().split(PART, 1)
-        for (source, target), features in zip(ends, edge_attr.split(PART), strict=True):
-            sums = z[source] + own[target] + self.lin_edge(features)
-            sums = functional.leaky_relu(sums, self.negative_slope)
-            parts.append((sums.view(-1, *att.shape) * att).sum(2))
-        return torch.cat(parts) if parts else z.new_zeros(0, self.heads)
+        att = self.att.view(self.heads, self.out_channels)
+        last = self.lin_edge.weight, att, self.negative_slope
+        return scores_of_pairs(z, own, adjacency, edge_attr, *last)
 
     def pair_weights(self) -> PairWeights:
         """Weights of the scores of pairs of bits."""
