@@ -19,7 +19,7 @@ def entries(density, generator, rows=ROWS, columns=COLUMNS):
     x *= torch.rand(rows, columns, generator=generator) < density
     x[:, 3:5] *= -1
     csr = x.to_sparse_csr()
-    return [csr.crow_indices(), csr.col_indices(), csr.values()]
+    return [part.clone() for part in (csr.crow_indices(), csr.col_indices(), csr.values())]
 
 
 def disordered(rowptr, indices, values, generator):
@@ -41,7 +41,8 @@ def test_against_the_reference(size, density):
     sums[1::7] = -torch.inf
     plain = entries(density, generator)
     negative = [*plain[:2], -plain[2]]
-    broken = [*plain[:2], plain[2].clone().index_fill_(0, torch.arange(len(plain[2]))[::9], torch.nan)]
+    broken = [part.clone() for part in plain]
+    broken[2][::9] = torch.nan
     for given in (plain, negative, broken, disordered(*plain, generator)):
         rowptr, indices, values = given
         for entry_threshold in (None, uniform, uniform - 1, ragged, uniform * torch.nan):
@@ -100,7 +101,7 @@ def test_wrong_arguments():
     x, one = torch.zeros(4, 2, dtype=torch.int32), torch.zeros(1, dtype=torch.int64)
     rowptr, values = torch.tensor([0, 1]), torch.ones(1)
     for given, message in (
-        ((x, 65, rowptr, one, values), "x must have size 3"),
+        ((x, 65, rowptr, one, values), "x must hold 3 words a row for 65 features, got 2"),
         ((x, 64, torch.tensor([1, 1]), one, values), "rowptr must begin with 0 and never descend"),
         ((x, 64, torch.tensor([0, 2]), one, values), "the last entry of rowptr must be 1, got 2"),
         ((x, 64, rowptr[:0], one, values), "rowptr must have at least one entry"),
