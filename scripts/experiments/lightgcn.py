@@ -117,7 +117,7 @@ def ranking(model: LightGCN, graph: Tensor, data: Interactions) -> tuple[float, 
     users = relevant.nonzero().flatten()
     frozen = model.freeze(graph) if model.precision == "bin" else None
     with torch.no_grad():
-        table = None if frozen is not None else model.get_embedding(graph)
+        table = None if frozen is not None else directions(model, graph)
     for part in users.split(USERS_AT_ONCE):
         if frozen is not None:
             top = frozen.recommend(part, items, most, exclude=trained)
@@ -133,6 +133,16 @@ def ranking(model: LightGCN, graph: Tensor, data: Interactions) -> tuple[float, 
         best = gains.double().cumsum(0)[relevant[part].clamp(max=TOP) - 1]
         ndcg += float(((hits * gains[: hits.size(1)]).sum(1) / best).sum())
     return recall / len(users), ndcg / len(users)
+
+
+def directions(model: LightGCN, graph: Tensor) -> Tensor:
+    """Embeddings ``[num_nodes, K]`` of length 1 in floats, whose products are cosines; or codes.
+
+    Codes rank by cosines: all have one length. A teacher that ranks by lengths, too, teaches what
+    they cannot learn.
+    """
+    embedding = model.get_embedding(graph)
+    return embedding if model.precision == "bin" else functional.normalize(embedding)
 
 
 class TrainedItems:
@@ -158,13 +168,16 @@ class TrainedItems:
 class TeachersItems:
     """Targets of the codes: the shares that a trained float model gives all items."""
 
-    def __init__(self, teacher: LightGCN, graph: Tensor, num_users: int) -> None:
+    def __init__(
+        self, teacher: LightGCN, graph: Tensor, num_users: int, temperature: float
+    ) -> None:
+        self.temperature = temperature
         with torch.no_grad():
-            self.users, self.items = teacher.get_embedding(graph).tensor_split([num_users])
+            self.users, self.items = directions(teacher, graph).tensor_split([num_users])
 
     def __call__(self, users: Tensor) -> Tensor:
         """Rows float32 ``[B, num_items]`` that sum to 1."""
-        return (self.users[users] @ self.items.T).softmax(dim=1)
+        return (self.users[users] @ self.items.T / self.temperature).softmax(dim=1)
 
 
 def fit(
@@ -176,10 +189,12 @@ def fit(
 ) -> list[dict[str, Any]]:
     """Train by the cross entropy of all items; the model ends as it was at its best test.
 
+    Scores of floats are cosines over a temperature, those of codes their products.
     The learning rate falls to 0 in a straight line.
     As in the authors' code the test pairs choose the step. Training ends with the steps or the
     seconds, or after PATIENCE tests without a better one. Gives all tests.
     """
+    temperature = options.temperature if model.precision == "fp32" else 1.0
     optimizer = torch.optim.Adam(model.parameters(), lr=options.lr)
     falling = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.0, options.steps)
     begin = time.perf_counter()
@@ -187,8 +202,8 @@ def fit(
     best = 0
     for step in range(1, options.steps + 1):
         users = torch.randperm(data.num_users, device=graph.device)[: options.users]
-        embedding = model.get_embedding(graph)
-        scores = embedding[users] @ embedding[data.num_users :].T
+        embedding = directions(model, graph)
+        scores = embedding[users] @ embedding[data.num_users :].T / temperature
         loss = -(labels(users) * functional.log_softmax(scores, dim=1)).sum(1).mean()
         optimizer.zero_grad()
         loss.backward()
@@ -223,12 +238,13 @@ def train(data: Interactions, options: argparse.Namespace) -> dict[str, Any]:
     trained = TrainedItems(data, options.device)
     tests = {"fp32": fit(teacher, trained, graph, data, options)}
     if options.precision == "bin":
-        labels = TeachersItems(teacher, graph, data.num_users)
+        labels = TeachersItems(teacher, graph, data.num_users, options.temperature)
         model = make(data, options.dim, options.layers, "bin").to(options.device)
         with torch.no_grad():  # signs of random projections: angles stay roughly
             table = teacher.embedding.weight
             projection = torch.randn(table.size(1), options.dim, device=table.device)
             model.embedding.weight.copy_(table @ projection / table.size(1) ** 0.5)
+            model.scale.fill_((options.temperature * options.dim) ** -0.5)
         tests["bin"] = fit(model, labels, graph, data, options)
     best = {name: max(found, key=lambda test: test["recall"]) for name, found in tests.items()}
     for name, test in best.items():
@@ -247,6 +263,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--teacher-dim", type=int, default=128, help="of the float model")
     parser.add_argument("--layers", type=int, default=3)
     parser.add_argument("--lr", type=float, default=1e-2)
+    parser.add_argument("--temperature", type=float, default=0.1, help="cosines are divided by it")
     parser.add_argument("--users", type=int, default=2048, help="users of a step")
     parser.add_argument("--steps", type=int, default=2000, help="most steps of either model")
     parser.add_argument("--seconds", type=float, default=math.inf, help="most of either model")
