@@ -301,7 +301,8 @@ class BoundProgram(Frozen):
         call, size = self._entry_call, self._packed_size
         if call.kind != "pack" or x.device != self._device:
             return x
-        threshold, found = self._read_by(call).get("threshold"), None
+        threshold = self._read_by(call).get("threshold")
+        found: BitTensor | None = None
         if multiplies and x.device.type == "cpu" and self._takes_pattern:
             self._pattern_compiled()
             found = multiplied_entries(name, x, size, threshold, self._pattern_product)
@@ -374,6 +375,11 @@ class BoundProgram(Frozen):
         compares = first.tensors.keys() <= {"w", "threshold", "flip"}
         is_plain = first.kind == "bmm_bbb" and compares
         return is_plain and not any(packed in call.inputs for call in calls[entry + 1 :])
+
+    @property
+    def _compares_sums(self) -> bool:
+        """True if the first product compares its sums with thresholds other than 0."""
+        return "threshold" in self.program.calls[self.program.entry or 0].tensors
 
     def _pattern_calls(self) -> list[Call]:
         """The calls behind the packing for the pattern of set bits, what they read in place.

@@ -60,8 +60,9 @@ class PatternProduct(NamedTuple):
             flipped = ((-limit - total) / 2).floor() + 1
             bound = torch.where(flip, flipped.nan_to_num(-torch.inf, torch.inf, -torch.inf), bound)
         columns = torch.ops.bitgnn.pack(values.t().contiguous())
-        on_host = x_threshold is not None and x_threshold.device.type == "cpu"
-        return cls(columns, bound.float(), on_host and bool((x_threshold > 0).all()))
+        if x_threshold is None or x_threshold.device.type != "cpu":
+            return cls(columns, bound.float(), False)
+        return cls(columns, bound.float(), bool((x_threshold > 0).all()))
 
 
 def is_sparse(x: Any) -> bool:
@@ -116,9 +117,7 @@ def multiplied_entries(
     return None if words is None else FirstBits._trusted(words, size)
 
 
-def _of_entries(
-    name: str, x: Tensor, size: int, operator: Callable[..., Tensor]
-) -> Tensor | None:
+def _of_entries(name: str, x: Tensor, size: int, operator: Callable[..., Tensor]) -> Tensor | None:
     """``operator(rowptr, indices, values)`` of a matrix ``[N, size]``, None for what is none."""
     fits = x.dim() == MATRIX and x.size(1) == size and x.dtype in PACKABLE
     if not fits or x.requires_grad or x.is_meta or torch.compiler.is_compiling():

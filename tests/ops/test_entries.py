@@ -73,8 +73,9 @@ def test_many_rows_on_threads():
         assert torch.equal(OP(x, 64, *form, threshold), bspmm_entries(x, 64, *form, threshold))
 
 
-@pytest.mark.parametrize("rows, columns, size", [(0, 5, 7), (3, 0, 7), (3, 5, 0), (1, 1, 1)])
-def test_empty_sizes(rows, columns, size):
+@pytest.mark.parametrize("sizes", [(0, 5, 7), (3, 0, 7), (3, 5, 0), (1, 1, 1)])
+def test_empty_sizes(sizes):
+    rows, columns, size = sizes
     x = torch.zeros(columns, (size + 31) // 32, dtype=torch.int32)
     rowptr, none = torch.zeros(rows + 1, dtype=torch.int64), torch.zeros(0, dtype=torch.int64)
     given = x, size, rowptr, none, torch.zeros(0), torch.ones(columns), torch.ones(size) * -1
