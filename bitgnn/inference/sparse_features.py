@@ -14,6 +14,8 @@ from bitgnn.bits import BitTensor
 PACKABLE = (torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.uint8)
 """What packing to bits reads."""
 MATRIX = 2
+MOST_ENTRIES = 127
+"""Entries of a row, on the mean, up to which their sum takes less time than packing them."""
 
 _pack_csr = torch.ops.bitgnn.pack_csr.default
 _bspmm_entries = torch.ops.bitgnn.bspmm_entries.default
@@ -99,13 +101,14 @@ def multiplied_entries(
 ) -> FirstBits | None:
     """The first product of the bits of ``x >= threshold``, as :func:`packed_entries` gives them.
 
-    None also where they are no pattern of entries, as on a GPU, where nobody looks.
+    None also where they are no pattern of entries, as on a GPU, where nobody looks, or where rows
+    have many.
 
     Raises:
         ValueError: an index lies outside of ``x``.
     """
     columns, bound, sets_no_zeros = product
-    if not sets_no_zeros:
+    if not sets_no_zeros or x.dim() != MATRIX or x._nnz() > MOST_ENTRIES * x.size(0):
         return None
     outputs = bound.size(0)
 
