@@ -21,7 +21,14 @@ from bitgnn.inference.own_code.calls import FloatCall
 from bitgnn.inference.program import CALL, Buffer, Call, Part, Program, Register
 from bitgnn.inference.recording import CALLS_TO_RECORD, Recording, Recordings
 from bitgnn.inference.row_ranges import RangedProgram, least_rows, runs_of, shares_memory
-from bitgnn.inference.sparse_features import is_sparse, packed_entries, require_dense
+from bitgnn.inference.sparse_features import (
+    FirstBits,
+    PatternProduct,
+    is_sparse,
+    multiplied_entries,
+    packed_entries,
+    require_dense,
+)
 
 Packed = BitTensor | BitAdjacency | Int8Tensor
 """Packed node features: bits, the pattern of those that are set, or 8-bit rows."""
@@ -40,8 +47,8 @@ LESS_MEMORY = (
     "prepare_graph(layout='csr'), or shard the graph (bitgnn.distributed)"
 )
 BOUND = (
-    "_sources", "_from_floats", "_from_bits", "_from_pattern", "_pattern_source", "_recordings",
-    "_own_rows", "_ranged",
+    "_sources", "_from_floats", "_from_bits", "_from_pattern", "_from_product", "_pattern_product",
+    "_pattern_source", "_recordings", "_own_rows", "_ranged",
 )  # fmt: skip
 """What belongs to one object's own buffers: a copy makes its own."""
 
@@ -54,6 +61,7 @@ class BoundProgram(Frozen):
     """
 
     _pattern_source: Watch
+    _pattern_product: PatternProduct
 
     times_bound = 0
     """How often calls were bound to buffers: another number means buffers in other places."""
@@ -124,6 +132,7 @@ class BoundProgram(Frozen):
         self._device = next((t.device for t in held), torch.device("cpu"))
         self._from_bits: Compiled | None = None
         self._from_pattern: Compiled | None = None
+        self._from_product: Compiled | None = None
         sources = self._from_floats.sources
         self._own_rows: Int8Tensor | None = None
         if entry is not None:
@@ -273,6 +282,8 @@ class BoundProgram(Frozen):
             raise ValueError(f"FrozenModel: x must be floats, {self._why_floats()}")
         if isinstance(x, BitAdjacency):
             return self._pattern_compiled(), []
+        if isinstance(x, FirstBits):
+            return self._product_compiled(), [x.words]
         if isinstance(x, Int8Tensor) or self._own_rows is not None:
             return compiled, [self._codes_of(x)]
         if len(compiled.inputs) == 1:
@@ -281,15 +292,24 @@ class BoundProgram(Frozen):
             raise ValueError("FrozenModel: packed x must carry a row scale; use pack_features(x)")
         return compiled, [x.words, x.scale]
 
-    def _bits_of_entries(self, name: str, x: Any) -> Any:
-        """The bits of a sparse tensor where the model reads nothing else; else ``x`` itself."""
+    def _bits_of_entries(self, name: str, x: Any, multiplies: bool = False) -> Any:
+        """The bits of a sparse tensor where the model reads nothing else; else ``x`` itself.
+
+        With ``multiplies`` those of the first product, where entries alone make it up.
+        """
         if not is_sparse(x) or self.program.entry != 1:
             return x
         call, size = self._entry_call, self._packed_size
         if call.kind != "pack" or x.device != self._device:
             return x
-        words = packed_entries(name, x, size, self._read_by(call).get("threshold"))
-        return x if words is None else BitTensor._trusted(words, size)
+        threshold = self._read_by(call).get("threshold")
+        found: BitTensor | None = None
+        if multiplies and x.device.type == "cpu" and self._takes_pattern:
+            self._pattern_compiled()
+            found = multiplied_entries(name, x, size, threshold, self._pattern_product)
+        if found is None:
+            found = packed_entries(name, x, size, threshold)
+        return x if found is None else found
 
     def _codes_of(self, x: Inputs) -> Tensor:
         """The codes of 8-bit rows, which must be packed with the scales of this model."""
@@ -321,10 +341,18 @@ class BoundProgram(Frozen):
                 "FrozenModel: x must be floats or a BitTensor, got the pattern of set bits, "
                 "which only a first layer with bit output takes"
             )
-        first = self.program.calls[self.program.entry or 0]
-        self._pattern_source = Watch(self._read_by(first).values(), reads_bytes=True)
+        packing, first = self._entry_call, self.program.calls[self.program.entry or 0]
+        read = [*self._read_by(packing).values(), *self._read_by(first).values()]
+        self._pattern_source = Watch(read, reads_bytes=True)
         self._from_pattern = self._compiled(self._pattern_calls(), [], self.program.output)
         return self._from_pattern
+
+    def _product_compiled(self) -> Compiled:
+        """The calls behind the first product."""
+        if self._from_product is None:
+            first, *rest = self.program.calls[self.program.entry :]
+            self._from_product = self._compiled(rest, first.outputs, self.program.output)
+        return self._from_product
 
     @property
     def _entry_call(self) -> Call:
@@ -344,22 +372,30 @@ class BoundProgram(Frozen):
         if entry is None or self._entry_call.kind != "pack" or len(calls) == entry:
             return False
         first, (packed,) = calls[entry], self._entry_call.outputs
-        is_plain = first.kind == "bmm_bbb" and first.tensors.keys() == {"w"}
+        compares = first.tensors.keys() <= {"w", "threshold", "flip"}
+        is_plain = first.kind == "bmm_bbb" and compares
         return is_plain and not any(packed in call.inputs for call in calls[entry + 1 :])
+
+    @property
+    def _compares_sums(self) -> bool:
+        """True if the first product compares its sums with thresholds other than 0."""
+        return "threshold" in self.program.calls[self.program.entry or 0].tensors
 
     def _pattern_calls(self) -> list[Call]:
         """The calls behind the packing for the pattern of set bits, what they read in place.
 
-        ``sum_k x[k] w[o, k] >= 0`` is ``sum_{k set} w[o, k] >= sum_k w[o, k] / 2``: an aggregation
-        of weight columns with a threshold, over the pattern behind all graphs.
+        The first is an aggregation of weight columns over the pattern, behind all graphs.
         """
         first, *rest = self.program.calls[self.program.entry :]
-        weight = BitTensor(self._read_by(first)["w"], first.named["size"])
-        values = weight.to_float()
-        columns = torch.ops.bitgnn.pack(values.t().contiguous())
-        self.register_buffer("pattern_columns", columns, persistent=False)
-        self.register_buffer("pattern_half_sum", values.sum(1) / 2, persistent=False)
-        pattern = [Part(-1, "rowptr"), Part(-1, "indices"), None, Buffer("pattern_half_sum")]
+        read = self._read_by(first)
+        weight = BitTensor(read["w"], first.named["size"])
+        x_threshold = self._read_by(self._entry_call).get("threshold")
+        self._pattern_product = product = PatternProduct.of(
+            weight, read.get("threshold"), read.get("flip"), x_threshold
+        )
+        self.register_buffer("pattern_columns", product.columns, persistent=False)
+        self.register_buffer("pattern_bound", product.bound, persistent=False)
+        pattern = [Part(-1, "rowptr"), Part(-1, "indices"), None, Buffer("pattern_bound")]
         arguments = (Buffer("pattern_columns"), weight.shape[0], *pattern)
         return [Call("bitgnn::bspmm_bbb", first.layer, arguments, first.outputs), *rest]
 

@@ -39,10 +39,10 @@ from bitgnn.inference.own_call import (
 )
 from bitgnn.inference.own_code.calls import EDGE_INDEX, EDGE_WEIGHT, FloatCall
 from bitgnn.inference.program import CALL, Program
-from bitgnn.inference.sparse_features import PACKABLE
+from bitgnn.inference.sparse_features import PACKABLE, FirstBits
 
 _READY_GRAPHS = (type(None), *get_args(Graph))
-_PACKED = (BitTensor, BitFeatures, BitAdjacency, Int8Tensor, Int8Features)
+_PACKED = (BitTensor, FirstBits, BitFeatures, BitAdjacency, Int8Tensor, Int8Features)
 _PACKABLE_ROWS = (torch.float32, torch.float16, torch.bfloat16)
 """What packing to 8-bit rows reads."""
 
@@ -214,8 +214,10 @@ class CalledProgram(BoundProgram):
         return result if out is None or result is out else hand_out("FrozenModel", result, out)
 
     def _read_entries(self, x: Any) -> Any:
-        """The bits of sparse features where the model reads nothing else."""
-        return x if self.features == "packed" else self._bits_of_entries("FrozenModel", x)
+        """The bits of sparse features where the model reads nothing else, or of their product."""
+        if self.features == "packed":
+            return x
+        return self._bits_of_entries("FrozenModel", x, multiplies=True)
 
     def _is_ready(self, x: Any, adjacency: Any) -> bool:
         """True if features and graph are in the form that steps read."""

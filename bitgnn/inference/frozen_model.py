@@ -184,7 +184,8 @@ class FrozenModel(CalledProgram):
             check_finite: raise where ``x`` holds NaN or infinity.
             layout: ``"dense"`` for packed words; ``"sparse"`` for the pattern of set bits, which
                 only models whose first product returns bits can use; ``"auto"`` for the smaller
-                of those the model can use, which is also the faster.
+                of those the model can use, which is also the faster, and for words on a GPU where
+                the first product has thresholds.
 
         Returns:
             The bits, with the row scale if the model uses one, or their pattern; an ``Int8Tensor``
@@ -217,6 +218,8 @@ class FrozenModel(CalledProgram):
             return Int8Tensor._made(packed, *scales)
         bits = BitTensor(packed, self._packed_size, scale[0] if scale else None)
         if layout == "dense" or "sparse" not in layouts:
+            return bits
+        if layout == "auto" and bits.is_cuda and self._compares_sums:
             return bits
         pattern = set_bits(bits)
         return pattern if layout == "sparse" or pattern.nbytes < bits.nbytes else bits

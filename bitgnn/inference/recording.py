@@ -22,6 +22,7 @@ from bitgnn.bits.features import Int8Features
 from bitgnn.bits.tensor_version import Watch
 from bitgnn.inference.executable import Instruction
 from bitgnn.inference.graph import PreparedGraph
+from bitgnn.inference.sparse_features import FirstBits
 
 CALLS_TO_RECORD = 2
 """Calls on the same inputs in a row after which there is a recording, made of the second one."""
@@ -40,6 +41,7 @@ Watches = Callable[[Any], list[Watch]]
 _PARTS: dict[type, Callable[[Any], tuple[Tensor, Tensor | None, Any]]] = {
     Tensor: lambda x: (x, None, 0),
     BitTensor: lambda x: (x.words, x.scale, x.size),
+    FirstBits: lambda x: (x.words, x.scale, x.size),
     BitFeatures: lambda x: (x.words, x.scale, x._features),
     BitImages: lambda x: (x.words, x.scale, x.channels),
     BitAdjacency: lambda x: (x.rowptr, x.indices, x.num_cols),

@@ -2,13 +2,15 @@
 
 import pytest
 import torch
-from chains import FEATURES, Chain, N
+from chains import CLASSES, FEATURES, Chain, N
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch_geometric.nn import GCN
 
-from bitgnn import BitTensor
+from bitgnn import BitAdjacency, BitTensor, binarize
 from bitgnn.convert import freeze
 from bitgnn.inference import call_by_call, capture, memory_report
 
+WORDS = 400
 BITS, SCALED = ["BBB+BBB", "BBF+FBF"], ["FBF+FBF", "FBF+FBF"]
 
 
@@ -90,12 +92,80 @@ def test_results_are_those_of_the_dense_features(letters, held, edges):
 
 def test_only_entries_are_read(frozen, held, edges):
     graph = frozen.prepare_graph(edges, N)
+    frozen(held.to_sparse(), graph)  # which prepares the weights for patterns
     for sparse in (held.to_sparse_csr(), held.to_sparse()):
         for call in (lambda x: frozen(x, graph), frozen.pack_features):
             with Operators() as seen:
                 call(sparse)
-            assert "bitgnn::pack_csr" in seen.names
+            assert {"bitgnn::pack_csr", "bitgnn::bspmm_entries"} & set(seen.names)
             assert not {"bitgnn::pack", "aten::_to_dense", "aten::to_dense"} & set(seen.names)
+
+
+def looked_up(flips=True):
+    """A default network, whose features are the pattern of those present; gains of both signs."""
+    torch.manual_seed(0)
+    present = (torch.rand(N, WORDS) < 0.05).float()
+    edges = torch.randint(N, (2, 4 * N))
+    model = binarize(GCN(WORDS, 70, num_layers=2, out_channels=CLASSES), "bin")
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for _ in range(3):
+        optimizer.zero_grad()
+        model(present, edges).square().sum().backward()
+        optimizer.step()
+    if flips:
+        for name, parameter in model.named_parameters():
+            if name == "convs.0.hidden_norm.weight":
+                parameter.data[::3] *= -1
+    return freeze(model.eval(), check=False), present, edges
+
+
+@pytest.mark.parametrize("flips", [False, True])
+def test_products_of_entries_alone(flips):
+    frozen, present, edges = looked_up(flips)
+    graph = frozen.prepare_graph(edges, N)
+    first = frozen.program.calls[frozen.program.entry]
+    assert ("flip" in first.tensors) == flips
+    assert "threshold" in first.tensors
+    with Operators() as seen:
+        frozen(present.to_sparse_csr(), graph)
+    assert "bitgnn::bspmm_entries" in seen.names
+    assert not {"bitgnn::pack_csr", "bitgnn::bmm_bbb"} & set(seen.names)
+    for x in (present, present * torch.randn(N, WORDS), present * 0, present[:1], present[:0]):
+        own = graph if len(x) == N else frozen.prepare_graph(edges[:, :0], len(x))
+        for name, sparse in forms(x) if len(x) == N and x.any() else [("CSR", x.to_sparse_csr())]:
+            expected = frozen(sparse.to_dense(), own)
+            for _ in range(3):  # the third is recorded
+                assert torch.equal(frozen(sparse, own), expected), name
+    broken = present.clone()
+    broken[::7] *= torch.nan
+    assert torch.equal(frozen(broken.to_sparse_csr(), graph), frozen(broken, graph))
+
+
+@pytest.mark.parametrize("flips", [False, True])
+def test_patterns_with_thresholds(flips):
+    frozen, present, edges = looked_up(flips)
+    graph = frozen.prepare_graph(edges, N)
+    expected = frozen(present, graph)
+    pattern = frozen.pack_features(present, layout="sparse")
+    assert isinstance(pattern, BitAdjacency)
+    for _ in range(3):
+        assert torch.equal(frozen(pattern, graph), expected)
+        assert torch.equal(frozen(frozen.pack_features(present, layout="dense"), graph), expected)
+
+
+def test_products_follow_writes_to_weights_and_thresholds():
+    frozen, present, edges = looked_up()
+    graph, sparse = frozen.prepare_graph(edges, N), (present * 0.5).to_sparse_csr()
+    for _ in range(3):
+        frozen(sparse, graph)
+    first = frozen.program.calls[frozen.program.entry]
+    packing = frozen.program.calls[frozen.program.entry - 1]
+    for name in (first.tensors["w"], first.tensors["threshold"], packing.tensors["threshold"]):
+        buffer = frozen.get_buffer(name)
+        before = frozen(sparse, graph)
+        buffer.copy_(buffer.flip(0) + 1)
+        assert torch.equal(frozen(sparse, graph), frozen(present * 0.5, graph))
+        assert not torch.equal(frozen(sparse, graph), before)
 
 
 def test_captured_calls_take_them(frozen, held, edges):

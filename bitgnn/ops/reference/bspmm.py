@@ -9,7 +9,15 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from bitgnn.ops.reference.pack import check_csr, decide, from_words, signs, to_words
+from bitgnn.ops.reference.pack import (
+    binarise,
+    check_csr,
+    decide,
+    dense_entries,
+    from_words,
+    signs,
+    to_words,
+)
 from bitgnn.ops.reference.table import CSR, SLICES, Arguments, changed, operator
 from bitgnn.ops.reference.ternary import ternary_values
 
@@ -133,6 +141,28 @@ def bspmm_classes(a: Arguments) -> Tensor:
     if a.size == 0:
         raise ValueError("bspmm_classes: size must be at least 1, got 0")
     return _with_bias(_scaled_rows(_sign_sums(a), a.row), a.bias).argmax(-1)
+
+
+@operator(
+    "x:N,W(size) size:int rowptr:P indices:E@pointers values:E@packable entry_threshold?:N "
+    "threshold?:size -> bits:P-1,size",
+    on_host=True,
+)
+def bspmm_entries(a: Arguments) -> Tensor:
+    """Words x ``[N, W]`` aggregated over the entries of a sparse matrix ``[M, N]``, to ``[M, W]``.
+
+    As :func:`bspmm_bbb` over the pattern of columns whose entries add up to ``entry_threshold`` (0
+    without one) or more: in float32, those of float64 in float64. Unlike those of a pattern, row
+    pointer and columns are int32 or int64, and columns may have any order or occur twice.
+
+    Raises:
+        ValueError: ``rowptr`` does not ascend from 0 to the number of entries, or a column lies
+            outside.
+    """
+    sums, has_entry = dense_entries(a.rowptr, a.indices, a.values, a.x.size(0))
+    reached = binarise(sums, a.entry_threshold) & has_entry
+    counts = reached.long() @ (from_words(a.x, a.size).long() * 2 - 1)
+    return to_words(decide(counts, a.threshold))
 
 
 def _ternary_sums(a: Arguments) -> Tensor:

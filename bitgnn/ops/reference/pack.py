@@ -114,18 +114,30 @@ def pack_csr(a: Arguments) -> Tensor:
         ValueError: ``rowptr`` does not ascend from 0 to the number of entries, or a column lies
             outside.
     """
-    _check_packable(a.values)
-    for name in ("rowptr", "indices"):
-        dtype = getattr(a, name).dtype
-        if dtype not in (torch.int32, torch.int64):
-            raise TypeError(f"pack_csr: {name} must be int32 or int64, got {dtype}")
-    check_csr(a.rowptr, a.indices, a.size)
-    wide = torch.float64 if a.values.dtype == torch.float64 else torch.float32
-    rows, degree = a.rowptr.numel() - 1, a.rowptr.diff().long()
-    places = torch.arange(rows, device=degree.device).repeat_interleave(degree), a.indices.long()
-    dense = torch.zeros(rows, a.size, dtype=wide, device=degree.device)
-    dense.index_put_(places, a.values.to(wide), accumulate=True)
-    return to_words(binarise(dense, a.threshold))
+    return to_words(binarise(dense_entries(a.rowptr, a.indices, a.values, a.size)[0], a.threshold))
+
+
+def dense_entries(
+    rowptr: Tensor, indices: Tensor, values: Tensor, num_cols: int
+) -> tuple[Tensor, Tensor]:
+    """Sums of entries of each place, float32 or float64, and booleans where there are any.
+
+    Raises:
+        TypeError: ``rowptr`` or ``indices`` is not int32 or int64, or values cannot be packed.
+        ValueError: the entries do not fit, see :func:`check_csr`.
+    """
+    _check_packable(values)
+    for name, held in (("rowptr", rowptr), ("indices", indices)):
+        if held.dtype not in (torch.int32, torch.int64):
+            raise TypeError(f"{name} must be int32 or int64, got {held.dtype}")
+    check_csr(rowptr, indices, num_cols)
+    wide = torch.float64 if values.dtype == torch.float64 else torch.float32
+    rows, degree = rowptr.numel() - 1, rowptr.diff().long()
+    places = torch.arange(rows, device=degree.device).repeat_interleave(degree), indices.long()
+    sums = torch.zeros(rows, num_cols, dtype=wide, device=degree.device)
+    has_entry = torch.zeros_like(sums, dtype=torch.bool)
+    has_entry[places] = True
+    return sums.index_put_(places, values.to(wide), accumulate=True), has_entry
 
 
 def check_csr(rowptr: Tensor, indices: Tensor, num_cols: int) -> None:

@@ -42,6 +42,24 @@ class SignsOfCounts {
     }
   }
 
+  // Adds the rows of x that columns name; finish() stores the bits of a row.
+  template <class Index>
+  BITGNN_INLINE Counts add(Counts counts, const Index* columns, int64_t count) const {
+    for (int64_t i = 0; i < count; ++i) {
+      Word bits;
+      std::memcpy(&bits, table_ + static_cast<int64_t>(columns[i]) * stride_, sizeof(bits));
+      counts = Counts::add(counts, bits);
+    }
+    return counts;
+  }
+  void finish(const Counts& counts, int64_t row, int64_t degree) const {
+    const auto bits =
+        static_cast<Word>(Counts::exceed(counts, degree, Counts::load(bounds_)) & valid_);
+    std::memcpy(out_ + row * out_stride_, &bits, sizeof(bits));
+  }
+
+  static constexpr int64_t kMaxDegree = 127;
+
   // Processes rows [begin, end); calls rest(row) for rows with more edges than a byte can count.
   template <class Rest>
   void run(int64_t begin, int64_t end, const Rest& rest) const {
@@ -68,7 +86,6 @@ class SignsOfCounts {
   }
 
  private:
-  static constexpr int64_t kMaxDegree = 127;
   static constexpr int64_t kAhead = 24;  // edges between a row's prefetch and its use
 
   // The largest byte that misses the threshold; no sum reaches NaN or a threshold above all sums.

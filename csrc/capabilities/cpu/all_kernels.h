@@ -4,6 +4,7 @@
 
 #include "attention/cpu/kernel.h"
 #include "bmm/cpu/digits_kernel.h"
+#include "bspmm/cpu/entries_kernel.h"
 #include "bspmm/cpu/frdc_kernel.h"
 #include "bspmm/cpu/slots_kernel.h"
 #include "bspmm/cpu/ternary_kernel.h"
@@ -58,6 +59,7 @@ constexpr KernelTable kernel_table(const char* capability) {
       attend_ternary,
       scan_codes,
       gat,
+      aggregate_entries,
   };
 }
 

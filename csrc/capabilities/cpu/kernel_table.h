@@ -64,6 +64,17 @@ struct CsrArgs : AggregateArgs {
   const float* x_float() const { return static_cast<const float*>(x); }
 };
 
+// Sums over the entries of a sparse matrix in place of those over a pattern.
+struct EntriesArgs {
+  const void* indices;  // [entries]
+  bool indices64;       // int64, else int32
+  const void* values;   // [entries]
+  FloatType type;
+  const float* entry_threshold;  // [cols] or null (0); what the entries of a place must add up to
+  bool is_uniform;               // all columns have the same threshold
+  CsrArgs sums;                  // of all rows, without indices
+};
+
 // Tiles of a pattern; see bitgnn::FrdcArgs.
 struct FrdcArgs {
   CsrArgs csr;
@@ -191,6 +202,8 @@ struct KernelTable {
   void (*scan_codes)(const HammingArgs&, Nearest* nearest, int64_t query_begin, int64_t query_end,
                      int64_t begin, int64_t end);
   void (*gat)(const GatPlan&, int64_t begin, int64_t end);
+  // False if a column lies outside of the matrix.
+  bool (*aggregate_entries)(const EntriesArgs&, int64_t begin, int64_t end);
 };
 
 extern const KernelTable kPortableKernels;

@@ -114,6 +114,36 @@ struct ByteCounts {
         _mm512_sub_epi8(_mm512_add_epi8(a.v, a.v), _mm512_set1_epi8(static_cast<char>(degree)));
     return _cvtmask64_u64(_mm512_cmpgt_epi8_mask(sums, bounds.v));
   }
+
+  // True if `count` columns, at most eight, ascend inside of `cols`, behind the one before them
+  // unless they are the first of a row, and their values reach the threshold.
+  static bool entries_fit(const int64_t* columns, const float* values, int64_t count, bool first,
+                          int64_t cols, float threshold) {
+    const auto valid = static_cast<__mmask8>((1u << count) - 1u);
+    const auto behind = static_cast<__mmask8>(first ? valid & ~1u : valid);
+    const __m512i own = _mm512_maskz_loadu_epi64(valid, columns);
+    const __m512i before = _mm512_maskz_loadu_epi64(behind, columns - 1);
+    const __mmask8 outside = _mm512_mask_cmpge_epu64_mask(valid, own, _mm512_set1_epi64(cols));
+    return (outside | _mm512_mask_cmple_epi64_mask(behind, own, before) |
+            misses(values, valid, threshold)) == 0;
+  }
+  static bool entries_fit(const int32_t* columns, const float* values, int64_t count, bool first,
+                          int64_t cols, float threshold) {
+    const auto valid = static_cast<__mmask8>((1u << count) - 1u);
+    const auto behind = static_cast<__mmask8>(first ? valid & ~1u : valid);
+    const __m256i own = _mm256_maskz_loadu_epi32(valid, columns);
+    const __m256i before = _mm256_maskz_loadu_epi32(behind, columns - 1);
+    const __mmask8 outside =
+        _mm256_mask_cmpge_epu32_mask(valid, own, _mm256_set1_epi32(static_cast<int32_t>(cols)));
+    return (outside | _mm256_mask_cmple_epi32_mask(behind, own, before) |
+            misses(values, valid, threshold)) == 0;
+  }
+
+ private:
+  static __mmask8 misses(const float* values, __mmask8 valid, float threshold) {
+    return _mm256_mask_cmp_ps_mask(valid, _mm256_maskz_loadu_ps(valid, values),
+                                   _mm256_set1_ps(threshold), _CMP_NGE_UQ);
+  }
 };
 
 struct Bits2 {
