@@ -25,8 +25,6 @@ from bitgnn.inference.own_call import as_features, as_given
 from bitgnn.inference.program import CALL, Call, Ref
 
 Progress = Callable[[int, int], None]
-TAKE_APART = ("bspmm_bbb", "bspmm_bbf", "bspmm_classes")
-"""Operators that read rows of words in place that lie further apart than these."""
 WARM_UPS = 2
 """Forwards before a capture: they build layouts, load kernels and meet the other ranks."""
 
@@ -228,9 +226,7 @@ def _forward(
     for number, step in enumerate(steps):
         stage = step.stage
         everyone = [arriving[register].wait() for register in stage.gathers]
-        for register in stage.sends:
-            pads = all(_takes_apart(later, register, graphs[0]) for later in steps[number + 1 :])
-            arriving[register] = Gathering(places, pads)
+        arriving |= {register: Gathering(places) for register in stage.sends}
         given: dict[int, list[Tensor]] = {register: [] for register in stage.keeps}
         for chunk, own in enumerate(owns):
             rows = _Rows((own.stop - own.start,))
@@ -254,16 +250,6 @@ def _forward(
                     del held[register]
     assert found is not None
     return found
-
-
-def _takes_apart(step: _Step, register: int, graphs: tuple[BitAdjacency, ...]) -> bool:
-    """Whether all calls that read gathered rows take rows further apart than their words."""
-    stage, compiled = step.stage, step.compiled
-    if register not in stage.gathers:
-        return True
-    place = compiled.inputs[stage.gathers.index(register)]
-    code = compiled.on(_Rows((graphs[0].shape[0],)), graphs).code
-    return all(i.call.kind in TAKE_APART for i in code if place in i.call.inputs)
 
 
 def _written(found: Tensor | None, rows: Tensor, places: Places, own: slice) -> Tensor:

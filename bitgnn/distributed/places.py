@@ -13,8 +13,6 @@ from torch import Tensor
 
 LEAST_ROWS, MOST_ROWS, CHUNKS = 1 << 16, 1 << 21, 8
 """Rows of a chunk, at least where there are more, and at most; chunks of a rank in between."""
-ACCESS_WORDS = 4
-"""Words of the widest access."""
 
 _all_gather: Any = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
 """The latter is its name before torch 2.13."""
@@ -183,12 +181,11 @@ def _most(starts: tuple[int, ...]) -> int:
 class Gathering:
     """Rows of all ranks on their way: sent chunk by chunk, whole after :meth:`wait`.
 
-    Ranks must send the same chunks in the same order. Rows of words that come from one rank alone
-    are put apart in units of an access of 16 bytes where ``pads``: a neighbour is then one sector.
+    Ranks must send the same chunks in the same order.
     """
 
-    def __init__(self, places: Places, pads: bool = False) -> None:
-        self.places, self.pads = places, pads
+    def __init__(self, places: Places) -> None:
+        self.places = places
         self._held: Tensor | None = None
         self._works: list[Any] = []
 
@@ -203,7 +200,7 @@ class Gathering:
             self._held = rows
             return
         if self._held is None:
-            self._held = self._empty(rows)
+            self._held = rows.new_empty(p.count, *rows.shape[1:])
         begin = p.first(chunk)
         target = self._held[begin : begin + width * p.ranks]
         if p.ranks == 1:
@@ -221,13 +218,6 @@ class Gathering:
         except RuntimeError as error:
             raise lost(p.group, error) from error
         self._works.append((work, rows))
-
-    def _empty(self, rows: Tensor) -> Tensor:
-        """Memory for the rows of all ranks."""
-        count, width = self.places.count, rows.shape[1:]
-        if not self.pads or self.places.ranks > 1 or rows.dim() != 2 or width[0] <= 2:
-            return rows.new_empty(count, *width)
-        return rows.new_empty(count, -(-width[0] // ACCESS_WORDS) * ACCESS_WORDS)[:, : width[0]]
 
     def wait(self) -> Tensor:
         """The rows in their places; what a GPU does next waits for them, not the caller.

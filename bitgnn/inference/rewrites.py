@@ -145,22 +145,6 @@ def narrow_sums(group: Sequence[Call], r: Rewriter, *, most_columns: int) -> lis
     ]  # fmt: skip
 
 
-def summed_classes(group: Sequence[Call], r: Rewriter) -> list[Call] | None:
-    """[[pack,] bmm_bbb,] bspmm_bbf, argmax -> [bmm_bbb or bmm_fbb,] bspmm_classes over CSR.
-
-    The scores, 32 times the bits that are summed, are never written.
-    """
-    *products, sums, classes = group
-    made = packed_product(products, r) if len(products) == 2 else products
-    of_sums, head = sums.named, classes.named
-    if made is None or head.get("dim") not in (1, -1) or head.get("keepdim"):
-        return None
-    if of_sums.get("integer") or r.slices(of_sums["rowptr"], words_for(of_sums["size"])):
-        return None
-    names = ("x", "size", "rowptr", "indices", "row", "bias")
-    return [*made, _call("bspmm_classes", classes, **{n: of_sums.get(n) for n in names})]
-
-
 def joint_product(group: Sequence[Call], r: Rewriter) -> list[Call] | None:
     """[bmm_bbb,] bspmm_bbf, bmm_add to bits -> [bmm_bbb,] bspmm_bmm."""
     *products, sums, root = group
@@ -328,7 +312,6 @@ REWRITES = (
         rf"(?:{_PACK})?bmm_bbf bspmm_fbf(?: (?:{_LAST}))?", narrow_sums,
         {"most_columns": MOST_NARROW_COLUMNS},
     ),
-    Rewrite(rf"(?:(?:{_PACK})?bmm_bbb )?bspmm_bbf argmax", summed_classes),
     Rewrite(rf"(?:{_PACK})?bmm_bb[bf] bspmm_[fb]b[bf]", aggregated_product),
     Rewrite(rf"{_PACK}(?:bmm_bb[bf]|bmm_add)", packed_product),
     Rewrite("(?:bmm_bbb )?bspmm_bbf bmm_add", joint_product),

@@ -7,8 +7,6 @@ results those alone that later calls read: packed rows, classes or scores.
 
 from __future__ import annotations
 
-import itertools
-from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -96,31 +94,16 @@ def runs_of(calls: Sequence[Call], registers: Sequence[Register], output: int) -
                 read |= set(group[0].inputs)
             groups.append((group, False))
     runs: list[Run] = []
-    later, unwritten = {output}, _unwritten(calls, output)
+    later = {output}
     for group, is_free in reversed([g for g in groups if g[0]]):
         written = [r for call in group for r in call.outputs]
         kept = tuple(r for r in written if r in later)
         given = dict.fromkeys(r for call in group for r in call.inputs)
         inputs = tuple(r for r in given if r not in written)
-        inner = sum(bytes_of_row(registers[r]) for r in written if r not in (*kept, *unwritten))
+        inner = sum(bytes_of_row(registers[r]) for r in written if r not in kept)
         runs.append(Run(tuple(group), inputs, kept, inner, is_free))
         later |= set(inputs)
     return runs[::-1]
-
-
-def _unwritten(calls: Sequence[Call], output: int) -> set[int]:
-    """Scores that a sum over a graph does not write: it gives their classes itself.
-
-    See :func:`~bitgnn.inference.rewrites.summed_classes`.
-    """
-    readers = Counter(register for call in calls for register in call.inputs)
-    return {
-        register
-        for sums, head in itertools.pairwise(calls)
-        for register in sums.outputs
-        if (sums.kind, head.kind) == ("bspmm_bbf", "argmax") and (sums.graph or 0) >= 0
-        if head.inputs == (register,) and readers[register] == 1 and register != output
-    }
 
 
 def least_rows(runs: Sequence[Run], registers: Sequence[Register], output: int) -> int | None:

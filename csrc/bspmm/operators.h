@@ -16,7 +16,7 @@ struct BspmmOperators {
                                    const OptionalTensor& threshold, bool trusted) {
     Problem p(x, op);
     Problems::set_csr(p, rowptr, indices);
-    Problems::set_pitched_bits(p, x, size);
+    Problems::set_bits(p, x, size);
     Problems::check_csr(p, p.csr.cols, trusted);
     Tensor out = Problems::finish(p, output, row, bias, threshold);
     if (out.numel() > 0) p.backend.launch(kernel::aggregate_bits, p.csr);

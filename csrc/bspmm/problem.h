@@ -13,8 +13,6 @@ namespace bitgnn::ops {
 
 template <class Backend>
 struct BspmmProblems {
-  static constexpr int64_t kMostPitch = 1 << 20;  // words; rows further apart are copied
-
   // Keeps the contiguous forms of a product's arguments alive along with the kernel's pointers.
   struct Problem {
     const char* op;
@@ -97,27 +95,6 @@ struct BspmmProblems {
     p.csr.x = p.x.data_ptr();
     p.csr.x_type = RowType::kBits;
     p.csr.x_stride = words_for(size);
-    p.csr.features = size;
-    p.csr.cols = p.x.size(0);
-  }
-
-  // True if all rows of int32, the last one too, lie in their storage with what follows them.
-  static bool holds_pitches(const Tensor& x) {
-    int64_t offset = 0, bytes = 0;
-    TORCH_ERROR_CODE_CHECK(aoti_torch_get_storage_offset(x.get(), &offset));
-    TORCH_ERROR_CODE_CHECK(aoti_torch_get_storage_size(x.get(), &bytes));
-    return offset + x.size(0) * x.stride(0) <= bytes / static_cast<int64_t>(sizeof(int32_t));
-  }
-
-  // The same for rows that may lie further apart than their words, as in a padded table.
-  static void set_pitched_bits(Problem& p, const Tensor& x, int64_t size) {
-    check_bit_rows(p.backend, x, size, p.op, "x");
-    const bool is_table = x.size(1) > 0 && x.stride(1) == 1 && x.stride(0) >= x.size(1) &&
-                          x.stride(0) <= kMostPitch && holds_pitches(x);
-    p.x = is_table ? x : as_contiguous(x);
-    p.csr.x = p.x.data_ptr();
-    p.csr.x_type = RowType::kBits;
-    p.csr.x_stride = is_table ? x.stride(0) : words_for(size);
     p.csr.features = size;
     p.csr.cols = p.x.size(0);
   }

@@ -144,21 +144,14 @@ inline Tensor with_unit_column_stride(const Tensor& t) {
   return t.size(1) > 1 && t.stride(1) != 1 ? as_contiguous(t) : t;
 }
 
-// Requires rows of packed bits: int32 [N, words_for(size)].
+// Rows of packed bits: int32 [N, words_for(size)], made contiguous.
 template <class Backend>
-void check_bit_rows(const Backend& backend, const Tensor& t, int64_t size, const char* op,
-                    const char* name) {
+Tensor bit_rows(const Backend& backend, const Tensor& t, int64_t size, const char* op,
+                const char* name) {
   BITGNN_CHECK(size >= 0, op, ": size must not be negative, got ", size);
   check_operand(backend, t, ScalarType::Int, 2, op, name);
   BITGNN_CHECK(t.size(1) == words_for(size), op, ": ", name, " must hold ", words_for(size),
                " words a row for ", size, " features, got ", t.size(1));
-}
-
-// The same, made contiguous.
-template <class Backend>
-Tensor bit_rows(const Backend& backend, const Tensor& t, int64_t size, const char* op,
-                const char* name) {
-  check_bit_rows(backend, t, size, op, name);
   return as_contiguous(t);
 }
 

@@ -8,7 +8,6 @@ import torch_geometric.nn as pyg
 import bitgnn
 from bitgnn import freeze
 from bitgnn.distributed import parallelize, shard_graph
-from bitgnn.distributed.places import Gathering
 from bitgnn.models import GCN, GraphSAGE, GraphSAINT
 from bitgnn.nn import GATConv, GATv2Conv, GraphConv
 
@@ -200,21 +199,3 @@ def test_types_of_features_are_kept_and_progress_is_told(graph, alone):
     assert found.dtype == torch.float64
     assert torch.equal(found, model(x, graph))
     assert told == [(number, 9) for number in range(1, 10)]
-
-
-@pytest.mark.parametrize("output", [None, "classes"])
-def test_rows_of_one_rank_lie_in_whole_accesses(graph, alone, output, monkeypatch):
-    letters = ["FBB+BBB", "BBB+BBB", "BBB+BBF"]
-    x, pitches = torch.randn(40, FEATURES), []
-    model = frozen(GCN(FEATURES, 200, 70, 3, precision=letters), graph, x, output=output)
-
-    def waited(self, wait=Gathering.wait):
-        found = wait(self)
-        if found.dim() == 2:  # not factors
-            pitches.append((found.shape[1], found.stride(0)))
-        return found
-
-    monkeypatch.setattr(Gathering, "wait", waited)
-    sharded = shard_graph(graph, num_nodes=40, chunk_rows=7)
-    assert torch.equal(parallelize(model)(x, sharded), model(x, graph))
-    assert pitches == [(7, 8), (7, 8), (3, 4)]

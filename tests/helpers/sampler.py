@@ -39,7 +39,6 @@ class Sampler(Groups):
         pointers among it set the number of destinations.
         """
         self.optional, operands = optional, ROWS[name].operands
-        k = max(k, 1) if name.endswith("classes") else k  # there is no largest of no features
         parameters = inspect.signature(ROWS[name].reference).parameters
         rows = n + 3 * self.integer(2) if "'M'" in str(operands.values()) else m
         rows = len(chosen["rowptr"]) - 1 if "rowptr" in chosen else rows

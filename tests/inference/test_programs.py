@@ -57,7 +57,6 @@ def cnn():
 MODELS = {
     "gcn_bin": lambda: GCN(K, 64, 5, num_layers=2, precision="bin"),
     "gcn_full": lambda: GCN(K, 64, 5, num_layers=2, precision="full"),
-    "letters_classes": lambda: GCN(K, 64, 5, num_layers=2, precision=["FBB+BBB", "BBB+BBF"]),
     "sage_bin": lambda: GraphSAGE(K, 64, 5, num_layers=3, precision="bin"),
     "sage_full": lambda: GraphSAGE(K, 64, 5, num_layers=2, precision="full"),
     "gat_bin": lambda: Attention(GATConv),
@@ -74,8 +73,7 @@ def frozen_model(name):
     with torch.no_grad():
         for _ in range(2):
             model(*given)
-    output = "classes" if name.endswith("classes") else None
-    return freeze(model.eval(), output=output, check=False), given
+    return freeze(model.eval(), check=False), given
 
 
 def listing(frozen):

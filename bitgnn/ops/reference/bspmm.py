@@ -130,19 +130,6 @@ def bspmm_bbf(a: Arguments) -> Tensor:
     return _values(a, _sign_sums(a))
 
 
-def _classes(a: Arguments) -> Tensor:
-    """Empty classes of the rows."""
-    return a.x.new_empty((a.rowptr.size(0) - 1,), dtype=torch.int64)
-
-
-@operator(f"x:N,W(size) size:int {CSR} row?:P-1 bias?:size trusted=False", _classes)
-def bspmm_classes(a: Arguments) -> Tensor:
-    """Classes int64 ``[M]``: ``bspmm_bbf(...).argmax(-1)``, the first of equal values or NaNs."""
-    if a.size == 0:
-        raise ValueError("bspmm_classes: size must be at least 1, got 0")
-    return _with_bias(_scaled_rows(_sign_sums(a), a.row), a.bias).argmax(-1)
-
-
 @operator(
     "x:N,W(size) size:int rowptr:P indices:E@pointers values:E@packable entry_threshold?:N "
     "threshold?:size -> bits:P-1,size",

@@ -1,10 +1,7 @@
 // Aggregation on the CPU.
-#include <algorithm>
-#include <climits>
-#include <cstring>
 #include <vector>
 
-#include "bspmm/classes.h"
+#include "bspmm/arguments.h"
 #include "bspmm/cpu/balanced_rows.h"
 #include "capabilities/cpu/kernel_table.h"
 #include "core/cpu/backend.h"
@@ -15,7 +12,6 @@ namespace {
 
 constexpr int64_t kStreamBytes = int64_t{24} << 20;  // larger float results bypass the caches
 constexpr int64_t kConvertGrain = 1 << 17;           // elements per thread
-constexpr int64_t kScores = 1 << 15;                 // scores whose classes are found at a time
 
 CsrArgs csr_args(const AggregateArgs& given) {
   CsrArgs a{};
@@ -25,40 +21,6 @@ CsrArgs csr_args(const AggregateArgs& given) {
   a.stream = a.out_float != nullptr && a.features % kWordBits == 0 &&
              a.rows * a.features * static_cast<int64_t>(sizeof(float)) >= kStreamBytes;
   return a;
-}
-
-// The largest score's place by integers, which have the order of torch.argmax: zeros are equal, NaN
-// is above all. Both loops are of vectors.
-int64_t class_of(const float* scores, int64_t count, int32_t* orders) {
-  int32_t most = INT32_MIN;
-  for (int64_t i = 0; i < count; ++i) {
-    const float score = scores[i] + 0.0f;
-    int32_t bits;
-    std::memcpy(&bits, &score, sizeof(bits));
-    bits ^= (bits >> 31) & INT32_MAX;
-    orders[i] = score == score ? bits : INT32_MAX;
-    most = std::max(most, orders[i]);
-  }
-  return std::find(orders, orders + count, most) - orders;
-}
-
-// Classes of rows [begin, end), from the scores of as many at a time as stay in a core's cache.
-void classify(const CsrArgs& a, int64_t* classes, int64_t begin, int64_t end) {
-  const int64_t at_once = std::clamp<int64_t>(kScores / a.features, 1, end - begin);
-  std::vector<float> scores(static_cast<size_t>(at_once * a.features));
-  std::vector<int32_t> orders(static_cast<size_t>(a.features));
-  for (int64_t first = begin; first < end; first += at_once) {
-    const int64_t rows = std::min(at_once, end - first);
-    CsrArgs part = a;
-    const int64_t pointer_bytes = a.rowptr64 ? sizeof(int64_t) : sizeof(int32_t);
-    part.rowptr = static_cast<const char*>(a.rowptr) + first * pointer_bytes;
-    if (a.row_scale != nullptr) part.row_scale = a.row_scale + first;
-    part.rows = rows;
-    part.out_float = scores.data();
-    kernels().aggregate_bits(part, 0, rows);
-    for (int64_t i = 0; i < rows; ++i)
-      classes[first + i] = class_of(scores.data() + i * a.features, a.features, orders.data());
-  }
 }
 
 template <class T>
@@ -114,11 +76,6 @@ std::vector<int32_t> unslice(const SlicedArgs& a) {
 void aggregate_bits(const AggregateArgs& given) {
   const CsrArgs a = csr_args(given);
   split_balanced(a, a.rows, kernels().aggregate_bits, a);
-}
-
-void aggregate_classes(const ClassesArgs& given) {
-  const CsrArgs a = csr_args(given.sums);
-  split_balanced(a, a.rows, classify, a, given.classes);
 }
 
 void aggregate_ternary(const AggregateArgs& given) {

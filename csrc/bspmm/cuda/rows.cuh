@@ -92,19 +92,23 @@ __device__ __forceinline__ void count_hub(const Source& source, const AggregateA
   __syncthreads();
 }
 
-// Writes the results of a hub from counts [kRowWords * 32].
-template <bool kHalved, int kRowWords, int kThreads>
-__device__ __forceinline__ void finish_hub(const AggregateArgs& a, const LongRow& row, float scale,
-                                           const int* counts, int64_t chunk) {
+// Sums a hub with the whole block.
+template <int kBatch, int kWords, int kColumns, int kThreads, class Source>
+__device__ __forceinline__ void add_hub(const Source& source, const AggregateArgs& a,
+                                        const LongRow& row, int* counts, int64_t chunk) {
+  using Lanes = RowLanes<kWords, kWarp / kColumns, kColumns>;
   constexpr int kRowWarps = kThreads / kWarp;
-  const int warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp;
-  for (int word = warp * 4; word < kRowWords; word += kRowWarps * 4) {
-    const int k = (word + lane / 8) * kWarp + lane % 8 * 4;
-    const bool valid = k < kRowWords * kWarp;
+  const int warp = threadIdx.x / kWarp;
+  const Lanes lanes(threadIdx.x % kWarp);
+  const float scale = row_factor(a, row.row, true);
+  count_hub<kBatch, kWords, kColumns, kThreads>(source, a, row.extent, counts, chunk);
+  for (int word = warp * 4; word < Lanes::kRowWords; word += kRowWarps * 4) {
+    const int k = (word + lanes.lane / 8) * kWarp + lanes.lane % 8 * 4;
+    const bool valid = k < Lanes::kRowWords * kWarp;
     int sums[4] = {};
     float values[4];
     for (int i = 0; i < 4; ++i) {
-      if (valid) sums[i] = signed_sum<kHalved>(counts[k + i], row.extent.degree);
+      if (valid) sums[i] = signed_sum<Source::kHalved>(counts[k + i], row.extent.degree);
       values[i] = __int2float_rn(sums[i]);
     }
     const bool longer = a.out_short != nullptr && row.extent.degree > kMostShortDegree;
@@ -116,15 +120,6 @@ __device__ __forceinline__ void finish_hub(const AggregateArgs& a, const LongRow
     if (a.out_short == nullptr && a.out_int == nullptr)
       finish_floats(a, row.row, scale, chunk + k / kWarp, k % kWarp, values, valid);
   }
-}
-
-// Sums a hub with the whole block.
-template <int kBatch, int kWords, int kColumns, int kThreads, class Source>
-__device__ __forceinline__ void add_hub(const Source& source, const AggregateArgs& a,
-                                        const LongRow& row, int* counts, int64_t chunk) {
-  const float scale = row_factor(a, row.row, true);
-  count_hub<kBatch, kWords, kColumns, kThreads>(source, a, row.extent, counts, chunk);
-  finish_hub<Source::kHalved, kWords * kColumns, kThreads>(a, row, scale, counts, chunk);
   __syncthreads();
 }
 
