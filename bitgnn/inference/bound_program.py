@@ -165,7 +165,9 @@ class BoundProgram(Frozen):
         if torch.compiler.is_compiling():
             return forward(x, graph)
         try:
-            if self.calls is not None or self._is_large(x.shape[0]):
+            # What is no matrix is refused where it is read.
+            rows = (getattr(x, "shape", None) or (0,))[0]
+            if self.calls is not None or self._is_large(rows):
                 return forward(x, graph)
             return self._recordings.run(x, graph, forward, self._watches)
         except (RuntimeError, MemoryError) as error:

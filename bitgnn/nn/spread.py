@@ -12,6 +12,8 @@ from torch import Tensor
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
+from bitgnn.quantize.first_order import first_order
+
 
 class SpreadPattern:  # no abstract class: compilers trace isinstance of plain ones
     """A normalised adjacency of a rank's rows, over the nodes of all ranks."""
@@ -116,7 +118,7 @@ class _Moments(torch.autograd.Function):
         return variance, mean, number
 
     @staticmethod
-    @torch.autograd.function.once_differentiable
+    @first_order
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
         x, mean, number = ctx.saved_tensors
         of_variance, of_mean = ctx.graph.total(torch.stack(grads[:2]))
@@ -186,7 +188,7 @@ class _Norm(torch.autograd.Function):
         return out, mean, variance, number
 
     @staticmethod
-    @torch.autograd.function.once_differentiable
+    @first_order
     def backward(ctx: Any, grad: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
         x, weight, mean, inverse, number = ctx.saved_tensors
         # The gradients of weight and bias are those of own rows, added up with all others later.

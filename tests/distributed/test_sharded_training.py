@@ -7,28 +7,12 @@ import gloo_ranks
 import pytest
 import torch
 import torch_geometric.nn
+from sharded_models import CLASSES, FEATURES, HIDDEN, Stack
 
 from bitgnn import freeze
 from bitgnn.distributed import parallelize, shard_graph
 from bitgnn.models import GCN, GraphSAGE
 from bitgnn.nn import GATConv, GCNConv, GraphConv, SAGEConv
-
-FEATURES, HIDDEN, CLASSES = 33, 40, 5
-
-
-class Stack(torch.nn.Module):
-    """Three layers, with a batch norm of torch's and a linear layer."""
-
-    def __init__(self, layer, **options):
-        super().__init__()
-        sizes = (FEATURES, HIDDEN), (HIDDEN, HIDDEN), (HIDDEN, CLASSES)
-        self.convs = torch.nn.ModuleList(layer(*pair, **options) for pair in sizes)
-        self.norm, self.beside = torch.nn.BatchNorm1d(HIDDEN), torch.nn.Linear(FEATURES, HIDDEN)
-
-    def forward(self, x, edge_index):
-        hidden = self.convs[0](x, edge_index)
-        hidden = self.convs[1](self.norm(hidden + self.beside(x)).relu(), edge_index)
-        return self.convs[2](hidden, edge_index)
 
 
 def models():

@@ -296,7 +296,7 @@ def test_a_call_costs_few_calls_of_python(name, features, graph, device):
     assert 10 < len(first) <= 42, first
     model(x, adjacency)
     recorded = python_calls(lambda: model(x, adjacency))
-    assert 5 < len(recorded) <= 14, recorded
+    assert 5 < len(recorded) <= 16, recorded
 
 
 def test_several_graphs_cost_a_recorded_call_one_call_each(features, graph, device):

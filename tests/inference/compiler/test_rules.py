@@ -6,7 +6,7 @@ from chains import FEATURES, HIDDEN, N
 from torch import nn
 
 from bitgnn.convert import freeze
-from bitgnn.convert.network.functions import FUNCTIONS
+from bitgnn.convert.network.lower import _Lowering
 from bitgnn.nn import GCNConv
 
 
@@ -38,6 +38,6 @@ def test_faults_of_rules_are_not_hidden(error, monkeypatch):
     def broken(name, x):
         raise error("a fault")
 
-    monkeypatch.setitem(FUNCTIONS, "relu", broken)
+    monkeypatch.setitem(_Lowering.rules, "relu", broken)
     with pytest.raises(error, match="a fault"):
         freeze(Own(lambda x: x.relu()).eval())
