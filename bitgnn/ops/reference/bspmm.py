@@ -148,7 +148,8 @@ def bspmm_entries(a: Arguments) -> Tensor:
     """
     sums, has_entry = dense_entries(a.rowptr, a.indices, a.values, a.x.size(0))
     reached = binarise(sums, a.entry_threshold) & has_entry
-    counts = reached.long() @ (from_words(a.x, a.size).long() * 2 - 1)
+    # Float64 holds such sums exactly, and GPUs have no product of integers.
+    counts = (reached.double() @ (from_words(a.x, a.size).double() * 2 - 1)).long()
     return to_words(decide(counts, a.threshold))
 
 
