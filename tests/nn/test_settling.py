@@ -2,12 +2,15 @@
 
 import copy
 import gc
+import subprocess
+import sys
 import threading
 import weakref
 from collections import Counter, deque
 
 import pytest
 import torch
+import torch_geometric
 from small_models import EDGES, C, H, K, N, Net, X, Y, chain, roles, two
 from torch import nn
 from torch.nn import functional
@@ -198,3 +201,30 @@ def test_hooks_of_the_users_are_called_once(width):
             for name in (layer, f"{layer}.lin", f"{layer}.lin", layer)
         ]
     assert roles(net.first, net.last) == ["first", "last"]
+
+
+def test_copies_wait_for_a_model_as_their_layers_do():
+    model = bitgnn.binarize(torch_geometric.nn.GCN(6, 8, 2, 3), "bin")
+    graph = torch.randint(0, 20, (2, 60))
+
+    def waiting(module):
+        return [m for m in module.modules() if getattr(m, "waits_for_model", False)]
+
+    assert len(waiting(copy.deepcopy(model))) == 2
+    model(torch.randn(20, 6), graph)
+    assert not waiting(model)
+    assert not waiting(copy.deepcopy(model))
+
+
+def test_modules_pay_for_waiting_layers_only_while_there_are_some():
+    script = (
+        "import gc, torch, bitgnn\n"
+        "hooks = torch.nn.modules.module._global_forward_pre_hooks\n"
+        "layer = bitgnn.nn.GCNConv(3, 3)\n"
+        "assert len(hooks) == 1\n"
+        "del layer\n"
+        "gc.collect()\n"
+        "torch.nn.Linear(1, 1)(torch.ones(1, 1))\n"
+        "assert len(hooks) == 0\n"
+    )
+    subprocess.run([sys.executable, "-W", "ignore", "-c", script], check=True)

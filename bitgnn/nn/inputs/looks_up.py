@@ -231,5 +231,5 @@ class LooksUp(HasRole):
     def __setstate__(self, state: dict[str, Any]) -> None:
         """A copy waits for its model like the layer itself."""
         super().__setstate__(state)  # type: ignore[misc]
-        if not self.is_past_settling:
+        if self.waits_for_model:
             watch.add(self)

@@ -55,6 +55,12 @@ class _Watch:
                 self._handle = None
 
     def _before(self, module: nn.Module, args: Any) -> None:
+        if not self._young:  # the last of them is gone: calls of modules need not pay for the hook
+            with self._lock:
+                if not self._young and self._handle is not None:
+                    self._handle.remove()
+                    self._handle = None
+            return
         if torch.compiler.is_compiling() or not module.training or module in self._barren:
             return
         if current_flow() is not None:
