@@ -292,11 +292,12 @@ def test_a_call_costs_few_calls_of_python(name, features, graph, device):
     torch.manual_seed(0)
     model = freeze(MODELS[name](75, 64, 5, precision="bin").eval()).to(device)
     x, adjacency = features.to(device), model.prepare_graph(graph.to(device), 120)
+    # A GPU is asked for more: the layout, and whether a stream is captured.
     first = python_calls(lambda: model(x, adjacency))
-    assert 10 < len(first) <= 42, first
+    assert 10 < len(first) <= (42 if device.type == "cpu" else 60), first
     model(x, adjacency)
     recorded = python_calls(lambda: model(x, adjacency))
-    assert 5 < len(recorded) <= 16, recorded
+    assert 5 < len(recorded) <= (16 if device.type == "cpu" else 20), recorded
 
 
 def test_several_graphs_cost_a_recorded_call_one_call_each(features, graph, device):
@@ -314,4 +315,4 @@ def test_several_graphs_cost_a_recorded_call_one_call_each(features, graph, devi
     assert len(adjacency.adjacencies) == 2
     recorded(model, x, adjacency)
     calls = python_calls(lambda: model(x, adjacency))
-    assert 5 < len(calls) <= 18, calls
+    assert 5 < len(calls) <= (18 if device.type == "cpu" else 20), calls
