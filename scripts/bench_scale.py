@@ -2,8 +2,8 @@
 
 Graphs are made up and drawn on the GPUs: a power law in the sizes of public data sets. Without
 --ranks it runs as one process, with it under torchrun on so many GPUs of this machine. Other cases:
-"training" steps over ranks, sums of "scores" over them, a "cpu" beside PyG and from disk, "orders"
-of nodes.
+"training" steps over ranks, sums of "scores" over them, "replays" (so many forwards, for so many
+seconds, whose results and memory must stay), a "cpu" beside PyG and from disk, "orders" of nodes.
 """
 
 import argparse
@@ -26,6 +26,7 @@ from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
 from bench.node_orders import default_root, order_records
 from bench.scale_cpu import from_disk, whole
+from bench.scale_replays import replays_record
 from bench.scale_training import LAYERS, MESSAGES, scores_record, training_record
 from bitgnn import BitTensor, freeze
 from bitgnn.distributed import PowerLawGraph, ShardedAdjacency, parallelize, shard_graph
@@ -40,7 +41,7 @@ a second from a table of 2 GiB, as scripts/bench/ceilings.cu measures them; byte
 all-gather over NVLink receives through NCCL."""
 SECTOR, L2_BYTES = 32, 50 << 20
 MODELS = ("letters", "GraphSAGE")
-CASES = ("forward", "training", "scores", "cpu", "orders")
+CASES = ("forward", "training", "scores", "replays", "cpu", "orders")
 
 
 class Size(NamedTuple):
@@ -261,8 +262,22 @@ def _records(mesh: DeviceMesh, args: argparse.Namespace) -> Iterator[dict[str, A
     elif args.case == "training":
         for name in args.sizes:
             yield from _steps(name, mesh, args)
+    elif args.case == "replays":
+        yield from (_replays(name, mesh, args) for name in args.sizes)
     else:
         yield from (measure(name, mesh, args) for name in args.sizes)
+
+
+def _replays(name: str, mesh: DeviceMesh, args: argparse.Namespace) -> dict[str, Any]:
+    """Forwards on one size; the model is gone before its process group is."""
+    size, device = SIZES[name], torch.device(mesh.device_type)
+    graph = shard_graph(PowerLawGraph(size.nodes, size.edges, size.features), mesh)
+    run = _runner(size, graph, mesh, args)
+    found = replays_record(run, device, args.replays, args.seconds)
+    return {
+        "size": name, "model": args.model, **size._asdict(), "ranks": mesh.size(),
+        "captured": args.capture, **found, "digest": digest(graph, run()),
+    }  # fmt: skip
 
 
 def _steps(name: str, mesh: DeviceMesh, args: argparse.Namespace) -> Iterator[dict[str, Any]]:
@@ -319,6 +334,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--repeats", type=int, default=7)
     parser.add_argument("--model", choices=MODELS, default=MODELS[0])
     parser.add_argument("--capture", action="store_true", help="as one CUDA graph")
+    parser.add_argument("--replays", type=int, default=1000, help="least forwards of replays")
+    parser.add_argument("--seconds", type=float, default=0.0, help="least time of replays")
     parser.add_argument("--output", help="file for the records")
     parser.add_argument("--plot", nargs="+", help="draw these records into --output instead")
     arguments = sys.argv[1:] if arguments is None else arguments

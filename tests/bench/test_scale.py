@@ -57,6 +57,33 @@ def test_training_and_scores_leave_records(monkeypatch, tmp_path):
     assert scores["called_us"] > 0
 
 
+def test_replays_tell_what_differs(monkeypatch, tmp_path):
+    monkeypatch.setitem(bench_scale.SIZES, "small", bench_scale.Size(300, 2000, 32, 32, 2, 5))
+    output = tmp_path / "replays.json"
+    options = ["--case", "replays", "--device", "cpu", "--sizes", "small", "--replays", "7"]
+    assert bench_scale.main([*options, "--output", str(output)]) == 0
+    (record,) = json.loads(output.read_text())["records"]
+    assert (record["replays"], record["differing"], record["bytes_lost"]) == (7, 0, 0)
+    assert record["ms"] > 0
+    makes_runner = bench_scale._runner
+
+    def changing(*arguments):
+        run, calls = makes_runner(*arguments), []
+
+        def changed():
+            calls.append(1)
+            result = run().clone()
+            result[3] += len(calls) == 4
+            return result
+
+        return changed
+
+    monkeypatch.setattr(bench_scale, "_runner", changing)
+    assert bench_scale.main([*options, "--output", str(output)]) == 0
+    (record,) = json.loads(output.read_text())["records"]
+    assert record["differing"] == 1
+
+
 def test_orders_keep_the_graph_and_find_its_parts(monkeypatch, tmp_path):
     generator = torch.Generator().manual_seed(0)
     part = torch.randint(0, 20, (2, 400), generator=generator)
