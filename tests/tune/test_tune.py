@@ -228,7 +228,8 @@ def test_the_expected_time_is_that_of_the_width_or_in_proportion(model, data, tm
 
 
 def test_a_budget_ends_trainings_in_time(model, data, monkeypatch):
-    epochs, _ = counted(monkeypatch)
+    epochs, most = counted(monkeypatch)
+    most[0] = -1  # a fast machine has time for any number
     with pytest.raises(ValueError, match="budget must leave time for the student"):
         bitgnn.tune(model, data, **{**SMALL, "epochs": 10**6}, budget=1e-6)
     assert len(epochs) == 1
