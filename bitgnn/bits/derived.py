@@ -72,7 +72,7 @@ class Derived:
     def reads_slices(self, words: int) -> bool:
         """True if slices are planned for rows of ``words`` words.
 
-        Compiled and exported programs take CSR: they see only the tensors of :attr:`tensors`.
+        Compiled and exported programs take CSR: they see only the pattern and its factors.
         """
         return words in self._planned and not torch.compiler.is_compiling()
 
