@@ -50,18 +50,22 @@ class _Watch:
         with self._lock:
             self._young.discard(layer)
             layer.waits_for_model = False
+            self._unhook()
+
+    def _unhook(self) -> None:
+        """Take the hook away once nobody waits: calls of modules need not pay for it."""
+        with self._lock:
             if not self._young and self._handle is not None:
                 self._handle.remove()
                 self._handle = None
 
     def _before(self, module: nn.Module, args: Any) -> None:
-        if not self._young:  # the last of them is gone: calls of modules need not pay for the hook
-            with self._lock:
-                if not self._young and self._handle is not None:
-                    self._handle.remove()
-                    self._handle = None
+        if torch.compiler.is_compiling():
             return
-        if torch.compiler.is_compiling() or not module.training or module in self._barren:
+        if not self._young:  # the last of them is gone, unseen
+            self._unhook()
+            return
+        if not module.training or module in self._barren:
             return
         if current_flow() is not None:
             return
@@ -69,8 +73,6 @@ class _Watch:
             young: list[Any] = [m for m in module.modules() if m in self._young]
             if not young:
                 self._barren.add(module)
-                if not self._young:
-                    self.remove(module)
                 return
         root: Any = _unwrapped(module)
         if root in young:  # a layer alone tells nothing of who reads it
